@@ -1,0 +1,49 @@
+"""dpindex: a private vector-search index.
+
+Vectors become differentially private codes; anyone may hold, index and search the codes, and the
+guarantee stands.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
+from dpindex.errors import InputError
+from dpindex.methods import methods
+from dpindex.privacy import Guarantee, attribute, l2
+from dpindex.privatizer import Privatizer
+from dpindex.spec import Spec
+
+if TYPE_CHECKING:
+    from dpindex import evaluate
+    from dpindex.index import Hits, PrivateIndex
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BitCodes",
+    "FloatCodes",
+    "Guarantee",
+    "Hits",
+    "InputError",
+    "PrivateIndex",
+    "Privatizer",
+    "Spec",
+    "attribute",
+    "codes_from_bytes",
+    "evaluate",
+    "l2",
+    "methods",
+]
+
+# A device encodes without Faiss, so what needs it is imported when it is first named.
+_LAZY = {"PrivateIndex": "dpindex.index", "Hits": "dpindex.index", "evaluate": "dpindex.evaluate"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'dpindex' has no attribute {name!r}")
+    module = import_module(_LAZY[name])
+    return module if name == "evaluate" else getattr(module, name)

@@ -1,0 +1,42 @@
+"""Secret laws: calibration and exact integer samplers."""
+
+from dpindex.noise.base import (
+    GRID_BITS,
+    AdditiveNoise,
+    Decoder,
+    FloatLaw,
+    NoFlips,
+    NoNoise,
+    SignLaw,
+)
+from dpindex.noise.flips import (
+    IndividualFlips,
+    IndividualGaussian,
+    geometric_flips,
+    randomized_response,
+    smooth_flips,
+)
+from dpindex.noise.gaussian import gaussian_noise, optimal_sigma
+from dpindex.noise.laplace import laplace_noise
+from dpindex.noise.square_wave import square_wave
+from dpindex.noise.staircase import staircase_noise
+
+__all__ = [
+    "GRID_BITS",
+    "AdditiveNoise",
+    "Decoder",
+    "FloatLaw",
+    "IndividualFlips",
+    "IndividualGaussian",
+    "NoFlips",
+    "NoNoise",
+    "SignLaw",
+    "gaussian_noise",
+    "geometric_flips",
+    "laplace_noise",
+    "optimal_sigma",
+    "randomized_response",
+    "smooth_flips",
+    "square_wave",
+    "staircase_noise",
+]

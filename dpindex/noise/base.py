@@ -1,0 +1,130 @@
+"""What a noise law must offer, and the one way in which additive laws are used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.arrays import Bytes, Floats
+from dpindex.noise.tables import CellTable
+from dpindex.randomness import BitSource
+
+__all__ = ["GRID_BITS", "AdditiveNoise", "Decoder", "FloatLaw", "NoFlips", "NoNoise", "SignLaw"]
+
+GRID_BITS = 12
+"""Grid bits per beta that every law uses unless it needs a finer grid."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """How integer codes become unbiased estimates, and how far those scatter. Units: grid steps.
+
+    ``estimate = (code + offset) · gain``. Given the true coordinate x, the estimate has mean x,
+    variance ``variance[0] + variance[1]·x + variance[2]·x²`` and, for the additive laws, fourth
+    central moment ``fourth``.
+    """
+
+    gain: float = 1.0
+    offset: float = 0.0
+    variance: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    fourth: float = 0.0
+
+
+class FloatLaw(Protocol):
+    """A law that turns exact projected integers into noisy integer codes."""
+
+    @property
+    def grid_bits(self) -> int:
+        """Grid bits per beta that the law is calibrated on."""
+        ...
+
+    @property
+    def decoder(self) -> Decoder: ...
+
+    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
+        """Noisy codes, int32, of grid integers ``x`` (held exactly in floats), same shape."""
+        ...
+
+
+class SignLaw(Protocol):
+    """A law that turns exact projected integers into noisy signs."""
+
+    @property
+    def grid_bits(self) -> int: ...
+
+    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
+        """Noisy signs, True for +1, of grid integers ``x``, same shape (n, k)."""
+        ...
+
+    def flip_probability(self, x: Floats, spread: float) -> npt.NDArray[np.float64]:
+        """Chance that the sign of a coordinate of magnitude ``x`` (in betas) comes out flipped.
+
+        ``spread`` is the standard deviation of a coordinate in betas; it matters only where the
+        flips of one coordinate depend on the others (iDP).
+        """
+        ...
+
+
+class AdditiveNoise:
+    """Adds a table law: ``code = (x + noise) >> cell_bits``.
+
+    The law is constant on cells of ``2^cell_bits`` grid steps, and its uniform offset inside the
+    cell acts as a dither: the sum's low bits carry nothing and are dropped, the code is a small
+    integer, and its mean is still exactly linear in x. Privacy is that of the cell law: for every
+    fixed offset, moving x by 2^grid_bits moves ``(x + offset) >> cell_bits`` by at most
+    ``2^(grid_bits − cell_bits)`` whole cells.
+    """
+
+    def __init__(self, table: CellTable, grid_bits: int) -> None:
+        self.table = table
+        self._grid_bits = grid_bits
+        cell = float(1 << table.cell_bits)
+        variance, fourth = table.moments()
+        # Rounding x to whole cells by the offset adds f(1−f) cells², 1/6 on average.
+        dither = 1.0 / 6.0 if table.cell_bits else 0.0
+        self._decoder = Decoder(
+            gain=cell,
+            offset=0.5 if table.tails else 0.0,
+            variance=((variance + dither) * cell**2, 0.0, 0.0),
+            fourth=(fourth + 6 * variance * dither) * cell**4,
+        )
+
+    @property
+    def grid_bits(self) -> int:
+        return self._grid_bits
+
+    @property
+    def decoder(self) -> Decoder:
+        return self._decoder
+
+    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
+        noisy = x.astype(np.int32)
+        noisy += self.table.sample(x.size, stream).reshape(x.shape)
+        noisy >>= self.table.cell_bits
+        return noisy
+
+
+class NoNoise:
+    """No noise at all, for the baselines: exact integers, exact signs."""
+
+    grid_bits = GRID_BITS
+    decoder = Decoder()
+
+    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
+        return x.astype(np.int32)
+
+
+class NoFlips:
+    """Exact signs; an exact zero gets a fair coin so that empty bins do not lean to one side."""
+
+    grid_bits = GRID_BITS
+
+    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
+        coins: Bytes = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8(1)
+        return np.where(x == 0, coins.astype(np.bool_), x > 0)
+
+    def flip_probability(self, x: Floats, spread: float) -> npt.NDArray[np.float64]:
+        return np.zeros(np.shape(x), dtype=np.float64)

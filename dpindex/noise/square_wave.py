@@ -1,0 +1,122 @@
+"""The square wave: pure-epsilon noise for attributes known to lie in an interval of one beta."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import mpmath
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.arrays import Floats, Integers
+from dpindex.noise.base import GRID_BITS, Decoder
+from dpindex.noise.flips import draw_flips
+from dpindex.randomness import BitSource
+
+__all__ = ["SquareWave", "draw_below", "square_wave"]
+
+_CELL_BITS = 5
+_CELLS = 1 << (GRID_BITS - _CELL_BITS)
+
+
+def draw_below(limits: Integers, stream: BitSource) -> npt.NDArray[np.int64]:
+    """Uniform integers in [0, limit), exactly, for limits in [1, 2^31): Lemire's rejection (2019)."""
+    limits = limits.astype(np.uint64)
+    product = stream.words(limits.size, np.uint32).astype(np.uint64) * limits
+    unfair = np.uint64(1 << 32) % limits
+    low = np.uint64((1 << 32) - 1)
+    while (again := np.flatnonzero((product & low) < unfair)).size:
+        product[again] = stream.words(again.size, np.uint32).astype(np.uint64) * limits[again]
+    return (product >> np.uint64(32)).astype(np.int64)
+
+
+class SquareWave:
+    """Square wave on G+1 grid points with half-width B (Li et al. 2020; METHODS 3).
+
+    A value x in 0 … G becomes y in 0 … G+2B: each of the 2B+1 points within B of x + B has
+    probability p, each of the other G points ``q ≥ p·e^−ε``. Since every pair of values in the
+    interval is adjacent, nothing better can be spent on tails.
+
+    Parameters
+    ----------
+    inside : int
+        Chance of the window times 2^64.
+    half_width : int
+        B in cells.
+    low, cells : int
+        First grid integer of the interval, and G.
+    """
+
+    grid_bits = GRID_BITS
+
+    def __init__(self, inside: int, half_width: int, low: int, cells: int) -> None:
+        self.inside, self.half_width, self.low, self.cells = inside, half_width, low, cells
+        self._threshold = np.array([inside], dtype=np.uint64)
+        self._decoder = self._make_decoder()
+
+    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
+        offsets = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8((1 << _CELL_BITS) - 1)
+        cell = (x.astype(np.int64) - self.low + offsets) >> _CELL_BITS
+        inside = draw_flips(self._threshold, np.zeros(x.shape, dtype=np.intp), stream)
+        window = 2 * self.half_width + 1
+        drawn = draw_below(np.where(inside, window, self.cells).ravel(), stream).reshape(x.shape)
+        # Outside: the drawn point, counted among the G points that the window leaves free.
+        outside = np.where(drawn < cell, drawn, drawn + window)
+        return np.where(inside, cell + drawn, outside).astype(np.int32)
+
+    def _mean_and_variance(self, cell: float) -> tuple[float, float]:
+        """Mean and variance of y given x = cell."""
+        chance, half, cells = self.inside / 2.0**64, self.half_width, self.cells
+        window, top = 2 * half + 1, cells + 2 * half
+        centre = cell + half
+        first_in, second_in = centre, centre**2 + half * (half + 1) / 3
+        first_out = (top * (top + 1) / 2 - window * first_in) / cells
+        second_out = (top * (top + 1) * (2 * top + 1) / 6 - window * second_in) / cells
+        mean = chance * first_in + (1 - chance) * first_out
+        return mean, chance * second_in + (1 - chance) * second_out - mean**2
+
+    def _make_decoder(self) -> Decoder:
+        at_zero, _ = self._mean_and_variance(0.0)
+        slope = self._mean_and_variance(1.0)[0] - at_zero
+        gain = (1 << _CELL_BITS) / slope
+        # The variance is quadratic in x: three points give its coefficients, in grid steps.
+        points = [0.0, self.cells / 2, float(self.cells)]
+        places = [self.low + p * (1 << _CELL_BITS) for p in points]
+        dither = (1 << _CELL_BITS) ** 2 / 6.0
+        spread = [self._mean_and_variance(p)[1] * gain**2 + dither for p in points]
+        second, first, constant = np.polyfit(places, spread, 2)
+        return Decoder(
+            gain=gain,
+            offset=self.low / gain - at_zero,
+            variance=(float(constant), float(first), float(second)),
+        )
+
+    @property
+    def decoder(self) -> Decoder:
+        return self._decoder
+
+
+@lru_cache(maxsize=64)
+def square_wave(epsilon: float, low: int, high: int) -> SquareWave:
+    """The square wave over grid integers ``low … high`` whose half-width has the least variance.
+
+    The variance is averaged over the interval; the width is a public choice, any is ε-DP.
+    """
+    cells = max(1, -(-(high - low) >> _CELL_BITS))
+    laws = (_with_half_width(epsilon, half, low, cells) for half in range(cells + 1))
+
+    def average_variance(law: SquareWave) -> float:
+        constant, first, second = law.decoder.variance
+        places = np.linspace(low, high, 9)
+        return float(np.mean(constant + first * places + second * places**2))
+
+    return min(laws, key=average_variance)
+
+
+def _with_half_width(epsilon: float, half: int, low: int, cells: int) -> SquareWave:
+    window = 2 * half + 1
+    with mpmath.workprec(256):
+        odds = mpmath.exp(mpmath.mpf(epsilon)) * window / cells
+        # Rounded down, so that p/q = (inside/window) / ((1−inside)/cells) ≤ e^ε in integers.
+        inside = int(mpmath.floor((1 << 64) * odds / (1 + odds)))
+    return SquareWave(min(inside, (1 << 64) - 1), half, low, cells)

@@ -1,0 +1,166 @@
+"""The one table sampler: exact integer laws from uniform secret words, at the speed of a look-up.
+
+A law is a list of integer *masses* that add up to a power of two, one for each of a run of
+neighbouring cells; its probabilities are those integers over that power, nothing else. A draw reads
+one 32-bit word. Its top 16 bits name a bucket; a bucket that lies inside one cell is answered by a
+look-up, and the few that hold a cell boundary are refined with fresh bits until the cell is certain.
+The low bits of the same word give a uniform offset inside the cell.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.randomness import BitSource
+
+__all__ = ["CellTable"]
+
+_BUCKET_BITS = 16
+_KEY_BITS = 64
+_REFINE = np.iinfo(np.int32).min
+"""Marks a bucket that holds a boundary (or a tail) and must be refined."""
+
+
+class CellTable:
+    """An integer law over cells ``first, first+1, …`` with exact probabilities ``mass / 2^bits``.
+
+    Parameters
+    ----------
+    masses : sequence of int
+        Non-negative, adding up to ``2^bits``; ``bits`` is a multiple of 64 for wide tables.
+    first : int
+        Value of the first cell.
+    cell_bits : int
+        Draws are ``value · 2^cell_bits + uniform offset``, cell_bits in [0, 16].
+    tails : bool
+        When true the first and the last cell are not values: they mean "move ``period`` cells
+        outwards and draw the magnitude again", which continues a law whose masses fall by a
+        constant factor every ``period`` cells for ever. Such a law is symmetric about −½.
+    """
+
+    def __init__(
+        self,
+        masses: Sequence[int],
+        first: int,
+        *,
+        bits: int = _KEY_BITS,
+        cell_bits: int = 0,
+        tails: bool = False,
+    ) -> None:
+        if sum(masses) != 1 << bits or min(masses) < 0 or bits < _KEY_BITS:
+            raise ValueError("masses must be non-negative and add up to 2^bits, bits ≥ 64")
+        if not 0 <= cell_bits <= _BUCKET_BITS:
+            raise ValueError("cell_bits must lie in [0, 16]")
+        self.masses = tuple(masses)
+        self.first = first
+        self.bits = bits
+        self.cell_bits = cell_bits
+        self.tails = tails
+        self.period = len(masses) // 2 - 1 if tails else 0
+        self._boundaries = list(accumulate(self.masses))[:-1]
+        low_bits = bits - _KEY_BITS
+        self._keys = np.array([b >> low_bits for b in self._boundaries], dtype=np.uint64)
+        self._values = ((first + np.arange(len(masses), dtype=np.int64)) << cell_bits).astype(
+            np.int32
+        )
+        self._buckets = self._bucket_table()
+
+    def _bucket_table(self) -> npt.NDArray[np.int32]:
+        shift = self.bits - _BUCKET_BITS
+        starts = np.array([-(-b >> shift) for b in self._boundaries], dtype=np.int64)
+        buckets = np.arange(1 << _BUCKET_BITS)
+        cells = np.searchsorted(starts, buckets, side="right")
+        table = self._values[cells].copy()
+        split = [b >> shift for b in self._boundaries if b & ((1 << shift) - 1)]
+        table[split] = _REFINE
+        if self.tails:
+            table[(cells == 0) | (cells == len(self.masses) - 1)] = _REFINE
+        return table
+
+    def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
+        """``count`` independent draws, int32, shape (count,)."""
+        words = stream.words(count, np.uint32)
+        draws = np.empty(count, dtype=np.int32)
+        top = np.right_shift(words, 32 - _BUCKET_BITS).astype(np.intp)
+        np.take(self._buckets, top, out=draws, mode="wrap")  # every index is in range
+        refine = np.flatnonzero(draws == _REFINE)
+        if self.cell_bits:
+            offsets = words.view(np.int32)
+            offsets &= (1 << self.cell_bits) - 1
+            draws += offsets
+        if refine.size:
+            draws[refine] = self._refined(top[refine], words.view(np.int32)[refine], stream)
+        return draws
+
+    def _refined(
+        self, buckets: npt.NDArray[np.intp], offsets: npt.NDArray[np.int32], stream: BitSource
+    ) -> npt.NDArray[np.int32]:
+        count = len(buckets)
+        fresh = stream.words(count, np.uint64) >> np.uint64(_BUCKET_BITS)
+        keys = (buckets.astype(np.uint64) << np.uint64(_KEY_BITS - _BUCKET_BITS)) | fresh
+        cells = np.searchsorted(self._keys, keys, side="right")
+        if self.bits > _KEY_BITS:
+            self._settle_ties(keys, cells, stream)
+        draws = self._values[cells]
+        if self.cell_bits:
+            draws = draws + offsets
+        if self.tails:
+            self._extend_tails(draws, cells, stream)
+        return draws
+
+    def _settle_ties(
+        self, keys: npt.NDArray[np.uint64], cells: npt.NDArray[Any], stream: BitSource
+    ) -> None:
+        """Where 64 bits equal a boundary's first 64, read the rest: probability about 2⁻⁶⁴ a cell."""
+        low_bits = self.bits - _KEY_BITS
+        tied = np.flatnonzero((cells > 0) & (self._keys[cells - 1] == keys))
+        for i in tied:
+            low = int.from_bytes(stream.words(-(-low_bits // 8), np.uint8).tobytes(), "little")
+            low >>= -low_bits % 8
+            cells[i] = bisect_right(self._boundaries, (int(keys[i]) << low_bits) | low)
+
+    def _extend_tails(
+        self, draws: npt.NDArray[np.int32], cells: npt.NDArray[Any], stream: BitSource
+    ) -> None:
+        """Replace tail draws: the sign stays, the magnitude is ``period`` cells plus a new one."""
+        last = len(self.masses) - 1
+        for cell in (0, last):
+            where = np.flatnonzero(cells == cell)
+            if where.size:
+                again = self.sample(where.size, stream)
+                # The law is symmetric about −½, where ~z = −1 − z mirrors z.
+                magnitude = np.where(again < 0, ~again, again) + (self.period << self.cell_bits)
+                draws[where] = magnitude if cell == last else ~magnitude
+
+    def moments(self) -> tuple[float, float]:
+        """Variance and fourth central moment of a draw, in squared (fourth-power) cells.
+
+        Includes the offset inside the cell; the centre is −½ cell for a law with tails, 0 else.
+        """
+        values = self.first + np.arange(len(self.masses), dtype=np.float64)
+        weights = np.array([m / (1 << self.bits) for m in self.masses])
+        if not self.tails:
+            variance, fourth = float(weights @ values**2), float(weights @ values**4)
+            return variance, fourth
+        # E|m|^i over a magnitude that restarts at ``period`` with the tail's probability.
+        middle = values + 0.5
+        inner, tail = weights[1:-1], weights[0] + weights[-1]
+        size = np.abs(middle[1:-1])
+        raw = [float(inner @ size**i) for i in range(5)]
+        moment = [1.0]
+        for order in range(1, 5):
+            shifted = sum(
+                _BINOMIAL[order][i] * float(self.period) ** (order - i) * moment[i]
+                for i in range(order)
+            )
+            moment.append((raw[order] + tail * shifted) / (1.0 - tail))
+        return moment[2], moment[4]
+
+
+_BINOMIAL = ((1,), (1, 1), (1, 2, 1), (1, 3, 3, 1), (1, 4, 6, 4, 1))

@@ -1,0 +1,6 @@
+"""What is promised: adjacency and guarantee."""
+
+from dpindex.privacy.adjacency import L2, Adjacency, Attribute, adjacency_from_json, attribute, l2
+from dpindex.privacy.guarantee import Guarantee
+
+__all__ = ["L2", "Adjacency", "Attribute", "Guarantee", "adjacency_from_json", "attribute", "l2"]

@@ -1,0 +1,99 @@
+"""What two neighbouring vectors may differ in: the unit in which an epsilon is counted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from dpindex.errors import InputError
+
+__all__ = ["L2", "Adjacency", "Attribute", "adjacency_from_json", "attribute", "l2"]
+
+
+def _positive(value: float, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"{name} must be a finite number, not {value!r}.")
+    if value <= 0:
+        raise InputError(f"{name} must be above 0, not {value!r}.")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """Two vectors are neighbours when they differ in *one* coordinate, by at most ``beta``.
+
+    This is Definition 2.3 of Li & Li (2023). It is not the L1 ball of radius ``beta``: a change
+    spread over many coordinates is many changes, and costs epsilon for each.
+    """
+
+    beta: float
+    kind: ClassVar[str] = "attribute"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "beta", _positive(self.beta, "beta"))
+
+    def __str__(self) -> str:
+        return f"attribute(beta={self.beta:g})"
+
+    def describe(self) -> str:
+        """The unit of protection in plain words."""
+        return f"one attribute (coordinate) of one vector, changed by at most {self.beta:g}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "beta": self.beta}
+
+
+@dataclass(frozen=True)
+class L2:
+    """Two vectors are neighbours when their Euclidean distance is at most ``radius``.
+
+    Radius 2 on unit-norm vectors makes every two vectors neighbours: the whole record is hidden.
+    """
+
+    radius: float
+    kind: ClassVar[str] = "l2"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radius", _positive(self.radius, "the l2 radius"))
+
+    def __str__(self) -> str:
+        return f"l2(radius={self.radius:g})"
+
+    def describe(self) -> str:
+        """The unit of protection in plain words."""
+        return f"one whole vector, moved by at most {self.radius:g} in Euclidean distance"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "radius": self.radius}
+
+
+Adjacency: TypeAlias = Attribute | L2
+
+
+def attribute(beta: float = 1.0) -> Attribute:
+    """Neighbours differ in one coordinate by at most ``beta`` (after the public ``scale``).
+
+    >>> attribute(0.5)
+    Attribute(beta=0.5)
+    """
+    return Attribute(beta)
+
+
+def l2(radius: float) -> L2:
+    """Neighbours lie within Euclidean distance ``radius`` (after the public ``scale``).
+
+    >>> l2(2)
+    L2(radius=2.0)
+    """
+    return L2(radius)
+
+
+def adjacency_from_json(data: Any) -> Adjacency:
+    """The inverse of ``to_json``; raises InputError on anything else."""
+    if isinstance(data, dict):
+        if set(data) == {"kind", "beta"} and data["kind"] == Attribute.kind:
+            return Attribute(data["beta"])
+        if set(data) == {"kind", "radius"} and data["kind"] == L2.kind:
+            return L2(data["radius"])
+    raise InputError("adjacency must be {kind: attribute, beta: …} or {kind: l2, radius: …}.")

@@ -1,0 +1,115 @@
+"""The number, and everything without which the number means nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dpindex.privacy.adjacency import Adjacency, Attribute
+
+__all__ = ["Guarantee"]
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What one privatized vector promises, whoever holds the codes and all public parameters.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The budget of one release of one vector. ``delta`` 0 means pure.
+    definition : "DP", "iDP" or "none"
+        ``"iDP"`` (Li & Li 2023, Def. 2.6) is weaker than DP and is never called DP: it compares
+        the actual vector with its neighbours only. ``"none"`` protects nothing.
+    adjacency : Attribute or L2
+        What may differ between two vectors that must look alike.
+    exact : bool
+        True when the proof is about the integers that run, not about real numbers.
+    delta_over : "noise" or "projection"
+        Whether ``delta`` is a probability over the secret noise alone, or also over the choice
+        of the (public) projection, which is the weaker statement.
+
+    >>> from dpindex.privacy.adjacency import attribute
+    >>> str(Guarantee(2.0, 0.0, "DP", attribute(1.0)))
+    'epsilon = 2 (pure DP) under attribute(beta=1)'
+    """
+
+    epsilon: float
+    delta: float
+    definition: Literal["DP", "iDP", "none"]
+    adjacency: Adjacency
+    exact: bool = True
+    delta_over: Literal["noise", "projection"] = "noise"
+
+    def __str__(self) -> str:
+        if self.definition == "none":
+            return "no guarantee: the codes are not private"
+        kind = f"pure {self.definition}" if self.delta == 0 else self.definition
+        delta = "" if self.delta == 0 else f", delta = {self.delta:g}"
+        return f"epsilon = {self.epsilon:g}{delta} ({kind}) under {self.adjacency}"
+
+    def group(self, changes: int) -> float:
+        """Epsilon for ``changes`` neighbouring steps at once (group privacy), in [0, ∞)."""
+        return changes * self.epsilon
+
+    def protects(self, dim: int) -> str:
+        """One paragraph a lawyer could quote: what is promised, and to what extent."""
+        if self.definition == "none":
+            return "Nothing is protected: this method adds no noise and exists for comparison only."
+        weaker = (
+            " This is individual differential privacy (iDP), which is weaker than differential "
+            "privacy: it compares the actual vector with its neighbours only, and which bits were "
+            "left without noise can itself tell a vector from its neighbour."
+            if self.definition == "iDP"
+            else ""
+        )
+        slack = (
+            ""
+            if self.delta == 0
+            else f", except with a probability governed by delta = {self.delta:g}"
+        )
+        return (
+            f"For {self.adjacency.describe()}: whoever holds the published codes, the projection "
+            f"and all parameters can learn about that change at most a factor of exp(epsilon) = "
+            f"exp({self.epsilon:g}) in odds{slack}. Every vector is privatized on its own with its "
+            f"own secret noise, so this holds against everyone who sees the codes, including the "
+            f"operator of the search server.{weaker}"
+        )
+
+    def does_not_protect(self, dim: int) -> list[str]:
+        """What stays visible or costs more than one epsilon, one clear line each."""
+        if self.definition == "none":
+            return ["anything at all"]
+        lines = [
+            "ids, and anything written into ids",
+            "how many vectors there are, and when they were added",
+            "that a record exists",
+            "exact queries: in query mode 'exact' whoever runs the search sees the query itself, "
+            "so keep it on your own machine",
+            "correlated records: facts that can be learnt from other people's records",
+            "a second release of the same vector: epsilons and deltas add up",
+        ]
+        if isinstance(self.adjacency, Attribute):
+            lines.append(
+                f"more than one attribute at once: a change of m attributes costs m × "
+                f"{self.epsilon:g}, and a whole record of {dim} attributes up to "
+                f"{self.group(dim):g} (group privacy): an attribute-level epsilon is not a "
+                f"record-level one"
+            )
+        else:
+            lines.append(
+                f"a change beyond the radius: twice {self.adjacency.radius:g} costs twice epsilon"
+            )
+        if self.delta_over == "projection":
+            lines.append("the unlucky projection: delta is also a chance over the public projection")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "definition": self.definition,
+            "adjacency": self.adjacency.to_json(),
+            "exact": self.exact,
+            "delta_over": self.delta_over,
+        }

@@ -1,0 +1,91 @@
+"""OPORP: one permutation, fixed-length bins, one vector of random signs (Li & Li 2023, Alg. 4)."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from dpindex.arrays import Floats
+from dpindex.randomness import PublicStream
+
+__all__ = ["Oporp"]
+
+
+class Oporp:
+    """``x_j = Σ_{i in bin j} w_i u_i`` with w_i = ±1; every attribute lies in exactly one bin.
+
+    Changing one attribute by β changes one bin by β, so the L1 and the L2 sensitivity are both β.
+    ``repetitions`` independent OPORPs of ``k / repetitions`` bins are concatenated; each is a
+    mechanism of its own and gets an equal share of the budget.
+
+    Parameters
+    ----------
+    dim : int
+        Number of attributes p; padded with zeros to a multiple of the bins before permuting.
+    k : int
+        Total number of bins, a multiple of ``repetitions``, with k / repetitions ≤ dim.
+    seed : int
+        Public seed.
+    """
+
+    def __init__(self, dim: int, k: int, seed: int, repetitions: int = 1) -> None:
+        self.dim = dim
+        self.k = k
+        self.repetitions = repetitions
+        self.bins = k // repetitions
+        self.fan_in = -(-dim // self.bins)
+        self.gain = 1.0 / math.sqrt(repetitions)
+        self.spread = 1.0 / math.sqrt(self.bins)
+        # Li & Li 2023, Thm 3.10: fixed-length bins bring the factor (p−k)/(p−1).
+        self.inner_product_factor = (dim - self.bins) / max(1, dim - 1) / k
+        self._bins = np.empty((repetitions, dim), dtype=np.int32)
+        self._signs = np.empty((repetitions, dim), dtype=np.int8)
+        for repetition in range(repetitions):
+            stream = PublicStream(seed, f"oporp/{dim}/{self.bins}/{repetition}")
+            places = stream.permutation(self.bins * self.fan_in)
+            # The attribute places[j·L + l] lies in bin j; padding attributes are left out.
+            bin_of = np.empty(len(places), dtype=np.int32)
+            bin_of[places] = np.arange(len(places)) // self.fan_in
+            self._bins[repetition] = bin_of[:dim]
+            self._signs[repetition] = stream.signs(dim)
+
+    @cached_property
+    def _layout(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]:
+        """Attributes and their signs by place, shape (repetitions, L, bins); sign 0 for padding."""
+        columns = np.zeros((self.repetitions, self.fan_in, self.bins), dtype=np.intp)
+        signs = np.zeros(columns.shape, dtype=np.float32)
+        for repetition, bins in enumerate(self._bins):
+            order = np.argsort(bins, kind="stable")
+            sorted_bins = bins[order]
+            starts = np.searchsorted(sorted_bins, np.arange(self.bins))
+            slot = np.arange(self.dim) - starts[sorted_bins]
+            columns[repetition, slot, sorted_bins] = order
+            signs[repetition, slot, sorted_bins] = self._signs[repetition, order]
+        return columns, signs
+
+    def apply(self, x: Floats) -> Floats:
+        columns, signs = self._layout
+        out = np.empty((len(x), self.k), dtype=x.dtype)
+        for repetition in range(self.repetitions):
+            terms = np.take(x, columns[repetition].ravel(), axis=1, mode="wrap")
+            terms = terms.reshape(len(x), self.fan_in, self.bins)
+            terms *= signs[repetition]
+            target = out[:, repetition * self.bins : (repetition + 1) * self.bins]
+            np.copyto(target, terms[:, 0])
+            for slot in range(1, self.fan_in):
+                np.add(target, terms[:, slot], out=target)
+        return out
+
+    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
+        rows = np.repeat(np.arange(x.shape[0], dtype=np.int64), np.diff(x.indptr))
+        out = np.zeros(x.shape[0] * self.k, dtype=np.float64)
+        for repetition in range(self.repetitions):
+            places = rows * self.k + repetition * self.bins
+            places += self._bins[repetition, x.indices]
+            weights = x.data * self._signs[repetition, x.indices]
+            out += np.bincount(places, weights=weights, minlength=len(out))
+        return out.reshape(x.shape[0], self.k)

@@ -1,0 +1,272 @@
+"""What the data holder states, checked once: a frozen, public description of a mechanism."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+from dpindex.errors import InputError
+from dpindex.grid import Grid
+from dpindex.methods import Method, find_method
+from dpindex.noise import FloatLaw, SignLaw
+from dpindex.privacy import Adjacency, Attribute, Guarantee, adjacency_from_json, attribute
+from dpindex.projections import Projection
+
+__all__ = ["Spec"]
+
+_FORMAT = 1
+_LEAST_EPSILON, _MOST_EPSILON = 1e-3, 64.0
+_LEAST_DELTA = 1e-30
+_MOST_DIM = 1 << 31
+_MOST_K = 1 << 20
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything public about how vectors become codes. Think of it as the label on the index.
+
+    Two parties with equal specs produce comparable codes; only the noise is secret. One warning:
+    ``epsilon`` counts changes of *one attribute* under the default adjacency, not whole records.
+
+    Parameters
+    ----------
+    method : str
+        A name from :func:`dpindex.methods`.
+    dim : int
+        Number of attributes of a vector, [1, 2^31).
+    k : int, optional
+        Length of a code. Raw methods always use ``dim``; otherwise the method has a default.
+    epsilon : float
+        Budget of one release of one vector, [0.001, 64]; absent for the ``none-*`` baselines.
+    delta : float
+        In (0, 1) for the Gaussian methods, 0 for the pure ones.
+    adjacency : Attribute or L2
+        What neighbouring vectors may differ in; default one attribute by at most 1.
+    repetitions : int
+        Independent OPORPs that share epsilon and k equally (sign codes only).
+    scale : float
+        Public divisor of every attribute, e.g. 255 for bytes. Queries get the same.
+    bounds : (float, float)
+        Public range of a scaled attribute, [−1, 1] by default.
+    clip : bool
+        Clip to the bounds instead of refusing.
+    min_norm : float, optional
+        Public lower bound on the norm of every vector, for methods that need one.
+    norm : float, optional
+        Public norm of *every* vector after scaling (1 for unit embeddings); sharpens similarities.
+    seed : int
+        Public seed of the projection, [0, 2^63).
+
+    Raises
+    ------
+    InputError
+        One sentence for any parameter or combination that has no guarantee.
+
+    >>> spec = Spec(method="dp-oporp-staircase", dim=784, k=128, epsilon=2.0, scale=255)
+    >>> str(spec.guarantee)
+    'epsilon = 2 (pure DP) under attribute(beta=1)'
+    >>> Spec.from_json(spec.to_json()) == spec
+    True
+    """
+
+    method: str
+    dim: int
+    k: int | None = None
+    epsilon: float | None = None
+    delta: float = 0.0
+    adjacency: Adjacency = attribute(1.0)
+    repetitions: int = 1
+    scale: float = 1.0
+    bounds: tuple[float, float] = (-1.0, 1.0)
+    clip: bool = False
+    min_norm: float | None = None
+    norm: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        row = find_method(self.method)
+        set_(self, "dim", _integer(self.dim, "dim", 1, _MOST_DIM - 1))
+        set_(self, "repetitions", _integer(self.repetitions, "repetitions", 1, 1024))
+        set_(self, "seed", _integer(self.seed, "seed", 0, 2**63 - 1))
+        set_(self, "scale", _number(self.scale, "scale", above=0.0))
+        set_(self, "bounds", _interval(self.bounds))
+        if not isinstance(self.clip, bool):
+            raise InputError(f"clip must be true or false, not {self.clip!r}.")
+        if not isinstance(self.adjacency, Adjacency):
+            raise InputError("adjacency must be dpindex.attribute(…) or dpindex.l2(…).")
+        self._check_guarantee(row)
+        for name in ("min_norm", "norm"):
+            if getattr(self, name) is not None:
+                set_(self, name, _number(getattr(self, name), name, above=0.0))
+        if self.min_norm is not None:
+            raise InputError(f"{row.name} does not use min_norm; leave it out.")
+        if self.repetitions > 1 and not row.repeats:
+            raise InputError(f"{row.name} takes no repetitions: they are for sign codes of OPORP.")
+        k = row.default_k(self) if self.k is None else _integer(self.k, "k", 1, _MOST_K)
+        self._check_k(row, k)
+        set_(self, "k", k)
+        if row.bounded and self.bounds[1] - self.bounds[0] > self.beta:
+            raise InputError(
+                f"{row.name} needs bounds no wider than beta = {self.beta:g}, not "
+                f"[{self.bounds[0]:g}, {self.bounds[1]:g}]; state the public range of an attribute."
+            )
+
+    def _check_guarantee(self, row: Method) -> None:
+        set_ = object.__setattr__
+        if row.definition == "none":
+            if self.epsilon is not None or self.delta != 0:
+                raise InputError(f"{row.name} is not private: it takes no epsilon and no delta.")
+            return
+        if self.epsilon is None:
+            raise InputError(f"{row.name} needs an epsilon.")
+        epsilon = _number(self.epsilon, "epsilon", above=0.0)
+        if not _LEAST_EPSILON <= epsilon <= _MOST_EPSILON:
+            raise InputError(
+                f"epsilon must lie in [{_LEAST_EPSILON:g}, {_MOST_EPSILON:g}], not {epsilon:g}."
+            )
+        set_(self, "epsilon", epsilon)
+        delta = _number(self.delta, "delta")
+        set_(self, "delta", delta)
+        if row.needs_delta and not _LEAST_DELTA <= delta < 1.0:
+            raise InputError(
+                f"{row.name} needs a delta in (0, 1), for example 1e-6, not {delta:g}: Gaussian "
+                f"noise has no pure guarantee."
+            )
+        if row.pure and delta != 0:
+            raise InputError(f"{row.name} is pure: delta must be 0, not {delta:g}.")
+        if self.adjacency.kind not in row.adjacencies:
+            raise InputError(
+                f"{row.name} has no guarantee under {self.adjacency}: it is analysed for "
+                f"{' and '.join(row.adjacencies)} adjacency only."
+            )
+
+    def _check_k(self, row: Method, k: int) -> None:
+        if row.fixed_k and k != self.dim:
+            raise InputError(f"{row.name} keeps every coordinate: k must be dim = {self.dim}.")
+        if k % self.repetitions:
+            raise InputError(f"k = {k} is not a multiple of repetitions = {self.repetitions}.")
+        if row.bins and k // self.repetitions > self.dim:
+            raise InputError(
+                f"{row.name} needs k / repetitions ≤ dim: {k // self.repetitions} bins cannot be "
+                f"filled by {self.dim} attributes."
+            )
+
+    @property
+    def row(self) -> Method:
+        """The method's row in the table."""
+        return find_method(self.method)
+
+    @property
+    def dims(self) -> int:
+        """Length of a code: ``k``, resolved."""
+        return self.k if self.k is not None else self.row.default_k(self)
+
+    @property
+    def budget(self) -> float:
+        """``epsilon`` of a private method, as a plain float (infinite for the baselines)."""
+        return math.inf if self.epsilon is None else self.epsilon
+
+    @property
+    def beta(self) -> float:
+        """The step that the grid is laid out for, in units of the scaled attribute."""
+        return self.adjacency.beta if isinstance(self.adjacency, Attribute) else 1.0
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What one code promises about the vector behind it."""
+        return Guarantee(
+            epsilon=self.budget,
+            delta=self.delta,
+            definition=self.row.definition,
+            adjacency=self.adjacency,
+            exact=self.row.definition != "none",
+        )
+
+    @cached_property
+    def projection(self) -> Projection:
+        """The public projection: a function of this spec alone."""
+        return self.row.projection(self)
+
+    @cached_property
+    def law(self) -> FloatLaw | SignLaw:
+        """The calibrated law of the secret noise."""
+        return self.row.law(self)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The integer grid that attributes are rounded to."""
+        return Grid(
+            beta=self.beta,
+            bits=self.law.grid_bits,
+            scale=self.scale,
+            bounds=self.bounds,
+            clip=self.clip,
+            fan_in=self.projection.fan_in,
+        )
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Sixteen bytes that codes carry, so that codes of another spec are noticed."""
+        return hashlib.sha256(self.to_json().encode()).digest()[:16]
+
+    def with_epsilon(self, epsilon: float) -> Spec:
+        """The same projection and method under another budget (for private queries)."""
+        return replace(self, epsilon=epsilon)
+
+    def to_json(self) -> str:
+        """Canonical JSON: equal specs give equal text."""
+        data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        data["adjacency"] = self.adjacency.to_json()
+        data["bounds"] = list(self.bounds)
+        data["format"] = _FORMAT
+        return json.dumps(data, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Spec:
+        """The inverse of :meth:`to_json`; raises InputError on anything that is not a spec."""
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"the spec is not valid JSON: {error}.") from None
+        if not isinstance(data, dict) or data.pop("format", None) != _FORMAT:
+            raise InputError(f"the spec is not a dpindex spec of format {_FORMAT}.")
+        known = {f.name for f in fields(cls)}
+        if strange := sorted(set(data) - known):
+            raise InputError(f"the spec has an unknown field {strange[0]!r}.")
+        if missing := sorted({"method", "dim"} - set(data)):
+            raise InputError(f"the spec lacks the field {missing[0]!r}.")
+        if "adjacency" in data:
+            data["adjacency"] = adjacency_from_json(data["adjacency"])
+        return cls(**data)
+
+
+def _number(value: Any, name: str, above: float | None = None) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"{name} must be a finite number, not {value!r}.")
+    if above is not None and not value > above:
+        raise InputError(f"{name} must be above {above:g}, not {value!r}.")
+    return float(value)
+
+
+def _integer(value: Any, name: str, least: int, most: int) -> int:
+    try:
+        whole = int(value)
+    except (TypeError, ValueError, OverflowError):
+        whole = least - 1
+    if isinstance(value, bool | str) or whole != value or not least <= whole <= most:
+        raise InputError(f"{name} must be a whole number from {least} to {most}, not {value!r}.")
+    return whole
+
+
+def _interval(value: Any) -> tuple[float, float]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise InputError(f"bounds must be a pair (low, high), not {value!r}.")
+    low, high = _number(value[0], "the lower bound"), _number(value[1], "the upper bound")
+    if low >= high:
+        raise InputError(f"bounds must have low < high, not ({low:g}, {high:g}).")
+    return low, high

@@ -1,0 +1,78 @@
+"""Datasets in HDF5 files; the layout of ann-benchmarks names them ``train`` and ``test``."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from dpindex.vectors.location import MAX_RATIO, Location, import_extra
+from dpindex.vectors.source import Chunk, VectorSource, is_real
+
+__all__ = ["open_dataset", "open_hdf5"]
+
+
+class _Hdf5(VectorSource):
+    def __init__(self, location: Location, dataset: Any) -> None:
+        super().__init__(location, dataset.shape, dataset.dtype)
+        self._dataset = dataset
+
+    def _rows(self, start: int, stop: int) -> Chunk:
+        return self._dataset[start:stop]
+
+
+def open_hdf5(location: Location, resources: ExitStack) -> VectorSource:
+    file = _open(location, resources)
+    key = _default_key(location, file) if location.key is None else location.key
+    return _Hdf5(replace(location, key=key), _dataset(location, file, key))
+
+
+def open_dataset(location: Location, resources: ExitStack, key: str) -> Any:
+    """The dataset ``key``, of any shape and type, its size checked."""
+    return _dataset(location, _open(location, resources), key)
+
+
+def _open(location: Location, resources: ExitStack) -> Any:
+    h5py = import_extra("h5py", location.name)
+    return resources.enter_context(h5py.File(location.path, "r"))
+
+
+def _default_key(location: Location, file: Any) -> str:
+    h5py = import_extra("h5py", location.name)
+    # hard links only: looking at any other kind would open what it points to
+    own = [k for k in file if isinstance(file.get(k, getlink=True), h5py.HardLink)]
+    if "train" in own:
+        return "train"
+    datasets = {k: file[k] for k in own if isinstance(file[k], h5py.Dataset)}
+    found = [k for k, d in datasets.items() if len(d.shape or ()) == 2 and is_real(d.dtype)]
+    if len(found) != 1:
+        raise location.error(
+            f"it has no dataset 'train' and {len(found)} matrices among its datasets"
+            f" ({', '.join(datasets) or 'none'}); name one as PATH:KEY."
+        )
+    return str(found[0])
+
+
+def _dataset(location: Location, file: Any, key: str) -> Any:
+    h5py = import_extra("h5py", location.name)
+    dataset = file.get(key)
+    if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
+        raise location.error(f"it has no dataset {key!r}; name one of {', '.join(file)}.")
+    if dataset.file.filename != file.filename or dataset.external or dataset.is_virtual:
+        raise location.error(f"dataset {key!r} lies in another file; name that file instead.")
+    _check_size(location, dataset, key)
+    return dataset
+
+
+def _check_size(location: Location, dataset: Any, key: str) -> None:
+    """Refuse a dataset larger than its stored bytes can be, before a row of it is allocated."""
+    item_bytes = dataset.id.get_type().get_size()
+    declared = max(math.prod(dataset.shape), math.prod(dataset.chunks or ())) * item_bytes
+    stored = min(dataset.id.get_storage_size(), location.size)
+    ratio = MAX_RATIO if dataset.id.get_create_plist().get_nfilters() else 1
+    if declared > ratio * stored:
+        raise location.error(
+            f"dataset {key!r} declares shape {dataset.shape}, {declared} bytes, but {stored} are"
+            " stored; the file is damaged, or was never written to the end."
+        )

@@ -1,0 +1,625 @@
+"""Vector files: every format reads back what was written, in any chunking, or says why not."""
+
+from __future__ import annotations
+
+import os
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dpindex.errors import InputError
+from dpindex.vectors import VectorSource, as_source, open_vectors, read_ids
+
+Matrix = npt.NDArray[Any]
+ROWS, COLUMNS = 23, 5
+
+
+def _matrix(dtype: str = "f4") -> Matrix:
+    return np.random.default_rng(0).integers(0, 100, (ROWS, COLUMNS)).astype(dtype)
+
+
+def _sparse() -> scipy.sparse.csr_matrix:
+    return scipy.sparse.random(ROWS, COLUMNS, density=0.3, random_state=0, format="csr")
+
+
+def _write_vecs(path: Path, matrix: Matrix) -> None:
+    prefixes = np.full((len(matrix), 1), matrix.shape[1], "<i4").view(np.uint8)
+    values = np.ascontiguousarray(matrix).view(np.uint8).reshape(len(matrix), -1)
+    np.hstack([prefixes, values]).tofile(path)
+
+
+def _write_hdf5(path: Path, **datasets: Any) -> None:
+    with h5py.File(path, "w") as file:
+        for key, value in datasets.items():
+            file[key] = value
+
+
+def _write_chunked(path: Path, matrix: Matrix) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("train", data=matrix, chunks=(7, 3), compression="gzip")
+
+
+def _write_parquet(path: Path, matrix: Matrix, size: int = -1, groups: int = 6) -> None:
+    kind = pa.list_(pa.from_numpy_dtype(matrix.dtype), size)
+    table = pa.table({"id": range(len(matrix)), "v": pa.array(list(matrix), kind)})
+    pq.write_table(table, path, row_group_size=groups)
+
+
+Writer = Callable[[Path, Any], object]
+DENSE: dict[str, tuple[str, str, Writer]] = {
+    "npy": ("f4", ".npy", np.save),
+    "npy-fortran": ("f4", ".npy", lambda p, m: np.save(p, np.asfortranarray(m))),
+    "npy-big-endian": ("f8", ".npy", lambda p, m: np.save(p, m.astype(">f8"))),
+    "npy-bool": ("?", ".npy", np.save),
+    "npy-half": ("f2", ".npy", np.save),
+    "npz": ("f4", ".npz", lambda p, m: np.savez(p, a=m, labels=np.arange(3))),
+    "npz-compressed": ("i8", ".npz", lambda p, m: np.savez_compressed(p, a=m)),
+    "npz-fortran": ("f4", ".npz", lambda p, m: np.savez_compressed(p, a=np.asfortranarray(m))),
+    "fvecs": ("<f4", ".fvecs", _write_vecs),
+    "bvecs": ("u1", ".bvecs", _write_vecs),
+    "ivecs": ("<i4", ".ivecs", _write_vecs),
+    "hdf5": ("f4", ".hdf5", lambda p, m: _write_hdf5(p, test=m[:2], train=m)),
+    "hdf5-big-endian": ("f4", ".h5", lambda p, m: _write_hdf5(p, x=m.astype(">f4"), y=m[0])),
+    "hdf5-compressed": ("f8", ".h5", _write_chunked),
+    "parquet": ("f4", ".parquet", _write_parquet),
+    "parquet-fixed": ("f8", ".parquet", lambda p, m: _write_parquet(p, m, size=COLUMNS)),
+    "parquet-bool": ("?", ".parquet", _write_parquet),
+}
+SPARSE: dict[str, Writer] = {
+    "csr": scipy.sparse.save_npz,
+    "csc": lambda p, m: scipy.sparse.save_npz(p, m.tocsc(), compressed=False),
+}
+IDS: dict[str, tuple[str, str, Writer]] = {
+    "npy": (".npy", "", np.save),
+    "npz": (".npz", ":ids", lambda p, ids: np.savez(p, ids=ids, other=ids[:1])),
+    "txt": (".txt", "", lambda p, ids: p.write_text("\n".join(map(str, ids)) + "\n", "utf-8")),
+    "hdf5": (".h5", ":group/ids", lambda p, ids: _write_hdf5(p, **{"group/ids": _for_hdf5(ids)})),
+    "parquet": (".parquet", ":ids", lambda p, ids: pq.write_table(pa.table({"ids": ids}), p)),
+}
+STRINGS = np.array(["é1", "007", "中", "d"])
+INTEGERS = np.array([3, -1, 2**62, 0])
+
+
+def _for_hdf5(ids: Matrix) -> Matrix:
+    return ids.astype(object) if ids.dtype.kind == "U" else ids
+
+
+def _dense(source: VectorSource, chunk: Any) -> Matrix:
+    return np.asarray(chunk.toarray() if source.is_sparse else chunk)
+
+
+def _check_source(source: VectorSource, expected: Matrix) -> None:
+    """The whole, every chunking, and going back all agree with what was written."""
+    assert source.shape == expected.shape
+    assert source.dtype.isnative
+    np.testing.assert_array_equal(_dense(source, source.read()), expected)
+    for size in (1, 4, ROWS, ROWS + 1):
+        for start in (0, 9, ROWS):
+            for first, chunk in source.chunks(size, start):
+                assert chunk.shape[0] == min(size, ROWS - first)
+                assert chunk.dtype == source.dtype
+                np.testing.assert_array_equal(_dense(source, chunk), expected[first : first + size])
+    assert source.rows(5, 5).shape == (0, expected.shape[1])
+    np.testing.assert_array_equal(_dense(source, source.rows(2, 9)), expected[2:9])
+
+
+# ---- what was written is what is read
+
+
+@pytest.mark.parametrize("kind", DENSE)
+def test_dense_round_trip(kind: str, tmp_path: Path) -> None:
+    dtype, suffix, write = DENSE[kind]
+    path = tmp_path / f"x{suffix}"
+    write(path, _matrix(dtype))
+    with open_vectors(path) as source:
+        assert not source.is_sparse
+        assert source.dtype == np.dtype(dtype)
+        assert source.name == str(path)
+        assert source.read().flags.c_contiguous
+        _check_source(source, _matrix(dtype))
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_sparse_round_trip(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    SPARSE[kind](path, _sparse())
+    with open_vectors(path) as source:
+        assert source.is_sparse
+        assert isinstance(source.rows(0, 3), scipy.sparse.csr_matrix)
+        _check_source(source, _sparse().toarray())
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        _matrix(),
+        np.asfortranarray(_matrix("i2")),
+        _matrix().astype(">f4"),
+        _matrix().tolist(),
+        _sparse(),
+        _sparse().tocoo(),
+        scipy.sparse.csc_array(_sparse()),
+    ],
+)
+def test_in_memory(X: Any) -> None:
+    source = as_source(X)
+    expected = X.toarray() if scipy.sparse.issparse(X) else np.asarray(X)
+    _check_source(source, expected)
+
+
+def test_in_memory_chunks_cannot_change_the_caller_s_array(tmp_path: Path) -> None:
+    X = _matrix()
+    with pytest.raises(ValueError, match="read-only"):
+        as_source(X).rows(0, 2)[0, 0] = 1
+    twice = scipy.sparse.csr_matrix((np.ones(2), np.array([1, 1]), np.array([0, 2])), shape=(1, 3))
+    assert as_source(twice).read().data.tolist() == [2.0]
+    assert twice.data.tolist() == [1.0, 1.0]
+
+
+def test_sparse_duplicates_are_summed_and_half_open_lines_kept(tmp_path: Path) -> None:
+    parts = (np.ones(3), np.array([2, 0, 2]), np.array([0, 3, 3]))
+    scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csr_matrix(parts, shape=(2, 3)))
+    chunk = open_vectors(tmp_path / "x.npz").read()
+    assert (chunk.indices.tolist(), chunk.data.tolist()) == ([0, 2], [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("suffix", "write"),
+    [
+        (".npz", lambda p, a, b: np.savez(p, a=a, b=b)),
+        (".h5", lambda p, a, b: _write_hdf5(p, a=a, b=b)),
+        (
+            ".parquet",
+            lambda p, a, b: pq.write_table(pa.table({"a": list(a), "b": list(b)}), p),
+        ),
+    ],
+)
+def test_keys(suffix: str, write: Any, tmp_path: Path) -> None:
+    path = tmp_path / f"with:colon{suffix}"
+    write(path, _matrix(), _matrix() + 1)
+    for key, shift in (("a", 0), ("b", 1)):
+        with open_vectors(f"{path}:{key}") as source:
+            np.testing.assert_array_equal(source.read(), _matrix() + shift)
+            assert source.fingerprint()["key"] == key
+    with pytest.raises(InputError, match=r"\(a, b\).*PATH:KEY"):
+        open_vectors(path)
+    with pytest.raises(InputError, match=r"'c'; name one of a, b"):
+        open_vectors(f"{path}:c")
+
+
+def test_fingerprint(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    _write_hdf5(path, train=_matrix())
+    status = path.stat()
+    expected = {
+        "rows": ROWS,
+        "columns": COLUMNS,
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        "key": "train",
+    }
+    assert open_vectors(path).fingerprint() == expected
+    assert open_vectors(f"{path}:train").fingerprint() == expected
+    assert as_source(_matrix()).fingerprint()["size"] == _matrix().nbytes
+
+
+@pytest.mark.parametrize("kind", IDS)
+@pytest.mark.parametrize("ids", [STRINGS, INTEGERS], ids=["strings", "integers"])
+def test_ids_round_trip(kind: str, ids: Matrix, tmp_path: Path) -> None:
+    suffix, key, write = IDS[kind]
+    path = tmp_path / f"ids{suffix}"
+    write(path, ids)
+    found = read_ids(f"{path}{key}")
+    assert found.dtype.kind == ids.dtype.kind
+    np.testing.assert_array_equal(found, ids)
+
+
+def test_ids_text_lines(tmp_path: Path) -> None:
+    path = tmp_path / "ids.txt"
+    path.write_bytes("\ufeff 7\r\n-12\r\n9223372036854775807".encode())
+    assert read_ids(path).tolist() == [7, -12, 2**63 - 1]
+    for kept in ("007", "9223372036854775808", "-0", "+1", "\uff11", "1_0"):
+        path.write_text(f"7\n{kept}\n", "utf-8")
+        assert read_ids(path).tolist() == ["7", kept]
+
+
+# ---- memory is bounded by the chunk
+
+
+@pytest.mark.parametrize("kind", ["npy", "npy-fortran", "npz-compressed", "fvecs", "parquet"])
+def test_memory_is_bounded_by_the_chunk(kind: str, tmp_path: Path) -> None:
+    """Counts numpy's and Python's own memory; Arrow's is counted by Arrow."""
+    dtype, suffix, write = DENSE[kind]
+    path = tmp_path / f"x{suffix}"
+    matrix = np.random.default_rng(0).random((100_000, 50), "f4")  # 20 MB
+    if kind == "parquet":  # one row group, so that only streaming within it can be small
+        _write_parquet(path, matrix, groups=len(matrix))
+    else:
+        write(path, matrix.astype(dtype))
+    with open_vectors(path) as source:
+        before = pa.total_allocated_bytes()
+        tracemalloc.start()
+        largest = 0
+        for _ in source.chunks(2_000):  # 0.4 MB
+            largest = max(largest, pa.total_allocated_bytes() - before)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 4e6
+    assert largest < 8e6
+
+
+# ---- whatever is wrong is one sentence
+
+
+def _refused(location: Any, match: str) -> None:
+    with pytest.raises(InputError, match=match) as caught, open_vectors(location) as source:
+        source.read()
+    message = str(caught.value)
+    assert message.startswith(os.fspath(location))
+    assert "\n" not in message
+
+
+def test_wrong_paths(tmp_path: Path) -> None:
+    _refused(tmp_path / "none.npy", "No such file")
+    _refused(f"{tmp_path}/none.npz:key", "No such file")
+    _refused(tmp_path, "directory")
+    (tmp_path / "x.csv").write_text("1,2")
+    _refused(tmp_path / "x.csv", r"'.csv'; use one of .npy, .npz, .fvecs")
+    with pytest.raises(InputError, match="name of a file"):
+        open_vectors("a\0b.npy")
+    os.mkfifo(tmp_path / "pipe.npy")
+    _refused(tmp_path / "pipe.npy", "regular file")
+    np.save(tmp_path / "x.npy", _matrix())
+    _refused(f"{tmp_path / 'x.npy'}:key", "no keys")
+
+
+def test_permission(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, _matrix())
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read every file")
+    _refused(path, "permission denied")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".fvecs", ".h5", ".parquet"])
+def test_empty_and_foreign_files(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x{suffix}"
+    path.touch()
+    _refused(path, "empty")
+    path.write_bytes(b"\x93")
+    _refused(path, ".")
+    path.write_bytes(b"not what the suffix says " * 100)
+    _refused(path, ".")
+
+
+@pytest.mark.parametrize(
+    ("array", "match"),
+    [
+        (np.zeros(3), "1 dimension"),
+        (np.zeros((2, 2, 2)), "3 dimension"),
+        (np.zeros((0, 4)), "0 x 4"),
+        (np.zeros((4, 0)), "4 x 0"),
+        (np.zeros((2, 2), complex), "complex128"),
+        (np.zeros((2, 2), "U3"), "<U3"),
+        (np.zeros((2, 2), "M8[s]"), "datetime64"),
+        (np.zeros((2, 2), [("a", "f4")]), "type"),
+        (np.zeros((2, 2), object), "objects|object"),
+        (np.zeros((2, 2), np.longdouble), "float128|longdouble|float64"),
+    ],
+)
+def test_wrong_arrays(array: Matrix, match: str, tmp_path: Path) -> None:
+    if array.dtype == np.longdouble and array.dtype.itemsize == 8:
+        pytest.skip("long double is double here")
+    np.save(tmp_path / "x.npy", array)
+    _refused(tmp_path / "x.npy", match)
+    np.savez(tmp_path / "x.npz", a=array)
+    _refused(f"{tmp_path / 'x.npz'}:a", match)
+    with pytest.raises(InputError, match=r"^mine: "):
+        as_source(array, "mine")
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        [[1.0], [1.0, 2.0]],
+        None,
+        "x.npy",
+        [["a"]],
+        np.ma.masked_array(_matrix(), _matrix() > 3),
+        scipy.sparse.csr_matrix((0, 3)),
+        scipy.sparse.csr_matrix(_matrix("c8")),
+        scipy.sparse.coo_array(np.ones(3)),
+    ],
+)
+def test_wrong_objects(X: Any) -> None:
+    with pytest.raises(InputError, match=r"^mine: "):
+        as_source(X, "mine")
+
+
+def test_wrong_sparse_in_memory() -> None:
+    X = _sparse()
+    X.indices[0] = 10_000
+    with pytest.raises(InputError, match=r"^array: "):
+        as_source(X)
+
+
+def test_wrong_ranges() -> None:
+    source = as_source(_matrix())
+    for start, stop in ((-1, 2), (3, 2), (0, ROWS + 1)):
+        with pytest.raises(InputError, match=f"rows {start} to {stop}"):
+            source.rows(start, stop)
+    with pytest.raises(InputError, match="at least one row"):
+        source.chunks(0)
+    with pytest.raises(InputError, match="row 24"):
+        source.chunks(1, ROWS + 1)
+    source.close()
+    source.close()
+    with pytest.raises(InputError, match="closed"):
+        source.read()
+
+
+def _npy_header(shape: str) -> bytes:
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
+
+
+@pytest.mark.parametrize("shape", ["(1000000000000, 1000)", "(-2, -2)", "(3, 2)"])
+def test_declared_shapes_are_not_believed(shape: str, tmp_path: Path) -> None:
+    data = _npy_header(shape) + bytes(16)
+    (tmp_path / "x.npy").write_bytes(data)
+    _refused(tmp_path / "x.npy", "declares shape .* 16 bytes follow")
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("a.npy", data)
+    _refused(tmp_path / "x.npz", "array 'a'.*declares shape .* 16 bytes follow")
+
+
+def test_hdf5_declared_but_never_written(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("train", shape=(10**9, 10**3), dtype="f4")
+        file.create_dataset("chunked", (10**9, 10**3), "f4", chunks=(1, 1000), compression="gzip")
+    _refused(tmp_path / "x.h5", "never written")
+    _refused(f"{tmp_path / 'x.h5'}:chunked", "never written")
+
+
+def test_hdf5_never_leaves_its_file(tmp_path: Path) -> None:
+    _write_hdf5(tmp_path / "other.h5", train=_matrix())
+    _matrix().tofile(tmp_path / "raw")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["link"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "train")
+        raw = [(str(tmp_path / "raw"), 0, h5py.h5f.UNLIMITED)]
+        file.create_dataset("raw", _matrix().shape, "f4", external=raw)
+        layout = h5py.VirtualLayout(_matrix().shape, "f4")
+        layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "train", _matrix().shape)
+        file.create_virtual_dataset("virtual", layout)
+        file.create_group("group")
+    for key in ("link", "raw", "virtual"):
+        _refused(f"{tmp_path / 'x.h5'}:{key}", "another file")
+    _refused(f"{tmp_path / 'x.h5'}:group", "no dataset 'group'")
+
+
+def test_vecs_name_the_row(tmp_path: Path) -> None:
+    path = tmp_path / "x.fvecs"
+    _write_vecs(path, _matrix("<f4"))
+    whole = path.read_bytes()
+    row_bytes = len(whole) // ROWS
+    path.write_bytes(whole[:-1])
+    _refused(path, "row 22 has 23 of its 24 bytes")
+    path.write_bytes(whole + whole[:8])
+    _refused(path, "row 23 has 8 of its 24 bytes")
+    other = struct.pack("<i3f", 3, 1, 2, 3)
+    for tail in (b"", whole[:8]):
+        path.write_bytes(whole[: 7 * row_bytes] + other + tail + whole[7 * row_bytes :])
+        _refused(path, "row 7 declares 3 columns and row 0 5")
+    path.write_bytes(struct.pack("<i", 2**31 - 1) + whole)
+    _refused(path, "row 0 declares 2147483647")
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "match"),
+    [
+        ([[1, 2], [3]], pa.list_(pa.int32()), "row 1 has 1 values and row 0 2"),
+        ([[1, 2], None], pa.list_(pa.int32()), "row 1 is null"),
+        ([None, [1, 2]], pa.list_(pa.int32()), "row 0 is null"),
+        ([[1, 2], [3, None]], pa.list_(pa.int32()), "row 1 has a null"),
+        ([[1, 2], None], pa.list_(pa.int32(), 2), "row 1 is null"),
+        ([["a"]], pa.list_(pa.string()), "0 list columns"),
+        ([1, 2], pa.int32(), "0 list columns"),
+        ([], pa.list_(pa.int32()), "0 x 0"),
+        ([[], []], pa.list_(pa.int32()), "2 x 0"),
+    ],
+)
+def test_parquet_names_the_row(rows: Any, kind: Any, match: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": pa.array(rows, kind)}), tmp_path / "x.parquet")
+    _refused(tmp_path / "x.parquet", match)
+
+
+def test_parquet_row_numbers_count_from_the_start_of_the_file(tmp_path: Path) -> None:
+    matrix = np.zeros((20_000, 50), "f4").tolist()
+    matrix[17_000] = [1.0]
+    pq.write_table(pa.table({"v": matrix}), tmp_path / "x.parquet", row_group_size=6_000)
+    source = open_vectors(tmp_path / "x.parquet")
+    for _ in range(2):  # a failure is not forgotten by the next call
+        assert source.rows(3, 8).shape == (5, 50)
+        with pytest.raises(InputError, match="row 17000 has 1 values"):
+            source.rows(8, 20_000)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"indptr": np.array([0, 2, 1, 3])}, "falls at row 1"),
+        ({"indptr": np.array([1, 1, 2, 3])}, "1 to 3"),
+        ({"indptr": np.array([0, 1, 2, 4])}, "0 to 4"),
+        ({"indptr": np.array([0, 1, 3])}, "do not fit"),
+        ({"indptr": np.array([0.0, 1, 2, 3])}, "list of integers"),
+        ({"indices": np.array([0, 1])}, "do not fit"),
+        ({"indices": np.array([0, 4, 1])}, "row 1 has an index 4, outside 0 to 3"),
+        ({"indices": np.array([0, 1, -1])}, "row 2 has an index -1"),
+        ({"data": np.ones((3, 1))}, "do not fit"),
+        ({"data": np.ones(3, complex)}, "complex"),
+        ({"shape": np.array([3])}, "not two integers"),
+        ({"shape": np.array([2**62, 4])}, "do not fit"),
+        ({"shape": np.array([0, 4])}, "0 x 4"),
+        ({"format": np.array(b"coo")}, "'coo'; save it as CSR"),
+        ({"format": np.array(b"bsr")}, "'bsr'; save it as CSR"),
+        ({"format": np.array(1)}, "not a word"),
+        ({"format": np.array(b"csc"), "shape": np.array([2**40, 3])}, "more than it can hold"),
+    ],
+)
+def test_sparse_structure_is_checked(change: dict[str, Matrix], match: str, tmp_path: Path) -> None:
+    members = {
+        "format": np.array(b"csr"),
+        "shape": np.array([3, 4]),
+        "data": np.ones(3),
+        "indices": np.array([0, 1, 3]),
+        "indptr": np.array([0, 1, 2, 3]),
+    }
+    np.savez(tmp_path / "x.npz", **(members | change))  # type: ignore[arg-type]
+    _refused(tmp_path / "x.npz", match)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_foreign_compression(method: int, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", method) as archive:
+        archive.writestr("a.npy", _npy_header("(2, 2)") + bytes(16))
+    _refused(tmp_path / "x.npz", "numpy never writes")
+
+
+@pytest.mark.parametrize("module", ["h5py", "pyarrow.parquet"])
+def test_missing_extras(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / {"h5py": "x.h5", "pyarrow.parquet": "x.parquet"}[module]
+    path.write_bytes(b"any")
+    monkeypatch.setitem(__import__("sys").modules, module, None)
+    _refused(path, r"pip install 'dpindex\[io\]'")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (b"1\n\n2\n", "line 2 is empty"),
+        (b"1\n2\n \n", "line 3 is empty"),
+        (b"\n", "line 1 is empty"),
+        (b"", "the file is empty"),
+        (b"a\n\xff\n", "cannot be read"),
+        (b"a\n" + b"b" * 2000, "id number 2 has 2000 characters"),
+        (b"a\n\x00\n", "row 1 has an empty id"),
+    ],
+)
+def test_wrong_id_lines(text: bytes, match: str, tmp_path: Path) -> None:
+    (tmp_path / "ids.txt").write_bytes(text)
+    with pytest.raises(InputError, match=match):
+        read_ids(tmp_path / "ids.txt")
+
+
+@pytest.mark.parametrize(
+    ("ids", "match"),
+    [
+        (np.zeros((2, 2), int), "2 dimension"),
+        (np.zeros(2), "float64"),
+        (np.zeros(0, int), "no ids"),
+        (np.array([2**64 - 1], "u8"), "too large"),
+        (np.array(["a", ""]), "row 1 has an empty id"),
+        (np.array([0x110000, 65, 65, 65], "<u4").view("<U2"), "row 0 has an id that is not text"),
+        (np.array(["ab", "c"], object), "objects"),
+    ],
+)
+def test_wrong_id_arrays(ids: Matrix, match: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "ids.npy", ids)
+    with pytest.raises(InputError, match=match):
+        read_ids(tmp_path / "ids.npy")
+
+
+def test_wrong_id_files(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": ["x", None], "b": [1.0, 2.0]}), tmp_path / "x.parquet")
+    for key, match in (
+        ("", "PATH:KEY"),
+        (":a", "row 1 is null"),
+        (":b", "type double"),
+        (":c", "a, b"),
+    ):
+        with pytest.raises(InputError, match=match):
+            read_ids(f"{tmp_path / 'x.parquet'}{key}")
+    (tmp_path / "x.csv").write_text("1")
+    with pytest.raises(InputError, match=r"'.csv'; use one of .npy, .txt"):
+        read_ids(tmp_path / "x.csv")
+
+
+# ---- damaged bytes: an InputError or a reading, never anything else
+
+
+Damage = tuple[list[tuple[int, int]], int]
+
+
+def _damages(size: int) -> st.SearchStrategy[Damage]:
+    """Up to four bytes to change, and where to cut: more often than not at the end, so nowhere."""
+    flips = st.lists(st.tuples(st.integers(0, size - 1), st.integers(0, 255)), max_size=4)
+    return st.tuples(flips, st.just(size) | st.just(size) | st.integers(0, size))
+
+
+def _damaged(data: bytes, damage: Damage) -> bytes:
+    flips, cut = damage
+    changed = bytearray(data)
+    for place, value in flips:
+        changed[place] = value
+    return bytes(changed[:cut])
+
+
+FUZZED: dict[str, tuple[str, Any, Writer]] = {
+    **{kind: (suffix, _matrix(dtype), write) for kind, (dtype, suffix, write) in DENSE.items()},
+    **{kind: (".npz", _sparse(), write) for kind, write in SPARSE.items()},
+}
+
+
+@pytest.mark.parametrize("kind", FUZZED)
+def test_damaged_vectors(kind: str, tmp_path: Path) -> None:
+    suffix, matrix, write = FUZZED[kind]
+    path = tmp_path / f"x{suffix}"
+    write(path, matrix)
+    whole = path.read_bytes()
+
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(_damages(len(whole)))
+    def check(damage: Damage) -> None:
+        path.write_bytes(_damaged(whole, damage))
+        try:
+            with open_vectors(path) as source:
+                for _, chunk in source.chunks(10):
+                    assert chunk.shape[1] == source.shape[1]
+        except InputError as error:
+            assert str(error).startswith(str(path))
+
+    check()
+
+
+@pytest.mark.parametrize("kind", IDS)
+@pytest.mark.parametrize("ids", [STRINGS, INTEGERS], ids=["strings", "integers"])
+def test_damaged_ids(kind: str, ids: Matrix, tmp_path: Path) -> None:
+    suffix, key, write = IDS[kind]
+    path = tmp_path / f"ids{suffix}"
+    write(path, ids)
+    whole = path.read_bytes()
+
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(_damages(len(whole)))
+    def check(damage: Damage) -> None:
+        path.write_bytes(_damaged(whole, damage))
+        try:
+            assert read_ids(f"{path}{key}").ndim == 1
+        except InputError as error:
+            assert str(error).startswith(str(path))
+
+    check()
