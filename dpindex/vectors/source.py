@@ -183,21 +183,23 @@ def _parts(array: Chunk) -> list[npt.NDArray[Any]]:
     return [array]
 
 
-def _read_only(X: Any) -> npt.NDArray[Any]:
-    if np.ma.isMaskedArray(X):
+def _read_only(matrix: Any) -> npt.NDArray[Any]:
+    if np.ma.isMaskedArray(matrix):
         raise ValueError("it has a mask; fill the missing values first")
-    array = np.asarray(X).view()
+    array = np.asarray(matrix).view()
     array.flags.writeable = False
     return array
 
 
-def _canonical_csr(X: Any) -> Chunk:
-    """``X`` as CSR with sorted, unique indices, checked: scipy's own routines trust theirs."""
-    if X.ndim != 2 or not is_real(X.dtype):
-        raise ValueError(f"it is a sparse array of {X.ndim} dimension(s) and type {X.dtype}")
-    if hasattr(X, "check_format"):
-        X.check_format(full_check=True)
-    csr = scipy.sparse.csr_matrix(X)
+def _canonical_csr(matrix: Any) -> Chunk:
+    """``matrix`` as CSR with sorted, unique indices, checked: scipy's own routines trust theirs."""
+    if matrix.ndim != 2 or not is_real(matrix.dtype):
+        raise ValueError(
+            f"it is a sparse array of {matrix.ndim} dimension(s) and type {matrix.dtype}"
+        )
+    if hasattr(matrix, "check_format"):
+        matrix.check_format(full_check=True)
+    csr = scipy.sparse.csr_matrix(matrix)
     if not csr.has_canonical_format:
         csr = csr.copy()  # it may still share the caller's arrays
         csr.sum_duplicates()
