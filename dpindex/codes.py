@@ -1,4 +1,4 @@
-"""Private codes: what is published, and its bytes. No Faiss is needed to make, pack or compare them."""
+"""Private codes: what is published, and its bytes. Made, packed and compared without Faiss."""
 
 from __future__ import annotations
 
@@ -54,6 +54,11 @@ class BitCodes:
 
     def __len__(self) -> int:
         return len(self.packed)
+
+    @property
+    def stored(self) -> Bytes:
+        """The array that an index keeps, shape (n, ⌈k/8⌉)."""
+        return self.packed
 
     @classmethod
     def from_signs(cls, positive: npt.NDArray[np.bool_], fingerprint: bytes) -> BitCodes:
@@ -116,6 +121,11 @@ class FloatCodes:
         return len(self.values)
 
     @property
+    def stored(self) -> Integers:
+        """The array that an index keeps, shape (n, k)."""
+        return self.values
+
+    @property
     def k(self) -> int:
         """Numbers a vector."""
         return int(self.values.shape[1])
@@ -140,9 +150,7 @@ class FloatCodes:
         values = narrowest(self.values)
         little = values.astype(values.dtype.newbyteorder("<"), copy=False)
         kind = values.dtype.itemsize
-        return _pack(
-            kind, self.k, len(self), self.gain, self.offset, self.fingerprint, little
-        )
+        return _pack(kind, self.k, len(self), self.gain, self.offset, self.fingerprint, little)
 
 
 Codes = BitCodes | FloatCodes

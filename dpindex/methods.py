@@ -1,7 +1,7 @@
 """The one table that names every mechanism and says what it is made of.
 
-A method is data: a projection, a law, what the law needs and where it comes from. Adding a mechanism
-is adding a row; nothing outside this module branches on a method's name.
+A method is data: a projection, a law, what the law needs and where it comes from. Adding a
+mechanism is adding a row; nothing outside this module branches on a method's name.
 """
 
 from __future__ import annotations

@@ -109,6 +109,9 @@ class Privatizer:
             if np.dtype(x.dtype).kind not in "biuf":
                 raise InputError(f"vectors must be real numbers, not {x.dtype}.")
             rows: Any = x.tocsr()
+            if not rows.has_canonical_format:  # entries given twice are one attribute: their sum
+                rows = rows.copy()
+                rows.sum_duplicates()
             if self.spec.bounds[0] > 0 or self.spec.bounds[1] < 0:
                 raise InputError("sparse vectors hold zeros, which lie outside the public bounds.")
         else:
@@ -184,11 +187,11 @@ class Privatizer:
     def wrap(self, values: Integers) -> Codes:
         """Stored codes (packed bits or small integers, shape (n, …)) with what decodes them."""
         if self.spec.row.kind == "bits":
-            return BitCodes(values.astype(np.uint8, copy=False), self.spec.dims, self.spec.fingerprint)
+            return BitCodes(
+                values.astype(np.uint8, copy=False), self.spec.dims, self.spec.fingerprint
+            )
         decoder = self.decoder
-        return FloatCodes(
-            values, decoder.gain * self.step, decoder.offset, self.spec.fingerprint
-        )
+        return FloatCodes(values, decoder.gain * self.step, decoder.offset, self.spec.fingerprint)
 
     @property
     def decoder(self) -> Any:

@@ -23,6 +23,7 @@ _LEAST_EPSILON, _MOST_EPSILON = 1e-3, 64.0
 _LEAST_DELTA = 1e-30
 _MOST_DIM = 1 << 31
 _MOST_K = 1 << 20
+_ONE_ATTRIBUTE = attribute(1.0)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Spec:
     k: int | None = None
     epsilon: float | None = None
     delta: float = 0.0
-    adjacency: Adjacency = attribute(1.0)
+    adjacency: Adjacency = _ONE_ATTRIBUTE
     repetitions: int = 1
     scale: float = 1.0
     bounds: tuple[float, float] = (-1.0, 1.0)

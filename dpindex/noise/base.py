@@ -55,6 +55,13 @@ class SignLaw(Protocol):
     @property
     def grid_bits(self) -> int: ...
 
+    def __hash__(self) -> int: ...
+
+    @property
+    def depends_on_size(self) -> bool:
+        """Whether the chance of a flip depends on the magnitude of the coordinate."""
+        ...
+
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
         """Noisy signs, True for +1, of grid integers ``x``, same shape (n, k)."""
         ...
@@ -121,6 +128,7 @@ class NoFlips:
     """Exact signs; an exact zero gets a fair coin so that empty bins do not lean to one side."""
 
     grid_bits = GRID_BITS
+    depends_on_size = False
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
         coins: Bytes = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8(1)

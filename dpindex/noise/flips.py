@@ -108,6 +108,7 @@ class FlipsByLevel:
 
     def __init__(self, thresholds: list[int]) -> None:
         self.thresholds = tuple(thresholds)
+        self.depends_on_size = len(thresholds) > 1
         # Index 0 is x = 0 exactly: sign −1, flipped by a fair coin.
         self._table = np.array([_COIN, *thresholds], dtype=np.uint64)
 
@@ -160,6 +161,7 @@ class IndividualFlips:
     """
 
     grid_bits = GRID_BITS
+    depends_on_size = True
 
     def __init__(self, epsilon: float, dims: int) -> None:
         self.epsilon = epsilon
@@ -184,11 +186,12 @@ class IndividualGaussian:
 
     The noise needed is ``σ·β·√N_A`` with σ optimal at sensitivity 1 and N_A different for every
     vector. One table at a fixed deviation S serves all: coordinates are multiplied by the integer
-    ``m = ⌊S / (σ√N_A)⌋`` and divided by a beta with a uniform dither, so that a neighbour moves each
-    by at most m, all of A by at most ``m√N_A ≤ S/σ``.
+    ``m = ⌊S / (σ√N_A)⌋`` and divided by a beta with a uniform dither, so that a neighbour moves
+    each by at most m, all of A by at most ``m√N_A ≤ S/σ``.
     """
 
     grid_bits = GRID_BITS
+    depends_on_size = True
 
     def __init__(self, epsilon: float, delta: float, dims: int) -> None:
         self.dims = dims

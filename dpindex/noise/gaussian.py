@@ -67,7 +67,5 @@ def gaussian_noise(epsilon: float, delta: float, sensitivity: float, dims: int) 
     sigma = optimal_sigma(epsilon, delta) * sensitivity
     cells_bits = max(0, math.ceil(math.log2(_CELLS_PER_DEVIATION / sigma)))
     grid_bits = max(GRID_BITS, cells_bits)
-    table = gaussian_table(
-        sigma * (1 << cells_bits), epsilon, delta, dims, grid_bits - cells_bits
-    )
+    table = gaussian_table(sigma * (1 << cells_bits), epsilon, delta, dims, grid_bits - cells_bits)
     return AdditiveNoise(table, grid_bits)

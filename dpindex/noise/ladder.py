@@ -1,9 +1,9 @@
 """Pure-epsilon laws whose masses fall by a constant factor from level to level, in exact integers.
 
-On either side of −½ a magnitude a = 0, 1, 2, … lies on level 0 for its first ``inner`` cells and on
-level j for the j-th ``width`` cells after those; ``P(a) ∝ e^{−drop·level(a)}``. With ``width`` equal
-to the sensitivity this is the staircase law (Geng & Viswanath 2014), with ``width = inner = 1`` the
-Laplace law rounded down to the grid.
+On either side of −½ a magnitude a = 0, 1, 2, … lies on level 0 for its first ``inner`` cells and
+on level j for the j-th ``width`` cells after those; ``P(a) ∝ e^{−drop·level(a)}``. With ``width``
+equal to the sensitivity this is the staircase law (Geng & Viswanath 2014), with
+``width = inner = 1`` the Laplace law rounded down to the grid.
 """
 
 from __future__ import annotations
@@ -50,17 +50,11 @@ def ladder_table(drop: mpmath.mpf, width: int, inner: int, cell_bits: int) -> Ce
         by_level = [start - slack]
         for _ in range(levels):
             by_level.append(-(-by_level[-1] * ratio_up >> _RATIO_BITS))
-        tail = half - sum(
-            cells * mass for cells, mass in zip(cells_on, by_level, strict=True)
-        )
+        tail = half - sum(cells * mass for cells, mass in zip(cells_on, by_level, strict=True))
         # The restarted level 0 has mass by_level[0]·tail/half and must not fall short of level K.
         if tail * by_level[0] >= by_level[levels] * half:
             break
         slack *= 2
-    side = [
-        mass for cells, mass in zip(cells_on, by_level, strict=True) for _ in range(cells)
-    ]
+    side = [mass for cells, mass in zip(cells_on, by_level, strict=True) for _ in range(cells)]
     masses = [tail, *reversed(side), *side, tail]
-    return CellTable(
-        masses, first=-len(side) - 1, bits=_BITS, cell_bits=cell_bits, tails=True
-    )
+    return CellTable(masses, first=-len(side) - 1, bits=_BITS, cell_bits=cell_bits, tails=True)

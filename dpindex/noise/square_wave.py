@@ -20,7 +20,7 @@ _CELLS = 1 << (GRID_BITS - _CELL_BITS)
 
 
 def draw_below(limits: Integers, stream: BitSource) -> npt.NDArray[np.int64]:
-    """Uniform integers in [0, limit), exactly, for limits in [1, 2^31): Lemire's rejection (2019)."""
+    """Exactly uniform integers below limits in [1, 2^31), by rejection (Lemire 2019)."""
     limits = limits.astype(np.uint64)
     product = stream.words(limits.size, np.uint32).astype(np.uint64) * limits
     unfair = np.uint64(1 << 32) % limits

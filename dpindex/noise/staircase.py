@@ -23,7 +23,7 @@ def staircase_noise(epsilon: float) -> AdditiveNoise:
     Level 0 reaches h cells to either side of −½, ``h ≈ N/(1+e^{ε/2})`` with N cells per beta, and
     every further N cells lose a factor e^ε. Any h is ε-DP for shifts up to N *in one coordinate*.
     Unlike Laplace noise, a small shift may cost the whole epsilon, so a change spread over many
-    coordinates costs epsilon for each of them, however small: the guarantee is not one for L1 balls.
+    coordinates costs epsilon for each, however small: the guarantee is not one for L1 balls.
     """
     best = 1.0 / (1.0 + math.exp(epsilon / 2))
     # Below ε = ½ the law is close to Laplace's and a coarser h costs nothing.

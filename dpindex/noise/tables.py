@@ -1,10 +1,10 @@
 """The one table sampler: exact integer laws from uniform secret words, at the speed of a look-up.
 
 A law is a list of integer *masses* that add up to a power of two, one for each of a run of
-neighbouring cells; its probabilities are those integers over that power, nothing else. A draw reads
-one 32-bit word. Its top 16 bits name a bucket; a bucket that lies inside one cell is answered by a
-look-up, and the few that hold a cell boundary are refined with fresh bits until the cell is certain.
-The low bits of the same word give a uniform offset inside the cell.
+neighbouring cells; its probabilities are those integers over that power, nothing else. A draw
+reads one 32-bit word. Its top 16 bits name a bucket; a bucket that lies inside one cell is answered
+by a look-up, and the few that hold a cell boundary are refined with fresh bits until the cell is
+certain. The low bits of the same word give a uniform offset inside the cell.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class CellTable:
     def _settle_ties(
         self, keys: npt.NDArray[np.uint64], cells: npt.NDArray[Any], stream: BitSource
     ) -> None:
-        """Where 64 bits equal a boundary's first 64, read the rest: probability about 2⁻⁶⁴ a cell."""
+        """Where 64 bits equal a boundary's first 64, read the rest: about once in 2⁶⁴ draws."""
         low_bits = self.bits - _KEY_BITS
         tied = np.flatnonzero((cells > 0) & (self._keys[cells - 1] == keys))
         for i in tied:

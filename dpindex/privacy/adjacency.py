@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from dpindex.errors import InputError
 
-__all__ = ["L2", "Adjacency", "Attribute", "adjacency_from_json", "attribute", "l2"]
+__all__ = [
+    "L2",
+    "Adjacency",
+    "Attribute",
+    "Neighbouring",
+    "Records",
+    "adjacency_from_json",
+    "attribute",
+    "l2",
+    "records_from_json",
+]
+
+Neighbouring: TypeAlias = Literal["add-remove", "replace"]
 
 
 def _positive(value: float, name: str) -> float:
@@ -68,7 +80,37 @@ class L2:
         return {"kind": self.kind, "radius": self.radius}
 
 
+@dataclass(frozen=True)
+class Records:
+    """Two *collections* are neighbours when they differ in one whole record.
+
+    ``"add-remove"``: one of them holds one record more (how many there are is protected too).
+    ``"replace"``: both hold equally many and one record differs, so every count may change twice.
+    The adjacency of sketches, which speak about a collection; codes speak about one vector.
+    """
+
+    neighbouring: Neighbouring
+    kind: ClassVar[str] = "records"
+
+    def __post_init__(self) -> None:
+        if self.neighbouring not in get_args(Neighbouring):
+            choices = " or ".join(repr(choice) for choice in get_args(Neighbouring))
+            raise InputError(f"neighbouring must be {choices}, not {self.neighbouring!r}.")
+
+    def __str__(self) -> str:
+        return f"records({self.neighbouring})"
+
+    def describe(self) -> str:
+        """The unit of protection in plain words."""
+        change = {"add-remove": "added or removed", "replace": "replaced by any other"}
+        return f"one whole record of the collection, {change[self.neighbouring]}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "neighbouring": self.neighbouring}
+
+
 Adjacency: TypeAlias = Attribute | L2
+"""What codes of single vectors are calibrated for; :class:`Records` belongs to sketches."""
 
 
 def attribute(beta: float = 1.0) -> Attribute:
@@ -97,3 +139,11 @@ def adjacency_from_json(data: Any) -> Adjacency:
         if set(data) == {"kind", "radius"} and data["kind"] == L2.kind:
             return L2(data["radius"])
     raise InputError("adjacency must be {kind: attribute, beta: …} or {kind: l2, radius: …}.")
+
+
+def records_from_json(data: Any) -> Records:
+    """The inverse of ``Records.to_json``; raises InputError on anything else."""
+    if isinstance(data, dict) and set(data) == {"kind", "neighbouring"}:
+        if data["kind"] == Records.kind and isinstance(data["neighbouring"], str):
+            return Records(data["neighbouring"])  # type: ignore[arg-type]  # checked there
+    raise InputError("adjacency must be {kind: records, neighbouring: add-remove or replace}.")

@@ -101,7 +101,7 @@ class Guarantee:
                 f"a change beyond the radius: twice {self.adjacency.radius:g} costs twice epsilon"
             )
         if self.delta_over == "projection":
-            lines.append("the unlucky projection: delta is also a chance over the public projection")
+            lines.append("an unlucky projection: delta is also a chance over the public projection")
         return lines
 
     def to_json(self) -> dict[str, Any]:

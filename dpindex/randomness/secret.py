@@ -51,7 +51,7 @@ class SecretStream:
         out = np.empty(count, dtype=dtype)
         if self._generation != _generation or self._used > _BYTES_PER_KEY:
             self._rekey()
-        view = memoryview(out).cast("B")
+        view = out.view(np.uint8).data
         for start in range(0, len(view), _BLOCK):
             piece = view[start : start + _BLOCK]
             zeros = self._zeros if len(piece) == _BLOCK else self._zeros[: len(piece)]

@@ -1,0 +1,136 @@
+"""Sign codes to cosines, corrected for the flips, with standard errors.
+
+Two signs of a pair agree more the closer the pair is; flips dilute that. The expected agreement as
+a function of the cosine ρ is inverted by interpolation. Coordinates of the projection are taken as
+bivariate normal, as in Li & Li 2023 (Thm 4.6); for OPORP this needs bins of several attributes.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+
+from dpindex.noise import SignLaw
+
+__all__ = ["AgreementCurve", "agreement_curve", "cosine_from_agreement", "cosine_from_score"]
+
+Doubles = npt.NDArray[np.float64]
+
+_ANGLES = 129
+_NODES = 24
+_REACH = 8.0
+_MOST_CELLS = 96
+
+
+class AgreementCurve:
+    """Expected agreement ``E[s̃·t̃]`` against ``arcsin ρ``, increasing; one for a pair of laws."""
+
+    def __init__(self, angles: Doubles, agreement: Doubles) -> None:
+        self.angles = angles
+        self.agreement = agreement
+        self._slope = np.gradient(agreement, angles)
+
+    def invert(self, agreement: Doubles) -> tuple[Doubles, Doubles]:
+        """``arcsin ρ`` and the curve's slope there."""
+        angle = np.interp(agreement, self.agreement, self.angles)
+        return angle, np.interp(angle, self.angles, self._slope)
+
+
+def _keep(law: SignLaw, size: Doubles, spread: float) -> Doubles:
+    """``1 − 2q``: how much of a sign survives at magnitude ``size`` (in standard deviations)."""
+    return np.asarray(1.0 - 2.0 * law.flip_probability(size * spread, spread))
+
+
+def _edges(law: SignLaw, spread: float) -> Doubles:
+    """Where flips may jump, in standard deviations: at whole betas, up to eight deviations."""
+    if not law.depends_on_size:
+        return np.array([0.0, _REACH])
+    cells = min(_MOST_CELLS, math.ceil(_REACH * spread))
+    edges = np.arange(cells + 1) / spread
+    return np.unique(np.concatenate([edges[edges < _REACH], [_REACH]]))
+
+
+def _quadrature(edges: Doubles) -> tuple[Doubles, Doubles]:
+    """Gauss–Legendre nodes and weights on every interval between edges."""
+    # Wide cells are cut so that the normal density is smooth on each piece.
+    pieces = np.unique(np.concatenate([edges, np.linspace(0.0, _REACH, 17)]))
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    half = np.diff(pieces)[:, None] / 2
+    points = (pieces[:-1, None] + half) + half * nodes
+    return points.ravel(), (half * weights).ravel()
+
+
+@lru_cache(maxsize=64)
+def signal_kept(law: SignLaw, spread: float) -> float:
+    """``E[|Z|·(1−2q(|Z|))]`` for a standard normal Z: √(2/π) without flips."""
+    points, weights = _quadrature(_edges(law, spread))
+    density = np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi)
+    return float(2 * np.sum(weights * density * points * _keep(law, points, spread)))
+
+
+@lru_cache(maxsize=64)
+def agreement_curve(
+    law_x: SignLaw, spread_x: float, law_y: SignLaw, spread_y: float
+) -> AgreementCurve:
+    """The curve of two laws, given the standard deviations of their coordinates in betas.
+
+    Uniform flips have the closed form ``(1−2q₁)(1−2q₂)·(2/π)·arcsin ρ`` (Li & Li 2023, Thm 4.6).
+    Flips that depend on |x| are integrated: ``E[g(X)·E[h(Y) | X]]`` with g and h the diluted signs
+    and ``Y | X`` normal with mean ρX.
+    """
+    angles = np.linspace(-math.pi / 2, math.pi / 2, _ANGLES)
+    if not (law_x.depends_on_size or law_y.depends_on_size):
+        dilution = float(_keep(law_x, np.ones(1), 1.0)[0] * _keep(law_y, np.ones(1), 1.0)[0])
+        return AgreementCurve(angles, dilution * 2 / math.pi * angles)
+    points, weights = _quadrature(_edges(law_x, spread_x))
+    weights = weights * np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi)
+    weights = 2 * weights * _keep(law_x, points, spread_x)
+    # h as a step function: its value on each fine cell, both signs by oddness.
+    fine = np.unique(np.concatenate([_edges(law_y, spread_y), np.linspace(0.0, _REACH, 65)]))
+    height = _keep(law_y, (fine[:-1] + fine[1:]) / 2, spread_y)
+    jumps = np.diff(np.concatenate([[0.0], height, [0.0]]))
+    half = np.empty(_ANGLES // 2 + 1)
+    for i, angle in enumerate(angles[_ANGLES // 2 :]):
+        rho, rest = math.sin(angle), max(math.cos(angle), 1e-9)
+        mean = rho * points[:, None]
+        # E[h(Y)] = Σ jumps·(P(Y > edge) − P(Y < −edge)).
+        above = ndtr((mean - fine) / rest) - ndtr((-mean - fine) / rest)
+        half[i] = float(weights @ (above @ jumps))
+    half[0] = 0.0
+    agreement = np.concatenate([-half[:0:-1], half])
+    return AgreementCurve(angles, np.maximum.accumulate(agreement))
+
+
+def cosine_from_agreement(
+    agreement: Doubles, k: int, curve: AgreementCurve
+) -> tuple[Doubles, Doubles]:
+    """Cosines and standard errors from mean agreements ``1 − 2·hamming/k`` of two private codes.
+
+    Variance of ρ by Li & Li 2023, Thm 4.6, with the curve's slope in place of the constant.
+    """
+    angle, slope = curve.invert(agreement)
+    deviation = np.sqrt(np.maximum(1.0 - agreement**2, 0.0) / k)
+    value = np.sin(angle)
+    # Near |ρ| = 1 the slope of sin vanishes; half a step on the far side keeps the error honest.
+    error = deviation / np.maximum(slope, 1e-12)
+    steepness = np.maximum(np.cos(angle), np.minimum(error, 1.0) / 2)
+    return value, np.minimum(error * steepness, 2.0)
+
+
+def cosine_from_score(
+    score: Doubles, query_norm: Doubles, k: int, law: SignLaw, spread: float
+) -> tuple[Doubles, Doubles]:
+    """Cosines and standard errors from ``Σ_j y_j s̃_j`` with an exact query y.
+
+    ``E[Σ y_j s̃_j] = ρ·σ_y·k·E[|Z|(1−2q)]`` is linear in ρ, whatever the flips, because
+    ``E[y | x]`` is; ``σ_y = ‖y‖/√k``.
+    """
+    kept = signal_kept(law, spread)
+    value = score / (math.sqrt(k) * np.maximum(query_norm, 1e-300) * kept)
+    bounded = np.clip(value, -1.0, 1.0)
+    variance = np.maximum(1.0 - (bounded * kept) ** 2, 0.0) / (k * kept**2)
+    return bounded, np.sqrt(variance)

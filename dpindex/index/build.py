@@ -1,0 +1,128 @@
+"""Building an index from a file of any size, so that a killed build resumes where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpindex.arrays import AnyArray
+from dpindex.errors import InputError
+from dpindex.index.ids import Ids, ids_to_bytes
+from dpindex.index.segments import IndexDirectory, Manifest, Settings
+from dpindex.privatizer import Privatizer
+from dpindex.vectors import VectorSource
+
+__all__ = ["build_index"]
+
+_SOURCE = "source.json"
+_CHUNK_BYTES = 1 << 25
+_MOST_ROWS = 65536
+_SPARSE_ROWS = 8192
+
+
+def build_index(
+    source: VectorSource,
+    path: str | os.PathLike[str],
+    settings: Settings,
+    *,
+    ids: AnyArray | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    allow_unprotected: bool = False,
+) -> int:
+    """Privatize a source into an index directory, segment by segment.
+
+    Memory is bounded by a chunk of the source. A segment is committed before the next is begun, so
+    a build that was killed, run again, continues after the last committed segment and privatizes no
+    published vector twice.
+
+    Parameters
+    ----------
+    source : VectorSource
+        From :func:`dpindex.vectors.open_vectors` or ``as_source``.
+    path : path
+        A new directory, or one in which the same build stopped.
+    settings : Settings
+        Spec, metric, storage and query epsilon.
+    ids : array, optional
+        One unique id for each row; default 0, 1, 2, …
+    progress : callable, optional
+        Called with (rows done, rows in all) after every segment.
+
+    Returns
+    -------
+    Number of vectors privatized by this call.
+
+    Raises
+    ------
+    InputError
+        For bad vectors or ids, a finished index, and a build of another spec or source.
+    """
+    spec = settings.spec
+    if spec.row.definition == "none" and not allow_unprotected:
+        raise InputError(f"{spec.method} protects nothing; allow it explicitly to build with it.")
+    rows, columns = source.shape
+    if columns != spec.dim:
+        raise InputError(f"{source.name} has {columns} columns where the spec says {spec.dim}.")
+    names = Ids().check(ids, rows)
+    privatizer = Privatizer(spec)
+    directory = IndexDirectory(Path(path))
+    with directory.writing(new=not directory.exists):
+        manifest = _begin(directory, settings, _mark(source, names))
+        start = manifest.count
+        if progress:
+            progress(start, rows)
+        for first, chunk in source.chunks(_rows_per_segment(source), start):
+            codes = privatizer.privatize(chunk, first_row=first)
+            done = first + len(codes)
+            manifest = directory.write_segment(manifest, codes, names[first:done])
+            manifest = directory.commit(manifest)
+            if progress:
+                progress(done, rows)
+        directory.commit(replace(manifest, state="complete"))
+        directory.drop_note(_SOURCE)
+    return rows - start
+
+
+def _mark(source: VectorSource, ids: AnyArray) -> dict[str, Any]:
+    """What tells this build's input from another: no content of the vectors enters it."""
+    return {
+        "source": source.fingerprint(),
+        "ids": hashlib.sha256(ids_to_bytes(ids)).hexdigest(),
+    }
+
+
+def _begin(directory: IndexDirectory, settings: Settings, mark: dict[str, Any]) -> Manifest:
+    if not directory.exists:
+        directory.note(_SOURCE, mark)
+        return directory.start(settings)
+    manifest = directory.manifest()
+    if manifest.state == "complete":
+        raise InputError(
+            f"{directory.path} is a finished index; building into it again would spend the budget "
+            f"of every vector twice. Choose another directory."
+        )
+    if manifest.settings != settings:
+        raise InputError(
+            f"{directory.path} holds an unfinished build under another spec; finish it with the "
+            f"same options, or choose another directory."
+        )
+    if directory.read_note(_SOURCE) != mark:
+        raise InputError(
+            f"{directory.path} holds an unfinished build of other input (its rows, size, time of "
+            f"change or ids differ); finish it with the same file, or choose another directory."
+        )
+    directory.discard_uncommitted(manifest)
+    return manifest
+
+
+def _rows_per_segment(source: VectorSource) -> int:
+    if source.is_sparse:
+        return _SPARSE_ROWS
+    row_bytes = source.shape[1] * max(4, np.dtype(source.dtype).itemsize)
+    return max(1, min(_MOST_ROWS, _CHUNK_BYTES // row_bytes))

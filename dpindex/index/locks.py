@@ -1,0 +1,73 @@
+"""Many searches or one change at a time; and one writer of a directory at a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dpindex.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - no advisory locks on this platform
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["ReadWriteLock", "writer_lock"]
+
+
+class ReadWriteLock:
+    """Shared by readers, exclusive for a writer, who is not starved by new readers."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._readers = 0
+        self._writing = False
+        self._waiting = 0
+
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        with self._condition:
+            self._condition.wait_for(lambda: not self._writing and not self._waiting)
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._readers -= 1
+                self._condition.notify_all()
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        with self._condition:
+            self._waiting += 1
+            try:
+                self._condition.wait_for(lambda: not self._writing and not self._readers)
+                self._writing = True
+            finally:
+                self._waiting -= 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._writing = False
+                self._condition.notify_all()
+
+
+@contextmanager
+def writer_lock(directory: Path) -> Iterator[None]:
+    """Hold the directory's lock; it is the operating system's and dies with the process."""
+    handle = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(
+                    f"{directory} is being written by another process; wait for it to end."
+                ) from None
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,162 @@
+"""How codes are searched and what their scores say: one scorer for numbers, one for signs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.arrays import Floats, Integers
+from dpindex.estimators import (
+    Side,
+    agreement_curve,
+    cosine,
+    cosine_from_agreement,
+    cosine_from_score,
+    inner_product,
+    squared_distance,
+)
+from dpindex.index.stores import BitStore, FloatStore, Storage
+from dpindex.privatizer import Privatizer
+from dpindex.spec import Spec
+
+__all__ = ["BitScorer", "FloatScorer", "Metric", "Scorer"]
+
+Metric = Literal["cosine", "ip", "l2"]
+Doubles = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+
+_ROWS_AT_A_TIME = 16384
+_ESTIMATES = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}
+
+
+class Scorer(Protocol):
+    """Search structures over the codes of an index, rebuilt from the codes whenever needed.
+
+    ``queries`` are exact projections in grid integers when ``spec`` is None, else codes of it.
+    """
+
+    def covers(self, count: int) -> bool:
+        """Whether the structures hold the first ``count`` rows."""
+        ...
+
+    def cover(self, values: Integers) -> None:
+        """Bring the structures up to date with all stored codes."""
+        ...
+
+    def search(self, queries: Any, spec: Spec | None, count: int) -> tuple[Doubles, Rows]:
+        """Scores and rows of the best ``count``, best first, shape (nq, count)."""
+        ...
+
+    def estimate(
+        self, queries: Any, spec: Spec | None, scores: Doubles, rows: Rows
+    ) -> tuple[Doubles, Doubles]:
+        """Corrected similarities and standard errors of scores that ``search`` returned."""
+        ...
+
+
+class FloatScorer:
+    """Flat search on decoded float codes; estimates from inner products and sums."""
+
+    def __init__(
+        self, data: Privatizer, query: Privatizer, metric: Metric, storage: Storage
+    ) -> None:
+        self._data, self._query, self._metric = data, query, metric
+        self._store = FloatStore(data.spec.dims, metric, storage)
+        self._total = np.empty(0)
+        self._squares = np.empty(0)
+
+    def covers(self, count: int) -> bool:
+        return len(self._store) == count
+
+    def cover(self, values: Integers) -> None:
+        done = len(self._store)
+        totals, squares = [self._total], [self._squares]
+        # The first block trains a scalar quantizer's ranges: it should see a fair sample.
+        for start in range(done, len(values), _ROWS_AT_A_TIME):
+            codes = self._data.wrap(values[start : start + _ROWS_AT_A_TIME])
+            decoded = codes.to_float()
+            side = Side.of(decoded, None, 1.0)
+            totals.append(side.total)
+            squares.append(side.squares)
+            self._store.add(decoded)
+        self._total, self._squares = np.concatenate(totals), np.concatenate(squares)
+
+    def _decoded(self, queries: Any, spec: Spec | None) -> Floats:
+        if spec is None:
+            return np.asarray(queries * self._data.step, dtype=np.float32)
+        return np.asarray(queries.to_float())
+
+    def search(self, queries: Any, spec: Spec | None, count: int) -> tuple[Doubles, Rows]:
+        scores, rows = self._store.search(self._decoded(queries, spec), count)
+        return scores.astype(np.float64), rows
+
+    def estimate(
+        self, queries: Any, spec: Spec | None, scores: Doubles, rows: Rows
+    ) -> tuple[Doubles, Doubles]:
+        norm = self._data.spec.norm
+        decoded = self._decoded(queries, spec)
+        if spec is None:
+            y = Side.of(decoded, None, 1.0, norm)
+        else:
+            noisy = self._query if spec == self._query.spec else self._data
+            y = Side.of(decoded, noisy.decoder, noisy.step, norm)
+        data = self._data
+        stored = Side(self._total, self._squares, data.spec.dims, data.decoder, data.step, norm)
+        x, y = stored.at(rows), y.column()
+        ip = self._inner_products(scores, x, y)
+        return _ESTIMATES[self._metric](ip, x, y, data.spec.projection.inner_product_factor)
+
+    def _inner_products(self, scores: Doubles, x: Side, y: Side) -> Doubles:
+        """``⟨x̃, ỹ⟩`` back from what the store ranks by."""
+        if self._metric == "ip":
+            return scores
+        if self._metric == "cosine":
+            return np.asarray(scores * np.sqrt(x.squares * y.squares))
+        return np.asarray((x.squares + y.squares + scores) / 2)
+
+
+class BitScorer:
+    """Hamming search for private queries, asymmetric search for exact ones."""
+
+    def __init__(self, data: Privatizer, query: Privatizer) -> None:
+        self._data, self._query = data, query
+        self._store = BitStore(data.spec.dims)
+
+    def covers(self, count: int) -> bool:
+        return len(self._store) == count and self._store.scan_ready
+
+    def cover(self, values: Integers) -> None:
+        self._store.add(values[len(self._store) :].astype(np.uint8, copy=False))
+        self._store.prepare_scan()
+
+    def search(self, queries: Any, spec: Spec | None, count: int) -> tuple[Doubles, Rows]:
+        if spec is None:
+            return self._store.search_exact(queries, count)
+        return self._store.search_signs(queries.packed, count)
+
+    def _spread(self, spec: Spec) -> float:
+        """Deviation of a projected coordinate in betas; NaN where it is needed and unknown."""
+        law: Any = spec.law
+        if spec.norm is not None:
+            return spec.norm * spec.projection.spread / spec.beta
+        return math.nan if law.depends_on_size else 1.0
+
+    def estimate(
+        self, queries: Any, spec: Spec | None, scores: Doubles, rows: Rows
+    ) -> tuple[Doubles, Doubles]:
+        data = self._data.spec
+        law: Any = data.law
+        spread = self._spread(data)
+        query_spread = spread if spec is None else self._spread(spec)
+        if math.isnan(spread) or math.isnan(query_spread):
+            unknown = np.full(scores.shape, math.nan)
+            return unknown, unknown.copy()
+        if spec is None:
+            norms = np.linalg.norm(queries.astype(np.float64), axis=1)[:, None]
+            return cosine_from_score(scores, norms, data.dims, law, spread)
+        query_law: Any = spec.law
+        curve = agreement_curve(law, spread, query_law, query_spread)
+        return cosine_from_agreement(scores / data.dims, data.dims, curve)
