@@ -99,6 +99,12 @@ class Privatizer:
         parts = [part for _, part in self._projected(rows, first_row)]
         return np.concatenate(parts)
 
+    def check(self, x: Vectors, *, first_row: int = 0) -> None:
+        """Raise the InputError that ``privatize`` would raise, if any; spends nothing."""
+        rows = self._checked(x)
+        for start in range(0, rows.shape[0], _TASK_ROWS):
+            self._check_values(rows[start : start + _TASK_ROWS], first_row + start)
+
     @property
     def step(self) -> float:
         """Units of the data per grid step of a projected coordinate."""
@@ -138,20 +144,23 @@ class Privatizer:
 
     def _project_block(self, block: Any, first_row: int) -> Floats:
         grid, projection = self.spec.grid, self.spec.projection
+        self._check_values(block, first_row)
+        if not sparse.issparse(block):
+            return projection.apply(grid.round(block))
+        data = grid.round(block.data)
+        rounded = sparse.csr_matrix((data, block.indices, block.indptr), shape=block.shape)
+        return projection.apply_sparse(rounded)
+
+    def _check_values(self, block: Any, first_row: int) -> None:
         if sparse.issparse(block):
-            if fault := grid.first_fault(block.data):
+            if fault := self.spec.grid.first_fault(block.data):
                 (place,), what = fault
                 row = int(np.searchsorted(block.indptr, place, side="right")) - 1
                 _refuse(first_row + row, int(block.indices[place]), what)
-            self._check_norms(block, first_row)
-            data = grid.round(block.data)
-            rounded = sparse.csr_matrix((data, block.indices, block.indptr), shape=block.shape)
-            return projection.apply_sparse(rounded)
-        if fault := grid.first_fault(block):
+        elif fault := self.spec.grid.first_fault(block):
             (row, column), what = fault
             _refuse(first_row + row, column, what)
         self._check_norms(block, first_row)
-        return projection.apply(grid.round(block))
 
     def _check_norms(self, block: Any, first_row: int) -> None:
         declared = self.spec.norm

@@ -1,1 +1,47 @@
-"""."""
+"""The command line: thin commands, one file a group, no logic of their own."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from dpindex.cli import evaluate, inform, ingest, search
+from dpindex.errors import InputError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="dpindex",
+    help="A private vector-search index: differentially private codes that anyone may search.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for group in (ingest, search, inform, evaluate):
+    group.register(app)
+
+
+def main() -> None:
+    """Entry point: bad input is one sentence on standard error and exit code 2."""
+    try:
+        app()
+    except InputError as error:
+        _end(str(error), 2)
+    except KeyboardInterrupt:
+        _end("interrupted; whatever was committed is kept.", 130)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): no one is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        _end(f"{error.filename or 'a file'}: {error.strerror or error}.", 2)
+    except MemoryError:
+        _end("there is not enough memory for this input.", 2)
+
+
+def _end(sentence: str, code: int) -> None:
+    print(f"dpindex: {sentence}", file=sys.stderr)
+    sys.exit(code)

@@ -39,7 +39,7 @@ def build_index(
 
     Memory is bounded by a chunk of the source. A segment is committed before the next is begun, so
     a build that was killed, run again, continues after the last committed segment and privatizes no
-    published vector twice.
+    published vector twice. The whole source is checked before anything is written.
 
     Parameters
     ----------
@@ -72,12 +72,16 @@ def build_index(
     names = Ids().check(ids, rows)
     privatizer = Privatizer(spec)
     directory = IndexDirectory(Path(path))
+    step = _rows_per_segment(source)
+    # A fault in the last row must not leave an index that cannot be finished: look at all first.
+    for first, chunk in source.chunks(step):
+        privatizer.check(chunk, first_row=first)
     with directory.writing(new=not directory.exists):
         manifest = _begin(directory, settings, _mark(source, names))
         start = manifest.count
         if progress:
             progress(start, rows)
-        for first, chunk in source.chunks(_rows_per_segment(source), start):
+        for first, chunk in source.chunks(step, start):
             codes = privatizer.privatize(chunk, first_row=first)
             done = first + len(codes)
             manifest = directory.write_segment(manifest, codes, names[first:done])

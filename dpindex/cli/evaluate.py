@@ -1,0 +1,136 @@
+"""How good is it: evaluate and demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from dpindex.cli import options as o
+from dpindex.errors import InputError
+from dpindex.privacy import attribute, l2
+from dpindex.vectors import open_vectors
+
+if TYPE_CHECKING:
+    from dpindex.evaluate import Curve
+
+__all__ = ["register"]
+
+_METHODS = "dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp"
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(evaluate)
+    app.command()(demo)
+
+
+def _list(text: str, what: str, read: type) -> list[object]:
+    try:
+        return [read(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        raise InputError(f"{what} must be a list such as 1,2,5, not {text!r}.") from None
+
+
+def evaluate(
+    base: Annotated[str, typer.Argument(help="Vectors to search.")],
+    queries: Annotated[str, typer.Argument(help="Query vectors.")],
+    report: Annotated[Path, typer.Option(help="Directory for curve.csv, curve.png, report.html.")],
+    methods: Annotated[str, typer.Option(help="Names, with commas.")] = _METHODS,
+    epsilons: Annotated[str, typer.Option(help="Budgets, with commas.")] = "1,2,3,5,10",
+    k: Annotated[
+        str, typer.Option("--k", help="Code lengths, with commas.  [default: the methods']")
+    ] = "",
+    runs: Annotated[int, typer.Option(help="Builds of each, with fresh seeds and noise.")] = 10,
+    query: Annotated[str, typer.Option(help="Query modes, with commas.")] = "private,exact",
+    most_queries: Annotated[
+        int | None, typer.Option(help="Use the first so many queries.  [default: all]")
+    ] = None,
+    neighbours: Annotated[int, typer.Option(help="True neighbours of a query.")] = 50,
+    delta: Annotated[float, typer.Option(help="For the methods that need one.")] = 1e-6,
+    beta: o.Beta = None,
+    l2_radius: o.L2Radius = None,
+    repetitions: o.Repetitions = 1,
+    scale: o.Scale = 1.0,
+    bounds: o.Bounds = (-1.0, 1.0),
+    clip: o.Clip = False,
+    norm: o.Norm = None,
+    seed: o.Seed = 0,
+    metric: Annotated[str, typer.Option(help="cosine, ip or l2.")] = "cosine",
+) -> None:
+    """Measure recall against epsilon and write a report."""
+    from dpindex.evaluate import recall_curve, require_matplotlib, spec_grid
+
+    require_matplotlib()
+    if beta is not None and l2_radius is not None:
+        raise InputError("give --beta or --l2, not both: they are different promises.")
+    lengths = _list(k, "--k", int)
+    with open_vectors(base) as base_source, open_vectors(queries) as query_source:
+        grid = spec_grid(
+            base_source.shape[1],
+            [str(name) for name in _list(methods, "--methods", str)],
+            [float(str(e)) for e in _list(epsilons, "--epsilons", float)],
+            [int(str(length)) for length in lengths] or [None],
+            delta=delta,
+            repetitions=repetitions,
+            adjacency=l2(l2_radius) if l2_radius is not None else attribute(beta or 1.0),
+            scale=scale,
+            bounds=bounds,
+            clip=clip,
+            norm=norm,
+            seed=seed,
+        )
+        for sentence in grid.refused:
+            typer.echo(f"left out: {sentence}", err=True)
+        asked = query_source.read()[:most_queries]
+        modes = _list(query, "--query", str)
+        with o.progress_bar("measuring") as bar:
+            curve = recall_curve(
+                base_source,
+                asked,
+                grid.specs,
+                repetitions=runs,
+                query_modes=modes,  # type: ignore[arg-type]
+                neighbours=neighbours,
+                metric=metric,  # type: ignore[arg-type]
+                progress=lambda done, total, _: bar(done, total),
+            )
+    page = curve.write(report, notes=grid.refused)
+    _print_curve(curve)
+    typer.echo(f"Report: {page}")
+
+
+def _print_curve(curve: Curve) -> None:
+    """Precision@10 as a small table: a row for each method and query mode, a column an epsilon."""
+    table = Table("precision@10", "query", box=box.SIMPLE)
+    for epsilon in curve.epsilons:
+        table.add_column(f"ε = {epsilon:g}", justify="right", no_wrap=True)
+    for mode in curve.query_modes:
+        for name, line in curve.series(mode).items():
+            at = {point.spec.epsilon: f"{point.mean['precision@10']:.2f}" for point in line}
+            cells = (at.get(epsilon, at.get(None, "")) for epsilon in curve.epsilons)
+            table.add_row(name, mode, *cells)
+    Console().print(table)
+
+
+def demo(
+    directory: Annotated[
+        Path, typer.Argument(help="Where to write the index, the report and the pictures.")
+    ] = Path("dpindex-demo"),
+) -> None:
+    """See it work on bundled digits in under a minute."""
+    from dpindex.evaluate import run_demo
+
+    with o.progress_bar("measuring") as bar:
+        result = run_demo(directory, progress=lambda done, total, _: bar(done, total))
+    _print_curve(result.curve)
+    typer.echo(
+        f"Ten nearest answers to private queries at {result.spec.guarantee}: "
+        f"{result.same_digit:.0%} show the digit asked for.\n"
+        f"Index:   {result.index}   (try: dpindex info {result.index})\n"
+        f"Report:  {result.report}\n"
+        f"Attack:  {result.report.with_name('inversion.png')}   what inverting the codes gives back"
+    )

@@ -1,0 +1,135 @@
+"""What there is and what it promises: info, methods, spec."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpindex.cli import options as o
+from dpindex.methods import methods as all_methods
+
+__all__ = ["register"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(info)
+    app.command()(methods)
+    app.command()(spec)
+
+
+def info(
+    index: Annotated[Path, typer.Argument(help="Index directory.")],
+    as_json: AsJson = False,
+    show_spec: Annotated[
+        bool, typer.Option("--spec", help="Print the spec alone, for devices to privatize under.")
+    ] = False,
+) -> None:
+    """Say what an index protects, and what it does not."""
+    from dpindex.index import PrivateIndex
+
+    opened = PrivateIndex.open(index)
+    stated = opened.spec
+    promise = stated.guarantee
+    if show_spec:
+        typer.echo(stated.to_json())
+        return
+    size = sum(file.stat().st_size for file in index.rglob("*") if file.is_file())
+    if as_json:
+        facts = {
+            "count": len(opened),
+            "bytes": size,
+            "metric": opened.metric,
+            "storage": opened.storage,
+            "query_epsilon": opened.query_spec.epsilon,
+            "spec": json.loads(stated.to_json()),
+            "guarantee": promise.to_json(),
+            "protects": promise.protects(stated.dim),
+            "does_not_protect": promise.does_not_protect(stated.dim),
+        }
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    lines = [
+        f"{index}: {len(opened)} vectors of {stated.dim} attributes, {size} bytes",
+        f"method      {stated.method}: {stated.row.summary}",
+        f"source      {stated.row.source}",
+        f"code        {stated.dims} {'bits' if stated.row.kind == 'bits' else 'numbers'}"
+        + (f" in {stated.repetitions} repetitions" if stated.repetitions > 1 else ""),
+        f"search      {opened.metric}, storage {opened.storage}, "
+        f"private queries at epsilon = {opened.query_spec.budget:g}",
+        f"guarantee   {promise}",
+    ]
+    typer.echo("\n".join(lines))
+    if promise.definition != "none":
+        how = "integers that run (exact)" if promise.exact else "real numbers, not the floats"
+        typer.echo(f"proved for  the {how}")
+    typer.echo(f"\nWhat is protected\n  {promise.protects(stated.dim)}")
+    typer.echo("\nWhat is not protected")
+    for line in promise.does_not_protect(stated.dim):
+        typer.echo(f"  - {line}")
+
+
+def methods(as_json: AsJson = False) -> None:
+    """List every method, its promise and its source."""
+    rows = [
+        {
+            "name": row.name,
+            "codes": row.kind,
+            "definition": row.definition,
+            "kind": "pure" if row.pure else "none" if row.definition == "none" else "approximate",
+            "adjacency": ", ".join(row.adjacencies) if row.definition != "none" else "none",
+            "needs": row.needs,
+            "summary": row.summary,
+            "source": row.source,
+        }
+        for row in all_methods()
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    for row in rows:
+        promise = "not private" if row["kind"] == "none" else f"{row['kind']} {row['definition']}"
+        needs = f"; needs {row['needs']}" if row["needs"] else ""
+        typer.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
+        typer.echo(f"    {row['summary']}")
+        typer.echo(f"    {row['source']}")
+
+
+def spec(
+    method: Annotated[str, typer.Option(help="A name from `dpindex methods`.")],
+    dim: Annotated[int, typer.Option(help="Attributes of a vector.")],
+    epsilon: o.Epsilon = None,
+    delta: o.Delta = 0.0,
+    beta: o.Beta = None,
+    l2_radius: o.L2Radius = None,
+    k: o.Length = None,
+    repetitions: o.Repetitions = 1,
+    scale: o.Scale = 1.0,
+    bounds: o.Bounds = (-1.0, 1.0),
+    clip: o.Clip = False,
+    min_norm: o.MinNorm = None,
+    norm: o.Norm = None,
+    seed: o.Seed = 0,
+) -> None:
+    """Print a spec as JSON, for devices to use."""
+    stated = o.make_spec(
+        method,
+        dim,
+        beta=beta,
+        l2_radius=l2_radius,
+        epsilon=epsilon,
+        delta=delta,
+        k=k,
+        repetitions=repetitions,
+        scale=scale,
+        bounds=bounds,
+        clip=clip,
+        min_norm=min_norm,
+        norm=norm,
+        seed=seed,
+    )
+    typer.echo(stated.to_json())

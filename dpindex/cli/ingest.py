@@ -1,0 +1,147 @@
+"""Vectors in: build, privatize, add."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from dpindex.cli import options as o
+from dpindex.codes import Codes
+from dpindex.errors import InputError
+from dpindex.privatizer import Privatizer
+from dpindex.spec import Spec
+from dpindex.vectors import VectorSource, open_vectors, read_ids
+
+__all__ = ["register"]
+
+_VECTORS = "Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet or a CSR .npz; PATH:KEY picks."
+_CHUNK_BYTES = 1 << 25
+
+Vectors = Annotated[str, typer.Argument(help=_VECTORS)]
+IdsFile = Annotated[
+    str | None, typer.Option("--ids", help="File of ids, one for each row (.txt, .npy, PATH:KEY).")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(build)
+    app.command()(privatize)
+    app.command()(add)
+
+
+def build(
+    vectors: Vectors,
+    index: Annotated[Path, typer.Argument(help="Directory to make.")],
+    method: Annotated[str, typer.Option(help="A name from `dpindex methods`.")],
+    epsilon: o.Epsilon = None,
+    delta: o.Delta = 0.0,
+    beta: o.Beta = None,
+    l2_radius: o.L2Radius = None,
+    k: o.Length = None,
+    repetitions: o.Repetitions = 1,
+    scale: o.Scale = 1.0,
+    bounds: o.Bounds = (-1.0, 1.0),
+    clip: o.Clip = False,
+    min_norm: o.MinNorm = None,
+    norm: o.Norm = None,
+    seed: o.Seed = 0,
+    ids: IdsFile = None,
+    metric: Annotated[str, typer.Option(help="cosine, ip or l2.")] = "cosine",
+    storage: Annotated[str, typer.Option(help="f32, f16 or int8 search structure.")] = "f32",
+    query_epsilon: Annotated[
+        float | None, typer.Option(help="Budget of a private query.  [default: epsilon]")
+    ] = None,
+    allow_unprotected: Annotated[
+        bool, typer.Option("--allow-unprotected", help="Build with a none-* baseline.")
+    ] = False,
+) -> None:
+    """Privatize vectors into an index; run again to resume."""
+    from dpindex.index import PrivateIndex, Settings, build_index
+
+    with open_vectors(vectors) as source:
+        spec = o.make_spec(
+            method,
+            source.shape[1],
+            beta=beta,
+            l2_radius=l2_radius,
+            epsilon=epsilon,
+            delta=delta,
+            k=k,
+            repetitions=repetitions,
+            scale=scale,
+            bounds=bounds,
+            clip=clip,
+            min_norm=min_norm,
+            norm=norm,
+            seed=seed,
+        )
+        choices: Any = {"metric": metric, "storage": storage, "query_epsilon": query_epsilon}
+        PrivateIndex(spec, **choices)  # refuses a wrong choice before the budget is spent
+        names = None if ids is None else read_ids(ids)
+        with o.progress_bar("privatizing") as report:
+            done = build_index(
+                source,
+                index,
+                Settings(spec, **choices),
+                ids=names,
+                progress=report,
+                allow_unprotected=allow_unprotected,
+            )
+        typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
+    typer.echo(f"{spec.guarantee}.")
+    typer.echo(f"What this protects and what it does not: dpindex info {index}")
+
+
+def privatize(
+    vectors: Vectors,
+    codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
+    spec: Annotated[Path, typer.Option(help="Spec as JSON: see `dpindex spec`.")],
+) -> None:
+    """Turn vectors into codes, as a device does."""
+    o.refuse_existing(codes)
+    stated = Spec.from_json(spec.read_text())
+    with open_vectors(vectors) as source, o.progress_bar("privatizing") as report:
+        data = _privatize(source, stated, report).to_bytes()
+    temporary = codes.with_name(codes.name + ".tmp")
+    temporary.write_bytes(data)
+    os.replace(temporary, codes)
+    typer.echo(f"{codes}: {source.shape[0]} codes, {len(data)} bytes. {stated.guarantee}.")
+
+
+def add(
+    index: Annotated[Path, typer.Argument(help="Index directory.")],
+    items: Annotated[
+        str, typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors.")
+    ],
+    ids: IdsFile = None,
+) -> None:
+    """Add the codes of devices, or vectors."""
+    from dpindex.index import PrivateIndex
+
+    opened = PrivateIndex.open(index)
+    names = None if ids is None else read_ids(ids)
+    before = len(opened)
+    codes = o.read_codes(Path(items))
+    if codes is not None:
+        opened.add_codes(codes, names)
+    else:
+        with open_vectors(items) as source, o.progress_bar("privatizing") as report:
+            opened.add_codes(_privatize(source, opened.spec, report), names)
+    opened.save(index)
+    typer.echo(f"{index}: {len(opened) - before} added, {len(opened)} in all.")
+
+
+def _privatize(source: VectorSource, spec: Spec, report: Any) -> Codes:
+    if source.shape[1] != spec.dim:
+        raise InputError(f"{source.name} has {source.shape[1]} columns; the spec says {spec.dim}.")
+    privatizer = Privatizer(spec)
+    parts = []
+    rows = max(1, _CHUNK_BYTES // (8 * (spec.dims if source.is_sparse else spec.dim)))
+    for first, chunk in source.chunks(rows):
+        parts.append(privatizer.privatize(chunk, first_row=first).stored)
+        report(first + len(parts[-1]), source.shape[0])
+    return privatizer.wrap(np.concatenate(parts))

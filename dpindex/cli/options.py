@@ -1,0 +1,129 @@
+"""Options that several commands share, and how they become a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from dpindex.codes import Codes, codes_from_bytes
+from dpindex.errors import InputError
+from dpindex.privacy import attribute, l2
+from dpindex.spec import Spec
+
+__all__ = [
+    "Beta",
+    "Bounds",
+    "Clip",
+    "Delta",
+    "Epsilon",
+    "L2Radius",
+    "Length",
+    "MinNorm",
+    "Norm",
+    "Repetitions",
+    "Scale",
+    "Seed",
+    "make_spec",
+    "progress_bar",
+    "read_codes",
+    "refuse_existing",
+]
+
+Epsilon = Annotated[float | None, typer.Option(help="Budget of one release of one vector.")]
+Delta = Annotated[float, typer.Option(help="For Gaussian methods, e.g. 1e-6; pure ones need 0.")]
+Beta = Annotated[
+    float | None,
+    typer.Option(help="Neighbours differ in one attribute by at most this.  [default: 1]"),
+]
+L2Radius = Annotated[
+    float | None,
+    typer.Option("--l2", help="Instead of --beta: neighbours lie within this Euclidean distance."),
+]
+Length = Annotated[
+    int | None, typer.Option("--k", help="Length of a code.  [default: the method's]")
+]
+Repetitions = Annotated[int, typer.Option(help="OPORP repetitions that share epsilon (signs).")]
+Scale = Annotated[float, typer.Option(help="Public divisor of every attribute, e.g. 255.")]
+Bounds = Annotated[
+    tuple[float, float], typer.Option(help="Public range of a scaled attribute, LOW HIGH.")
+]
+Clip = Annotated[bool, typer.Option("--clip", help="Clip to the bounds instead of refusing.")]
+MinNorm = Annotated[
+    float | None, typer.Option(help="Public least norm of a vector, for methods that need it.")
+]
+Norm = Annotated[
+    float | None,
+    typer.Option(help="Public norm of every vector (1 for unit embeddings): better similarities."),
+]
+Seed = Annotated[int, typer.Option(help="Public seed of the projection.")]
+
+
+def make_spec(
+    method: str,
+    dim: int,
+    *,
+    beta: float | None,
+    l2_radius: float | None,
+    **rest: Any,
+) -> Spec:
+    """A spec from command-line options."""
+    if beta is not None and l2_radius is not None:
+        raise InputError("give --beta or --l2, not both: they are different promises.")
+    adjacency = l2(l2_radius) if l2_radius is not None else attribute(1.0 if beta is None else beta)
+    return Spec(method=method, dim=dim, adjacency=adjacency, **rest)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, silence in a pipe; yields ``report(done, total)``."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, disable=not console.is_terminal, transient=True
+    ) as progress:
+        task = progress.add_task(what, total=None)
+
+        def report(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield report
+
+
+def read_codes(path: Path) -> Codes | None:
+    """The codes in a file written by ``dpindex privatize``, or None if it is another kind."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if file.read(4) != b"DPIX":
+            return None
+        file.seek(0)
+        data = file.read()
+    try:
+        return codes_from_bytes(data)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def refuse_existing(path: Path) -> None:
+    """An output file that is already there is never overwritten."""
+    if path.exists():
+        raise InputError(f"{path} already exists; choose another name.")
