@@ -1,0 +1,226 @@
+"""The command line as a user meets it: each command, each kind of bad input, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import dpindex as dpi
+from dpindex.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+STAIRCASE = ("--method", "dp-oporp-staircase", "--epsilon", "20")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Call the command line in ``tmp_path``: returns exit code, output and error output."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dpindex", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        output = capsys.readouterr()
+        return int(stop.value.code or 0), output.out, output.err
+
+    return call
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Vectors, queries, ids and faulty vectors as files."""
+    x = np.random.default_rng(0).uniform(-1, 1, (300, 24)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "q.npy", x[:5])
+    np.savez(tmp_path / "two.npz", base=x, queries=x[:5])
+    scipy.sparse.save_npz(tmp_path / "sparse.npz", scipy.sparse.csr_matrix(x))
+    (tmp_path / "ids.txt").write_text("".join(f"doc-{i}\n" for i in range(300)))
+    for name, value in (("nan", np.nan), ("far", 1.5)):
+        bad = x.copy()
+        bad[299, 3] = value
+        np.save(tmp_path / f"{name}.npy", bad)
+    return tmp_path
+
+
+def fails(result: tuple[int, str, str], *parts: str) -> None:
+    """Exit code 2 and one sentence, without a traceback, that holds every part."""
+    code, _, error = result
+    assert code == 2
+    assert "Traceback" not in error
+    assert error.startswith("dpindex: ")
+    assert error.count("\n") == 1
+    for part in parts:
+        assert part in error
+
+
+def test_build_query_info(run: Run, files: Path) -> None:
+    code, out, _ = run("build", "x.npy", "ix", *STAIRCASE, "--k", 24, "--ids", "ids.txt")
+    assert code == 0
+    assert "300 vectors (300 privatized now)" in out
+    assert "epsilon = 20 (pure DP) under attribute(beta=1)" in out
+    code, out, _ = run("query", "ix", "q.npy", "-k", 3, "--format", "json")
+    assert code == 0
+    hits = json.loads(out)
+    assert [row[0] for row in hits["ids"]] == [f"doc-{i}" for i in range(5)]
+    assert all(similarity[0] > 0.9 for similarity in hits["similarity"])
+    code, out, _ = run("query", "ix", "q.npy", "--query", "private")
+    assert code == 0
+    assert "doc-0" in out
+    code, out, _ = run("info", "ix")
+    assert code == 0
+    for words in ("What is protected", "What is not protected", "ids", "group privacy", "m × 20"):
+        assert words in out
+
+
+def test_query_formats(run: Run, files: Path) -> None:
+    run("build", "x.npy", "ix", *STAIRCASE)
+    assert run("query", "ix", "q.npy", "--format", "npz", "--output", "h.npz")[0] == 0
+    with np.load(files / "h.npz") as hits:
+        assert {name: hits[name].shape for name in hits.files} == dict.fromkeys(
+            ("ids", "scores", "similarity", "stderr"), (5, 10)
+        )
+    fails(run("query", "ix", "q.npy", "--format", "npz"), "--output")
+    fails(run("query", "ix", "q.npy", "--format", "npz", "--output", "h.npz"), "already exists")
+    code, out, _ = run("query", "ix", "x.npy", "-k", 1)
+    assert code == 0
+    assert "290 more queries" in out
+
+
+def test_similarity_without_declared_norm_is_null_in_json(run: Run, files: Path) -> None:
+    run("build", "x.npy", "ix", "--method", "dp-signoporp-geometric", "--epsilon", 5)
+    hits = json.loads(run("query", "ix", "q.npy", "-k", 2, "--format", "json")[1])
+    assert hits["similarity"][0] == [None, None]
+    assert "needs declared norm" in run("query", "ix", "q.npy", "-k", 2)[1]
+
+
+def test_the_three_people(run: Run, files: Path) -> None:
+    """Holder makes a spec, devices privatize, holder adds, searcher asks with codes."""
+    code, spec, _ = run("spec", "--dim", 24, "--k", 24, *STAIRCASE)
+    assert code == 0
+    (files / "spec.json").write_text(spec)
+    assert run("privatize", "q.npy", "q.codes", "--spec", "spec.json")[0] == 0
+    fails(run("privatize", "q.npy", "q.codes", "--spec", "spec.json"), "already exists")
+    run("build", "x.npy", "ix", "--k", 24, *STAIRCASE)
+    assert dpi.Spec.from_json(run("info", "ix", "--spec")[1]) == dpi.Spec.from_json(spec)
+    code, out, _ = run("add", "ix", "q.codes")
+    assert (code, "5 added, 305 in all" in out) == (0, True)
+    code, out, _ = run("add", "ix", "two.npz:queries")
+    assert (code, "5 added, 310 in all" in out) == (0, True)
+    code, out, _ = run("query", "ix", "q.codes", "-k", 1, "--format", "json")
+    assert code == 0
+    fails(run("query", "ix", "q.codes", "--query", "private"), "private already")
+    run("build", "x.npy", "other", "--k", 24, *STAIRCASE, "--seed", 9)
+    fails(run("add", "other", "q.codes"), "another spec")
+    damaged = bytearray((files / "q.codes").read_bytes())
+    damaged[-1] ^= 1
+    (files / "bad.codes").write_bytes(damaged)
+    fails(run("add", "ix", "bad.codes"), "bad.codes", "checksum")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("nan.npy", "new"), ("row 299, column 3", "NaN")),
+        (("far.npy", "new"), ("row 299, column 3", "bounds [-1, 1]")),
+        (("missing.npy", "new"), ("missing.npy",)),
+        (("two.npz", "new"), ("base", "queries")),
+        (("two.npz:none", "new"), ("none",)),
+        (("ids.txt", "new"), ("ids.txt",)),
+        (("x.npy", "new", "--k", 25), ("25",)),
+        (("x.npy", "new", "--delta", 1e-6), ("pure",)),
+        (("x.npy", "new", "--l2", 2), ("l2", "attribute")),
+        (("x.npy", "new", "--l2", 2, "--beta", 1), ("--beta", "--l2")),
+        (("x.npy", "new", "--epsilon", 0), ("epsilon",)),
+        (("x.npy", "new", "--method", "dp-none"), ("dp-none", "dp-oporp")),
+        (("x.npy", "new", "--metric", "dot"), ("metric",)),
+        (("x.npy", "new", "--ids", "missing.txt"), ("missing.txt",)),
+        (("x.npy", "new", "--ids", "two.npz:queries"), ("two.npz",)),
+    ],
+)
+def test_bad_builds_say_what_and_write_nothing(
+    run: Run, files: Path, arguments: tuple[object, ...], parts: tuple[str, ...]
+) -> None:
+    fails(run("build", *STAIRCASE, *arguments), *parts)
+    assert not (files / "new").exists()
+
+
+def test_a_finished_index_is_not_built_again(run: Run, files: Path) -> None:
+    run("build", "x.npy", "ix", *STAIRCASE)
+    before = (files / "ix" / "manifest.json").read_bytes()
+    fails(run("build", "x.npy", "ix", *STAIRCASE), "twice")
+    assert (files / "ix" / "manifest.json").read_bytes() == before
+
+
+def test_baselines_need_an_explicit_flag(run: Run, files: Path) -> None:
+    fails(run("build", "x.npy", "ix", "--method", "none-oporp"), "protects nothing")
+    built = run("build", "x.npy", "ix", "--method", "none-oporp", "--allow-unprotected")
+    assert built[0] == 0
+    assert "not private" in built[1]
+    assert "Nothing is protected" in run("info", "ix")[1]
+
+
+def test_sparse_and_clipped_input(run: Run, files: Path) -> None:
+    assert run("build", "sparse.npz", "ix", *STAIRCASE)[0] == 0
+    assert run("query", "ix", "sparse.npz", "-k", 1)[0] == 0
+    assert run("build", "far.npy", "clipped", *STAIRCASE, "--clip")[0] == 0
+
+
+def test_wrong_index_directories(run: Run, files: Path) -> None:
+    fails(run("info", "nowhere"), "nowhere")
+    (files / "empty").mkdir()
+    fails(run("info", "empty"), "manifest.json")
+    fails(run("query", "x.npy", "q.npy"), "x.npy")
+    run("build", "x.npy", "ix", *STAIRCASE)
+    (files / "ix" / "segments" / "000000.codes").write_bytes(b"x")
+    fails(run("info", "ix"), "cut off")
+
+
+def test_info_and_methods_for_programs(run: Run, files: Path) -> None:
+    run("build", "x.npy", "ix", *STAIRCASE)
+    facts = json.loads(run("info", "ix", "--json")[1])
+    assert facts["count"] == 300
+    assert facts["guarantee"]["adjacency"] == {"kind": "attribute", "beta": 1.0}
+    names = [row["name"] for row in json.loads(run("methods", "--json")[1])]
+    assert names == [method.name for method in dpi.methods()]
+    assert "Li & Li 2023 Alg. 8" in run("methods")[1]
+
+
+def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
+    code, out, err = run(
+        *("evaluate", "x.npy", "q.npy", "--report", "report", "--epsilons", "2,20"),
+        *("--methods", "dp-oporp-staircase,none-oporp", "--runs", 1, "--neighbours", 20),
+    )
+    assert code == 0, err
+    assert "dp-oporp-staircase" in out
+    for name in ("curve.csv", "curve.png", "report.html"):
+        assert (files / "report" / name).stat().st_size > 0
+    fails(
+        run("evaluate", "x.npy", "q.npy", "--report", "r", "--epsilons", "two"), "--epsilons", "two"
+    )
+
+
+def test_usage_errors_exit_with_two(run: Run, files: Path) -> None:
+    assert run("build", "x.npy")[0] == 2
+    assert run("query", "ix", "q.npy", "--format", "xml")[0] == 2
+
+
+def test_encoding_needs_no_search_engine(tmp_path: Path) -> None:
+    """A device that privatizes does not load Faiss."""
+    script = (
+        "import sys, numpy as np, dpindex as dpi\n"
+        "spec = dpi.Spec(method='dp-signoporp-geometric', dim=8, k=8, epsilon=1.0)\n"
+        "codes = dpi.Privatizer(spec).privatize(np.zeros(8))\n"
+        "dpi.codes_from_bytes(codes.to_bytes())\n"
+        "sys.exit('faiss' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
