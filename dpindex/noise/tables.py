@@ -23,6 +23,9 @@ __all__ = ["CellTable"]
 
 _BUCKET_BITS = 16
 _KEY_BITS = 64
+_PIECE = 1 << 16
+"""Draws made at a time, so that words and look-ups stay in the cache."""
+
 _REFINE = np.iinfo(np.int32).min
 """Marks a bucket that holds a boundary (or a tail) and must be refined."""
 
@@ -85,18 +88,31 @@ class CellTable:
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
         """``count`` independent draws, int32, shape (count,)."""
-        words = stream.words(count, np.uint32)
         draws = np.empty(count, dtype=np.int32)
-        top = np.right_shift(words, 32 - _BUCKET_BITS).astype(np.intp)
-        np.take(self._buckets, top, out=draws, mode="wrap")  # every index is in range
-        refine = np.flatnonzero(draws == _REFINE)
-        if self.cell_bits:
-            offsets = words.view(np.int32)
-            offsets &= (1 << self.cell_bits) - 1
-            draws += offsets
-        if refine.size:
-            draws[refine] = self._refined(top[refine], words.view(np.int32)[refine], stream)
+        unclear = [
+            self._look_up(draws, slice(start, min(start + _PIECE, count)), stream)
+            for start in range(0, count, _PIECE)
+        ]
+        if unclear:
+            places, buckets, offsets = (np.concatenate(part) for part in zip(*unclear, strict=True))
+            if places.size:
+                draws[places] = self._refined(buckets, offsets, stream)
         return draws
+
+    def _look_up(
+        self, draws: npt.NDArray[np.int32], piece: slice, stream: BitSource
+    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.int32]]:
+        """Fill a piece of ``draws``; returns the places to refine, their buckets and offsets."""
+        target = draws[piece]
+        words = stream.words(len(target), np.uint32)
+        top = np.right_shift(words, 32 - _BUCKET_BITS).astype(np.intp)
+        np.take(self._buckets, top, out=target, mode="wrap")  # every index is in range
+        refine = np.flatnonzero(target == _REFINE)
+        offsets = words.view(np.int32)
+        offsets &= (1 << self.cell_bits) - 1
+        if self.cell_bits:
+            target += offsets
+        return refine + piece.start, top[refine], offsets[refine]
 
     def _refined(
         self, buckets: npt.NDArray[np.intp], offsets: npt.NDArray[np.int32], stream: BitSource
@@ -108,8 +124,7 @@ class CellTable:
         if self.bits > _KEY_BITS:
             self._settle_ties(keys, cells, stream)
         draws = self._values[cells]
-        if self.cell_bits:
-            draws = draws + offsets
+        draws = draws + offsets
         if self.tails:
             self._extend_tails(draws, cells, stream)
         return draws

@@ -1,0 +1,244 @@
+"""Curves: what a run measures, how runs are summarised, and what is refused beforehand."""
+
+from __future__ import annotations
+
+import csv
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from dpindex import Spec, attribute
+from dpindex.errors import InputError
+from dpindex.evaluate import MEASURES, recall_curve, spec_grid
+from dpindex.index import Hits
+from dpindex.vectors import open_vectors
+
+MEASURE = import_module("dpindex.evaluate.measure")
+
+DIM = 12
+BASE = np.random.default_rng(1).random((150, DIM))
+QUERIES = np.random.default_rng(2).random((6, DIM))
+PLAIN = Spec(method="none-oporp", dim=DIM, k=DIM)
+
+
+def nearest(count: int) -> np.ndarray:
+    """Exact neighbours by a plain sort."""
+    unit = BASE / np.linalg.norm(BASE, axis=1, keepdims=True)
+    return np.argsort(-QUERIES @ unit.T, axis=1)[:, :count]
+
+
+class FakeIndex:
+    """Answers from a script, so that what is measured is known beforehand."""
+
+    answers: np.ndarray
+    made: list[tuple[Spec, dict[str, Any]]]
+
+    def __init__(self, spec: Spec, **settings: Any) -> None:
+        self.spec = spec
+        self.made.append((spec, settings))
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add_codes(self, codes: Any) -> None:
+        self.count += len(codes)
+
+    def search(self, queries: Any, k: int, query: str) -> Hits:
+        ids = self.answers[: len(queries), :k]
+        return Hits(ids, *(np.zeros(ids.shape),) * 3)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeIndex]:
+    FakeIndex.made = []
+    monkeypatch.setattr(MEASURE, "PrivateIndex", FakeIndex)
+    return FakeIndex
+
+
+def test_measures_of_scripted_answers(fake):
+    """Of the ten best answers 4 are among the true 50 and 1 in the true ten; of a hundred, 30."""
+    true = nearest(150)
+    far, near = true[:, 50:], true[:, :50]
+    first = np.concatenate([far[:, :6], near[:, :1], near[:, 10:13]], axis=1)
+    fake.answers = np.concatenate([first, near[:, 13:39], far[:, 6:70]], axis=1)
+    assert fake.answers.shape[1] == 100
+    point = recall_curve(BASE, QUERIES, [PLAIN], repetitions=1).points[0]
+    assert point.mean["precision@10"] == pytest.approx(0.4)
+    assert point.mean["recall@10"] == pytest.approx(0.1)
+    assert point.mean["recall@100"] == pytest.approx(0.6)
+    assert np.isnan(point.std["recall@10"])
+
+
+def test_seeds_budgets_and_settings_reach_the_index(fake):
+    fake.answers = nearest(100)
+    private = Spec(method="dp-oporp-staircase", dim=DIM, k=4, epsilon=2.0, seed=40)
+    baseline = Spec(method="none-oporp", dim=DIM, k=4, seed=40)
+    told = []
+    curve = recall_curve(
+        BASE,
+        QUERIES,
+        [private, baseline, private],
+        repetitions=2,
+        query_modes=["exact"],
+        storage="f16",
+        query_epsilon=7.0,
+        progress=lambda done, total, name: told.append((done, total, name)),
+    )
+    built = [spec for spec, _ in fake.made[2:]]  # the first two only check
+    assert [(s.method, s.seed) for s in built] == [
+        ("dp-oporp-staircase", 40),
+        ("dp-oporp-staircase", 41),
+        ("none-oporp", 40),
+        ("none-oporp", 41),
+    ]
+    settings = {"metric": "cosine", "storage": "f16"}
+    assert fake.made[2][1] == settings | {"query_epsilon": 7.0}
+    assert fake.made[-1][1] == settings | {"query_epsilon": None}
+    assert [(done, total) for done, total, _ in told] == [(i, 4) for i in range(5)]
+    assert told[0][2] == "dp-oporp-staircase, k = 4, ε = 2"
+    assert [run.seed for run in curve.runs] == [40, 41, 40, 41]
+    assert curve.epsilons == (2.0,)
+
+
+def test_mean_and_spread_are_those_of_the_runs():
+    spec = Spec(method="dp-oporp-staircase", dim=DIM, k=6, epsilon=8.0)
+    curve = recall_curve(BASE, QUERIES, [spec], repetitions=4, query_modes=["private"])
+    point = curve.points[0]
+    for name in MEASURES:
+        values = [run.values[name] for run in curve.runs]
+        assert point.mean[name] == pytest.approx(np.mean(values))
+        assert point.std[name] == pytest.approx(np.std(values, ddof=1))
+    assert point.runs == curve.repetitions == 4
+    assert len({run.values["recall@100"] for run in curve.runs}) > 1  # fresh seeds, fresh noise
+
+
+def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypatch):
+    """Without noise and with few rows a chunk: arrays, a file and a sparse matrix agree."""
+    monkeypatch.setattr(MEASURE, "_NUMBERS", 40 * DIM)
+    monkeypatch.setattr(MEASURE, "_SPARSE_ROWS", 40)
+    np.save(tmp_path / "base.npy", BASE)
+    spec = Spec(method="none-oporp", dim=DIM, k=5)
+
+    def shares(base: Any, queries: Any) -> list[tuple[float, ...]]:
+        curve = recall_curve(base, queries, [spec], repetitions=2, query_modes=["exact"])
+        return [tuple(run.values[name] for name in MEASURES[:3]) for run in curve.runs]
+
+    expected = shares(BASE, QUERIES)
+    assert expected[0] != expected[1]
+    with open_vectors(tmp_path / "base.npy") as source:
+        assert shares(source, QUERIES) == expected
+    assert shares(scipy.sparse.csr_matrix(BASE), scipy.sparse.csc_matrix(QUERIES)) == expected
+
+
+def test_more_epsilon_finds_more_and_bits_are_small():
+    """With 900 answers a point the difference seen here is beyond 20 deviations of chance."""
+    base = np.random.default_rng(3).random((400, 30))
+    grid = spec_grid(30, ["dp-oporp-staircase", "dp-signoporp-rr"], [0.5, 30.0], [16])
+    curve = recall_curve(base, base[:30], grid.specs, repetitions=3, neighbours=10)
+    for lines in (curve.series("private"), curve.series("exact")):
+        for line in lines.values():
+            assert line[0].spec.epsilon == 0.5
+            assert line[1].mean["recall@100"] > line[0].mean["recall@100"] + 0.15
+    sizes = {p.spec.method: p.mean["bytes_per_vector"] for p in curve.points}
+    assert sizes["dp-signoporp-rr"] == 2
+    assert sizes["dp-oporp-staircase"] in (32, 64)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"specs": []}, "nothing to evaluate"),
+        ({"query_modes": []}, "query_modes must name"),
+        ({"query_modes": ["exact", "secret"]}, "query_modes must name"),
+        ({"repetitions": 0}, "repetitions must be at least 1"),
+        ({"neighbours": 9}, "neighbours must be at least 10"),
+        ({"neighbours": 151}, "151 true neighbours cannot be found among 150"),
+        ({"specs": [Spec(method="none-oporp", dim=5)]}, "base has 12 columns .* dim = 5"),
+        ({"specs": [PLAIN, Spec(method="none-oporp", dim=DIM, scale=2.0)]}, "must agree in scale"),
+        (
+            {"specs": [PLAIN, Spec(method="none-oporp", dim=DIM, adjacency=attribute(0.5))]},
+            "must agree in adjacency",
+        ),
+        (
+            {"specs": [PLAIN, Spec(method="none-signrp", dim=DIM)], "metric": "ip"},
+            "none-signrp keeps signs",
+        ),
+        ({"base": BASE * 2}, "row 0, column .* lies outside the public bounds"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(change, message):
+    arguments: dict[str, Any] = {"base": BASE, "queries": QUERIES, "specs": [PLAIN]} | change
+    told: list[int] = []
+    with pytest.raises(InputError, match=message):
+        recall_curve(**arguments, progress=lambda done, *_: told.append(done))
+    assert told in ([], [0])  # before the first build has ended
+
+
+class TestSpecGrid:
+    def test_every_admissible_combination_once(self):
+        grid = spec_grid(
+            64,
+            ["dp-oporp", "dp-signoporp-rr", "raw-square-wave", "none-signrp"],
+            [1.0, 2.0],
+            [16, 32],
+            delta=1e-5,
+            repetitions=2,
+            bounds=(0, 1),
+            seed=9,
+        )
+        assert grid.refused == ()
+        assert [(s.method, s.dims, s.epsilon, s.delta, s.repetitions) for s in grid.specs] == [
+            *(("dp-oporp", k, e, 1e-5, 1) for k in (16, 32) for e in (1.0, 2.0)),
+            *(("dp-signoporp-rr", k, e, 0.0, 2) for k in (16, 32) for e in (1.0, 2.0)),
+            *(("raw-square-wave", 64, e, 0.0, 1) for e in (1.0, 2.0)),
+            *(("none-signrp", k, None, 0.0, 1) for k in (16, 32)),
+        ]
+        assert {s.seed for s in grid.specs} == {9}
+
+    def test_what_has_no_guarantee_is_named_once(self):
+        grid = spec_grid(64, ["raw-square-wave", "dp-oporp-staircase"], [1, 2, 1], [128, None])
+        assert [(s.k, s.epsilon) for s in grid.specs] == [(8, 1.0), (8, 2.0)]
+        assert len(grid.refused) == 2
+        assert grid.refused[0].startswith("raw-square-wave: raw-square-wave needs bounds no wider")
+        assert grid.refused[1].startswith("dp-oporp-staircase with k = 128: ")
+
+    def test_an_unknown_method_is_an_error(self):
+        with pytest.raises(InputError, match="no method 'dp-magic'"):
+            spec_grid(64, ["dp-magic"], [1])
+
+
+def test_csv_files_say_what_was_measured(tmp_path):
+    grid = spec_grid(DIM, ["dp-oporp", "idp-signrp-rr", "none-oporp"], [2], [8])
+    curve = recall_curve(BASE, QUERIES, grid.specs, repetitions=2, query_epsilon=3.0)
+    curve.write(tmp_path)
+    with open(tmp_path / "curve.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 3 * 2 * len(MEASURES)
+    by_key = {(x["method"], x["query"], x["measure"]): x for x in lines}
+    for point in curve.points:
+        for name in MEASURES:
+            line = by_key[point.spec.method, point.query, name]
+            assert float(line["mean"]) == point.mean[name]
+            assert float(line["std"]) == point.std[name]
+            assert line["runs"] == "2"
+    private = by_key["dp-oporp", "private", "recall@10"]
+    assert [private[c] for c in ("definition", "adjacency", "epsilon", "delta", "k")] == [
+        "DP",
+        "attribute(beta=1)",
+        "2.0",
+        "1e-06",
+        "8",
+    ]
+    assert private["query_epsilon"] == "3.0"
+    assert by_key["dp-oporp", "exact", "recall@10"]["query_epsilon"] == ""
+    assert by_key["none-oporp", "private", "recall@10"]["epsilon"] == ""
+    assert by_key["idp-signrp-rr", "exact", "recall@10"]["definition"] == "iDP"
+    with open(tmp_path / "runs.csv", newline="") as file:
+        runs = list(csv.DictReader(file))
+    assert [(r["seed"], float(r["recall@100"])) for r in runs] == [
+        (str(run.seed), run.values["recall@100"]) for run in curve.runs
+    ]

@@ -1,0 +1,129 @@
+"""Exact neighbours and the measures, each against a plain computation of the same thing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from dpindex.errors import InputError
+from dpindex.evaluate.ground_truth import GroundTruth, ground_truth
+
+MODULE = import_module("dpindex.evaluate.ground_truth")
+
+
+def vectors(rows: int, columns: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((rows, columns))
+
+
+def plain_scores(base: np.ndarray, queries: np.ndarray, metric: str) -> np.ndarray:
+    base, queries = base.astype(np.float64), queries.astype(np.float64)
+    if metric == "l2":
+        return -((queries[:, None, :] - base[None, :, :]) ** 2).sum(axis=2)
+    if metric == "cosine":
+        norms = np.linalg.norm(base, axis=1, keepdims=True)
+        base = base / np.where(norms > 0, norms, 1)
+        queries = queries / np.linalg.norm(queries, axis=1, keepdims=True)
+    return queries @ base.T
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks so small that merging and the last, shorter block are met."""
+    monkeypatch.setattr(MODULE, "_NUMBERS", 7 * 6)
+    monkeypatch.setattr(MODULE, "_SPARSE_ROWS", 7)
+    monkeypatch.setattr(MODULE, "_QUERY_ROWS", 3)
+    monkeypatch.setattr(MODULE, "_MARGIN", 2)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("base_form", [np.asarray, scipy.sparse.csr_matrix])
+@pytest.mark.parametrize("query_form", [np.asarray, scipy.sparse.csr_matrix])
+def test_agrees_with_a_plain_sort(metric, base_form, query_form):
+    base, queries = vectors(40, 6, seed=1), vectors(8, 6, seed=2)
+    base[3] = 0
+    truth = ground_truth(base_form(base), query_form(queries), 5, metric)
+    scores = plain_scores(base, queries, metric)
+    order = np.argsort(-scores, axis=1)[:, : truth.ids.shape[1]]
+    assert truth.ids.shape[1] > truth.depth == 5
+    assert np.array_equal(truth.ids, order)
+    assert truth.scores == pytest.approx(np.take_along_axis(scores, order, axis=1), abs=1e-5)
+
+
+def test_bytes_and_a_view_of_a_file_are_the_same_vectors(tmp_path):
+    base = np.random.default_rng(3).integers(0, 256, (50, 9), dtype=np.uint8)
+    np.save(tmp_path / "base.npy", base)
+    mapped = np.load(tmp_path / "base.npy", mmap_mode="r")
+    expected = ground_truth(base.astype(np.float64) / 255, base[:4] / 255.0, 3)
+    assert np.array_equal(ground_truth(mapped, base[:4], 3).ids, expected.ids)
+    assert np.array_equal(expected.ids[:, 0], np.arange(4))
+
+
+def test_a_zero_vector_in_the_base_is_no_nan():
+    truth = ground_truth(np.array([[0.0, 0.0], [1.0, 1.0], [-1.0, 0.0]]), np.array([[2.0, 0.0]]), 3)
+    assert truth.ids.tolist() == [[1, 0, 2]]
+    assert truth.scores == pytest.approx(np.array([[2**-0.5, 0.0, -1.0]]))
+
+
+@pytest.mark.parametrize("repeats", [3, 200])
+def test_equals_at_the_cut_all_count(repeats):
+    """Also where there are more of them than the first look stores (200 > 1 + margin)."""
+    base = np.concatenate([np.repeat([[1.0, 1.0]], repeats, axis=0), [[1.0, 0.0]], -np.eye(2)])
+    truth = ground_truth(base, np.array([[1.0, 0.0]]), 2)
+    equals = np.arange(repeats)[None, :]
+    assert truth.relevant(equals, 2).all()
+    assert truth.relevant(np.array([[repeats, repeats + 1, -1]]), 2).tolist() == [
+        [True, False, False]
+    ]
+    assert truth.recall(equals, at=repeats, neighbours=2).tolist() == [1.0]
+    assert not truth.relevant(equals, 1).any()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+@pytest.mark.parametrize(
+    "scores",
+    [[2.0, 1.0, 1.0 - 1e-6, 1.0 - 1 / 1024], [-0.5, -1.0, -1.0 - 1e-6, -1.0 - 1 / 1024]],
+)
+def test_the_tolerance_is_relative_and_small(scale, scores):
+    """One bit in 1024 is no tie, a part in a million is; the same at every scale of the score."""
+    truth = GroundTruth(np.arange(4)[None, :], np.array([scores], dtype=np.float32) * scale, 2)
+    assert truth.relevant(np.arange(4)[None, :], 2).tolist() == [[True, True, True, False]]
+
+
+def test_measures_by_hand():
+    truth = GroundTruth(
+        np.array([[0, 1, 2, 3], [3, 2, 1, 0]]),
+        np.array([[4, 3, 2, 1], [4, 3, 2, 1]], dtype=np.float32),
+        3,
+    )
+    found = np.array([[1, 9, 0, 2], [-1, -1, -1, 0]])
+    assert truth.precision(found, at=2, neighbours=3).tolist() == [0.5, 0.0]
+    assert truth.recall(found, at=4, neighbours=3).tolist() == [1.0, 0.0]
+    assert truth.recall(found, at=2, neighbours=2).tolist() == [0.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("base", "queries", "depth", "message"),
+    [
+        (np.ones((5, 3)), np.ones((2, 4)), 1, "queries has 4 columns where base has 3"),
+        (np.ones((5, 3)), np.ones((2, 3)), 6, "6 true neighbours cannot be found among 5"),
+        (np.ones((5, 3)), np.ones((2, 3)), 0, "ask for 1 to 5"),
+        (np.ones((5, 3)), np.eye(3) - np.eye(3), 1, "queries: row 0 is the zero vector"),
+        (np.diag([1.0, np.nan, 1.0]), np.ones((1, 3)), 1, "base: row 1 holds NaN"),
+        (np.ones((5, 3)), np.full((2, 3), np.inf), 1, "queries: row 0 holds NaN, infinity"),
+    ],
+)
+def test_bad_input_is_named(base, queries, depth, message):
+    with pytest.raises(InputError, match=message):
+        ground_truth(base, queries, depth)
+
+
+def test_asking_deeper_than_the_truth_is_refused():
+    truth = ground_truth(np.eye(3), np.eye(3), 2)
+    with pytest.raises(InputError, match="2 deep"):
+        truth.relevant(truth.ids, 3)
+    with pytest.raises(InputError, match="metric must be one of"):
+        ground_truth(np.eye(3), np.eye(3), 2, "euclid")

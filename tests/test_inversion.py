@@ -1,0 +1,99 @@
+"""Inversion: the attack is the least-squares linear one, shown by what characterises that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpindex import Privatizer, Spec
+from dpindex.errors import InputError
+from dpindex.evaluate import invert
+from dpindex.evaluate.inversion import cosines
+
+DIM = 12
+LOW, HIGH, SCALE = -0.25, 0.75, 10.0
+MEAN, VARIANCE = 0.25, 1 / 12
+
+
+def public(method: str, **terms: Any) -> Spec:
+    return Spec(method=method, dim=DIM, bounds=(LOW, HIGH), scale=SCALE, **terms)
+
+
+SPECS = [
+    public("raw-laplace", epsilon=2.0),
+    public("raw-square-wave", epsilon=2.0),
+    public("dp-oporp", k=5, epsilon=5.0, delta=1e-3, seed=3),
+    public("dp-oporp-staircase", k=4, epsilon=3.0),
+    public("dp-signoporp-rr", k=12, repetitions=4, epsilon=6.0, seed=2),
+    public("dp-signoporp-geometric", k=3, epsilon=1.0),
+    public("idp-signrp-g", k=24, epsilon=2.0, delta=1e-4, seed=5),
+    public("none-signrp", k=16),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.method)
+def test_no_other_scaling_of_the_estimate_is_nearer(spec):
+    """Under the prior, regressing the truth on the estimate has slope 1.
+
+    That orthogonality is what makes a linear estimate the best; a wrong noise variance, gain or
+    sign shows as another slope (1.05 to 1.25 for a noise variance 1.3 times too large). Six
+    deviations are a false alarm of 2e-9; 0.01 is left to clipping and to Bussgang's normality.
+    """
+    truth = np.random.default_rng(7).uniform(LOW, HIGH, (20_000, DIM)) * SCALE
+    estimate = invert(Privatizer(spec).privatize(truth), spec)
+    assert estimate.dtype == np.float32
+    assert estimate.min() >= LOW * SCALE
+    assert estimate.max() <= HIGH * SCALE
+    x, y = (estimate - MEAN * SCALE).ravel(), (truth - MEAN * SCALE).ravel()
+    slope = (x @ y) / (x @ x)
+    deviation = np.sqrt(np.var(y - slope * x) / (x @ x))
+    assert abs(slope - 1) < 6 * deviation + 0.01
+    # It beats the public guess and does not claim more than there is.
+    assert np.mean((y - x) ** 2) < VARIANCE * SCALE**2
+
+
+def test_raw_codes_are_shrunk_as_the_closed_form_says():
+    spec = SPECS[0]
+    codes = Privatizer(spec).privatize(np.full((50, DIM), 3.0))
+    noise = 2 / spec.epsilon**2  # Laplace: 2 (beta / epsilon)²
+    shrunk = MEAN + VARIANCE / (VARIANCE + noise) * (codes.to_float() - MEAN)
+    expected = np.clip(shrunk, LOW, HIGH) * SCALE
+    assert invert(codes, spec) == pytest.approx(expected, rel=1e-3, abs=2e-3 * SCALE)
+
+
+def test_oporp_codes_are_spread_over_their_bins():
+    """One bin holds three attributes: its sum, noiseless, is shared out evenly with its signs."""
+    spec = Spec(method="none-oporp", dim=DIM, k=4, seed=1)
+    truth = np.random.default_rng(1).uniform(-1, 1, (5, DIM))
+    codes = Privatizer(spec).privatize(truth)
+    members = np.sign(spec.projection.apply(np.eye(DIM, dtype=np.float32)))
+    expected = codes.to_float() @ members.T / 3
+    assert invert(codes, spec) == pytest.approx(expected, abs=1e-3)
+
+
+def test_budget_decides_what_comes_back():
+    truth = np.random.default_rng(2).uniform(LOW, HIGH, (200, DIM)) * SCALE
+    closeness = []
+    for epsilon in (0.1, 3.0, 40.0):
+        spec = public("raw-staircase", epsilon=epsilon)
+        estimate = invert(Privatizer(spec).privatize(truth), spec)
+        closeness.append(cosines(estimate, truth).mean())
+    assert closeness[0] < closeness[1] < closeness[2]
+    assert closeness[2] > 0.999
+
+
+def test_cosines_of_nothing_are_zero():
+    vectors = np.array([[0.0, 0.0], [3.0, 4.0]])
+    assert cosines(vectors, np.array([[1.0, 0.0], [4.0, 3.0]])) == pytest.approx([0.0, 0.96])
+
+
+def test_what_cannot_be_inverted_is_refused():
+    spec = Spec(method="raw-laplace", dim=3, epsilon=1.0)
+    codes = Privatizer(spec).privatize(np.zeros((1, 3)))
+    with pytest.raises(InputError, match="another spec"):
+        invert(codes, spec.with_epsilon(2.0))
+    wide = Spec(method="dp-oporp-staircase", dim=1 << 20, k=1 << 10, epsilon=1.0)
+    with pytest.raises(InputError, match="too many to invert"):
+        invert(Privatizer(wide).privatize(np.zeros((1, 1 << 20))), wide)

@@ -1,0 +1,164 @@
+"""The report and its pictures: complete, self-contained, whole or not there at all."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import sys
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpindex import Spec
+from dpindex.errors import InputError
+from dpindex.evaluate import MEASURES, Curve, Picture, Run
+from dpindex.evaluate.output import write_file
+from dpindex.evaluate.plots import curve_png, gallery_png, require_matplotlib
+
+pytest.importorskip("matplotlib")
+
+VOID = {"meta", "img", "br"}
+
+
+def made_up(specs: list[Spec], repetitions: int = 3, modes: tuple = ("private", "exact")) -> Curve:
+    """A curve of invented numbers that rise with epsilon."""
+    runs = [
+        Run(
+            spec,
+            mode,
+            spec.seed + repetition,
+            dict.fromkeys(MEASURES, 0.1 * math.log1p(min(spec.budget, 20)) + 0.01 * repetition),
+        )
+        for spec in specs
+        for repetition in range(repetitions)
+        for mode in modes
+    ]
+    return Curve(tuple(runs), ("<base>", 1234), ("queries", 56), 16, 50, "cosine", "f32", None)
+
+
+def some_specs() -> list[Spec]:
+    return [
+        *(Spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=e) for e in (1, 2)),
+        *(Spec(method="dp-oporp", dim=16, k=8, epsilon=e, delta=1e-6) for e in (1, 2)),
+        Spec(method="idp-signrp-rr", dim=16, k=32, epsilon=2),
+        Spec(method="none-oporp", dim=16, k=8),
+    ]
+
+
+class Page(HTMLParser):
+    """Collects text and addresses, and checks that every tag is closed in its turn."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+        self.words = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words += data
+
+
+def test_the_report_is_one_file_with_everything_in_it(tmp_path):
+    curve = made_up(some_specs())
+    extra = Picture(gallery_png([("row", np.eye(4))], (2, 2), (0, 1)), "A <b>picture</b>.", "Extra")
+    path = curve.write(
+        tmp_path, title="Mine & <yours>", notes=["raw-x: no guarantee <here>"], pictures=[extra]
+    )
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    assert len(page.addresses) == 3
+    assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
+    assert "http" not in text
+    assert text.count('class="best"') == 2 * 2  # one DP method for each epsilon and query mode
+    for words in (
+        "Mine & <yours>",
+        "1,234 of 16 attributes (<base>)",
+        "the 50 nearest by exact cosine",
+        "raw-x: no guarantee <here>",
+        "A <b>picture</b>.",
+        "ε under attribute(beta=1)",
+        "0.079 ± 0.010",
+        "(not private)",
+        *(point.label for point in curve.points),
+    ):
+        assert words in page.words
+    for spec in some_specs()[1:-1]:
+        if spec.epsilon == 2:
+            assert spec.guarantee.protects(16) in page.words
+            assert all(line in page.words for line in spec.guarantee.does_not_protect(16))
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "curve.csv",
+        "curve.png",
+        "report.html",
+        "runs.csv",
+    ]
+
+
+@pytest.mark.parametrize("modes", [("private",), ("private", "exact")])
+@pytest.mark.parametrize("repetitions", [1, 2])
+def test_every_shape_of_curve_can_be_drawn(modes, repetitions, tmp_path):
+    """One panel or two, spread or none, only baselines, many lines: no warning, and a picture."""
+    many = [
+        Spec(method=method, dim=16, k=k, epsilon=e, delta=delta)
+        for method, delta in (("dp-oporp", 1e-6), ("idp-signrp-rr", 0.0), ("dp-signoporp-rr", 0.0))
+        for k in (4, 8, 16)
+        for e in (0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 7, 10, 20)
+    ]
+    for specs in (some_specs(), some_specs()[-1:], many):
+        png = curve_png(made_up(specs, repetitions, modes), "recall@10")
+        width, height = struct.unpack(">II", png[16:24])
+        assert png.startswith(b"\x89PNG")
+        assert width > 1000
+        assert height > 600
+    Page(made_up(some_specs()[-1:], repetitions, modes).write(tmp_path).read_text("utf-8"))
+
+
+def test_without_matplotlib_the_numbers_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InputError, match=r"pip install 'dpindex\[eval\]'"):
+        require_matplotlib()
+    with pytest.raises(InputError, match="needs matplotlib"):
+        made_up(some_specs()).write(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.csv", "runs.csv"]
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    place = tmp_path / "new" / "report.html"
+    write_file(place, b"old")
+    monkeypatch.setattr(os, "replace", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(place, b"new")
+    assert [p.name for p in place.parent.iterdir()] == ["report.html"]
+    assert place.read_bytes() == b"old"
+
+
+def test_an_interrupted_drawing_leaves_no_report(tmp_path, monkeypatch):
+    monkeypatch.setattr(import_module("dpindex.evaluate.curve"), "curve_png", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        made_up(some_specs()).write(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.csv", "runs.csv"]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match="choose another directory"):
+        made_up(some_specs()).write(tmp_path / "file")
+
+
+def _interrupt(*_: object) -> Path:
+    raise KeyboardInterrupt
