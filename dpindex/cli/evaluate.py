@@ -13,7 +13,7 @@ from rich.table import Table
 from dpindex.cli import options as o
 from dpindex.errors import InputError
 from dpindex.privacy import attribute, l2
-from dpindex.vectors import open_vectors
+from dpindex.vectors import as_source, open_vectors
 
 if TYPE_CHECKING:
     from dpindex.evaluate import Curve
@@ -85,7 +85,7 @@ def evaluate(
         )
         for sentence in grid.refused:
             typer.echo(f"left out: {sentence}", err=True)
-        asked = query_source.read()[:most_queries]
+        asked = as_source(query_source.read()[:most_queries], query_source.name)
         modes = _list(query, "--query", str)
         with o.progress_bar("measuring") as bar:
             curve = recall_curve(
@@ -105,7 +105,9 @@ def evaluate(
 
 def _print_curve(curve: Curve) -> None:
     """Precision@10 as a small table: a row for each method and query mode, a column an epsilon."""
-    table = Table("precision@10", "query", box=box.SIMPLE)
+    table = Table(
+        "precision@10", "query", box=box.SIMPLE, caption=f"epsilons under {curve.adjacency}"
+    )
     for epsilon in curve.epsilons:
         table.add_column(f"ε = {epsilon:g}", justify="right", no_wrap=True)
     for mode in curve.query_modes:

@@ -17,7 +17,9 @@ from dpindex.vectors.source import ArraySource, Chunk, VectorSource, is_real
 
 __all__ = ["Archive", "open_npz"]
 
-_RATIOS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: MAX_RATIO}
+_RATIOS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: MAX_RATIO, zipfile.ZIP_LZMA: 1 << 13}
+"""How much each way of compressing can shrink data at most; bzip2 has no useful bound."""
+
 _SPARSE_MARKS = {"data", "format", "shape"}
 _MAX_TEXT_BYTES = 64
 
@@ -42,7 +44,8 @@ class Archive:
         ratio = _RATIOS.get(info.compress_type)
         if ratio is None:
             raise self._location.error(
-                f"array {key!r} is compressed in a way numpy never writes; save it again."
+                f"array {key!r} is compressed in a way that is not read here; save it again with"
+                " numpy.savez_compressed."
             )
         stored = min(info.compress_size, self._location.size)
         if info.file_size > ratio * stored:
