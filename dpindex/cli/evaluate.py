@@ -105,9 +105,7 @@ def evaluate(
 
 def _print_curve(curve: Curve) -> None:
     """Precision@10 as a small table: a row for each method and query mode, a column an epsilon."""
-    table = Table(
-        "precision@10", "query", box=box.SIMPLE, caption=f"epsilons under {curve.adjacency}"
-    )
+    table = Table("precision@10", "query", box=box.SIMPLE, caption=curve.adjacency)
     for epsilon in curve.epsilons:
         table.add_column(f"ε = {epsilon:g}", justify="right", no_wrap=True)
     for mode in curve.query_modes:

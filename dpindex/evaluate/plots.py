@@ -91,7 +91,7 @@ def curve_png(curve: Curve, measure: str = "precision@10") -> bytes:
 
 
 def _legend(name: str) -> str:
-    return f"{name} (no privacy: a ceiling)" if name.startswith("none-") else name
+    return f"{name} (no privacy: the ceiling at this k)" if name.startswith("none-") else name
 
 
 def _styles(curve: Curve) -> dict[str, dict[str, Any]]:

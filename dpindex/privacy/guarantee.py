@@ -89,6 +89,11 @@ class Guarantee:
             "correlated records: facts that can be learnt from other people's records",
             "a second release of the same vector: epsilons and deltas add up",
         ]
+        if self.definition == "iDP":
+            lines.append(
+                "the vector as a whole: signs that no neighbour could change are published as "
+                "they are, at every epsilon, and the vector can be rebuilt from them"
+            )
         if isinstance(self.adjacency, Attribute):
             lines.append(
                 f"more than one attribute at once: a change of m attributes costs m × "

@@ -19,6 +19,10 @@ __all__ = ["column_type", "open_file", "open_parquet"]
 _BATCH_BYTES = 1 << 20
 
 
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+"""Arrow's names for what numpy calls otherwise; its own conversion wants pandas."""
+
+
 def open_parquet(location: Location, resources: ExitStack) -> VectorSource:
     file = open_file(location, resources)
     key = _sole_list(location, file) if location.key is None else location.key
@@ -70,7 +74,7 @@ class _Parquet(VectorSource):
     """Reads forward; going back starts again at the first row."""
 
     def __init__(self, location: Location, file: Any, shape: tuple[int, int], value: Any) -> None:
-        super().__init__(location, shape, np.dtype(value.to_pandas_dtype()))
+        super().__init__(location, shape, np.dtype(_FLOATS.get(str(value), str(value))))
         self._file = file
         self._rewind()
 
