@@ -90,9 +90,43 @@ class Side:
         return np.asarray(self.k * np.maximum(fourth - per_coordinate**2, 0.0))
 
     @property
-    def safe_energy(self) -> Doubles:
-        """``energy`` kept above one of its own standard deviations at zero signal."""
-        return np.maximum(self.energy, np.sqrt(self.energy_noise) + 1e-300)
+    def signal(self) -> Doubles:
+        """Squared norm of the projected vector: the declared one, else the estimate, never < 0."""
+        if self.norm is not None:
+            return np.full_like(self.squares, self.norm**2)
+        return np.maximum(self.energy, 0.0)
+
+    @property
+    def _ratios(self) -> tuple[Doubles, Doubles, Doubles]:
+        """A safe energy, and the noise per coordinate and of the energy relative to it."""
+        # Kept above one of its own standard deviations at zero signal.
+        energy = np.maximum(self.energy, np.sqrt(self.energy_noise) + 1e-300)
+        return energy, self.noise_energy / self.k / energy, self.energy_noise / energy**2
+
+    @property
+    def inverse_norm(self) -> Doubles:
+        """``h`` such that ``E[x̃·h] ≈ x/‖x‖``: what turns an inner product into a cosine.
+
+        The estimated energy errs with relative variance ``a + 4b`` (a: noise squared, b: noise
+        against signal) and together with x̃. For normal errors the series of the unbiased h is
+        ``1 − 3t/8 + 105t²/128 − …`` in ``t = a + 4b/3``; its Padé form stays bounded.
+        """
+        energy, share, spread = self._ratios
+        t = spread + 4 * share / 3
+        return np.asarray((16 + 29 * t) / (16 + 35 * t) / np.sqrt(energy))
+
+    @property
+    def relative_noise(self) -> tuple[Doubles, Doubles]:
+        """``σ²/‖x‖²`` and ``Var(Σ noise²)/‖x‖⁴``.
+
+        Powers of 1/energy are too large on average, as the energy is noisy; to first order this is
+        divided out: ``E[Ê⁻¹] = E⁻¹(1 + τ)``, ``E[Ê⁻²] = E⁻²(1 + 3τ)`` with τ the relative variance.
+        """
+        if self.norm is not None:
+            return self.noise_energy / self.k / self.norm**2, self.energy_noise / self.norm**4
+        _, share, spread = self._ratios
+        variance = spread + 4 * share
+        return share / (1 + variance), spread / (1 + 3 * variance)
 
 
 def inner_product(ip: Doubles, x: Side, y: Side, factor: float) -> tuple[Doubles, Doubles]:
@@ -109,7 +143,7 @@ def inner_product(ip: Doubles, x: Side, y: Side, factor: float) -> tuple[Doubles
 
     Li & Li 2023, Thms 3.8–3.10: ``σ_x²‖v‖² + σ_y²‖u‖² + kσ_x²σ_y² + Var_projection``.
     """
-    energy_x, energy_y = np.maximum(x.energy, 0.0), np.maximum(y.energy, 0.0)
+    energy_x, energy_y = x.signal, y.signal
     noise_x, noise_y = x.noise_energy / x.k, y.noise_energy / y.k
     variance = noise_x * energy_y + noise_y * energy_x + x.k * noise_x * noise_y
     variance = variance + factor * (energy_x * energy_y + ip**2)
@@ -119,31 +153,48 @@ def inner_product(ip: Doubles, x: Side, y: Side, factor: float) -> tuple[Doubles
 def cosine(ip: Doubles, x: Side, y: Side, factor: float) -> tuple[Doubles, Doubles]:
     """Noise-corrected cosines, clipped to [−1, 1], and their standard errors.
 
-    With declared norms the cosine is the unbiased inner product over them. Otherwise it is the
-    ratio to the corrected norms; the error is its first-order (delta-method) deviation, in which
-    the projection contributes only ``(1−ρ²)²·factor`` because norms and inner product err together,
-    and the ratio's second-order bias is divided out.
+    The ratio to the corrected norms; its error is the first-order (delta-method) deviation, in
+    which the projection contributes only ``(1−ρ²)²·factor`` because norms and inner product err
+    together, and the shrinkage of a sample cosine is divided out. With declared norms see
+    ``_declared_cosine``.
     """
+    share_x, spread_x = x.relative_noise
+    share_y, spread_y = y.relative_noise
     if x.norm is not None and y.norm is not None:
-        value, error = inner_product(ip, x, y, factor)
-        return np.clip(value / (x.norm * y.norm), -1.0, 1.0), error / (x.norm * y.norm)
-    noise_x, noise_y = x.noise_energy / x.k, y.noise_energy / y.k
-    energy_x, energy_y = x.safe_energy, y.safe_energy
-    share_x, share_y = noise_x / energy_x, noise_y / energy_y
-    spread_x, spread_y = x.energy_noise / energy_x**2, y.energy_noise / energy_y**2
-    ratio = ip / np.sqrt(energy_x * energy_y)
-    bounded = np.clip(ratio, -1.0, 1.0)
-    apart = 1.0 - bounded**2
-    # E[ratio]/ρ to second order: noise in each norm, and the shrinkage of a sample cosine.
-    bias = (share_x + share_y) / 2 + 3 * (spread_x + spread_y) / 8 - apart * factor / 2
-    value = np.clip(ratio / (1.0 + bias), -1.0, 1.0)
+        shift = (x.energy / x.norm**2 + y.energy / y.norm**2) / 2 - 1.0
+        own = share_x + share_y, (spread_x + spread_y) / 4, x.k * share_x * share_y
+        return _declared_cosine(ip / (x.norm * y.norm), shift, *own, factor)
+    ratio = ip * x.inverse_norm * y.inverse_norm
+    apart = 1.0 - np.clip(ratio, -1.0, 1.0) ** 2
+    value = np.clip(ratio / (1.0 - apart * factor / 2), -1.0, 1.0)
+    apart = 1.0 - value**2
     variance = (
         apart * (share_x + share_y)
         + x.k * share_x * share_y
-        + bounded**2 * (spread_x + spread_y) / 4
+        + value**2 * (spread_x + spread_y) / 4
         + apart**2 * factor
     )
     return value, np.sqrt(variance)
+
+
+def _declared_cosine(
+    plain: Doubles, shift: Doubles, share: Doubles, spread: Doubles, cross: Doubles, factor: float
+) -> tuple[Doubles, Doubles]:
+    """Cosines given declared norms: the unbiased one with the seen error of the norms as control.
+
+    ``plain`` errs together with ``shift``, the mean relative error of the estimated squared norms,
+    which declared norms reveal. Subtracting the regression on it leaves the mean alone and never
+    raises the variance: near ρ = 1 it removes most of the projection's error.
+    """
+    value = plain
+    for _ in range(3):  # the slope depends on the cosine: a fixed point, reached at once
+        rho = np.clip(value, -1.0, 1.0)
+        together = rho * (2 * factor + share)
+        alone = factor * (1 + rho**2) + share + spread
+        slope = together / np.maximum(alone, 1e-300)
+        value = plain - slope * shift
+    variance = factor * (1 + rho**2) + share + cross - slope * together
+    return np.clip(value, -1.0, 1.0), np.sqrt(np.maximum(variance, 0.0))
 
 
 def squared_distance(ip: Doubles, x: Side, y: Side, factor: float) -> tuple[Doubles, Doubles]:

@@ -65,11 +65,11 @@ def _quadrature(edges: Doubles) -> tuple[Doubles, Doubles]:
 
 
 @lru_cache(maxsize=64)
-def signal_kept(law: SignLaw, spread: float) -> float:
-    """``E[|Z|·(1−2q(|Z|))]`` for a standard normal Z: √(2/π) without flips."""
+def signal_kept(law: SignLaw, spread: float, power: int = 1) -> float:
+    """``E[|Z|^power·(1−2q(|Z|))]``, power 1 or 3, for a standard normal Z: √(2/π), 2√(2/π) bare."""
     points, weights = _quadrature(_edges(law, spread))
     density = np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi)
-    return float(2 * np.sum(weights * density * points * _keep(law, points, spread)))
+    return float(2 * np.sum(weights * density * points**power * _keep(law, points, spread)))
 
 
 @lru_cache(maxsize=64)
@@ -106,31 +106,50 @@ def agreement_curve(
 
 
 def cosine_from_agreement(
-    agreement: Doubles, k: int, curve: AgreementCurve
+    agreement: Doubles, k: int, curve: AgreementCurve, factor: float
 ) -> tuple[Doubles, Doubles]:
     """Cosines and standard errors from mean agreements ``1 − 2·hamming/k`` of two private codes.
 
-    Variance of ρ by Li & Li 2023, Thm 4.6, with the curve's slope in place of the constant.
+    Variance of ρ by Li & Li 2023, Thm 4.6, with the curve's slope in place of the constant, less
+    what a projection of inner product ``factor`` below 1/k knows better: see ``_known``.
     """
     angle, slope = curve.invert(agreement)
-    deviation = np.sqrt(np.maximum(1.0 - agreement**2, 0.0) / k)
-    value = np.sin(angle)
+    spread = np.maximum(1.0 - agreement**2, 0.0) / k / np.maximum(slope, 1e-12) ** 2
+    spread = np.maximum(spread - _known(np.sin(angle), k, factor, power=1), 0.0)
+    # The sine is curved: E[sin(a + e)] = sin(a)·(1 − Var(e)/2) to second order.
+    value = np.clip(np.sin(angle) * (1.0 + np.minimum(spread, 1.0) / 2), -1.0, 1.0)
     # Near |ρ| = 1 the slope of sin vanishes; half a step on the far side keeps the error honest.
-    error = deviation / np.maximum(slope, 1e-12)
+    error = np.sqrt(spread)
     steepness = np.maximum(np.cos(angle), np.minimum(error, 1.0) / 2)
     return value, np.minimum(error * steepness, 2.0)
 
 
 def cosine_from_score(
-    score: Doubles, query_norm: Doubles, k: int, law: SignLaw, spread: float
+    score: Doubles, query_norm: Doubles, k: int, law: SignLaw, spread: float, factor: float
 ) -> tuple[Doubles, Doubles]:
     """Cosines and standard errors from ``Σ_j y_j s̃_j`` with an exact query y.
 
     ``E[Σ y_j s̃_j] = ρ·σ_y·k·E[|Z|(1−2q)]`` is linear in ρ, whatever the flips, because
-    ``E[y | x]`` is; ``σ_y = ‖y‖/√k``.
+    ``E[y | x]`` is; ``σ_y = ‖y‖/√k``, measured on the same y, which takes part of the error away
+    (delta method).
     """
-    kept = signal_kept(law, spread)
+    kept, cubed = signal_kept(law, spread), signal_kept(law, spread, 3)
     value = score / (math.sqrt(k) * np.maximum(query_norm, 1e-300) * kept)
     bounded = np.clip(value, -1.0, 1.0)
-    variance = np.maximum(1.0 - (bounded * kept) ** 2, 0.0) / (k * kept**2)
-    return bounded, np.sqrt(variance)
+    squared = bounded**2
+    # With μ = ρ·kept: Var(y s̃) + μ²·Var(y²)/4 − μ·Cov(y s̃, y²), and E[y³ s̃] by E[y | x] = ρx.
+    variance = (
+        1.0 - squared * kept**2 / 2 - squared * kept * (squared * cubed + (2 - 3 * squared) * kept)
+    )
+    variance = variance / (k * kept**2) - _known(bounded, k, factor, power=2)
+    return bounded, np.sqrt(np.maximum(variance, 0.0))
+
+
+def _known(rho: Doubles, k: int, factor: float, power: int) -> Doubles:
+    """Part of a cosine's variance that is sampled away, over (1−ρ²)^(2−power).
+
+    Over vectors, any estimate of ρ errs by the sample cosine's error and something uncorrelated to
+    it (the sample cosine is efficient). Bins that cover every attribute once know that error:
+    ``(1−ρ²)²·(1/k − factor)``; independent coordinates have ``factor = 1/k`` and know nothing.
+    """
+    return np.asarray((1.0 - rho**2) ** power * max(1.0 / k - factor, 0.0))

@@ -14,15 +14,15 @@ import numpy as np
 from dpindex.arrays import AnyArray
 from dpindex.errors import InputError
 from dpindex.index.ids import Ids, ids_to_bytes
-from dpindex.index.segments import IndexDirectory, Manifest, Settings
+from dpindex.index.segments import IndexDirectory, Manifest, rows_per_segment
+from dpindex.index.settings import Settings
 from dpindex.privatizer import Privatizer
+from dpindex.spec import Spec
 from dpindex.vectors import VectorSource
 
 __all__ = ["build_index"]
 
-_SOURCE = "source.json"
 _CHUNK_BYTES = 1 << 25
-_MOST_ROWS = 65536
 _SPARSE_ROWS = 8192
 
 
@@ -69,42 +69,53 @@ def build_index(
     rows, columns = source.shape
     if columns != spec.dim:
         raise InputError(f"{source.name} has {columns} columns where the spec says {spec.dim}.")
-    names = Ids().check(ids, rows)
+    names = Ids().check(ids, rows) if ids is not None else None
     privatizer = Privatizer(spec)
     directory = IndexDirectory(Path(path))
-    step = _rows_per_segment(source)
+    mark = _mark(source, names)
+    step = _rows_at_a_time(source, spec)
+    start = _resumed(directory, settings, mark).count if directory.exists else 0
     # A fault in the last row must not leave an index that cannot be finished: look at all first.
-    for first, chunk in source.chunks(step):
+    for first, chunk in source.chunks(step, start):
         privatizer.check(chunk, first_row=first)
     with directory.writing(new=not directory.exists):
-        manifest = _begin(directory, settings, _mark(source, names))
+        manifest = _begin(directory, settings, mark)
         start = manifest.count
         if progress:
             progress(start, rows)
         for first, chunk in source.chunks(step, start):
             codes = privatizer.privatize(chunk, first_row=first)
             done = first + len(codes)
-            manifest = directory.write_segment(manifest, codes, names[first:done])
+            own = np.arange(first, done) if names is None else names[first:done]
+            manifest = directory.write_segment(manifest, codes, own)
             manifest = directory.commit(manifest)
             if progress:
                 progress(done, rows)
         directory.commit(replace(manifest, state="complete"))
-        directory.drop_note(_SOURCE)
+        directory.drop_note()
     return rows - start
 
 
-def _mark(source: VectorSource, ids: AnyArray) -> dict[str, Any]:
+def _mark(source: VectorSource, ids: AnyArray | None) -> dict[str, Any]:
     """What tells this build's input from another: no content of the vectors enters it."""
     return {
         "source": source.fingerprint(),
-        "ids": hashlib.sha256(ids_to_bytes(ids)).hexdigest(),
+        "ids": None if ids is None else hashlib.sha256(ids_to_bytes(ids)).hexdigest(),
     }
 
 
 def _begin(directory: IndexDirectory, settings: Settings, mark: dict[str, Any]) -> Manifest:
-    if not directory.exists:
-        directory.note(_SOURCE, mark)
-        return directory.start(settings)
+    if directory.exists:
+        manifest = _resumed(directory, settings, mark)
+        directory.discard_uncommitted(manifest)
+        return manifest
+    manifest = directory.start(settings)
+    directory.note(mark)
+    return directory.commit(manifest)
+
+
+def _resumed(directory: IndexDirectory, settings: Settings, mark: dict[str, Any]) -> Manifest:
+    """The manifest of the same build, unfinished; InputError for anything else."""
     manifest = directory.manifest()
     if manifest.state == "complete":
         raise InputError(
@@ -116,17 +127,16 @@ def _begin(directory: IndexDirectory, settings: Settings, mark: dict[str, Any]) 
             f"{directory.path} holds an unfinished build under another spec; finish it with the "
             f"same options, or choose another directory."
         )
-    if directory.read_note(_SOURCE) != mark:
+    if directory.read_note() != mark:
         raise InputError(
             f"{directory.path} holds an unfinished build of other input (its rows, size, time of "
             f"change or ids differ); finish it with the same file, or choose another directory."
         )
-    directory.discard_uncommitted(manifest)
     return manifest
 
 
-def _rows_per_segment(source: VectorSource) -> int:
-    if source.is_sparse:
-        return _SPARSE_ROWS
+def _rows_at_a_time(source: VectorSource, spec: Spec) -> int:
+    """Rows of which neither vectors nor codes take much memory."""
     row_bytes = source.shape[1] * max(4, np.dtype(source.dtype).itemsize)
-    return max(1, min(_MOST_ROWS, _CHUNK_BYTES // row_bytes))
+    most = _SPARSE_ROWS if source.is_sparse else max(1, _CHUNK_BYTES // row_bytes)
+    return min(most, rows_per_segment(spec))

@@ -17,24 +17,48 @@ _MAGIC = b"DPID"
 _HEADER = struct.Struct("<4sBxxxQ")
 _INTEGERS, _STRINGS = 0, 1
 _LONGEST = 4096
+_LARGEST = np.iinfo(np.int64).max
+_MOST_BYTES = 1 << 30
 
 
 def as_ids(ids: Any) -> AnyArray:
     """Ids as a one-dimensional int64 or unicode array."""
-    array = np.asarray(ids if not isinstance(ids, str | bytes) else [ids])
-    if array.ndim == 0:
-        array = array[None]
-    if array.size == 0 and array.dtype.kind == "f":
-        array = array.astype(np.int64)
+    if isinstance(ids, str | int | np.integer):
+        ids = [ids]
+    if isinstance(ids, np.ndarray) and ids.ndim == 0:
+        ids = ids[None]
+    if not isinstance(ids, np.ndarray) or ids.dtype.kind == "O":
+        ids = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, bytes) else [None]
+        # NumPy would turn [1, "a"] into strings and [True] into numbers, and drop final NULs.
+        if not (
+            all(isinstance(value, str) for value in ids)
+            or all(isinstance(value, int | np.integer) and type(value) is not bool for value in ids)
+        ):
+            raise InputError("ids must be a list of whole numbers or of strings.")
+        if any(isinstance(value, str) and value.endswith("\0") for value in ids):
+            raise InputError("an id ends with a NUL character; ids must be plain text.")
+        if any(isinstance(value, str) and len(value) > _LONGEST for value in ids):
+            raise InputError(f"an id is longer than {_LONGEST} characters.")
+    array = np.array(ids) if len(ids) else np.empty(0, dtype=np.int64)
+    if array.dtype.kind == "O" and all(isinstance(value, int) for value in array.flat):
+        raise InputError("ids must fit into 64-bit signed integers.")
     if array.ndim != 1 or array.dtype.kind not in "iuU":
         raise InputError("ids must be a list of whole numbers or of strings.")
     if array.dtype.kind == "U":
-        if array.dtype.itemsize // 4 > _LONGEST:
-            raise InputError(f"an id is longer than {_LONGEST} characters.")
-        return array
-    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        return _checked_texts(array)
+    if array.dtype.kind == "u" and array.size and int(array.max()) > _LARGEST:
         raise InputError("ids must fit into 64-bit signed integers.")
     return array.astype(np.int64)
+
+
+def _checked_texts(array: AnyArray) -> AnyArray:
+    if array.dtype.itemsize // 4 > _LONGEST and int(np.char.str_len(array).max()) > _LONGEST:
+        raise InputError(f"an id is longer than {_LONGEST} characters.")
+    native = array.astype(array.dtype.newbyteorder("="))
+    points = np.ascontiguousarray(native).view(np.uint32)
+    if ((points >= 0xD800) & (points <= 0xDFFF)).any():
+        raise InputError("an id holds half a surrogate pair; ids must be text that UTF-8 can hold.")
+    return native
 
 
 class Ids:
@@ -64,7 +88,9 @@ class Ids:
         if ids is None:
             if self._array.dtype.kind == "U" and len(self._array):
                 raise InputError("this index has string ids, so new vectors need ids too.")
-            start = int(self._array.max()) + 1 if len(self._array) else 0
+            start = max(int(self._array.max()) + 1, 0) if len(self._array) else 0
+            if start + count - 1 > _LARGEST:
+                raise InputError("the next free ids pass 64 bits; give ids to new vectors.")
             return np.arange(start, start + count, dtype=np.int64)
         array = as_ids(ids)
         if len(array) != count:
@@ -73,8 +99,9 @@ class Ids:
             kind = "strings" if self._array.dtype.kind == "U" else "whole numbers"
             raise InputError(f"the ids of this index are {kind}; new ids must be {kind} too.")
         seen: set[Any] = set()
+        known = self._known
         for row, value in enumerate(array.tolist()):
-            if value in seen or value in self._known:
+            if value in seen or value in known:
                 where = "twice in the input" if value in seen else "already in the index"
                 raise InputError(f"id {value!r} (row {row}) is {where}; ids must be unique.")
             seen.add(value)
@@ -82,9 +109,11 @@ class Ids:
 
     def append(self, ids: AnyArray) -> None:
         """Add ids that ``check`` returned."""
+        known, self._set = self._set, None  # made again, should anything go wrong half-way
         self._array = np.concatenate([self._array, ids]) if len(self._array) else ids.copy()
-        if self._set is not None:
-            self._set.update(ids.tolist())
+        if known is not None:
+            known.update(ids.tolist())
+            self._set = known
 
     def rows(self, ids: Any) -> np.ndarray[Any, np.dtype[np.intp]]:
         """Rows of ids; InputError for one that is not there."""
@@ -96,10 +125,11 @@ class Ids:
             return np.empty(0, dtype=np.intp)
         return np.flatnonzero(np.isin(self._array, np.array(wanted, dtype=self._array.dtype)))
 
-    def keep(self, mask: AnyArray) -> None:
-        """Keep the rows where ``mask`` is true."""
-        self._array = self._array[mask]
-        self._set = None
+    def kept(self, mask: AnyArray) -> Ids:
+        """The ids of the rows where ``mask`` is true."""
+        ids = Ids()
+        ids._array = self._array[mask]
+        return ids
 
 
 def ids_to_bytes(ids: AnyArray) -> bytes:
@@ -131,7 +161,12 @@ def ids_from_bytes(data: bytes) -> AnyArray:
     ends = np.cumsum(lengths)
     if (int(ends[-1]) if count else 0) != len(text) or (count and lengths.max() > 4 * _LONGEST):
         raise broken
-    return np.array(_texts(text, ends, broken), dtype=np.str_)
+    if count and count * int(lengths.max()) > _MOST_BYTES:  # rows are as wide as the longest
+        raise broken
+    texts = _texts(text, ends, broken)
+    if any(text.endswith("\0") or len(text) > _LONGEST for text in texts):
+        raise broken
+    return np.array(texts, dtype=np.str_)
 
 
 def _texts(text: memoryview, ends: Iterable[int], broken: InputError) -> list[str]:

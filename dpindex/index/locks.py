@@ -27,32 +27,36 @@ class ReadWriteLock:
         self._writing = False
         self._waiting = 0
 
+    # Ctrl-C may strike at any call, so what was taken is recorded inside the ``try``.
+
     @contextmanager
     def read(self) -> Iterator[None]:
-        with self._condition:
-            self._condition.wait_for(lambda: not self._writing and not self._waiting)
-            self._readers += 1
+        held = False
         try:
+            with self._condition:
+                self._condition.wait_for(lambda: not self._writing and not self._waiting)
+                self._readers += 1
+                held = True
             yield
         finally:
             with self._condition:
-                self._readers -= 1
+                self._readers -= held
                 self._condition.notify_all()
 
     @contextmanager
     def write(self) -> Iterator[None]:
-        with self._condition:
-            self._waiting += 1
-            try:
-                self._condition.wait_for(lambda: not self._writing and not self._readers)
-                self._writing = True
-            finally:
-                self._waiting -= 1
+        held = waiting = False
         try:
+            with self._condition:
+                self._waiting += 1
+                waiting = True
+                self._condition.wait_for(lambda: not self._writing and not self._readers)
+                self._writing = held = True
             yield
         finally:
             with self._condition:
-                self._writing = False
+                self._waiting -= waiting
+                self._writing = self._writing and not held
                 self._condition.notify_all()
 
 

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from dpindex.arrays import AnyArray, Floats, Integers, Vectors
-from dpindex.codes import BitCodes, Codes, FloatCodes, narrowest
+from dpindex.arrays import AnyArray, Floats, Vectors
+from dpindex.codes import BitCodes, Codes, FloatCodes
 from dpindex.errors import InputError
+from dpindex.index.hits import Hits, Queries
 from dpindex.index.ids import Ids
 from dpindex.index.locks import ReadWriteLock
-from dpindex.index.scoring import BitScorer, FloatScorer, Metric, Scorer
-from dpindex.index.segments import IndexDirectory, Settings
-from dpindex.index.stores import Storage
+from dpindex.index.rows import Growing
+from dpindex.index.scoring import BitScorer, FloatScorer, Scorer
+from dpindex.index.segments import IndexDirectory, rows_per_segment
+from dpindex.index.settings import Metric, Settings, Storage
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
@@ -31,38 +32,6 @@ QueryMode = Literal["exact", "private"]
 
 _QUERIES_AT_A_TIME = 64
 """Queries between two chances for Ctrl-C: about a tenth of a second on a million codes."""
-
-_ROWS_PER_SEGMENT = 65536
-
-_METRICS = ("cosine", "ip", "l2")
-_STORAGES = ("f32", "f16", "int8")
-
-
-@dataclass(frozen=True)
-class Hits:
-    """Neighbours of each query, best first.
-
-    Attributes
-    ----------
-    ids : array, shape (nq, k)
-        Ids of the neighbours, int64 or strings. With fewer than k vectors, k is their number.
-    scores : float64 array, shape (nq, k)
-        What the ranking is by; higher is nearer. Cosine of the noisy codes (``cosine``), their
-        inner product (``ip``), minus their squared distance (``l2``); for sign codes ``Σ y_j s_j``
-        with an exact query and ``Σ s_j t_j`` with a private one.
-    similarity : float64 array, shape (nq, k)
-        The estimate of the true metric, corrected for noise and flips: a cosine in [−1, 1], an
-        inner product, or a squared distance. NaN where flips depend on norms nobody declared
-        (``Spec.norm``).
-    stderr : float64 array, shape (nq, k)
-        Its standard error. For the best of many candidates the estimate is biased upwards, as any
-        maximum of noisy numbers is; the error is that of one pair looked at on its own.
-    """
-
-    ids: AnyArray
-    scores: Floats
-    similarity: Floats
-    stderr: Floats
 
 
 class PrivateIndex:
@@ -103,26 +72,39 @@ class PrivateIndex:
         storage: Storage = "f32",
         query_epsilon: float | None = None,
     ) -> None:
-        if metric not in _METRICS:
-            raise InputError(f"metric must be one of {', '.join(_METRICS)}, not {metric!r}.")
-        if storage not in _STORAGES:
-            raise InputError(f"storage must be one of {', '.join(_STORAGES)}, not {storage!r}.")
-        if spec.row.kind == "bits" and metric != "cosine":
-            raise InputError(f"{spec.method} keeps signs, which know cosines only, not {metric!r}.")
-        if spec.row.kind == "bits" and storage != "f32":
-            raise InputError(f"{spec.method} keeps bits; storage {storage!r} is for float codes.")
-        self.spec = spec
-        self.metric = metric
-        self.storage = storage
-        self.query_epsilon = query_epsilon
-        self.query_spec = spec if query_epsilon is None else spec.with_epsilon(query_epsilon)
+        self._settings = Settings(spec, metric, storage, query_epsilon)
         self._privatizer = Privatizer(spec)
         self._query_privatizer = Privatizer(self.query_spec)
         self._ids = Ids()
-        self._values = _Growing()
+        self._values = Growing()
         self._lock = ReadWriteLock()
         self._scorer = self._new_scorer()
         self._saved: Saved | None = None
+
+    @property
+    def spec(self) -> Spec:
+        """The public description of the mechanism."""
+        return self._settings.spec
+
+    @property
+    def metric(self) -> Metric:
+        """What neighbours are ranked by."""
+        return self._settings.metric
+
+    @property
+    def storage(self) -> Storage:
+        """Precision of the search structure of float codes."""
+        return self._settings.storage
+
+    @property
+    def query_epsilon(self) -> float | None:
+        """Budget of a private query, if it is not the spec's."""
+        return self._settings.query_epsilon
+
+    @property
+    def query_spec(self) -> Spec:
+        """The spec of private queries."""
+        return self._settings.query_spec
 
     def _new_scorer(self) -> Scorer:
         if self.spec.row.kind == "bits":
@@ -141,7 +123,7 @@ class PrivateIndex:
     def codes(self) -> Codes:
         """All codes in the order of their rows: what the index publishes."""
         with self._lock.read():
-            return self._privatizer.wrap(self._values.array.copy())
+            return self._privatizer.wrap(self._values.first(len(self)).copy())
 
     def add(self, X: Vectors, ids: Any | None = None) -> None:
         """Privatize vectors and add them; this spends the budget of each.
@@ -188,7 +170,8 @@ class PrivateIndex:
             )
 
     def _append(self, codes: Codes, ids: AnyArray) -> None:
-        self._values.append(codes.stored)
+        # The ids say how many rows there are: values beyond, left by Ctrl-C, are overwritten.
+        self._values.put(len(self._ids), codes.stored)
         self._ids.append(ids)
 
     def remove(self, ids: Any) -> int:
@@ -203,11 +186,11 @@ class PrivateIndex:
             rows = self._ids.rows(ids)
             mask = np.ones(len(self._ids), dtype=np.bool_)
             mask[rows] = False
-            self._ids.keep(mask)
-            self._values.keep(mask)
-            self._scorer = self._new_scorer()
-            if self._saved is not None:
-                self._saved = replace(self._saved, rows=0)
+            ids, values = self._ids.kept(mask), Growing()
+            values.put(0, self._values.first(len(self))[mask])
+            saved = None if self._saved is None else replace(self._saved, rows=0)
+            scorer = self._new_scorer()
+            self._ids, self._values, self._scorer, self._saved = ids, values, scorer, saved
             return len(rows)
 
     def search(self, Q: Vectors | Codes, k: int = 10, query: QueryMode = "exact") -> Hits:
@@ -252,7 +235,7 @@ class PrivateIndex:
         -------
         One Hits for each query, with arrays of shape (found,), best first. Errors as ``search``.
         """
-        if not np.isfinite(threshold):
+        if not isinstance(threshold, int | float | np.number) or not np.isfinite(threshold):
             raise InputError(f"the threshold must be a finite number, not {threshold!r}.")
         prepared = self._prepared(Q, query)
         found = []
@@ -262,16 +245,19 @@ class PrivateIndex:
         return found
 
     def _prepared(self, Q: Vectors | Codes, query: QueryMode) -> Queries:
+        if query not in ("exact", "private"):
+            raise InputError(f"query must be 'exact' or 'private', not {query!r}.")
         if isinstance(Q, BitCodes | FloatCodes):
-            known = {self.query_spec.fingerprint: self.query_spec, self.spec.fingerprint: self.spec}
+            known = {p.spec.fingerprint: p for p in (self._query_privatizer, self._privatizer)}
             if Q.fingerprint not in known:
                 raise InputError("these query codes were made under another spec than this index.")
             self._check_form(Q)
-            return Queries(Q, known[Q.fingerprint])
+            if len(Q) == 0:
+                raise InputError("there are no query codes.")
+            maker = known[Q.fingerprint]  # decodes them, whatever they say of themselves
+            return Queries(maker.wrap(Q.stored), maker.spec)
         if query == "private":
             return Queries(self._query_privatizer.privatize(Q), self.query_spec)
-        if query != "exact":
-            raise InputError(f"query must be 'exact' or 'private', not {query!r}.")
         return Queries(self._privatizer.project(Q), None)
 
     def _reading(self, action: Callable[[], Any]) -> Any:
@@ -283,7 +269,7 @@ class PrivateIndex:
                 if self._scorer.covers(len(self._ids)):
                     return action()
             with self._lock.write():
-                self._scorer.cover(self._values.array)
+                self._scorer.cover(self._values.first(len(self)))
 
     def _search(self, queries: Queries, k: int) -> tuple[AnyArray, Floats, Floats, Floats]:
         scores, rows = self._scorer.search(queries.vectors, queries.spec, min(k, len(self._ids)))
@@ -328,7 +314,6 @@ class PrivateIndex:
                 self._saved = self._write(directory)
 
     def _write(self, directory: IndexDirectory) -> Saved:
-        settings = Settings(self.spec, self.metric, self.storage, self.query_epsilon)
         start = 0
         if self._saved is not None and self._saved.path == directory.path:
             manifest = directory.manifest()
@@ -338,13 +323,15 @@ class PrivateIndex:
             if start == 0:  # rows were removed: everything that is left is written anew
                 manifest = replace(manifest, segments=())
         else:
-            manifest = directory.start(settings)
-        for row in range(start, len(self), _ROWS_PER_SEGMENT):
-            rows = slice(row, row + _ROWS_PER_SEGMENT)
-            codes = self._privatizer.wrap(self._values.array[rows])
+            manifest = directory.start(self._settings)
+        values, step = self._values.first(len(self)), rows_per_segment(self.spec)
+        for row in range(start, len(self), step):
+            rows = slice(row, row + step)
+            codes = self._privatizer.wrap(values[rows])
             manifest = directory.write_segment(manifest, codes, self._ids.array[rows])
         manifest = directory.commit(replace(manifest, state="complete"))
         directory.discard_uncommitted(manifest)
+        directory.drop_note()
         return Saved(directory.path, manifest.digest, len(self))
 
     @classmethod
@@ -382,51 +369,3 @@ class Saved:
     path: Path
     digest: str
     rows: int
-
-
-@dataclass(frozen=True)
-class Queries:
-    """Prepared queries: exact projections (``spec`` None) or codes and the spec of their noise."""
-
-    vectors: Any
-    spec: Spec | None
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    def __getitem__(self, rows: slice) -> Queries:
-        if self.spec is None:
-            return Queries(self.vectors[rows], None)
-        return Queries(self.vectors.take(rows), self.spec)
-
-
-class _Growing:
-    """Rows in one array that doubles its room; widens its integers when new rows need it."""
-
-    def __init__(self) -> None:
-        self._room: npt.NDArray[Any] | None = None
-        self._count = 0
-
-    @property
-    def array(self) -> Integers:
-        """All rows, shape (n, width)."""
-        if self._room is None:
-            return np.empty((0, 0), dtype=np.int8)
-        return self._room[: self._count]
-
-    def append(self, rows: Integers) -> None:
-        rows = rows if rows.dtype == np.uint8 else narrowest(rows)
-        if self._room is None:
-            self._room = rows.copy()
-        elif self._count + len(rows) > len(self._room) or rows.dtype.itemsize > self._room.itemsize:
-            widest = max(rows.dtype, self._room.dtype, key=lambda dtype: dtype.itemsize)
-            length = max(2 * self._count, self._count + len(rows))
-            room = np.empty((length, rows.shape[1]), dtype=widest)
-            room[: self._count] = self._room[: self._count]
-            self._room = room
-        self._room[self._count : self._count + len(rows)] = rows
-        self._count += len(rows)
-
-    def keep(self, mask: npt.NDArray[np.bool_]) -> None:
-        self._room = self.array[mask]
-        self._count = len(self._room)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,13 @@ from dpindex.estimators import (
     inner_product,
     squared_distance,
 )
-from dpindex.index.stores import BitStore, FloatStore, Storage
+from dpindex.index.settings import Metric, Storage
+from dpindex.index.stores import BitStore, FloatStore
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
 __all__ = ["BitScorer", "FloatScorer", "Metric", "Scorer"]
 
-Metric = Literal["cosine", "ip", "l2"]
 Doubles = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
@@ -64,25 +64,26 @@ class FloatScorer:
         self, data: Privatizer, query: Privatizer, metric: Metric, storage: Storage
     ) -> None:
         self._data, self._query, self._metric = data, query, metric
-        self._store = FloatStore(data.spec.dims, metric, storage)
+        self._storage = storage
+        self._store: FloatStore | None = None
         self._total = np.empty(0)
         self._squares = np.empty(0)
 
     def covers(self, count: int) -> bool:
-        return len(self._store) == count
+        return self._store is not None and len(self._store) == count
 
     def cover(self, values: Integers) -> None:
-        done = len(self._store)
-        totals, squares = [self._total], [self._squares]
-        # The first block trains a scalar quantizer's ranges: it should see a fair sample.
-        for start in range(done, len(values), _ROWS_AT_A_TIME):
-            codes = self._data.wrap(values[start : start + _ROWS_AT_A_TIME])
-            decoded = codes.to_float()
+        if self._store is None or self._store.outgrown(len(values)):
+            places = np.linspace(0, len(values) - 1, min(len(values), _ROWS_AT_A_TIME))
+            sample = self._data.wrap(values[places.astype(np.intp)]).to_float()
+            self._store = FloatStore(self._metric, self._storage, sample)
+        for start in range(len(self._store), len(values), _ROWS_AT_A_TIME):
+            decoded = self._data.wrap(values[start : start + _ROWS_AT_A_TIME]).to_float()
             side = Side.of(decoded, None, 1.0)
-            totals.append(side.total)
-            squares.append(side.squares)
+            # The store last: after Ctrl-C it says how many rows are covered in full.
+            self._total = np.concatenate([self._total[:start], side.total])
+            self._squares = np.concatenate([self._squares[:start], side.squares])
             self._store.add(decoded)
-        self._total, self._squares = np.concatenate(totals), np.concatenate(squares)
 
     def _decoded(self, queries: Any, spec: Spec | None) -> Floats:
         if spec is None:
@@ -90,8 +91,9 @@ class FloatScorer:
         return np.asarray(queries.to_float())
 
     def search(self, queries: Any, spec: Spec | None, count: int) -> tuple[Doubles, Rows]:
-        scores, rows = self._store.search(self._decoded(queries, spec), count)
-        return scores.astype(np.float64), rows
+        if self._store is None:
+            raise RuntimeError("search before cover")
+        return self._store.search(self._decoded(queries, spec), count)
 
     def estimate(
         self, queries: Any, spec: Spec | None, scores: Doubles, rows: Rows
@@ -154,9 +156,10 @@ class BitScorer:
         if math.isnan(spread) or math.isnan(query_spread):
             unknown = np.full(scores.shape, math.nan)
             return unknown, unknown.copy()
+        factor = data.projection.inner_product_factor
         if spec is None:
             norms = np.linalg.norm(queries.astype(np.float64), axis=1)[:, None]
-            return cosine_from_score(scores, norms, data.dims, law, spread)
+            return cosine_from_score(scores, norms, data.dims, law, spread, factor)
         query_law: Any = spec.law
         curve = agreement_curve(law, spread, query_law, query_spread)
-        return cosine_from_agreement(scores / data.dims, data.dims, curve)
+        return cosine_from_agreement(scores / data.dims, data.dims, curve, factor)

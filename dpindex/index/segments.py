@@ -24,35 +24,32 @@ from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.index.ids import ids_from_bytes, ids_to_bytes
 from dpindex.index.locks import writer_lock
+from dpindex.index.settings import Settings
 from dpindex.spec import Spec
 
-__all__ = ["IndexDirectory", "Manifest", "Settings"]
+__all__ = ["IndexDirectory", "Manifest", "rows_per_segment"]
 
 FORMAT = 1
+NOTE = "source.json"
+"""Tells one build's input from another; it goes when the build ends."""
+
 _MANIFEST = "manifest.json"
 _MOST_MANIFEST_BYTES = 1 << 26
 _MOST_FILE_BYTES = 1 << 33
+_PLAIN_ONLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _NAME = re.compile(r"[0-9]{6}")
 _HASH = re.compile(r"[0-9a-f]{64}")
+_SEGMENT_FILE = re.compile(r"[0-9]{6}\.(codes|ids)(\.tmp)?")
+_FOLDERS = ("segments", "ids")
 _STATES = ("building", "complete")
+_SEGMENT_BYTES = 1 << 25
+_SEGMENT_ROWS = 65536
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What an index is, beside its rows."""
-
-    spec: Spec
-    metric: Any = "cosine"
-    storage: Any = "f32"
-    query_epsilon: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "spec": json.loads(self.spec.to_json()),
-            "metric": self.metric,
-            "storage": self.storage,
-            "query_epsilon": self.query_epsilon,
-        }
+def rows_per_segment(spec: Spec) -> int:
+    """Rows whose codes fill a segment: few enough for memory, and for one file to be read whole."""
+    width = -(-spec.dims // 8) if spec.row.kind == "bits" else 4 * spec.dims
+    return max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // width))
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ class Manifest:
             "files": files,
             **self.settings.to_json(),
         }
-        return json.dumps(data, indent=1, sort_keys=True)
+        return _sealed(data)
 
     @property
     def digest(self) -> str:
@@ -125,6 +122,9 @@ class Manifest:
             raise InputError(f"{place} is not a manifest: it is no valid JSON.") from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise InputError(f"{place} is not a manifest of format {FORMAT}.")
+        data.pop("checksum", None)
+        if _sealed(data).encode() != text:
+            raise InputError(f"{place} is damaged: its checksum does not match.")
         try:
             segments = tuple(_segment(entry, data["files"]) for entry in data["segments"])
             manifest = cls(
@@ -141,6 +141,7 @@ class Manifest:
             names = {segment.name for segment in segments}
             sound = (
                 manifest.state in _STATES
+                and data["guarantee"] == manifest.settings.spec.guarantee.to_json()
                 and type(manifest.next_segment) is int
                 and data["count"] == manifest.count
                 and len(names) == len(segments)
@@ -153,6 +154,13 @@ class Manifest:
         if not sound:
             raise InputError(f"{place} is damaged: it contradicts itself.")
         return manifest
+
+
+def _sealed(data: dict[str, Any]) -> str:
+    """Canonical text of a manifest with a checksum of itself: no changed byte goes unnoticed."""
+    body = json.dumps(data, sort_keys=True)
+    seal = hashlib.sha256(body.encode()).hexdigest()
+    return json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True)
 
 
 def _segment(entry: Any, files: Any) -> Segment:
@@ -176,7 +184,7 @@ class IndexDirectory:
     """Reads and writes an index directory; every change is committed by one rename."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
+        self.path = path.resolve()
 
     @property
     def exists(self) -> bool:
@@ -209,7 +217,7 @@ class IndexDirectory:
         if place.is_symlink() or place.parent.is_symlink():
             raise InputError(f"{place} is a symbolic link; an index holds plain files only.")
         try:
-            handle = os.open(place, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
+            handle = os.open(place, os.O_RDONLY | _PLAIN_ONLY)
             with open(handle, "rb") as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
@@ -230,30 +238,50 @@ class IndexDirectory:
 
     @contextmanager
     def writing(self, *, new: bool) -> Iterator[None]:
-        """Hold the directory for writing; a ``new`` one must be absent or empty."""
+        """Hold the directory for writing; a ``new`` one must be absent or empty.
+
+        What is left of a first save or build that died before its manifest counts as empty.
+        """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with writer_lock(self.path):
-                if new and self.exists:
+                if new and (self.path / _MANIFEST).exists():
                     raise InputError(
                         f"{self.path} already holds an index; open it to add to it, or choose "
                         f"another directory."
                     )
-                if new and any(entry.name != ".lock" for entry in self.path.iterdir()):
+                if new and not self._is_blank():
                     raise InputError(f"{self.path} is not empty; choose another directory.")
+                for folder in _FOLDERS:
+                    if (self.path / folder).is_symlink():
+                        raise InputError(f"{self.path / folder} is a symbolic link, not a folder.")
                 yield
         except OSError as error:
-            raise InputError(f"{self.path} cannot be written: {error.strerror}.") from error
+            detail = error.strerror or error
+            raise InputError(f"{self.path} cannot be written: {detail}.") from error
+
+    def _is_blank(self) -> bool:
+        """Whether nothing is here but, perhaps, leftovers of our own that no manifest names."""
+        known = {".lock", NOTE, f"{NOTE}.tmp", f"{_MANIFEST}.tmp", *_FOLDERS}
+        if any(entry.name not in known for entry in self.path.iterdir()):
+            return False
+        folders = [self.path / name for name in _FOLDERS if (self.path / name).is_dir()]
+        names = [entry.name for folder in folders for entry in folder.iterdir()]
+        return all(_SEGMENT_FILE.fullmatch(name) for name in names)
 
     def start(self, settings: Settings) -> Manifest:
-        """Commit an empty manifest."""
-        for folder in ("segments", "ids"):
+        """An empty manifest, not yet committed, and the folders for its segments."""
+        for folder in _FOLDERS:
             (self.path / folder).mkdir(exist_ok=True)
-        return self.commit(Manifest(settings))
+        manifest = Manifest(settings)
+        self.discard_uncommitted(manifest)
+        return manifest
 
     def write_segment(self, manifest: Manifest, codes: Codes, ids: AnyArray) -> Manifest:
         """Write a segment and return the manifest that names it, which is not yet committed."""
         name = f"{manifest.next_segment:06d}"
+        if not _NAME.fullmatch(name):
+            raise InputError(f"{self.path} has had a million segments; save to a new directory.")
         segment = Segment(
             name,
             len(codes),
@@ -272,31 +300,37 @@ class IndexDirectory:
         return manifest
 
     def discard_uncommitted(self, manifest: Manifest) -> None:
-        """Delete, unread, whatever the manifest does not name."""
+        """Delete, unread, the segments that the manifest does not name."""
         named = {path for segment in manifest.segments for path, _ in segment.files}
-        for folder in ("segments", "ids"):
+        for folder in _FOLDERS:
             for entry in (self.path / folder).iterdir():
-                if f"{folder}/{entry.name}" not in named:
+                ours = _SEGMENT_FILE.fullmatch(entry.name)
+                if ours and f"{folder}/{entry.name}" not in named:
                     entry.unlink()
 
-    def note(self, name: str, data: dict[str, Any]) -> None:
+    def note(self, data: dict[str, Any]) -> None:
         """Keep a small JSON file beside the manifest while a build is under way."""
-        self._write(name, json.dumps(data, sort_keys=True).encode())
+        self._write(NOTE, json.dumps(data, sort_keys=True).encode())
 
-    def read_note(self, name: str) -> Any:
+    def read_note(self) -> Any:
         """What ``note`` kept, or None."""
-        if not (self.path / name).is_file():
+        if not (self.path / NOTE).is_file():
             return None
-        return json.loads(self._read(name, _MOST_MANIFEST_BYTES))
+        try:
+            return json.loads(self._read(NOTE, _MOST_MANIFEST_BYTES))
+        except (ValueError, RecursionError):
+            raise InputError(f"{self.path / NOTE} is damaged: it is no valid JSON.") from None
 
-    def drop_note(self, name: str) -> None:
-        (self.path / name).unlink(missing_ok=True)
+    def drop_note(self) -> None:
+        (self.path / NOTE).unlink(missing_ok=True)
 
     def _write(self, name: str, data: bytes) -> FileMark:
         """Write durably: a temporary file, fsync, rename, fsync of the folder."""
         place = self.path / name
         temporary = place.with_name(place.name + ".tmp")
-        with open(temporary, "wb") as file:
+        # Made anew: a link that someone put there is replaced, not followed.
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -5,21 +5,22 @@ Rows are numbered from 0 and only ever appended; whoever removes rows makes a ne
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import faiss
 import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import Bytes, Floats
+from dpindex.index.settings import Metric, Storage
 
 __all__ = ["BitStore", "FloatStore", "Storage"]
 
-Storage = Literal["f32", "f16", "int8"]
 Doubles = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 _ROWS_AT_A_TIME = 65536
+_FAIR_SAMPLE = 16384
 _QUANTIZERS = {
     "f16": faiss.ScalarQuantizer.QT_fp16,
     "int8": faiss.ScalarQuantizer.QT_8bit,
@@ -37,36 +38,44 @@ class FloatStore:
     """Decoded float codes in a flat index; ``cosine`` keeps them normalised.
 
     ``f32`` is exact; ``f16`` halves and ``int8`` quarters the memory, at a small loss of recall.
+    Ranges of the small types are fitted to a sample; see ``outgrown``.
     """
 
-    def __init__(self, k: int, metric: str, storage: Storage) -> None:
+    def __init__(self, metric: Metric, storage: Storage, sample: Floats) -> None:
         self._normalise = metric == "cosine"
         self._distance = metric == "l2"
+        self._sampled = len(sample) if storage == "int8" else _FAIR_SAMPLE
+        # A power of two near the largest value: half floats end at 65504, and fail below 1e-4.
+        largest = float(np.abs(sample).max(initial=0.0))
+        self._unit = 1.0 if self._normalise or not largest else float(2.0 ** np.frexp(largest)[1])
         if storage == "f32":
-            self._index = faiss.IndexFlat(k, _METRICS[metric])
+            self._index = faiss.IndexFlat(sample.shape[1], _METRICS[metric])
         else:
             quantizer = _QUANTIZERS[storage]
-            self._index = faiss.IndexScalarQuantizer(k, quantizer, _METRICS[metric])
+            self._index = faiss.IndexScalarQuantizer(sample.shape[1], quantizer, _METRICS[metric])
+            self._index.train(self._prepared(sample))
 
     def __len__(self) -> int:
         return int(self._index.ntotal)
 
+    def outgrown(self, count: int) -> bool:
+        """Whether the ranges were fitted to few rows, far fewer than ``count``: begin anew then."""
+        return self._sampled < _FAIR_SAMPLE and count >= 2 * self._sampled
+
     def add(self, decoded: Floats) -> None:
         """Append decoded codes, float32, shape (n, k)."""
-        rows = self._prepared(decoded)
-        if not self._index.is_trained:
-            self._index.train(rows)
-        self._index.add(rows)
+        self._index.add(self._prepared(decoded))
 
-    def search(self, queries: Floats, count: int) -> tuple[Floats, Rows]:
+    def search(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
         """Scores (higher is nearer) and rows of the best ``count`` for each query."""
         scores, rows = self._index.search(self._prepared(queries), count)
-        return (-scores if self._distance else scores), rows
+        wide = scores.astype(np.float64) * self._unit**2
+        return (-wide if self._distance else wide), rows
 
     def _prepared(self, vectors: Floats) -> npt.NDArray[np.float32]:
         single = np.ascontiguousarray(vectors, dtype=np.float32)
         if not self._normalise:
-            return single
+            return single / np.float32(self._unit)
         norms = np.linalg.norm(single, axis=1, keepdims=True)
         normalised = np.zeros_like(single)
         np.divide(single, norms, out=normalised, where=norms > 0)
@@ -93,8 +102,8 @@ class BitStore:
 
     def add(self, packed: Bytes) -> None:
         """Append packed codes, shape (n, ⌈k/8⌉)."""
-        self._hamming.add(np.ascontiguousarray(packed))
         self._scan = None
+        self._hamming.add(np.ascontiguousarray(packed))
 
     def prepare_scan(self) -> None:
         """Build the asymmetric structure (it cannot be appended to; 0.1 s per million codes)."""
@@ -142,15 +151,14 @@ class BitStore:
         return scores, rows
 
     def _exhaustive(self, query: Doubles, count: int) -> tuple[Doubles, Rows]:
-        best = np.empty(0)
-        rows = np.empty(0, dtype=np.int64)
+        scores = np.empty(len(self))
         for start in range(0, len(self), _ROWS_AT_A_TIME):
             block = np.arange(start, min(start + _ROWS_AT_A_TIME, len(self)))
-            best = np.concatenate([best, self._exact_scores(query, block[None, :])[0]])
-            rows = np.concatenate([rows, block])
-            order = np.lexsort((rows, -best))[:count]
-            best, rows = best[order], rows[order]
-        return best, rows
+            scores[block] = self._exact_scores(query, block[None, :])[0]
+        least = np.partition(scores, -count)[-count]
+        near = np.flatnonzero(scores >= least)
+        best = near[np.lexsort((near, -scores[near]))[:count]]
+        return scores[best], best
 
     def _rescored(
         self, queries: Doubles, candidates: int, count: int
@@ -164,7 +172,9 @@ class BitStore:
         best = np.take_along_axis(exact, order, axis=1)
         # What was not returned scores at most the worst coarse score plus the rounding error.
         unseen = (coarse.min(axis=1) + self._rounding(queries / largest)) * largest[:, 0]
-        return best, np.take_along_axis(rows, order, axis=1), best[:, -1] > unseen
+        # Rows of −1 fill up where the scan drops codes of the least possible score.
+        certain = (best[:, -1] > unseen) & (rows >= 0).all(axis=1)
+        return best, np.take_along_axis(rows, order, axis=1), certain
 
     def _rounding(self, queries: Doubles) -> Doubles:
         """Bound on fast scan's error: each table entry is off by at most one step of its scale.

@@ -17,7 +17,6 @@ __all__ = [
     "adjacency_from_json",
     "attribute",
     "l2",
-    "records_from_json",
 ]
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
@@ -139,11 +138,3 @@ def adjacency_from_json(data: Any) -> Adjacency:
         if set(data) == {"kind", "radius"} and data["kind"] == L2.kind:
             return L2(data["radius"])
     raise InputError("adjacency must be {kind: attribute, beta: …} or {kind: l2, radius: …}.")
-
-
-def records_from_json(data: Any) -> Records:
-    """The inverse of ``Records.to_json``; raises InputError on anything else."""
-    if isinstance(data, dict) and set(data) == {"kind", "neighbouring"}:
-        if data["kind"] == Records.kind and isinstance(data["neighbouring"], str):
-            return Records(data["neighbouring"])  # type: ignore[arg-type]  # checked there
-    raise InputError("adjacency must be {kind: records, neighbouring: add-remove or replace}.")
