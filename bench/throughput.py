@@ -9,6 +9,7 @@ and the median ratio is printed with the spread.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
@@ -86,6 +87,33 @@ def ingest(rows: int) -> None:
     compare("two threads / one", lambda: privatizer.privatize(x, threads=2), one, 1.7, unit)
 
 
+_worker: tuple[Privatizer, np.ndarray]
+
+
+def _prepare(rows: int) -> None:
+    global _worker
+    x = np.random.default_rng(0).uniform(-1, 1, (rows, 768)).astype(np.float32)
+    _worker = Privatizer(Spec(method="dp-oporp-staircase", dim=768, k=256, epsilon=2.0)), x
+
+
+def _ingest_once(_: int) -> None:
+    privatizer, x = _worker
+    privatizer.privatize(x, threads=1)
+
+
+def two_processes(rows: int) -> None:
+    """What two cores of this machine can do at most: two processes that share nothing."""
+    with multiprocessing.get_context("spawn").Pool(2, _prepare, (rows,)) as pool:
+        pool.map(_ingest_once, range(8), chunksize=1)
+        compare(
+            "two processes / one (what the machine allows)",
+            lambda: pool.map(_ingest_once, range(2), chunksize=1),
+            lambda: [pool.map(_ingest_once, range(1)), pool.map(_ingest_once, range(1))],
+            0.0,
+            f"{{0:.3g}} x {2 * rows} vectors a second",
+        )
+
+
 def search(rows: int) -> None:
     k, queries = 256, 256
     generator = np.random.default_rng(2)
@@ -131,6 +159,7 @@ def main() -> None:
     with threadpool_limits(1):  # one thread for BLAS and Faiss: ratios of work, not of cores
         noise()
         ingest(options.rows)
+        two_processes(options.rows)
         search(options.codes)
 
 
