@@ -12,7 +12,7 @@ import scipy.sparse
 
 from dpindex import Spec, attribute
 from dpindex.errors import InputError
-from dpindex.evaluate import MEASURES, recall_curve, spec_grid
+from dpindex.evaluate import MEASURES, recall_curve, spec_grid, write_curve
 from dpindex.index import Hits
 from dpindex.vectors import open_vectors
 
@@ -214,7 +214,7 @@ class TestSpecGrid:
 def test_csv_files_say_what_was_measured(tmp_path):
     grid = spec_grid(DIM, ["dp-oporp", "idp-signrp-rr", "none-oporp"], [2], [8])
     curve = recall_curve(BASE, QUERIES, grid.specs, repetitions=2, query_epsilon=3.0)
-    curve.write(tmp_path)
+    write_curve(curve, tmp_path)
     with open(tmp_path / "curve.csv", newline="") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == 3 * 2 * len(MEASURES)

@@ -15,7 +15,7 @@ import pytest
 
 from dpindex import Spec
 from dpindex.errors import InputError
-from dpindex.evaluate import MEASURES, Curve, Picture, Run
+from dpindex.evaluate import MEASURES, Curve, Picture, Run, write_curve
 from dpindex.evaluate.output import write_file
 from dpindex.evaluate.plots import curve_png, gallery_png, require_matplotlib
 
@@ -76,8 +76,12 @@ class Page(HTMLParser):
 def test_the_report_is_one_file_with_everything_in_it(tmp_path):
     curve = made_up(some_specs())
     extra = Picture(gallery_png([("row", np.eye(4))], (2, 2), (0, 1)), "A <b>picture</b>.", "Extra")
-    path = curve.write(
-        tmp_path, title="Mine & <yours>", notes=["raw-x: no guarantee <here>"], pictures=[extra]
+    path = write_curve(
+        curve,
+        tmp_path,
+        title="Mine & <yours>",
+        notes=["raw-x: no guarantee <here>"],
+        pictures=[extra],
     )
     text = path.read_text(encoding="utf-8")
     page = Page(text)
@@ -125,7 +129,7 @@ def test_every_shape_of_curve_can_be_drawn(modes, repetitions, tmp_path):
         assert png.startswith(b"\x89PNG")
         assert width > 1000
         assert height > 600
-    Page(made_up(some_specs()[-1:], repetitions, modes).write(tmp_path).read_text("utf-8"))
+    Page(write_curve(made_up(some_specs()[-1:], repetitions, modes), tmp_path).read_text("utf-8"))
 
 
 def test_without_matplotlib_the_numbers_are_kept(tmp_path, monkeypatch):
@@ -133,7 +137,7 @@ def test_without_matplotlib_the_numbers_are_kept(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"pip install 'dpindex\[eval\]'"):
         require_matplotlib()
     with pytest.raises(InputError, match="needs matplotlib"):
-        made_up(some_specs()).write(tmp_path)
+        write_curve(made_up(some_specs()), tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.csv", "runs.csv"]
 
 
@@ -148,16 +152,16 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_drawing_leaves_no_report(tmp_path, monkeypatch):
-    monkeypatch.setattr(import_module("dpindex.evaluate.curve"), "curve_png", _interrupt)
+    monkeypatch.setattr(import_module("dpindex.evaluate.files"), "curve_png", _interrupt)
     with pytest.raises(KeyboardInterrupt):
-        made_up(some_specs()).write(tmp_path)
+        write_curve(made_up(some_specs()), tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.csv", "runs.csv"]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="choose another directory"):
-        made_up(some_specs()).write(tmp_path / "file")
+        write_curve(made_up(some_specs()), tmp_path / "file")
 
 
 def _interrupt(*_: object) -> Path:

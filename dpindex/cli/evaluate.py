@@ -62,7 +62,7 @@ def evaluate(
     metric: Annotated[str, typer.Option(help="cosine, ip or l2.")] = "cosine",
 ) -> None:
     """Measure recall against epsilon and write a report."""
-    from dpindex.evaluate import recall_curve, require_matplotlib, spec_grid
+    from dpindex.evaluate import recall_curve, require_matplotlib, spec_grid, write_curve
 
     require_matplotlib()
     if beta is not None and l2_radius is not None:
@@ -98,7 +98,7 @@ def evaluate(
                 metric=metric,  # type: ignore[arg-type]
                 progress=lambda done, total, _: bar(done, total),
             )
-    page = curve.write(report, notes=grid.refused)
+    page = write_curve(curve, report, notes=grid.refused)
     _print_curve(curve)
     typer.echo(f"Report: {page}")
 

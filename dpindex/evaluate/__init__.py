@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpindex.evaluate.curve import MEASURES, Curve, Point, Run
 from dpindex.evaluate.demo import DemoResult, run_demo
+from dpindex.evaluate.files import write_curve
 from dpindex.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.evaluate.inversion import invert
 from dpindex.evaluate.measure import recall_curve
@@ -26,4 +27,5 @@ __all__ = [
     "require_matplotlib",
     "run_demo",
     "spec_grid",
+    "write_curve",
 ]

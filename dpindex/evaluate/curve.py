@@ -1,18 +1,13 @@
-"""The outcome of an evaluation: runs, their means and spread, and the files that show them."""
+"""The outcome of an evaluation: runs, their means and their spread."""
 
 from __future__ import annotations
 
 import math
-import os
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
-from dpindex.evaluate.output import curve_csv, runs_csv, write_file
-from dpindex.evaluate.plots import curve_png
-from dpindex.evaluate.report import Picture, report_html
 from dpindex.index.private_index import QueryMode
 from dpindex.index.scoring import Metric
 from dpindex.index.stores import Storage
@@ -29,8 +24,6 @@ MEASURES = (
     "bytes_per_vector",
 )
 """What every run measures; the first three are shares in [0, 1]."""
-
-_CHARTED = ("precision@10", "recall@100")
 
 
 @dataclass(frozen=True)
@@ -116,46 +109,6 @@ class Curve:
         """Runs of each spec and query mode."""
         return max(point.runs for point in self.points)
 
-    def write(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        title: str = "What each epsilon buys",
-        notes: Iterable[str] = (),
-        pictures: Iterable[Picture] = (),
-    ) -> Path:
-        """Write the curve as files; returns the path of the report.
-
-        ``curve.csv`` has one line for each spec, query mode and measure, with mean and standard
-        deviation; ``runs.csv`` one for each single repetition; ``curve.png`` is the picture of
-        precision@10 and ``report.html`` holds everything. Each file appears whole or not at all.
-
-        Parameters
-        ----------
-        directory : path
-            Made if missing; files of these names in it are replaced.
-        title : str
-            Headline of the report.
-        notes : iterable of str
-            Sentences on what was left out, e.g. ``SpecGrid.refused``.
-        pictures : iterable of Picture
-            Further pictures for the report.
-
-        Raises
-        ------
-        InputError
-            If matplotlib is missing (the CSV files are written first) or the directory cannot be
-            written.
-        """
-        folder = Path(directory)
-        write_file(folder / "curve.csv", curve_csv(self).encode())
-        write_file(folder / "runs.csv", runs_csv(self).encode())
-        charts = [Picture(curve_png(self, name), _caption(self, name)) for name in _CHARTED]
-        html = report_html(self, charts, title=title, notes=notes, pictures=pictures)
-        write_file(folder / "curve.png", charts[0].png)
-        write_file(folder / "report.html", html.encode())
-        return folder / "report.html"
-
     def series(self, query: QueryMode) -> dict[str, list[Point]]:
         """Points of one query mode by label, ascending in epsilon: the lines of the picture."""
         lines: dict[str, list[Point]] = {}
@@ -175,18 +128,6 @@ def label(spec: Spec) -> str:
     if spec.min_norm is not None:
         parts.append(f"norm ≥ {spec.min_norm:g}")
     return ", ".join(parts) + (" (iDP)" if spec.row.definition == "iDP" else "")
-
-
-def _caption(curve: Curve, measure: str) -> str:
-    words = [
-        f"{measure} by epsilon (logarithmic axis): mean over {curve.repetitions} repetitions, "
-        f"with a band of one standard deviation."
-    ]
-    if any(point.spec.epsilon is None for point in curve.points):
-        words.append("Dashed: the same projection without privacy, the ceiling of its kind.")
-    if any(point.spec.row.definition == "iDP" for point in curve.points):
-        words.append("Dotted: iDP, whose epsilon promises less than that of DP.")
-    return " ".join(words)
 
 
 def _point(spec: Spec, query: QueryMode, runs: Sequence[Run]) -> Point:

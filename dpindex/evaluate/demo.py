@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dpindex.errors import InputError
 from dpindex.evaluate.curve import Curve
+from dpindex.evaluate.files import write_curve
 from dpindex.evaluate.inversion import cosines, invert
 from dpindex.evaluate.measure import Progress, recall_curve
 from dpindex.evaluate.output import write_file
@@ -118,8 +119,8 @@ def run_demo(
     )
     picture = _inversion_picture(queries, digits[-_HELD_OUT:])
     write_file(folder / "inversion.png", picture.png)
-    report = curve.write(
-        folder, title="Handwritten digits, found privately", notes=notes, pictures=[picture]
+    report = write_curve(
+        curve, folder, title="Handwritten digits, found privately", notes=notes, pictures=[picture]
     )
     return DemoResult(curve, folder / "index", index.spec, same_digit, report)
 

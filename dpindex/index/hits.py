@@ -1,0 +1,54 @@
+"""What goes into a search and what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dpindex.arrays import AnyArray, Floats
+from dpindex.spec import Spec
+
+__all__ = ["Hits", "Queries"]
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Neighbours of each query, best first.
+
+    Attributes
+    ----------
+    ids : array, shape (nq, k)
+        Ids of the neighbours, int64 or strings. With fewer than k vectors, k is their number.
+    scores : float64 array, shape (nq, k)
+        What the ranking is by; higher is nearer. Cosine of the noisy codes (``cosine``), their
+        inner product (``ip``), minus their squared distance (``l2``); for sign codes ``Σ y_j s_j``
+        with an exact query and ``Σ s_j t_j`` with a private one.
+    similarity : float64 array, shape (nq, k)
+        The estimate of the true metric, corrected for noise and flips: a cosine in [−1, 1], an
+        inner product, or a squared distance. NaN where flips depend on norms nobody declared
+        (``Spec.norm``).
+    stderr : float64 array, shape (nq, k)
+        Its standard error. For the best of many candidates the estimate is biased upwards, as any
+        maximum of noisy numbers is; the error is that of one pair looked at on its own.
+    """
+
+    ids: AnyArray
+    scores: Floats
+    similarity: Floats
+    stderr: Floats
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Prepared queries: exact projections (``spec`` None) or codes and the spec of their noise."""
+
+    vectors: Any
+    spec: Spec | None
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __getitem__(self, rows: slice) -> Queries:
+        if self.spec is None:
+            return Queries(self.vectors[rows], None)
+        return Queries(self.vectors.take(rows), self.spec)

@@ -1,0 +1,325 @@
+"""Building from files: killed at any moment it resumes, loses nothing, spends no budget twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import sparse
+
+from dpindex.errors import InputError
+from dpindex.index import IndexDirectory, PrivateIndex, Settings, build_index
+from dpindex.privatizer import Privatizer
+from dpindex.spec import Spec
+from dpindex.vectors import as_source, open_vectors
+
+SPEC = Spec(method="none-oporp", dim=8, k=8)
+ROWS = 23
+VECTORS = np.random.default_rng(0).uniform(-1, 1, (ROWS, 8))
+
+
+@pytest.fixture(autouse=True)
+def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpindex.index.build._CHUNK_BYTES", 5 * 8 * 8)  # five rows
+
+
+def _build(path: Path, source: Any = VECTORS, spec: Spec = SPEC, **options: Any) -> int:
+    return build_index(as_source(source), path, Settings(spec), allow_unprotected=True, **options)
+
+
+def _truth(spec: Spec = SPEC) -> bytes:
+    return Privatizer(spec).privatize(VECTORS).to_bytes()
+
+
+def _check_complete(path: Path) -> None:
+    """Without noise the codes say which row they are: none lost, none twice, all in order."""
+    index = PrivateIndex.open(path)
+    assert index.ids.tolist() == list(range(ROWS))
+    assert index.codes.to_bytes() == _truth()
+    assert not (path / "source.json").exists()
+
+
+def test_a_build_holds_every_row_in_order(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    assert _build(tmp_path / "i", progress=lambda *p: seen.append(p)) == ROWS
+    assert seen == [(n, ROWS) for n in (0, 5, 10, 15, 20, 23)]
+    _check_complete(tmp_path / "i")
+
+
+@pytest.mark.parametrize("ids", [[f"r{i}" for i in range(ROWS)], list(range(ROWS, 0, -1))])
+def test_ids_are_kept(tmp_path: Path, ids: list[Any]) -> None:
+    _build(tmp_path / "i", ids=ids)
+    assert PrivateIndex.open(tmp_path / "i").ids.tolist() == ids
+
+
+def test_sparse_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpindex.index.build._SPARSE_ROWS", 4)
+    _build(tmp_path / "i", sparse.csr_matrix(VECTORS))
+    _check_complete(tmp_path / "i")
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "words"),
+    [
+        (np.vstack([VECTORS, np.full(8, np.nan)]), {}, "row 23, column 0 is NaN"),
+        (VECTORS * 2, {}, "outside the public bounds"),
+        (VECTORS[:, :5], {}, "5 columns"),
+        (VECTORS, {"ids": [1] * ROWS}, "twice in the input"),
+        (VECTORS, {"ids": [1]}, "1 ids for 23"),
+        (VECTORS, {"ids": np.arange(ROWS) * 0.5}, "whole numbers or of strings"),
+    ],
+)
+def test_a_fault_writes_nothing(
+    tmp_path: Path, source: Any, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        _build(tmp_path / "i", source, **options)
+    assert not (tmp_path / "i").exists()
+
+
+def test_the_unprotected_need_permission(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="protects nothing"):
+        build_index(as_source(VECTORS), tmp_path / "i", Settings(SPEC))
+
+
+def test_a_finished_index_is_refused_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _build(tmp_path / "i")
+    monkeypatch.setattr(Privatizer, "check", lambda *_, **__: pytest.fail("read the source"))
+    with pytest.raises(InputError, match="finished index"):
+        _build(tmp_path / "i")
+    _check_complete(tmp_path / "i")
+
+
+def _stopped(path: Path, monkeypatch: pytest.MonkeyPatch, after: int = 2) -> None:
+    """A build that died after some committed segments."""
+    with monkeypatch.context() as patch:
+        plain, calls = IndexDirectory.write_segment, [0]
+
+        def dying(self: IndexDirectory, *arguments: Any) -> Any:
+            calls[0] += 1
+            if calls[0] > after:
+                raise KeyboardInterrupt
+            return plain(self, *arguments)
+
+        patch.setattr(IndexDirectory, "write_segment", dying)
+        with pytest.raises(KeyboardInterrupt):
+            _build(path)
+
+
+def test_an_unfinished_build_does_not_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _stopped(tmp_path / "i", monkeypatch)
+    with pytest.raises(InputError, match="unfinished build"):
+        PrivateIndex.open(tmp_path / "i")
+    with pytest.raises(InputError, match="already holds an index"):
+        PrivateIndex(replace(SPEC)).save(tmp_path / "i", allow_unprotected=True)
+    assert _build(tmp_path / "i") == ROWS - 10
+    _check_complete(tmp_path / "i")
+
+
+def test_other_input_does_not_continue_a_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stopped(tmp_path / "i", monkeypatch)
+    for spec in (replace(SPEC, seed=5), replace(SPEC, clip=True)):
+        with pytest.raises(InputError, match="under another spec"):
+            _build(tmp_path / "i", spec=spec)
+    with pytest.raises(InputError, match="under another spec"):
+        build_index(
+            as_source(VECTORS), tmp_path / "i", Settings(SPEC, "l2"), allow_unprotected=True
+        )
+    for source, options in (
+        (VECTORS[:-1], {}),
+        (VECTORS.astype(np.float32), {}),
+        (VECTORS, {"ids": list(range(1, ROWS + 1))}),
+    ):
+        with pytest.raises(InputError, match="of other input"):
+            _build(tmp_path / "i", source, **options)
+    assert _build(tmp_path / "i") == ROWS - 10
+    _check_complete(tmp_path / "i")
+
+
+def test_a_touched_file_does_not_continue_a_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "v.npy", VECTORS)
+
+    def build() -> int:
+        with open_vectors(str(tmp_path / "v.npy")) as source:
+            return build_index(source, tmp_path / "i", Settings(SPEC), allow_unprotected=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexDirectory, "write_segment", lambda *_: (_ for _ in ()).throw(OSError(5)))
+        with pytest.raises(InputError, match="cannot be written"):
+            build()
+    os.utime(tmp_path / "v.npy", ns=(1, 1))
+    with pytest.raises(InputError, match="time of change"):
+        build()
+
+
+class _Crash(BaseException):
+    """Stands for the end of the process: nothing in the library may catch it."""
+
+
+def _crashing(patch: pytest.MonkeyPatch, name: str, at: int, after: bool) -> None:
+    plain, calls = getattr(os, name.removeprefix("os.")), [0]
+
+    def wrapped(*arguments: Any) -> None:
+        calls[0] += 1
+        if calls[0] == at and not after:
+            raise _Crash
+        plain(*arguments)
+        if calls[0] == at:
+            raise _Crash
+
+    patch.setattr(f"dpindex.index.segments.{name}", wrapped)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("name", ["os.replace", "os.fsync"])
+def test_a_crash_at_any_write_loses_nothing_and_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, after: bool
+) -> None:
+    """Dies at the n-th write for every n. Rows are counted as they are privatized: a row that was
+    committed before the crash is never privatized again.
+    """
+    drawn: list[int] = []
+    plain = Privatizer.privatize
+
+    def counting(self: Privatizer, x: Any, *, first_row: int = 0, **rest: Any) -> Any:
+        drawn.extend(range(first_row, first_row + len(x)))
+        return plain(self, x, first_row=first_row, **rest)
+
+    monkeypatch.setattr(Privatizer, "privatize", counting)
+    monkeypatch.setattr("dpindex.index.build._CHUNK_BYTES", 8 * 8 * 8)  # eight rows: 3 segments
+    at = 0
+    while True:
+        at += 1
+        path = tmp_path / str(at)
+        drawn.clear()
+        crashed = False
+        with monkeypatch.context() as patch:
+            _crashing(patch, name, at, after)
+            try:
+                _build(path)
+            except _Crash:
+                crashed = True
+        if not crashed:
+            break
+        if (path / "manifest.json").exists():
+            manifest = IndexDirectory(path).manifest()
+            committed = manifest.count
+            if manifest.state == "complete":  # died after the commit that ends the build
+                assert committed == ROWS
+                assert PrivateIndex.open(path).codes.to_bytes() == _truth()
+                continue
+        else:
+            committed = 0
+        before = Counter(drawn)
+        assert committed <= sum(before.values()) <= committed + 8
+        _build(path)
+        repeated = [row for row, times in Counter(drawn).items() if times > 1]
+        assert not [row for row in repeated if row < committed]
+        assert len(repeated) <= 8, "more than the one uncommitted segment was made again"
+        _check_complete(path)
+        assert not list(path.rglob("*.tmp"))
+    assert at > 10, "the build made fewer writes than it must"
+
+
+def test_two_crashes_in_one_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for at in (9, 6):
+        with monkeypatch.context() as patch:
+            _crashing(patch, "os.replace", at, after=False)
+            with pytest.raises(_Crash):
+                _build(tmp_path / "i")
+    _build(tmp_path / "i")
+    _check_complete(tmp_path / "i")
+
+
+_CHILD = """
+import sys
+import numpy as np
+import dpindex.index.build as build
+from dpindex.index import Settings, build_index
+from dpindex.spec import Spec
+from dpindex.vectors import open_vectors
+build._CHUNK_BYTES = 50 * 8 * 8
+spec = Spec(method="none-oporp", dim=8, k=8)
+with open_vectors(sys.argv[1]) as source:
+    print("go", flush=True)
+    build_index(source, sys.argv[2], Settings(spec), allow_unprotected=True)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kill -9 is POSIX")
+def test_killed_for_real_at_random_moments(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(1).uniform(-1, 1, (5000, 8))
+    np.save(tmp_path / "v.npy", vectors)
+    command = [sys.executable, "-c", _CHILD, str(tmp_path / "v.npy"), str(tmp_path / "i")]
+    counts = []
+    for delay in np.random.default_rng().uniform(0.005, 0.06, 3):
+        child = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(delay)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        directory = IndexDirectory(tmp_path / "i")
+        manifest = directory.manifest() if directory.exists else None
+        counts.append(manifest.count if manifest else 0)
+        if manifest is not None and manifest.state == "complete":
+            break
+    assert counts == sorted(counts), "committed rows were lost"
+    if not (manifest is not None and manifest.state == "complete"):
+        subprocess.run(command, check=True, capture_output=True)
+    index = PrivateIndex.open(tmp_path / "i")
+    assert index.ids.tolist() == list(range(5000))
+    spec = Spec(method="none-oporp", dim=8, k=8)
+    assert index.codes.to_bytes() == Privatizer(spec).privatize(vectors).to_bytes()
+
+
+_MEASURED = """
+import resource, sys
+from dpindex.index import Settings, build_index
+from dpindex.spec import Spec
+from dpindex.vectors import open_vectors
+spec = Spec(method="dp-oporp-staircase", dim=1024, k=128, epsilon=2.0)
+with open_vectors(sys.argv[1]) as source:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    build_index(source, sys.argv[2], Settings(spec))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is counted in KiB on Linux")
+def test_memory_is_bounded_by_a_chunk_not_by_the_file(tmp_path: Path) -> None:
+    """400 MB of vectors; pages of the file that are mapped count too, so they must be let go."""
+    rows = 100_000
+    block: npt.NDArray[np.float32] = np.random.default_rng(2).random((2000, 1024), np.float32)
+    file = np.lib.format.open_memmap(
+        tmp_path / "v.npy", mode="w+", dtype=np.float32, shape=(rows, 1024)
+    )
+    for start in range(0, rows, 2000):
+        file[start : start + 2000] = block
+    del file
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURED, str(tmp_path / "v.npy"), str(tmp_path / "i")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) < 250, f"the build took {done.stdout.strip()} MB beside the library"
+    assert IndexDirectory(tmp_path / "i").manifest().count == rows
+    (tmp_path / "v.npy").unlink()

@@ -1,0 +1,172 @@
+"""Ids: whole numbers or strings, unique; bytes that come back; nothing else gets in."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpindex.errors import InputError
+from dpindex.index.ids import Ids, as_ids, ids_from_bytes, ids_to_bytes
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(
+    lambda text: not text.endswith("\0")
+)
+
+
+def _ids(values: Any) -> Ids:
+    ids = Ids()
+    ids.append(ids.check(values, len(values)))
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("given_ids", "expected"),
+    [
+        ([3, 1], [3, 1]),
+        ([-5, 0, 2**63 - 1, -(2**63)], [-5, 0, 2**63 - 1, -(2**63)]),
+        (range(3), [0, 1, 2]),
+        (np.array([1, 2], dtype=np.uint8), [1, 2]),
+        (np.array([7, 8], dtype=np.uint64), [7, 8]),
+        (["a", "b"], ["a", "b"]),
+        (("ü", "日本", ""), ["ü", "日本", ""]),
+        (np.array(["x", "yy"], dtype=object), ["x", "yy"]),
+        (np.array([1, 2], dtype=object), [1, 2]),
+        ("one", ["one"]),
+        (4, [4]),
+        (np.int32(4), [4]),
+        (np.array(9), [9]),
+        ([], []),
+        (np.array([]), []),
+        (np.array(["a"], dtype=">U1"), ["a"]),
+    ],
+)
+def test_what_counts_as_ids(given_ids: Any, expected: list[Any]) -> None:
+    array = as_ids(given_ids)
+    assert array.tolist() == expected
+    assert array.dtype == np.int64 or array.dtype.kind == "U"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [1.0],
+        [1.5, 2],
+        np.array([1.0]),
+        [True, False],
+        [True, 3],
+        np.array([True]),
+        ["a", 1],
+        [1, "a"],
+        [None],
+        None,
+        [[1, 2]],
+        np.array([[1, 2]]),
+        [b"a"],
+        b"a",
+        [2**63],
+        [2**70],
+        [-(2**63) - 1],
+        [2**63, -1],
+        np.array([2**63], dtype=np.uint64),
+        ["a" * 4097],
+        ["\ud800"],
+        ["a\0"],
+        ["\0"],
+        [np.nan],
+        object(),
+        {"a": 1}.items(),
+    ],
+)
+def test_everything_else_is_refused(wrong: Any) -> None:
+    with pytest.raises(InputError):
+        as_ids(wrong)
+
+
+def test_duplicates_are_named() -> None:
+    with pytest.raises(InputError, match=r"id 4 \(row 2\) is twice in the input"):
+        Ids().check([4, 5, 4], 3)
+    with pytest.raises(InputError, match=r"id 'b' \(row 1\) is already in the index"):
+        _ids(["a", "b"]).check(["c", "b"], 2)
+
+
+def test_kinds_do_not_mix_and_counts_must_fit() -> None:
+    with pytest.raises(InputError, match="must be strings"):
+        _ids(["a"]).check([1], 1)
+    with pytest.raises(InputError, match="must be whole numbers"):
+        _ids([1]).check(["a"], 1)
+    with pytest.raises(InputError, match="2 ids for 3"):
+        Ids().check([1, 2], 3)
+
+
+def test_default_ids_are_the_next_free_numbers() -> None:
+    assert Ids().check(None, 3).tolist() == [0, 1, 2]
+    assert _ids([7, 3]).check(None, 2).tolist() == [8, 9]
+    assert _ids([-9, -7]).check(None, 2).tolist() == [0, 1]
+    with pytest.raises(InputError, match="string ids"):
+        _ids(["a"]).check(None, 1)
+    with pytest.raises(InputError, match="64 bits"):
+        _ids([2**63 - 2]).check(None, 2)
+    assert _ids([2**63 - 2]).check(None, 1).tolist() == [2**63 - 1]
+
+
+def test_rows_and_kept() -> None:
+    ids = _ids(["d", "a", "c", "b"])
+    assert ids.rows(["b", "d"]).tolist() == [0, 3]
+    assert ids.rows("c").tolist() == [2]
+    assert ids.rows([]).tolist() == []
+    with pytest.raises(InputError, match="'dd' is not in the index"):
+        ids.rows(["a", "dd"])
+    with pytest.raises(InputError, match="not in the index"):
+        ids.rows([1])
+    kept = ids.kept(np.array([True, False, True, True]))
+    assert kept.array.tolist() == ["d", "c", "b"]
+    assert kept.check(["a"], 1).tolist() == ["a"]
+
+
+def test_longer_strings_later_are_not_cut() -> None:
+    ids = _ids(["a"])
+    ids.append(ids.check(["long name"], 1))
+    assert ids.array.tolist() == ["a", "long name"]
+    with pytest.raises(InputError, match="already"):
+        ids.check(["long name"], 1)
+
+
+@given(st.lists(INT64, unique=True) | st.lists(TEXT, unique=True))
+def test_bytes_come_back(values: list[Any]) -> None:
+    array = _ids(values).array
+    back = ids_from_bytes(ids_to_bytes(array))
+    assert back.tolist() == values
+    assert back.dtype.kind == array.dtype.kind
+
+
+@given(st.lists(INT64, max_size=5) | st.lists(TEXT, max_size=5), st.data())
+def test_damaged_bytes_never_raise_anything_else(values: list[Any], data: st.DataObject) -> None:
+    raw = bytearray(ids_to_bytes(as_ids(values)))
+    place = data.draw(st.integers(0, len(raw) - 1))
+    raw[place] ^= data.draw(st.integers(1, 255))
+    cut = data.draw(st.integers(0, len(raw)))
+    for damaged in (raw, raw[:cut], raw + b"\0"):
+        with suppress(InputError):
+            ids_from_bytes(bytes(damaged))
+
+
+@given(st.binary(max_size=64))
+def test_foreign_bytes_never_raise_anything_else(raw: bytes) -> None:
+    for data in (raw, b"DPID" + raw, b"DPID\1\0\0\0" + raw):
+        with suppress(InputError):
+            ids_from_bytes(data)
+
+
+def test_a_small_file_cannot_claim_much_memory() -> None:
+    count = 2_000_000
+    lengths = np.zeros(count, dtype="<u4")
+    lengths[0] = 4000
+    header = b"DPID\1\0\0\0" + count.to_bytes(8, "little")
+    with pytest.raises(InputError, match="damaged"):
+        ids_from_bytes(header + lengths.tobytes() + b"x" * 4000)

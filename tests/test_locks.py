@@ -1,0 +1,112 @@
+"""Locks: readers together, a writer alone, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from dpindex.errors import InputError
+from dpindex.index.locks import ReadWriteLock, writer_lock
+
+SOON = 10.0
+"""Seconds after which a thread that has not come back counts as stuck."""
+
+
+def _thread(lock: ReadWriteLock, kind: str, log: list[str], name: str) -> threading.Thread:
+    def run() -> None:
+        with getattr(lock, kind)():
+            log.append(name)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def _wait_until_waiting(lock: ReadWriteLock) -> None:
+    limit = time.monotonic() + SOON
+    while not lock._waiting and time.monotonic() < limit:
+        time.sleep(0.001)
+    assert lock._waiting
+
+
+def test_readers_share() -> None:
+    lock, log = ReadWriteLock(), list[str]()
+    with lock.read():
+        thread = _thread(lock, "read", log, "other")
+        thread.join(SOON)
+        assert log == ["other"]
+
+
+def test_a_writer_is_alone() -> None:
+    lock, log = ReadWriteLock(), list[str]()
+    with lock.write():
+        threads = [_thread(lock, kind, log, kind) for kind in ("read", "write")]
+        time.sleep(0.05)
+        assert log == []
+    for thread in threads:
+        thread.join(SOON)
+    assert sorted(log) == ["read", "write"]
+
+
+def test_a_waiting_writer_goes_before_new_readers() -> None:
+    lock, log = ReadWriteLock(), list[str]()
+    with lock.read():
+        writer = _thread(lock, "write", log, "writer")
+        _wait_until_waiting(lock)
+        reader = _thread(lock, "read", log, "reader")
+        time.sleep(0.05)
+        assert log == []
+    writer.join(SOON)
+    reader.join(SOON)
+    assert log == ["writer", "reader"]
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_an_exception_releases(kind: str) -> None:
+    lock, log = ReadWriteLock(), list[str]()
+    for error in (KeyboardInterrupt, ValueError):
+        with pytest.raises(error), getattr(lock, kind)():
+            raise error
+    _thread(lock, "write", log, "w").join(SOON)
+    _thread(lock, "read", log, "r").join(SOON)
+    assert log == ["w", "r"]
+
+
+def test_a_writer_that_gives_up_waiting_lets_readers_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, log = ReadWriteLock(), list[str]()
+    plain = lock._condition.wait_for
+
+    def interrupted(predicate: object, timeout: float | None = None) -> bool:
+        monkeypatch.setattr(lock._condition, "wait_for", plain)
+        reader.append(_thread(lock, "read", log, "reader"))
+        lock._condition.wait(0.1)  # lets the reader begin to wait for us
+        raise KeyboardInterrupt
+
+    reader: list[threading.Thread] = []
+    with lock.read():
+        monkeypatch.setattr(lock._condition, "wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt), lock.write():
+            pass
+        reader[0].join(SOON)
+        assert log == ["reader"], "a reader still waits for a writer that is gone"
+
+
+def test_one_writer_of_a_directory(tmp_path: Path) -> None:
+    with writer_lock(tmp_path):
+        with pytest.raises(InputError, match="being written by another"), writer_lock(tmp_path):
+            pass
+        code = (
+            "import sys; from pathlib import Path; from dpindex.index.locks import writer_lock\n"
+            "with writer_lock(Path(sys.argv[1])): pass"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+        )
+        assert "being written by another" in done.stderr
+    with writer_lock(tmp_path):
+        pass

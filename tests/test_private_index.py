@@ -1,0 +1,549 @@
+"""The index as its users see it: what goes in comes out, and what fails changes nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import sparse
+
+import dpindex as dpi
+from dpindex.codes import BitCodes, FloatCodes
+from dpindex.errors import InputError
+from dpindex.index import PrivateIndex
+from dpindex.index.scoring import BitScorer, FloatScorer
+from dpindex.privatizer import Privatizer
+from dpindex.spec import Spec
+
+Array = npt.NDArray[Any]
+DIM = 24
+METHODS = [method.name for method in dpi.methods()]
+FLOAT, BITS = "dp-oporp-staircase", "dp-signoporp-rr"
+
+
+def _spec(method: str = FLOAT, **changes: Any) -> Spec:
+    row = next(m for m in dpi.methods() if m.name == method)
+    fields: dict[str, Any] = {"method": method, "dim": DIM, "bounds": (0.0, 1.0)}
+    if row.definition != "none":
+        fields["epsilon"] = 40.0
+    if row.needs_delta:
+        fields["delta"] = 1e-6
+    if method == "idp-signrp-g":
+        fields["epsilon"] = 2.0  # its table takes many seconds at large epsilon
+    return Spec(**{**fields, **changes})
+
+
+def _vectors(n: int = 60, seed: int = 0) -> Array:
+    """Well apart from each other, so that little noise never changes the nearest one."""
+    rng = np.random.default_rng(seed)
+    return (rng.random((n, DIM)) < 0.4) * rng.uniform(0.5, 1.0, (n, DIM))
+
+
+def _filled(method: str = FLOAT, n: int = 60, **changes: Any) -> PrivateIndex:
+    index = PrivateIndex(_spec(method), **changes)
+    index.add(_vectors(n))
+    return index
+
+
+def _state(index: PrivateIndex) -> tuple[list[Any], bytes, int]:
+    return index.ids.tolist(), index.codes.to_bytes(), len(index)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_builds_searches_saves_and_opens(method: str, tmp_path: Path) -> None:
+    index = _filled(method, n=200)
+    assert len(index) == 200
+    before = [index.search(_vectors(3, seed=1), k=5, query=mode) for mode in ("exact", "private")]
+    for hits in before:
+        assert hits.ids.shape == hits.scores.shape == hits.similarity.shape == (3, 5)
+        assert (np.diff(hits.scores, axis=1) <= 0).all()
+        assert hits.stderr.dtype == hits.scores.dtype == np.float64
+    index.save(tmp_path / "index", allow_unprotected=True)
+    again = PrivateIndex.open(tmp_path / "index")
+    assert again.spec == index.spec
+    assert _state(again) == _state(index)
+    after = again.search(_vectors(3, seed=1), k=5)
+    np.testing.assert_array_equal(after.ids, before[0].ids)
+    np.testing.assert_array_equal(after.scores, before[0].scores)
+    np.testing.assert_array_equal(after.similarity, before[0].similarity)
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m.startswith("none-")])
+def test_the_unprotected_are_not_saved_by_accident(method: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="protects nothing"):
+        _filled(method).save(tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("storage", ["f32", "f16", "int8"])
+def test_float_settings_survive_saving(metric: Any, storage: Any, tmp_path: Path) -> None:
+    index = _filled("none-oporp", metric=metric, storage=storage)
+    index.save(tmp_path / "index", allow_unprotected=True)
+    again = PrivateIndex.open(tmp_path / "index")
+    assert (again.metric, again.storage) == (metric, storage)
+    if metric != "ip":
+        hits = again.search(_vectors()[:9], k=1)
+        np.testing.assert_array_equal(hits.ids[:, 0], np.arange(9))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"metric": "dot"}, "metric must be one of"),
+        ({"storage": "f8"}, "storage must be one of"),
+        ({"metric": ["ip"]}, "metric must be one of"),
+        ({"query_epsilon": 0.0}, "epsilon must be above 0"),
+        ({"query_epsilon": -1}, "epsilon must be above 0"),
+        ({"query_epsilon": float("nan")}, "epsilon must be a finite number"),
+        ({"query_epsilon": True}, "epsilon must be a finite number"),
+        ({"query_epsilon": 1e9}, "epsilon must lie in"),
+        ({"query_epsilon": "2"}, "epsilon must be a finite number"),
+    ],
+)
+def test_wrong_settings_are_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        PrivateIndex(_spec(), **changes)
+
+
+def test_signs_know_cosines_and_bits_only() -> None:
+    for changes in ({"metric": "ip"}, {"metric": "l2"}, {"storage": "f16"}, {"storage": "int8"}):
+        with pytest.raises(InputError, match=r"keeps (signs|bits)"):
+            PrivateIndex(_spec(BITS), **changes)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="takes no epsilon"):
+        PrivateIndex(_spec("none-oporp"), query_epsilon=1.0)
+
+
+@pytest.mark.parametrize("ids", [[7, -3, 10**15], ["b", "a", "ü"], np.array([5, 6, 7], np.uint8)])
+def test_ids_of_both_kinds(ids: Any, tmp_path: Path) -> None:
+    index = PrivateIndex(_spec(raw := "raw-staircase"))
+    vectors = np.eye(DIM)[:3]
+    index.add(vectors, ids)
+    assert raw in index.spec.method
+    hits = index.search(vectors, k=1)
+    assert hits.ids[:, 0].tolist() == list(ids)
+    assert hits.ids.dtype.kind == np.asarray(ids).dtype.kind.replace("u", "i")
+    index.save(tmp_path / "i")
+    assert PrivateIndex.open(tmp_path / "i").ids.tolist() == list(ids)
+
+
+FAULTS: list[tuple[Callable[[PrivateIndex], object], str]] = [
+    (lambda i: i.add(np.full((2, DIM), np.nan)), "row 0, column 0 is NaN"),
+    (lambda i: i.add(np.full((2, DIM), 1.5)), "outside the public bounds"),
+    (lambda i: i.add(np.zeros((2, DIM + 1))), "columns"),
+    (lambda i: i.add(np.zeros((0, DIM))), "no rows"),
+    (lambda i: i.add(np.zeros((2, DIM), dtype=complex)), "real numbers"),
+    (lambda i: i.add(np.zeros((2, 2, DIM))), "two dimensions"),
+    (lambda i: i.add(_vectors(2), ids=[1000]), "1 ids for 2"),
+    (lambda i: i.add(_vectors(2), ids=[1000, 1000]), "twice in the input"),
+    (lambda i: i.add(_vectors(2), ids=[1000, 0]), "already in the index"),
+    (lambda i: i.add(_vectors(2), ids=["a", "b"]), "whole numbers"),
+    (lambda i: i.add(_vectors(2), ids=[1.0, 2.0]), "whole numbers or of strings"),
+    (lambda i: i.add_codes(_vectors(2)), "takes dpindex codes"),  # type: ignore[arg-type]
+    (lambda i: i.add_codes(Privatizer(_spec(BITS)).privatize(_vectors(2))), "another spec"),
+    (lambda i: i.add_codes(Privatizer(_spec(seed=1)).privatize(_vectors(2))), "another spec"),
+    (lambda i: i.add_codes(BitCodes(np.zeros((1, 1), np.uint8), 4, i.spec.fingerprint)), "bits"),
+    (
+        lambda i: i.add_codes(FloatCodes(np.zeros((1, 9), np.int8), 1, 0, i.spec.fingerprint)),
+        "length 9",
+    ),
+    (lambda i: i.add_codes(i.codes.take(slice(0, 2)), ids=[1000, 0]), "already in the index"),
+    (lambda i: i.remove([0, 1, 1000]), "1000 is not in the index"),
+    (lambda i: i.remove(["0"]), "'0' is not in the index"),
+    (lambda i: i.remove([0.0]), "whole numbers or of strings"),
+    (lambda i: i.search(np.full(DIM, np.inf)), "infinite"),
+    (lambda i: i.search(_vectors(2)[:, :5]), "columns"),
+    (lambda i: i.search(np.zeros((0, DIM))), "no rows"),
+    (lambda i: i.search(i.codes.take(slice(0, 0))), "no query codes"),
+    (lambda i: i.search(_vectors(2), k=0), "at least 1"),
+    (lambda i: i.search(_vectors(2), k=True), "at least 1"),
+    (lambda i: i.search(_vectors(2), k=2.0), "at least 1"),  # type: ignore[arg-type]
+    (lambda i: i.search(_vectors(2), query="none"), "'exact' or 'private'"),  # type: ignore[arg-type]
+    (lambda i: i.search(i.codes, query="none"), "'exact' or 'private'"),  # type: ignore[arg-type]
+    (lambda i: i.search(Privatizer(_spec(seed=3)).privatize(_vectors(1))), "another spec"),
+    (lambda i: i.range_search(_vectors(1), float("nan")), "finite"),
+    (lambda i: i.range_search(_vectors(1), "a"), "finite"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("fault", "words"), FAULTS)
+def test_a_fault_is_named_and_changes_nothing(
+    fault: Callable[[PrivateIndex], object], words: str
+) -> None:
+    index = _filled(n=10)
+    before = _state(index)
+    with pytest.raises(InputError, match=words):
+        fault(index)
+    assert _state(index) == before
+    index.add(_vectors(1), ids=[1000])  # the id of the failed calls was not kept
+    assert index.search(_vectors(2)).ids.shape == (2, 10)
+
+
+def test_an_empty_index_says_so(tmp_path: Path) -> None:
+    index = PrivateIndex(_spec())
+    for _ in range(2):
+        assert len(index) == 0
+        for call in (index.search, lambda q: index.range_search(q, 0.5)):
+            with pytest.raises(InputError, match="is empty"):
+                call(_vectors(1))
+        index.add(_vectors(2))
+        assert index.remove(index.ids) == 2
+    index.save(tmp_path / "empty")
+    again = PrivateIndex.open(tmp_path / "empty")
+    again.add(_vectors(3))
+    again.save(tmp_path / "empty")
+    assert len(PrivateIndex.open(tmp_path / "empty")) == 3
+
+
+@pytest.mark.parametrize("method", [FLOAT, BITS])
+def test_k_beyond_the_index_gives_everything_once(method: str) -> None:
+    hits = _filled(method, n=7).search(_vectors(100), k=50, query="private")
+    assert hits.ids.shape == (100, 7)
+    assert all(sorted(row) == list(range(7)) for row in hits.ids.tolist())
+
+
+@pytest.mark.parametrize("method", [FLOAT, BITS, "raw-square-wave"])
+def test_codes_search_like_the_queries_they_were(method: str) -> None:
+    index = _filled(method, query_epsilon=1.0)
+    assert index.query_spec.epsilon == 1.0
+    for spec in (index.spec, index.query_spec):
+        codes = Privatizer(spec).privatize(_vectors(5))
+        hits = index.search(codes, k=4)
+        assert np.isfinite(hits.scores).all()
+        np.testing.assert_array_equal(index.search(codes, k=4).scores, hits.scores)
+    # The noisier query's estimates know that they are worse.
+    tight, loose = (
+        index.search(Privatizer(spec).privatize(_vectors(200)), k=60).stderr
+        for spec in (index.spec, index.query_spec)
+    )
+    assert np.nanmean(loose) > 1.1 * np.nanmean(tight)
+
+
+def test_query_codes_are_decoded_by_the_spec_not_by_what_they_claim() -> None:
+    index = _filled()
+    codes = index.codes
+    assert isinstance(codes, FloatCodes)
+    lying = FloatCodes(codes.values, 1e30, 5.0, codes.fingerprint)
+    np.testing.assert_array_equal(index.search(lying).scores, index.search(codes).scores)
+
+
+def test_private_queries_are_drawn_anew_and_exact_ones_are_not() -> None:
+    index = PrivateIndex(_spec(epsilon=1.0))
+    index.add(_vectors())
+    exact = [index.search(_vectors(4)).scores for _ in range(2)]
+    private = [index.search(_vectors(4), query="private").scores for _ in range(2)]
+    np.testing.assert_array_equal(*exact)
+    assert (private[0] != private[1]).any()
+
+
+@pytest.mark.parametrize("method", [FLOAT, BITS, "idp-signrp-rr", "raw-laplace"])
+def test_sparse_input_is_dense_input(method: str) -> None:
+    spec = _spec(method)
+    index = PrivateIndex(spec)
+    index.add(sparse.csr_matrix(_vectors()))
+    index.add(sparse.csc_matrix(_vectors(5, seed=2)))
+    assert len(index) == 65
+    dense, thin = (index.search(q, k=9) for q in (_vectors(4), sparse.csr_matrix(_vectors(4))))
+    np.testing.assert_array_equal(dense.scores, thin.scores)
+
+
+def test_one_vector_may_come_as_a_row() -> None:
+    index = PrivateIndex(_spec())
+    index.add(_vectors(1)[0], ids="only")
+    assert index.search(_vectors(1)[0]).ids.tolist() == [["only"]]
+
+
+@pytest.mark.parametrize("method", [FLOAT, BITS])
+def test_added_in_pieces_with_searches_between(method: str) -> None:
+    index, whole = PrivateIndex(_spec(method)), PrivateIndex(_spec(method))
+    codes = Privatizer(index.spec).privatize(_vectors(90))
+    for start in range(0, 90, 7):
+        index.add_codes(codes.take(slice(start, start + 7)))
+        assert index.search(_vectors(1)).ids.shape[1] == min(10, len(index))
+    whole.add_codes(codes)
+    ours, theirs = index.search(_vectors(5), k=90), whole.search(_vectors(5), k=90)
+    np.testing.assert_array_equal(ours.scores, theirs.scores)
+    np.testing.assert_array_equal(ours.similarity, theirs.similarity)
+
+
+def test_wider_codes_later_do_not_wrap_round() -> None:
+    spec = Spec(method="none-oporp", dim=4, k=4, bounds=(-100.0, 100.0))
+    index = PrivateIndex(spec, metric="ip")
+    for size in (0.001, 1.0, 90.0):
+        index.add(np.eye(4)[:1] * size)
+    hits = index.search(np.eye(4)[:1], k=3)
+    np.testing.assert_allclose(hits.similarity[0], [90.0, 1.0, 0.001], rtol=0.1)
+
+
+def test_int8_fitted_to_the_first_few_rows_adapts() -> None:
+    index = PrivateIndex(_spec("none-oporp"), storage="int8")
+    vectors = _vectors(3000)
+    for stop in (1, 2, 3000):
+        index.add(vectors[len(index) : stop])
+        index.search(vectors[:1])
+    hits = index.search(vectors[:200], k=1)
+    assert np.mean(hits.similarity[:, 0] > 0.99) > 0.98
+
+
+@pytest.mark.parametrize("method", ["none-oporp", "none-signrp", FLOAT])
+def test_removed_vectors_are_not_found(method: str) -> None:
+    index = _filled(method)
+    assert index.remove([3, 5, 3]) == 2
+    assert index.remove(7) == 1
+    assert index.remove([]) == 0
+    assert len(index) == 57
+    hits = index.search(_vectors(60), k=57)
+    assert not set(hits.ids.ravel().tolist()) & {3, 5, 7}
+    index.add(_vectors(1), ids=[5])
+    assert hits.ids.shape == (60, 57)
+    assert 5 in index.search(_vectors(1), k=58).ids
+
+
+@pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
+def test_range_search_is_a_cut_through_the_whole_ranking(method: str) -> None:
+    index = _filled(method)
+    queries = _vectors(70)
+    whole = index.search(queries, k=60)
+    for threshold in (0.5, 0.99, 2.0):
+        found = index.range_search(queries, threshold)
+        assert len(found) == 70
+        for i, hits in enumerate(found):
+            near = whole.similarity[i] >= threshold
+            assert sorted(hits.ids.tolist()) == sorted(whole.ids[i][near].tolist())
+            assert (hits.similarity >= threshold).all()
+
+
+def test_range_search_by_distance() -> None:
+    index = _filled("none-oporp", metric="l2")
+    found = index.range_search(_vectors(60), 1e-3)
+    assert [hits.ids.tolist() for hits in found] == [[i] for i in range(60)]
+
+
+def test_range_search_needs_similarities() -> None:
+    with pytest.raises(InputError, match="declare norm"):
+        _filled("dp-signoporp-geometric").range_search(_vectors(1), 0.5)
+
+
+def test_searches_and_changes_from_many_threads_agree() -> None:
+    index = PrivateIndex(_spec("none-oporp"))
+    vectors = _vectors(400)
+    index.add(vectors[:100])
+    faults: list[BaseException] = []
+    stop = threading.Event()
+
+    def search(mode: Any) -> None:
+        try:
+            while not stop.is_set():
+                hits = index.search(vectors[:70], k=1, query=mode)
+                # The first hundred stay: each is its own nearest neighbour at any moment.
+                np.testing.assert_array_equal(hits.ids[:, 0], np.arange(70))
+        except BaseException as fault:
+            faults.append(fault)
+
+    def change() -> None:
+        try:
+            for i in range(100, 400, 5):
+                index.add(vectors[i : i + 5], ids=np.arange(i, i + 5))
+                if i % 3 == 0:
+                    index.remove([i])
+        except BaseException as fault:
+            faults.append(fault)
+
+    readers = [threading.Thread(target=search, args=[m], daemon=True) for m in ("exact", "private")]
+    writer = threading.Thread(target=change, daemon=True)
+    for thread in (*readers, writer):
+        thread.start()
+    writer.join(30)
+    stop.set()
+    for thread in readers:
+        thread.join(30)
+    assert not faults
+    assert not any(thread.is_alive() for thread in (*readers, writer))
+    assert len(index) == 400 - 20
+
+
+@pytest.mark.parametrize(
+    ("method", "scorer", "step"),
+    [
+        (FLOAT, FloatScorer, "search"),
+        (FLOAT, FloatScorer, "estimate"),
+        (FLOAT, FloatScorer, "cover"),
+        (BITS, BitScorer, "search"),
+        (BITS, BitScorer, "cover"),
+    ],
+)
+def test_ctrl_c_in_a_search_leaves_the_index_usable(
+    method: str, scorer: type, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = _filled(method)
+    plain, calls = getattr(scorer, step), [0]
+
+    def interrupted(*arguments: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == (1 if step == "cover" else 2):
+            raise KeyboardInterrupt
+        return plain(*arguments)
+
+    monkeypatch.setattr(scorer, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        index.search(_vectors(200))
+    assert index.search(_vectors(200)).ids.shape == (200, 10)
+    index.add(_vectors(1))
+    assert index.search(_vectors(1), k=61).ids.shape == (1, 61)
+
+
+def test_ctrl_c_between_blocks_of_covering_does_not_shift_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dpindex.index.scoring._ROWS_AT_A_TIME", 20)
+    index = _filled("none-oporp", metric="l2")
+    from dpindex.index.stores import FloatStore
+
+    plain, calls = FloatStore.add, [0]
+
+    def interrupted(self: FloatStore, decoded: Array) -> None:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise KeyboardInterrupt
+        plain(self, decoded)
+
+    monkeypatch.setattr(FloatStore, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        index.search(_vectors(1))
+    hits = index.search(_vectors(60), k=1)
+    np.testing.assert_array_equal(hits.ids[:, 0], np.arange(60))
+    np.testing.assert_allclose(hits.similarity[:, 0], 0, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "place", ["dpindex.index.ids.Ids.append", "dpindex.index.rows.Growing.put"]
+)
+def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = _filled("none-oporp")
+    before = _state(index)
+    with monkeypatch.context() as patch:
+
+        def interrupted(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(place, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            index.add(_vectors(5, seed=3))
+    assert _state(index) == before
+    extra = _vectors(5, seed=4)
+    index.add(extra)
+    assert index.search(extra, k=1).ids[:, 0].tolist() == [60, 61, 62, 63, 64]
+
+
+def _code_files(path: Path) -> dict[str, bytes]:
+    return {f.name: f.read_bytes() for f in sorted((path / "segments").iterdir())}
+
+
+def test_saving_again_appends_and_leaves_old_segments_alone(tmp_path: Path) -> None:
+    index = _filled()
+    index.save(tmp_path / "i")
+    old = _code_files(tmp_path / "i")
+    index.save(tmp_path / "i")
+    assert _code_files(tmp_path / "i") == old
+    index.add(_vectors(4))
+    index.save(tmp_path / "i")
+    new = _code_files(tmp_path / "i")
+    assert len(new) == 2
+    assert old.items() <= new.items()
+    reopened = PrivateIndex.open(tmp_path / "i")
+    assert _state(reopened) == _state(index)
+    reopened.add(_vectors(1))
+    reopened.save(tmp_path / "i")
+    assert len(PrivateIndex.open(tmp_path / "i")) == 65
+
+
+def test_removed_codes_are_physically_gone_after_saving(tmp_path: Path) -> None:
+    index = PrivateIndex(_spec("raw-staircase", epsilon=1.0))
+    index.add(_vectors(50), ids=[f"person-{i}" for i in range(50)])
+    index.save(tmp_path / "i")
+    index.add(_vectors(2), ids=["late", "later"])
+    index.save(tmp_path / "i")
+    gone = index.codes.take(slice(20, 21)).stored.tobytes()
+    everything = [f.read_bytes() for f in (tmp_path / "i").rglob("*") if f.is_file()]
+    assert any(gone in data for data in everything)
+    opened = PrivateIndex.open(tmp_path / "i")
+    opened.remove("person-20")
+    opened.save(tmp_path / "i")
+    everything = [f.read_bytes() for f in (tmp_path / "i").rglob("*") if f.is_file()]
+    assert not any(gone in data or b"person-20" in data for data in everything)
+    again = PrivateIndex.open(tmp_path / "i")
+    assert _state(again) == _state(opened)
+    assert len(again) == 51
+
+
+def test_many_segments_keep_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpindex.index.segments._SEGMENT_ROWS", 7)
+    index = _filled()
+    index.save(tmp_path / "i")
+    assert len(_code_files(tmp_path / "i")) == 9
+    assert _state(PrivateIndex.open(tmp_path / "i")) == _state(index)
+
+
+def test_directories_of_others_are_left_alone(tmp_path: Path) -> None:
+    index = _filled()
+    index.save(tmp_path / "taken")
+    with pytest.raises(InputError, match="already holds an index"):
+        _filled().save(tmp_path / "taken")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("dear")
+    with pytest.raises(InputError, match="is not empty"):
+        index.save(tmp_path / "full")
+    assert (tmp_path / "full" / "thesis.txt").read_text() == "dear"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        index.save(tmp_path / "file")
+    (tmp_path / "empty").mkdir()
+    index.save(tmp_path / "empty")
+    assert len(PrivateIndex.open(tmp_path / "empty")) == 60
+
+
+def test_what_another_changed_is_not_overwritten(tmp_path: Path) -> None:
+    _filled().save(tmp_path / "i")
+    mine, theirs = (PrivateIndex.open(tmp_path / "i") for _ in range(2))
+    theirs.add(_vectors(1))
+    theirs.save(tmp_path / "i")
+    mine.add(_vectors(2))
+    with pytest.raises(InputError, match="was changed since"):
+        mine.save(tmp_path / "i")
+    assert len(PrivateIndex.open(tmp_path / "i")) == 61
+    mine.save(tmp_path / "elsewhere")
+    assert len(PrivateIndex.open(tmp_path / "elsewhere")) == 62
+
+
+def test_a_save_that_died_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = _filled()
+    from dpindex.index.segments import IndexDirectory
+
+    with monkeypatch.context() as patch:
+
+        def full(*_: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(IndexDirectory, "commit", full)
+        with pytest.raises(InputError, match="No space left"):
+            index.save(tmp_path / "i")
+    with pytest.raises(InputError, match="not a dpindex index"):
+        PrivateIndex.open(tmp_path / "i")
+    index.save(tmp_path / "i")
+    assert _state(PrivateIndex.open(tmp_path / "i")) == _state(index)
+
+
+def test_a_link_to_an_index_opens(tmp_path: Path) -> None:
+    _filled().save(tmp_path / "2024")
+    (tmp_path / "latest").symlink_to(tmp_path / "2024")
+    index = PrivateIndex.open(tmp_path / "latest")
+    index.add(_vectors(1))
+    index.save(tmp_path / "latest")
+    assert len(PrivateIndex.open(tmp_path / "2024")) == 61
