@@ -1,0 +1,155 @@
+"""An attack on the guarantee: how large must epsilon be, judged by what is published?
+
+Worst-case neighbours are privatized many times; the chance of an event under each gives a lower
+bound on epsilon (:func:`dpindex.audit.bounds.epsilon_lower_bound`). A fifth of the trials choose
+the events and the rest are counted, so the confidence is honest; where several events are tested
+the error is divided among them. An attack can only refute: what it cannot find,
+:func:`dpindex.audit.verify` excludes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpindex.audit.gaussian import gaussian_finding
+from dpindex.audit.pairs import worst_pairs
+from dpindex.audit.trials import Finding, Histogram, Run, attack_pair, command_line, repeats
+from dpindex.errors import InputError
+from dpindex.privatizer import Privatizer
+from dpindex.spec import Spec
+
+__all__ = ["AttackReport", "attack"]
+
+_LEAST_TRIALS = 100
+
+
+@dataclass(frozen=True)
+class AttackReport:
+    """What an attack found.
+
+    Attributes
+    ----------
+    spec : Spec
+        What was attacked; ``spec.guarantee`` is what it claims.
+    confidence : float
+        Chance, at least, that no lower bound in ``findings`` is above the true epsilon.
+    findings : tuple of Finding
+        One per test, the strongest first.
+    vectors : int
+        Vectors privatized, all pairs and routes together.
+    seconds : float
+        How long it took.
+    histogram : (values, counts, counts)
+        What was seen of the first pair under either neighbour while training, for the picture.
+    """
+
+    spec: Spec
+    confidence: float
+    findings: tuple[Finding, ...]
+    vectors: int
+    seconds: float
+    histogram: Histogram
+
+    @property
+    def lower_bound(self) -> float:
+        """The true epsilon is at least this, at the stated confidence, [0, ∞)."""
+        return self.findings[0].lower_bound
+
+    @property
+    def violated(self) -> bool:
+        """Whether the claim is refuted at the stated confidence."""
+        return self.lower_bound > self.spec.guarantee.epsilon
+
+    def __str__(self) -> str:
+        promise = self.spec.guarantee
+        verdict = "the claim is VIOLATED" if self.violated else "the claim is not refuted"
+        lines = [
+            f"{self.spec.method}, claimed {promise}",
+            f"epsilon is at least {self.lower_bound:.4f} at confidence {self.confidence:g}: "
+            f"{verdict}",
+            f"{self.vectors} vectors privatized in {self.seconds:.1f} s; tests, strongest first:",
+        ]
+        lines += [
+            f"  {finding.lower_bound:8.4f}  {finding.name}: {finding.evidence} "
+            f"in {finding.trials} trials"
+            for finding in self.findings
+        ]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report for programs."""
+        return {
+            "claimed": self.spec.guarantee.to_json(),
+            "lower_bound": self.lower_bound,
+            "confidence": self.confidence,
+            "violated": self.violated,
+            "vectors": self.vectors,
+            "seconds": self.seconds,
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+
+def attack(
+    spec: Spec,
+    *,
+    trials: int | None = None,
+    seconds: float = 20.0,
+    confidence: float = 0.999,
+    through_files: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> AttackReport:
+    """Privatize worst-case neighbours and bound epsilon from below.
+
+    Parameters
+    ----------
+    trials : int, optional
+        Vectors to privatize for each neighbour of each pair; default: as many as ``seconds`` allow.
+    seconds : float
+        Time to spend on trials when ``trials`` is not given, (0, ∞).
+    confidence : float
+        Of the whole report, (0, 1).
+    through_files : bool
+        Also attack ``dpindex privatize`` → file → index → reopen, in a process of its own.
+    progress : callable, optional
+        Told the share that is done, [0, 1].
+
+    Raises
+    ------
+    InputError
+        For a method that promises nothing, an adjacency without an attack, or a wrong number.
+
+    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> attack(spec, trials=20000, through_files=False).violated
+    False
+    """
+    if spec.guarantee.definition == "none":
+        raise InputError(f"{spec.method} promises nothing: there is no claim to attack.")
+    if not 0.0 < confidence < 1.0:
+        raise InputError(f"confidence must lie between 0 and 1, not {confidence!r}.")
+    if trials is not None and trials < _LEAST_TRIALS:
+        raise InputError(f"trials must be at least {_LEAST_TRIALS}, not {trials!r}.")
+    if not seconds > 0:
+        raise InputError(f"seconds must be above 0, not {seconds!r}.")
+    started = time.perf_counter()
+    run = Run(Privatizer(spec), trials, seconds, 1.0 - confidence)
+    pairs = worst_pairs(spec)
+    tallies = repeats(run, pairs[0])
+    if through_files:
+        tallies += command_line(run, pairs[0].single())
+    for done, pair in enumerate(pairs, 1):
+        tallies += attack_pair(run, pair, 1.0 if trials is not None else 1 / len(pairs))
+        if progress is not None:
+            progress(done / len(pairs))
+    # A third of the error each: pooled events, coordinates by themselves, the normal deviation.
+    kinds = [tally.pooled for tally in tallies]
+    findings = [
+        tally.finding(run.delta, run.alpha / 3 / kinds.count(tally.pooled)) for tally in tallies
+    ]
+    if run.delta > 0 and spec.row.kind == "float":
+        findings.append(gaussian_finding(run.histograms[0], run.delta, run.alpha / 3))
+    findings.sort(key=lambda finding: -finding.lower_bound)
+    took = time.perf_counter() - started
+    return AttackReport(spec, confidence, tuple(findings), run.vectors, took, run.histograms[0])

@@ -1,0 +1,242 @@
+"""Releasing neighbours many times and counting what tells them apart."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.arrays import Floats
+from dpindex.audit.bounds import epsilon_lower_bound
+from dpindex.audit.pairs import Pair
+from dpindex.codes import Codes, codes_from_bytes
+from dpindex.errors import InputError
+from dpindex.privatizer import Privatizer
+from dpindex.spec import Spec
+
+__all__ = ["Finding", "Histogram", "Run", "Tally", "attack_pair", "command_line", "repeats"]
+
+_TRAINING = 0.2
+_BATCH_NUMBERS = 1 << 22
+_COMMAND_NUMBERS = 1 << 23
+_COMMAND_ROWS = 20_000
+_REPEAT_ROWS = 8192
+_MOST_CANDIDATES = 1024
+_MOST_GROUPS = 3
+_REACH = 1 << 16
+
+Counts = npt.NDArray[np.int64]
+Histogram = tuple[Counts, Counts, Counts]
+"""Values observed, and how often under the first neighbour and under the second."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One test.
+
+    Attributes
+    ----------
+    name : str
+        What was tested.
+    lower_bound : float
+        Every claim of a smaller epsilon is refuted, [0, ∞).
+    evidence : str
+        The counts behind it: under the neighbour that favours the event, then under the other.
+    trials : int
+        Independent observations of each neighbour.
+    """
+
+    name: str
+    lower_bound: float
+    evidence: str
+    trials: int
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Hits of several events under two neighbours, shape (events, 2), of ``trials`` each.
+
+    ``pooled`` is false where every event belongs to one coordinate.
+    """
+
+    name: str
+    hits: Counts
+    trials: int
+    pooled: bool = True
+
+    def finding(self, delta: float, alpha: float) -> Finding:
+        """The strongest event; alpha is divided among all of them (Bonferroni)."""
+        trials = (self.trials, self.trials)
+        bounds = epsilon_lower_bound(self.hits.T, trials, delta, alpha / len(self.hits))
+        best = int(np.argmax(bounds))
+        first, second = self.hits[best].tolist()
+        return Finding(self.name, float(bounds[best]), f"{first} against {second}", self.trials)
+
+
+@dataclass
+class Run:
+    """One attack under way: what it may spend, and what it has spent."""
+
+    privatizer: Privatizer
+    trials: int | None
+    seconds: float
+    alpha: float
+    vectors: int = 0
+    histograms: list[Histogram] = field(default_factory=list)
+
+    @property
+    def delta(self) -> float:
+        return self.privatizer.spec.guarantee.delta
+
+    def release(self, row: Floats, count: int) -> Codes:
+        """``count`` releases of one vector."""
+        self.vectors += count
+        return self.privatizer.privatize(np.broadcast_to(row, (count, len(row))))
+
+    def batches(self, share: float) -> Iterator[int]:
+        """Sizes of batches that together are ``share`` of what the run may spend."""
+        width = max(self.privatizer.spec.dim, self.privatizer.spec.dims)
+        size = max(64, min(1 << 18, _BATCH_NUMBERS // width))
+        if self.trials is not None:
+            total = max(1, round(self.trials * share))
+            for start in range(0, total, size):
+                yield min(size, total - start)
+            return
+        end = time.perf_counter() + self.seconds * share
+        yield size
+        while time.perf_counter() < end:
+            yield size
+
+
+def attack_pair(run: Run, pair: Pair, part: float) -> list[Tally]:
+    """Choose thresholds from the first fifth of the trials, count the rest against them."""
+    histograms = _histograms(run, pair, part * _TRAINING)
+    run.histograms.append(histograms[0])
+    limits = np.array([_thresholds(run, histogram) for histogram in histograms])[pair.group].T
+    hits = np.zeros((2, 2, len(pair.carriers)), dtype=np.int64)  # event, neighbour, carrier
+    count = 0
+    for size in run.batches(part * (1 - _TRAINING)):
+        for neighbour, row in enumerate(pair.rows):
+            seen = pair.observe(run.release(row, size))
+            below, above = limits.astype(np.promote_types(seen.dtype, np.int16))
+            hits[0, neighbour] += _column_counts(seen <= below)
+            hits[1, neighbour] += _column_counts(seen >= above)
+        count += size
+    hits[1] = hits[1, ::-1].copy()  # a large value speaks for the second neighbour
+    tallies = []
+    for group, size in enumerate(np.bincount(pair.group)[:_MOST_GROUPS].tolist()):
+        pooled = hits[:, :, pair.group == group].sum(axis=2)
+        name = f"{pair.name}, pool {group + 1} of {size} × {pair.coordinates.shape[1]} coordinates"
+        tallies.append(Tally(name, pooled, count * size))
+    if len(pair.carriers) > 1:
+        alone = hits.transpose(0, 2, 1).reshape(-1, 2)
+        name = f"{pair.name}, each coordinate by itself"
+        tallies.append(Tally(name, alone, count, pooled=False))
+    return tallies
+
+
+def _column_counts(marks: npt.NDArray[np.bool_]) -> Counts:
+    """How many are true in each column, by way of bytes, which add up 255 at a time."""
+    starts = np.arange(0, len(marks), 255)
+    parts = np.add.reduceat(marks.view(np.uint8), starts, axis=0, dtype=np.uint8)
+    total: Counts = parts.sum(axis=0, dtype=np.int64)
+    return total
+
+
+def _histograms(run: Run, pair: Pair, part: float) -> list[Histogram]:
+    """What is observed under the two neighbours, group by group."""
+    groups = int(pair.group.max()) + 1
+    width = 2 * _REACH + 1
+    counts = np.zeros((2, groups * width), dtype=np.int64)
+    for size in run.batches(part):
+        for neighbour, row in enumerate(pair.rows):
+            seen = pair.observe(run.release(row, size)).astype(np.int64).clip(-_REACH, _REACH)
+            places = seen + (_REACH + pair.group * width)
+            counts[neighbour] += np.bincount(places.ravel(), minlength=groups * width)
+    found = []
+    for first, second in counts.reshape(2, groups, width).swapaxes(0, 1):
+        values = np.flatnonzero(first + second)
+        found.append((values - _REACH, first[values], second[values]))
+    return found
+
+
+def _thresholds(run: Run, histogram: Histogram) -> tuple[int, int]:
+    """The limits below and above which an event promises the most on the trials to come."""
+    values, *counts = histogram
+    more = (1 - _TRAINING) / _TRAINING
+
+    def best(order: slice, favoured: int) -> int:
+        sums = [np.cumsum(side[order]) for side in counts]
+        places = np.unique(np.linspace(0, len(values) - 1, _MOST_CANDIDATES).astype(np.intp))
+        hits = [sums[favoured][places] * more, sums[1 - favoured][places] * more]
+        trials = [sums[favoured][-1] * more, sums[1 - favoured][-1] * more]
+        bounds = epsilon_lower_bound(hits, trials, run.delta, run.alpha)
+        return int(values[order][places[np.argmax(bounds)]])
+
+    return best(slice(None), 0), best(slice(None, None, -1), 1)
+
+
+def repeats(run: Run, pair: Pair) -> list[Tally]:
+    """Is noise used twice? Then two releases, one of a known vector, differ by no noise at all.
+
+    The event is "both read the same"; the second release is always of the pair's first row, so
+    only the first release depends on which neighbour it is. Looked for within one call, whose
+    halves different threads serve, and between two calls.
+    """
+    half = _REPEAT_ROWS // 2
+    known, other = pair.rows
+    equal = np.zeros((2, 2), dtype=np.int64)
+    for neighbour, row in enumerate((known, other)):
+        rows = np.concatenate([np.tile(row, (half, 1)), np.tile(known, (half, 1))])
+        seen = pair.observe(run.privatizer.privatize(rows, threads=2))
+        again = pair.observe(run.release(known, half))
+        run.vectors += len(rows)
+        equal[0, neighbour] = np.count_nonzero(seen[:half] == seen[half:])
+        equal[1, neighbour] = np.count_nonzero(seen[:half] == again)
+    return [Tally("the same noise twice", equal, half * len(pair.carriers))]
+
+
+def command_line(run: Run, pair: Pair) -> list[Tally]:
+    """``dpindex privatize`` → file → index → reopen, on a pair that differs in one attribute."""
+    spec = run.privatizer.spec
+    count = max(100, min(run.trials or _COMMAND_ROWS, _COMMAND_ROWS, _COMMAND_NUMBERS // spec.dim))
+    run.vectors += 2 * count
+    seen = [pair.observe(_through_files(spec, row, count))[:, 0] for row in pair.rows]
+    first = round(count * _TRAINING)
+    values = np.unique(np.concatenate(seen))
+    counts = [(side[:first, None] == values).sum(axis=0) for side in seen]
+    below, above = _thresholds(run, (values, counts[0], counts[1]))
+    rest = [side[first:] for side in seen]
+    hits = [
+        [np.count_nonzero(side <= below) for side in rest],
+        [np.count_nonzero(side >= above) for side in rest[::-1]],
+    ]
+    name = "one attribute through the command line, a file and an index"
+    return [Tally(name, np.array(hits, dtype=np.int64), count - first)]
+
+
+def _through_files(spec: Spec, row: Floats, count: int) -> Codes:
+    from dpindex.index import PrivateIndex
+
+    with TemporaryDirectory(prefix="dpindex-audit-") as name:
+        folder = Path(name)
+        np.save(folder / "vectors.npy", np.tile(row, (count, 1)))
+        (folder / "spec.json").write_text(spec.to_json())
+        program = "from dpindex.cli import main; main()"
+        words = ["privatize", "vectors.npy", "out.codes", "--spec", "spec.json"]
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words], cwd=folder, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise InputError(f"the command line failed: {done.stderr.strip()}")
+        index = PrivateIndex(spec)
+        index.add_codes(codes_from_bytes((folder / "out.codes").read_bytes()))
+        index.save(folder / "index")
+        return PrivateIndex.open(folder / "index").codes

@@ -1,0 +1,87 @@
+"""Is the promise kept? audit."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpindex.cli import options as o
+from dpindex.errors import InputError
+from dpindex.spec import Spec
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(audit)
+
+
+def audit(
+    spec: Annotated[
+        Path | None, typer.Argument(help="Spec as JSON, or an index directory.", show_default=False)
+    ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Prove instead of attack; without SPEC, the default set."),
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="Time for the trials of the attack.")] = 20.0,
+    trials: Annotated[
+        int | None, typer.Option(help="Vectors for each neighbour, instead of a time.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Of all lower bounds together.")] = 0.999,
+    plot: Annotated[Path | None, typer.Option(help="PNG file to draw the attack in.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON for programs.")] = False,
+) -> None:
+    """Check a guarantee: attack it with worst-case neighbours, or verify it in exact integers.
+
+    Exit code 1 if the guarantee is refuted or does not hold.
+    """
+    if exact:
+        _verify(spec, as_json)
+        return
+    if spec is None:
+        raise InputError("name the spec to attack: a JSON file of `dpindex spec`, or an index.")
+    from dpindex.audit import attack, attack_png
+
+    if plot is not None:
+        o.refuse_existing(plot)
+    with o.progress_bar("attacking") as bar:
+        report = attack(
+            _read(spec),
+            trials=trials,
+            seconds=seconds,
+            confidence=confidence,
+            progress=lambda done: bar(math.floor(100 * done), 100),
+        )
+    if plot is not None:
+        plot.write_bytes(attack_png(report))
+    typer.echo(json.dumps(report.to_json(), ensure_ascii=False) if as_json else str(report))
+    raise typer.Exit(1 if report.violated else 0)
+
+
+def _verify(spec: Path | None, as_json: bool) -> None:
+    from dpindex.audit import default_specs, verify
+
+    failed = 0
+    for stated in [_read(spec)] if spec is not None else default_specs():
+        report = verify(stated)
+        failed += not report.passed
+        if as_json:
+            typer.echo(report.to_json())
+        else:
+            # Of the many specs of the default set, only what fails is shown in full.
+            text = str(report)
+            typer.echo(text if spec is not None or not report.passed else text.splitlines()[0])
+    raise typer.Exit(1 if failed else 0)
+
+
+def _read(path: Path) -> Spec:
+    if path.is_dir():
+        from dpindex.index import PrivateIndex
+
+        return PrivateIndex.open(path).spec
+    return Spec.from_json(path.read_text())

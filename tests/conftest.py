@@ -1,0 +1,18 @@
+"""Fixtures that several test files share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Where the evaluation data lie: ``$DPINDEX_DATA``, or ``../shared/data``; skips if absent."""
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    path = Path(os.environ.get("DPINDEX_DATA", default))
+    if not path.is_dir():
+        pytest.skip(f"no data at {path}: set DPINDEX_DATA")
+    return path

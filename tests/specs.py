@@ -1,0 +1,28 @@
+"""A valid spec for any row of the method table, also for rows that come later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpindex import Spec, attribute, l2
+from dpindex.methods import Method
+
+
+def needed(row: Method) -> dict[str, Any]:
+    """What the method cannot do without, at ordinary values."""
+    epsilon = None if row.definition == "none" else 2.0
+    arguments: dict[str, Any] = {"method": row.name, "epsilon": epsilon}
+    if row.needs_delta:
+        arguments["delta"] = 1e-6
+    if row.bounded:
+        arguments["bounds"] = (0.0, 1.0)
+    if "min_norm" in row.needs:
+        arguments["min_norm"] = 2.0
+    arguments["adjacency"] = attribute(1.0) if "attribute" in row.adjacencies else l2(1.0)
+    return arguments
+
+
+def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
+    """A small spec of that method."""
+    k = None if row.fixed_k else min(dim, 8)
+    return Spec(**{**needed(row), "dim": dim, "k": k, **changes})

@@ -1,0 +1,83 @@
+"""Adjacency: what neighbouring means, in one unit, checked at the door."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpindex.errors import InputError
+from dpindex.privacy import L2, Adjacency, Attribute, adjacency_from_json, attribute, l2
+from dpindex.privacy.adjacency import finite_number
+
+
+@pytest.mark.parametrize("make", [attribute, l2])
+@pytest.mark.parametrize(
+    "value", [0, -1.0, -0.0, np.nan, np.inf, -np.inf, True, "1", None, 1j, [1.0], 10**400]
+)
+def test_refuses_what_is_no_positive_finite_number(make: Any, value: Any) -> None:
+    with pytest.raises(InputError, match=r"(beta|radius) must be (above 0|a finite number)"):
+        make(value)
+
+
+@pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.float64(2), np.int64(2), np.uint8(2)])
+def test_accepts_numbers_of_every_kind_and_keeps_a_float(value: Any) -> None:
+    for adjacency in (attribute(value), l2(value)):
+        text = json.dumps(adjacency.to_json())
+        assert "2.0" in text
+        assert adjacency_from_json(json.loads(text)) == adjacency
+    assert type(attribute(value).beta) is float
+    assert attribute(value) == Attribute(2.0)
+    assert l2(value) == L2(2.0)
+
+
+def test_kinds_are_not_equal_and_hash_by_value() -> None:
+    assert attribute(1.0) != l2(1.0)
+    assert len({attribute(1), attribute(1.0), l2(1)}) == 2
+    assert attribute() == attribute(1.0)
+
+
+def test_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        attribute(1.0).beta = 2.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "name", "words"),
+    [
+        (attribute(0.25), "attribute(beta=0.25)", "one attribute"),
+        (l2(0.25), "l2(radius=0.25)", "one whole vector"),
+    ],
+)
+def test_says_its_number_and_what_it_hides(adjacency: Adjacency, name: str, words: str) -> None:
+    assert str(adjacency) == name
+    assert words in adjacency.describe()
+    assert "0.25" in adjacency.describe()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [],
+        "attribute",
+        {},
+        {"kind": "attribute"},
+        {"kind": "attribute", "radius": 1.0},
+        {"kind": "l2", "beta": 1.0},
+        {"kind": "attribute", "beta": 1.0, "more": 1},
+        {"kind": "other", "beta": 1.0},
+        {"kind": ["attribute"], "beta": 1.0},
+        {"kind": "attribute", "beta": "1"},
+        {"kind": "attribute", "beta": -1},
+    ],
+)
+def test_json_refuses_everything_else(data: Any) -> None:
+    with pytest.raises(InputError):
+        adjacency_from_json(data)
+
+
+def test_minus_zero_is_zero() -> None:
+    assert str(finite_number(-0.0, "x")) == "0.0"

@@ -1,0 +1,144 @@
+"""The attack: what ships is seen as its epsilon and never above it; pairs are neighbours.
+
+Every run on an honest mechanism is made at confidence 1 − 1e-6, so that it calls "violated" falsely
+with probability at most 1e-6.
+"""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from dpindex import InputError, Spec
+from dpindex.audit import attack
+from dpindex.audit.bounds import binomial_bounds, epsilon_lower_bound
+from dpindex.audit.gaussian import gaussian_epsilon
+from dpindex.audit.pairs import worst_pairs
+from dpindex.audit.trials import _column_counts
+from dpindex.cli import app
+
+SURE = 1 - 1e-6
+STAIRCASE = Spec("dp-oporp-staircase", dim=48, k=16, epsilon=1.0)
+HONEST = {
+    "staircase": STAIRCASE,
+    "laplace": Spec("dp-oporp-laplace", dim=48, k=16, epsilon=1.0),
+    "square wave": Spec("raw-square-wave", dim=16, epsilon=1.0, bounds=(0, 1)),
+    "response": Spec("dp-signoporp-rr", dim=48, k=16, epsilon=1.0),
+    "geometric": Spec("dp-signoporp-geometric", dim=48, k=16, epsilon=1.0),
+    "smooth": Spec("dp-signoporp-rr-smooth", dim=48, k=16, epsilon=1.0),
+    "gaussian": Spec("dp-oporp", dim=48, k=16, epsilon=1.0, delta=1e-6),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_claimed_one_is_seen_as_nearly_one(name: str) -> None:
+    # The normal test rests on means, which need more trials than chances do.
+    trials = 1_000_000 if name == "gaussian" else 60_000
+    report = attack(HONEST[name], trials=trials, confidence=SURE, through_files=False)
+    assert 0.95 <= report.lower_bound <= 1.0, str(report)
+    assert not report.violated
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 4.0])
+def test_other_budgets(epsilon: float) -> None:
+    spec = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=epsilon)
+    report = attack(spec, trials=60_000, confidence=SURE, through_files=False)
+    assert 0.8 * epsilon <= report.lower_bound <= epsilon, str(report)
+
+
+def test_repetitions_are_read_together() -> None:
+    spec = Spec("dp-signoporp-rr", dim=24, k=16, epsilon=1.0, repetitions=4)
+    report = attack(spec, trials=60_000, confidence=SURE, through_files=False)
+    assert 0.7 <= report.lower_bound <= 1.0, str(report)
+
+
+def test_through_the_command_line_a_file_and_an_index() -> None:
+    report = attack(STAIRCASE, trials=4000, confidence=SURE)
+    found = {finding.name: finding.lower_bound for finding in report.findings}
+    route = "one attribute through the command line, a file and an index"
+    assert 0.5 <= found[route] <= 1.0, str(report)
+
+
+def test_seconds_are_kept() -> None:
+    report = attack(STAIRCASE, seconds=0.3, through_files=False)
+    assert report.vectors > 1000
+    assert report.seconds < 20
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_pairs_are_neighbours_attribute_by_attribute(name: str) -> None:
+    spec = HONEST[name]
+    for pair in worst_pairs(spec):
+        one, other = pair.rows
+        assert np.flatnonzero(one != other).tolist() == sorted(pair.carriers)
+        for a, b in zip(one, other, strict=True):
+            assert abs(Fraction(float(a)) - Fraction(float(b))) <= Fraction(spec.beta)
+        places = pair.coordinates.ravel()
+        assert len(set(places.tolist())) == len(places)
+        single = pair.single()
+        assert np.count_nonzero(single.rows[0] != single.rows[1]) == 1
+
+
+def test_clopper_pearson_agrees_with_scipy() -> None:
+    for hits, trials in ((0, 50), (3, 50), (50, 50), (123_456, 10**8)):
+        low, high = binomial_bounds(hits, trials, 0.0005)
+        exact = stats.binomtest(hits, trials).proportion_ci(0.999, "exact")
+        assert low == pytest.approx(exact.low, rel=1e-6, abs=1e-12)
+        assert high == pytest.approx(exact.high, rel=1e-6)
+
+
+def test_the_bound_is_wrong_no_more_often_than_said() -> None:
+    """P = ½ against ½/e, alpha = 10 %: 4000 fair runs; more than 460 false alarms is 1e-6."""
+    rng = np.random.default_rng(5)
+    hits = rng.binomial(2000, [[0.5], [0.5 / np.e]], (2, 4000))
+    bounds = epsilon_lower_bound(hits, (2000, 2000), 0.0, 0.1)
+    assert np.count_nonzero(bounds > 1.0) <= 400 + 3 * 20
+    assert bounds.mean() > 0.85
+
+
+def test_gaussian_epsilon_at_reference_values() -> None:
+    """Sigmas of METHODS section 3 at delta = 1e-6."""
+    for epsilon, sigma in ((0.1, 36.3046904262), (5, 0.98004900), (20, 0.30908468)):
+        assert gaussian_epsilon(1 / sigma, 1e-6) == pytest.approx(epsilon, rel=1e-6)
+
+
+def test_column_counts() -> None:
+    marks = np.random.default_rng(3).random((1000, 7)) < 0.9
+    assert _column_counts(marks).tolist() == marks.sum(axis=0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"confidence": 1.0}, "confidence must lie"),
+        ({"trials": 5}, "at least 100"),
+        ({"seconds": 0.0}, "above 0"),
+    ],
+)
+def test_bad_input_is_refused(changes: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        attack(STAIRCASE, **changes)  # type: ignore[arg-type]
+
+
+def test_baselines_have_no_claim() -> None:
+    with pytest.raises(InputError, match="promises nothing"):
+        attack(Spec("none-oporp", dim=4))
+
+
+def test_command_line(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "spec.json"
+    path.write_text(STAIRCASE.to_json())
+    words = ["audit", str(path), "--trials", "2000", "--confidence", str(SURE)]
+    done = CliRunner().invoke(app, [*words, "--plot", str(tmp_path / "a.png")])
+    assert done.exit_code == 0, done.output
+    assert "not refuted" in done.output
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert json.loads(done.output)["violated"] is False

@@ -1,0 +1,360 @@
+"""Flips: the ratio e^ε between all adjacent integers, exactly, and flips of exactly that chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import mpmath
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from streams import Scripted, Seeded
+
+from dpindex.noise import (
+    IndividualFlips,
+    IndividualGaussian,
+    NoFlips,
+    geometric_flips,
+    randomized_response,
+    smooth_flips,
+)
+from dpindex.noise.flips import FlipsByLevel, draw_flips, response_threshold
+from dpindex.randomness import secret_stream
+
+BETA = 4096
+ONE = 1 << 64
+LAWS: dict[str, Callable[[float], FlipsByLevel]] = {
+    "rr": randomized_response,
+    "smooth": smooth_flips,
+    "geometric": geometric_flips,
+}
+EPSILONS = (0.01, 0.1, 0.5, 1.0, 2.0, 3.7, 8.0, 16.0, 40.0, 64.0)
+
+
+@lru_cache(maxsize=64)
+def _exp_bounds(epsilon: float) -> Fraction:
+    """A rational number at most e^ε, and hardly less: from a rigorous interval."""
+    with mpmath.workprec(600):
+        mpmath.iv.prec = 600
+        lower = mpmath.mpf(mpmath.iv.exp(mpmath.iv.mpf(epsilon)).a)
+        return Fraction(int(mpmath.floor(lower * mpmath.mpf(2) ** 300)), 1 << 300)
+
+
+def _plus(law: FlipsByLevel, x: int, beta: int = BETA) -> int:
+    """Chance of +1 given the integer x, times 2^64: the definition, apart from the code."""
+    if x == 0:
+        return ONE // 2
+    level = max(1, -(-abs(x) // beta))
+    flip = law.thresholds[min(level, len(law.thresholds)) - 1]
+    return ONE - flip if x > 0 else flip
+
+
+def _alike(p: int, q: int, bound: Fraction) -> bool:
+    """Whether neither outcome is more than ``bound`` times as likely under one as the other."""
+    pairs = ((p, q), (q, p), (ONE - p, ONE - q), (ONE - q, ONE - p))
+    return all(a * bound.denominator <= b * bound.numerator for a, b in pairs)
+
+
+def _keeps(law: FlipsByLevel, epsilon: float, levels: int = 10**9) -> bool:
+    """All pairs of integers up to one beta apart. The law is constant on (Lβ, (L+1)β], so the edges
+    stand for all, and −x mirrors x: ``test_neighbours_one_by_one`` checks that in full."""
+    bound = _exp_bounds(epsilon)
+    return all(
+        _alike(_plus(law, x), _plus(law, y), bound)
+        for level in range(min(len(law.thresholds), levels) + 2)
+        for x in (level * BETA, level * BETA + 1)
+        for y in (x - BETA, x - 1, x + BETA)
+    )
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("name", LAWS)
+def test_neighbours_differ_by_at_most_e_to_the_epsilon(name: str, epsilon: float) -> None:
+    law = LAWS[name](epsilon)
+    assert min(law.thresholds) >= 1
+    assert _keeps(law, epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+@pytest.mark.parametrize("name", LAWS)
+def test_neighbours_one_by_one(name: str, epsilon: float) -> None:
+    """Every pair of integers, on a beta of 8 steps."""
+    law, bound = LAWS[name](epsilon), _exp_bounds(epsilon)
+    chances = {x: _plus(law, x, beta=8) for x in range(-250, 251)}
+    for x in range(-240, 241):
+        assert all(_alike(chances[x], chances[y], bound) for y in range(x - 8, x + 9))
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("name", LAWS)
+def test_flips_for_five_percent_more_fail(name: str, epsilon: float) -> None:
+    """Above ε = 44 the threshold of 2^-64 keeps more than asked, and cannot be seen to fail."""
+    weaker = LAWS[name](1.05 * epsilon)
+    assert _keeps(weaker, epsilon, levels=3) == (epsilon > 44)
+
+
+@pytest.mark.parametrize("name", ["smooth", "geometric"])
+@pytest.mark.parametrize("level", [1, 2, 5])
+def test_one_threshold_five_percent_lower_fails(name: str, level: int) -> None:
+    thresholds = list(LAWS[name](0.5).thresholds)
+    thresholds[level] = thresholds[level] * 95 // 100
+    fails_at = 0.5 if name == "geometric" else math.log(thresholds[level - 1] / thresholds[level])
+    assert not _keeps(FlipsByLevel(thresholds), min(0.5, fails_at * 0.999))
+
+
+def test_rounding_each_smooth_threshold_up_by_itself_fails() -> None:
+    """METHODS 4: it breaks the ratio at ε₀ = 1. Ours is at least that, and keeps it."""
+    with mpmath.workprec(300):
+        by_itself = [
+            int(mpmath.ceil(ONE / (1 + mpmath.exp(mpmath.mpf(level))))) for level in range(1, 48)
+        ]
+    assert not _keeps(FlipsByLevel(by_itself), 1.0)
+    ours = smooth_flips(1.0).thresholds
+    assert all(a >= b for a, b in zip(ours, by_itself, strict=False))
+    assert max(a - b for a, b in zip(ours, by_itself, strict=False)) <= 2
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0, 10.0])
+def test_thresholds_follow_their_formulas(epsilon: float) -> None:
+    """Never below the formula in METHODS 4, and above it by a few units of 2^-64 only."""
+    with mpmath.workprec(300):
+        e = mpmath.exp(mpmath.mpf(epsilon))
+        for level in (1, 2, 3, 10, 50):
+            formulas = {
+                "rr": 1 / (1 + e),
+                "smooth": 1 / (1 + e**level),
+                "geometric": e ** (1 - level) / (1 + e),
+            }
+            for name, formula in formulas.items():
+                thresholds = LAWS[name](epsilon).thresholds
+                got = thresholds[min(level, len(thresholds)) - 1]
+                slack = 1 + 1 / (1 - 1 / e)  # a geometric series of roundings
+                assert 0 <= got - formula * ONE < slack or got == 1
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5, 2.0])
+@pytest.mark.parametrize("name", ["smooth", "geometric"])
+def test_a_chain_ends_where_rounding_up_would_hold_it(name: str, epsilon: float) -> None:
+    """(It used to repeat the last threshold up to 65536 times for every ε below log 2.)"""
+    thresholds = LAWS[name](epsilon).thresholds
+    assert thresholds[-1] < thresholds[-2]
+    assert len(thresholds) <= 46 / epsilon + 1
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_geometric_flips_less_than_smooth_and_smooth_less_than_rr(epsilon: float) -> None:
+    geometric, smooth = geometric_flips(epsilon).thresholds, smooth_flips(epsilon).thresholds
+    rr = randomized_response(epsilon).thresholds
+    assert geometric[0] == smooth[0] == rr[0]
+    assert list(geometric) == sorted(geometric, reverse=True)
+    assert list(smooth) == sorted(smooth, reverse=True)
+    # rounded up along the chain, "less" holds but for a few units
+    assert all(g <= s + 64 for g, s in zip(geometric, smooth, strict=False))
+
+
+def _level_chances(law: Any, x: list[int], spread: float = 1.0) -> npt.NDArray[np.float64]:
+    return np.asarray(law.flip_probability(np.array([abs(v) / BETA for v in x]), spread))
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_perturb_uses_the_threshold_of_each_level(name: str, dtype: Any) -> None:
+    """With scripted words next to the thresholds: the sign flips below, and only below."""
+    law = LAWS[name](1.0)
+    values = [0, 1, -1, 4095, 4096, -4096, 4097, -4097, 8192, 8193, -12289, 41 * 4096, 2**22]
+    x = np.array([values], dtype)
+    for below in (1, 0):
+        keys = [_threshold(law, v) - below for v in values]
+        top = np.array([key >> 48 for key in keys], np.uint16)
+        rest = np.array([(key & ((1 << 48) - 1)) << 16 | 0xFFFF for key in keys], np.uint64)
+        tied = [t == _threshold(law, v) >> 48 for t, v in zip(top, values, strict=True)]
+        stream = Scripted([top, rest[tied]])
+        signs = law.perturb(x, stream)
+        assert stream.spent
+        assert signs.dtype == np.bool_
+        expected = [(v > 0) != bool(below) for v in values]
+        assert signs.tolist() == [expected]
+    assert x.tolist() == [[float(v) for v in values]]  # the input is left alone
+
+
+def _threshold(law: FlipsByLevel, x: int) -> int:
+    return ONE // 2 if x == 0 else (ONE - _plus(law, x) if x > 0 else _plus(law, x))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    threshold=st.one_of(
+        st.integers(0, ONE - 1),
+        st.integers(0, 1 << 17),
+        st.sampled_from([0, 1, ONE // 2, ONE - 1, 1 << 48, (1 << 48) - 1, (1 << 48) + 1]),
+    ),
+    offset=st.integers(-3, 3),
+)
+def test_draw_flips_compares_64_bits_exactly(threshold: int, offset: int) -> None:
+    """Keys around the threshold, and all 2^16 top words: flips exactly when key < threshold."""
+    table = np.array([7, threshold], np.uint64)
+    key = threshold + offset
+    if 0 <= key < ONE:
+        top = np.array([key >> 48], np.uint16)
+        rest = np.array([(key & ((1 << 48) - 1)) << 16 | 0x8001], np.uint64)
+        script = [top, rest] if key >> 48 == threshold >> 48 else [top]
+        flips = draw_flips(table, np.array([1], np.intp), Scripted(script))
+        assert flips.tolist() == [key < threshold]
+    tops = np.arange(1 << 16, dtype=np.uint16)
+    for rest_word in (0, ONE - 1):
+        script = [tops, np.array([rest_word], np.uint64)]
+        flips = draw_flips(table, np.ones(1 << 16, np.intp), Scripted(script))
+        keys = (tops.astype(object) * (1 << 48)) + (rest_word >> 16)
+        assert int(flips.sum()) == int((keys < threshold).sum())
+
+
+def test_draw_flips_has_the_shape_of_its_index() -> None:
+    table = np.array([0, ONE - 1], np.uint64)
+    index = np.array([[0, 1, 0], [1, 1, 0]])
+    assert draw_flips(table, index, Seeded(1)).tolist() == (index == 1).tolist()
+    assert draw_flips(table, np.empty((0, 3), np.intp), Seeded(1)).shape == (0, 3)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_frequencies_with_secret_words(name: str) -> None:
+    """2^18 signs at each of six values, within 5.5 standard errors: false alarm 4e-8 each."""
+    law, count = LAWS[name](0.8), 1 << 18
+    for x in (0, 3, -4096, 4097, -9000, 50_000):
+        signs = law.perturb(np.full((count // 4, 4), x, np.float32), secret_stream())
+        chance = _plus(law, x) / ONE
+        error = math.sqrt(chance * (1 - chance) / count)
+        assert abs(signs.mean() - chance) < 5.5 * error
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_flip_probability_is_that_of_perturb(name: str) -> None:
+    law = LAWS[name](0.7)
+    values = [1, 4096, 4097, 8192, 8193, 100_000, 2**24]
+    expected = [_threshold(law, v) / ONE for v in values]
+    assert _level_chances(law, values).tolist() == pytest.approx(expected, rel=1e-12)
+    assert law.depends_on_size == (name != "rr")
+
+
+def test_no_flips_leaves_signs_and_tosses_for_zero() -> None:
+    x = np.array([[0, 0, 3, -3]], np.float32)
+    coins = np.array([254, 1, 0, 1], np.uint8)
+    assert NoFlips().perturb(x, Scripted([coins])).tolist() == [[False, True, True, False]]
+    assert NoFlips().flip_probability(np.array([0.0, 5.0]), 1.0).tolist() == [0.0, 0.0]
+
+
+# iDP: the set A of coordinates within one beta of zero is that of the actual vector.
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 64.0])
+@pytest.mark.parametrize("size", [1, 2, 7, 512])
+def test_idp_product_of_ratios_over_a_fixed_set(epsilon: float, size: int) -> None:
+    """((1−q)/q)^N ≤ e^ε with the shipped q: all N signs of A may change."""
+    law = IndividualFlips(epsilon, 512)
+    flip = int(law._table[1 + size])
+    assert Fraction(ONE - flip, flip) ** size <= _exp_bounds(epsilon)
+    weaker = response_threshold(1.05 * epsilon, size)
+    sharp = epsilon / size < 43
+    assert (Fraction(ONE - weaker, weaker) ** size > _exp_bounds(epsilon)) == sharp
+
+
+def test_idp_flips_only_inside_a_and_tosses_for_zero() -> None:
+    law = IndividualFlips(2.0, 6)
+    x = np.array([[0, 4096, -4096, 4097, -9999, 1], [5000, -5000, 4097, -4097, 9000, 4098]])
+    x = x.astype(np.float32)
+    always = [np.zeros(12, np.uint16)]  # 0 flips whatever may be flipped at all
+    tied = np.zeros(8, np.uint64)  # the eight of chance 0 tie with the word 0, and do not flip
+    signs = law.perturb(x, Scripted([*always, tied]))
+    assert signs.tolist() == [[True, False, True, True, False, False], (x[1] > 0).tolist()]
+    never = [np.full(12, 0xFFFF, np.uint16)]
+    assert law.perturb(x, Scripted(never)).tolist() == (x > 0).tolist()
+
+
+def test_idp_chances_follow_the_size_of_a() -> None:
+    """The thresholds used by each row, read off with words at the edge; zero is a fair coin."""
+    law = IndividualFlips(3.0, 4)
+    x = np.array([[9999, 1, 9999, -9999], [1, -1, 4096, 9999], [1, 2, 3, -4]], np.float64)
+    for row, size in ((0, 1), (1, 3), (2, 4)):
+        threshold = response_threshold(3.0, size)
+        for below in (1, 0):
+            key = threshold - below
+            inside = np.abs(x[row]) <= 4096
+            top = np.where(inside, key >> 48, 0xFFFF).astype(np.uint16)
+            rest = np.full(int(inside.sum()), (key & ((1 << 48) - 1)) << 16, np.uint64)
+            script = [top, rest] if key >> 48 == threshold >> 48 else [top]
+            signs = law.perturb(x[row : row + 1], Scripted(script))
+            flipped = signs[0] != (x[row] > 0)
+            assert flipped.tolist() == (inside & bool(below)).tolist()
+    zeros = law.perturb(np.zeros((1 << 15, 4)), secret_stream())
+    assert abs(zeros.mean() - 0.5) < 5.5 * 0.5 / math.sqrt(1 << 17)  # false alarm 4e-8
+
+
+@lru_cache(maxsize=1)
+def _individual_gaussian() -> IndividualGaussian:
+    return IndividualGaussian(1.0, 1e-6, 8)
+
+
+def test_idp_gaussian_leaves_signs_outside_a() -> None:
+    law = _individual_gaussian()
+    x = np.array([[4097, -4097, 9999, -5000, 4100, 1e6, -1e6, 4098]] * 500, np.float64)
+    assert np.array_equal(law.perturb(x, secret_stream()), x > 0)
+
+
+class _Falling:
+    """In place of the noise table: row c of a batch gets the noise −c, in every coordinate."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def sample(self, count: int, stream: Any) -> npt.NDArray[np.int32]:
+        return -np.repeat(np.arange(self.rows, dtype=np.int32), count // self.rows)
+
+
+def test_idp_gaussian_moves_no_further_than_its_noise_is_made_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One beta moves each of N coordinates by m cells, with m√N ≤ S/σ: m read off from where the
+    sign turns, S from the table's own variance, σ = 4.22467889 from METHODS 3."""
+    law, rows = _individual_gaussian(), 500
+    deviation = math.sqrt(law._table.moments()[0] - 1 / 12)
+    monkeypatch.setattr(law, "_table", _Falling(rows))
+    for size in range(1, 9):
+        x = np.full((rows, 8), 9999.0)
+        x[:, :size] = BETA
+        zeros = [np.zeros(rows * size, np.uint16), np.zeros(rows * size, np.uint8)]
+        turns = law.perturb(x, Scripted(zeros)).sum(axis=0)
+        m = int(turns[0])
+        assert turns.tolist() == [m] * size + [rows] * (8 - size)
+        assert 0.95 < m * math.sqrt(size) * 4.22467889 / deviation <= 1.0000001
+
+
+@pytest.mark.parametrize("inside", [1, 3, 8])
+def test_idp_gaussian_flips_with_the_chance_of_a_normal(inside: int) -> None:
+    """P(+) = Φ(x/(σ√N)) with σ of METHODS 3; 2^17 rows, 5.5 standard errors and 0.2 % for the
+    table's cells: false alarm below 1e-7 each."""
+    law = _individual_gaussian()
+    row = np.full(8, 9999.0)
+    row[:inside] = np.linspace(-4096, 4096, inside) if inside > 1 else 3000.0
+    count = 1 << 17
+    signs = law.perturb(np.tile(row, (count, 1)), secret_stream())
+    for place in range(inside):
+        z = row[place] / BETA / (4.22467889 * math.sqrt(inside))
+        chance = 0.5 * math.erfc(-z / math.sqrt(2))
+        error = math.sqrt(chance * (1 - chance) / count)
+        assert abs(signs[:, place].mean() - chance) < 5.5 * error + 0.002
+    assert signs[:, inside:].all()
+
+
+def test_idp_gaussian_five_percent_less_noise_would_be_seen() -> None:
+    """The mean score Σ(±x) over A tells σ to 1 %: within 2.5 % of what σ promises (seeded)."""
+    law, count = _individual_gaussian(), 1 << 18
+    x = np.full((count, 8), 4096.0)
+    z = 1 / (4.22467889 * math.sqrt(8))
+    advantage = law.perturb(x, Seeded(9)).mean() - 0.5
+    promised = 0.5 * math.erfc(-z / math.sqrt(2)) - 0.5
+    assert abs(advantage / promised - 1) < 0.025

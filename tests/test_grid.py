@@ -1,0 +1,281 @@
+"""The grid: sensitivity in exact rational arithmetic, and refusals that never show a value."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpindex.errors import InputError
+from dpindex.grid import Grid, grid_point, grid_step
+
+DTYPES = (np.float32, np.float64)
+BETAS = (0.1, 1 / 3, 1.0, 255.0, 7e-9)
+
+
+def _grid(**changes: Any) -> Grid:
+    stated: dict[str, Any] = {
+        "beta": 1.0,
+        "bits": 12,
+        "scale": 1.0,
+        "bounds": (-1.0, 1.0),
+        "clip": False,
+        "fan_in": 1,
+    }
+    return Grid(**{**stated, **changes})
+
+
+def _within_one_beta(x: float, grid: Grid, dtype: Any) -> Any:
+    """The largest number of ``dtype`` whose attribute is at most one beta above that of x."""
+    limit = Fraction(x) + Fraction(grid.beta) * Fraction(grid.scale)
+    other = dtype(float(limit))
+    while Fraction(float(other)) > limit:
+        other = np.nextafter(other, dtype(-np.inf))
+    return other
+
+
+def _worst_move(grid: Grid, x: npt.NDArray[Any]) -> int:
+    """Largest exact change of a rounded attribute between each x and its furthest neighbour."""
+    others = np.array([_within_one_beta(float(v), grid, x.dtype.type) for v in x], dtype=x.dtype)
+    moves = grid.round(others).astype(np.float64) - grid.round(x).astype(np.float64)
+    return int(moves.max())
+
+
+def _near_ties(grid: Grid, dtype: Any, reach: float, count: int) -> npt.NDArray[Any]:
+    """Inputs around half-steps, where the roundings of floats can tip the result."""
+    step = Fraction(grid.step) * Fraction(grid.scale)
+    places = np.random.default_rng(0).integers(0, int(reach / grid.step), count)
+    ties = np.array([float((int(place) + Fraction(1, 2)) * step) for place in places], dtype=dtype)
+    around = [ties]
+    for target in (-np.inf, np.inf):
+        moved = ties
+        for _ in range(3):
+            moved = np.nextafter(moved, dtype(target))
+            around.append(moved)
+    both = np.concatenate(around)
+    return np.concatenate([both, -both])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("scale", [1.0, 255.0, 1e-5])
+@pytest.mark.parametrize(("bits", "reach"), [(12, 1), (12, 31), (14, 31), (12, 3e4), (12, 1e10)])
+def test_one_beta_moves_at_most_two_to_the_bits_near_ties(
+    dtype: Any, beta: float, scale: float, bits: int, reach: float
+) -> None:
+    bounds = ((-reach - 1) * beta, (reach + 1) * beta)
+    grid = _grid(beta=beta, bits=bits, scale=scale, bounds=bounds)
+    grid.check_capacity(2**46)
+    x = _near_ties(grid, dtype, reach * beta, 60)
+    assert _worst_move(grid, x) <= 1 << bits
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    x=st.floats(-32, 31, width=32),
+    beta=st.floats(0.0009765625, 1000.0),
+    scale=st.sampled_from([1.0, 255.0, 0.3]),
+    dtype=st.sampled_from(DTYPES),
+    bits=st.integers(12, 16),
+)
+def test_one_beta_moves_at_most_two_to_the_bits(
+    x: float, beta: float, scale: float, dtype: Any, bits: int
+) -> None:
+    """``x`` counts betas; anything up to the reach of float32."""
+    grid = _grid(beta=beta, scale=scale, bits=bits, bounds=(-32 * beta, 32 * beta))
+    assert grid.dtype == np.float32
+    assert _worst_move(grid, np.array([x * beta * scale], dtype=dtype)) <= 1 << bits
+
+
+@settings(max_examples=200, deadline=None)
+@given(x=st.floats(-(2.0**33), 2.0**33), beta=st.floats(1e-6, 1e6))
+def test_one_beta_moves_at_most_two_to_the_bits_at_the_edge_of_capacity(
+    x: float, beta: float
+) -> None:
+    grid = _grid(beta=beta, bounds=(-(2.0**33.9) * beta, 2.0**33.9 * beta))
+    grid.check_capacity(2**46)
+    assert _worst_move(grid, np.array([x * beta])) <= 1 << 12
+
+
+def test_the_slack_is_not_so_wide_that_any_sensitivity_passes() -> None:
+    """The bound is met: some change of one beta does move by 2^bits, and 5 % more moves further."""
+    grid = _grid(bounds=(-2.0, 2.0))
+    x = _near_ties(grid, np.float64, 1.0, 200)
+    assert _worst_move(grid, x) == 1 << 12
+    wider = grid.round(x + 1.05) - grid.round(x)
+    assert wider.max() > 1 << 12
+
+
+@pytest.mark.parametrize("beta", [1, 16, 255])
+@pytest.mark.parametrize("scale", [1.0, 255.0])
+def test_bytes_move_at_most_two_to_the_bits(beta: int, scale: float) -> None:
+    """All pairs of bytes that are neighbours, in the unit of bytes."""
+    grid = _grid(beta=beta / scale, scale=scale, bounds=(0.0, 255.0 / scale))
+    values = grid.round(np.arange(256, dtype=np.uint8)).astype(np.int64)
+    gaps = np.arange(256)[None, :] - np.arange(256)[:, None]
+    moves = values[None, :] - values[:, None]
+    assert np.abs(moves[np.abs(gaps) <= beta]).max() <= 1 << 12
+
+
+@pytest.mark.parametrize("reach", [1.0, 1e4])
+def test_rounds_to_the_nearest_step_within_float_error(reach: float) -> None:
+    grid = _grid(beta=0.1, bounds=(-reach, reach))
+    x = np.random.default_rng(1).uniform(-reach, reach, 500)
+    exact = [Fraction(v) / Fraction(grid.step) for v in x.tolist()]
+    for rounded, place in zip(grid.round(x).tolist(), exact, strict=True):
+        assert abs(Fraction(rounded) - place) <= Fraction(1, 2) + abs(place) * Fraction(1, 2**22)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [np.bool_, np.int8, np.uint8, np.int16, np.uint64, np.float16, np.float32, np.float64],
+)
+def test_every_dtype_gives_the_same_integers(dtype: Any) -> None:
+    for bounds in ((-1.0, 1.0), (-1e5, 1e5)):
+        grid = _grid(bounds=bounds)
+        x = np.array([[0, 1], [1, 0]])
+        rounded = grid.round(x.astype(dtype))
+        assert rounded.dtype == grid.dtype
+        assert np.array_equal(rounded, grid.round(x.astype(np.float64)))
+        assert rounded[0, 1] == 4096
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_byte_order_of_the_input_does_not_matter(order: str) -> None:
+    x = np.array([0.25, -0.5])
+    rounded = _grid().round(x.astype(f"{order}f8"))
+    assert rounded.dtype == np.float32
+    assert rounded.tolist() == [1024, -2048]
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype"),
+    [
+        ({}, np.float32),
+        ({"bounds": (-32.0, 32.0)}, np.float32),
+        ({"bounds": (0.0, 32.0001)}, np.float64),
+        ({"bounds": (-33.0, 1.0)}, np.float64),
+        ({"fan_in": 4094}, np.float32),
+        ({"fan_in": 4097}, np.float64),
+        ({"bits": 14, "fan_in": 1100}, np.float64),
+        ({"beta": 0.01}, np.float64),
+        ({"beta": 0.01, "bounds": (-0.3, 0.3)}, np.float32),
+        ({"scale": 255.0}, np.float32),
+    ],
+)
+def test_float_type_follows_from_public_parameters_only(
+    changes: dict[str, Any], dtype: Any
+) -> None:
+    grid = _grid(**changes)
+    assert grid.dtype == dtype
+    assert grid.round(np.zeros(2, np.float32)).dtype == dtype
+    assert grid.round(np.zeros(2, np.float64)).dtype == dtype
+
+
+def test_sums_in_the_chosen_type_are_exact() -> None:
+    grid = _grid(fan_in=4094)
+    largest = grid.round(np.array([1.0]))[0] * 4094
+    assert grid.dtype == np.float32
+    assert largest < 2**24
+
+
+@pytest.mark.parametrize("most", [2**30, 2**46])
+def test_capacity(most: int) -> None:
+    edge = most / 4096
+    _grid(bounds=(0.0, edge * 0.999)).check_capacity(most)
+    _grid(bounds=(0.0, edge * 0.99 / 100), fan_in=100).check_capacity(most)
+    edge *= 1.001
+    for changes in ({"bounds": (-edge, 0.0)}, {"bounds": (0.0, edge / 100), "fan_in": 100}):
+        with pytest.raises(InputError, match="are too wide for beta = 1"):
+            _grid(**changes).check_capacity(most)
+
+
+@pytest.mark.parametrize("changes", [{"scale": 1e-31}, {"scale": 1e31}, {"beta": 1e-200}])
+def test_units_where_floats_lose_bits_are_refused(changes: dict[str, Any]) -> None:
+    """Subnormal float32 input is rounded coarsely: a change of beta could move much further."""
+    grid = _grid(bounds=(-1e-300, 1e-300), **changes)
+    with pytest.raises(InputError, match="beta × scale must lie in"):
+        grid.check_capacity(2**46)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_units_at_the_edge_are_exact(scale: float, dtype: Any) -> None:
+    grid = _grid(scale=scale, bounds=(-3.0, 3.0))
+    grid.check_capacity(2**46)
+    assert _worst_move(grid, _near_ties(grid, dtype, 2.0, 60)) <= 1 << 12
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("clip", [False, True])
+def test_first_fault_names_place_and_kind(dtype: Any, clip: bool) -> None:
+    grid = _grid(clip=clip)
+    for bad, words in ((np.nan, "NaN"), (np.inf, "infinite"), (-np.inf, "infinite")):
+        x = np.zeros((3, 4), dtype)
+        x[1, 2] = bad
+        fault = grid.first_fault(x)
+        assert fault is not None
+        assert fault[0] == (1, 2)
+        assert words in fault[1]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("bad", [77, -77])
+def test_a_value_out_of_bounds_is_placed_and_never_shown(dtype: Any, bad: int) -> None:
+    x = np.zeros((3, 4), dtype)
+    x[2, 1] = bad
+    fault = _grid().first_fault(x)
+    assert fault is not None
+    assert fault[0] == (2, 1)
+    assert "[-1, 1]" in fault[1]
+    assert "77" not in fault[1]
+    assert _grid(clip=True).first_fault(x) is None
+    assert _grid(scale=77.0).first_fault(x) is None
+    sixth = _grid(scale=6.0).first_fault(x)
+    assert sixth is not None
+    assert "after division by scale 6" in sixth[1]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_bound_that_the_dtype_cannot_hold_is_compared_exactly(dtype: Any) -> None:
+    """float32(0.1) lies above 0.1: refused with its place (this used to raise IndexError)."""
+    above = [v for v in (0.1, 0.3, 0.7, 0.9) if float(dtype(v)) > v]
+    below = [v for v in (0.1, 0.3, 0.7, 0.9) if float(dtype(v)) < v]
+    assert above
+    assert below
+    for value in above:
+        fault = _grid(bounds=(0.0, value)).first_fault(np.array([0, value], dtype))
+        assert fault is not None
+        assert fault[0] == (1,)
+    for value in below:
+        assert _grid(bounds=(0.0, value)).first_fault(np.array([0, value], dtype)) is None
+
+
+def test_no_fault_in_nothing_and_at_the_bounds() -> None:
+    grid = _grid(bounds=(-0.5, 1.0), scale=255.0)
+    assert grid.first_fault(np.empty((0, 3))) is None
+    assert grid.first_fault(np.array([[-127.5, 255.0]])) is None
+    assert grid.first_fault(np.array([[0, 255]], np.uint8)) is None
+    assert grid.first_fault(np.array([[True]])) is None
+
+
+def test_clip_moves_to_the_bounds_and_leaves_its_input_alone() -> None:
+    grid = _grid(clip=True, bounds=(-0.5, 1.0), scale=2.0)
+    x = np.array([-5.0, -1.0, 0.5, 2.0, 1e300])
+    before = x.copy()
+    assert grid.round(x).tolist() == [-2048, -2048, 1024, 4096, 4096]
+    assert np.array_equal(x, before)
+    assert grid.round(np.array([-100, 100], np.int8)).tolist() == [-2048, 4096]
+
+
+def test_grid_point_agrees_with_round() -> None:
+    for value in (-1.0, -0.25, 0.0, 0.1, 1 / 3, 1.0):
+        point = grid_point(value, 0.5, 12)
+        assert point == int(_grid(beta=0.5).round(np.array([value]))[0])
+        assert math.isclose(point * grid_step(0.5, 12), value, abs_tol=grid_step(0.5, 12) / 2)

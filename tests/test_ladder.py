@@ -1,0 +1,274 @@
+"""Laplace and staircase noise: the ratio e^ε between neighbours, in exact integers.
+
+The check knows the table's masses and the meaning of a restart, nothing of how they were made. For
+a magnitude a its probability is f(a), and restarts give f(a + period) = f(a)·t. Values within N
+cells of each other have magnitudes within N cells of each other (also across −½), and of two
+magnitudes beyond a period both may be moved in by one; so the first period against N cells around
+it is all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+
+import mpmath
+import numpy as np
+import pytest
+from streams import Seeded
+
+from dpindex.noise import AdditiveNoise, laplace_noise, staircase_noise
+from dpindex.noise.ladder import ladder_table
+from dpindex.noise.tables import CellTable
+from dpindex.randomness import secret_stream
+
+EPSILONS = (0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 20.0, 40.0, 50.0, 64.0)
+LAWS = {"laplace": laplace_noise, "staircase": staircase_noise}
+Law = Callable[[float], AdditiveNoise]
+_EXP_BITS = 256
+
+
+def _magnitudes(table: CellTable, count: int) -> list[int]:
+    """f(0), f(1), …, f(count − 1) as integers over one common denominator."""
+    half = len(table.masses) // 2
+    left, right = table.masses[:half], table.masses[half:]
+    assert list(reversed(left)) == list(right), "not symmetric about −½"
+    assert table.first == -half
+    side, tail = list(right[:-1]), 2 * right[-1]  # a restart happens with either sign
+    assert len(side) == table.period
+    restarts = -(-count // table.period) - 1
+    total = 1 << table.bits
+    law: list[int] = []
+    for restart in range(restarts + 1):
+        factor = tail**restart * total ** (restarts - restart)
+        law += [mass * factor for mass in side]
+    return law[:count]
+
+
+def _sliding_least(values: list[int], reach: int) -> list[int]:
+    """The least value within ``reach`` places of each place (a monotone queue; ends cut off)."""
+    least, queue = [], deque[int]()
+    for place in range(len(values) + reach):
+        if place < len(values):
+            while queue and values[queue[-1]] >= values[place]:
+                queue.pop()
+            queue.append(place)
+        if place >= reach:
+            while queue[0] < place - 2 * reach:
+                queue.popleft()
+            least.append(values[queue[0]])
+    return least
+
+
+def _exp_below(epsilon: float) -> int:
+    """⌊2^256 e^ε⌋ from a rigorous interval."""
+    with mpmath.workprec(600):
+        mpmath.iv.prec = 600
+        interval = mpmath.iv.exp(mpmath.iv.mpf(epsilon))
+        lower = mpmath.mpf(interval.a) * mpmath.mpf(2) ** _EXP_BITS
+        return int(mpmath.floor(lower))
+
+
+def _keeps(noise: AdditiveNoise, epsilon: float) -> bool:
+    """Whether P(z) ≤ e^ε P(z') for all cells z, z' that are at most one beta apart."""
+    table = noise.table
+    reach = 1 << (noise.grid_bits - table.cell_bits)
+    law = _magnitudes(table, 2 * table.period + 2 * reach)
+    least = _sliding_least(law, reach)
+    bound = _exp_below(epsilon)
+    inside = len(law) - reach
+    return all(law[a] << _EXP_BITS <= bound * near for a, near in enumerate(least[:inside]))
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("name", LAWS)
+def test_neighbours_differ_by_at_most_e_to_the_epsilon(name: str, epsilon: float) -> None:
+    noise = LAWS[name](epsilon)
+    assert min(noise.table.masses) > 0
+    assert _keeps(noise, epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [e for e in EPSILONS if e <= 40])
+@pytest.mark.parametrize("name", LAWS)
+def test_a_law_for_five_percent_more_fails(name: str, epsilon: float) -> None:
+    """(Above 43 no 64-bit mass is small enough to show it, so the law there keeps more.)"""
+    assert not _keeps(LAWS[name](1.05 * epsilon), epsilon)
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("epsilon", [0.1, 2.0, 10.0])
+def test_one_unit_moved_from_the_tail_fails(name: str, epsilon: float) -> None:
+    """The restart is checked too: its masses are the smallest that keep the ratio, within slack."""
+    noise = LAWS[name](epsilon)
+    table = noise.table
+    masses = list(table.masses)
+    middle, taken = len(masses) // 2, masses[0] // 20
+    for end, inner in ((0, middle - 1), (-1, middle)):
+        masses[end] -= taken
+        masses[inner] += taken
+    weaker = CellTable(masses, table.first, bits=table.bits, cell_bits=table.cell_bits, tails=True)
+    assert not _keeps(AdditiveNoise(weaker, noise.grid_bits), epsilon)
+
+
+def _real_laplace(epsilon: float, cells: int, a: int) -> mpmath.mpf:
+    """P(⌊Lap⌋ = a) at scale ``cells``/ε, for a ≥ 0."""
+    fall = mpmath.exp(-mpmath.mpf(epsilon) / cells)
+    return (1 - fall) * fall**a / 2
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0, 20.0, 64.0])
+def test_laplace_is_the_laplace_law_rounded_down(epsilon: float) -> None:
+    noise = laplace_noise(epsilon)
+    cells = 1 << (noise.grid_bits - noise.table.cell_bits)
+    count = 3 * noise.table.period
+    law = _magnitudes(noise.table, count)
+    scale = (1 << noise.table.bits) ** 3
+    with mpmath.workprec(300):
+        for a in (0, 1, count // 4, count // 2, count - 1):
+            share = mpmath.mpf(law[a]) / scale
+            assert abs(share / _real_laplace(epsilon, cells, a) - 1) < 1e-8
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0, 12.0])
+def test_staircase_has_levels_of_one_beta(epsilon: float) -> None:
+    noise = staircase_noise(epsilon)
+    cells = 1 << (noise.grid_bits - noise.table.cell_bits)
+    law = _magnitudes(noise.table, 3 * noise.table.period)
+    drops = [a for a in range(1, len(law)) if law[a] / law[a - 1] < 0.999]
+    gaps = set(np.diff(drops).tolist())
+    assert gaps == {cells}
+    inner = drops[0]
+    shares = np.linspace(0.0005, 0.5, 2000)
+    best = shares[np.argmin([_steps(epsilon, share) for share in shares])]
+    assert abs(inner - cells * best) <= 0.5 + cells * 0.0005
+    for a in drops:
+        assert math.isclose(law[a - 1] / law[a], math.exp(epsilon), rel_tol=1e-4)
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0, 10.0, 64.0])
+def test_decoder_knows_the_variance(name: str, epsilon: float) -> None:
+    """Against the sum over magnitudes and the dither, in high precision."""
+    noise = LAWS[name](epsilon)
+    law = _magnitudes(noise.table, 6 * noise.table.period)
+    cell = 1 << noise.table.cell_bits
+    with mpmath.workprec(300):
+        total = mpmath.mpf(sum(law))
+        second = sum(mass * (2 * a + 1) ** 2 for a, mass in enumerate(law)) / total / 4
+        fourth = sum(mass * (2 * a + 1) ** 4 for a, mass in enumerate(law)) / total / 16
+    f = np.arange(cell) / cell
+    dither = f * (1 - f)
+    dither_fourth = float(np.mean(dither * (1 - 3 * dither)))
+    variance = float(second) + float(dither.mean())
+    quartic = float(fourth) + 6 * float(second) * float(dither.mean()) + dither_fourth
+    decoder = noise.decoder
+    assert decoder.gain == cell
+    assert decoder.offset == 0.5
+    assert decoder.variance[1:] == (0.0, 0.0)
+    # The dither is averaged over real positions there, over grid positions here: 1/n² apart.
+    slack = 1e-9 + 1.0 / cell**2
+    assert decoder.variance[0] == pytest.approx(variance * cell**2, rel=slack)
+    assert decoder.fourth == pytest.approx(quartic * cell**4, rel=2 * slack)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0, 5.0, 10.0])
+def test_variance_is_close_to_that_of_the_law_on_the_line(epsilon: float) -> None:
+    """In units of beta². Laplace: 2/ε². The staircase: summed over its levels."""
+    least = min(_steps(epsilon, share) for share in np.linspace(0.0005, 0.5, 2000))
+    for law, real in ((laplace_noise, 2 / epsilon**2), (staircase_noise, least)):
+        noise = law(epsilon)
+        assert noise.decoder.variance[0] / 4.0**noise.grid_bits / real == pytest.approx(1, rel=0.03)
+
+
+def _steps(epsilon: float, inner: float) -> float:
+    """Variance of the staircase law of sensitivity 1 with an inner level up to ``inner``."""
+    edges = inner + np.arange(-1.0, 4000.0)
+    edges[0] = 0.0
+    weights = np.exp(-epsilon * np.arange(len(edges) - 1))
+    return float(weights @ np.diff(edges**3) / 3 / (weights @ np.diff(edges)))
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("epsilon", [0.5, 4.0, 16.0])
+@pytest.mark.parametrize("x", [0, 1, -37, 2048, -4096])
+def test_codes_have_the_law_of_cell_noise_and_dither(name: str, epsilon: float, x: int) -> None:
+    """Chi-square of 2^19 codes of one x against the exact convolution; cells expecting fewer than
+    20 are pooled. Bound at df + 8·√(2·df) + 30: false alarm below 1e-7, with seeded words none."""
+    noise = LAWS[name](epsilon)
+    bits = noise.table.cell_bits
+    count = 1 << 19
+    codes = noise.perturb(np.full((count // 8, 8), x, np.float32), Seeded(11)).ravel()
+    law = _magnitudes(noise.table, 2 * noise.table.period)
+    scale = 1 << 2 * noise.table.bits
+    side = np.array([mass / scale for mass in law])
+    cell_law = np.concatenate([side[::-1], side])
+    whole, part = divmod(x, 1 << bits)
+    up = part / (1 << bits)  # offsets 0 … 2^b − 1: ``part`` of them carry into the next cell
+    expected = np.zeros(len(cell_law) + 1)
+    expected[:-1] += (1 - up) * cell_law
+    expected[1:] += up * cell_law
+    first = whole - len(side)
+    seen = np.bincount(np.clip(codes - first, 0, len(expected) - 1), minlength=len(expected))
+    expected *= count
+    common = expected >= 20
+    pairs = [(int(s), e) for s, e in zip(seen[common], expected[common], strict=True)]
+    rest = expected[~common].sum()
+    if rest >= 20:
+        pairs.append((int(seen[~common].sum()), rest))
+    statistic = sum((s - e) ** 2 / e for s, e in pairs)
+    assert statistic < len(pairs) + 8 * math.sqrt(2 * len(pairs)) + 30
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("epsilon", [0.3, 2.0, 12.0])
+def test_decoded_codes_are_unbiased(name: str, epsilon: float) -> None:
+    """Mean of 2^19 secret draws within 5.5 standard errors: false alarm 4e-8 each."""
+    noise = LAWS[name](epsilon)
+    for x in (0, 13, -2047):
+        codes = noise.perturb(np.full((1 << 19, 1), x, np.float64), secret_stream())
+        estimate = (codes + noise.decoder.offset) * noise.decoder.gain
+        error = math.sqrt((noise.decoder.variance[0] + noise.decoder.gain**2 / 12) / len(codes))
+        assert abs(estimate.mean() - x) < 5.5 * error
+
+
+def test_ladder_without_rounding_up_would_fail() -> None:
+    """The check is sharp: masses rounded to nearest on their own break the ratio."""
+    noise = staircase_noise(1.0)
+    table = noise.table
+    middle = len(table.masses) // 2
+    masses = list(table.masses)
+    broken = False
+    for cell in range(middle + 1, len(masses) - 1):
+        if masses[cell] != masses[cell - 1]:
+            masses[cell] -= 1
+            masses[middle] += 1
+            mirrored = masses[middle:]
+            law = CellTable(
+                [*reversed(mirrored), *mirrored],
+                table.first,
+                cell_bits=table.cell_bits,
+                tails=True,
+            )
+            broken = not _keeps(AdditiveNoise(law, noise.grid_bits), 1.0)
+            break
+    assert broken
+
+
+@pytest.mark.parametrize(("width", "inner"), [(1, 1), (7, 1), (7, 7), (16, 5)])
+@pytest.mark.parametrize("drop", [0.003, 0.4, 30.0])
+def test_any_ladder_keeps_its_drop(width: int, inner: int, drop: float) -> None:
+    """The masses of values ``width`` apart, for shapes that no method uses."""
+    table = ladder_table(mpmath.mpf(drop), width, inner, 0)
+    law = _magnitudes(table, 2 * table.period + 2 * width)
+    least = _sliding_least(law, width)
+    bound = _exp_below(drop)
+    inside = len(law) - width
+    assert all(law[a] << _EXP_BITS <= bound * near for a, near in enumerate(least[:inside]))
+
+
+def test_levels_cover_all_but_a_millionth() -> None:
+    for epsilon in (0.01, 1.0, 30.0):
+        for law in LAWS.values():
+            table = law(epsilon).table
+            assert table.masses[0] * 2 < 2 ** (64 - 19)

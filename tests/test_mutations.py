@@ -1,0 +1,298 @@
+"""Deliberately broken copies of the mechanism, each caught by at least one check of the audit.
+
+``pytest tests/test_mutations.py -s -k table`` prints which check catches which. Mutants are made
+here, by altered laws, grids and streams in private seams; the package has no option to weaken it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+import dpindex.privatizer
+import dpindex.randomness.secret
+from dpindex import Spec
+from dpindex.audit import attack, verify
+from dpindex.grid import Grid
+from dpindex.noise.base import AdditiveNoise
+from dpindex.noise.flips import FlipsByLevel, geometric_flips
+from dpindex.noise.gaussian import gaussian_table, optimal_sigma
+from dpindex.noise.ladder import ladder_table
+from dpindex.noise.staircase import staircase_noise
+from dpindex.noise.tables import CellTable
+from dpindex.projections import Oporp
+from dpindex.randomness import SecretStream
+
+METHODS = import_module("dpindex.methods")  # the package's `methods` is the function
+
+DIM, K = 48, 16
+RATIO = "law: ratio of neighbouring cells"
+LEVELS = "law: ratio of neighbouring levels"
+HOCKEY = "law: hockey-stick divergence"
+BARE = "sampler: noise on every coordinate"
+REPLAY = "sampler: outcomes of replayed words"
+STREAM = "stream: noise is used once"
+GRID = "grid: steps of one beta"
+POOLED, ALONE = "across zero, pool", "across zero, each coordinate by itself"
+
+
+def staircase(epsilon: float = 1.0) -> Spec:
+    return Spec("dp-oporp-staircase", dim=DIM, k=K, epsilon=epsilon)
+
+
+def signs(method: str = "dp-signoporp-geometric", **changes: Any) -> Spec:
+    return Spec(**{"method": method, "dim": DIM, "k": K, "epsilon": 1.0, **changes})
+
+
+def altered(spec: Spec, **parts: Any) -> Spec:
+    """The spec with parts of what it resolves to replaced."""
+    for name, part in parts.items():
+        object.__setattr__(spec, name, part)
+    return spec
+
+
+def with_table(spec: Spec, table: CellTable) -> Spec:
+    return altered(spec, law=AdditiveNoise(table, spec.law.grid_bits))
+
+
+def small_sigma(patch: pytest.MonkeyPatch) -> Spec:
+    spec = Spec("dp-oporp", dim=DIM, k=K, epsilon=1.0, delta=1e-6)
+    law: Any = spec.law
+    cells = 1 << (law.grid_bits - law.table.cell_bits)
+    sigma = 0.95 * optimal_sigma(1.0, 1e-6) * cells
+    return with_table(spec, gaussian_table(sigma, 1.0, 1e-6, K, law.table.cell_bits))
+
+
+def steep_ratio(patch: pytest.MonkeyPatch) -> Spec:
+    return altered(staircase(), law=staircase_noise(1.05))
+
+
+def ladder(spec: Spec, width: int) -> Spec:
+    law: Any = spec.law
+    inner = max(1, round(width / (1 + math.exp(0.5))))
+    return with_table(spec, ladder_table(mpmath.mpf(1), width, inner, law.table.cell_bits))
+
+
+def cells_per_beta(spec: Spec) -> int:
+    law: Any = spec.law
+    return int(1 << (law.grid_bits - law.table.cell_bits))
+
+
+def half_sensitivity(patch: pytest.MonkeyPatch) -> Spec:
+    spec = staircase()
+    return ladder(spec, cells_per_beta(spec) // 2)
+
+
+def coarse_law(patch: pytest.MonkeyPatch) -> Spec:
+    spec = staircase()
+    return ladder(spec, cells_per_beta(spec) - 1)
+
+
+class FineGrid(Grid):
+    """One beta spans 2^bits + 1 steps."""
+
+    @property
+    def step(self) -> float:
+        return self.beta / ((1 << self.bits) + 1)
+
+
+class TightGrid(Grid):
+    """One beta spans exactly 2^bits steps, before any float rounding."""
+
+    @property
+    def step(self) -> float:
+        return self.beta / (1 << self.bits)
+
+
+def with_grid(kind: type[Grid]) -> Callable[[pytest.MonkeyPatch], Spec]:
+    def make(patch: pytest.MonkeyPatch) -> Spec:
+        spec = staircase()
+        g = spec.grid
+        return altered(spec, grid=kind(g.beta, g.bits, g.scale, g.bounds, g.clip, g.fan_in))
+
+    return make
+
+
+def rounded_down(patch: pytest.MonkeyPatch) -> Spec:
+    spec = signs("dp-signoporp-rr")
+    law: Any = spec.law
+    return altered(spec, law=FlipsByLevel([law.thresholds[0] - 1]))
+
+
+def few_flips(patch: pytest.MonkeyPatch) -> Spec:
+    spec = signs("dp-signoporp-rr")
+    law: Any = spec.law
+    return altered(spec, law=FlipsByLevel([law.thresholds[0] * 95 // 100]))
+
+
+def loose_chain(patch: pytest.MonkeyPatch) -> Spec:
+    """Each threshold rounded down by itself, instead of up along the chain."""
+    spec = signs("dp-signoporp-rr-smooth")
+    with mpmath.workprec(256):
+        thresholds = [int(2**64 / (1 + mpmath.exp(level))) for level in range(1, 44)]
+    return altered(spec, law=FlipsByLevel(thresholds))
+
+
+def unsplit_budget(patch: pytest.MonkeyPatch) -> Spec:
+    return altered(signs(repetitions=2), law=geometric_flips(1.0))
+
+
+class BareBit(FlipsByLevel):
+    def perturb(self, x: Any, stream: Any) -> Any:
+        bits = super().perturb(x, stream)
+        bits[:, -1] = x[:, -1] > 0
+        return bits
+
+
+class BareBin(AdditiveNoise):
+    def perturb(self, x: Any, stream: Any) -> Any:
+        codes = super().perturb(x, stream)
+        codes[:, -1] = x[:, -1].astype(np.int32) >> self.table.cell_bits
+        return codes
+
+
+class ShortWords(FlipsByLevel):
+    """Thresholds cut to sixteen bits."""
+
+    def perturb(self, x: Any, stream: Any) -> Any:
+        level = np.clip(np.ceil(np.abs(x) / 4096), 1, len(self.thresholds)).astype(np.intp)
+        top = np.array([0, *(t >> 48 for t in self.thresholds)], dtype=np.uint16)
+        coins = stream.words(x.size, np.uint16).reshape(x.shape)
+        return (x > 0) ^ np.where(x == 0, coins < 1 << 15, coins < top[level])
+
+
+def bare_bit(patch: pytest.MonkeyPatch) -> Spec:
+    spec = signs()
+    return altered(spec, law=BareBit(list(spec.law.thresholds)))  # type: ignore[union-attr]
+
+
+def bare_bin(patch: pytest.MonkeyPatch) -> Spec:
+    spec = staircase()
+    law: Any = spec.law
+    return altered(spec, law=BareBin(law.table, law.grid_bits))
+
+
+def short_words(patch: pytest.MonkeyPatch) -> Spec:
+    spec = signs()
+    return altered(spec, law=ShortWords(list(spec.law.thresholds)))  # type: ignore[union-attr]
+
+
+class Restarting:
+    """A key stream that begins again for every call."""
+
+    def __init__(self) -> None:
+        self._rng = np.random.default_rng(8)
+
+    def words(self, count: int, dtype: Any) -> Any:
+        most = np.iinfo(dtype).max
+        return self._rng.integers(0, most, count, dtype=dtype, endpoint=True)
+
+
+class Deaf(SecretStream):
+    """Takes no new key after a fork."""
+
+    def words(self, count: int, dtype: Any) -> Any:
+        self._generation = dpindex.randomness.secret._generation
+        return super().words(count, dtype)
+
+
+def reused_stream(patch: pytest.MonkeyPatch) -> Spec:
+    patch.setattr(dpindex.privatizer, "secret_stream", Restarting)
+    return staircase()
+
+
+def forked_stream(patch: pytest.MonkeyPatch) -> Spec:
+    stream = Deaf()
+    patch.setattr(dpindex.privatizer, "secret_stream", lambda: stream)
+    return staircase()
+
+
+def two_bins(patch: pytest.MonkeyPatch) -> Spec:
+    return altered(staircase(), projection=Oporp(DIM, K, 0, repetitions=2))
+
+
+def mislabelled(patch: pytest.MonkeyPatch) -> Spec:
+    row = METHODS.find_method("idp-signrp-rr")
+    patch.setitem(METHODS._BY_NAME, row.name, replace(row, definition="DP"))
+    return signs("idp-signrp-rr")
+
+
+def heavy_tail_cut(patch: pytest.MonkeyPatch) -> Spec:
+    """The tail given to the middle: a bounded law, whose ends tell neighbours apart."""
+    spec = staircase()
+    law: Any = spec.law
+    masses = list(law.table.masses)
+    middle = len(masses) // 2
+    masses[middle - 1] += masses[0] - 1
+    masses[middle] += masses[-1] - 1
+    masses[0] = masses[-1] = 1
+    table = CellTable(masses, law.table.first, cell_bits=law.table.cell_bits, tails=True)
+    return with_table(spec, table)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A broken copy, the exact checks that must fail, and the finding that must refute it."""
+
+    name: str
+    make: Callable[[pytest.MonkeyPatch], Spec]
+    exact: tuple[str, ...]
+    seen: str | None = None
+    trials: int = 100_000
+
+
+MUTANTS = (
+    Mutant("Gaussian sigma × 0.95", small_sigma, (HOCKEY,), "if the noise is normal", 1_000_000),
+    Mutant("staircase ratio e^{1.05 ε}", steep_ratio, (RATIO,), POOLED, 1_000_000),
+    Mutant("sensitivity of add where replace is meant", half_sensitivity, (RATIO,), POOLED),
+    Mutant("law one cell of a beta too narrow", coarse_law, (RATIO,), None),
+    Mutant("tail cut off", heavy_tail_cut, (RATIO,), None),
+    Mutant("grid one step of a beta too fine", with_grid(FineGrid), (GRID,), None),
+    Mutant("grid without slack for float rounding", with_grid(TightGrid), (GRID,), None),
+    Mutant("flip probability rounded down by 2^-64", rounded_down, (LEVELS,), None),
+    Mutant("flip probability × 0.95", few_flips, (LEVELS,), POOLED),
+    Mutant("smooth flips each rounded by itself", loose_chain, (LEVELS,), None),
+    Mutant("flip thresholds cut to 16 bits", short_words, (REPLAY,), None),
+    Mutant("budget not split over repetitions", unsplit_budget, (LEVELS,), POOLED),
+    Mutant("last bit without noise", bare_bit, (BARE,), ALONE),
+    Mutant("last bin without noise", bare_bin, (BARE,), ALONE),
+    Mutant("key stream used again", reused_stream, (STREAM,), "the same noise twice"),
+    Mutant("stream shared after a fork", forked_stream, (STREAM,), None),
+    Mutant("an attribute in two bins", two_bins, (RATIO,), None),
+    Mutant("iDP labelled DP", mislabelled, ("definition",), None),
+)
+by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+
+
+@by_name
+def test_the_verifier_names_what_is_broken(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = verify(mutant.make(monkeypatch)).failed
+    assert set(mutant.exact) <= set(failed), failed
+
+
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.seen], ids=lambda mutant: mutant.name)
+def test_the_attack_refutes_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = attack(mutant.make(monkeypatch), trials=mutant.trials, through_files=False)
+    refuting = [f.name for f in report.findings if f.lower_bound > report.spec.budget]
+    assert any(name.startswith(str(mutant.seen)) for name in refuting), str(report)
+
+
+def test_the_originals_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it is the mutation that is caught."""
+    for spec in (staircase(), signs(), signs("idp-signrp-rr"), signs(repetitions=2)):
+        assert verify(spec).failed == ()
+
+
+def test_table_of_what_catches_what() -> None:
+    """Prints the table (with -s); every mutant has a check."""
+    print()
+    for mutant in MUTANTS:
+        print(f"{mutant.name:45} exact: {', '.join(mutant.exact):45} attack: {mutant.seen or '–'}")
+        assert mutant.exact

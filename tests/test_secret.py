@@ -1,0 +1,195 @@
+"""The secret stream: AES-256-CTR from the operating system, never twice the same words."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from dpindex.randomness import SecretStream, secret, secret_stream
+
+WORDS = (np.uint8, np.uint16, np.uint32, np.uint64)
+
+# NIST SP 800-38A, F.5.5: CTR-AES256.Encrypt.
+KEY = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
+COUNTER = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
+PLAINTEXT = bytes.fromhex(
+    "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51"
+    "30c81c46a35ce411e5fbc1191a0a52eff69f2445df4f9b17ad2b417be66c3710"
+)
+CIPHERTEXT = bytes.fromhex(
+    "601ec313775789a5b7a7f504bbf3d228f443e3ca4d62b59aca84e990cacaf5c5"
+    "2b0930daa23de94ce87017ba2d84988ddfc9c58db67aada613c2dd08457941a6"
+)
+NIST_STREAM = bytes(a ^ b for a, b in zip(PLAINTEXT, CIPHERTEXT, strict=True))
+
+
+def _keyed(monkeypatch: pytest.MonkeyPatch, *entropy: bytes) -> SecretStream:
+    """A stream whose requests to the operating system are answered with ``entropy`` in turn."""
+    answers = list(entropy)
+
+    def urandom(count: int) -> bytes:
+        answer = answers.pop(0)
+        assert len(answer) == count
+        return answer
+
+    monkeypatch.setattr(os, "urandom", urandom)
+    return SecretStream()
+
+
+@pytest.mark.parametrize("dtype", WORDS)
+def test_known_answer_of_nist(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+    stream = _keyed(monkeypatch, KEY, COUNTER)
+    words = stream.words(64 // np.dtype(dtype).itemsize, dtype)
+    assert words.dtype == dtype
+    assert words.tobytes() == NIST_STREAM
+
+
+def test_requests_of_any_size_continue_one_key_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against one independent encryption, over block edges and partial blocks of the cipher."""
+    stream = _keyed(monkeypatch, KEY, COUNTER)
+    sizes = [1, 3, 15, 16, 17, 0, (1 << 18) - 1, 1 << 18, (1 << 19) + 5, 7]
+    drawn = b"".join(stream.words(size, np.uint8).tobytes() for size in sizes)
+    cipher = Cipher(algorithms.AES(KEY), modes.CTR(COUNTER)).encryptor()
+    assert drawn == cipher.update(bytes(sum(sizes)))
+
+
+def test_rekeys_after_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secret, "_BYTES_PER_KEY", 100)
+    other = bytes(range(32))
+    stream = _keyed(monkeypatch, KEY, COUNTER, other, COUNTER)
+    first = stream.words(64, np.uint8).tobytes() + stream.words(64, np.uint8).tobytes()
+    assert first[:64] == NIST_STREAM
+    expected = Cipher(algorithms.AES(other), modes.CTR(COUNTER)).encryptor().update(bytes(64))
+    assert stream.words(64, np.uint8).tobytes() == expected
+
+
+@pytest.mark.parametrize("dtype", WORDS)
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_words_have_the_dtype_and_the_number_asked_for(dtype: Any, count: int) -> None:
+    words = secret_stream().words(count, dtype)
+    assert words.shape == (count,)
+    assert words.dtype == dtype
+    words[:] = 0  # the caller's own memory
+
+
+def test_bits_are_fair() -> None:
+    """Each of 64 bit positions: 2^16 draws, six and a half sigma; false alarm below 1e-8."""
+    words = secret_stream().words(1 << 16, np.uint64)
+    ones = np.unpackbits(words.view(np.uint8).reshape(-1, 8), axis=1).sum(axis=0, dtype=np.int64)
+    assert np.all(np.abs(ones - (1 << 15)) < 6.5 * 128)
+
+
+def test_no_two_streams_are_alike() -> None:
+    drawn = {SecretStream().words(16, np.uint8).tobytes() for _ in range(500)}
+    assert len(drawn) == 500
+
+
+def test_a_thread_keeps_its_stream_and_shares_it_with_no_other() -> None:
+    streams: list[SecretStream] = []
+    drawn: list[bytes] = []
+
+    def work() -> None:
+        assert secret_stream() is secret_stream()
+        streams.append(secret_stream())
+        drawn.append(secret_stream().words(32, np.uint8).tobytes())
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(stream) for stream in [*streams, secret_stream()]}) == 9
+    assert len(set(drawn)) == 8
+
+
+@pytest.mark.parametrize(
+    "store", [pickle.dumps, copy.copy, copy.deepcopy, lambda stream: stream.__reduce_ex__(2)]
+)
+def test_cannot_be_stored_or_copied(store: Any) -> None:
+    with pytest.raises(TypeError):
+        store(SecretStream())
+
+
+FORK = """
+import os
+import numpy as np
+from dpindex.randomness import SecretStream, secret_stream
+
+def draw(streams):
+    return b"".join(stream.words(4, np.uint64).tobytes() for stream in streams)
+
+# A stream of this thread's own, one that was never used, and one that has been used.
+streams = [secret_stream(), SecretStream(), SecretStream()]
+streams[0].words(5, np.uint8), streams[2].words(1000, np.uint8)
+drawn = set()
+children = []
+for generation in range(3):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        if os.fork() == 0:  # a grandchild that forks before it draws
+            os.write(write, draw(streams))
+            os._exit(0)
+        os.wait()
+        os.write(write, draw(streams))
+        os._exit(0)
+    os.close(write)
+    children.append(read)
+blocks = [draw(streams)]
+for read in children:
+    os.wait()
+    while data := os.read(read, 96):
+        blocks.append(data)
+words = [block[i : i + 32] for block in blocks for i in range(0, len(block), 32)]
+assert len(words) == 7 * 3, len(words)
+print(len(set(words)))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_forked_processes_draw_other_words_than_their_parents() -> None:
+    """Parent, three children and three grandchildren with three inherited streams each."""
+    run = subprocess.run(
+        [sys.executable, "-c", FORK], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert run.stdout.strip() == "21", run.stderr
+
+
+MULTIPROCESSING = """
+import multiprocessing
+import numpy as np
+from dpindex.randomness import secret_stream
+
+def draw(_):
+    return secret_stream().words(4, np.uint64).tobytes()
+
+if __name__ == "__main__":
+    drawn = [draw(0)]
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        drawn += pool.map(draw, range(30), chunksize=1)
+    drawn.append(draw(0))
+    print(len(set(drawn)))
+"""
+
+
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system"
+)
+def test_multiprocessing_by_fork_draws_no_word_twice() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", MULTIPROCESSING],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert run.stdout.strip() == "32", run.stderr

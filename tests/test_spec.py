@@ -1,0 +1,343 @@
+"""The spec: what may be stated, what is refused with which sentence, and its portable text."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import FrozenInstanceError, fields, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from specs import example, needed
+
+import dpindex as dpi
+from dpindex.errors import InputError
+from dpindex.methods import find_method
+
+EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
+POSITIVE = st.floats(1e-30, 1e30)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> dpi.Spec:
+    """Any valid spec of any method."""
+    row = draw(st.sampled_from(dpi.methods()))
+    arguments = needed(row) | {"dim": draw(st.integers(1, 2**31 - 1 if row.bins else 2**20))}
+    repetitions = draw(st.integers(1, 8)) if row.repeats else 1
+    arguments["repetitions"] = repetitions
+    if not row.fixed_k and draw(st.booleans()):
+        most = min(arguments["dim"], 2**17) if row.bins else 2**20
+        arguments["k"] = repetitions * draw(st.integers(1, most))
+    if row.definition != "none":
+        arguments["epsilon"] = draw(st.floats(1e-3, 64))
+    if row.needs_delta:
+        arguments["delta"] = draw(st.floats(1e-30, row.most_delta, exclude_max=True))
+    kind = draw(st.sampled_from(row.adjacencies))
+    size = draw(POSITIVE)
+    arguments["adjacency"] = dpi.attribute(size) if kind == "attribute" else dpi.l2(size)
+    if "min_norm" in arguments:
+        arguments["min_norm"] = 100 * size
+    if row.bounded:
+        arguments["bounds"] = (0.0, size / 2)
+    else:
+        low = draw(st.floats(-1e30, 1e30))
+        arguments["bounds"] = (low, draw(st.floats(low, 2e30, exclude_min=True)))
+    arguments["scale"] = draw(POSITIVE)
+    arguments["clip"] = draw(st.booleans())
+    arguments["norm"] = draw(st.none() | POSITIVE)
+    arguments["seed"] = draw(st.integers(0, 2**63 - 1))
+    return dpi.Spec(**arguments)
+
+
+@given(specs())
+@settings(max_examples=200, deadline=None)
+def test_json_round_trip(spec: dpi.Spec) -> None:
+    text = spec.to_json()
+    again = dpi.Spec.from_json(text)
+    assert again == spec
+    assert hash(again) == hash(spec)
+    assert again.to_json() == text
+    assert again.fingerprint == spec.fingerprint
+    assert dpi.Spec.from_json(text.encode()) == spec
+    json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+
+@given(specs(), specs())
+@settings(max_examples=100, deadline=None)
+def test_fingerprints_differ_exactly_when_specs_do(one: dpi.Spec, other: dpi.Spec) -> None:
+    assert (one == other) == (one.fingerprint == other.fingerprint)
+    assert len(one.fingerprint) == 16
+
+
+BASE = dpi.Spec("dp-signoporp-rr", 24, k=8, epsilon=2.0, norm=1.0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"method": "dp-signoporp-geometric"},
+        {"dim": 25},
+        {"k": 4},
+        {"epsilon": 2.0000000000000004},
+        {"adjacency": dpi.attribute(0.5)},
+        {"repetitions": 2},
+        {"scale": 2.0},
+        {"bounds": (0.0, 1.0)},
+        {"clip": True},
+        {"norm": None},
+        {"norm": 2.0},
+        {"seed": 1},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_field_counts(change: dict[str, Any]) -> None:
+    assert replace(BASE, **change).fingerprint != BASE.fingerprint
+
+
+def test_fingerprint_is_pinned() -> None:
+    """Published codes carry it: the canonical text of a spec may never change."""
+    assert BASE.fingerprint.hex() == "79ab2773f9d488545c6cc2807e5eec3f"
+    assert BASE.to_json() == (
+        '{"adjacency": {"beta": 1.0, "kind": "attribute"}, "bounds": [-1.0, 1.0], "clip": false, '
+        '"delta": 0.0, "dim": 24, "epsilon": 2.0, "format": 1, "k": 8, '
+        '"method": "dp-signoporp-rr", "min_norm": null, "norm": 1.0, "repetitions": 1, '
+        '"scale": 1.0, "seed": 0}'
+    )
+
+
+def test_equal_numbers_are_equal_specs() -> None:
+    """However a number is written, the text and so the fingerprint are those of its value."""
+    plain = dpi.Spec(
+        "dp-signoporp-rr", 24, k=8, epsilon=2.0, repetitions=2, scale=4.0, bounds=(0.0, 1.0),
+        norm=1.0, seed=3, adjacency=dpi.attribute(2.0),
+    )  # fmt: skip
+    for whole, real in (
+        (int, int),
+        (np.int64, np.float64),
+        (np.int8, np.float32),
+        (np.uint16, np.float16),
+        (float, np.int32),
+        (np.float32, Fraction),
+    ):
+        other = dpi.Spec(
+            "dp-signoporp-rr", whole(24), k=whole(8), epsilon=real(2), repetitions=whole(2),
+            scale=real(4), bounds=[real(-0.0), real(1)], norm=real(1), seed=whole(3),
+            adjacency=dpi.attribute(real(2)), delta=real(-0.0),
+        )  # fmt: skip
+        assert other == plain
+        assert other.to_json() == plain.to_json()
+        assert {type(other.dim), type(other.k), type(other.seed)} == {int}
+        assert {type(other.epsilon), type(other.scale), type(other.norm)} == {float}
+
+
+def test_k_is_resolved() -> None:
+    """A spec that leaves k out equals the one that names the default."""
+    spec = dpi.Spec("dp-oporp-staircase", 784, epsilon=2.0)
+    assert spec.k == spec.dims == 128
+    assert spec == dpi.Spec("dp-oporp-staircase", 784, k=128, epsilon=2.0)
+    assert dpi.Spec("raw-laplace", 3_000_000, epsilon=2.0).k == 3_000_000
+
+
+NOT_NUMBERS = [math.nan, math.inf, -math.inf, True, "2", None, 1j, [2.0], np.array([2.0]), 10**400]
+
+
+def refused(words: str, **changes: Any) -> None:
+    """The spec is refused with one sentence that holds the words."""
+    arguments = {"method": "dp-oporp-staircase", "dim": 24, "k": 8, "epsilon": 2.0}
+    with pytest.raises(InputError) as caught:
+        dpi.Spec(**{**arguments, **changes})
+    assert words in str(caught.value)
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", NOT_NUMBERS)
+@pytest.mark.parametrize("name", ["epsilon", "delta", "scale", "min_norm", "norm"])
+def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
+    if value is None and name in ("epsilon", "min_norm", "norm"):
+        return
+    refused(f"{name} must be a finite number", **{name: value})
+
+
+@pytest.mark.parametrize(
+    "value", [*NOT_NUMBERS, 2.5, -1, 2**63, np.bool_(True), np.array([2, 3]), np.float32(0.5)]
+)
+@pytest.mark.parametrize("name", ["dim", "k", "repetitions", "seed"])
+def test_what_is_no_whole_number_in_range_is_refused(name: str, value: Any) -> None:
+    if value is None and name == "k":
+        return
+    refused(f"{name} must be a whole number from", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["dim", "k", "repetitions"])
+def test_counts_start_at_one(name: str) -> None:
+    refused(f"{name} must be a whole number from 1", **{name: 0})
+
+
+@pytest.mark.parametrize("name", ["scale", "norm", "epsilon", "min_norm"])
+@pytest.mark.parametrize("value", [0, -1.0])
+def test_positive_numbers(name: str, value: float) -> None:
+    refused(f"{name} must be above 0", **{name: value})
+
+
+@pytest.mark.parametrize("epsilon", [9.99e-4, 64.1, 1e-300, 1e300])
+def test_epsilon_out_of_range(epsilon: float) -> None:
+    refused("epsilon must lie in [0.001, 64]", epsilon=epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 64, 64.0, np.float32(0.5)])
+def test_epsilon_in_range(epsilon: float) -> None:
+    spec = dpi.Spec("dp-oporp-staircase", 24, epsilon=epsilon)
+    assert spec.budget == spec.guarantee.epsilon == epsilon
+
+
+@pytest.mark.parametrize(
+    "bounds", [None, 1.0, (1.0,), (0, 1, 2), "01", (1.0, 1.0), (1.0, -1.0), (math.nan, 1.0),
+               (0.0, math.inf), (False, True), {0: 0, 1: 1}]
+)  # fmt: skip
+def test_bounds_are_an_interval(bounds: Any) -> None:
+    refused("bound", bounds=bounds)
+
+
+@pytest.mark.parametrize("value", [None, 0, 1, "yes", "false"])
+def test_clip_is_true_or_false(value: Any) -> None:
+    refused("clip must be true or false", clip=value)
+
+
+@pytest.mark.parametrize("value", [None, 1.0, "attribute", {"kind": "attribute", "beta": 1.0}])
+def test_adjacency_is_a_type(value: Any) -> None:
+    refused("adjacency must be dpindex.attribute(…) or dpindex.l2(…)", adjacency=value)
+
+
+@pytest.mark.parametrize("row", EVERY)
+def test_epsilon_is_needed_or_refused(row: Any) -> None:
+    if row.definition == "none":
+        for given in ({"epsilon": 1.0}, {"delta": 0.1}):
+            refused("takes no epsilon and no delta", **(needed(row) | {"k": None} | given))
+    else:
+        refused(f"{row.name} needs an epsilon", **(needed(row) | {"k": None, "epsilon": None}))
+
+
+@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].needs_delta])
+@pytest.mark.parametrize("delta", [0, -1e-6, 1.0, 2.0, 1e-31])
+def test_gaussian_methods_need_a_delta(row: Any, delta: float) -> None:
+    refused(f"{row.name} needs a delta", **(needed(row) | {"k": None, "delta": delta}))
+
+
+PURE_ONLY = [row for row in EVERY if row.values[0].pure and not row.values[0].takes_delta]
+
+
+@pytest.mark.parametrize("row", PURE_ONLY)
+@pytest.mark.parametrize("delta", [1e-30, 1e-6, -1e-6, 0.5])
+def test_pure_methods_take_none(row: Any, delta: float) -> None:
+    refused(f"{row.name} is pure: delta must be 0", **(needed(row) | {"k": None, "delta": delta}))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [r for r in EVERY if r.values[0].pure and r.values[0].adjacencies == ("attribute",)],
+)
+def test_no_guarantee_under_an_adjacency_it_was_not_analysed_for(row: Any) -> None:
+    wrong = needed(row) | {"k": None, "adjacency": dpi.l2(1.0)}
+    refused(f"{row.name} has no guarantee under l2(radius=1)", **wrong)
+
+
+@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].bins])
+def test_bins_cannot_outnumber_attributes(row: Any) -> None:
+    assert example(row, k=24).k == 24
+    refused("25 bins cannot be filled by 24 attributes", **needed(row), k=25)
+    if row.repeats:
+        assert example(row, k=48, repetitions=2).k == 48
+        refused("25 bins", **needed(row), k=50, repetitions=2)
+        refused("k = 25 is not a multiple of repetitions = 2", **needed(row), k=25, repetitions=2)
+
+
+@pytest.mark.parametrize("row", [row for row in EVERY if not row.values[0].repeats])
+def test_repetitions_only_where_they_mean_something(row: Any) -> None:
+    refused(f"{row.name} takes no repetitions", **needed(row), k=None, repetitions=2)
+
+
+@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].fixed_k])
+def test_raw_methods_keep_every_coordinate(row: Any) -> None:
+    refused("k must be dim = 24", **needed(row), k=23)
+
+
+@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].bounded])
+def test_bounds_no_wider_than_beta(row: Any) -> None:
+    wide = needed(row) | {"k": None, "bounds": (0.0, 1.001)}
+    refused("needs bounds no wider than beta = 1, not [0, 1.001]", **wide)
+    example(row, bounds=(-0.5, 0.5))
+    example(row, bounds=(0.0, 255.0), adjacency=dpi.attribute(255))
+
+
+@pytest.mark.parametrize("row", [r for r in EVERY if "min_norm" not in r.values[0].needs])
+def test_no_parameter_is_accepted_and_ignored(row: Any) -> None:
+    refused(f"{row.name} does not use min_norm", **needed(row), k=None, min_norm=1.0)
+
+
+def test_frozen() -> None:
+    for field in fields(BASE):
+        with pytest.raises(FrozenInstanceError):
+            setattr(BASE, field.name, getattr(BASE, field.name))
+
+
+def test_with_epsilon_changes_epsilon_only() -> None:
+    other = BASE.with_epsilon(5)
+    assert other == replace(BASE, epsilon=5.0)
+    x = np.eye(24)
+    np.testing.assert_array_equal(dpi.Privatizer(BASE).project(x), dpi.Privatizer(other).project(x))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
+        (b"\xff\xfe\xfd", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("[]", "not a dpindex spec"),
+        ("null", "not a dpindex spec"),
+        ("{}", "not a dpindex spec"),
+        ('{"format": 2, "method": "raw-laplace", "dim": 3}', "not a dpindex spec of format 1"),
+        ('{"format": "1"}', "not a dpindex spec"),
+        ('{"format": 1, "dim": 3}', "lacks the field 'method'"),
+        ('{"format": 1, "method": "raw-laplace"}', "lacks the field 'dim'"),
+        ('{"format": 1, "method": "raw-laplace", "dim": 3, "Epsilon": 1}', "field 'Epsilon'"),
+        ('{"format": 1, "method": "raw-laplace", "dim": 3, "epsilon": NaN}', "epsilon"),
+        ('{"format": 1, "method": "raw-laplace", "dim": 3, "epsilon": 1e999}', "epsilon"),
+        ('{"format": 1, "method": "raw-laplace", "dim": true, "epsilon": 1}', "dim"),
+        ('{"format": 1, "method": ["raw-laplace"], "dim": 3}', "no method"),
+        ('{"format": 1, "method": "raw-laplace", "dim": 3, "adjacency": null}', "adjacency"),
+        ('{"format": 1, "method": "raw-laplace", "dim": {}, "epsilon": 1}', "dim"),
+        ('{"format": 1, "method": "raw-laplace", "dim": 3, "epsilon": 1, "bounds": [[], 1]}',
+         "lower bound"),
+    ],
+)  # fmt: skip
+def test_foreign_json_is_refused(text: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        dpi.Spec.from_json(text)
+
+
+def test_guarantee_repeats_what_the_spec_says() -> None:
+    guarantee = dpi.Spec(
+        "dp-oporp", 24, epsilon=1.5, delta=1e-7, adjacency=dpi.attribute(0.5)
+    ).guarantee
+    assert guarantee == dpi.Guarantee(1.5, 1e-7, "DP", dpi.attribute(0.5))
+
+
+@pytest.mark.parametrize("row", EVERY)
+def test_the_guarantee_has_the_definition_of_the_method(row: Any) -> None:
+    spec = example(row)
+    assert spec.guarantee.definition == row.definition
+    assert spec.guarantee.adjacency == spec.adjacency
+    assert spec.guarantee.exact <= (row.definition != "none")
+
+
+def test_misspelt_names_are_refused() -> None:
+    with pytest.raises(InputError, match="choose one of"):
+        find_method("dp-oporp-stair")
+    refused("there is no method 'dp-oporp-stair'", method="dp-oporp-stair")
