@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.methods import methods
+from dpindex.noise import sjlt_noise
 from dpindex.privacy import Guarantee, attribute, l2
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
@@ -36,6 +37,7 @@ __all__ = [
     "evaluate",
     "l2",
     "methods",
+    "sjlt_noise",
 ]
 
 # A device encodes without Faiss, so what needs it is imported when it is first named.

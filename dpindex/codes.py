@@ -107,7 +107,7 @@ class FloatCodes:
     values : int8, int16 or int32 array, shape (n, k)
         The noisy grid integers: this is what is published, bit for bit.
     gain, offset : float
-        ``(values + offset) · gain`` is unbiased for the projected vector in the data's units.
+        ``(values + offset) · gain`` is unbiased for the projected vector (of scaled attributes).
     fingerprint : bytes
         Sixteen bytes that name the spec they were made under.
     """

@@ -7,6 +7,7 @@ and therefore exact in any order and on any machine, and noise is drawn in integ
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from dpindex.arrays import AnyArray, Floats
 from dpindex.errors import InputError
 
-__all__ = ["Grid", "grid_point", "grid_step"]
+__all__ = ["Grid", "grid_point", "grid_step", "neighbour_distance"]
 
 _SLACK = 1.0 - 2.0**-16
 """One beta spans this fraction of 2^bits steps, so that rounding cannot push it over 2^bits."""
@@ -22,6 +23,9 @@ _SLACK = 1.0 - 2.0**-16
 _FLOAT32_EXACT = 2**24
 _FLOAT32_REACH = 32
 """Largest |attribute|/beta for which float32 scaling stays within the slack (see ``Grid``)."""
+
+_LEAST_UNIT, _MOST_UNIT = 1e-30, 1e30
+"""Where beta × scale must lie so that neither float type loses bits to under- or overflow."""
 
 
 def grid_step(beta: float, bits: int) -> float:
@@ -32,6 +36,18 @@ def grid_step(beta: float, bits: int) -> float:
 def grid_point(value: float, beta: float, bits: int) -> int:
     """The grid integer of one public value of the scaled attribute."""
     return int(np.rint(value / grid_step(beta, bits)))
+
+
+def neighbour_distance(radius: float, bits: int, bounds: tuple[float, float], dim: int) -> float:
+    """Most grid steps (L2) between two rounded vectors that lay within ``radius`` of each other.
+
+    ``2^bits`` for the radius and, for each of ``dim`` coordinates, one for rounding and the errors
+    of the three float operations before it, in the float type that :class:`Grid` would use.
+    """
+    reach = max(abs(bounds[0]), abs(bounds[1]))
+    roundoff = 2.0**-24 if reach <= _FLOAT32_REACH * radius else 2.0**-53
+    errors = 2 * 3 * roundoff * reach / grid_step(radius, bits)
+    return float(1 << bits) + math.sqrt(dim) * (1.0 + errors)
 
 
 @dataclass(frozen=True)
@@ -45,8 +61,9 @@ class Grid:
     ``2^bits``. Computing ``u·c`` in floats (conversion, factor, product: three roundings) moves
     each of two neighbours by at most ``3·2⁻²⁴·|u·c|`` in float32; with ``|u| ≤ 32·beta`` that is
     together less than the ``2⁻¹⁶·2^bits`` steps held back. Beyond that reach, or where sums could
-    pass 2²⁴ and stop being exact, float64 is used. The choice depends on public parameters only,
-    never on the input's dtype, so a phone and a server produce the same bits.
+    pass 2²⁴ and stop being exact, float64 is used, within the limits of ``check_capacity``. The
+    choice depends on public parameters only, never on the input's dtype, so a phone and a server
+    produce the same bits.
 
     Parameters
     ----------
@@ -84,13 +101,24 @@ class Grid:
     @property
     def dtype(self) -> type[np.float32] | type[np.float64]:
         """The float type whose integers hold every sum exactly, decided by public parameters."""
-        largest_sum = (self.reach / self.step + 1) * self.fan_in
-        narrow = self.reach <= _FLOAT32_REACH * self.beta and largest_sum < _FLOAT32_EXACT
+        narrow = self.reach <= _FLOAT32_REACH * self.beta and self._largest_sum < _FLOAT32_EXACT
         return np.float32 if narrow else np.float64
 
-    def check_capacity(self) -> None:
-        """Refuse parameters whose sums would not be exact even in float64."""
-        if (self.reach / self.step + 1) * self.fan_in >= 2**51:
+    @property
+    def _largest_sum(self) -> float:
+        return (self.reach / self.step + 1) * self.fan_in
+
+    def check_capacity(self, most: int) -> None:
+        """Refuse parameters whose sums could reach ``most``, or that strain the float types.
+
+        ``most`` is at most 2^46: below it, the roundings of float64 stay within the slack.
+        """
+        if not _LEAST_UNIT <= self.beta * self.scale <= _MOST_UNIT:
+            raise InputError(
+                f"beta × scale must lie in [{_LEAST_UNIT:g}, {_MOST_UNIT:g}], not "
+                f"{self.beta * self.scale:g}."
+            )
+        if self._largest_sum >= most:
             raise InputError(
                 f"bounds {self.bounds} are too wide for beta = {self.beta:g}: sums over "
                 f"{self.fan_in} attributes would not be exact; narrow the bounds or raise beta."
@@ -115,7 +143,9 @@ class Grid:
             return place, f"is {kind}; every value must be a finite number"
         if self.clip:
             return None
-        place = tuple(int(i) for i in np.argwhere((x < low) | (x > high))[0])
+        # In float64 like the test above: float32 would compare with bounds rounded to float32.
+        wide = x.astype(np.float64)
+        place = tuple(int(i) for i in np.argwhere((wide < low) | (wide > high))[0])
         after = "" if self.scale == 1 else f" after division by scale {self.scale:g}"
         return place, (
             f"lies outside the public bounds [{self.bounds[0]:g}, {self.bounds[1]:g}]{after}; set "

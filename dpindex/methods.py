@@ -10,25 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from dpindex import recipes as r
 from dpindex.errors import InputError
-from dpindex.grid import grid_point
-from dpindex.noise import (
-    GRID_BITS,
-    FloatLaw,
-    IndividualFlips,
-    IndividualGaussian,
-    NoFlips,
-    NoNoise,
-    SignLaw,
-    gaussian_noise,
-    geometric_flips,
-    laplace_noise,
-    randomized_response,
-    smooth_flips,
-    square_wave,
-    staircase_noise,
-)
-from dpindex.projections import Identity, Oporp, Projection, Rademacher
+from dpindex.noise import FloatLaw, NoFlips, NoNoise, SignLaw
+from dpindex.projections import Projection
 
 if TYPE_CHECKING:
     from dpindex.spec import Spec
@@ -49,7 +34,15 @@ class Method:
     definition : "DP", "iDP" or "none"
         What kind of promise its epsilon is.
     needs_delta : bool
-        True for approximate methods, which take delta in (0, 1); pure ones take delta 0.
+        True for approximate methods, which take delta in (0, most_delta); pure ones take delta 0.
+    takes_delta : bool
+        True for a pure method that is better, and approximate, where a delta is given.
+    delta_over : "noise" or "projection"
+        What a delta above 0 is a probability over: see :class:`dpindex.Guarantee`.
+    exact : bool
+        False where the proof is about real numbers and not about the integers that run.
+    entries : tuple of str
+        The entries that the random projection may have, the default first; empty if it is fixed.
     needs : str
         What the caller must supply beyond dim and epsilon, in words; empty if nothing.
     summary, source : str
@@ -65,11 +58,18 @@ class Method:
     law: Callable[[Spec], FloatLaw | SignLaw]
     default_k: Callable[[Spec], int]
     needs_delta: bool = False
+    takes_delta: bool = False
+    most_delta: float = 1.0
+    delta_over: Literal["noise", "projection"] = "noise"
+    exact: bool = True
+    entries: tuple[str, ...] = ()
+    blocks: bool = False
     adjacencies: tuple[str, ...] = ("attribute",)
     repeats: bool = False
     fixed_k: bool = False
     bins: bool = False
     bounded: bool = False
+    norm_bound: bool = False
     needs: str = ""
 
     @property
@@ -78,137 +78,220 @@ class Method:
         return self.definition != "none" and not self.needs_delta
 
 
-def _identity(spec: Spec) -> Projection:
-    return Identity(spec.dim)
-
-
-def _oporp(spec: Spec) -> Projection:
-    return Oporp(spec.dim, spec.dims, spec.seed, spec.repetitions)
-
-
-def _rademacher(spec: Spec) -> Projection:
-    return Rademacher(spec.dim, spec.dims, spec.seed)
-
-
-def _raw_k(spec: Spec) -> int:
-    return spec.dim
-
-
-def _oporp_k(spec: Spec) -> int:
-    """About six attributes a bin, a power of two: 784 → 128, 384 → 64 (for each repetition)."""
-    return spec.repetitions * max(1, 1 << (max(1, spec.dim // 6)).bit_length() - 1)
-
-
-def _signrp_k(spec: Spec) -> int:
-    return 512
-
-
-def _share(spec: Spec) -> float:
-    """Budget of one repetition: sequential composition (Li & Li 2023, Thm 2.3)."""
-    return spec.budget / spec.repetitions
-
-
-def _one_bin_gaussian(spec: Spec) -> FloatLaw:
-    """L2 sensitivity β: one attribute lies in one coordinate (Li & Li 2023, Alg. 5)."""
-    return gaussian_noise(spec.budget, spec.delta, 1.0, spec.dims)
-
-
-def _square_wave(spec: Spec) -> FloatLaw:
-    low, high = (grid_point(bound, spec.beta, GRID_BITS) for bound in spec.bounds)
-    return square_wave(spec.budget, low, high)
-
+_ENTRIES = ("gaussian", "rademacher", "uniform", "very-sparse")
+_SIGN_ENTRIES = ("rademacher", "gaussian", "uniform", "very-sparse")
 
 _TABLE = (
     Method(
         "raw-gaussian", "float", "DP",
         "optimal Gaussian noise on every raw coordinate",
         "Li & Li 2023 Thm 3.8 (Raw-data-G-OPT); Balle & Wang 2018 Thm 8",
-        _identity, _one_bin_gaussian, _raw_k,
-        needs_delta=True, fixed_k=True, needs="delta",
+        r.identity, r.raw_gaussian, r.raw_k,
+        needs_delta=True, fixed_k=True, needs="delta", adjacencies=("attribute", "l2"),
     ),
     Method(
         "raw-laplace", "float", "DP",
         "Laplace noise on every raw coordinate",
         "Dwork et al. 2006; Li & Li 2023 Thm 2.1",
-        _identity, lambda spec: laplace_noise(spec.budget), _raw_k, fixed_k=True,
+        r.identity, r.laplace, r.raw_k, fixed_k=True,
     ),
     Method(
         "raw-staircase", "float", "DP",
         "staircase noise on every raw coordinate",
         "Geng & Viswanath 2014 Thm 1",
-        _identity, lambda spec: staircase_noise(spec.budget), _raw_k, fixed_k=True,
+        r.identity, r.staircase, r.raw_k, fixed_k=True,
     ),
     Method(
         "raw-square-wave", "float", "DP",
         "square-wave noise on raw coordinates that lie in an interval of one beta",
         "Li et al. 2020 Sec. 5 (square wave); Wang et al. 2019 (piecewise mechanism)",
-        _identity, _square_wave, _raw_k,
+        r.identity, r.square_wave_noise, r.raw_k,
         fixed_k=True, bounded=True, needs="bounds no wider than beta",
+    ),
+    Method(
+        "dp-rp-g", "float", "DP",
+        "random projection with Gaussian noise as first published",
+        "Kenthapadi et al. 2013 Lemma 1; Li & Li 2023 Alg. 1, Thm 3.1",
+        r.by_entries, r.kenthapadi_gaussian, r.dense_k,
+        needs_delta=True, most_delta=0.5, entries=_ENTRIES, needs="delta below 1/2",
+    ),
+    Method(
+        "dp-rp-g-analytic", "float", "DP",
+        "random projection, noise from a bound on the sensitivity instead of the realised one",
+        "Li & Li 2023 Thm 3.4",
+        r.gaussian, r.analytic_gaussian, r.dense_k,
+        needs_delta=True, delta_over="projection", needs="delta",
+    ),
+    Method(
+        "dp-rp-g-opt", "float", "DP",
+        "random projection with optimal Gaussian noise for its realised sensitivity",
+        "Li & Li 2023 Alg. 1, Thm 3.5; Balle & Wang 2018 Thm 8",
+        r.by_entries, r.optimal_gaussian, r.dense_k,
+        needs_delta=True, entries=_ENTRIES, needs="delta",
+    ),
+    Method(
+        "dp-rp-l", "float", "DP",
+        "random projection with Laplace noise for its realised L1 sensitivity",
+        "Li & Li 2023 Alg. 2, Thm 2.1",
+        r.by_entries, r.laplace, r.dense_k, entries=_ENTRIES,
+    ),
+    Method(
+        "dp-rp-g-opt-b", "float", "DP",
+        "random projection by fair signs, whose L2 sensitivity is beta exactly",
+        "Li & Li 2023 Alg. 3, Thms 3.5 and 3.9; Balle & Wang 2018 Thm 8",
+        r.rademacher, r.optimal_gaussian, r.dense_k,
+        needs_delta=True, needs="delta",
     ),
     Method(
         "dp-oporp", "float", "DP",
         "OPORP with optimal Gaussian noise, as published",
         "Li & Li 2023 Alg. 5, Thms 3.5 and 3.10; Balle & Wang 2018 Thm 8",
-        _oporp, _one_bin_gaussian, _oporp_k,
+        r.oporp, r.optimal_gaussian, r.oporp_k,
         needs_delta=True, bins=True, needs="delta",
     ),
     Method(
         "dp-oporp-laplace", "float", "DP",
         "OPORP with Laplace noise: its L1 sensitivity is beta too",
         "Li & Li 2023 Alg. 4 and Thm 2.1; METHODS 3",
-        _oporp, lambda spec: laplace_noise(spec.budget), _oporp_k, bins=True,
+        r.oporp, r.laplace, r.oporp_k, bins=True,
     ),
     Method(
         "dp-oporp-staircase", "float", "DP",
         "OPORP with staircase noise: the least pure noise for one bin",
         "Li & Li 2023 Alg. 4; Geng & Viswanath 2014 Thm 1",
-        _oporp, lambda spec: staircase_noise(spec.budget), _oporp_k, bins=True,
+        r.oporp, r.staircase, r.oporp_k, bins=True,
+    ),
+    Method(
+        "dp-sjlt-laplace", "float", "DP",
+        "sparse Johnson-Lindenstrauss map with Laplace noise",
+        "Stausholm 2021; Kane & Nelson 2014 (block construction); Dwork et al. 2006",
+        r.sparse_jl, r.laplace, r.dense_k, blocks=True,
+    ),
+    Method(
+        "dp-sjlt-gaussian", "float", "DP",
+        "sparse Johnson-Lindenstrauss map with optimal Gaussian noise",
+        "Stausholm 2021; Kane & Nelson 2014 (block construction); Balle & Wang 2018 Thm 8",
+        r.sparse_jl, r.optimal_gaussian, r.dense_k,
+        needs_delta=True, blocks=True, needs="delta",
+    ),
+    Method(
+        "dp-fjlt-gaussian", "float", "DP",
+        "fast Johnson-Lindenstrauss transform with optimal Gaussian noise",
+        "Stausholm 2021; Ailon & Chazelle 2009; Balle & Wang 2018 Thm 8",
+        r.fast_jl, r.optimal_gaussian, r.dense_k,
+        needs_delta=True, needs="delta",
+    ),
+    Method(
+        "row-rp-g-direct", "float", "DP",
+        "random projection hiding the whole vector, by a bound on one pair's image",
+        "Tu, Thm 1 (corrected); Kenthapadi et al. 2013 Lemma 1",
+        r.gaussian, r.ball_direct, r.dense_k,
+        needs_delta=True, delta_over="projection", adjacencies=("l2",), needs="delta and l2",
+    ),
+    Method(
+        "row-rp-g-composition", "float", "DP",
+        "random projection hiding the whole vector, coordinate by coordinate",
+        "Tu, Thm 2; Dwork, Rothblum & Vadhan 2010",
+        r.gaussian, r.ball_composition, r.dense_k,
+        needs_delta=True, delta_over="projection", exact=False,
+        adjacencies=("l2",), needs="delta and l2",
+    ),
+    Method(
+        "row-rp-g-opt", "float", "DP",
+        "random projection hiding the whole vector, by its realised operator norm",
+        "METHODS 3; Balle & Wang 2018 Thm 8",
+        r.gaussian, r.ball_optimal, r.dense_k,
+        needs_delta=True, adjacencies=("l2",), needs="delta and l2",
+    ),
+    Method(
+        "row-oporp-g", "float", "DP",
+        "OPORP hiding the whole vector, by its realised operator norm",
+        "Li & Li 2023 Alg. 4; METHODS 3; Balle & Wang 2018 Thm 8",
+        r.oporp, r.ball_optimal, r.oporp_k,
+        needs_delta=True, bins=True, adjacencies=("l2",), needs="delta and l2",
+    ),
+    Method(
+        "dp-signrp-rr", "bits", "DP",
+        "signs of a random projection under randomized response; pure, or better with a norm bound",
+        "Li & Li 2023 Alg. 6, Thm 4.1, Remark 4.1; N+ by exact binomial quantile",
+        r.by_fine_entries, r.exact_response, r.signrp_k,
+        takes_delta=True, delta_over="projection", entries=_ENTRIES, norm_bound=True,
+    ),
+    Method(
+        "dp-signrp-rr-as-published", "bits", "DP",
+        "signs of a random projection under randomized response, N+ by the Chernoff bound",
+        "Li & Li 2023 Alg. 6, Thm 4.1, Prop. 4.5",
+        r.by_fine_entries, r.published_response, r.signrp_k,
+        needs_delta=True, delta_over="projection", entries=("gaussian",), norm_bound=True,
+        needs="delta and min_norm",
+    ),
+    Method(
+        "dp-signrp-rr-smooth", "bits", "DP",
+        "signs of a random projection, flipped less the further from zero",
+        "Li & Li 2023 Alg. 7, Thm 4.7",
+        r.by_entries, r.smooth, r.signrp_k, entries=_SIGN_ENTRIES,
+    ),
+    Method(
+        "dp-signrp-geometric", "bits", "DP",
+        "signs of a random projection under geometric flips, never more than the smooth ones",
+        "Ghosh, Roughgarden & Sundararajan 2009; METHODS 4",
+        r.by_entries, r.geometric, r.signrp_k, entries=_SIGN_ENTRIES,
     ),
     Method(
         "dp-signoporp-rr", "bits", "DP",
         "signs of OPORP under randomized response",
         "Li & Li 2023 Alg. 8, Thm 4.8",
-        _oporp, lambda spec: randomized_response(_share(spec)), _oporp_k,
-        repeats=True, bins=True,
+        r.oporp, r.response, r.oporp_k, repeats=True, bins=True,
     ),
     Method(
         "dp-signoporp-rr-smooth", "bits", "DP",
         "signs of OPORP, flipped less the further from zero",
         "Li & Li 2023 Alg. 8, Thm 4.8",
-        _oporp, lambda spec: smooth_flips(_share(spec)), _oporp_k,
-        repeats=True, bins=True,
+        r.oporp, r.smooth, r.oporp_k, repeats=True, bins=True,
     ),
     Method(
         "dp-signoporp-geometric", "bits", "DP",
         "signs of OPORP under geometric flips, never more than the smooth ones",
         "Ghosh, Roughgarden & Sundararajan 2009; METHODS 4",
-        _oporp, lambda spec: geometric_flips(_share(spec)), _oporp_k,
-        repeats=True, bins=True,
+        r.oporp, r.geometric, r.oporp_k, repeats=True, bins=True,
     ),
     Method(
         "idp-signrp-rr", "bits", "iDP",
         "signs of a dense projection; only signs a neighbour could change are flipped",
         "Li & Li 2023 Alg. 11, Thm 6.2",
-        _rademacher, lambda spec: IndividualFlips(spec.budget, spec.dims), _signrp_k,
+        r.rademacher, r.individual_flips, r.signrp_k,
     ),
     Method(
         "idp-signrp-g", "bits", "iDP",
         "signs of a dense projection; Gaussian noise where a neighbour could change the sign",
         "Li & Li 2023 Alg. 9, Thm 6.1",
-        _rademacher, lambda spec: IndividualGaussian(spec.budget, spec.delta, spec.dims), _signrp_k,
+        r.rademacher, r.individual_gaussian, r.signrp_k,
         needs_delta=True, needs="delta",
+    ),
+    Method(
+        "idp-signoporp-rr", "bits", "iDP",
+        "signs of OPORP; only signs a neighbour could change are flipped",
+        "Li & Li 2023 Sec. 6 (Alg. 11 over OPORP); one bin moves, so none shares the budget",
+        r.oporp, r.individual_flips, r.oporp_k, bins=True,
+    ),
+    Method(
+        "idp-signoporp-g", "bits", "iDP",
+        "signs of OPORP; Gaussian noise where a neighbour could change the sign",
+        "Li & Li 2023 Sec. 6 (Alg. 9 over OPORP)",
+        r.oporp, r.individual_gaussian, r.oporp_k,
+        needs_delta=True, bins=True, needs="delta",
     ),
     Method(
         "none-oporp", "float", "none",
         "OPORP without noise: a baseline, not private",
         "Li & Li 2023 Alg. 4",
-        _oporp, lambda spec: NoNoise(), _oporp_k, bins=True,
+        r.oporp, lambda spec: NoNoise(), r.oporp_k, bins=True,
     ),
     Method(
         "none-signrp", "bits", "none",
         "signs of a dense projection without flips: a baseline, not private",
         "Charikar 2002; Li & Li 2023 Eq. (6)",
-        _rademacher, lambda spec: NoFlips(), _signrp_k,
+        r.rademacher, lambda spec: NoFlips(), r.signrp_k,
     ),
 )  # fmt: skip
 
@@ -219,7 +302,7 @@ def methods() -> tuple[Method, ...]:
     """Every method, with its kind, definition, needs and source.
 
     >>> [m.name for m in methods() if m.definition == "iDP"]
-    ['idp-signrp-rr', 'idp-signrp-g']
+    ['idp-signrp-rr', 'idp-signrp-g', 'idp-signoporp-rr', 'idp-signoporp-g']
     """
     return _TABLE
 

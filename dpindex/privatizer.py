@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,12 @@ _TASK_NUMBERS = 1 << 20
 """Projected numbers that a thread is handed at a time."""
 
 _CHECK_ROWS = 4096
+
+_MOST_SUM, _MOST_CODE = 2**46, 2**30
+"""Bounds on projected grid integers, and on what of them is left in a float code, an int32."""
+
+_MOST_DEVIATION = 2**24
+"""Bound on the deviation of the noise in a float code, which then never leaves an int32."""
 
 # Freeing one large block tells glibc's malloc to keep blocks of that size instead of handing every
 # freed array back to the kernel and faulting it in again, page by page: a third of the ingest time.
@@ -62,9 +69,21 @@ class Privatizer:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        spec.grid.check_capacity()
+        self._check_capacity()
         # The seam through which tests, and tests alone, put a stream of their own.
         self._stream: Callable[[], BitSource] = secret_stream
+
+    def _check_capacity(self) -> None:
+        if self.spec.row.kind == "bits":
+            return self.spec.grid.check_capacity(_MOST_SUM)
+        gain, deviation = self.decoder.gain, math.sqrt(self.decoder.variance[0])
+        self.spec.grid.check_capacity(min(_MOST_SUM, int(_MOST_CODE * gain)))
+        if deviation > _MOST_DEVIATION * gain:
+            raise InputError(
+                f"epsilon = {self.spec.budget:g} asks {self.spec.method} for more noise than a "
+                f"code can hold; raise epsilon or lower k."
+            )
+        return None
 
     def privatize(self, x: Vectors, *, first_row: int = 0, threads: int | None = None) -> Codes:
         """Private codes of vectors.
@@ -87,6 +106,8 @@ class Privatizer:
         InputError
             For a wrong shape or dtype, no rows, NaN, infinities, and values outside the bounds.
         """
+        if threads is not None and threads < 1:
+            raise InputError(f"threads must be at least 1, not {threads}.")
         rows = self._checked(x)
         out = np.empty((rows.shape[0], self._width), dtype=self._usual)
         step = max(1, _TASK_NUMBERS // self.spec.dims)
@@ -106,7 +127,7 @@ class Privatizer:
     def project(self, x: Vectors, *, first_row: int = 0) -> Floats:
         """The exact projection, in grid integers held in floats, shape (n, k): *not private*.
 
-        For the searcher who keeps the query. Multiply by ``step`` to get the data's units.
+        For the searcher who keeps the query. Times ``step``: in units of the scaled attributes.
         """
         return self._project(self._checked(x), first_row)
 
@@ -118,7 +139,7 @@ class Privatizer:
 
     @property
     def step(self) -> float:
-        """Units of the data per grid step of a projected coordinate."""
+        """Units of the scaled attributes per grid step of a projected coordinate."""
         return self.spec.grid.step * self.spec.projection.gain
 
     def _checked(self, x: Vectors) -> Any:
@@ -132,7 +153,10 @@ class Privatizer:
             if self.spec.bounds[0] > 0 or self.spec.bounds[1] < 0:
                 raise InputError("sparse vectors hold zeros, which lie outside the public bounds.")
         else:
-            rows = np.asarray(x)
+            try:
+                rows = np.asarray(x)
+            except ValueError:
+                raise InputError("vectors must all be equally long, and numbers.") from None
             if rows.dtype.kind not in "biuf":
                 raise InputError(f"vectors must be real numbers, not {rows.dtype}.")
             if rows.ndim == 1:
@@ -178,18 +202,36 @@ class Privatizer:
         self._check_norms(block, first_row)
 
     def _check_norms(self, block: Any, first_row: int) -> None:
-        declared = self.spec.norm
+        declared, least = self.spec.norm, self.spec.min_norm
+        if least is not None:
+            # Norms that are right but for their last digits pass: the guarantee allows for them.
+            norms = self._norms(block, self.spec.clip)
+            short = np.flatnonzero(~(norms >= least - self.spec.norm_slack))
+            if short.size:
+                raise InputError(
+                    f"row {first_row + int(short[0])} is shorter than min_norm = {least:g}, on "
+                    f"which the guarantee rests; leave such vectors out or lower min_norm."
+                )
         if declared is None:
             return
-        wide: Any = block.astype(np.float64)
-        squares = wide.multiply(wide).sum(axis=1) if sparse.issparse(wide) else (wide**2).sum(1)
-        norms = np.sqrt(np.asarray(squares).ravel()) / self.spec.scale
+        norms = self._norms(block)
         wrong = np.flatnonzero(~(np.abs(norms - declared) <= _NORM_TOLERANCE * declared))
         if wrong.size:
             raise InputError(
                 f"row {first_row + int(wrong[0])} does not have the declared norm {declared:g}; "
                 f"normalise the vectors or leave norm out."
             )
+
+    def _norms(self, block: Any, clip: bool = False) -> AnyArray:
+        """Norms of the scaled rows, before or after clipping."""
+        wide: Any = block.astype(np.float64)
+        if clip:
+            low, high = (bound * self.spec.scale for bound in self.spec.bounds)
+            values: AnyArray = wide.data if sparse.issparse(wide) else wide
+            np.clip(values, low, high, out=values)
+        squares = wide.multiply(wide).sum(axis=1) if sparse.issparse(wide) else (wide**2).sum(1)
+        norms: AnyArray = np.sqrt(np.asarray(squares).ravel()) / self.spec.scale
+        return norms
 
     @property
     def _width(self) -> int:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import numbers
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 from dpindex.errors import InputError
-from dpindex.grid import Grid
+from dpindex.grid import Grid, grid_step
 from dpindex.methods import Method, find_method
-from dpindex.noise import FloatLaw, SignLaw
+from dpindex.noise import GRID_BITS, FloatLaw, SignLaw
 from dpindex.privacy import Adjacency, Attribute, Guarantee, adjacency_from_json, attribute
+from dpindex.privacy.adjacency import finite_number
 from dpindex.projections import Projection
 
 __all__ = ["Spec"]
@@ -56,7 +58,12 @@ class Spec:
     clip : bool
         Clip to the bounds instead of refusing.
     min_norm : float, optional
-        Public lower bound on the norm of every vector, for methods that need one.
+        Public lower bound on the norm of every vector after scaling, for methods that need one.
+    entries : str, optional
+        Entries of a random projection: "gaussian", "rademacher", "uniform" or "very-sparse".
+    sparsity : int, optional
+        Sparse Johnson-Lindenstrauss maps: coordinates that one attribute moves, a divisor of k.
+        Very sparse entries: one in so many is not zero, √dim by default.
     norm : float, optional
         Public norm of *every* vector after scaling (1 for unit embeddings); sharpens similarities.
     seed : int
@@ -87,6 +94,8 @@ class Spec:
     min_norm: float | None = None
     norm: float | None = None
     seed: int = 0
+    entries: str | None = None
+    sparsity: int | None = None
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
@@ -94,7 +103,7 @@ class Spec:
         set_(self, "dim", _integer(self.dim, "dim", 1, _MOST_DIM - 1))
         set_(self, "repetitions", _integer(self.repetitions, "repetitions", 1, 1024))
         set_(self, "seed", _integer(self.seed, "seed", 0, 2**63 - 1))
-        set_(self, "scale", _number(self.scale, "scale", above=0.0))
+        set_(self, "scale", finite_number(self.scale, "scale", above=0.0))
         set_(self, "bounds", _interval(self.bounds))
         if not isinstance(self.clip, bool):
             raise InputError(f"clip must be true or false, not {self.clip!r}.")
@@ -103,14 +112,16 @@ class Spec:
         self._check_guarantee(row)
         for name in ("min_norm", "norm"):
             if getattr(self, name) is not None:
-                set_(self, name, _number(getattr(self, name), name, above=0.0))
-        if self.min_norm is not None:
-            raise InputError(f"{row.name} does not use min_norm; leave it out.")
+                set_(self, name, finite_number(getattr(self, name), name, above=0.0))
         if self.repetitions > 1 and not row.repeats:
             raise InputError(f"{row.name} takes no repetitions: they are for sign codes of OPORP.")
-        k = row.default_k(self) if self.k is None else _integer(self.k, "k", 1, _MOST_K)
+        k = row.default_k(self) if self.k is None else self.k
+        k = _integer(k, "k", 1, max(_MOST_K, self.dim * self.repetitions))
         self._check_k(row, k)
         set_(self, "k", k)
+        set_(self, "entries", self._checked_entries(row))
+        set_(self, "sparsity", self._checked_sparsity(row, k))
+        self._check_min_norm(row)
         if row.bounded and self.bounds[1] - self.bounds[0] > self.beta:
             raise InputError(
                 f"{row.name} needs bounds no wider than beta = {self.beta:g}, not "
@@ -119,26 +130,27 @@ class Spec:
 
     def _check_guarantee(self, row: Method) -> None:
         set_ = object.__setattr__
+        delta = finite_number(self.delta, "delta")
+        set_(self, "delta", delta)
         if row.definition == "none":
-            if self.epsilon is not None or self.delta != 0:
+            if self.epsilon is not None or delta != 0:
                 raise InputError(f"{row.name} is not private: it takes no epsilon and no delta.")
             return
         if self.epsilon is None:
             raise InputError(f"{row.name} needs an epsilon.")
-        epsilon = _number(self.epsilon, "epsilon", above=0.0)
+        epsilon = finite_number(self.epsilon, "epsilon", above=0.0)
         if not _LEAST_EPSILON <= epsilon <= _MOST_EPSILON:
             raise InputError(
                 f"epsilon must lie in [{_LEAST_EPSILON:g}, {_MOST_EPSILON:g}], not {epsilon:g}."
             )
         set_(self, "epsilon", epsilon)
-        delta = _number(self.delta, "delta")
-        set_(self, "delta", delta)
-        if row.needs_delta and not _LEAST_DELTA <= delta < 1.0:
+        takes_it = row.needs_delta or (row.takes_delta and delta != 0)
+        if takes_it and not _LEAST_DELTA <= delta < row.most_delta:
             raise InputError(
-                f"{row.name} needs a delta in (0, 1), for example 1e-6, not {delta:g}: Gaussian "
-                f"noise has no pure guarantee."
+                f"{row.name} needs a delta in [{_LEAST_DELTA:g}, {row.most_delta:g}), for example "
+                f"1e-6, not {delta:g}: its guarantee is an approximate one."
             )
-        if row.pure and delta != 0:
+        if row.pure and not takes_it and delta != 0:
             raise InputError(f"{row.name} is pure: delta must be 0, not {delta:g}.")
         if self.adjacency.kind not in row.adjacencies:
             raise InputError(
@@ -156,6 +168,69 @@ class Spec:
                 f"{row.name} needs k / repetitions ≤ dim: {k // self.repetitions} bins cannot be "
                 f"filled by {self.dim} attributes."
             )
+
+    def _checked_entries(self, row: Method) -> str | None:
+        if not row.entries:
+            if self.entries is not None:
+                raise InputError(f"{row.name} has a projection of its own; leave entries out.")
+            return None
+        entries = row.entries[0] if self.entries is None else self.entries
+        if entries not in row.entries:
+            known = ", ".join(row.entries)
+            raise InputError(f"entries of {row.name} must be one of {known}, not {entries!r}.")
+        return entries
+
+    def _checked_sparsity(self, row: Method, k: int) -> int | None:
+        given = self.sparsity
+        if self.entries == "very-sparse":
+            return _integer(given or max(1, math.isqrt(self.dim)), "sparsity", 1, _MOST_DIM)
+        if not row.blocks:
+            if given is not None:
+                raise InputError(
+                    f"{row.name} does not use sparsity here: it is for very-sparse entries and "
+                    f"sparse Johnson-Lindenstrauss maps."
+                )
+            return None
+        if given is None:
+            return next(s for s in (4, 3, 2, 1) if k % s == 0)
+        sparsity = _integer(given, "sparsity", 1, _MOST_K)
+        if k % sparsity:
+            raise InputError(
+                f"k = {k} is not a multiple of sparsity = {sparsity}: every attribute moves one "
+                f"coordinate in each of {sparsity} equal blocks."
+            )
+        return sparsity
+
+    def _check_min_norm(self, row: Method) -> None:
+        if not (row.norm_bound and self.delta > 0):
+            if self.min_norm is not None:
+                pure = " with delta 0" if row.norm_bound else ""
+                raise InputError(f"{row.name} does not use min_norm{pure}; leave it out.")
+            return
+        if self.entries != "gaussian":
+            raise InputError(
+                f"{row.name} with a delta needs gaussian entries, not {self.entries}: for others "
+                f"no bound on the signs that can change holds for all vectors."
+            )
+        if self.min_norm is None:
+            raise InputError(
+                f"{row.name} with a delta needs min_norm: a public lower bound on the norm of "
+                f"every vector."
+            )
+        if self.least_norm <= self.beta:
+            raise InputError(
+                f"{row.name} needs a min_norm above beta = {self.beta:g}, not {self.min_norm:g}."
+            )
+
+    @property
+    def norm_slack(self) -> float:
+        """How much rounding to the grid can shorten a vector: half a step in every coordinate."""
+        return grid_step(self.beta, GRID_BITS) * math.sqrt(self.dim) / 2
+
+    @property
+    def least_norm(self) -> float:
+        """What remains of ``min_norm`` on the grid; vectors may fall short of it by one slack."""
+        return (self.min_norm or 0.0) - 2.001 * self.norm_slack
 
     @property
     def row(self) -> Method:
@@ -175,7 +250,8 @@ class Spec:
     @property
     def beta(self) -> float:
         """The step that the grid is laid out for, in units of the scaled attribute."""
-        return self.adjacency.beta if isinstance(self.adjacency, Attribute) else 1.0
+        adjacency = self.adjacency
+        return adjacency.beta if isinstance(adjacency, Attribute) else adjacency.radius
 
     @property
     def guarantee(self) -> Guarantee:
@@ -185,7 +261,8 @@ class Spec:
             delta=self.delta,
             definition=self.row.definition,
             adjacency=self.adjacency,
-            exact=self.row.definition != "none",
+            exact=self.row.exact and self.row.definition != "none",
+            delta_over=self.row.delta_over if self.delta > 0 else "noise",
         )
 
     @cached_property
@@ -222,6 +299,10 @@ class Spec:
     def to_json(self) -> str:
         """Canonical JSON: equal specs give equal text."""
         data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        # Later than format 1: left out where unused, so that older specs keep their text.
+        for name in ("entries", "sparsity"):
+            if data[name] is None:
+                del data[name]
         data["adjacency"] = self.adjacency.to_json()
         data["bounds"] = list(self.bounds)
         data["format"] = _FORMAT
@@ -246,20 +327,13 @@ class Spec:
         return cls(**data)
 
 
-def _number(value: Any, name: str, above: float | None = None) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{name} must be a finite number, not {value!r}.")
-    if above is not None and not value > above:
-        raise InputError(f"{name} must be above {above:g}, not {value!r}.")
-    return float(value)
-
-
 def _integer(value: Any, name: str, least: int, most: int) -> int:
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     try:
-        whole = int(value)
-    except (TypeError, ValueError, OverflowError):
+        whole = int(value) if real else least - 1
+    except (ValueError, OverflowError):  # NaN and infinity
         whole = least - 1
-    if isinstance(value, bool | str) or whole != value or not least <= whole <= most:
+    if not least <= whole <= most or whole != value:
         raise InputError(f"{name} must be a whole number from {least} to {most}, not {value!r}.")
     return whole
 
@@ -267,7 +341,10 @@ def _integer(value: Any, name: str, least: int, most: int) -> int:
 def _interval(value: Any) -> tuple[float, float]:
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise InputError(f"bounds must be a pair (low, high), not {value!r}.")
-    low, high = _number(value[0], "the lower bound"), _number(value[1], "the upper bound")
+    low, high = (
+        finite_number(value[0], "the lower bound"),
+        finite_number(value[1], "the upper bound"),
+    )
     if low >= high:
         raise InputError(f"bounds must have low < high, not ({low:g}, {high:g}).")
     return low, high

@@ -33,6 +33,10 @@ def _spec(method: str = FLOAT, **changes: Any) -> Spec:
         fields["epsilon"] = 40.0
     if row.needs_delta:
         fields["delta"] = 1e-6
+    if "attribute" not in row.adjacencies:
+        fields["adjacency"] = dpi.l2(1.0)
+    if "min_norm" in row.needs:
+        fields |= {"min_norm": 0.4, "adjacency": dpi.attribute(0.05)}
     if method == "idp-signrp-g":
         fields["epsilon"] = 2.0  # its table takes many seconds at large epsilon
     return Spec(**{**fields, **changes})

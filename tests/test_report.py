@@ -103,7 +103,7 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
         assert words in page.words
     for spec in some_specs()[1:-1]:
         if spec.epsilon == 2:
-            assert spec.guarantee.protects(16) in page.words
+            assert spec.guarantee.protects() in page.words
             assert all(line in page.words for line in spec.guarantee.does_not_protect(16))
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "curve.csv",

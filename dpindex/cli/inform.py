@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dpindex.cli import options as o
+from dpindex.methods import Method
 from dpindex.methods import methods as all_methods
 
 __all__ = ["register"]
@@ -48,7 +49,7 @@ def info(
             "query_epsilon": opened.query_spec.epsilon,
             "spec": json.loads(stated.to_json()),
             "guarantee": promise.to_json(),
-            "protects": promise.protects(stated.dim),
+            "protects": promise.protects(),
             "does_not_protect": promise.does_not_protect(stated.dim),
         }
         typer.echo(json.dumps(facts, indent=1))
@@ -67,7 +68,7 @@ def info(
     if promise.definition != "none":
         how = "integers that run (exact)" if promise.exact else "real numbers, not the floats"
         typer.echo(f"proved for  the {how}")
-    typer.echo(f"\nWhat is protected\n  {promise.protects(stated.dim)}")
+    typer.echo(f"\nWhat is protected\n  {promise.protects()}")
     typer.echo("\nWhat is not protected")
     for line in promise.does_not_protect(stated.dim):
         typer.echo(f"  - {line}")
@@ -80,9 +81,11 @@ def methods(as_json: AsJson = False) -> None:
             "name": row.name,
             "codes": row.kind,
             "definition": row.definition,
-            "kind": "pure" if row.pure else "none" if row.definition == "none" else "approximate",
+            "kind": _kind(row),
             "adjacency": ", ".join(row.adjacencies) if row.definition != "none" else "none",
             "needs": row.needs,
+            "entries": ", ".join(row.entries),
+            "exact": row.exact and row.definition != "none",
             "summary": row.summary,
             "source": row.source,
         }
@@ -94,9 +97,18 @@ def methods(as_json: AsJson = False) -> None:
     for row in rows:
         promise = "not private" if row["kind"] == "none" else f"{row['kind']} {row['definition']}"
         needs = f"; needs {row['needs']}" if row["needs"] else ""
+        needs += f"; entries {row['entries']}" if row["entries"] else ""
         typer.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
         typer.echo(f"    {row['summary']}")
         typer.echo(f"    {row['source']}")
+
+
+def _kind(row: Method) -> str:
+    if row.definition == "none":
+        return "none"
+    if row.takes_delta:
+        return "pure or approximate"
+    return "pure" if row.pure else "approximate"
 
 
 def spec(
@@ -113,6 +125,8 @@ def spec(
     clip: o.Clip = False,
     min_norm: o.MinNorm = None,
     norm: o.Norm = None,
+    entries: o.Entries = None,
+    sparsity: o.Sparsity = None,
     seed: o.Seed = 0,
 ) -> None:
     """Print a spec as JSON, for devices to use."""
@@ -130,6 +144,8 @@ def spec(
         clip=clip,
         min_norm=min_norm,
         norm=norm,
+        entries=entries,
+        sparsity=sparsity,
         seed=seed,
     )
     typer.echo(stated.to_json())

@@ -48,6 +48,8 @@ def build(
     clip: o.Clip = False,
     min_norm: o.MinNorm = None,
     norm: o.Norm = None,
+    entries: o.Entries = None,
+    sparsity: o.Sparsity = None,
     seed: o.Seed = 0,
     ids: IdsFile = None,
     metric: Annotated[str, typer.Option(help="cosine, ip or l2.")] = "cosine",
@@ -77,6 +79,8 @@ def build(
             clip=clip,
             min_norm=min_norm,
             norm=norm,
+            entries=entries,
+            sparsity=sparsity,
             seed=seed,
         )
         choices: Any = {"metric": metric, "storage": storage, "query_epsilon": query_epsilon}

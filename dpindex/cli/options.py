@@ -28,6 +28,7 @@ __all__ = [
     "Bounds",
     "Clip",
     "Delta",
+    "Entries",
     "Epsilon",
     "L2Radius",
     "Length",
@@ -36,6 +37,7 @@ __all__ = [
     "Repetitions",
     "Scale",
     "Seed",
+    "Sparsity",
     "make_spec",
     "progress_bar",
     "read_codes",
@@ -67,6 +69,19 @@ MinNorm = Annotated[
 Norm = Annotated[
     float | None,
     typer.Option(help="Public norm of every vector (1 for unit embeddings): better similarities."),
+]
+Entries = Annotated[
+    str | None,
+    typer.Option(
+        help="Entries of a random projection: gaussian, rademacher, uniform, very-sparse.  "
+        "[default: the method's]"
+    ),
+]
+Sparsity = Annotated[
+    int | None,
+    typer.Option(
+        help="Coordinates an attribute moves (dp-sjlt-*), or one entry in so many (very-sparse)."
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="Public seed of the projection.")]
 

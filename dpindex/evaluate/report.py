@@ -217,7 +217,7 @@ def _promise(guarantee: Guarantee, methods: Sequence[str], dim: int) -> str:
     kind = ' class="weaker"' if guarantee.definition == "iDP" else ""
     return (
         f"<h3>{escape(names)}</h3><blockquote{kind}><strong>{escape(str(guarantee))}.</strong> "
-        f"{escape(guarantee.protects(dim))}</blockquote>"
+        f"{escape(guarantee.protects())}</blockquote>"
     )
 
 

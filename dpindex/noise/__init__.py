@@ -8,7 +8,9 @@ from dpindex.noise.base import (
     NoFlips,
     NoNoise,
     SignLaw,
+    WideNoise,
 )
+from dpindex.noise.choice import sjlt_noise
 from dpindex.noise.flips import (
     IndividualFlips,
     IndividualGaussian,
@@ -31,11 +33,13 @@ __all__ = [
     "NoFlips",
     "NoNoise",
     "SignLaw",
+    "WideNoise",
     "gaussian_noise",
     "geometric_flips",
     "laplace_noise",
     "optimal_sigma",
     "randomized_response",
+    "sjlt_noise",
     "smooth_flips",
     "square_wave",
     "staircase_noise",

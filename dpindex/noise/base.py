@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,17 @@ from dpindex.arrays import Bytes, Floats
 from dpindex.noise.tables import CellTable
 from dpindex.randomness import BitSource
 
-__all__ = ["GRID_BITS", "AdditiveNoise", "Decoder", "FloatLaw", "NoFlips", "NoNoise", "SignLaw"]
+__all__ = [
+    "GRID_BITS",
+    "AdditiveNoise",
+    "Decoder",
+    "FloatLaw",
+    "NoFlips",
+    "NoNoise",
+    "NoiseSource",
+    "SignLaw",
+    "WideNoise",
+]
 
 GRID_BITS = 12
 """Grid bits per beta that every law uses unless it needs a finer grid."""
@@ -75,28 +85,48 @@ class SignLaw(Protocol):
         ...
 
 
-class AdditiveNoise:
-    """Adds a table law: ``code = (x + noise) >> cell_bits``.
+class NoiseSource(Protocol):
+    """An integer law over cells of ``2^cell_bits`` grid steps, with a uniform offset inside."""
+
+    @property
+    def cell_bits(self) -> int: ...
+
+    @property
+    def offset(self) -> float:
+        """What centres the law on zero: ½ if it is symmetric about −½, else 0."""
+        ...
+
+    def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.signedinteger[Any]]:
+        """``count`` independent draws in grid steps, int32 or int64."""
+        ...
+
+    def moments(self) -> tuple[float, float]:
+        """Variance and fourth central moment in cells, without the offset inside the cell."""
+        ...
+
+
+class _CellNoise:
+    """Adds a cell law: ``code = (x + noise) >> cell_bits``.
 
     The law is constant on cells of ``2^cell_bits`` grid steps, and its uniform offset inside the
     cell acts as a dither: the sum's low bits carry nothing and are dropped, the code is a small
     integer, and its mean is still exactly linear in x. Privacy is that of the cell law: for every
-    fixed offset, moving x by 2^grid_bits moves ``(x + offset) >> cell_bits`` by at most
-    ``2^(grid_bits − cell_bits)`` whole cells.
+    fixed offset, moving x by d grid steps moves ``(x + offset) >> cell_bits`` by at most
+    ``⌈|d| / 2^cell_bits⌉`` whole cells.
     """
 
-    def __init__(self, table: CellTable, grid_bits: int) -> None:
-        self.table = table
+    def __init__(self, source: NoiseSource, grid_bits: int) -> None:
+        self._source = source
         self._grid_bits = grid_bits
-        cell = float(1 << table.cell_bits)
-        variance, fourth = table.moments()
+        cell = float(1 << source.cell_bits)
+        variance, fourth = source.moments()
         # Rounding x to whole cells by the offset adds f(1−f) cells², 1/6 on average.
-        dither = 1.0 / 6.0 if table.cell_bits else 0.0
+        dither, dither_fourth = (1 / 6, 1 / 15) if source.cell_bits else (0.0, 0.0)
         self._decoder = Decoder(
             gain=cell,
-            offset=0.5 if table.tails else 0.0,
+            offset=source.offset,
             variance=((variance + dither) * cell**2, 0.0, 0.0),
-            fourth=(fourth + 6 * variance * dither) * cell**4,
+            fourth=(fourth + 6 * variance * dither + dither_fourth) * cell**4,
         )
 
     @property
@@ -108,10 +138,29 @@ class AdditiveNoise:
         return self._decoder
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
-        noisy = x.astype(np.int32)
-        noisy += self.table.sample(x.size, stream).reshape(x.shape)
-        noisy >>= self.table.cell_bits
-        return noisy
+        noise = self._source.sample(x.size, stream).reshape(x.shape)
+        # Sums held in float64 may pass 2^31 before their low bits are dropped.
+        narrow = x.dtype == np.float32 and noise.dtype == np.int32
+        noisy: npt.NDArray[Any] = x.astype(np.int32 if narrow else np.int64)
+        noisy += noise
+        noisy >>= self._source.cell_bits
+        return noisy.astype(np.int32, copy=False)
+
+
+class AdditiveNoise(_CellNoise):
+    """Noise whose law is one table: see ``_CellNoise``."""
+
+    def __init__(self, table: CellTable, grid_bits: int) -> None:
+        super().__init__(table, grid_bits)
+        self.table = table
+
+
+class WideNoise(_CellNoise):
+    """Noise whose law takes two tables: see :mod:`dpindex.noise.wide`."""
+
+    def __init__(self, source: NoiseSource, grid_bits: int) -> None:
+        super().__init__(source, grid_bits)
+        self.source = source
 
 
 class NoNoise:

@@ -8,6 +8,7 @@ exact zero (an empty bin) has threshold 2^63: it comes out as a fair secret coin
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 
 import mpmath
@@ -54,19 +55,24 @@ def draw_flips(
     return flips.reshape(index.shape)
 
 
-def response_threshold(epsilon: float | mpmath.mpf) -> int:
-    """``⌈2^64 / (1 + e^ε)⌉``: rounding up keeps (1−q)/q ≤ e^ε (Warner 1965; Li & Li Alg. 8)."""
+def response_threshold(epsilon: float, signs: int = 1) -> int:
+    """``⌈2^64 / (1 + e^{ε/N})⌉`` for N signs that share ε; rounding up keeps (1−q)/q ≤ e^{ε/N}.
+
+    Warner 1965; Li & Li 2023, Alg. 8.
+    """
     with mpmath.workprec(256):
-        return int(mpmath.ceil(_ONE / (1 + mpmath.exp(mpmath.mpf(epsilon)))))
+        return int(mpmath.ceil(_ONE / (1 + mpmath.exp(mpmath.mpf(epsilon) / signs))))
 
 
 def _chained(epsilon: float, wanted: list[int] | None) -> list[int]:
-    """Thresholds for L = 1, 2, …, each at least e^−ε times the one before, until they reach 1."""
+    """Thresholds for L = 1, 2, …, each at least e^−ε times the one before, until they stay put."""
     with mpmath.workprec(512):
         ratio_up = int(mpmath.ceil(mpmath.ldexp(mpmath.exp(-mpmath.mpf(epsilon)), 256)))
     chain = [response_threshold(epsilon)]
-    while chain[-1] > 1 and len(chain) < _MOST_LEVELS:
+    while len(chain) < _MOST_LEVELS:
         follow = -(-chain[-1] * ratio_up >> 256)
+        if follow == chain[-1]:
+            break  # rounded up to itself, as it would be for ever
         level = len(chain)
         if wanted is not None and level < len(wanted):
             follow = max(follow, wanted[level])
@@ -99,47 +105,61 @@ def smooth_thresholds(epsilon: float) -> list[int]:
 
 
 class FlipsByLevel:
-    """Flips whose chance depends on ``L = max(1, ⌈|x|/β⌉)`` alone; the last level goes on for ever.
+    """Flips by ``L = max(1, ⌈|x_j|/Δ_j⌉)`` alone; the last level goes on for ever.
 
-    A ±1 projection moves by at most one beta between neighbours, so L moves by at most one.
+    ``Δ_j = β·max_i|w_ij|`` is the most that one attribute moves coordinate j, so between neighbours
+    L moves by at most one. Quotients of integers below 2^53 (2^24 in float32) are rounded
+    correctly, so ⌈·⌉ is exact.
+
+    Parameters
+    ----------
+    thresholds : list of int
+        Chance of a flip by level, times 2^64.
+    weights : sequence of int
+        Largest ``|w_ij|`` of each coordinate, or one for all.
     """
 
     grid_bits = GRID_BITS
 
-    def __init__(self, thresholds: list[int]) -> None:
+    def __init__(self, thresholds: list[int], weights: Sequence[int] = (1,)) -> None:
         self.thresholds = tuple(thresholds)
         self.depends_on_size = len(thresholds) > 1
+        self._weights = np.array(weights, dtype=np.float64)
         # Index 0 is x = 0 exactly: sign −1, flipped by a fair coin.
         self._table = np.array([_COIN, *thresholds], dtype=np.uint64)
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
         level = np.abs(x)
-        level *= 1.0 / _STEPS
+        level /= (self._weights * _STEPS).astype(x.dtype)
         np.ceil(level, out=level)
         np.minimum(level, len(self.thresholds), out=level)
         return (x > 0) ^ draw_flips(self._table, level.astype(np.intp), stream)
 
     def flip_probability(self, x: Floats, spread: float) -> npt.NDArray[np.float64]:
-        level = np.clip(np.ceil(x), 1, len(self.thresholds)).astype(np.intp)
-        return np.asarray(self._table[level] / float(_ONE), dtype=np.float64)
+        weights, counts = np.unique(self._weights, return_counts=True)
+        chances = np.zeros(np.shape(x), dtype=np.float64)
+        for weight, count in zip(weights, counts, strict=True):
+            level = np.clip(np.ceil(x / weight), 1, len(self.thresholds)).astype(np.intp)
+            chances += self._table[level] * (count / len(self._weights) / float(_ONE))
+        return chances
 
 
 @lru_cache(maxsize=64)
-def randomized_response(epsilon: float) -> FlipsByLevel:
-    """Every sign flipped with ``1/(1+e^ε)``: Li & Li 2023, Alg. 8 (DP-SignOPORP-RR)."""
-    return FlipsByLevel([response_threshold(epsilon)])
+def randomized_response(epsilon: float, signs: int = 1) -> FlipsByLevel:
+    """Every sign flipped with ``1/(1+e^{ε/N})``, N signs sharing ε: Li & Li 2023, Algs. 6 and 8."""
+    return FlipsByLevel([response_threshold(epsilon, signs)])
 
 
 @lru_cache(maxsize=64)
-def smooth_flips(epsilon: float) -> FlipsByLevel:
+def smooth_flips(epsilon: float, weights: tuple[int, ...] = (1,)) -> FlipsByLevel:
     """Li & Li's smooth flips: see :func:`smooth_thresholds`."""
-    return FlipsByLevel(smooth_thresholds(epsilon))
+    return FlipsByLevel(smooth_thresholds(epsilon), weights)
 
 
 @lru_cache(maxsize=64)
-def geometric_flips(epsilon: float) -> FlipsByLevel:
+def geometric_flips(epsilon: float, weights: tuple[int, ...] = (1,)) -> FlipsByLevel:
     """Geometric flips: see :func:`geometric_thresholds`."""
-    return FlipsByLevel(geometric_thresholds(epsilon))
+    return FlipsByLevel(geometric_thresholds(epsilon), weights)
 
 
 def _perturbed_set(x: Floats) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.intp]]:
@@ -158,15 +178,27 @@ class IndividualFlips:
 
     ``A`` is computed on the actual vector, so this is iDP and not DP: on a neighbour ``A`` may
     differ, and a bit outside it is never flipped.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget of all signs together.
+    dims : int
+        Signs.
+    changes : int, optional
+        The most coordinates that one attribute moves; all by default. OPORP: one, so that the
+        signs of A need not share the budget.
     """
 
     grid_bits = GRID_BITS
     depends_on_size = True
 
-    def __init__(self, epsilon: float, dims: int) -> None:
+    def __init__(self, epsilon: float, dims: int, changes: int | None = None) -> None:
         self.epsilon = epsilon
         self.dims = dims
-        by_size = [response_threshold(mpmath.mpf(epsilon) / size) for size in range(1, dims + 1)]
+        self.changes = changes or dims
+        shared = [response_threshold(epsilon, size) for size in range(1, self.changes + 1)]
+        by_size = shared + [shared[-1]] * (dims - self.changes)
         # 0: an exact zero (a coin); 1: outside A (never); 1 + N: one of N in A.
         self._table = np.array([_COIN, 0, *by_size], dtype=np.uint64)
 
@@ -177,7 +209,8 @@ class IndividualFlips:
         return (x > 0) ^ draw_flips(self._table, index, stream)
 
     def flip_probability(self, x: Floats, spread: float) -> npt.NDArray[np.float64]:
-        inside = 1.0 / (1.0 + math.exp(self.epsilon / _expected_size(self.dims, spread)))
+        signs = min(self.changes, _expected_size(self.dims, spread))
+        inside = 1.0 / (1.0 + math.exp(self.epsilon / signs))
         return np.where(x <= 1.0, inside, 0.0)
 
 
@@ -185,25 +218,27 @@ class IndividualGaussian:
     """iDP-SignRP-G (Li & Li 2023, Alg. 9, Thm 6.1): Gaussian noise before the sign, inside A only.
 
     The noise needed is ``σ·β·√N_A`` with σ optimal at sensitivity 1 and N_A different for every
-    vector. One table at a fixed deviation S serves all: coordinates are multiplied by the integer
-    ``m = ⌊S / (σ√N_A)⌋`` and divided by a beta with a uniform dither, so that a neighbour moves
-    each by at most m, all of A by at most ``m√N_A ≤ S/σ``.
+    vector (at most ``changes``, as for :class:`IndividualFlips`). One table at a fixed deviation S
+    serves all: coordinates are multiplied by the integer ``m = ⌊S / (σ√N_A)⌋`` and divided by a
+    beta with a uniform dither, so that a neighbour moves each by at most m, all of A by at most
+    ``m√N_A ≤ S/σ``.
     """
 
     grid_bits = GRID_BITS
     depends_on_size = True
 
-    def __init__(self, epsilon: float, delta: float, dims: int) -> None:
+    def __init__(self, epsilon: float, delta: float, dims: int, changes: int | None = None) -> None:
         self.dims = dims
+        self.changes = changes or dims
         self._sigma = optimal_sigma(epsilon, delta)
-        least = self._sigma * math.sqrt(dims)
-        self._deviation = max(2048.0, least)
+        least = self._sigma * math.sqrt(self.changes)
+        self._deviation = max(1024.0, least)
         self._table = gaussian_table(self._deviation, epsilon, delta, dims, 0)
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
         near, size = _perturbed_set(x)
         multiplier = np.floor(
-            self._deviation / (self._sigma * np.sqrt(np.maximum(size, 1)))
+            self._deviation / (self._sigma * np.sqrt(np.clip(size, 1, self.changes)))
         ).astype(np.int64)
         rows, _ = np.nonzero(near)
         inside = x[near].astype(np.int64) * multiplier[rows]
@@ -217,5 +252,5 @@ class IndividualGaussian:
     def flip_probability(self, x: Floats, spread: float) -> npt.NDArray[np.float64]:
         from scipy.special import ndtr
 
-        deviation = self._sigma * math.sqrt(_expected_size(self.dims, spread))
+        deviation = self._sigma * math.sqrt(min(self.changes, _expected_size(self.dims, spread)))
         return np.where(x <= 1.0, ndtr(-np.asarray(x, dtype=np.float64) / deviation), 0.0)

@@ -4,18 +4,42 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import TypeAlias
 
-import mpmath
-
-from dpindex.noise.base import GRID_BITS, AdditiveNoise
+from dpindex.noise.base import GRID_BITS, AdditiveNoise, WideNoise
 from dpindex.noise.tables import CellTable
+from dpindex.noise.wide import WideGaussian, discrete_gaussian_table
+from dpindex.normal import upper_tails
 
-__all__ = ["gaussian_noise", "gaussian_table", "optimal_sigma"]
+__all__ = [
+    "gaussian_cells",
+    "gaussian_noise",
+    "gaussian_table",
+    "optimal_sigma",
+    "rounded_gaussian",
+    "safe_delta",
+    "safe_sigma",
+]
 
 _CELLS_PER_DEVIATION = 32
+_WIDEST_TABLE = 1024.0
+"""Deviation in cells beyond which the noise is drawn in two digits."""
+
 _SAFETY = 1e-9
 _DELTA_FOR_ROUNDING = 2.0**-30
 """Share of delta that is left for the finite precision of the table."""
+
+GaussianNoise: TypeAlias = AdditiveNoise | WideNoise
+
+
+def safe_delta(delta: float) -> float:
+    """The part of delta that a calibration may spend; the rest pays for the table's precision."""
+    return delta * (1.0 - _DELTA_FOR_ROUNDING)
+
+
+def safe_sigma(sigma: float) -> float:
+    """``sigma`` rounded up by 1e-9, so that rounding errs on the safe side."""
+    return sigma * (1.0 + _SAFETY)
 
 
 @lru_cache(maxsize=256)
@@ -30,8 +54,7 @@ def optimal_sigma(epsilon: float, delta: float) -> float:
     """
     from dp_accounting import get_sigma_gaussian  # here: the import alone takes two seconds
 
-    sigma = get_sigma_gaussian(epsilon=epsilon, delta=delta * (1.0 - _DELTA_FOR_ROUNDING))
-    return float(sigma) * (1.0 + _SAFETY)
+    return safe_sigma(float(get_sigma_gaussian(epsilon=epsilon, delta=safe_delta(delta))))
 
 
 def gaussian_table(
@@ -41,31 +64,57 @@ def gaussian_table(
 
     On integers ``round(x + N) = x + round(N)``, so the law is post-processing of the continuous
     mechanism and Balle & Wang's theorem holds for it in every dimension (METHODS 3). Each mass is
-    off by at most one unit of 2^-bits; the bits are chosen such that this costs less than the
-    share ``2⁻³⁰`` of delta that ``optimal_sigma`` held back, over all ``dims`` coordinates.
+    off by at most two units of 2^-bits; the bits are chosen such that this costs less than the
+    share ``2⁻³⁰`` of delta that ``safe_delta`` held back, over all ``dims`` coordinates.
     """
-    need = 1.4427 * epsilon + math.log2(1 / delta) + math.log2(dims) + 30 + 24
-    bits = 64 * math.ceil(need / 64)
+    bits = _table_bits(epsilon, delta, dims)
     reach = math.ceil(sigma * math.sqrt(2 * math.log(2) * bits)) + 1
-    with mpmath.workprec(bits + 64):
-        scale = mpmath.mpf(sigma) * mpmath.sqrt(2)
-        # Upper tails beyond z − ½, as integers: masses are their differences, symmetric exactly.
-        tails = [
-            int(mpmath.nint(mpmath.ldexp(mpmath.erfc((z - 0.5) / scale) / 2, bits)))
-            for z in range(1, reach + 1)
-        ]
+    tails = upper_tails(sigma, bits, reach)
+    # Masses are differences of upper tails beyond z − ½, symmetric exactly.
     side = [above - beyond for above, beyond in zip(tails, [*tails[1:], 0], strict=True)]
     while side[-1] == 0:
         side.pop()
-    masses = [*reversed(side), (1 << bits) - 2 * tails[0], *side]
+    masses = [*reversed(side), (1 << bits) - 2 * sum(side), *side]
     return CellTable(masses, first=-len(side), bits=bits, cell_bits=cell_bits)
 
 
+def _table_bits(epsilon: float, delta: float, dims: int) -> int:
+    need = 1.4427 * epsilon + math.log2(1 / delta) + math.log2(dims) + 30 + 24
+    return 64 * math.ceil(need / 64)
+
+
+def gaussian_cells(
+    sigma: float, epsilon: float, delta: float, dims: int, *, cell_bits: int, grid_bits: int
+) -> GaussianNoise:
+    """Rounded Gaussian noise with ``sigma`` in cells of ``2^cell_bits`` grid steps."""
+    if sigma <= _WIDEST_TABLE:
+        table = gaussian_table(sigma, epsilon, delta, dims, cell_bits)
+        return AdditiveNoise(table, grid_bits)
+    digit = max(1, round(math.log2(math.sqrt(sigma) / 2)))
+    fine_sigma = 4.0 * (1 << digit)
+    coarse_sigma = math.sqrt(sigma**2 - fine_sigma**2) / (1 << digit) * (1 + 2.0**-40)
+    bits = _table_bits(epsilon, delta, dims)
+    fine = gaussian_table(fine_sigma, epsilon, delta, dims, cell_bits)
+    return WideNoise(
+        WideGaussian(discrete_gaussian_table(coarse_sigma, bits), fine, digit), grid_bits
+    )
+
+
 @lru_cache(maxsize=64)
-def gaussian_noise(epsilon: float, delta: float, sensitivity: float, dims: int) -> AdditiveNoise:
-    """Optimal Gaussian noise for an L2 sensitivity given in betas, over ``dims`` coordinates."""
-    sigma = optimal_sigma(epsilon, delta) * sensitivity
+def rounded_gaussian(sigma: float, epsilon: float, delta: float, dims: int) -> GaussianNoise:
+    """Rounded Gaussian noise with ``sigma`` in betas, for attribute adjacency.
+
+    A beta is a whole number of cells, and every entry of the projection is an integer, so a change
+    of at most one beta moves coordinate j by at most ``|w_ij|`` times that many whole cells,
+    whatever the dither: rounding adds nothing to the sensitivity.
+    """
     cells_bits = max(0, math.ceil(math.log2(_CELLS_PER_DEVIATION / sigma)))
     grid_bits = max(GRID_BITS, cells_bits)
-    table = gaussian_table(sigma * (1 << cells_bits), epsilon, delta, dims, grid_bits - cells_bits)
-    return AdditiveNoise(table, grid_bits)
+    cell_bits = grid_bits - cells_bits
+    cells = sigma * (1 << cells_bits)
+    return gaussian_cells(cells, epsilon, delta, dims, cell_bits=cell_bits, grid_bits=grid_bits)
+
+
+def gaussian_noise(epsilon: float, delta: float, sensitivity: float, dims: int) -> GaussianNoise:
+    """Optimal Gaussian noise for an L2 sensitivity given in betas, over ``dims`` coordinates."""
+    return rounded_gaussian(optimal_sigma(epsilon, delta) * sensitivity, epsilon, delta, dims)

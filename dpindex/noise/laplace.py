@@ -7,25 +7,34 @@ from functools import lru_cache
 
 import mpmath
 
-from dpindex.noise.base import GRID_BITS, AdditiveNoise
+from dpindex.noise.base import GRID_BITS, AdditiveNoise, WideNoise
 from dpindex.noise.ladder import ladder_table
+from dpindex.noise.wide import WideLaplace
 
 __all__ = ["laplace_noise"]
 
 _CELLS_PER_DEVIATION = 32
+_LEAST_DROP = 2.0**-10
+"""Below this loss a cell, the noise is drawn in two digits."""
 
 
 @lru_cache(maxsize=64)
-def laplace_noise(epsilon: float) -> AdditiveNoise:
-    """Noise ``P(a) ∝ e^{−ε·a/N}`` on the magnitude a in cells, N cells per beta.
+def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise | WideNoise:
+    """Noise ``P(a) ∝ e^{−ε·a/(N·sensitivity)}`` on the magnitude a in cells, N cells per beta.
 
-    Laplace mechanism (Dwork et al. 2006; Li & Li 2023, Thm 2.1) with L1 sensitivity beta, which
-    under attribute adjacency raw data and OPORP both have. ``⌊Laplace⌋`` on an integer grid is
-    post-processing of the continuous mechanism; the table keeps the ratio in exact integers.
+    Laplace mechanism (Dwork et al. 2006; Li & Li 2023, Thm 2.1) with an L1 sensitivity of so many
+    betas: 1 for raw data and OPORP under attribute adjacency, else the largest row sum
+    ``Σ_j|w_ij|`` of the projection's integers. A beta is N whole cells, so coordinate j moves by at
+    most ``N·|w_ij|`` cells whatever the dither, and all together by ``N·sensitivity``: rounding
+    adds nothing. ``⌊Laplace⌋`` on an integer grid is post-processing of the continuous mechanism;
+    the tables keep the ratio in exact integers.
     """
-    cells = 1 << max(0, math.ceil(math.log2(_CELLS_PER_DEVIATION * epsilon / math.sqrt(2))))
+    finest = _CELLS_PER_DEVIATION * epsilon / (math.sqrt(2) * sensitivity)
+    cells = 1 << max(0, math.ceil(math.log2(finest)))
     grid_bits = max(GRID_BITS, cells.bit_length() - 1)
     with mpmath.workprec(400):
-        drop = mpmath.mpf(epsilon) / cells
+        drop = mpmath.mpf(epsilon) / (cells * sensitivity)
     cell_bits = grid_bits - (cells.bit_length() - 1)
+    if drop < _LEAST_DROP:
+        return WideNoise(WideLaplace(drop, cell_bits), grid_bits)
     return AdditiveNoise(ladder_table(drop, 1, 1, cell_bits), grid_bits)

@@ -57,6 +57,8 @@ class SquareWave:
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
         offsets = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8((1 << _CELL_BITS) - 1)
         cell = (x.astype(np.int64) - self.low + offsets) >> _CELL_BITS
+        # Next to a bound that is nearly a tie, float32 may have rounded x one step past it.
+        cell = cell.clip(0, self.cells)
         inside = draw_flips(self._threshold, np.zeros(x.shape, dtype=np.intp), stream)
         window = 2 * self.half_width + 1
         drawn = draw_below(np.where(inside, window, self.cells).ravel(), stream).reshape(x.shape)
@@ -82,7 +84,8 @@ class SquareWave:
         # The variance is quadratic in x: three points give its coefficients, in grid steps.
         points = [0.0, self.cells / 2, float(self.cells)]
         places = [self.low + p * (1 << _CELL_BITS) for p in points]
-        dither = (1 << _CELL_BITS) ** 2 / 6.0
+        # Rounding x to cells adds f(1−f) cells², 1/6 on average; the curvature makes it 1/slope.
+        dither = (1 << _CELL_BITS) ** 2 / (6.0 * slope)
         spread = [self._mean_and_variance(p)[1] * gain**2 + dither for p in points]
         second, first, constant = np.polyfit(places, spread, 2)
         return Decoder(

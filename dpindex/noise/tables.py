@@ -36,7 +36,7 @@ class CellTable:
     Parameters
     ----------
     masses : sequence of int
-        Non-negative, adding up to ``2^bits``; ``bits`` is a multiple of 64 for wide tables.
+        Non-negative, the last one positive, adding up to ``2^bits``, bits ≥ 64.
     first : int
         Value of the first cell.
     cell_bits : int
@@ -58,6 +58,8 @@ class CellTable:
     ) -> None:
         if sum(masses) != 1 << bits or min(masses) < 0 or bits < _KEY_BITS:
             raise ValueError("masses must be non-negative and add up to 2^bits, bits ≥ 64")
+        if not masses[-1]:
+            raise ValueError("the last of the masses must be positive")
         if not 0 <= cell_bits <= _BUCKET_BITS:
             raise ValueError("cell_bits must lie in [0, 16]")
         self.masses = tuple(masses)
@@ -85,6 +87,11 @@ class CellTable:
         if self.tails:
             table[(cells == 0) | (cells == len(self.masses) - 1)] = _REFINE
         return table
+
+    @property
+    def offset(self) -> float:
+        """What centres the law on zero: ½ for a law with tails, which is symmetric about −½."""
+        return 0.5 if self.tails else 0.0
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
         """``count`` independent draws, int32, shape (count,)."""
@@ -156,7 +163,7 @@ class CellTable:
     def moments(self) -> tuple[float, float]:
         """Variance and fourth central moment of a draw, in squared (fourth-power) cells.
 
-        Includes the offset inside the cell; the centre is −½ cell for a law with tails, 0 else.
+        Of the cell alone, without the offset inside; the centre is −½ for a law with tails, else 0.
         """
         values = self.first + np.arange(len(self.masses), dtype=np.float64)
         weights = np.array([m / (1 << self.bits) for m in self.masses])

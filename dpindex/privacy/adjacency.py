@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -16,18 +17,25 @@ __all__ = [
     "Records",
     "adjacency_from_json",
     "attribute",
+    "finite_number",
     "l2",
 ]
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
 
 
-def _positive(value: float, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+def finite_number(value: Any, name: str, above: float | None = None) -> float:
+    """``value`` as a float, if it is a real number (NumPy's too), finite and large enough."""
+    try:
+        real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        number = float(value) if real else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
         raise InputError(f"{name} must be a finite number, not {value!r}.")
-    if value <= 0:
-        raise InputError(f"{name} must be above 0, not {value!r}.")
-    return float(value)
+    if above is not None and not number > above:
+        raise InputError(f"{name} must be above {above:g}, not {value!r}.")
+    return number + 0.0  # −0 becomes 0: equal numbers have equal text
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class Attribute:
     kind: ClassVar[str] = "attribute"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "beta", _positive(self.beta, "beta"))
+        object.__setattr__(self, "beta", finite_number(self.beta, "beta", above=0.0))
 
     def __str__(self) -> str:
         return f"attribute(beta={self.beta:g})"
@@ -66,7 +74,8 @@ class L2:
     kind: ClassVar[str] = "l2"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "radius", _positive(self.radius, "the l2 radius"))
+        radius = finite_number(self.radius, "the l2 radius", above=0.0)
+        object.__setattr__(self, "radius", radius)
 
     def __str__(self) -> str:
         return f"l2(radius={self.radius:g})"

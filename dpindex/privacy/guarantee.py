@@ -52,7 +52,7 @@ class Guarantee:
         """Epsilon for ``changes`` neighbouring steps at once (group privacy), in [0, ∞)."""
         return changes * self.epsilon
 
-    def protects(self, dim: int) -> str:
+    def protects(self) -> str:
         """One paragraph a lawyer could quote: what is promised, and to what extent."""
         if self.definition == "none":
             return "Nothing is protected: this method adds no noise and exists for comparison only."
@@ -94,12 +94,13 @@ class Guarantee:
                 "the vector as a whole: signs that no neighbour could change are published as "
                 "they are, at every epsilon, and the vector can be rebuilt from them"
             )
+        growth = "" if self.delta == 0 else "; delta grows to m·exp((m−1)·epsilon)·delta"
         if isinstance(self.adjacency, Attribute):
             lines.append(
                 f"more than one attribute at once: a change of m attributes costs m × "
                 f"{self.epsilon:g}, and a whole record of {dim} attributes up to "
-                f"{self.group(dim):g} (group privacy): an attribute-level epsilon is not a "
-                f"record-level one"
+                f"{self.group(dim):g} (group privacy{growth}): an attribute-level epsilon is not "
+                f"a record-level one"
             )
         else:
             lines.append(
@@ -111,7 +112,7 @@ class Guarantee:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "epsilon": self.epsilon,
+            "epsilon": None if self.definition == "none" else self.epsilon,
             "delta": self.delta,
             "definition": self.definition,
             "adjacency": self.adjacency.to_json(),

@@ -1,7 +1,21 @@
 """Public linear maps, exact on the grid."""
 
-from dpindex.projections.base import Identity, Projection
-from dpindex.projections.dense import Rademacher
+from dpindex.projections.base import Identity, Projection, Sensitivity
+from dpindex.projections.dense import Dense, Gaussian, Rademacher, Uniform
+from dpindex.projections.hadamard import FastJL
 from dpindex.projections.oporp import Oporp
+from dpindex.projections.sparse_jl import SparseJL, VerySparse
 
-__all__ = ["Identity", "Oporp", "Projection", "Rademacher"]
+__all__ = [
+    "Dense",
+    "FastJL",
+    "Gaussian",
+    "Identity",
+    "Oporp",
+    "Projection",
+    "Rademacher",
+    "Sensitivity",
+    "SparseJL",
+    "Uniform",
+    "VerySparse",
+]

@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 from scipy import sparse
 
-from dpindex.arrays import Floats
+from dpindex.arrays import Floats, Integers
 
-__all__ = ["Identity", "Projection"]
+__all__ = ["Identity", "Projection", "Sensitivity", "scatter"]
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How far one attribute, changed by one, moves a projected vector: exact, of the map in use.
+
+    Attributes
+    ----------
+    count : int
+        Coordinates moved: the most non-zero entries of any row of W.
+    l1, squares : int
+        The largest ``Σ_j |w_ij|`` and ``Σ_j w_ij²`` over attributes i (Li & Li 2023, Eqs. 12, 13).
+    """
+
+    count: int
+    l1: int
+    squares: int
+
+    @classmethod
+    def of_signs(cls, count: int) -> Sensitivity:
+        """Of a map whose entries are −1, 0 and +1."""
+        return cls(count, count, count)
 
 
 class Projection(Protocol):
-    """A public linear map with entries in {−1, 0, +1}, applied to grid integers held in floats."""
+    """A public linear map W with integer entries, applied to grid integers held in floats.
+
+    Entries that are real in the papers are integers times ``gain``; so sums are exact in any order
+    and on any machine, and the sensitivity is known exactly.
+    """
 
     @property
     def dim(self) -> int: ...
@@ -23,7 +51,7 @@ class Projection(Protocol):
 
     @property
     def fan_in(self) -> int:
-        """The most attributes that one projected coordinate sums: bounds how large it can be."""
+        """The largest ``Σ_i |w_ij|``: bounds a coordinate, and every sum on the way to it."""
         ...
 
     @property
@@ -41,6 +69,14 @@ class Projection(Protocol):
         """c such that ``Var⟨x,y⟩ ≈ c·(‖u‖²‖v‖² + ⟨u,v⟩²)`` over the choice of the projection."""
         ...
 
+    @property
+    def sensitivity(self) -> Sensitivity: ...
+
+    @property
+    def largest(self) -> npt.NDArray[np.int64]:
+        """The most that one attribute, changed by one, moves each coordinate, shape (k,), ≥ 1."""
+        ...
+
     def apply(self, x: Floats) -> Floats:
         """Project rows, shape (n, dim) to (n, k), same dtype, exactly."""
         ...
@@ -56,10 +92,13 @@ class Identity:
     fan_in = 1
     gain = 1.0
     inner_product_factor = 0.0
+    sensitivity = Sensitivity.of_signs(1)
+    operator_norm = 1.0
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
         self.k = dim
+        self.largest = np.ones(dim, dtype=np.int64)
         self.spread = 1.0 / float(np.sqrt(dim))
 
     def apply(self, x: Floats) -> Floats:
@@ -68,3 +107,26 @@ class Identity:
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
         dense: Any = x.toarray()
         return np.asarray(dense)
+
+
+def scatter(x: sparse.csr_matrix, places: Integers, signs: Integers, k: int) -> Floats:
+    """Rows of a sparse product whose every entry lands in a few known coordinates.
+
+    Parameters
+    ----------
+    x : CSR matrix, shape (n, dim)
+    places, signs : arrays of shape (nnz, s)
+        For every stored entry of ``x`` the coordinates it lands in, and its sign there.
+
+    Returns
+    -------
+    array of shape (n, k); memory is that of the result and of ``places``, whatever ``dim`` is.
+    """
+    per_entry = places.shape[1]
+    data = (x.data[:, None] * signs).ravel()
+    # Entries with the same place add up when the matrix is made dense.
+    landed = sparse.csr_matrix(
+        (data, places.ravel(), x.indptr * per_entry), shape=(x.shape[0], k), copy=False
+    )
+    dense: Any = landed.toarray()
+    return np.asarray(dense)

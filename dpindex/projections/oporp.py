@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.arrays import Floats
+from dpindex.projections.base import Sensitivity, scatter
 from dpindex.randomness import PublicStream
 
 __all__ = ["Oporp"]
@@ -40,8 +41,11 @@ class Oporp:
         self.fan_in = -(-dim // self.bins)
         self.gain = 1.0 / math.sqrt(repetitions)
         self.spread = 1.0 / math.sqrt(self.bins)
-        # Li & Li 2023, Thm 3.10: fixed-length bins bring the factor (p−k)/(p−1).
-        self.inner_product_factor = (dim - self.bins) / max(1, dim - 1) / k
+        # Li & Li 2023, Thm 3.10: fixed-length bins bring the factor (p−k)/(p−1), p after padding.
+        padded = self.bins * self.fan_in
+        self.inner_product_factor = (padded - self.bins) / max(1, padded - 1) / k
+        self.sensitivity = Sensitivity.of_signs(repetitions)
+        self.largest = np.ones(k, dtype=np.int64)
         self._bins = np.empty((repetitions, dim), dtype=np.int32)
         self._signs = np.empty((repetitions, dim), dtype=np.int8)
         for repetition in range(repetitions):
@@ -81,11 +85,12 @@ class Oporp:
         return out
 
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
-        rows = np.repeat(np.arange(x.shape[0], dtype=np.int64), np.diff(x.indptr))
-        out = np.zeros(x.shape[0] * self.k, dtype=np.float64)
-        for repetition in range(self.repetitions):
-            places = rows * self.k + repetition * self.bins
-            places += self._bins[repetition, x.indices]
-            weights = x.data * self._signs[repetition, x.indices]
-            out += np.bincount(places, weights=weights, minlength=len(out))
-        return out.reshape(x.shape[0], self.k)
+        offsets = np.arange(self.repetitions, dtype=np.int32) * np.int32(self.bins)
+        places = self._bins[:, x.indices].T + offsets
+        return scatter(x, places, self._signs[:, x.indices].T, self.k)
+
+    @property
+    def operator_norm(self) -> float:
+        """Upper bound on ``‖W‖``: columns of one OPORP are orthogonal, the fullest bin decides."""
+        fullest = sum(int(np.bincount(bins).max()) for bins in self._bins)
+        return math.nextafter(math.sqrt(fullest), math.inf)

@@ -1,0 +1,81 @@
+"""How many signs of a Gaussian projection one attribute can change: N₊ of Li & Li 2023, Prop. 4.5.
+
+The randomness here is that of the public projection, not of the noise: with probability 1 − δ over
+the projection, for a given vector of norm at least m, no neighbour differs in more than N₊ signs.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy.integrate import quad
+from scipy.special import bdtrc, ndtr
+
+__all__ = ["change_probability", "chernoff_count", "quantile_count", "rounded_change_probability"]
+
+_MARGIN = 1e-9
+_RARE = 8.0
+"""Standard deviations beyond which the rounding of a projection may lie: 2e-14."""
+
+
+def change_probability(dim: int, ratio: float) -> float:
+    """``P₊ = ∫₀^∞ 2p(2Φ(t)−1)^{p−1}(2Φ(rt)−1)φ(t) dt``, rounded up by 1e-9.
+
+    Bounds the chance that one attribute, moved by at most β, can change a sign: that r = β/m times
+    the largest of p standard normals exceeds another, however they depend (Li & Li, Lemma 4.3).
+
+    >>> round(change_probability(784, 0.1), 4)
+    0.2636
+    """
+
+    def density(t: float) -> float:
+        below = max(2.0 * float(ndtr(t)) - 1.0, 0.0)
+        within = math.erf(ratio * t / math.sqrt(2.0))
+        bell = math.exp(-t * t / 2.0) / math.sqrt(2.0 * math.pi)
+        return 2.0 * dim * math.pow(below, dim - 1) * within * bell
+
+    # The largest of p normals lies near √(2 log p): the pieces keep quad from missing it.
+    middle = math.sqrt(2.0 * math.log(2.0 * dim))
+    pieces = ((0.0, middle), (middle, middle + 2.0), (middle + 2.0, middle + 12.0))
+    total = sum(quad(density, low, high, epsabs=1e-12, limit=200)[0] for low, high in pieces)
+    return min(1.0, float(total) + _MARGIN)
+
+
+def rounded_change_probability(dim: int, ratio: float, width: float) -> float:
+    """``P₊`` for a projection whose normal entries were rounded to multiples of ``width``.
+
+    Rounding moves the largest entry by at most h/2, and ``w·u/‖u‖`` by at most ``√p·h/2``, and with
+    probability ``1 − 2e^{−t²/2}`` by at most ``t·h/2`` (Hoeffding 1963). Where the largest entry is
+    at least μ, an absolute change c is one of r by c/μ; any μ gives a bound, the least is taken.
+    """
+    slack = (ratio + min(math.sqrt(dim), _RARE)) * width / 2.0
+    rare = 2.0 * math.exp(-(_RARE**2) / 2.0) + dim * 2.0**-48  # and the 64 bits of an entry
+    bounds = (
+        change_probability(dim, ratio + slack / least) + (2.0 * float(ndtr(least)) - 1.0) ** dim
+        for least in (2.0 ** (step / 4.0) for step in range(-40, 11))
+    )
+    return min(1.0, min(bounds) + rare)
+
+
+def chernoff_count(k: int, probability: float, delta: float) -> int:
+    """``min(k, ⌈kP₊ + (ℓ + √(ℓ² + 8kP₊ℓ))/2⌉)``, ``ℓ = log(1/δ)``: as published, Prop. 4.5."""
+    surprise = math.log(1.0 / delta)
+    mean = k * probability
+    bound = mean + (surprise + math.sqrt(surprise**2 + 8.0 * mean * surprise)) / 2.0
+    return max(1, min(k, math.ceil(bound)))
+
+
+def quantile_count(k: int, probability: float, delta: float) -> int:
+    """The least N with ``P(Binomial(k, P₊) > N) ≤ δ``: what the Chernoff bound approximates.
+
+    >>> chernoff_count(512, 0.25, 1e-6), quantile_count(512, 0.25, 1e-6)
+    (195, 176)
+    """
+    low, high = 0, k  # the chance at high is at most delta, as k itself is never exceeded
+    while low < high:
+        middle = (low + high) // 2
+        if bdtrc(middle, k, probability) * (1.0 + _MARGIN) <= delta:
+            high = middle
+        else:
+            low = middle + 1
+    return max(1, low)

@@ -1,0 +1,149 @@
+"""Sparse projections: Kane & Nelson's sparse Johnson–Lindenstrauss map, and very sparse entries.
+
+Neither ever holds a dense dim × k matrix, and sparse input never becomes dense in ``dim``.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from dpindex.arrays import Floats
+from dpindex.errors import InputError
+from dpindex.projections.base import Sensitivity, scatter
+from dpindex.projections.entries import sparse_places
+from dpindex.randomness import PublicStream
+
+__all__ = ["SparseJL", "VerySparse"]
+
+_PIECE = 1 << 20
+_MOST_ENTRIES = 1 << 28
+
+
+class SparseJL:
+    """``s`` blocks of ``k/s`` coordinates; each attribute has one ±1 in every block.
+
+    Kane & Nelson 2014 (the block construction), as made private by Stausholm 2021. After ``gain`` =
+    1/√s entries are ±1/√s. Changing one attribute by β moves s coordinates by β: before the gain
+    the L1 sensitivity is sβ and the L2 sensitivity √s·β.
+
+    Parameters
+    ----------
+    dim, k : int
+        Attributes and coordinates.
+    seed : int
+        Public seed.
+    sparsity : int
+        Blocks s, a divisor of k.
+    """
+
+    def __init__(self, dim: int, k: int, seed: int, sparsity: int) -> None:
+        self.dim, self.k, self.sparsity = dim, k, sparsity
+        self.gain = 1.0 / math.sqrt(sparsity)
+        self.spread = math.sqrt(sparsity / k)
+        self.inner_product_factor = 1.0 / k
+        self.sensitivity = Sensitivity.of_signs(sparsity)
+        self.largest = np.ones(k, dtype=np.int64)
+        self._width = k // sparsity
+        # 2·place + sign, in the smallest integers that hold it: 2s bytes an attribute as a rule.
+        dtype = np.uint16 if 2 * self._width <= 1 << 16 else np.uint32
+        self._packed: npt.NDArray[Any] = np.empty((dim, sparsity), dtype=dtype)
+        for block in range(sparsity):
+            stream = PublicStream(seed, f"sparse-jl/{dim}/{k}/{sparsity}/{block}")
+            for start in range(0, dim, _PIECE):
+                words = stream.words(min(_PIECE, dim - start), np.uint32)
+                place = ((words >> np.uint32(1)).astype(np.uint64) * np.uint64(self._width)) >> 31
+                packed = 2 * place + (words & np.uint32(1))
+                self._packed[start : start + len(words), block] = packed
+
+    def _entries(self, attributes: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8]]:
+        """Coordinates and signs of some attributes, shape (len, s) each."""
+        packed = self._packed[attributes]
+        places = (packed >> 1).astype(np.int32)
+        places += np.arange(self.sparsity, dtype=np.int32) * np.int32(self._width)
+        return places, (1 - 2 * (packed & 1).astype(np.int8)).astype(np.int8)
+
+    @cached_property
+    def fan_in(self) -> int:
+        counts = np.zeros(self.k, dtype=np.int64)
+        for start in range(0, self.dim, _PIECE):
+            places, _ = self._entries(slice(start, start + _PIECE))
+            counts += np.bincount(places.ravel(), minlength=self.k)
+        return int(counts.max())
+
+    @cached_property
+    def _matrix(self) -> sparse.csr_matrix:
+        places, signs = self._entries(slice(None))
+        starts = np.arange(self.dim + 1) * self.sparsity
+        shape = (self.dim, self.k)
+        return sparse.csr_matrix((signs.ravel().astype(np.float32), places.ravel(), starts), shape)
+
+    def apply(self, x: Floats) -> Floats:
+        return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
+
+    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
+        places, signs = self._entries(x.indices)
+        return scatter(x, places, signs, self.k)
+
+
+class VerySparse:
+    """Independent entries ±1 with chance 1/2s each, else 0 (Li & Li 2023, Eq. 18).
+
+    Very sparse random projections (Li, Hastie & Church 2006). After ``gain`` = √(s/k) the entries
+    are ±√s. The sensitivity is that of the fullest row.
+
+    Parameters
+    ----------
+    dim, k : int
+        Attributes and coordinates.
+    seed : int
+        Public seed.
+    sparsity : int
+        One entry in s is not zero, [1, ∞); √dim is customary.
+
+    Raises
+    ------
+    InputError
+        If more than 2^28 entries would have to be kept.
+    """
+
+    def __init__(self, dim: int, k: int, seed: int, sparsity: int) -> None:
+        if dim * k // sparsity > _MOST_ENTRIES:
+            raise InputError(
+                f"one entry in {sparsity} of a {dim} × {k} projection is more than this library "
+                f"keeps (2^28); raise sparsity, for example to {math.isqrt(dim)}, or use dp-oporp."
+            )
+        self.dim, self.k, self.sparsity = dim, k, sparsity
+        self.spread = 1.0 / math.sqrt(sparsity)
+        self.gain = math.sqrt(sparsity / k)
+        self.inner_product_factor = 1.0 / k
+        stream = PublicStream(seed, f"very-sparse/{dim}/{k}/{sparsity}")
+        places = sparse_places(dim * k, sparsity, stream)
+        rows, columns = np.divmod(places, k)
+        starts = np.searchsorted(rows, np.arange(dim + 1))
+        self._matrix = sparse.csr_matrix(
+            (stream.signs(len(places)).astype(np.float32), columns.astype(np.int32), starts),
+            shape=(dim, k),
+        )
+        fullest = int(np.diff(starts).max())
+        self.sensitivity = Sensitivity.of_signs(max(1, fullest))
+        self.largest = np.ones(k, dtype=np.int64)
+        self.fan_in = max(1, int(np.bincount(columns, minlength=k).max()))
+
+    @cached_property
+    def _double(self) -> sparse.csr_matrix:
+        return self._matrix.astype(np.float64)
+
+    def apply(self, x: Floats) -> Floats:
+        matrix = self._matrix if x.dtype == np.float32 else self._double
+        return np.asarray(x @ matrix, order="C")
+
+    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
+        product: Any = x @ (self._matrix if x.dtype == np.float32 else self._double)
+        dense: Any = product.toarray()
+        return np.asarray(dense)

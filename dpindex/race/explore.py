@@ -1,0 +1,161 @@
+"""Questions about shape: where the collection is densest, and a sample of what is rare in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize
+
+from dpindex.arrays import Floats, Vectors
+from dpindex.race.checks import box, matrix, number, whole
+from dpindex.race.sketch import RaceSketch
+from dpindex.randomness import PublicStream
+
+__all__ = ["Modes", "diversity_sample", "find_modes"]
+
+_CLIMBS_PER_MODE = 4
+_STEPS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """Places where a collection is locally densest, best first.
+
+    Attributes
+    ----------
+    points : float64 array, shape (m, dim)
+    density : float64 array, shape (m,)
+        Private estimates of the density there.
+    """
+
+    points: Floats
+    density: Floats
+
+
+def find_modes(
+    sketch: RaceSketch,
+    bounds: tuple[Any, Any],
+    modes: int = 1,
+    *,
+    separation: float | None = None,
+    starts: int = 1000,
+    seed: int = 0,
+) -> Modes:
+    """Modes of the density by derivative-free ascent (Coleman & Shrivastava 2020, Sec. 4).
+
+    Uniform public points in the box are rated in one batch; from the best of those that are
+    ``separation`` apart, Nelder & Mead's simplex climbs. In many dimensions uniform points all lie
+    far from the data: start there from points of your own, by narrowing the box around them.
+
+    Parameters
+    ----------
+    sketch : RaceSketch
+        Released.
+    bounds : (low, high)
+        Public box, numbers or one for each attribute.
+    modes : int
+        How many to look for, [1, 1000]; fewer are returned where fewer are found.
+    separation : float, optional
+        Least Euclidean distance between two modes; default a tenth of the box's diagonal.
+    starts : int
+        Points rated first, [1, 10^6].
+    seed : int
+        Public seed of those points.
+
+    >>> from dpindex.race import L2, RaceSketch, find_modes
+    >>> x = np.random.default_rng(0).normal(3.0, 0.5, size=(5000, 2))
+    >>> sketch = RaceSketch(2, 200, 500, L2(2.0), epsilon=5.0).fit(x).release()
+    >>> bool(np.abs(find_modes(sketch, (0, 10)).points - 3.0).max() < 1)
+    True
+    """
+    dim = sketch.spec.dim
+    modes = whole(modes, "modes", 1, 1000)
+    starts = whole(starts, "starts", 1, 10**6)
+    low, high = box(bounds, "bounds", dim)
+    apart = float(np.linalg.norm(high - low)) / 10
+    if separation is not None:
+        apart = number(separation, "separation", above=0.0)
+    words = PublicStream(whole(seed, "seed", 0, (1 << 63) - 1), "race/modes").words(
+        starts * dim, np.uint32
+    )
+    points = low + (high - low) * ((words.reshape(starts, dim) + 0.5) * 2.0**-32)
+    order = np.argsort(-sketch.density(points), kind="stable")
+    tops = _apart(points[order], apart, modes * _CLIMBS_PER_MODE)
+
+    def depth(point: npt.NDArray[np.float64]) -> float:
+        return -float(sketch.density(point)[0])
+
+    # A first simplex as wide as the separation: narrower ones may lie on one step of the density.
+    climbed = np.array(
+        [
+            optimize.minimize(
+                depth,
+                top,
+                method="Nelder-Mead",
+                bounds=optimize.Bounds(low, high),
+                options={"maxiter": _STEPS, "initial_simplex": _simplex(top, apart, low, high)},
+            ).x
+            for top in tops
+        ]
+    )
+    heights = sketch.density(climbed)
+    order = np.argsort(-heights, kind="stable")
+    found = _apart(climbed[order], apart, modes)
+    return Modes(found, sketch.density(found))
+
+
+def diversity_sample(
+    sketch: RaceSketch, candidates: Vectors, size: int, *, seed: int = 0
+) -> npt.NDArray[np.int64]:
+    """Row numbers of ``size`` candidates drawn with probability inverse to their density.
+
+    Rare kinds are drawn as often as frequent ones, which evens out a skewed pool (Coleman et al.
+    2019, after whom densities below the noise count as one standard error). Drawing is without
+    replacement, by Efraimidis & Spirakis' exponential keys from a public seed.
+
+    The sketch is private; *the candidates are not made so*: give public ones, or keep the result.
+
+    Parameters
+    ----------
+    sketch : RaceSketch
+        Released.
+    candidates : array or sparse matrix, shape (n, dim)
+    size : int
+        [1, n].
+    seed : int
+        Public seed.
+
+    Returns
+    -------
+    int64 array, shape (size,), in the order drawn.
+    """
+    rows = matrix(candidates, sketch.spec.dim, "candidates")
+    size = whole(size, "size", 1, rows.shape[0])
+    counts = np.maximum(sketch.count(rows), np.maximum(1.0, sketch.stderr(rows)))
+    words = PublicStream(whole(seed, "seed", 0, (1 << 63) - 1), "race/diversity").words(
+        rows.shape[0], np.uint64
+    )
+    waits = -np.log1p(-((words >> np.uint64(11)) * 2.0**-53)) * counts
+    return np.argsort(waits, kind="stable")[:size].astype(np.int64)
+
+
+def _apart(points: Floats, distance: float, most: int) -> Floats:
+    """The first points that keep their distance from those before them."""
+    kept: list[Floats] = []
+    for point in points:
+        if all(np.linalg.norm(point - other) >= distance for other in kept):
+            kept.append(point)
+        if len(kept) == most:
+            break
+    return np.array(kept)
+
+
+def _simplex(top: Floats, size: float, low: Floats, high: Floats) -> Floats:
+    corners = np.tile(top, (len(top) + 1, 1))
+    # Each corner steps towards the middle of the box, so that none leaves it.
+    steps = np.minimum(size, (high - low) / 2) * np.where(top > (low + high) / 2, -1.0, 1.0)
+    corners[1:] += np.diag(steps)
+    return corners

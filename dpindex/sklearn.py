@@ -1,0 +1,123 @@
+"""A scikit-learn transformer, so that any classifier can train on private codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpindex.arrays import Vectors
+from dpindex.privacy import Adjacency, attribute
+from dpindex.privatizer import Privatizer
+from dpindex.spec import Spec
+
+__all__ = ["PrivateProjection"]
+
+
+class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Turns rows into differentially private codes that a classifier can train on.
+
+    Every call of ``transform`` (and so of ``fit_transform``) draws fresh secret noise and *spends
+    the budget of every row again*: transform once, keep the result. There is no ``random_state``:
+    the noise is not reproducible; ``seed`` is that of the public projection.
+
+    Parameters
+    ----------
+    method : str
+        A name from :func:`dpindex.methods`.
+    k : int, optional
+        Length of a code; default the method's.
+    epsilon, delta : float
+        Budget of one transformation of one row.
+    adjacency : Attribute or L2, optional
+        What neighbouring rows may differ in; default one attribute by at most 1.
+    clip : bool
+        Clip to ``bounds`` (the default here), or refuse rows outside.
+    repetitions, scale, bounds, min_norm, norm, seed, entries, sparsity
+        As in :class:`dpindex.Spec`.
+
+    Attributes
+    ----------
+    spec_ : Spec
+        What ``fit`` made of the parameters and the width of the input. Nothing else is learned.
+    n_features_in_ : int
+
+    >>> from sklearn.linear_model import RidgeClassifier
+    >>> from sklearn.pipeline import make_pipeline
+    >>> X = np.repeat([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]], 200, axis=0)
+    >>> y = np.repeat([0, 1], 200)
+    >>> model = make_pipeline(PrivateProjection(k=4, epsilon=8.0), RidgeClassifier())
+    >>> bool(model.fit(X, y).score(X, y) > 0.8)
+    True
+    """
+
+    def __init__(
+        self,
+        method: str = "dp-oporp-staircase",
+        *,
+        k: int | None = None,
+        epsilon: float | None = 1.0,
+        delta: float = 0.0,
+        adjacency: Adjacency | None = None,
+        repetitions: int = 1,
+        scale: float = 1.0,
+        bounds: tuple[float, float] = (-1.0, 1.0),
+        clip: bool = True,
+        min_norm: float | None = None,
+        norm: float | None = None,
+        seed: int = 0,
+        entries: str | None = None,
+        sparsity: int | None = None,
+    ) -> None:
+        self.method = method
+        self.k = k
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.repetitions = repetitions
+        self.scale = scale
+        self.bounds = bounds
+        self.clip = clip
+        self.min_norm = min_norm
+        self.norm = norm
+        self.seed = seed
+        self.entries = entries
+        self.sparsity = sparsity
+
+    def fit(self, X: Vectors, y: Any = None) -> PrivateProjection:
+        """Make the spec for the width of ``X``; its values are checked and nothing is learned.
+
+        Raises
+        ------
+        ValueError
+            For bad input; InputError (a ValueError) for parameters that have no guarantee.
+        """
+        rows = validate_data(self, X, accept_sparse=("csr", "csc"))
+        stated = {**self.get_params(deep=False), "dim": rows.shape[1]}
+        if stated["adjacency"] is None:
+            stated["adjacency"] = attribute(1.0)
+        self.spec_ = Spec(**stated)
+        return self
+
+    def transform(self, X: Vectors) -> npt.NDArray[np.float32]:
+        """Private codes as float32, shape (n, k): unbiased projections, or ±1 for sign methods.
+
+        Spends the budget of every row. Errors as ``fit``.
+        """
+        check_is_fitted(self)
+        rows = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)
+        return Privatizer(self.spec_).privatize(rows).to_float()
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.spec_.dims
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags

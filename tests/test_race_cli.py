@@ -1,0 +1,116 @@
+"""`dpindex race build` and `dpindex race query` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+import typer
+from typer.testing import CliRunner, Result
+
+from dpindex.cli.race import register
+from dpindex.errors import InputError
+from dpindex.race import L2, RaceSketch, kernel_sum
+
+Run = Callable[..., Result]
+
+BUILD = ("race", "build", "x.npy", "s.race", "--epsilon", "4")
+L2_HASH = ("--bandwidth", "1.5", "--hashes", "2", "--rows", "200", "--width", "100")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Call the commands in ``tmp_path``; what they raise is in the result."""
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).normal(size=(4000, 3)).astype(np.float32)
+    np.save("x.npy", x)
+    np.save("q.npy", x[:5])
+    np.save("narrow.npy", x[:, :2])
+    scipy.sparse.save_npz("x.npz", scipy.sparse.csr_matrix(x))
+    x[3999] = np.nan
+    np.save("nan.npy", x)
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    register(app)
+    return lambda *arguments: CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_build_and_query(run: Run) -> None:
+    built = run(*BUILD, *L2_HASH, "--seed", 5)
+    assert built.exit_code == 0, built.output
+    assert "200 × 100 counts" in built.output
+    assert "epsilon = 4 (pure DP) under records(add-remove)" in built.output
+    sketch = RaceSketch.open("s.race")
+    assert sketch.spec.seed == 5
+    x, q = np.load("x.npy"), np.load("q.npy")
+    table = run("race", "query", "s.race", "q.npy").output
+    assert len(table.splitlines()) == 6
+    assert "density" in table
+    answers = json.loads(run("race", "query", "s.race", "q.npy", "--format", "json").output)
+    assert answers["guarantee"]["adjacency"]["neighbouring"] == "add-remove"
+    assert answers["count"] == pytest.approx(sketch.count(q).tolist())
+    truth = kernel_sum(L2(1.5, 2), x, q)
+    assert (np.abs(answers["count"] - truth) < 6 * np.array(answers["stderr"])).all()
+    run("race", "query", "s.race", "q.npy", "--format", "npz", "--output", "a.npz")
+    with np.load("a.npz") as saved:
+        assert saved["density"] == pytest.approx(answers["density"])
+    run("race", "query", "s.race", "q.npy", "--format", "json", "--output", "a.json")
+    assert json.loads(Path("a.json").read_text()) == answers
+    median = run(
+        "race", "query", "s.race", "q.npy", "--format", "json", "--estimator", "median-of-means"
+    )
+    assert json.loads(median.output)["count"] == pytest.approx(
+        sketch.count(q, "median-of-means").tolist()
+    )
+
+
+def test_json_and_other_inputs(run: Run) -> None:
+    facts = json.loads(
+        run(
+            *("race", "build", "x.npz", "s.race", "--epsilon", 2, "--delta", 1e-6, "--hash", "srp"),
+            *("--bits", 4, "--neighbouring", "replace", "--json"),
+        ).output
+    )
+    assert facts["spec"]["hash"] == {"kind": "srp", "bits": 4}
+    assert facts["bytes"] == Path("s.race").stat().st_size
+    assert facts["guarantee"]["delta"] == 1e-6
+    counted = run(*BUILD[:3], "t.race", *BUILD[4:], "--bandwidth", 2, "--expected-count", 100)
+    assert counted.exit_code == 0
+    assert RaceSketch.open("t.race").spec.rows == 283
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((*BUILD,), "--hash l2 needs --bandwidth"),
+        ((*BUILD, "--hash", "srp"), "--hash srp needs --bits"),
+        ((*BUILD, "--hash", "srp", "--bits", "3", "--hashes", "2"), "neither --bandwidth"),
+        ((*BUILD, "--bandwidth", "1", "--bits", "2"), "takes no --bits"),
+        ((*BUILD, "--bandwidth", "-1"), "bandwidth must be above 0"),
+        ((*BUILD, *L2_HASH, "--expected-count", "5"), "give rows, or expected_count"),
+        (("race", "build", "nan.npy", *BUILD[3:], *L2_HASH), "row 3999 holds NaN"),
+        (("race", "build", "none.npy", *BUILD[3:], *L2_HASH), "none.npy"),
+        (("race", "query", "x.npy", "q.npy"), "not a dpindex sketch"),
+        (("race", "query", "s.race", "q.npy", "--format", "npz"), "needs --output"),
+        (("race", "build", "x.npy", "x.npy", "--epsilon", "1", *L2_HASH), "already exists"),
+    ],
+    ids=str,
+)
+def test_bad_input(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    result = run(*arguments)
+    assert isinstance(result.exception, InputError), result.output
+    assert message in str(result.exception)
+    assert not Path("s.race").exists()
+
+
+def test_bad_queries(run: Run) -> None:
+    run(*BUILD, *L2_HASH)
+    for name, message in (("narrow.npy", "must have 3 columns"), ("nan.npy", "NaN")):
+        result = run("race", "query", "s.race", name)
+        assert isinstance(result.exception, InputError)
+        assert message in str(result.exception)
+    assert run("race", "query", "s.race", "q.npy", "--format", "xml").exit_code == 2

@@ -1,0 +1,592 @@
+"""The sketch: sensitivity, secrecy, unbiased answers, merging, bytes, bad input."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import struct
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from dpindex.errors import InputError
+from dpindex.race import (
+    L2,
+    SRP,
+    Hash,
+    PairedSRP,
+    RaceSketch,
+    SketchSpec,
+    error_bound,
+    kernel_sum,
+    optimal_rows,
+)
+from dpindex.race.files import unpack
+from dpindex.race.theory import mean_groups
+
+
+class FixedStream:
+    """The seam for tests: words that can be drawn again."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+
+    def words(self, count: int, dtype: Any) -> npt.NDArray[Any]:
+        return self.random.integers(0, np.iinfo(dtype).max, count, dtype=dtype, endpoint=True)
+
+
+def small(**changes: Any) -> RaceSketch:
+    options: dict[str, Any] = {
+        "dim": 3,
+        "rows": 20,
+        "width": 32,
+        "hash": L2(1.0, 2),
+        "epsilon": 1.0,
+    }
+    return RaceSketch(**{**options, **changes})
+
+
+def data(n: int = 200, dim: int = 3, seed: int = 0) -> npt.NDArray[np.float64]:
+    return np.random.default_rng(seed).normal(size=(n, dim))
+
+
+def exact(sketch: RaceSketch) -> npt.NDArray[np.int64]:
+    """A look at the secret counts, which no public name gives."""
+    assert sketch._counts is not None
+    return sketch._counts.copy()
+
+
+# Sensitivity: what the epsilon is calibrated to.
+
+
+@pytest.mark.parametrize("hash", [SRP(5), SRP(9), PairedSRP(4), L2(0.8), L2(2.0, 3)], ids=str)
+@given(seed=st.integers(0, 2**20), place=st.integers(0, 300), huge=st.booleans())
+@settings(max_examples=15, deadline=None)
+def test_one_record_moves_one_count_a_row(hash: Hash, seed: int, place: int, huge: bool) -> None:
+    """Wherever it stands and whatever it holds, and no other record's counts move."""
+    x = data(300, 17, seed)
+    record = data(1, 17, seed + 1) * (1e4 if huge else 1)
+    without = exact(small(dim=17, hash=hash).fit(x))
+    joined = np.insert(x, place, record, axis=0)
+    difference = exact(small(dim=17, hash=hash).fit(joined)) - without
+    assert (difference.sum(axis=1) == 1).all()
+    assert (np.abs(difference).sum(axis=1) == 1).all()
+    replaced = x.copy()
+    replaced[min(place, 299)] = record[0]
+    difference = exact(small(dim=17, hash=hash).fit(replaced)) - without
+    assert np.abs(difference).sum() <= 2 * 20
+    assert (difference**2).sum() <= 2 * 20
+
+
+def test_every_way_in_counts_the_same() -> None:
+    x = data(5000)
+    counts = exact(small().fit(x))
+    assert (counts.sum(axis=1) == 5000).all()
+    pieces = np.array_split(x, [1, 7, 4000])
+    assert (exact(small().partial_fit(pieces)) == counts).all()
+    assert (exact(small().partial_fit(iter(pieces))) == counts).all()
+    assert (exact(small().fit(x[:100]).partial_fit(x[100:])) == counts).all()
+    assert (exact(small().fit(sparse.coo_matrix(x))) == counts).all()
+    assert (exact(small().fit(x.tolist())) == counts).all()
+    merged = small().fit(x[:2000]).merge(small().fit(x[2000:]))
+    assert (exact(merged) == counts).all()
+    narrow = np.round(x * 10).astype(np.int8)
+    assert (exact(small().fit(narrow)) == exact(small().fit(narrow.astype(float)))).all()
+
+
+# The release.
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"as_published": True}, {"delta": 1e-6}, {"neighbouring": "replace"}]
+)
+def test_release_adds_the_law_once(options: dict[str, Any]) -> None:
+    sketch = small(**options).fit(data())
+    counts = exact(sketch)
+    sketch._stream = lambda: FixedStream(5)
+    noise = sketch.spec.noise.sample(counts.size, FixedStream(5)).reshape(counts.shape)
+    assert (sketch.release().counts - counts == noise).all()
+    assert len(np.unique(noise)) > 20
+    assert sketch.noise_variance == sketch.spec.noise.variance
+
+
+def test_noise_is_fresh_and_wide_enough() -> None:
+    """Two releases of equal data differ as the law says; 6 standard errors of the variance."""
+    a, b = (small(rows=100, width=1000).fit(data()).release().counts for _ in range(2))
+    difference = (a - b).astype(float)
+    variance = 2 * small(rows=100).spec.noise.variance
+    assert difference.var() == pytest.approx(variance, rel=6 * math.sqrt(3 / difference.size))
+
+
+def test_exact_counts_are_gone_after_release() -> None:
+    sketch = small().fit(data())
+    secret = sketch._counts
+    assert secret is not None
+    before = secret.copy()
+    sketch.release()
+    assert sketch._counts is None
+    assert (secret != before).mean() > 0.9  # overwritten in place by the noisy ones
+    assert (secret == sketch.counts).all()
+
+
+READ: list[Callable[[RaceSketch], object]] = [
+    lambda s: s.count(data(1)),
+    lambda s: s.density(data(1)),
+    lambda s: s.stderr(data(1)),
+    lambda s: s.error_bound(data(1)),
+    lambda s: s.mean_density(),
+    lambda s: s.counts,
+    lambda s: s.size,
+    lambda s: s.noise_variance,
+    lambda s: s.to_bytes(),
+    lambda s: s.save("/nowhere/at/all"),
+    pickle.dumps,
+    copy.copy,
+    copy.deepcopy,
+]
+
+
+@pytest.mark.parametrize("read", READ)
+def test_nothing_can_be_read_before(read: Callable[[RaceSketch], object]) -> None:
+    with pytest.raises(InputError, match="not been released"):
+        read(small().fit(data()))
+
+
+@pytest.mark.parametrize(
+    "add",
+    [
+        lambda s: s.fit(data()),
+        lambda s: s.partial_fit(data()),
+        lambda s: s.release(),
+        lambda s: small().fit(data()).merge(s),
+        lambda s: s.merge(small().fit(data())),
+    ],
+)
+def test_nothing_can_be_added_after(add: Callable[[RaceSketch], object]) -> None:
+    with pytest.raises(InputError, match="released"):
+        add(small().fit(data()).release())
+
+
+def test_repr_says_nothing_about_the_records() -> None:
+    sketch = small()
+    assert repr(sketch) == repr(small().fit(data()))
+    assert "secret" in repr(sketch)
+    assert "released" in repr(sketch.fit(data()).release())
+
+
+def test_failed_fit_adds_nothing() -> None:
+    """A part that stayed in would be counted twice when the caller tries again."""
+    x = data()
+    bad = x.copy()
+    bad[150, 1] = math.nan
+    sketch = small().fit(x[:5])
+    counts = exact(sketch)
+    with pytest.raises(InputError, match="row 350 holds NaN"):
+        sketch.partial_fit([x, bad])
+    with pytest.raises(InputError, match="must have 3 columns"):
+        sketch.partial_fit([x, x[:, :2]])
+    assert (exact(sketch) == counts).all()
+
+
+# Answers.
+
+
+@pytest.mark.parametrize(
+    ("hash", "width", "options"),
+    [
+        (L2(2.0, 2), 400, {}),
+        (L2(2.0, 2), 8, {}),
+        (SRP(4), 16, {"as_published": True}),
+        (SRP(8), 16, {"delta": 1e-6}),
+        (PairedSRP(3), 4, {"neighbouring": "replace"}),
+    ],
+    ids=str,
+)
+def test_unbiased(hash: Hash, width: int, options: dict[str, Any]) -> None:
+    """The mean of 60 releases with fresh hashes against the exact kernel sum, 5.5 standard errors.
+
+    Four queries at once, false alarm about 2e-7 (Bonferroni); with eight columns the uncorrected
+    chance collisions would miss by fifty.
+    """
+    x, q = data(2000), data(4, seed=9)
+    found = np.array(
+        [
+            small(rows=30, width=width, hash=hash, seed=seed, epsilon=4.0, **options)
+            .fit(x)
+            .release()
+            .count(q)
+            for seed in range(60)
+        ]
+    )
+    error = found.std(axis=0, ddof=1) / math.sqrt(60)
+    assert (np.abs(found.mean(axis=0) - kernel_sum(hash, x, q)) < 5.5 * error).all()
+
+
+def test_standard_error_is_the_spread_over_releases() -> None:
+    x, q = data(3000), data(5, seed=9)
+    sketches = [small(rows=50, seed=seed).fit(x).release() for seed in range(80)]
+    spread = np.std([sketch.count(q) for sketch in sketches], axis=0, ddof=1)
+    stated = np.mean([sketch.stderr(q) for sketch in sketches], axis=0)
+    assert stated == pytest.approx(spread, rel=0.5)
+
+
+def test_size_density_and_bound() -> None:
+    x, q = data(20_000), data(20, seed=3)
+    sketch = small(rows=100, width=200, epsilon=2.0).fit(x).release()
+    truth = kernel_sum(L2(1.0, 2), x, q)
+    # N̂ has a standard deviation of √(2·200·100)/2 = 100.
+    assert abs(sketch.size - 20_000) < 600
+    assert sketch.density(q) == pytest.approx(sketch.count(q) / sketch.size)
+    median = sketch.count(q, "median-of-means", 0.01)
+    assert (np.abs(median - truth) <= sketch.error_bound(q, 0.01)).all()
+    assert (np.abs(sketch.count(q) - truth) < 6 * sketch.stderr(q)).all()
+
+
+def test_mean_density() -> None:
+    """Over 12 partitions of 100 rows, each off by 6 %: 10 % is more than 5 deviations."""
+    x = data(5000)
+    own = float(kernel_sum(L2(1.0, 2), x, x).mean()) / 5000
+    found = [
+        small(rows=100, width=200, epsilon=20.0, seed=seed).fit(x).release().mean_density()
+        for seed in range(12)
+    ]
+    assert np.mean(found) == pytest.approx(own, rel=0.1)
+
+
+def test_median_of_means_by_hand() -> None:
+    sketch = small(rows=50, width=16, hash=SRP(4)).fit(data()).release()
+    q = data(3, seed=4)
+    columns = np.array(
+        [
+            [int(sum((d @ row >= 0) << i for i, d in enumerate(directions))) for row in q]
+            for directions in sketch.spec.hasher.directions.reshape(50, 4, 3)
+        ]
+    )
+    found = np.take_along_axis(sketch.counts, columns, axis=1)
+    assert sketch.count(q) == pytest.approx(found.mean(axis=0))
+    groups = math.ceil(8 * math.log(1 / 0.3))
+    edges = [50 * g // groups for g in range(groups + 1)]
+    means = [found[a:b].mean(axis=0) for a, b in pairwise(edges)]
+    assert sketch.count(q, "median-of-means", 0.3) == pytest.approx(np.median(means, axis=0))
+
+
+def test_unused_columns_do_not_enter_the_size() -> None:
+    """SRP(2) has four codes; noise in the other columns says nothing about records."""
+    sizes = [small(hash=SRP(2), width=2000, rows=5).fit(data()).release().size for _ in range(20)]
+    # A standard deviation of √(2·4·5)/1 = 6.3; with all columns it would be 141.
+    assert np.abs(np.array(sizes) - 200).max() < 60
+
+
+def test_one_query_is_one_row() -> None:
+    sketch = small().fit(data()).release()
+    assert sketch.count([0.0, 0.0, 0.0]).shape == (1,)
+    assert sketch.count(np.zeros((0, 3))).shape == (0,)
+    assert sketch.count(sparse.csr_matrix(np.ones((2, 3)))).shape == (2,)
+
+
+# Theory.
+
+
+def test_rows_of_corollary_1() -> None:
+    assert optimal_rows(1000, 1.0) == math.ceil(1000 / math.sqrt(2))
+    assert optimal_rows(1000, 1.0, "replace") == math.ceil(500 / math.sqrt(2))
+    assert small(rows=None, expected_count=100).spec.rows == 71
+    f, epsilon = 1000.0, 0.5
+
+    def bound(rows: int) -> float:
+        return f**2 / rows + 2 * rows / epsilon**2
+
+    best = optimal_rows(f, epsilon)
+    assert bound(best) <= 1.001 * min(bound(r) for r in range(1, 5000))
+    with pytest.raises(InputError, match="every further row helps"):
+        small(rows=None, expected_count=100, delta=1e-6)
+    for wrong in ({"rows": None}, {"expected_count": 5}):
+        with pytest.raises(InputError, match="give rows, or expected_count"):
+            small(**wrong)
+
+
+def test_bound_of_theorem_4() -> None:
+    """The paper's closed form where the groups divide the rows."""
+    failure = math.exp(-1)  # 8 groups
+    found = error_bound(np.array([300.0]), 800, 2 * 800**2, failure)
+    paper = math.sqrt(300**2 / 800 + 2 * 800) * math.sqrt(32)
+    assert found[0] == pytest.approx(paper)
+    assert mean_groups(800, failure) == 8
+    with pytest.raises(InputError, match="needs 37 rows"):
+        mean_groups(20, 0.01)
+    with pytest.raises(InputError, match=r"must lie in \(0, 1\)"):
+        mean_groups(20, 1.0)
+
+
+# Merging.
+
+
+def test_merging_before_release_spends_the_other() -> None:
+    a, b = small().fit(data()), small().fit(data(seed=1))
+    both = exact(a) + exact(b)
+    theirs = b._counts
+    assert a.merge(b) is a
+    assert (exact(a) == both).all()
+    assert theirs is not None
+    assert not theirs.any()
+    for use in (b.release, lambda: b.fit(data()), lambda: a.merge(b), lambda: b.count(data(1))):
+        with pytest.raises(InputError, match="merged into another"):
+            use()
+    assert a.release().guarantee.epsilon == 1.0
+
+
+def test_merging_after_release_composes() -> None:
+    def pair() -> tuple[RaceSketch, RaceSketch]:
+        return (
+            small(epsilon=1.0, as_published=True).fit(data()).release(),
+            small(epsilon=0.5, delta=1e-6).fit(data(seed=1)).release(),
+        )
+
+    a, b = pair()
+    counts, variance = a.counts + b.counts, a.noise_variance + b.noise_variance
+    guarantee = a.merge(b).guarantee
+    assert (a.counts == counts).all()
+    assert a.noise_variance == variance
+    assert (guarantee.epsilon, guarantee.delta) == (1.5, 1e-6)
+    assert RaceSketch.from_bytes(a.to_bytes()).guarantee == guarantee
+    assert b.guarantee.epsilon == 0.5
+    a, b = pair()
+    disjoint = a.merge(b, disjoint=True).guarantee
+    assert (disjoint.epsilon, disjoint.delta) == (1.0, 1e-6)
+    a.merge(b)
+    assert a.guarantee.epsilon == 1.5
+    assert "records(add-remove)" in str(a.guarantee)
+
+
+def test_merged_answers_stay_unbiased() -> None:
+    x, q = data(4000), np.zeros((1, 3))
+    options: dict[str, Any] = {"epsilon": 8.0, "as_published": True, "rows": 400, "width": 100}
+    a, b = (small(**options).fit(part).release() for part in (x[:1000], x[1000:]))
+    merged = a.merge(b, disjoint=True)
+    assert abs(merged.count(q)[0] - kernel_sum(L2(1.0, 2), x, q)[0]) < 6 * merged.stderr(q)[0]
+    assert abs(merged.size - 4000) < 6 * math.sqrt(2 * 2 * 400 * 100) / 8 + 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 1}, {"hash": L2(1.1, 2)}, {"width": 33}, {"rows": 21}, {"dim": 4}]
+)
+def test_other_hashes_do_not_merge(change: dict[str, Any]) -> None:
+    other = small(**change)
+    with pytest.raises(InputError, match="same dim, rows, width, hash and seed"):
+        small().merge(other)
+
+
+def test_other_promises_do_not_merge() -> None:
+    with pytest.raises(InputError, match="equal parameters"):
+        small().merge(small(epsilon=2.0))
+    with pytest.raises(InputError, match="neighbouring"):
+        small().merge(small(neighbouring="replace"))
+    sketch = small()
+    for other in (sketch, "sketch"):
+        with pytest.raises(InputError, match="another RaceSketch"):
+            sketch.merge(other)  # type: ignore[arg-type]
+
+
+# Bytes.
+
+
+def same(a: RaceSketch, b: RaceSketch) -> bool:
+    return a.spec == b.spec and bool((a.counts == b.counts).all()) and a.guarantee == b.guarantee
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"hash": SRP(3), "width": None},
+        {"hash": PairedSRP(4)},
+        {"delta": 1e-9},
+        {"epsilon": 64.0},
+    ],
+)
+def test_round_trips(options: dict[str, Any], tmp_path: Path) -> None:
+    sketch = small(**options).fit(data()).release()
+    for again in (
+        RaceSketch.from_bytes(sketch.to_bytes()),
+        RaceSketch.from_bytes(memoryview(sketch.to_bytes())),
+        pickle.loads(pickle.dumps(sketch)),
+        copy.deepcopy(sketch),
+    ):
+        assert same(sketch, again)
+        assert (again.count(data(5)) == sketch.count(data(5))).all()
+    sketch.save(tmp_path / "s.race")
+    assert same(RaceSketch.open(tmp_path / "s.race"), sketch)
+    with pytest.raises(FileExistsError):
+        sketch.save(tmp_path / "s.race")
+
+
+def test_few_bytes() -> None:
+    sketch = small(rows=1000, width=1000, hash=L2(20.0, 2)).fit(data(1000)).release()
+    assert len(sketch.to_bytes()) <= 3_001_000  # three bytes a count at epsilon 1
+
+
+def test_damage_is_found(tmp_path: Path) -> None:
+    raw = small().fit(data()).release().to_bytes()
+    random = np.random.default_rng(0)
+    for place in [*range(60), *random.integers(60, len(raw), 60)]:
+        changed = bytearray(raw)
+        changed[place] ^= 1 << int(random.integers(8))
+        with pytest.raises(InputError):
+            unpack(changed)
+    for cut in (0, 3, 20, len(raw) // 2, len(raw) - 1):
+        with pytest.raises(InputError):
+            unpack(raw[:cut])
+    with pytest.raises(InputError, match="cut off or has bytes too many"):
+        unpack(raw + b"\0")
+    (tmp_path / "x").write_bytes(b"not a sketch at all" * 10)
+    with pytest.raises(InputError, match=r"x: these bytes are not a dpindex sketch"):
+        RaceSketch.open(tmp_path / "x")
+
+
+def forged(**changes: Any) -> bytes:
+    """A sketch with a header of someone's own, its digest in order."""
+    import hashlib
+    import json
+
+    raw = small().fit(data()).release().to_bytes()
+    frame = struct.Struct("<4sHHQ32s")
+    magic, version, size, body_size, _ = frame.unpack_from(raw)
+    facts = json.loads(raw[frame.size : frame.size + size])
+    body = raw[frame.size + size :]
+    facts["spec"].update(changes.pop("spec", {}))
+    facts.update(changes.pop("facts", {}))
+    header = changes.pop("header", json.dumps(facts).encode())
+    digest = hashlib.sha256(header + body).digest()
+    return frame.pack(magic, version, len(header), body_size, digest) + header + body
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"header": b"[" * 2000},
+        {"header": b"{}"},
+        {"header": b"\xff"},
+        {"header": b" " * 3000},
+        {"spec": {"rows": 1 << 19}},
+        {"spec": {"rows": 10**400}},
+        {"spec": {"rows": 20.0}},
+        {"spec": {"dim": 1 << 30}},
+        {"spec": {"hash": "srp"}},
+        {"spec": {"more": 1}},
+        {"spec": {"epsilon": math.nan}},
+        {"facts": {"variance": -1.0}},
+        {"facts": {"variance": math.inf}},
+        {"facts": {"epsilon": "1"}},
+        {"facts": {"least": 1 << 70}},
+        {"facts": {"least": 1.5}},
+        {"facts": {"bytes": 0}},
+        {"facts": {"bytes": 9}},
+        {"facts": {"bytes": True}},
+        {"facts": {"offset": None}},
+        {"facts": {"more": 1}},
+    ],
+    ids=str,
+)
+def test_forged_headers_are_refused(changes: dict[str, Any]) -> None:
+    unpack(forged())
+    with pytest.raises(InputError):
+        unpack(forged(**changes))
+
+
+def test_golden_sketch() -> None:
+    """A sketch of format version 1 opens for ever."""
+    sketch = RaceSketch.open(Path(__file__).parent / "fixtures" / "race_v1.sketch")
+    assert sketch.spec == SketchSpec(2, 4, 8, L2(1.5, 2), 3.0, seed=11)
+    assert sketch.counts[0].tolist() == GOLDEN_ROW
+    assert sketch.count([[0.25, -0.5]]) == pytest.approx([GOLDEN_COUNT])
+
+
+# Bad input and the promise.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dim": 0},
+        {"dim": 2.0},
+        {"rows": 0},
+        {"rows": True},
+        {"rows": 1 << 21},
+        {"width": 1},
+        {"rows": 1 << 20, "width": 1 << 20},
+        {"dim": 1 << 20},
+        {"hash": "l2"},
+        {"epsilon": 0},
+        {"epsilon": 65},
+        {"epsilon": "1"},
+        {"epsilon": math.nan},
+        {"delta": -1e-6},
+        {"delta": 1.0},
+        {"delta": 1e-6, "as_published": True},
+        {"as_published": 1},
+        {"neighbouring": "substitute"},
+        {"seed": -1},
+    ],
+    ids=str,
+)
+def test_bad_parameters(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        small(**{"rows": 1 << 10, **options} if options.get("dim") == 1 << 20 else options)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.zeros((0, 3)),
+        np.zeros((4, 2)),
+        np.zeros((2, 3, 1)),
+        np.array([["a", "b", "c"]]),
+        np.full((1, 3), np.inf),
+        np.zeros((1, 3), dtype=complex),
+        np.zeros((1, 3), dtype=object),
+    ],
+    ids=str,
+)
+def test_bad_records(x: npt.NDArray[Any]) -> None:
+    with pytest.raises(InputError):
+        small().fit(x)
+    if x.size:
+        with pytest.raises(InputError):
+            small().fit(data()).release().count(x)
+
+
+def test_bad_requests() -> None:
+    sketch = small().fit(data())
+    with pytest.raises(InputError, match="already holds records"):
+        sketch.fit(data())
+    with pytest.raises(InputError, match="no records"):
+        small().partial_fit([])
+    sketch.release()
+    with pytest.raises(InputError, match="estimator must be"):
+        sketch.count(data(1), "mode")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="at least two"):
+        small(rows=1).fit(data()).release().stderr(data(1))
+
+
+def test_the_promise_in_words() -> None:
+    promise = small(delta=1e-6).guarantee
+    assert str(promise) == "epsilon = 1, delta = 1e-06 (DP) under records(add-remove)"
+    assert promise.to_json()["adjacency"] == {"kind": "records", "neighbouring": "add-remove"}
+    assert "added or removed" in promise.protects()
+    replaced = small(neighbouring="replace").guarantee
+    assert "replaced by any other" in replaced.protects()
+    assert "how many records there are" in replaced.does_not_protect(3)
+    assert "how many records there are" not in promise.does_not_protect(3)
+
+
+GOLDEN_ROW = [0, 83, 13, 9, 60, 8, 70, 262]
+GOLDEN_COUNT = 175.17857142857142

@@ -1,0 +1,155 @@
+"""Kane & Nelson's map and very sparse entries: structure, exactness, and little memory."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dpindex.errors import InputError
+from dpindex.projections import SparseJL, VerySparse
+from dpindex.randomness import public
+
+SHAPES = [(1, 1, 1), (5, 4, 2), (30, 12, 3), (30, 12, 12), (100, 64, 4)]
+
+
+def test_known_answers() -> None:
+    """A published index relies on these integers: they may never change."""
+    assert SparseJL(4, 6, 7, 2).apply(np.eye(4)).tolist() == SPARSE_JL
+    assert VerySparse(4, 6, 7, 2).apply(np.eye(4)).tolist() == VERY_SPARSE
+
+
+SPARSE_JL = [[0, 0, 1, 0, 0, 1], [1, 0, 0, 0, 0, 1], [0, 0, 1, 1, 0, 0], [0, 0, 1, 1, 0, 0]]
+VERY_SPARSE = [[1, 0, -1, 1, 0, 0], [0, 0, 0, 1, -1, 1], [0, -1, 0, -1, -1, 1], [1, 0, 0, 0, -1, 1]]
+
+
+@pytest.mark.parametrize(("dim", "k", "s"), SHAPES)
+def test_every_attribute_moves_one_coordinate_of_every_block(dim: int, k: int, s: int) -> None:
+    projection = SparseJL(dim, k, 3, s)
+    matrix = projection.apply(np.eye(dim))
+    assert set(np.unique(matrix)) <= {-1, 0, 1}
+    blocks = np.abs(matrix).reshape(dim, s, k // s)
+    assert (blocks.sum(axis=2) == 1).all()
+    sizes = projection.sensitivity
+    assert sizes.count == sizes.l1 == sizes.squares == s
+    assert projection.fan_in == np.abs(matrix).sum(axis=0).max()
+    np.testing.assert_allclose((matrix**2).sum(axis=1) * projection.gain**2, 1)
+    assert (matrix**2).mean() == pytest.approx(projection.spread**2)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda d, k: SparseJL(d, k, 5, 4), lambda d, k: VerySparse(d, k, 5, 3)]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dense_and_sparse_agree(make: Any, dtype: Any) -> None:
+    dim, k = 90, 16
+    projection = make(dim, k)
+    matrix = projection.apply(np.eye(dim)).astype(np.int64)
+    rng = np.random.default_rng(1)
+    x = rng.integers(-4096, 4097, (15, dim)).astype(dtype)
+    x[rng.random(x.shape) < 0.7] = 0
+    x[4] = 0
+    wanted = x.astype(np.int64) @ matrix
+    dense = projection.apply(x)
+    assert dense.dtype == dtype
+    np.testing.assert_array_equal(dense, wanted)
+    np.testing.assert_array_equal(projection.apply_sparse(sparse.csr_matrix(x)), wanted)
+
+
+def test_places_and_signs_are_uniform_and_unrelated_over_blocks() -> None:
+    """Chi-square over places, and over pairs of places of two blocks; 6 deviations, seed fixed."""
+    dim, k, s = 1 << 16, 24, 3
+    matrix = SparseJL(dim, k, 0, s)
+    places, signs = matrix._entries(slice(None))
+    width = k // s
+    for block in range(s):
+        counts = np.bincount(places[:, block] - block * width, minlength=width)
+        assert ((counts - dim / width) ** 2 / (dim / width)).sum() < 7 + 6 * math.sqrt(14)
+        assert abs(signs[:, block].sum()) < 6 * math.sqrt(dim)
+    pairs = np.bincount((places[:, 0]) * width + places[:, 1] - width, minlength=width**2)
+    assert ((pairs - dim / 64) ** 2 / (dim / 64)).sum() < 63 + 6 * math.sqrt(126)
+    assert abs((signs[:, 0].astype(int) * signs[:, 1]).sum()) < 6 * math.sqrt(dim)
+
+
+@pytest.mark.parametrize("s", [1, 2, 9])
+def test_very_sparse_entries(s: int) -> None:
+    projection = VerySparse(400, 50, 1, s)
+    matrix = projection.apply(np.eye(400))
+    filled = np.count_nonzero(matrix)
+    chance = 1 / s
+    assert abs(filled - 20_000 * chance) <= 6 * math.sqrt(20_000 * chance * (1 - chance))
+    assert abs(matrix.sum()) < 6 * math.sqrt(filled)
+    sizes, rows = projection.sensitivity, np.count_nonzero(matrix, axis=1)
+    assert sizes.count == sizes.l1 == sizes.squares == rows.max()
+    assert projection.fan_in == np.count_nonzero(matrix, axis=0).max()
+    assert (projection.gain * projection.spread) ** 2 == pytest.approx(1 / 50)
+
+
+@pytest.mark.parametrize(("make", "kurtosis"), [
+    (lambda seed: SparseJL(12, 4, seed, 2), 1.0),
+    (lambda seed: VerySparse(12, 4, seed, 3), 3.0),
+])  # fmt: skip
+def test_inner_products_over_seeds(
+    make: Any, kurtosis: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unbiased, with variance (‖u‖²‖v‖² + ⟨u,v⟩² + (κ−3)Σu_i²v_i²)/k: κ = 1 for ±1 in blocks.
+
+    6000 fixed seeds, within 6 standard errors each.
+    """
+    monkeypatch.setattr(public, "_BLOCK", 1024)
+    u, v = np.random.default_rng(0).normal(size=(2, 12))
+    products = np.empty(6000)
+    for seed in range(len(products)):
+        projection = make(seed)
+        x, y = projection.apply(np.stack([u, v])) * projection.gain
+        products[seed] = x @ y
+    norms = (u @ u) * (v @ v) + (u @ v) ** 2
+    variance = (norms + (kurtosis - 3) * float((u**2 * v**2).sum())) / 4
+    deviations = products - u @ v
+    error = 6 / np.sqrt(len(products))
+    assert abs(deviations.mean()) <= error * np.sqrt(variance)
+    assert abs((deviations**2).mean() - variance) <= error * (deviations**2).std()
+
+
+def test_too_many_entries_are_refused() -> None:
+    with pytest.raises(InputError, match="raise sparsity, for example to 4096"):
+        VerySparse(1 << 24, 1024, 0, 3)
+
+
+_SPARSE_RUN = """
+import resource, sys
+import numpy as np
+from scipy import sparse
+import dpindex as dpi
+
+file, method, arguments = sys.argv[1], sys.argv[2], eval(sys.argv[3])
+with np.load(file) as stored:
+    parts = (stored["data"], stored["indices"], stored["indptr"])
+    x = sparse.csr_matrix(parts, shape=tuple(stored["shape"]))
+spec = dpi.Spec(method=method, dim=x.shape[1], k=1024, epsilon=2.0, scale=255, bounds=(0, 1),
+                **arguments)
+codes = dpi.Privatizer(spec).privatize(x)
+assert codes.k == 1024 and len(codes) == x.shape[0] == 18846 and x.shape[1] == 1 << 24
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.parametrize(("method", "arguments"), [
+    ("dp-oporp-staircase", {}),
+    ("dp-sjlt-laplace", {"sparsity": 4}),
+    ("dp-rp-g-opt", {"delta": 1e-6, "entries": "very-sparse"}),
+])  # fmt: skip
+def test_documents_of_2_to_the_24_columns_need_less_than_a_gigabyte(
+    method: str, arguments: dict[str, Any], data_dir: Path
+) -> None:
+    """The whole process: the data, the projection, 18 846 × 1024 codes and everything between."""
+    command = [sys.executable, "-c", _SPARSE_RUN, str(data_dir / "news20_chartri_csr.npz"), method]
+    done = subprocess.run([*command, repr(arguments)], capture_output=True, text=True, check=True)
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert int(done.stdout) * unit < 1e9
