@@ -1,0 +1,77 @@
+"""The scikit-learn transformer: every check that a randomized transformer can pass."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+from specs import needed
+
+import dpindex as dpi
+from dpindex.errors import InputError
+from dpindex.sklearn import PrivateProjection
+
+FRESH_NOISE = {
+    "check_estimators_pickle": "two transformations differ: the noise is fresh",
+    "check_fit_idempotent": "two transformations differ: the noise is fresh",
+}
+
+
+@pytest.mark.parametrize(
+    ("estimator", "failing"),
+    [
+        (PrivateProjection(), FRESH_NOISE),
+        (PrivateProjection("dp-signoporp-geometric", k=1, epsilon=0.1), FRESH_NOISE),
+        (PrivateProjection("none-oporp", epsilon=None), {}),  # without noise all of them pass
+    ],
+    ids=["float", "bits", "none"],
+)
+def test_check_estimator(estimator: PrivateProjection, failing: dict[str, str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns of the checks it skips
+        results = check_estimator(estimator, expected_failed_checks=failing, on_fail=None)
+    failed = {result["check_name"] for result in results if result["status"] == "failed"}
+    assert failed == set()
+    assert len(results) > 30
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in dpi.methods()])
+def test_every_method_transforms(row: Any) -> None:
+    arguments = needed(row) | {"bounds": (0.0, 1.0)}
+    k = None if row.fixed_k else 8
+    x = np.random.default_rng(0).uniform(0.5, 1, (20, 12)).astype(np.float32)
+    model = clone(PrivateProjection(**arguments, k=k))
+    codes = model.fit_transform(x)
+    assert codes.shape == (20, model.spec_.dims)
+    assert codes.dtype == np.float32
+    assert model.spec_ == dpi.Spec(**arguments, dim=12, k=k, clip=True)
+    assert len(model.get_feature_names_out()) == model.spec_.dims
+    assert np.isfinite(codes).all()
+    assert model.transform(sparse.csr_matrix(x)).shape == codes.shape
+
+
+def test_a_classifier_learns_from_private_codes() -> None:
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 2, 2000)
+    x = np.clip(rng.normal(0, 0.2, (2000, 24)) + np.where(y, 0.5, -0.5)[:, None], -1, 1)
+    model = make_pipeline(PrivateProjection(k=8, epsilon=2.0, clip=False), LogisticRegression())
+    assert model.fit(x[:1000], y[:1000]).score(x[1000:], y[1000:]) > 0.85
+    again = PrivateProjection(k=8, epsilon=2.0).fit(x)
+    assert (again.transform(x) != again.transform(x)).any()  # fresh noise every time
+
+
+def test_refusals() -> None:
+    with pytest.raises(NotFittedError):
+        PrivateProjection().transform(np.zeros((2, 3)))
+    with pytest.raises(InputError, match="needs a delta"):
+        PrivateProjection("dp-oporp").fit(np.zeros((2, 3)))
+    with pytest.raises(InputError, match="outside the public bounds"):
+        PrivateProjection(clip=False).fit_transform(np.full((2, 3), 2.0))

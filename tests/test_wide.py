@@ -1,0 +1,146 @@
+"""Laws of two digits: the exact law of the sum, against the law that one table would have."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from streams import Seeded
+
+from dpindex.noise.gaussian import gaussian_cells, gaussian_table
+from dpindex.noise.laplace import laplace_noise
+from dpindex.noise.wide import WideGaussian, WideLaplace, discrete_gaussian_table
+
+
+def _exp_below(x: Fraction) -> Fraction:
+    with mpmath.workprec(800):
+        mpmath.iv.prec = 800
+        lower = mpmath.mpf(mpmath.iv.exp(mpmath.iv.mpf(x.numerator) / x.denominator).a)
+        return Fraction(int(mpmath.floor(lower * mpmath.mpf(2) ** 700)), 1 << 700)
+
+
+def _law(source: WideGaussian) -> tuple[list[int], int]:
+    """Masses of ``L·C + F`` from the two tables, over 2^(bits + bits), and the first value."""
+    step = 1 << source.digit
+    first = source.coarse.first * step + source.fine.first
+    length = (len(source.coarse.masses) - 1) * step + len(source.fine.masses)
+    law = [0] * length
+    for c, high in enumerate(source.coarse.masses):
+        for f, low in enumerate(source.fine.masses):
+            law[c * step + f] += high * low
+    return law, first
+
+
+def test_two_digits_have_the_law_of_one_rounded_gaussian() -> None:
+    """σ = 40 with L = 4: every mass within 10^-30 of the rounded N(0, σ²), relatively, near the
+    centre, and absolutely everywhere within the tables' precision."""
+    digit, bits = 2, 192
+    fine_sigma, coarse_sigma = 16.0, math.sqrt(40.0**2 - 16.0**2) / 4
+    source = WideGaussian(
+        discrete_gaussian_table(coarse_sigma, bits),
+        gaussian_table(fine_sigma, 60.0, 1e-12, 1000, 0),
+        digit,
+    )
+    law, first = _law(source)
+    total = 1 << (bits + source.fine.bits)
+    assert sum(law) == total
+    with mpmath.workprec(500):
+        sigma = mpmath.sqrt(16 * mpmath.mpf(coarse_sigma) ** 2 + fine_sigma**2)
+        for z in (0, 1, 2, 3, 17, 40, 100, 200):
+            edges = [(z + half) / (sigma * mpmath.sqrt(2)) for half in (-0.5, 0.5)]
+            wanted = (mpmath.erfc(edges[0]) - mpmath.erfc(edges[1])) / 2
+            for signed in (z, -z):
+                found = mpmath.mpf(law[signed - first]) / total
+                assert abs(found / wanted - 1) < mpmath.mpf(10) ** -30
+
+
+def test_divergence_of_the_wide_gaussian() -> None:
+    """Hockey-stick divergence of the summed masses at the calibrated shift: at most δ, and 5 %
+    less noise is seen to fail."""
+    epsilon, delta, shift = 1.0, 1e-6, 6
+    sigma = 4.224678894 * shift
+    below = _exp_below(Fraction(1))
+    for factor, holds in ((1.0, True), (0.95, False)):
+        wanted = sigma * factor
+        source = WideGaussian(
+            discrete_gaussian_table(math.sqrt(wanted**2 - 8.0**2) / 2, 128),
+            gaussian_table(8.0, epsilon, delta, 100, 0),
+            1,
+        )
+        law, _ = _law(source)
+        spent = sum(law[:shift]) + sum(
+            max(Fraction(0), p - below * q) for p, q in zip(law[shift:], law, strict=False)
+        )
+        assert (Fraction(spent) / (1 << 256) <= Fraction(delta)) == holds
+
+
+def test_wide_gaussian_draws_and_moments() -> None:
+    """2^19 seeded draws: variance, fourth moment and a few tail counts within 6 deviations."""
+    noise = gaussian_cells(3000.0, 1.0, 1e-6, 64, cell_bits=3, grid_bits=12)
+    count = 1 << 19
+    codes = noise.perturb(np.full((count // 64, 64), 12345.0), Seeded(3)).ravel()
+    estimate = (codes + noise.decoder.offset) * noise.decoder.gain - 12345.0
+    variance = noise.decoder.variance[0]
+    assert math.sqrt(variance) / 8 == pytest.approx(3000.0, rel=1e-6)
+    assert noise.decoder.fourth == pytest.approx(3 * variance**2, rel=1e-6)
+    z = estimate / math.sqrt(variance)
+    assert abs(z.mean()) < 6 / math.sqrt(count)
+    assert abs((z**2).mean() - 1) < 6 * math.sqrt(2 / count)
+    for edge in (0.5, 1.0, 2.0, 3.0):
+        chance = math.erfc(edge / math.sqrt(2))
+        seen = np.count_nonzero(np.abs(z) > edge) / count
+        assert abs(seen - chance) < 6 * math.sqrt(chance / count)
+
+
+@pytest.mark.parametrize("drop", [0.3, 0.01, 2.0**-12])
+def test_every_step_of_the_wide_laplace_loses_at_most_the_drop(drop: float) -> None:
+    """P(a)/P(a ± 1) ≤ e^drop for the integers of both tables, over many high digits and the
+    restart of their tail; and no less than 99.9 % of it is used."""
+    source = WideLaplace(mpmath.mpf(drop), 0)
+    size = 1 << source.digit
+    table, low = source.high, source.low.masses
+    side = list(table.masses[len(table.masses) // 2 : -1])
+    tail, half = table.masses[-1], 1 << (table.bits - 1)
+    # Two periods of the high digit, on one scale: the restart multiplies by tail/half.
+    high = [mass * half for mass in side] + [mass * tail for mass in side]
+    bound = _exp_below(Fraction(drop))
+    digits = [*range(4), len(side) // 2, *range(len(side) - 3, len(side) + 3)]
+    for b in digits:
+        for c in {0, 1, size // 2, size - 2, size - 1} & set(range(size)):
+            here = high[b] * low[c]
+            up = high[b] * low[c + 1] if c + 1 < size else high[b + 1] * low[0]
+            for p, q in ((here, up), (up, here)):
+                assert p * bound.denominator <= q * bound.numerator
+    assert source.low.moments  # the low digit is a plain table
+    last = Fraction(high[0] * low[0], high[1] * low[0])
+    assert math.log(last) == pytest.approx(size * drop, rel=1e-3)
+
+
+def test_wide_laplace_draws_and_moments() -> None:
+    noise = laplace_noise(0.5, 4000)
+    assert isinstance(noise.source, WideLaplace)
+    count, scale = 1 << 19, 4000 / 0.5 * 4096
+    draws = noise.source.sample(count, Seeded(5)) + 0.5
+    size = np.abs(draws)
+    assert abs((draws > 0).mean() - 0.5) < 6 * 0.5 / math.sqrt(count)
+    for edge in (0.1, 1.0, 3.0, 8.0):
+        chance = math.exp(-edge)
+        assert abs((size > edge * scale).mean() - chance) < 6 * math.sqrt(chance / count)
+    assert noise.decoder.variance[0] == pytest.approx(2 * scale**2, rel=1e-6)
+    assert noise.decoder.fourth == pytest.approx(24 * scale**4, rel=1e-6)
+    codes = noise.perturb(np.full((64, 64), 7.0e6), Seeded(6))
+    error = math.sqrt(noise.decoder.variance[0] / codes.size)
+    decoded = (codes + noise.decoder.offset) * noise.decoder.gain
+    assert abs(decoded.mean() - 7.0e6) < 6 * error
+
+
+def test_wide_laplace_moments_are_those_of_its_law() -> None:
+    source = WideLaplace(mpmath.mpf(0.05), 0)
+    a = np.arange(20_000) + 0.5
+    law = np.exp(-0.05 * np.arange(20_000)) * -math.expm1(-0.05)
+    variance, fourth = source.moments()
+    assert variance == pytest.approx((law * a**2).sum(), rel=1e-9)
+    assert fourth == pytest.approx((law * a**4).sum(), rel=1e-9)
