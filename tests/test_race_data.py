@@ -56,4 +56,4 @@ def test_classes_of_occupancy() -> None:
         for epsilon in (1.0, 64.0)
     ]
     assert accuracy[0] >= 0.95 * accuracy[1]
-    assert accuracy[1] > 0.9
+    assert accuracy[1] > max(np.mean(y[~train] == label) for label in np.unique(y))

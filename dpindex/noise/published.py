@@ -31,7 +31,7 @@ def kenthapadi_sigma(epsilon: float, delta: float) -> float:
     Kenthapadi et al. 2013, Lemma 1 (Li & Li 2023, Thm 3.1).
 
     >>> round(kenthapadi_sigma(1.0, 1e-6), 6)
-    5.312994
+    5.314577
     """
     spent = math.log(1.0 / (2.0 * safe_delta(delta))) + epsilon
     return safe_sigma(math.sqrt(2.0 * spent) / epsilon)
