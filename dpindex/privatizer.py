@@ -19,14 +19,14 @@ from dpindex.spec import Spec
 
 __all__ = ["Privatizer", "cores"]
 
-_CACHE_NUMBERS = 1 << 17
-"""Numbers handled at a time: half a megabyte of float32, so that a block stays in L2."""
+_CACHE_NUMBERS = 1 << 18
+"""Numbers handled at a time: a megabyte of float32, so that a block stays in L2."""
 
-_NOISE_NUMBERS = 1 << 18
+_NOISE_NUMBERS = 1 << 19
 """Projected numbers that get their noise together: enough that the few draws which need a second
 look are handled in one go, as small steps make threads wait for each other."""
 
-_TASK_NUMBERS = 1 << 20
+_TASK_NUMBERS = 1 << 19
 """Projected numbers that a thread is handed at a time."""
 
 _CHECK_ROWS = 4096

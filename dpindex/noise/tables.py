@@ -23,7 +23,7 @@ __all__ = ["CellTable"]
 
 _BUCKET_BITS = 16
 _KEY_BITS = 64
-_PIECE = 1 << 16
+_PIECE = 1 << 17
 """Draws made at a time, so that words and look-ups stay in the cache."""
 
 _REFINE = np.iinfo(np.int32).min
