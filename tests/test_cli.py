@@ -11,9 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from specs import needed
 
 import dpindex as dpi
 from dpindex.cli import main
+from dpindex.methods import Method
+from dpindex.privacy import Attribute
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -224,3 +227,77 @@ def test_encoding_needs_no_search_engine(tmp_path: Path) -> None:
         "sys.exit('faiss' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in dpi.methods()])
+def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> None:
+    """What a spec states, the command line states: both give the same spec, and hits."""
+    x = np.random.default_rng(1).uniform(0.5, 1, (40, 24)).astype(np.float32)
+    np.save(files / "v.npy", x)
+    options: list[object] = ["--method", row.name, "--bounds", 0, 1]
+    stated = {**needed(row), "dim": 24, "bounds": (0.0, 1.0)}
+    flags = {"epsilon": "--epsilon", "delta": "--delta", "min_norm": "--min-norm"}
+    for name, flag in flags.items():
+        if stated.get(name) is not None:
+            options += [flag, stated[name]]
+    adjacency = stated["adjacency"]
+    if isinstance(adjacency, Attribute):
+        options += ["--beta", adjacency.beta]
+    else:
+        options += ["--l2", adjacency.radius]
+    if row.entries:
+        stated["entries"] = row.entries[-1]
+        options += ["--entries", row.entries[-1]]
+    if row.blocks or stated.get("entries") == "very-sparse":
+        stated["sparsity"] = 2
+        options += ["--sparsity", 2]
+    code, out, err = run("spec", "--dim", 24, *options)
+    assert code == 0, err
+    assert dpi.Spec.from_json(out) == dpi.Spec(**stated)
+    code, _, err = run("build", "v.npy", "ix", *options, "--allow-unprotected")
+    assert code == 0, err
+    for mode in ("exact", "private"):
+        code, out, err = run("query", "ix", "v.npy", "-k", 3, "--query", mode, "--format", "json")
+        assert code == 0, err
+        assert len(json.loads(out)["ids"]) == 40
+    assert json.loads(run("info", "ix", "--json")[1])["count"] == 40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("dp-rp-g-opt", "--epsilon", 1), "dp-rp-g-opt needs a delta"),
+        (("dp-rp-g", "--epsilon", 1, "--delta", 0.5), "needs a delta in [1e-30, 0.5)"),
+        (("dp-rp-l", "--epsilon", 1, "--delta", 1e-6), "delta must be 0"),
+        (("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6), "needs min_norm"),
+        (("dp-signrp-rr", "--epsilon", 1, "--min-norm", 3), "does not use min_norm with delta 0"),
+        (
+            ("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6, "--min-norm", 0.5),
+            "needs a min_norm above beta",
+        ),
+        (
+            (
+                *("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6, "--min-norm", 3),
+                *("--entries", "rademacher"),
+            ),
+            "needs gaussian entries",
+        ),
+        (("dp-oporp-laplace", "--epsilon", 1, "--k", 25), "25 bins cannot be filled"),
+        (
+            ("dp-sjlt-laplace", "--epsilon", 1, "--k", 10, "--sparsity", 4),
+            "k = 10 is not a multiple of sparsity = 4",
+        ),
+        (("dp-oporp-laplace", "--epsilon", 1, "--sparsity", 4), "does not use sparsity"),
+        (("dp-rp-g-opt-b", "--epsilon", 1, "--delta", 1e-6, "--entries", "uniform"), "of its own"),
+        (("dp-rp-l", "--epsilon", 1, "--entries", "normal"), "must be one of gaussian"),
+        (("dp-oporp-laplace", "--epsilon", 1, "--l2", 1), "no guarantee under l2(radius=1)"),
+        (
+            ("row-oporp-g", "--epsilon", 1, "--delta", 1e-6),
+            "no guarantee under attribute(beta=1)",
+        ),
+    ],
+)
+def test_wrong_combinations_get_one_sentence(
+    run: Run, files: Path, arguments: tuple[object, ...], sentence: str
+) -> None:
+    fails(run("spec", "--dim", 24, "--method", *arguments), sentence)
