@@ -84,4 +84,4 @@ def _read(path: Path) -> Spec:
         from dpindex.index import PrivateIndex
 
         return PrivateIndex.open(path).spec
-    return Spec.from_json(path.read_text())
+    return Spec.read(path)

@@ -107,7 +107,7 @@ def privatize(
 ) -> None:
     """Turn vectors into codes, as a device does."""
     o.refuse_existing(codes)
-    stated = Spec.from_json(spec.read_text())
+    stated = Spec.read(spec)
     with open_vectors(vectors) as source, o.progress_bar("privatizing") as report:
         data = _privatize(source, stated, report).to_bytes()
     temporary = codes.with_name(codes.name + ".tmp")

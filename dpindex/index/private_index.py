@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -350,13 +351,17 @@ class PrivateIndex:
                 f"{directory.path} holds an unfinished build; run the same build again to end it."
             )
         settings = manifest.settings
+        segments = directory.segments(manifest)
+        # The first is read before the projection is made: what a manifest says costs nothing yet.
+        first = list(islice(segments, 1))
         index = cls(
             settings.spec,
             metric=settings.metric,
             storage=settings.storage,
             query_epsilon=settings.query_epsilon,
         )
-        for codes, ids in directory.segments(manifest):
+        for codes, ids in chain(first, segments):
+            index._check_form(codes)
             index._append(codes, index._ids.check(ids, len(codes)))
         index._saved = Saved(directory.path, manifest.digest, len(index))
         return index

@@ -34,7 +34,7 @@ NOTE = "source.json"
 """Tells one build's input from another; it goes when the build ends."""
 
 _MANIFEST = "manifest.json"
-_MOST_MANIFEST_BYTES = 1 << 26
+_MOST_MANIFEST_BYTES = 1 << 24
 _MOST_FILE_BYTES = 1 << 33
 _PLAIN_ONLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _NAME = re.compile(r"[0-9]{6}")
@@ -296,7 +296,13 @@ class IndexDirectory:
 
     def commit(self, manifest: Manifest) -> Manifest:
         """Make the manifest the truth, durably, in one rename."""
-        self._write(_MANIFEST, manifest.to_json().encode())
+        text = manifest.to_json().encode()
+        if len(text) > _MOST_MANIFEST_BYTES:
+            raise InputError(
+                f"{self.path} has {len(manifest.segments)} segments, too many for one manifest; "
+                f"save the index to a new directory."
+            )
+        self._write(_MANIFEST, text)
         return manifest
 
     def discard_uncommitted(self, manifest: Manifest) -> None:
