@@ -29,6 +29,6 @@ def read_file(path: str | os.PathLike[str], most: int) -> bytes:
         if status.st_size > most:
             raise InputError(f"{name} has {status.st_size} bytes; at most {most} are read.")
         with open(name, "rb") as file:
-            return file.read(most)
+            return file.read(status.st_size)  # which is allocated at once, so not ``most``
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror}; check the path.") from None

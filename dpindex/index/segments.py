@@ -224,7 +224,7 @@ class IndexDirectory:
                     raise InputError(f"{place} is not a plain file.")
                 if status.st_size > most:
                     raise InputError(f"{place} is larger than it may be ({status.st_size} bytes).")
-                return file.read(most)
+                return file.read(status.st_size)  # allocated at once, so not what is declared
         except OSError as error:
             raise InputError(f"{place} cannot be read: {error.strerror}.") from None
 
