@@ -66,7 +66,6 @@ class Archive:
         stream = self._resources.enter_context(self._zip.open(info))
         return Npy(f"{self._location.name}: array {key!r}", stream, info.file_size)
 
-
     def _dictionary(self, info: zipfile.ZipInfo) -> int:
         """Bytes that LZMA would allocate, up to 4 GB whatever the file's size (APPNOTE 5.8.8)."""
         with open(self._location.path, "rb") as file:
