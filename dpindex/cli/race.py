@@ -53,7 +53,7 @@ race_app = typer.Typer(
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(race_app, name="race")
+    app.add_typer(race_app, name="race", short_help="Sketch a whole collection.")
 
 
 @race_app.command()
@@ -83,7 +83,7 @@ def build(
     seed: Annotated[int, typer.Option(help="Public seed of the hash functions.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Count vectors in one pass, add the noise once, and write the sketch."""
+    """Count vectors, add the noise once, write the sketch."""
     from dpindex.race import RaceSketch
 
     o.refuse_existing(sketch)
@@ -134,7 +134,10 @@ def query(
         Path | None, typer.Option(help="File to write instead of standard output.")
     ] = None,
 ) -> None:
-    """For each query: how many records lie near it, and the share of the collection."""
+    """Say how many records lie near each query.
+
+    And which share of the collection that is.
+    """
     from dpindex.race import RaceSketch
 
     if form is Format.npz and output is None:
