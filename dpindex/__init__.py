@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpindex.accounting import total
 from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
 from dpindex.errors import InputError
+from dpindex.ledger import Ledger
 from dpindex.methods import methods
 from dpindex.noise import sjlt_noise
 from dpindex.privacy import Guarantee, attribute, compose, l2
@@ -30,6 +31,7 @@ __all__ = [
     "Guarantee",
     "Hits",
     "InputError",
+    "Ledger",
     "PrivateIndex",
     "Privatizer",
     "Spec",
