@@ -26,6 +26,8 @@ from dpindex.spec import Spec
 if TYPE_CHECKING:
     import os
 
+    from dpindex.ledger import Ledger
+
 __all__ = ["Hits", "PrivateIndex", "QueryMode"]
 
 QueryMode = Literal["exact", "private"]
@@ -125,7 +127,14 @@ class PrivateIndex:
         with self._lock.read():
             return self._privatizer.wrap(self._values.first(len(self)).copy())
 
-    def add(self, X: Vectors, ids: Any | None = None) -> None:
+    def add(
+        self,
+        X: Vectors,
+        ids: Any | None = None,
+        *,
+        ledger: Ledger | None = None,
+        again: bool = False,
+    ) -> None:
         """Privatize vectors and add them; this spends the budget of each.
 
         Parameters
@@ -133,16 +142,31 @@ class PrivateIndex:
         X : array or sparse matrix, shape (n, dim)
         ids : sequence of n whole numbers or strings, optional
             Unique; default the next free numbers.
+        ledger : Ledger, optional
+            Where the releases are written down first. It remembers ids that were removed here, and
+            ids of other indexes; it needs ``ids``.
+        again : bool
+            Allow ids that the ledger knows, at the price of one more epsilon each.
 
         Raises
         ------
         InputError
-            For bad vectors or ids; nothing is added then.
+            For bad vectors or ids, and ids that the ledger knows; nothing is added then.
         """
         with self._lock.write():
             count = 1 if np.ndim(X) == 1 else int(np.shape(X)[0] if np.ndim(X) else 0)
             checked = self._ids.check(ids, count)
+            if ledger is not None:
+                self._privatizer.check(X)  # what is refused should not cost anything
+                ledger.record(self.spec, None if ids is None else checked, again=again)
+            elif again:
+                raise InputError("again is about what a ledger knows; name the ledger.")
             self._append(self._privatizer.privatize(X), checked)
+
+    def check_ids(self, ids: Any | None, count: int) -> None:
+        """Raise the InputError that adding ``count`` rows under these ids would raise, if any."""
+        with self._lock.read():
+            self._ids.check(ids, count)
 
     def add_codes(self, codes: Codes, ids: Any | None = None) -> None:
         """Add codes that devices made under the same spec; spends nothing.
