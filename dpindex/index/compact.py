@@ -209,6 +209,10 @@ def _quiet(index: Any) -> list[Any]:
         made.append(faiss.ProductQuantizer(opq.d_out, opq.M, 8))
         opq.pq = made[0]
         index = faiss.downcast_index(index.index)
+    if hasattr(
+        index, "do_polysemous_training"
+    ):  # a second of annealing a part, for a search we never run
+        index.do_polysemous_training = False
     for part in (index, getattr(index, "pq", None), *made):
         clustering: Any = getattr(part, "cp", None)
         if clustering is not None:
