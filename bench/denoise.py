@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ COLUMNS = (
 QUERIES, TRUE = 500, 50
 TITLES = {"mnist": "MNIST", "cifar10_gray": "gray CIFAR-10", "clinc150_minilm": "CLINC150"}
 DEFAULTS = {"mnist": (1, 2, 3, 5), "cifar10_gray": (1, 2, 3, 5), "clinc150_minilm": (10, 30)}
-METHODS = ("raw-square-wave", "raw-staircase", "dp-oporp-staircase")
+METHODS = ("raw-square-wave-narrow", "raw-square-wave", "raw-staircase", "dp-oporp-staircase")
 DENOISERS = ("none", "linear", "auto")
 ABLATIONS: dict[str, dict[str, Any]] = {
     "score": {},
@@ -110,11 +111,11 @@ def measure(
             kind: Any = name if name in ("linear", "auto") else "score"
             try:
                 with constants(ABLATIONS.get(name, {})):
-                    seconds, denoiser = timed(lambda kind=kind: index.fit_denoiser(kind))
+                    seconds, denoiser = timed(partial(index.fit_denoiser, kind))
             except InputError as error:
                 print("  ", name, error, flush=True)
                 continue
-            apply, estimate = timed(lambda denoiser=denoiser: denoiser(codes))
+            apply, estimate = timed(partial(denoiser, codes))
             last = denoiser.stages[-1].filter if denoiser.stages else denoiser.linear
             row |= {
                 "fit_seconds": seconds,
@@ -173,7 +174,7 @@ def draw(runs: list[dict[str, str]], path: Path) -> None:
     shown = [name for name in TITLES if any(run["data"] == name for run in runs)]
     figure = Figure(figsize=(5.2 * len(shown), 5.2), layout="constrained")
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-    colours = dict(zip(METHODS, ("#0072B2", "#D55E00", "#009E73"), strict=True))
+    colours = dict(zip(METHODS, ("#0072B2", "#56B4E9", "#D55E00", "#009E73"), strict=True))
     marks = {"none": (":", "o"), "linear": ("--", "s"), "auto": ("-", "D")}
     words = {"none": "as published", "linear": "linear denoiser", "auto": "chosen from the codes"}
     for panel, data in zip(panels, shown, strict=True):

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpindex.arrays import AnyArray, Floats, Vectors
 from dpindex.codes import BitCodes, Codes, FloatCodes
 from dpindex.errors import InputError
-from dpindex.estimators.denoise import (
-    Denoiser,
-    Kind,
-    denoiser_from_bytes,
-    denoiser_to_bytes,
-    fit_denoiser,
-)
+from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.index.denoised import DenoisedScorer
-from dpindex.index.hits import Hits, Queries
+from dpindex.index.hits import Hits
 from dpindex.index.ids import Ids
 from dpindex.index.locks import ReadWriteLock
+from dpindex.index.queries import Queries, QueryMode, check_form, prepared
 from dpindex.index.rows import Growing
+from dpindex.index.saved import Contents, Saved, read_index, write_index
 from dpindex.index.scoring import BitScorer, FloatScorer, Scorer
-from dpindex.index.segments import IndexDirectory, rows_per_segment
 from dpindex.index.settings import Metric, Settings, Storage
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
@@ -35,8 +30,6 @@ if TYPE_CHECKING:
     import os
 
 __all__ = ["Hits", "PrivateIndex", "QueryMode"]
-
-QueryMode = Literal["exact", "private"]
 
 _QUERIES_AT_A_TIME = 64
 """Queries between two chances for Ctrl-C: about a tenth of a second on a million codes."""
@@ -185,18 +178,9 @@ class PrivateIndex:
             raise InputError("add_codes takes dpindex codes; use add for vectors.")
         if codes.fingerprint != self.spec.fingerprint:
             raise InputError("these codes were made under another spec than this index.")
-        self._check_form(codes)
+        check_form(codes, self.spec)
         with self._lock.write():
             self._append(codes, self._ids.check(ids, len(codes)))
-
-    def _check_form(self, codes: Codes) -> None:
-        """A fingerprint can be copied; the form of the codes must fit as well."""
-        kind = "bits" if isinstance(codes, BitCodes) else "float"
-        if kind != self.spec.row.kind or codes.k != self.spec.dims:
-            raise InputError(
-                f"these are {kind} codes of length {codes.k}; the index holds "
-                f"{self.spec.row.kind} codes of length {self.spec.dims}."
-            )
 
     def _append(self, codes: Codes, ids: AnyArray) -> None:
         # The ids say how many rows there are: values beyond, left by Ctrl-C, are overwritten.
@@ -305,20 +289,7 @@ class PrivateIndex:
         return found
 
     def _prepared(self, Q: Vectors | Codes, query: QueryMode) -> Queries:
-        if query not in ("exact", "private"):
-            raise InputError(f"query must be 'exact' or 'private', not {query!r}.")
-        if isinstance(Q, BitCodes | FloatCodes):
-            known = {p.spec.fingerprint: p for p in (self._query_privatizer, self._privatizer)}
-            if Q.fingerprint not in known:
-                raise InputError("these query codes were made under another spec than this index.")
-            self._check_form(Q)
-            if len(Q) == 0:
-                raise InputError("there are no query codes.")
-            maker = known[Q.fingerprint]  # decodes them, whatever they say of themselves
-            return Queries(maker.wrap(Q.stored), maker.spec)
-        if query == "private":
-            return Queries(self._query_privatizer.privatize(Q), self.query_spec)
-        return Queries(self._privatizer.project(Q), None)
+        return prepared(Q, query, self._privatizer, self._query_privatizer)
 
     def _reading(self, action: Callable[[], Any]) -> Any:
         """Run under the read lock with search structures that cover every row."""
@@ -368,34 +339,9 @@ class PrivateIndex:
                 f"{self.spec.method} protects nothing; pass allow_unprotected=True to save it."
             )
         with self._lock.write():
-            directory = IndexDirectory(Path(path))
-            again = self._saved is not None and self._saved.path == directory.path
-            with directory.writing(new=not again):
-                self._saved = self._write(directory)
-
-    def _write(self, directory: IndexDirectory) -> Saved:
-        start, kept = 0, None
-        if self._saved is not None and self._saved.path == directory.path:
-            manifest = directory.manifest()
-            if manifest.digest != self._saved.digest:
-                raise InputError(f"{directory.path} was changed since this index was opened.")
-            start, kept = self._saved.rows, self._saved.denoiser
-            if start == 0:  # rows were removed: everything that is left is written anew
-                manifest = replace(manifest, segments=())
-        else:
-            manifest = directory.start(self._settings)
-        values, step = self._values.first(len(self)), rows_per_segment(self.spec)
-        for row in range(start, len(self), step):
-            rows = slice(row, row + step)
-            codes = self._privatizer.wrap(values[rows])
-            manifest = directory.write_segment(manifest, codes, self._ids.array[rows])
-        denoiser = self._denoiser
-        if denoiser is not None and denoiser is not kept:
-            manifest = directory.write_denoiser(manifest, denoiser_to_bytes(denoiser))
-        manifest = directory.commit(replace(manifest, state="complete"))
-        directory.discard_uncommitted(manifest)
-        directory.drop_note()
-        return Saved(directory.path, manifest.digest, len(self), denoiser)
+            values, ids = self._values.first(len(self)), self._ids.array
+            contents = Contents(self._settings, values, ids, self._denoiser)
+            self._saved = write_index(Path(path), contents, self._saved)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:
@@ -406,33 +352,15 @@ class PrivateIndex:
         InputError
             If the directory is not an index, is unfinished, or was damaged or changed.
         """
-        directory = IndexDirectory(Path(path))
-        manifest = directory.manifest()
-        if manifest.state != "complete":
-            raise InputError(
-                f"{directory.path} holds an unfinished build; run the same build again to end it."
-            )
-        settings = manifest.settings
+        settings, segments, saved = read_index(Path(path))
         index = cls(
             settings.spec,
             metric=settings.metric,
             storage=settings.storage,
             query_epsilon=settings.query_epsilon,
         )
-        for codes, ids in directory.segments(manifest):
+        for codes, ids in segments:
             index._append(codes, index._ids.check(ids, len(codes)))
-        if (model := directory.read_denoiser(manifest)) is not None:
-            index._denoiser = denoiser_from_bytes(model, settings.spec)
-            index._scorer = index._new_scorer()
-        index._saved = Saved(directory.path, manifest.digest, len(index), index._denoiser)
+        index._denoiser, index._saved = saved.denoiser, saved
+        index._scorer = index._new_scorer()
         return index
-
-
-@dataclass(frozen=True)
-class Saved:
-    """Where an index was last written or read, which state of it, and what of it still stands."""
-
-    path: Path
-    digest: str
-    rows: int
-    denoiser: Denoiser | None
