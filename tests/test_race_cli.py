@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import typer
+from streams import Seeded
 from typer.testing import CliRunner, Result
 
 from dpindex.cli.race import register
@@ -26,6 +27,7 @@ L2_HASH = ("--bandwidth", "1.5", "--hashes", "2", "--rows", "200", "--width", "1
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Call the commands in ``tmp_path``; what they raise is in the result."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dpindex.race.sketch.secret_stream", lambda: Seeded(0))
     x = np.random.default_rng(0).normal(size=(4000, 3)).astype(np.float32)
     np.save("x.npy", x)
     np.save("q.npy", x[:5])
