@@ -109,4 +109,4 @@ def _read(path: Path) -> Spec:
         raise InputError(
             f"{path} is a sketch: its guarantee is verified, not attacked; add --exact."
         )
-    return Spec.from_json(path.read_text())
+    return Spec.read(path)
