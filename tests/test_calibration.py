@@ -24,7 +24,7 @@ EPSILON, DELTA, DIM = 1.3, 1e-6, 9
 ROWS = [
     row
     for row in dpi.methods()
-    if row.kind == "float" and row.definition == "DP" and row.name != "raw-square-wave"
+    if row.kind == "float" and row.definition == "DP" and not row.bounded
 ]
 ATTRIBUTE = [row for row in ROWS if "attribute" in row.adjacencies]
 BALL = [row for row in ROWS if "l2" in row.adjacencies]

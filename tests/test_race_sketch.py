@@ -283,6 +283,7 @@ def test_unused_columns_do_not_enter_the_size() -> None:
     """SRP(2) has four codes; noise in the other columns says nothing about records."""
     sizes = [small(hash=SRP(2), width=2000, rows=5).fit(data()).release().size for _ in range(20)]
     # A standard deviation of √(2·4·5)/1 = 6.3; with all columns it would be 141.
+    assert small(hash=SRP(2), width=2000, rows=5).release().size_stderr == pytest.approx(6.3, 0.02)
     assert np.abs(np.array(sizes) - 200).max() < 60
 
 
