@@ -74,8 +74,7 @@ def theorems(draws: int) -> list[dict[str, Any]]:
                     "variance by the theorem": stated,
                     "simulated variance": variance,
                     "ratio": variance / stated,
-                    "standard errors of the mean": (mean - float(u @ v))
-                    / math.sqrt(stated / draws),
+                    "standard errors of the mean": (mean - float(u @ v)) / error,
                 }
             )
     return rows
