@@ -9,11 +9,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dpindex.accounting import total
 from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
 from dpindex.errors import InputError
+from dpindex.ledger import Ledger
 from dpindex.methods import methods
 from dpindex.noise import sjlt_noise
-from dpindex.privacy import Guarantee, attribute, l2
+from dpindex.privacy import Guarantee, attribute, compose, l2
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
@@ -29,15 +31,18 @@ __all__ = [
     "Guarantee",
     "Hits",
     "InputError",
+    "Ledger",
     "PrivateIndex",
     "Privatizer",
     "Spec",
     "attribute",
     "codes_from_bytes",
+    "compose",
     "evaluate",
     "l2",
     "methods",
     "sjlt_noise",
+    "total",
 ]
 
 # A device encodes without Faiss, so what needs it is imported when it is first named.

@@ -68,7 +68,7 @@ def audit(
 
 
 def _verify(spec: Path | None, as_json: bool) -> None:
-    from dpindex.audit import default_specs, verify
+    from dpindex.audit import default_specs, not_covered, verify
     from dpindex.race.verify import default_sketches, verify_file, verify_sketch
 
     if spec is None:
@@ -84,6 +84,10 @@ def _verify(spec: Path | None, as_json: bool) -> None:
             # Of the many specs of the default set, only what fails is shown in full.
             text = str(report)
             typer.echo(text if spec is not None or not report.passed else text.splitlines()[0])
+    if spec is None:
+        for method, reason in not_covered().items():
+            line = {"method": method, "not_covered": reason}
+            typer.echo(json.dumps(line) if as_json else f"{method}: NOT COVERED: {reason}.")
     raise typer.Exit(1 if failed else 0)
 
 
@@ -105,4 +109,4 @@ def _read(path: Path) -> Spec:
         raise InputError(
             f"{path} is a sketch: its guarantee is verified, not attacked; add --exact."
         )
-    return Spec.from_json(path.read_text())
+    return Spec.read(path)

@@ -20,10 +20,13 @@ from rich.progress import (
 
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
+from dpindex.files import read_file
+from dpindex.ledger import Ledger
 from dpindex.privacy import attribute, l2
 from dpindex.spec import Spec
 
 __all__ = [
+    "Again",
     "Beta",
     "Bounds",
     "Clip",
@@ -31,6 +34,7 @@ __all__ = [
     "Entries",
     "Epsilon",
     "L2Radius",
+    "LedgerFile",
     "Length",
     "MinNorm",
     "Norm",
@@ -39,10 +43,14 @@ __all__ = [
     "Seed",
     "Sparsity",
     "make_spec",
+    "open_ledger",
     "progress_bar",
     "read_codes",
     "refuse_existing",
+    "show_totals",
 ]
+
+_MOST_CODES = 1 << 33
 
 Epsilon = Annotated[float | None, typer.Option(help="Budget of one release of one vector.")]
 Delta = Annotated[float, typer.Option(help="For Gaussian methods, e.g. 1e-6; pure ones need 0.")]
@@ -84,6 +92,13 @@ Sparsity = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Public seed of the projection.")]
+LedgerFile = Annotated[
+    Path | None,
+    typer.Option("--ledger", help="Your private file of releases: refuses an id a second time."),
+]
+Again = Annotated[
+    bool, typer.Option("--again", help="Allow ids that the ledger knows; epsilons add up.")
+]
 
 
 def make_spec(
@@ -99,6 +114,27 @@ def make_spec(
         raise InputError("give --beta or --l2, not both: they are different promises.")
     adjacency = l2(l2_radius) if l2_radius is not None else attribute(1.0 if beta is None else beta)
     return Spec(method=method, dim=dim, adjacency=adjacency, **rest)
+
+
+def open_ledger(path: Path | None, ids: Any | None, again: bool) -> Ledger | None:
+    """The ledger that was named, if any; it needs ids, and ``--again`` needs it."""
+    if path is None:
+        if again:
+            raise InputError("--again is about what a ledger knows; name it with --ledger.")
+        return None
+    if ids is None:
+        raise InputError("a ledger counts releases by id; name a file of ids with --ids.")
+    return Ledger(path)
+
+
+def show_totals(ledger: Ledger | None, ids: Any) -> None:
+    """What has been released of these ids in all, if some were released more than once."""
+    if ledger is not None:
+        totals = ledger.totals(ids)
+        if totals[0].releases > 1:
+            typer.echo("In total, by the ledger:")
+            for total in totals:
+                typer.echo(f"  {total}.")
 
 
 @contextmanager
@@ -130,8 +166,7 @@ def read_codes(path: Path) -> Codes | None:
     with path.open("rb") as file:
         if file.read(4) != b"DPIX":
             return None
-        file.seek(0)
-        data = file.read()
+    data = read_file(path, _MOST_CODES)
     try:
         return codes_from_bytes(data)
     except InputError as error:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import lru_cache
 from typing import TypeAlias
 
-from dpindex.noise.base import GRID_BITS, AdditiveNoise, WideNoise
+from dpindex.noise.base import GRID_BITS, AdditiveNoise, WideNoise, check_deviation
 from dpindex.noise.tables import CellTable
 from dpindex.noise.wide import WideGaussian, discrete_gaussian_table
 from dpindex.normal import upper_tails
@@ -19,6 +20,7 @@ __all__ = [
     "rounded_gaussian",
     "safe_delta",
     "safe_sigma",
+    "table_distance",
 ]
 
 _CELLS_PER_DEVIATION = 32
@@ -83,10 +85,24 @@ def _table_bits(epsilon: float, delta: float, dims: int) -> int:
     return 64 * math.ceil(need / 64)
 
 
+def table_distance(law: object) -> Fraction:
+    """Bound on the distance of one coordinate's noise from a rounded normal, in total variation.
+
+    Half the sum of what masses are off, two units at most, and the tails cut off, below one unit.
+    """
+    if isinstance(law, AdditiveNoise):
+        return Fraction(len(law.table.masses) + 1, 1 << law.table.bits)
+    if isinstance(law, WideNoise) and isinstance(law.source, WideGaussian):
+        tables = (law.source.coarse, law.source.fine)
+        return sum((Fraction(len(t.masses) + 1, 1 << t.bits) for t in tables), Fraction(1, 10**100))
+    raise TypeError("this law is no rounded normal law")
+
+
 def gaussian_cells(
     sigma: float, epsilon: float, delta: float, dims: int, *, cell_bits: int, grid_bits: int
 ) -> GaussianNoise:
     """Rounded Gaussian noise with ``sigma`` in cells of ``2^cell_bits`` grid steps."""
+    check_deviation(sigma)
     if sigma <= _WIDEST_TABLE:
         table = gaussian_table(sigma, epsilon, delta, dims, cell_bits)
         return AdditiveNoise(table, grid_bits)

@@ -15,7 +15,7 @@ from dpindex.arrays import Integers
 from dpindex.errors import InputError
 from dpindex.race.spec import SketchSpec
 
-__all__ = ["MAGIC", "Release", "pack", "unpack"]
+__all__ = ["MAGIC", "MOST_BYTES", "Release", "pack", "unpack"]
 
 MAGIC = b"DPRS"
 """First bytes of every sketch."""
@@ -25,6 +25,9 @@ _FRAME = struct.Struct("<4sHHQ32s")
 """Magic, version, bytes of the header, bytes of the counts, SHA-256 of all that follows."""
 
 _MOST_HEADER = 2048
+MOST_BYTES = 1 << 30
+"""No sketch is longer: 2^27 counts of seven bytes, and the header."""
+
 _FACTS = {"spec", "epsilon", "delta", "offset", "variance", "least", "bytes"}
 
 
