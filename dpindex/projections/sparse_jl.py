@@ -14,15 +14,15 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.arrays import Floats
-from dpindex.errors import InputError
-from dpindex.projections.base import Sensitivity, scatter
+from dpindex.projections.base import Sensitivity, check_size, scatter
 from dpindex.projections.entries import sparse_places
 from dpindex.randomness import PublicStream
 
 __all__ = ["SparseJL", "VerySparse"]
 
 _PIECE = 1 << 20
-_MOST_ENTRIES = 1 << 28
+_PLACE_BYTES = 4
+_ENTRY_BYTES = 32
 
 
 class SparseJL:
@@ -43,6 +43,7 @@ class SparseJL:
     """
 
     def __init__(self, dim: int, k: int, seed: int, sparsity: int) -> None:
+        check_size(dim, k, _PLACE_BYTES * dim * sparsity)
         self.dim, self.k, self.sparsity = dim, k, sparsity
         self.gain = 1.0 / math.sqrt(sparsity)
         self.spread = math.sqrt(sparsity / k)
@@ -109,15 +110,12 @@ class VerySparse:
     Raises
     ------
     InputError
-        If more than 2^28 entries would have to be kept.
+        If more than 2^25 entries would have to be kept.
     """
 
     def __init__(self, dim: int, k: int, seed: int, sparsity: int) -> None:
-        if dim * k // sparsity > _MOST_ENTRIES:
-            raise InputError(
-                f"one entry in {sparsity} of a {dim} × {k} projection is more than this library "
-                f"keeps (2^28); raise sparsity, for example to {math.isqrt(dim)}, or use dp-oporp."
-            )
+        advice = f"raise sparsity, for example to {math.isqrt(dim)}, or use dp-oporp"
+        check_size(dim, k, _ENTRY_BYTES * (dim * k // sparsity), advice)
         self.dim, self.k, self.sparsity = dim, k, sparsity
         self.spread = 1.0 / math.sqrt(sparsity)
         self.gain = math.sqrt(sparsity / k)
@@ -127,23 +125,32 @@ class VerySparse:
         rows, columns = np.divmod(places, k)
         starts = np.searchsorted(rows, np.arange(dim + 1))
         self._matrix = sparse.csr_matrix(
-            (stream.signs(len(places)).astype(np.float32), columns.astype(np.int32), starts),
+            (stream.signs(len(places)), columns.astype(np.int32), starts),
             shape=(dim, k),
         )
         fullest = int(np.diff(starts).max())
+        # A narrow copy of the row lengths: most attributes of most vectors meet no entry at all.
+        self._lengths = np.diff(starts).astype(np.min_scalar_type(fullest))
         self.sensitivity = Sensitivity.of_signs(max(1, fullest))
         self.largest = np.ones(k, dtype=np.int64)
         self.fan_in = max(1, int(np.bincount(columns, minlength=k).max()))
 
-    @cached_property
-    def _double(self) -> sparse.csr_matrix:
-        return self._matrix.astype(np.float64)
-
     def apply(self, x: Floats) -> Floats:
-        matrix = self._matrix if x.dtype == np.float32 else self._double
-        return np.asarray(x @ matrix, order="C")
+        return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
 
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
-        product: Any = x @ (self._matrix if x.dtype == np.float32 else self._double)
-        dense: Any = product.toarray()
+        """A sparse product that looks at the entries of the attributes that have any."""
+        # Attributes are in range already, and "clip" skips looking whether they are.
+        lengths = np.take(self._lengths, x.indices, mode="clip")
+        met = np.flatnonzero(lengths != 0)  # nonzero is quick on booleans only
+        times = lengths[met].astype(np.int64)
+        ends = np.cumsum(np.concatenate([[0], times]))
+        # The entries of row i lie at starts[i], starts[i] + 1, … in the matrix.
+        starts = self._matrix.indptr[x.indices[met]] - ends[:-1]
+        entries = np.repeat(starts, times) + np.arange(ends[-1])
+        data = np.repeat(x.data[met], times) * self._matrix.data[entries]
+        bounds = ends[np.searchsorted(met, x.indptr)]
+        shape = (x.shape[0], self.k)
+        landed = sparse.csr_matrix((data, self._matrix.indices[entries], bounds), shape=shape)
+        dense: Any = landed.toarray()
         return np.asarray(dense)
