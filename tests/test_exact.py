@@ -22,7 +22,7 @@ from dpindex.audit.bounds import exp_below
 from dpindex.audit.chain import grid_checks
 from dpindex.audit.laws import _worst_step, hockey_stick, worst_table_ratio
 from dpindex.audit.maps import _bounds, read_map
-from dpindex.audit.rounded import _distance_to_rounded, gaussian_check
+from dpindex.audit.rounded import distance_to_rounded, gaussian_check
 from dpindex.audit.signs import binomial_tail, change_chance
 from dpindex.cli import app
 from dpindex.noise.flips import FlipsByLevel, response_threshold
@@ -155,14 +155,14 @@ def test_the_gaussian_reduction_agrees_with_the_hockey_stick_of_the_table() -> N
 def test_distance_of_a_table_to_the_rounded_normal() -> None:
     table = gaussian_table(3.0, 1.0, 1e-6, 1, 0)
     deviation = Fraction(3)
-    assert _distance_to_rounded(table, deviation) < Fraction(len(table.masses), 1 << table.bits)
+    assert distance_to_rounded(table, deviation) < Fraction(len(table.masses), 1 << table.bits)
     masses, moved = list(table.masses), 1 << (table.bits - 20)
     masses[len(masses) // 2] -= 2 * moved
     masses[len(masses) // 2 - 1] += moved
     masses[len(masses) // 2 + 1] += moved
     other = CellTable(masses, table.first, bits=table.bits)
-    assert float(_distance_to_rounded(other, deviation)) == pytest.approx(2**-19, rel=1e-9)
-    wider = float(_distance_to_rounded(table, Fraction(301, 100)))
+    assert float(distance_to_rounded(other, deviation)) == pytest.approx(2**-19, rel=1e-9)
+    wider = float(distance_to_rounded(table, Fraction(301, 100)))
     z = np.arange(-60, 61)
     true = np.diff(ndtr((np.arange(-60, 62) - 0.5) / 3.01)) - np.diff(
         ndtr((np.arange(-60, 62) - 0.5) / 3.0)
