@@ -87,7 +87,7 @@ def draw(
     path: str | Path,
     titles: Sequence[str],
     fill: Callable[[int, Any], None],
-    xlabel: str,
+    xlabel: str | Sequence[str],
     ylabel: str | Sequence[str],
     columns: int | None = None,
     legend_columns: int = 3,
@@ -106,7 +106,7 @@ def draw(
     for i, (title, axes) in enumerate(zip(titles, panels, strict=False)):
         fill(i, axes)
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel(xlabel)
+        axes.set_xlabel(xlabel if isinstance(xlabel, str) else xlabel[i])
         axes.grid(alpha=0.3)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
