@@ -6,11 +6,13 @@ import hashlib
 import json
 import math
 import numbers
+import os
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 from dpindex.errors import InputError
+from dpindex.files import read_file
 from dpindex.grid import Grid, grid_step
 from dpindex.methods import Method, find_method
 from dpindex.noise import GRID_BITS, FloatLaw, SignLaw
@@ -23,8 +25,12 @@ __all__ = ["Spec"]
 _FORMAT = 1
 _LEAST_EPSILON, _MOST_EPSILON = 1e-3, 64.0
 _LEAST_DELTA = 1e-30
+_MOST_TEXT = 1 << 16
 _MOST_DIM = 1 << 31
 _MOST_K = 1 << 20
+_MOST_BLOCKS = 1024
+_MOST_GAP = 1 << 16
+"""One entry in at most so many is not zero: the law of the gaps is a table of four times that."""
 _ONE_ATTRIBUTE = attribute(1.0)
 
 
@@ -183,7 +189,8 @@ class Spec:
     def _checked_sparsity(self, row: Method, k: int) -> int | None:
         given = self.sparsity
         if self.entries == "very-sparse":
-            return _integer(given or max(1, math.isqrt(self.dim)), "sparsity", 1, _MOST_DIM)
+            customary = max(1, math.isqrt(self.dim))
+            return _integer(customary if given is None else given, "sparsity", 1, _MOST_GAP)
         if not row.blocks:
             if given is not None:
                 raise InputError(
@@ -193,7 +200,7 @@ class Spec:
             return None
         if given is None:
             return next(s for s in (4, 3, 2, 1) if k % s == 0)
-        sparsity = _integer(given, "sparsity", 1, _MOST_K)
+        sparsity = _integer(given, "sparsity", 1, _MOST_BLOCKS)
         if k % sparsity:
             raise InputError(
                 f"k = {k} is not a multiple of sparsity = {sparsity}: every attribute moves one "
@@ -311,6 +318,8 @@ class Spec:
     @classmethod
     def from_json(cls, text: str | bytes) -> Spec:
         """The inverse of :meth:`to_json`; raises InputError on anything that is not a spec."""
+        if len(text) > _MOST_TEXT:
+            raise InputError(f"the spec is not valid JSON: it has over {_MOST_TEXT} characters.")
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -325,6 +334,15 @@ class Spec:
         if "adjacency" in data:
             data["adjacency"] = adjacency_from_json(data["adjacency"])
         return cls(**data)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Spec:
+        """The spec in a file; raises InputError, which begins with the path, if there is none."""
+        text = read_file(path, _MOST_TEXT)
+        try:
+            return cls.from_json(text)
+        except InputError as error:
+            raise InputError(f"{os.fspath(path)}: {error}") from None
 
 
 def _integer(value: Any, name: str, least: int, most: int) -> int:

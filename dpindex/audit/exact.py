@@ -153,4 +153,4 @@ def _budgets(row: Method, adjacency: str, entries: str | None) -> tuple[float, .
         return _FEWER
     if usual and (single or row.kind == "bits"):
         return _EPSILONS
-    return _FEWER if usual or not row.needs_delta else (1.0,)
+    return _FEWER if usual else (1.0,)

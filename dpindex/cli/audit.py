@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,10 @@ def register(app: typer.Typer) -> None:
 
 def audit(
     spec: Annotated[
-        Path | None, typer.Argument(help="Spec as JSON, or an index directory.", show_default=False)
+        Path | None,
+        typer.Argument(
+            help="Spec as JSON, an index directory, or (with --exact) a sketch.", show_default=False
+        ),
     ] = None,
     exact: Annotated[
         bool,
@@ -65,10 +69,14 @@ def audit(
 
 def _verify(spec: Path | None, as_json: bool) -> None:
     from dpindex.audit import default_specs, not_covered, verify
+    from dpindex.race.verify import default_sketches, verify_file, verify_sketch
 
+    if spec is None:
+        reports = chain(map(verify, default_specs()), map(verify_sketch, default_sketches()))
+    else:
+        reports = chain([verify_file(spec) if _is_sketch(spec) else verify(_read(spec))])
     failed = 0
-    for stated in [_read(spec)] if spec is not None else default_specs():
-        report = verify(stated)
+    for report in reports:
         failed += not report.passed
         if as_json:
             typer.echo(report.to_json())
@@ -83,9 +91,22 @@ def _verify(spec: Path | None, as_json: bool) -> None:
     raise typer.Exit(1 if failed else 0)
 
 
+def _is_sketch(path: Path) -> bool:
+    from dpindex.race.files import MAGIC
+
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
 def _read(path: Path) -> Spec:
     if path.is_dir():
         from dpindex.index import PrivateIndex
 
         return PrivateIndex.open(path).spec
-    return Spec.from_json(path.read_text())
+    if _is_sketch(path):
+        raise InputError(
+            f"{path} is a sketch: its guarantee is verified, not attacked; add --exact."
+        )
+    return Spec.read(path)

@@ -123,7 +123,7 @@ def privatize(
     book = o.open_ledger(ledger, names, again)
     if names is not None and book is None:
         raise InputError("codes carry no ids: --ids is for the ledger; name it with --ledger.")
-    stated = Spec.from_json(spec.read_text())
+    stated = Spec.read(spec)
     with open_vectors(vectors) as source, o.progress_bar("privatizing") as report:
         if book is not None:
             _record(book, source, stated, names, again)

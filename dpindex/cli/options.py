@@ -20,6 +20,7 @@ from rich.progress import (
 
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
+from dpindex.files import read_file
 from dpindex.ledger import Ledger
 from dpindex.privacy import attribute, l2
 from dpindex.spec import Spec
@@ -48,6 +49,8 @@ __all__ = [
     "refuse_existing",
     "show_totals",
 ]
+
+_MOST_CODES = 1 << 33
 
 Epsilon = Annotated[float | None, typer.Option(help="Budget of one release of one vector.")]
 Delta = Annotated[float, typer.Option(help="For Gaussian methods, e.g. 1e-6; pure ones need 0.")]
@@ -163,8 +166,7 @@ def read_codes(path: Path) -> Codes | None:
     with path.open("rb") as file:
         if file.read(4) != b"DPIX":
             return None
-        file.seek(0)
-        data = file.read()
+    data = read_file(path, _MOST_CODES)
     try:
         return codes_from_bytes(data)
     except InputError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray
+from dpindex.arrays import AnyArray, check_padding
 from dpindex.errors import InputError
 
 __all__ = ["Ids", "ids_from_bytes", "ids_to_bytes"]
@@ -109,6 +109,8 @@ class Ids:
 
     def append(self, ids: AnyArray) -> None:
         """Add ids that ``check`` returned."""
+        if ids.dtype.kind == "U" and len(ids):
+            _check_room(self._array, ids)
         known, self._set = self._set, None  # made again, should anything go wrong half-way
         self._array = np.concatenate([self._array, ids]) if len(self._array) else ids.copy()
         if known is not None:
@@ -130,6 +132,14 @@ class Ids:
         ids = Ids()
         ids._array = self._array[mask]
         return ids
+
+
+def _check_room(old: AnyArray, new: AnyArray) -> None:
+    """InputError before padding old and new ids to one length takes too much memory."""
+    count, width = len(old) + len(new), max(old.dtype.itemsize, new.dtype.itemsize) // 4
+    if count * width > 1 << 28:  # else it is allowed, whatever their lengths are
+        parts = [part for part in (old, new) if part.dtype.kind == "U"]
+        check_padding(count, width, sum(int(np.char.str_len(part).sum()) for part in parts))
 
 
 def ids_to_bytes(ids: AnyArray) -> bytes:
@@ -161,10 +171,11 @@ def ids_from_bytes(data: bytes) -> AnyArray:
     ends = np.cumsum(lengths)
     if (int(ends[-1]) if count else 0) != len(text) or (count and lengths.max() > 4 * _LONGEST):
         raise broken
-    if count and count * int(lengths.max()) > _MOST_BYTES:  # rows are as wide as the longest
-        raise broken
     texts = _texts(text, ends, broken)
-    if any(text.endswith("\0") or len(text) > _LONGEST for text in texts):
+    longest = max(map(len, texts), default=0)
+    if longest > _LONGEST or any(text.endswith("\0") for text in texts):
+        raise broken
+    if 4 * count * longest > _MOST_BYTES:  # more than the 65536 rows that a segment may have
         raise broken
     return np.array(texts, dtype=np.str_)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 
 from dpindex.arrays import AnyArray, Integers
@@ -94,7 +95,10 @@ def read_index(path: Path) -> tuple[Settings, Iterator[tuple[Codes, AnyArray]], 
         raise InputError(
             f"{directory.path} holds an unfinished build; run the same build again to end it."
         )
+    segments = directory.segments(manifest)
+    # The first is read before anything is made of the spec: what a manifest says costs nothing yet.
+    first = list(islice(segments, 1))
     model = directory.read_denoiser(manifest)
     denoiser = None if model is None else denoiser_from_bytes(model, manifest.settings.spec)
     saved = Saved(directory.path, manifest.digest, manifest.count, denoiser)
-    return manifest.settings, directory.segments(manifest), saved
+    return manifest.settings, chain(first, segments), saved

@@ -35,7 +35,7 @@ NOTE = "source.json"
 """Tells one build's input from another; it goes when the build ends."""
 
 _MANIFEST = "manifest.json"
-_MOST_MANIFEST_BYTES = 1 << 26
+_MOST_MANIFEST_BYTES = 1 << 24
 _PLAIN_ONLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _SEGMENT_FILE = re.compile(r"[0-9]{6}\.(codes|ids|model)(\.tmp)?")
 _FOLDERS = ("segments", "ids", "denoiser")
@@ -93,7 +93,7 @@ class IndexDirectory:
                     raise InputError(f"{place} is not a plain file.")
                 if status.st_size > most:
                     raise InputError(f"{place} is larger than it may be ({status.st_size} bytes).")
-                return file.read(most)
+                return file.read(status.st_size)  # allocated at once, so not what is declared
         except OSError as error:
             raise InputError(f"{place} cannot be read: {error.strerror}.") from None
 
@@ -183,7 +183,13 @@ class IndexDirectory:
 
     def commit(self, manifest: Manifest) -> Manifest:
         """Make the manifest the truth, durably, in one rename."""
-        self._write(_MANIFEST, manifest.to_json().encode())
+        text = manifest.to_json().encode()
+        if len(text) > _MOST_MANIFEST_BYTES:
+            raise InputError(
+                f"{self.path} has {len(manifest.segments)} segments, too many for one manifest; "
+                f"save the index to a new directory."
+            )
+        self._write(_MANIFEST, text)
         return manifest
 
     def discard_uncommitted(self, manifest: Manifest) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import Bytes, Floats
+from dpindex.errors import InputError
 from dpindex.noise.tables import CellTable
 from dpindex.randomness import BitSource
 
@@ -22,10 +23,21 @@ __all__ = [
     "NoiseSource",
     "SignLaw",
     "WideNoise",
+    "check_deviation",
 ]
 
 GRID_BITS = 12
 """Grid bits per beta that every law uses unless it needs a finer grid."""
+
+_MOST_CELLS = 2.0**24
+
+
+def check_deviation(cells: float, most: float = _MOST_CELLS) -> None:
+    """Refuse a law that deviates by too many cells for a code, before its table is made."""
+    if not cells <= most:
+        raise InputError(
+            "this epsilon asks for more noise than a code can hold; raise epsilon or lower k."
+        )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import Floats
-from dpindex.noise.base import GRID_BITS
+from dpindex.errors import InputError
+from dpindex.noise.base import GRID_BITS, check_deviation
 from dpindex.noise.gaussian import gaussian_table, optimal_sigma
 from dpindex.randomness import BitSource
 
@@ -197,6 +198,8 @@ class IndividualFlips:
         self.epsilon = epsilon
         self.dims = dims
         self.changes = changes or dims
+        if self.changes > _MOST_LEVELS:
+            raise InputError(f"a budget is shared by at most {_MOST_LEVELS} signs; lower k.")
         shared = [response_threshold(epsilon, size) for size in range(1, self.changes + 1)]
         by_size = shared + [shared[-1]] * (dims - self.changes)
         # 0: an exact zero (a coin); 1: outside A (never); 1 + N: one of N in A.
@@ -233,6 +236,7 @@ class IndividualGaussian:
         self._sigma = optimal_sigma(epsilon, delta)
         least = self._sigma * math.sqrt(self.changes)
         self._deviation = max(1024.0, least)
+        check_deviation(self._deviation, _MOST_LEVELS)
         self._table = gaussian_table(self._deviation, epsilon, delta, dims, 0)
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:

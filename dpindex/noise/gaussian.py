@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TypeAlias
 
-from dpindex.noise.base import GRID_BITS, AdditiveNoise, WideNoise
+from dpindex.noise.base import GRID_BITS, AdditiveNoise, WideNoise, check_deviation
 from dpindex.noise.tables import CellTable
 from dpindex.noise.wide import WideGaussian, discrete_gaussian_table
 from dpindex.normal import upper_tails
@@ -102,6 +102,7 @@ def gaussian_cells(
     sigma: float, epsilon: float, delta: float, dims: int, *, cell_bits: int, grid_bits: int
 ) -> GaussianNoise:
     """Rounded Gaussian noise with ``sigma`` in cells of ``2^cell_bits`` grid steps."""
+    check_deviation(sigma)
     if sigma <= _WIDEST_TABLE:
         table = gaussian_table(sigma, epsilon, delta, dims, cell_bits)
         return AdditiveNoise(table, grid_bits)

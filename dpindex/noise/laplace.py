@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import mpmath
 
-from dpindex.noise.base import GRID_BITS, AdditiveNoise, WideNoise
+from dpindex.noise.base import GRID_BITS, AdditiveNoise, WideNoise, check_deviation
 from dpindex.noise.ladder import ladder_table
 from dpindex.noise.wide import WideLaplace
 
@@ -31,6 +31,7 @@ def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise | WideN
     """
     finest = _CELLS_PER_DEVIATION * epsilon / (math.sqrt(2) * sensitivity)
     cells = 1 << max(0, math.ceil(math.log2(finest)))
+    check_deviation(cells * math.sqrt(2) * sensitivity / epsilon)
     grid_bits = max(GRID_BITS, cells.bit_length() - 1)
     with mpmath.workprec(400):
         drop = mpmath.mpf(epsilon) / (cells * sensitivity)

@@ -10,8 +10,27 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.arrays import Floats, Integers
+from dpindex.errors import InputError
 
-__all__ = ["Identity", "Projection", "Sensitivity", "scatter"]
+__all__ = ["Identity", "Projection", "Sensitivity", "check_size", "scatter"]
+
+_MOST_BYTES = 1 << 30
+"""What the tables of one projection may take; making them takes up to three times that."""
+
+
+def check_size(
+    dim: int, k: int, size: int, advice: str = "lower dim or k, or use dp-oporp"
+) -> None:
+    """Refuse, before anything is allocated, a projection whose tables would take ``size`` bytes.
+
+    A spec of a hundred bytes may declare any ``dim`` and ``k``: whoever opens one from a stranger
+    must not lose more than this to it.
+    """
+    if max(size, 8 * dim, 8 * k) > _MOST_BYTES:
+        raise InputError(
+            f"this {dim} × {k} projection would take more than 1 GB (2^30 bytes), which is all "
+            f"that a projection may; {advice}."
+        )
 
 
 @dataclass(frozen=True)
@@ -96,6 +115,7 @@ class Identity:
     operator_norm = 1.0
 
     def __init__(self, dim: int) -> None:
+        check_size(dim, dim, 0)
         self.dim = dim
         self.k = dim
         self.largest = np.ones(dim, dtype=np.int64)

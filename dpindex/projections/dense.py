@@ -11,13 +11,17 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.arrays import Floats, Integers
-from dpindex.projections.base import Sensitivity
+from dpindex.errors import InputError
+from dpindex.projections.base import Sensitivity, check_size
 from dpindex.projections.entries import NORMAL_BITS, normal_integers, normal_second_moment
 from dpindex.randomness import PublicStream
 
 __all__ = ["Dense", "Gaussian", "Rademacher", "Uniform", "operator_norm"]
 
 _ROWS = 4096
+_BLOCK_ENTRIES = 1 << 20
+_ENTRY_BYTES = 4
+_MOST_GRAM = 1 << 13
 
 
 class Dense:
@@ -38,8 +42,9 @@ class Dense:
         self._entries = entries
 
     def _blocks(self) -> Any:
-        for start in range(0, self.dim, _ROWS):
-            yield np.abs(self._entries[start : start + _ROWS].astype(np.int64))
+        step = max(1, _BLOCK_ENTRIES // self.k)
+        for start in range(0, self.dim, step):
+            yield np.abs(self._entries[start : start + step].astype(np.int64))
 
     @cached_property
     def fan_in(self) -> int:
@@ -88,6 +93,7 @@ class Rademacher(Dense):
     """
 
     def __init__(self, dim: int, k: int, seed: int) -> None:
+        check_size(dim, k, _ENTRY_BYTES * dim * k)
         stream = PublicStream(seed, f"rademacher/{dim}/{k}")
         super().__init__(stream.signs(dim * k).reshape(dim, k), 1.0)
 
@@ -100,6 +106,7 @@ class Gaussian(Dense):
     """
 
     def __init__(self, dim: int, k: int, seed: int, bits: int = NORMAL_BITS) -> None:
+        check_size(dim, k, _ENTRY_BYTES * dim * k)
         stream = PublicStream(seed, f"gaussian/{bits}/{dim}/{k}")
         entries = normal_integers(dim * k, bits, stream).reshape(dim, k)
         # 9.5 deviations of 2^4 are 152: the entries beyond a byte, one in 10^14, need two.
@@ -111,6 +118,7 @@ class Uniform(Dense):
     """Entries uniform on the odd integers from −63 to 63 (Li & Li 2023, Sec. 3.4: √3·U[−1, 1])."""
 
     def __init__(self, dim: int, k: int, seed: int) -> None:
+        check_size(dim, k, _ENTRY_BYTES * dim * k)
         stream = PublicStream(seed, f"uniform/{dim}/{k}")
         bits = stream.words(dim * k, np.uint8) & np.uint8(63)
         entries = (2 * bits.astype(np.int8) - 63).astype(np.int8).reshape(dim, k)
@@ -127,6 +135,11 @@ def operator_norm(entries: Integers) -> float:
     """
     narrow = entries if entries.shape[1] <= entries.shape[0] else entries.T
     size = narrow.shape[1]
+    if size > _MOST_GRAM:
+        raise InputError(
+            f"the norm of a {entries.shape[0]} × {entries.shape[1]} map takes too long to bound; "
+            f"lower dim or k to {_MOST_GRAM}, or use row-oporp-g."
+        )
     gram = np.zeros((size, size))
     for start in range(0, len(narrow), _ROWS):
         block = narrow[start : start + _ROWS].astype(np.float64)

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.arrays import Floats
-from dpindex.projections.base import Sensitivity
+from dpindex.errors import InputError
+from dpindex.projections.base import Sensitivity, check_size
 from dpindex.projections.entries import (
     NORMAL_BITS,
     normal_integers,
@@ -23,6 +24,9 @@ from dpindex.randomness import PublicStream
 __all__ = ["FastJL", "walsh_hadamard"]
 
 _NUMBERS = 1 << 22
+_ENTRY_BYTES = 16
+_MOST_REALISED = 1 << 31
+"""Entries of ``P·H·D``, all of which are looked at once for its sensitivity: some minutes."""
 
 
 def walsh_hadamard(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -59,6 +63,13 @@ class FastJL:
         self.padded = 1 << max(0, dim - 1).bit_length()
         # Ailon & Chazelle 2009, Sec. 2: q = min(1, Θ(log²n/d)), with p itself for n.
         inverse = max(1, round(self.padded / max(1.0, math.log(self.padded)) ** 2))
+        size = _ENTRY_BYTES * (k * self.padded // inverse)
+        check_size(dim, k, size, "lower dim or k, or use dp-sjlt-gaussian")
+        if k * self.padded > _MOST_REALISED:
+            raise InputError(
+                f"a {dim} × {k} transform has more than 2^31 entries to take the sensitivity of; "
+                f"lower dim or k, or use dp-sjlt-gaussian."
+            )
         stream = PublicStream(seed, f"fast-jl/{NORMAL_BITS}/{dim}/{k}")
         self._signs = stream.signs(dim).astype(np.float64)
         places = sparse_places(k * self.padded, inverse, stream)

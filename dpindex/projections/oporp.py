@@ -10,10 +10,13 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.arrays import Floats
-from dpindex.projections.base import Sensitivity, scatter
+from dpindex.projections.base import Sensitivity, check_size, scatter
 from dpindex.randomness import PublicStream
 
 __all__ = ["Oporp"]
+
+_ATTRIBUTE_BYTES = 16
+"""Bin and sign of an attribute; dense input needs the column and the sign of every place too."""
 
 
 class Oporp:
@@ -34,6 +37,7 @@ class Oporp:
     """
 
     def __init__(self, dim: int, k: int, seed: int, repetitions: int = 1) -> None:
+        check_size(dim, k, _ATTRIBUTE_BYTES * dim * repetitions)
         self.dim = dim
         self.k = k
         self.repetitions = repetitions

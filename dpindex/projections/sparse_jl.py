@@ -14,15 +14,15 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.arrays import Floats
-from dpindex.errors import InputError
-from dpindex.projections.base import Sensitivity, scatter
+from dpindex.projections.base import Sensitivity, check_size, scatter
 from dpindex.projections.entries import sparse_places
 from dpindex.randomness import PublicStream
 
 __all__ = ["SparseJL", "VerySparse"]
 
 _PIECE = 1 << 20
-_MOST_ENTRIES = 1 << 28
+_PLACE_BYTES = 4
+_ENTRY_BYTES = 32
 
 
 class SparseJL:
@@ -43,6 +43,7 @@ class SparseJL:
     """
 
     def __init__(self, dim: int, k: int, seed: int, sparsity: int) -> None:
+        check_size(dim, k, _PLACE_BYTES * dim * sparsity)
         self.dim, self.k, self.sparsity = dim, k, sparsity
         self.gain = 1.0 / math.sqrt(sparsity)
         self.spread = math.sqrt(sparsity / k)
@@ -109,15 +110,12 @@ class VerySparse:
     Raises
     ------
     InputError
-        If more than 2^28 entries would have to be kept.
+        If more than 2^25 entries would have to be kept.
     """
 
     def __init__(self, dim: int, k: int, seed: int, sparsity: int) -> None:
-        if dim * k // sparsity > _MOST_ENTRIES:
-            raise InputError(
-                f"one entry in {sparsity} of a {dim} × {k} projection is more than this library "
-                f"keeps (2^28); raise sparsity, for example to {math.isqrt(dim)}, or use dp-oporp."
-            )
+        advice = f"raise sparsity, for example to {math.isqrt(dim)}, or use dp-oporp"
+        check_size(dim, k, _ENTRY_BYTES * (dim * k // sparsity), advice)
         self.dim, self.k, self.sparsity = dim, k, sparsity
         self.spread = 1.0 / math.sqrt(sparsity)
         self.gain = math.sqrt(sparsity / k)

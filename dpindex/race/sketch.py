@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,11 +14,12 @@ from scipy import sparse
 
 from dpindex.arrays import Vectors
 from dpindex.errors import InputError
+from dpindex.files import read_file
 from dpindex.privacy.adjacency import Neighbouring
 from dpindex.privatizer import cores
 from dpindex.race.answers import Answers
 from dpindex.race.checks import matrix
-from dpindex.race.files import Release, pack, smallest, unpack
+from dpindex.race.files import MOST_BYTES, Release, pack, smallest, unpack
 from dpindex.race.hashes import Hash
 from dpindex.race.spec import SketchGuarantee, SketchSpec
 from dpindex.race.theory import optimal_rows
@@ -200,6 +200,8 @@ class RaceSketch(Answers):
             other._counts = None
             return self
         a, b = self._open(), other._open()
+        if np.array_equal(a.counts, b.counts):
+            raise InputError("these are two copies of one release; it would be counted twice.")
         counts = a.counts.astype(np.int64) + b.counts
         combine = max if disjoint else sum
         self._released = Release(
@@ -243,8 +245,9 @@ class RaceSketch(Answers):
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RaceSketch:
         """Read a file written by ``save``."""
+        data = read_file(path, MOST_BYTES)
         try:
-            return cls.from_bytes(Path(path).read_bytes())
+            return cls.from_bytes(data)
         except InputError as error:
             raise InputError(f"{os.fspath(path)}: {error}") from None
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpindex.arrays import check_padding
+from dpindex.errors import InputError
 from dpindex.vectors.archive import Archive
 from dpindex.vectors.hdf5 import open_dataset
 from dpindex.vectors.location import Location, import_extra, locate, open_binary, reading
@@ -109,11 +111,17 @@ def _is_int64(text: str) -> bool:
 
 def _strings(location: Location, values: Sequence[str]) -> npt.NDArray[np.str_]:
     longest = max(range(len(values)), key=lambda row: len(values[row]), default=0)
-    if values and len(values[longest]) > _MAX_LETTERS:  # numpy pads every id to the longest
+    if not values:
+        return np.empty(0, dtype=np.str_)
+    if len(values[longest]) > _MAX_LETTERS:  # numpy pads every id to the longest
         raise location.error(
             f"id number {longest + 1} has {len(values[longest])} characters; at most"
             f" {_MAX_LETTERS} are allowed."
         )
+    try:
+        check_padding(len(values), len(values[longest]), sum(map(len, values)))
+    except InputError as error:
+        raise location.error(str(error)) from None
     return np.array(values, dtype=np.str_)
 
 

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
 
 from dpindex.arrays import AnyArray, Floats, Vectors
 from dpindex.errors import InputError
 from dpindex.privacy.adjacency import Neighbouring
 from dpindex.race.hashes import Hash
 from dpindex.race.sketch import RaceSketch
-from dpindex.race.tasks.base import KernelEstimator, columns, floored, targets
+from dpindex.race.tasks.base import KernelEstimator, floored
 
 __all__ = ["RaceClassifier"]
 
@@ -88,12 +89,11 @@ class RaceClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         """Sketch every class, records (n, dim) and labels (n,), and release."""
         if self.rule not in ("ml", "map"):
             raise InputError(f"rule must be 'ml' or 'map', not {self.rule!r}.")
-        self.n_features_in_ = columns(X)
-        labels = targets(y, X)
+        records, labels = validate_data(self, X, y, accept_sparse="csr")
+        check_classification_targets(labels)
         self.classes_: AnyArray = np.unique(labels if self.classes is None else self.classes)
         if not np.isin(labels, self.classes_).all():
             raise InputError("y holds a label that is not in classes.")
-        records: Any = sparse.csr_matrix(X) if sparse.issparse(X) else np.asarray(X)
         self.sketches_ = [self._kernel_sketch() for _ in self.classes_]
         for label, sketch in zip(self.classes_, self.sketches_, strict=True):
             members = labels == label
@@ -104,8 +104,8 @@ class RaceClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Vectors) -> Floats:
         """Share of each class in the sum of the densities (ml) or counts (map), shape (n, m)."""
-        self._check_fitted()
-        scores = np.stack([floored(sketch.count(X)) for sketch in self.sketches_], axis=1)
+        records = self._records(X)
+        scores = np.stack([floored(sketch.count(records)) for sketch in self.sketches_], axis=1)
         if self.rule == "ml":
             # A class smaller than the noise of its size would win everywhere by dividing by little.
             scores /= [max(sketch.size, sketch.size_stderr, 1.0) for sketch in self.sketches_]

@@ -1,0 +1,358 @@
+"""Files from strangers: whatever they declare, one sentence, exit code 2, little memory, no harm.
+
+What every reader does with damaged bytes is tested beside it (test_codes, test_segments, test_ids,
+test_vectors, test_race_sketch); here are the things that a forger can get right.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpindex import Privatizer, Spec, l2
+from dpindex.arrays import check_padding
+from dpindex.cli import main
+from dpindex.codes import BitCodes, Codes, FloatCodes
+from dpindex.errors import InputError
+from dpindex.files import read_file
+from dpindex.index import IndexDirectory, PrivateIndex, Settings
+from dpindex.index.ids import Ids
+from dpindex.index.segments import _sealed
+from dpindex.race import L2, RaceSketch
+
+SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
+HUGE = 2**31 - 1
+MB = 1 << 20
+
+Spend = Callable[[], object]
+
+
+def _peak(action: Spend) -> int:
+    """Bytes allocated at once by Python and NumPy while the action runs."""
+    tracemalloc.start()
+    try:
+        action()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def _forged(path: Path, spec: Spec, codes: Codes, ids: Any = (1, 2)) -> Path:
+    """An index whose hashes are all right, and which claims to be of ``spec``."""
+    directory = IndexDirectory(path)
+    with directory.writing(new=True):
+        manifest = directory.start(Settings(spec))
+        manifest = directory.write_segment(manifest, codes, np.array(ids))
+        directory.commit(replace(manifest, state="complete"))
+    return path
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"method": "dp-oporp-staircase"},
+        {"method": "dp-oporp-staircase", "dim": 2**27, "k": 8},
+        {"method": "dp-signoporp-rr", "dim": 2**20, "k": 2**10, "repetitions": 1024},
+        {"method": "raw-staircase"},
+        {"method": "dp-rp-l", "k": 1},
+        {"method": "dp-rp-l", "dim": 2**14, "k": 2**15},
+        {"method": "dp-rp-l", "k": 2**20, "entries": "very-sparse"},
+        {"method": "dp-rp-l", "entries": "uniform"},
+        {"method": "dp-rp-l", "entries": "gaussian"},
+        {"method": "dp-sjlt-laplace", "k": 4},
+        {"method": "dp-fjlt-gaussian", "delta": 1e-6},
+        {"method": "dp-fjlt-gaussian", "delta": 1e-6, "dim": 2**13, "k": 2**20},
+        {"method": "dp-signrp-rr"},
+        {"method": "row-rp-g-opt", "delta": 1e-6, "adjacency": l2(1.0)},
+    ],
+)
+def test_no_spec_makes_a_projection_that_is_too_large(fields: dict[str, Any]) -> None:
+    spec = Spec.from_json(Spec(**{"dim": HUGE, "epsilon": 1.0, **fields}).to_json())
+
+    def make() -> None:
+        with pytest.raises(InputError, match=r"1 GB|2\^31 entries"):
+            Privatizer(spec)
+
+    assert _peak(make) < 8 * MB  # modules that are imported late
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"method": "dp-rp-l", "k": 2**20, "epsilon": 1e-3}, "more noise than a code can hold"),
+        (
+            {"method": "idp-signrp-g", "k": 2**17, "epsilon": 1e-3, "delta": 1e-30},
+            "more noise than a code can hold",
+        ),
+        (
+            {"method": "row-rp-g-direct", "epsilon": 1e-3, "delta": 1e-30, "adjacency": l2(1e-6)},
+            "more noise than a code can hold|too wide",
+        ),
+        ({"method": "idp-signrp-rr", "k": 2**17}, "at most 65536 signs"),
+        (
+            {"method": "dp-rp-l", "entries": "very-sparse", "sparsity": 2**31},
+            "from 1 to 65536",
+        ),
+        ({"method": "dp-sjlt-laplace", "k": 2**20, "sparsity": 2**20}, "from 1 to 1024"),
+    ],
+)
+def test_no_spec_makes_a_table_that_is_too_large(fields: dict[str, Any], words: str) -> None:
+    """Without these limits each of them works for minutes before it is refused."""
+    with pytest.raises(InputError, match=words):
+        Privatizer(Spec(**{"dim": 2, "epsilon": 1.0, **fields}))
+
+
+def test_large_projections_that_are_meant_still_pass() -> None:
+    for fields in ({"k": 64}, {"method": "dp-sjlt-laplace", "k": 64, "sparsity": 1}):
+        spec = Spec(**{"method": "dp-oporp-staircase", "dim": 2**20, "epsilon": 2.0, **fields})
+        assert spec.projection.dim == 2**20
+
+
+def test_a_norm_that_takes_too_long_is_refused() -> None:
+    from dpindex.projections.dense import operator_norm
+
+    with pytest.raises(InputError, match="too long to bound"):
+        operator_norm(np.broadcast_to(np.int8(1), (1 << 14, 1 << 14)))
+
+
+def test_an_index_is_read_before_its_projection_is_made(tmp_path: Path) -> None:
+    """What the manifest declares costs nothing while the codes do not bear it out."""
+    other = replace(SPEC, dim=2**26)
+    codes = Privatizer(SPEC).privatize(np.zeros((2, 6)))
+    index = _forged(tmp_path / "i", other, codes)
+
+    def refuse() -> None:
+        with pytest.raises(InputError, match="another spec"):
+            PrivateIndex.open(index)
+
+    assert _peak(refuse) < 8 * MB
+
+
+@pytest.mark.parametrize(
+    ("codes", "words"),
+    [
+        (lambda mark: BitCodes(np.zeros((2, 1), np.uint8), 3, mark), "bits codes of length 3"),
+        (lambda mark: FloatCodes(np.zeros((2, 4), np.int8), 1.0, 0.0, mark), "of length 4"),
+        (lambda mark: FloatCodes(np.zeros((1, 3), np.int8), 1.0, 0.0, mark), "rows it should"),
+    ],
+)
+def test_codes_with_a_copied_fingerprint(
+    tmp_path: Path, codes: Callable[[bytes], Codes], words: str
+) -> None:
+    """Every hash and the fingerprint are right; only the form is wrong."""
+    with pytest.raises(InputError, match=words):
+        PrivateIndex.open(_forged(tmp_path / "i", SPEC, codes(SPEC.fingerprint)))
+
+
+def test_a_manifest_of_another_index(tmp_path: Path) -> None:
+    codes = Privatizer(SPEC).privatize(np.zeros((2, 6)))
+    first, second = (_forged(tmp_path / name, SPEC, codes, ids) for name, ids in NAMED)
+    (first / "manifest.json").write_bytes((second / "manifest.json").read_bytes())
+    with pytest.raises(InputError, match="changed or damaged"):
+        PrivateIndex.open(first)
+    assert len(PrivateIndex.open(second)) == 2
+
+
+NAMED = (("a", (1, 2)), ("b", (3, 4)))
+
+
+def test_a_manifest_stays_small_enough_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be opened again is not committed."""
+    index = PrivateIndex(SPEC)
+    index.add(np.zeros((1, 6)))
+    index.save(tmp_path / "i")
+    monkeypatch.setattr("dpindex.index.segments._MOST_MANIFEST_BYTES", 2000)
+    with pytest.raises(InputError, match="too many for one manifest"):
+        _add_and_save(index, tmp_path / "i", times=20)
+    assert 1 < len(PrivateIndex.open(tmp_path / "i")) < len(index)
+    index.save(tmp_path / "j")
+    assert len(PrivateIndex.open(tmp_path / "j")) == len(index)
+
+
+def test_a_manifest_takes_memory_in_proportion(tmp_path: Path) -> None:
+    """The largest that is read has 16 MB: what parsing makes of it stays below 1 GB."""
+    (tmp_path / "manifest.json").write_bytes(b"[" + b"[]," * (MB // 3 - 2) + b"[]]")
+
+    def refuse() -> None:
+        with pytest.raises(InputError, match="not a manifest"):
+            IndexDirectory(tmp_path).manifest()
+
+    assert _peak(refuse) < 50 * MB
+
+
+def test_a_declared_size_is_not_allocated(tmp_path: Path) -> None:
+    index = _forged(tmp_path / "i", SPEC, Privatizer(SPEC).privatize(np.zeros((2, 6))))
+    data = json.loads((index / "manifest.json").read_text())
+    del data["checksum"]
+    data["files"]["segments/000000.codes"]["bytes"] = 1 << 32
+    (index / "manifest.json").write_text(_sealed(data))
+
+    def refuse() -> None:
+        with pytest.raises(InputError, match="cut off"):
+            PrivateIndex.open(index)
+
+    assert _peak(refuse) < 8 * MB
+
+
+def _add_and_save(index: PrivateIndex, path: Path, times: int) -> None:
+    for _ in range(times):
+        index.add(np.zeros((1, 6)))
+        index.save(path)
+
+
+def test_one_long_id_among_many_short_ones() -> None:
+    """An array of text is as wide as its longest: 1 MB of ids must not become 4 GB."""
+    check_padding(65536, 4096, 65536)
+    check_padding(10**7, 320, 20 * 10**7)
+    with pytest.raises(InputError, match="all 300000 would be padded"):
+        check_padding(300_000, 1000, 300_000)
+    ids = Ids()
+    ids.append(np.array(["x"]))
+    many = np.broadcast_to(np.array(["y"]), (70_000,))
+    ids.append(many)
+    with pytest.raises(InputError, match="would be padded"):
+        ids.append(np.array(["z" * 4096]))
+    assert len(ids) == 70_001
+
+
+def test_lines_of_ids_of_very_different_lengths(tmp_path: Path) -> None:
+    from dpindex.vectors import read_ids
+
+    (tmp_path / "ids.txt").write_text("a\n" * 300_000 + "b" * 1000 + "\n")
+    with pytest.raises(InputError, match=r"ids\.txt: the longest id has 1000 characters"):
+        read_ids(tmp_path / "ids.txt")
+
+
+def test_only_plain_files_of_bounded_size(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"12345")
+    assert read_file(tmp_path / "f", 5) == b"12345"
+    with pytest.raises(InputError, match="has 5 bytes; at most 4 are read"):
+        read_file(tmp_path / "f", 4)
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "", "missing"):
+        with pytest.raises(InputError, match=r"plain file|cannot be read"):
+            read_file(tmp_path / name, 4)
+    with pytest.raises(InputError, match="cannot be the name"):
+        read_file("a\0b", 4)
+    for read in (Spec.read, RaceSketch.open):
+        with pytest.raises(InputError, match="plain file"):
+            read("/dev/zero" if os.path.exists("/dev/zero") else tmp_path)
+
+
+class _Bomb:
+    """Unpickling this writes a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, (self.path, "w")
+
+
+def _write_hostile(folder: Path) -> None:
+    """Every kind of file that a command reads, each with something wrong in it."""
+    np.save(folder / "x.npy", np.zeros((4, 6), np.float32))
+    (folder / "spec.json").write_text(SPEC.to_json())
+    data = json.loads(SPEC.to_json())
+    for name, change in {
+        "huge": {"dim": HUGE, "k": 4},
+        "long": {"k": 10**30},
+        "deep": {"bounds": [[[]]]},
+        "real": {"dim": 6.5},
+        "inf": {"epsilon": 1e999},
+        "list": {"method": []},
+    }.items():
+        (folder / f"{name}.json").write_text(json.dumps({**data, **change}))
+    (folder / "binary.json").write_bytes(bytes(range(256)))
+    (folder / "nested.json").write_text("[" * 60_000)
+    (folder / "vast.json").write_text(" " * 70_000)
+    bomb = pickle.dumps(_Bomb(str(folder / "executed")))
+    for name in ("bomb.npy", "bomb.npz", "bomb.hdf5", "bomb.parquet", "bomb.fvecs", "bomb.txt"):
+        (folder / name).write_bytes(bomb)
+    np.save(folder / "objects.npy", np.array([_Bomb(str(folder / "executed"))]), allow_pickle=True)
+    np.savez(folder / "objects.npz", a=np.array([[_Bomb(str(folder / "executed"))]], object))
+    (folder / "header.npy").write_bytes(
+        b"\x93NUMPY\x01\x00v\x00"
+        + b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 6)}".ljust(117)
+        + b"\n"
+    )
+    codes = Privatizer(SPEC).privatize(np.zeros((4, 6))).to_bytes()
+    (folder / "short.codes").write_bytes(codes[:-1])
+    (folder / "magic.codes").write_bytes(b"DPIX")
+    index = PrivateIndex(SPEC)
+    index.add(np.zeros((4, 6)))
+    index.save(folder / "index")
+    (folder / "faiss").mkdir()
+    (folder / "faiss" / "manifest.json").write_bytes(b"IxFI" + bytes(100))
+    sketch = RaceSketch(6, 4, 8, L2(1.0), 1.0).fit(np.zeros((4, 6))).release().to_bytes()
+    (folder / "good.sketch").write_bytes(sketch)
+    (folder / "cut.sketch").write_bytes(sketch[:-1])
+    (folder / "bomb.sketch").write_bytes(bomb)
+    (folder / "loop.npy").symlink_to(folder / "loop.npy")
+    (folder / "folder.npy").mkdir()
+    os.mkfifo(folder / "pipe.npy")
+
+
+BUILD = "--method dp-oporp-staircase --epsilon 2"
+COMMANDS = [
+    *(f"privatize x.npy new --spec {name}.json" for name in ("huge", "long", "deep", "real")),
+    *(f"privatize x.npy new --spec {name}.json" for name in ("inf", "list", "binary", "nested")),
+    "privatize x.npy new --spec vast.json",
+    "privatize x.npy new --spec index",
+    "privatize x.npy new --spec pipe.npy",
+    "audit huge.json --trials 10",
+    "audit binary.json",
+    *(f"build bomb.{kind} new {BUILD}" for kind in ("npy", "npz", "hdf5", "parquet", "fvecs")),
+    *(f"build {name} new {BUILD}" for name in ("objects.npy", "objects.npz", "header.npy")),
+    *(f"build {name}.npy new {BUILD}" for name in ("loop", "folder", "pipe", "missing")),
+    f"build x.npy new {BUILD} --ids bomb.txt",
+    f"build x.npy new {BUILD} --ids objects.npy",
+    f"build x.npy new {BUILD} --ids pipe.npy",
+    *(f"add index {name}" for name in ("short.codes", "magic.codes", "bomb.npy", "pipe.npy")),
+    *(f"query index {name}" for name in ("short.codes", "objects.npy", "missing.npy")),
+    "query faiss x.npy",
+    "query . x.npy",
+    "query x.npy x.npy",
+    "info faiss",
+    "info missing",
+    "race query cut.sketch x.npy",
+    "race query bomb.sketch x.npy",
+    "race query pipe.npy x.npy",
+    "race query index x.npy",
+    "race query missing x.npy",
+    "race query good.sketch objects.npy",
+    "race build bomb.npy new --epsilon 1 --bandwidth 1",
+]
+
+
+def test_every_command_says_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, one line that names the file; nothing is written, lost or executed."""
+    _write_hostile(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    for command in COMMANDS:
+        monkeypatch.setattr(sys, "argv", ["dpindex", *command.split()])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        output = capsys.readouterr()
+        assert stop.value.code == 2, (command, output)
+        assert output.err.startswith("dpindex: "), (command, output.err)
+        assert output.err.count("\n") == 1, (command, output.err)
+        assert len(output.err) < 600, (command, output.err)
+    after = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    assert after == before
+    assert len(PrivateIndex.open(tmp_path / "index")) == 4
