@@ -99,7 +99,7 @@ def draw(
 
     columns = columns or len(titles)
     lines = -(-len(titles) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.5 * lines + 0.9), layout="constrained")
+    figure = Figure(figsize=(max(6.4, 4.6 * columns), 3.5 * lines + 0.9), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
     handles: dict[str, Any] = {}

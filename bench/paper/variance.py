@@ -81,21 +81,20 @@ def theorems(draws: int) -> list[dict[str, Any]]:
 
 
 def ratios() -> list[dict[str, Any]]:
-    """Fig. 3, Eq. (23): raw over DP-RP for unit vectors of inner product 0.5, against sigma."""
+    """Fig. 3, Eq. (23): raw over DP-RP for unit vectors of inner product 0.5, against sigma; and
+    the sigma below which raw data are better, from (p − k)σ⁴ = (1 + ρ²)/k."""
     rows = []
     for p in LENGTHS:
         for k in FIGURE_KS:
+            equal = float(((1 + 0.5**2) / k / (p - k)) ** 0.25) if p > k else math.inf
             for sigma in np.geomspace(SIGMAS[0], SIGMAS[-1], 25):
                 raw = 2 * sigma**2 + p * sigma**4
                 projected = 2 * sigma**2 + k * sigma**4 + (1 + 0.5**2) / k
                 ratio = float(raw / projected)
-                rows.append({"p": p, "k": k, "sigma": float(sigma), "ratio": ratio})
+                rows.append(
+                    {"p": p, "k": k, "sigma": float(sigma), "ratio": ratio, "equal at": equal}
+                )
     return rows
-
-
-def crossing(p: int, k: int) -> float:
-    """Sigma at which raw data and DP-RP have equal variances: (p − k)σ⁴ = (1 + ρ²)/k."""
-    return float(((1 + 0.5**2) / k / (p - k)) ** 0.25)
 
 
 def main() -> None:
