@@ -42,6 +42,7 @@ __all__ = [
     "progress_bar",
     "read_codes",
     "refuse_existing",
+    "task_bar",
 ]
 
 Epsilon = Annotated[float | None, typer.Option(help="Budget of one release of one vector.")]
@@ -119,6 +120,22 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
         def report(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
+
+        yield report
+
+
+@contextmanager
+def task_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
+    """The same with a word on what is done now: yields ``report(done, total, task)``."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, disable=not console.is_terminal, transient=True
+    ) as progress:
+        task = progress.add_task(what, total=None)
+
+        def report(done: int, total: int, now: str) -> None:
+            progress.update(task, completed=done, total=total, description=f"{what}: {now}")
 
         yield report
 
