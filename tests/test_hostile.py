@@ -28,7 +28,6 @@ from dpindex.errors import InputError
 from dpindex.files import read_file
 from dpindex.index import IndexDirectory, PrivateIndex, Settings
 from dpindex.index.ids import Ids
-from dpindex.index.manifest import _sealed
 from dpindex.race import L2, RaceSketch
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from dpindex.cli import audit, evaluate, inform, ingest, ledger, race, search
+from dpindex.cli import audit, evaluate, inform, ingest, ledger, plan, race, search
 from dpindex.errors import InputError
 
 __all__ = ["app", "main"]
@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for group in (ingest, search, inform, evaluate, audit, ledger, race):
+for group in (ingest, search, inform, plan, evaluate, audit, ledger, race):
     group.register(app)
 
 
