@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from dpindex import recipes as r
 from dpindex.errors import InputError
-from dpindex.noise import FloatLaw, NoFlips, NoNoise, SignLaw
+from dpindex.noise import FloatLaw, NoFlips, NoNoise, SignLaw, optimal_sigma
+from dpindex.noise.published import kenthapadi_sigma
 from dpindex.projections import Projection
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ class Method:
         False where the proof is about real numbers and not about the integers that run.
     entries : tuple of str
         The entries that the random projection may have, the default first; empty if it is fixed.
+    deviation : callable, optional
+        Gaussian methods whose delta is about the noise alone: the deviation, in L2 sensitivities,
+        that epsilon and delta ask for. What tight composition needs to know.
     needs : str
         What the caller must supply beyond dim and epsilon, in words; empty if nothing.
     summary, source : str
@@ -70,6 +74,7 @@ class Method:
     bins: bool = False
     bounded: bool = False
     norm_bound: bool = False
+    deviation: Callable[[float, float], float] | None = None
     needs: str = ""
 
     @property
@@ -87,7 +92,8 @@ _TABLE = (
         "optimal Gaussian noise on every raw coordinate",
         "Li & Li 2023 Thm 3.8 (Raw-data-G-OPT); Balle & Wang 2018 Thm 8",
         r.identity, r.raw_gaussian, r.raw_k,
-        needs_delta=True, fixed_k=True, needs="delta", adjacencies=("attribute", "l2"),
+        needs_delta=True, deviation=optimal_sigma, fixed_k=True, needs="delta",
+        adjacencies=("attribute", "l2"),
     ),
     Method(
         "raw-laplace", "float", "DP",
@@ -109,11 +115,19 @@ _TABLE = (
         fixed_k=True, bounded=True, needs="bounds no wider than beta",
     ),
     Method(
+        "raw-square-wave-narrow", "float", "DP",
+        "square-wave noise in half the width: more variance, but more to be had by denoising",
+        "Li et al. 2020 Sec. 5 (any width is private); METHODS 5b",
+        r.identity, r.narrow_square_wave, r.raw_k,
+        fixed_k=True, bounded=True, needs="bounds no wider than beta",
+    ),
+    Method(
         "dp-rp-g", "float", "DP",
         "random projection with Gaussian noise as first published",
         "Kenthapadi et al. 2013 Lemma 1; Li & Li 2023 Alg. 1, Thm 3.1",
         r.by_entries, r.kenthapadi_gaussian, r.dense_k,
-        needs_delta=True, most_delta=0.5, entries=_ENTRIES, needs="delta below 1/2",
+        needs_delta=True, deviation=kenthapadi_sigma, most_delta=0.5, entries=_ENTRIES,
+        needs="delta below 1/2",
     ),
     Method(
         "dp-rp-g-analytic", "float", "DP",
@@ -127,7 +141,7 @@ _TABLE = (
         "random projection with optimal Gaussian noise for its realised sensitivity",
         "Li & Li 2023 Alg. 1, Thm 3.5; Balle & Wang 2018 Thm 8",
         r.by_entries, r.optimal_gaussian, r.dense_k,
-        needs_delta=True, entries=_ENTRIES, needs="delta",
+        needs_delta=True, deviation=optimal_sigma, entries=_ENTRIES, needs="delta",
     ),
     Method(
         "dp-rp-l", "float", "DP",
@@ -140,14 +154,14 @@ _TABLE = (
         "random projection by fair signs, whose L2 sensitivity is beta exactly",
         "Li & Li 2023 Alg. 3, Thms 3.5 and 3.9; Balle & Wang 2018 Thm 8",
         r.rademacher, r.optimal_gaussian, r.dense_k,
-        needs_delta=True, needs="delta",
+        needs_delta=True, deviation=optimal_sigma, needs="delta",
     ),
     Method(
         "dp-oporp", "float", "DP",
         "OPORP with optimal Gaussian noise, as published",
         "Li & Li 2023 Alg. 5, Thms 3.5 and 3.10; Balle & Wang 2018 Thm 8",
         r.oporp, r.optimal_gaussian, r.oporp_k,
-        needs_delta=True, bins=True, needs="delta",
+        needs_delta=True, deviation=optimal_sigma, bins=True, needs="delta",
     ),
     Method(
         "dp-oporp-laplace", "float", "DP",
@@ -172,14 +186,14 @@ _TABLE = (
         "sparse Johnson-Lindenstrauss map with optimal Gaussian noise",
         "Stausholm 2021; Kane & Nelson 2014 (block construction); Balle & Wang 2018 Thm 8",
         r.sparse_jl, r.optimal_gaussian, r.dense_k,
-        needs_delta=True, blocks=True, needs="delta",
+        needs_delta=True, deviation=optimal_sigma, blocks=True, needs="delta",
     ),
     Method(
         "dp-fjlt-gaussian", "float", "DP",
         "fast Johnson-Lindenstrauss transform with optimal Gaussian noise",
         "Stausholm 2021; Ailon & Chazelle 2009; Balle & Wang 2018 Thm 8",
         r.fast_jl, r.optimal_gaussian, r.dense_k,
-        needs_delta=True, needs="delta",
+        needs_delta=True, deviation=optimal_sigma, needs="delta",
     ),
     Method(
         "row-rp-g-direct", "float", "DP",
@@ -201,14 +215,15 @@ _TABLE = (
         "random projection hiding the whole vector, by its realised operator norm",
         "METHODS 3; Balle & Wang 2018 Thm 8",
         r.gaussian, r.ball_optimal, r.dense_k,
-        needs_delta=True, adjacencies=("l2",), needs="delta and l2",
+        needs_delta=True, deviation=optimal_sigma, adjacencies=("l2",), needs="delta and l2",
     ),
     Method(
         "row-oporp-g", "float", "DP",
         "OPORP hiding the whole vector, by its realised operator norm",
         "Li & Li 2023 Alg. 4; METHODS 3; Balle & Wang 2018 Thm 8",
         r.oporp, r.ball_optimal, r.oporp_k,
-        needs_delta=True, bins=True, adjacencies=("l2",), needs="delta and l2",
+        needs_delta=True, deviation=optimal_sigma, bins=True, adjacencies=("l2",),
+        needs="delta and l2",
     ),
     Method(
         "dp-signrp-rr", "bits", "DP",

@@ -178,7 +178,7 @@ class Privatizer:
         width = self.spec.dims if sparse.issparse(rows) else max(self.spec.dim, self.spec.dims)
         step = max(16, _CACHE_NUMBERS // width)
         parts = [
-            self._project_block(rows[start : start + step], first_row + start)
+            self._project_block(_rows(rows, start, start + step), first_row + start)
             for start in range(0, rows.shape[0], step)
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -253,7 +253,7 @@ class Privatizer:
         unusual = []
         step = max(1, _NOISE_NUMBERS // self.spec.dims)
         for start in range(part.start, min(part.stop, len(out)), step):
-            block = rows[start : min(start + step, part.stop)]
+            block = _rows(rows, start, min(start + step, part.stop))
             noisy: AnyArray = self.spec.law.perturb(self._project(block, first_row + start), stream)
             place = out[start : start + len(noisy)]
             if self.spec.row.kind == "bits":
@@ -278,6 +278,16 @@ class Privatizer:
         """How float codes decode, in grid steps."""
         law: Any = self.spec.law
         return law.decoder
+
+
+def _rows(x: Any, start: int, stop: int) -> Any:
+    """Some rows of a table; scipy's own slices copy every entry, these copy none."""
+    if not sparse.issparse(x):
+        return x[start:stop]
+    bounds = x.indptr[start : stop + 1]
+    inside = slice(bounds[0], bounds[-1])
+    parts = (x.data[inside], x.indices[inside], bounds - bounds[0])
+    return sparse.csr_matrix(parts, shape=(len(bounds) - 1, x.shape[1]), copy=False)
 
 
 def _refuse(row: int, column: int, what: str) -> NoReturn:

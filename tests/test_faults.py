@@ -18,10 +18,10 @@ def test_a_few_of_each_fault_are_survived() -> None:
     """Ctrl-C is left out: where it strikes decides how other libraries put it into words, and the
     tests of the command line and of the index cover it at fixed places.
     """
-    command = [sys.executable, str(SCRIPT), "--kills", "5", "--times", "1"]
+    command = [sys.executable, str(SCRIPT), "--kills", "3", "--times", "1"]
     done = subprocess.run(
-        [*command, "--without", "interrupts"], capture_output=True, text=True, check=False
+        [*command, "--without", "interrupts", "threads"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^ +5  kill$", done.stdout, re.MULTILINE)
-    assert re.search(r"^1[3-9] faults survived, 0 not;", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^ +3  kill$", done.stdout, re.MULTILINE)
+    assert re.search(r"^1[0-9] faults survived, 0 not;", done.stdout, re.MULTILINE), done.stdout

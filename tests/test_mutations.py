@@ -1,7 +1,8 @@
 """Deliberately broken copies of the mechanism, each caught by at least one check of the audit.
 
-``pytest tests/test_mutations.py -s -k table`` prints which check catches which. Mutants are made
-here, by altered laws, grids and streams in private seams; the package has no option to weaken it.
+``docs/mutations.md`` lists which check catches which; ``pytest tests/test_mutations.py -s -k
+table`` prints its rows. Mutants are made here, by altered laws, grids and streams in private seams;
+the package has no option to weaken it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -18,15 +20,17 @@ import pytest
 
 import dpindex.privatizer
 import dpindex.randomness.secret
-from dpindex import Spec
+from dpindex import Spec, l2
 from dpindex.audit import attack, verify
 from dpindex.grid import Grid
-from dpindex.noise.base import AdditiveNoise
-from dpindex.noise.flips import FlipsByLevel, geometric_flips
-from dpindex.noise.gaussian import gaussian_table, optimal_sigma
+from dpindex.noise.base import AdditiveNoise, WideNoise
+from dpindex.noise.flips import FlipsByLevel, IndividualFlips, geometric_flips, response_threshold
+from dpindex.noise.gaussian import gaussian_noise, gaussian_table, optimal_sigma
 from dpindex.noise.ladder import ladder_table
+from dpindex.noise.laplace import laplace_noise
 from dpindex.noise.staircase import staircase_noise
 from dpindex.noise.tables import CellTable
+from dpindex.noise.wide import WideLaplace
 from dpindex.projections import Oporp
 from dpindex.randomness import SecretStream
 
@@ -40,6 +44,11 @@ BARE = "sampler: noise on every coordinate"
 REPLAY = "sampler: outcomes of replayed words"
 STREAM = "stream: noise is used once"
 GRID = "grid: steps of one beta"
+WHOLE = "law: Gaussian on the whole code"
+STEP = "law: ratio of one cell"
+NORM = "projection: operator norm"
+CHANGES = "law: signs that can change"
+INSIDE = "law: ratio of one flip, for every size N of A"
 POOLED, ALONE = "across zero, pool", "across zero, each coordinate by itself"
 
 
@@ -237,6 +246,79 @@ def heavy_tail_cut(patch: pytest.MonkeyPatch) -> Spec:
     return with_table(spec, table)
 
 
+def dense(method: str, **changes: Any) -> Spec:
+    plain = {"method": method, "dim": DIM, "k": K, "epsilon": 1.0}
+    return Spec(**{**plain, **changes})
+
+
+def small_dense_sigma(patch: pytest.MonkeyPatch) -> Spec:
+    """Noise for a map whose rows are a twentieth shorter."""
+    spec = dense("dp-rp-g-opt", delta=1e-6)
+    norm = 0.95 * math.sqrt(spec.projection.sensitivity.squares)
+    return altered(spec, law=gaussian_noise(1.0, 1e-6, norm, K))
+
+
+def l1_for_l2(patch: pytest.MonkeyPatch) -> Spec:
+    """The Laplace law of a sparse map fed its L2 sensitivity, √s, where L1 is meant, s."""
+    return altered(dense("dp-sjlt-laplace", sparsity=4), law=laplace_noise(1.0, 2))
+
+
+def steep_digits(patch: pytest.MonkeyPatch) -> Spec:
+    spec = dense("dp-rp-l", epsilon=0.1)
+    law: Any = spec.law
+    wide = WideLaplace(law.source.drop * mpmath.mpf("1.05"), law.source.cell_bits)
+    return altered(spec, law=WideNoise(wide, law.grid_bits))
+
+
+class Crossed(WideLaplace):
+    """The low digit put where the high one belongs."""
+
+    def sample(self, count: int, stream: Any) -> Any:
+        high = self.high.sample(count, stream).astype(np.int64)
+        return (self.low.sample(count, stream) << self.digit) + high
+
+
+def crossed_digits(patch: pytest.MonkeyPatch) -> Spec:
+    spec = dense("dp-rp-l", epsilon=0.1)
+    law: Any = spec.law
+    crossed = Crossed(law.source.drop, law.source.cell_bits)
+    return altered(spec, law=WideNoise(crossed, law.grid_bits))
+
+
+def short_norm(patch: pytest.MonkeyPatch) -> Spec:
+    """Whole vectors, under an operator norm that is a twentieth too small."""
+    spec = dense("row-rp-g-opt", delta=1e-6, adjacency=l2(2.0))
+    norm: Any = spec.projection
+    object.__setattr__(norm, "operator_norm", 0.95 * norm.operator_norm)
+    return altered(spec, projection=norm)
+
+
+def half_radius(patch: pytest.MonkeyPatch) -> Spec:
+    """Add or remove where replace is meant: the law of half the radius."""
+    spec = dense("row-oporp-g", delta=1e-6, adjacency=l2(2.0))
+    law = dense("row-oporp-g", epsilon=2.0, delta=1e-6, adjacency=l2(2.0)).law
+    return altered(spec, law=law)
+
+
+def narrow_levels(patch: pytest.MonkeyPatch) -> Spec:
+    """Levels of one beta, where one attribute moves a coordinate by its weight times that."""
+    spec = signs("dp-signrp-geometric", entries="uniform")
+    law: Any = spec.law
+    return altered(spec, law=FlipsByLevel(list(law.thresholds)))
+
+
+def one_sign_short(patch: pytest.MonkeyPatch) -> Spec:
+    """Epsilon shared by one sign fewer than can change."""
+    spec = signs("dp-signrp-rr", k=256, delta=1e-6, entries="gaussian", min_norm=4.0)
+    law: Any = spec.law
+    counted = round(1.0 / math.log(2**64 / law.thresholds[0] - 1))
+    return altered(spec, law=FlipsByLevel([response_threshold(1.0, counted - 1)]))
+
+
+def unshared_individual(patch: pytest.MonkeyPatch) -> Spec:
+    return altered(signs("idp-signrp-rr"), law=IndividualFlips(1.0, K, 1))
+
+
 @dataclass(frozen=True)
 class Mutant:
     """A broken copy, the exact checks that must fail, and the finding that must refute it."""
@@ -265,8 +347,17 @@ MUTANTS = (
     Mutant("last bin without noise", bare_bin, (BARE,), ALONE),
     Mutant("key stream used again", reused_stream, (STREAM,), "the same noise twice"),
     Mutant("stream shared after a fork", forked_stream, (STREAM,), None),
-    Mutant("an attribute in two bins", two_bins, (RATIO,), None),
+    Mutant("an attribute in two bins", two_bins, (STEP,), None),
     Mutant("iDP labelled DP", mislabelled, ("definition",), None),
+    Mutant("dense Gaussian sigma × 0.95", small_dense_sigma, (WHOLE,), None),
+    Mutant("L2 sensitivity for a Laplace law", l1_for_l2, (STEP,), POOLED),
+    Mutant("two-digit Laplace steeper by 1.05", steep_digits, (STEP,), None),
+    Mutant("digits of a wide law crossed", crossed_digits, (REPLAY,), None),
+    Mutant("operator norm × 0.95", short_norm, (NORM,), None),
+    Mutant("law of half the radius", half_radius, (WHOLE,), None),
+    Mutant("levels narrower than the weights", narrow_levels, (LEVELS,), None),
+    Mutant("one sign fewer than can change", one_sign_short, (CHANGES,), None),
+    Mutant("iDP signs that do not share epsilon", unshared_individual, (INSIDE,), None),
 )
 by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 
@@ -290,9 +381,12 @@ def test_the_originals_pass(monkeypatch: pytest.MonkeyPatch) -> None:
         assert verify(spec).failed == ()
 
 
-def test_table_of_what_catches_what() -> None:
-    """Prints the table (with -s); every mutant has a check."""
-    print()
-    for mutant in MUTANTS:
-        print(f"{mutant.name:45} exact: {', '.join(mutant.exact):45} attack: {mutant.seen or '–'}")
-        assert mutant.exact
+def test_the_table_of_what_catches_what_is_up_to_date() -> None:
+    """``docs/mutations.md`` says what the tests above hold; every mutant has an exact check."""
+    rows = [f"| {m.name} | {', '.join(m.exact)} | {m.seen or '–'} |" for m in MUTANTS]
+    print("\n".join(rows))
+    assert all(mutant.exact for mutant in MUTANTS)
+    page = Path(__file__).parents[1] / "docs" / "mutations.md"
+    if not page.is_file():
+        pytest.skip("the documents are not here")
+    assert [line for line in page.read_text().splitlines() if line.startswith("| ")][1:] == rows

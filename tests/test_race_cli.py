@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import typer
+from streams import Seeded
 from typer.testing import CliRunner, Result
 
 from dpindex.cli.race import register
@@ -26,6 +27,7 @@ L2_HASH = ("--bandwidth", "1.5", "--hashes", "2", "--rows", "200", "--width", "1
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Call the commands in ``tmp_path``; what they raise is in the result."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dpindex.race.sketch.secret_stream", lambda: Seeded(0))
     x = np.random.default_rng(0).normal(size=(4000, 3)).astype(np.float32)
     np.save("x.npy", x)
     np.save("q.npy", x[:5])
@@ -33,7 +35,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     scipy.sparse.save_npz("x.npz", scipy.sparse.csr_matrix(x))
     x[3999] = np.nan
     np.save("nan.npy", x)
-    app = typer.Typer()
+    app = typer.Typer(rich_markup_mode=None)
     app.callback()(lambda: None)
     register(app)
     return lambda *arguments: CliRunner().invoke(app, [str(a) for a in arguments])
@@ -63,9 +65,30 @@ def test_build_and_query(run: Run) -> None:
     median = run(
         "race", "query", "s.race", "q.npy", "--format", "json", "--estimator", "median-of-means"
     )
-    assert json.loads(median.output)["count"] == pytest.approx(
-        sketch.count(q, "median-of-means").tolist()
-    )
+    bounded = json.loads(median.output)
+    assert bounded["count"] == pytest.approx(sketch.count(q, "median-of-means").tolist())
+    assert bounded["bound"] == pytest.approx(sketch.error_bound(q).tolist())
+    assert "bound" not in answers
+
+
+def test_info(run: Run) -> None:
+    run(*BUILD, *L2_HASH, "--as-published")
+    sketch = RaceSketch.open("s.race")
+    assert sketch.spec.as_published
+    text = run("race", "info", "s.race").output
+    for part in (str(sketch.guarantee), f"± {sketch.size_stderr:.0f}", "does not protect"):
+        assert part in text
+    facts = json.loads(run("race", "info", "s.race", "--json").output)
+    assert facts["spec"] == sketch.spec.to_json()
+    assert facts["does_not_protect"] == sketch.guarantee.does_not_protect(3)
+
+
+def test_help_is_whole(run: Run) -> None:
+    """No summary of a command is cut off with dots, at the width of a terminal."""
+    for group in ((), ("race",)):
+        listed = run(*group, "--help").output
+        assert "race" in listed
+        assert "..." not in listed.split("Commands:")[1]
 
 
 def test_json_and_other_inputs(run: Run) -> None:
@@ -90,6 +113,8 @@ def test_json_and_other_inputs(run: Run) -> None:
         ((*BUILD, "--hash", "srp"), "--hash srp needs --bits"),
         ((*BUILD, "--hash", "srp", "--bits", "3", "--hashes", "2"), "neither --bandwidth"),
         ((*BUILD, "--bandwidth", "1", "--bits", "2"), "takes no --bits"),
+        ((*BUILD[:3], "no/s.race", *BUILD[4:], *L2_HASH), "no is not a directory"),
+        (("race", "info", "q.npy"), "not a dpindex sketch"),
         ((*BUILD, "--bandwidth", "-1"), "bandwidth must be above 0"),
         ((*BUILD, *L2_HASH, "--expected-count", "5"), "give rows, or expected_count"),
         (("race", "build", "nan.npy", *BUILD[3:], *L2_HASH), "row 3999 holds NaN"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,14 @@ def load(name: str) -> dict[str, Any]:
 
 
 def test_density_of_skin() -> None:
-    """ε = 1, R = W = 1000: ≤ 3 % in the upper half of density, ≤ 7 % over all, ≤ 4 MB."""
+    """ε = 1, R = W = 1000: ≤ 3 % in the upper half of density, ≤ 7 % over all, ≤ 4 MB.
+
+    Over 60 releases the errors were 1.82 % ± 0.07 and 3.76 % ± 0.09, at most 1.99 and 3.95: the
+    limits are 17 standard deviations of a mean of 500 and more away, so it never fails by chance.
+    """
     x = load("skin")["X"].astype(np.float64)
     order = np.random.default_rng(0).permutation(len(x))
-    queries, base = x[order[:200]], x[order[1000:]]
+    queries, base = x[order[:1000]], x[order[1000:]]
     hash = L2(20.0, hashes=2)
     sketch = RaceSketch(3, 1000, 1000, hash, epsilon=1.0).fit(base).release()
     # The data holds few distinct colours, so the exact sum is quick.
@@ -40,20 +45,40 @@ def test_density_of_skin() -> None:
     assert len(sketch.to_bytes()) <= 4_000_000
 
 
-def test_classes_of_occupancy() -> None:
-    """Accuracy at ε = 1 at least 0.95 of what the same sketches reach at ε = 64."""
+@pytest.mark.parametrize("rule", ["map", "ml"])
+def test_classes_of_occupancy(rule: Any) -> None:
+    """Accuracy at ε = 1 at least 0.95 of the noiseless classifier's, in the median of 7 releases.
+
+    False alarm below 1e-7: of 2000 releases none (map) and one (ml) fell short, so a release does
+    with a chance of at most 0.0047 (confidence 0.999), and four of seven with 35 × 0.0047⁴ = 2e-8.
+
+    The parameters by public reasoning: offices are lit with some 500 lux, so buckets of 2 × 200 lux
+    tell on from off; about 150 records near a query ask for 100 rows (Corollary 1); with 200
+    columns the size of a class is off by √(2·100·200)/ε = 200 records. It must not be many more: ml
+    divides by it, and with 200 rows of 1000 columns (632) one release in four fell short.
+    """
     pytest.importorskip("sklearn")
     from dpindex.race import RaceClassifier
 
+    class Noiseless(RaceClassifier):
+        """The ceiling, not private: the same sketches, released without noise."""
+
+        def _kernel_sketch(self) -> RaceSketch:
+            sketch = super()._kernel_sketch()
+            nothing: Any = SimpleNamespace(
+                sample=lambda count, stream: np.zeros(count, np.int32), offset=0.0, variance=0.0
+            )
+            sketch._noise = nothing
+            return sketch
+
     data = load("occupancy")
     train = data["split"] == 0
-    scale = np.array([2.0, 10.0, 500.0, 500.0, 0.002])  # public: about one unit of each sensor
-    x, y = data["X"] / scale, data["y"]
-    accuracy = [
-        RaceClassifier(L2(2.0, 2), rows=200, epsilon=epsilon)
-        .fit(x[train], y[train])
-        .score(x[~train], y[~train])
-        for epsilon in (1.0, 64.0)
-    ]
-    assert accuracy[0] >= 0.95 * accuracy[1]
-    assert accuracy[1] > max(np.mean(y[~train] == label) for label in np.unique(y))
+    x, y = data["X"] / [2.0, 10.0, 200.0, 500.0, 0.002], data["y"]
+
+    def accuracy(kind: type[RaceClassifier]) -> float:
+        model = kind(L2(2.0, hashes=4), rule=rule, rows=100, width=200, epsilon=1.0)
+        return float(model.fit(x[train], y[train]).score(x[~train], y[~train]))
+
+    ceiling = accuracy(Noiseless)
+    assert np.median([accuracy(RaceClassifier) for _ in range(7)]) >= 0.95 * ceiling
+    assert ceiling > 0.95  # the larger class alone: 0.76

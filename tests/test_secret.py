@@ -164,6 +164,36 @@ def test_forked_processes_draw_other_words_than_their_parents() -> None:
     assert run.stdout.strip() == "21", run.stderr
 
 
+RAW_FORK = """
+import ctypes
+import os
+import numpy as np
+from dpindex.randomness import secret, secret_stream
+
+def draw():
+    return secret_stream().words(4, np.uint64).tobytes()
+
+drawn = [draw()]
+read, write = os.pipe()
+if ctypes.PyDLL(None).fork() == 0:
+    assert secret._generation == 0  # Python has not noticed
+    os.write(write, draw())
+    os._exit(0)
+os.close(write)
+drawn += [draw(), os.read(read, 32)]
+os.wait()
+print(len(set(drawn)), len(drawn[-1]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the C library's fork")
+def test_a_fork_that_python_does_not_notice() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", RAW_FORK], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert run.stdout.strip() == "3 32", run.stderr
+
+
 MULTIPROCESSING = """
 import multiprocessing
 import numpy as np

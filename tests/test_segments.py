@@ -129,7 +129,7 @@ def test_links_pipes_and_folders_are_not_read(saved: Path, tmp_path: Path) -> No
 
 def _reseal(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     """Edit a manifest as an attacker would, who can compute checksums too."""
-    from dpindex.index.segments import _sealed
+    from dpindex.index.manifest import _sealed
 
     data = json.loads((path / "manifest.json").read_text())
     del data["checksum"]

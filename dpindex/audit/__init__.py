@@ -2,7 +2,7 @@
 
 from dpindex.audit.attack import AttackReport, attack
 from dpindex.audit.checks import Check, ExactReport
-from dpindex.audit.exact import default_specs, verify
+from dpindex.audit.exact import default_specs, not_covered, verify
 from dpindex.audit.plot import attack_png
 from dpindex.audit.trials import Finding
 
@@ -14,5 +14,6 @@ __all__ = [
     "attack",
     "attack_png",
     "default_specs",
+    "not_covered",
     "verify",
 ]

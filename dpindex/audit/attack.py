@@ -60,12 +60,22 @@ class AttackReport:
 
     @property
     def violated(self) -> bool:
-        """Whether the claim is refuted at the stated confidence."""
+        """Whether a claim of differential privacy is refuted at the stated confidence.
+
+        Never true of iDP, which does not claim that neighbours' codes look alike: a lower bound
+        above its epsilon shows what it does not promise.
+        """
+        return self._above and self.spec.guarantee.definition == "DP"
+
+    @property
+    def _above(self) -> bool:
         return self.lower_bound > self.spec.guarantee.epsilon
 
     def __str__(self) -> str:
         promise = self.spec.guarantee
         verdict = "the claim is VIOLATED" if self.violated else "the claim is not refuted"
+        if self._above and not self.violated:
+            verdict = "not DP, and iDP does not promise otherwise (see `dpindex info`)"
         lines = [
             f"{self.spec.method}, claimed {promise}",
             f"epsilon is at least {self.lower_bound:.4f} at confidence {self.confidence:g}: "

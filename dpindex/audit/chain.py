@@ -1,4 +1,4 @@
-"""The rest of the chain: grid, projection, composition and the stream that noise is read from."""
+"""The rest of the chain: grid, distances, composition and the stream that noise is read from."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from dpindex.audit.checks import Check
-from dpindex.errors import InputError
-from dpindex.noise.base import AdditiveNoise
+from dpindex.audit.checks import Check, above_root
+from dpindex.audit.maps import RealisedMap
 from dpindex.privacy import Attribute
 from dpindex.randomness import BitSource
 from dpindex.spec import Spec
 
-__all__ = ["grid_checks", "projection_check", "stream_check"]
-
-_MOST_ENTRIES = 1 << 32
-_CHUNK_ENTRIES = 1 << 22
+__all__ = ["code_distance", "composition_check", "grid_checks", "stream_check"]
 
 
-def grid_checks(spec: Spec) -> list[Check]:
+def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
     """A change of one beta moves one grid integer by at most 2^bits, in the floats that run.
 
     *Lemma.* The grid integer is ``rint(fl(fl(x)·c))`` with c the factor as rounded. With unit
@@ -34,10 +29,13 @@ def grid_checks(spec: Spec) -> list[Check]:
     β·scale apart, so their values before rint differ by at most ``c·β·scale + 2e``. Rounding to
     even is monotone and commutes with even integers; so if that is at most 2^bits, the integers
     differ by at most 2^bits. One more roundoff 2⁻⁵³ covers clipping, which is done in float64.
+
+    Under l2 adjacency a coordinate that changes by d changes by at most ``c·d + 2e + 1`` steps, so
+    all dim of them by ``c·radius·scale + √dim·(1 + 2e)`` in L2 (triangle inequality).
+
+    Also returns the grid steps, in L2, between two neighbours.
     """
     grid = spec.grid
-    if not isinstance(spec.adjacency, Attribute):
-        raise InputError(f"there is no exact check under {spec.adjacency} yet.")
     info = np.finfo(grid.dtype)
     roundoff, least = Fraction(float(info.eps)) / 2, Fraction(float(info.smallest_subnormal))
     largest = Fraction(float(info.max))
@@ -45,92 +43,82 @@ def grid_checks(spec: Spec) -> list[Check]:
     most *= 1 + Fraction(1, 1 << 53)
     with np.errstate(over="ignore", under="ignore"):
         factor = float(grid.dtype(1.0 / (grid.step * grid.scale)))
-    capacity = (1 << 31) - 1
-    whole = {"bound": f"2^{grid.bits} = {1 << grid.bits}", "name": "grid: steps of one beta"}
     lemma = "monotone rounding commutes with even integers; float errors bounded in rationals"
+    name, bound = "grid: steps of one beta", f"2^{grid.bits} = {1 << grid.bits}"
     if not 0 < factor < float(info.max) or most * (1 + roundoff) >= largest:
-        return [Check(found="overflow of the float type", theorem=lemma, passed=False, **whole)]
+        overflow = Check(name, "overflow of the float type", bound, lemma, False)
+        return [overflow], Fraction(1 << grid.bits)
     c = Fraction(factor)
     error = c * (roundoff * most + least) + roundoff * c * (most * (1 + roundoff) + least) + least
     error += c * most / (1 << 53)
-    steps = c * Fraction(spec.adjacency.beta) * Fraction(grid.scale) + 2 * error
+    steps = c * Fraction(spec.beta) * Fraction(grid.scale) + 2 * error
+    passed = steps <= 1 << grid.bits and grid.bits >= 1 and grid.bits == spec.law.grid_bits
+    reach = Fraction(1 << grid.bits)
+    if not isinstance(spec.adjacency, Attribute):
+        name, lemma = "grid: steps of the radius", "each coordinate is rounded: triangle inequality"
+        reach += above_root(Fraction(spec.dim)) * (1 + 2 * error)
+        bound = f"2^{grid.bits} + √dim·(1 + errors) = {float(reach):.8f}"
     widest = int(c * most + error) + 1
-    total = widest * grid.fan_in
+    total = widest * max(grid.fan_in, found.fan_in)
     exact = 1 << (info.nmant + 1)
-    if isinstance(spec.law, AdditiveNoise):
-        exact = min(exact, capacity)
+    if spec.row.kind == "float":
+        # Sums held in float32 get their noise in 32 bits; others in 64, and then lose low bits.
+        narrow = grid.dtype == np.float32
+        exact = min(exact, ((1 << 31) - 1) << (0 if narrow else _cell_bits(spec.law)))
     return [
-        Check(
-            found=f"at most {float(steps):.8f}",
-            theorem=lemma,
-            passed=steps <= 1 << grid.bits and grid.bits >= 1 and grid.bits == spec.law.grid_bits,
-            **whole,
-        ),
+        Check(name, f"at most {float(steps):.8f}", bound, lemma, passed),
         Check(
             "grid: sums are exact integers",
             f"at most {total}",
             str(exact),
-            f"integers below 2^{info.nmant + 1} add exactly in any order, and noise is added in "
-            "32 bits",
+            f"integers below 2^{info.nmant + 1} add exactly in any order, and so does the noise",
             total <= exact,
         ),
-    ]
+    ], reach
 
 
-def projection_check(spec: Spec) -> tuple[Check, int]:
-    """Reads the realised map attribute by attribute; also returns how many coordinates one moves.
+def _cell_bits(law: Any) -> int:
+    source = getattr(law, "table", None) or getattr(law, "source", None)
+    return int(getattr(source, "cell_bits", 0))
 
-    Both routes (dense and sparse) are applied to every unit vector.
+
+def code_distance(spec: Spec, found: RealisedMap, square: Fraction, reach: Fraction) -> Any:
+    """Bound on the L2 distance of two neighbours' codes, as a function of the bits of a cell.
+
+    For every fixed offset a coordinate that moves by d grid steps moves by at most ⌈d/2^m⌉ cells.
+    One attribute moves coordinate j by at most ``|w_j|·2^bits`` steps, ``|w_j|·⌈2^bits/2^m⌉``
+    cells, all of them by √Σw² times that. Under l2 adjacency all move by ``‖W‖`` times the distance
+    on the grid, and each by less than one cell more: √k in all.
     """
-    projection = spec.projection
-    dim, k = spec.dim, spec.dims
-    if dim * k > _MOST_ENTRIES:
-        raise InputError(
-            f"the verifier reads every entry of the projection, and dim × k = {dim * k} is beyond "
-            f"{_MOST_ENTRIES}; verify a smaller spec of the same method and epsilon."
-        )
-    repetitions = spec.repetitions
-    touched: set[int] = set()
-    weights: set[float] = set()
-    alike = True
-    rows = max(1, _CHUNK_ENTRIES // max(dim, k))
-    for start in range(0, dim, rows):
-        count = min(rows, dim - start)
-        unit: Any = sparse.csr_matrix(
-            (np.ones(count, np.float32), (np.arange(count), start + np.arange(count))),
-            shape=(count, dim),
-        )
-        image = np.asarray(projection.apply(unit.toarray()))
-        alike &= bool(np.array_equal(image, projection.apply_sparse(unit)))
-        by_repetition = np.count_nonzero(image.reshape(count, repetitions, -1), axis=2)
-        touched.update(np.unique(by_repetition).tolist())
-        weights.update(np.unique(np.abs(image[image != 0])).tolist())
-    per_repetition = max(touched)
-    check = Check(
-        "projection: what one attribute moves",
-        f"{per_repetition} of {k // repetitions} coordinates in each of {repetitions} repetitions, "
-        f"weights ±{sorted(weights)}" + ("" if alike else ", dense and sparse routes differ"),
-        "weights ±1, the same for every attribute",
-        "every other coordinate has the same law on both neighbours and is independent, so the "
-        "ratio of whole codes is the product over the coordinates moved",
-        touched <= {per_repetition} and weights == {1.0} and alike,
-    )
-    return check, per_repetition * repetitions
+
+    def distance(cell_bits: int) -> Fraction:
+        if isinstance(spec.adjacency, Attribute):
+            cells = -(-(1 << spec.grid.bits) >> cell_bits)
+            return above_root(Fraction(found.squares)) * cells
+        cells_moved = above_root(square) * reach / (1 << cell_bits)
+        return cells_moved + (above_root(Fraction(spec.dims)) if cell_bits else 0)
+
+    return distance
 
 
 def composition_check(spec: Spec, moved: int) -> tuple[Check, Fraction]:
-    """What epsilon one moved coordinate may cost, exactly, and why that adds up to the claim."""
+    """What epsilon one moved coordinate may cost by itself, and which theorem adds that up."""
     promise = spec.guarantee
     share = Fraction(promise.epsilon) / moved
+    found = f"{moved} × ε/{moved}, as rationals"
     if promise.definition == "iDP":
+        found = "by size of A"
         theorem = "the law's own check composes over the perturbed set A (Li & Li 2023, Thm 6.2)"
     elif moved == 1:
         theorem = "one coordinate moves: its loss is the loss of the code"
-    else:
+    elif spec.row.kind == "bits" and promise.delta > 0:
+        found = "as many signs as can change"
+        theorem = "sequential composition over those signs (Li & Li 2023, Thms 2.3 and 4.1)"
+    elif spec.row.kind == "bits":
         theorem = "sequential composition (Li & Li 2023, Thm 2.3; Dwork & Roth 2014, Thm 3.16)"
-    if moved > 1 and promise.delta > 0 and promise.definition == "DP":
-        raise InputError(f"there is no exact check of Gaussian noise on {moved} coordinates yet.")
-    found = f"{moved} × ε/{moved}, as rationals" if promise.definition == "DP" else "by size of A"
+    else:
+        found = f"all {moved} at once"
+        theorem = "the law's own check is about all coordinates at once, by their L1 or L2 distance"
     return Check("composition", found, f"ε = {promise.epsilon!r}", theorem, True), share
 
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from fractions import Fraction
+from math import isqrt
+from typing import Any
+
+import mpmath
 
 from dpindex.spec import Spec
 
-__all__ = ["Check", "ExactReport"]
+__all__ = ["Check", "ExactReport", "above_root", "digits"]
+
+_ROOT_BITS = 320
 
 
 @dataclass(frozen=True)
@@ -74,3 +81,15 @@ class ExactReport:
             },
             ensure_ascii=False,
         )
+
+
+def digits(x: Any) -> str:
+    """22 digits of a rational or of an mpmath number, for reading only."""
+    with mpmath.workprec(512):
+        value = mpmath.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x
+        return str(mpmath.nstr(value, 22))
+
+
+def above_root(x: Fraction) -> Fraction:
+    """Square root of x ≥ 0, rounded up by at most 2^-319."""
+    return Fraction(isqrt(int(x * (1 << 2 * _ROOT_BITS))) + 1, 1 << _ROOT_BITS)

@@ -8,26 +8,50 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 import mpmath
-import numpy as np
 
 from dpindex.audit.bounds import exp_below
-from dpindex.audit.checks import Check
-from dpindex.noise.base import AdditiveNoise
+from dpindex.audit.checks import Check, digits
+from dpindex.audit.maps import RealisedMap
+from dpindex.audit.rounded import gaussian_check, individual_gaussian_check
+from dpindex.audit.signs import changes_check
+from dpindex.noise.base import AdditiveNoise, WideNoise
 from dpindex.noise.flips import FlipsByLevel, IndividualFlips, IndividualGaussian
 from dpindex.noise.square_wave import SquareWave
 from dpindex.noise.tables import CellTable
+from dpindex.noise.wide import WideLaplace
+from dpindex.privacy import Attribute
 from dpindex.spec import Spec
 
-__all__ = ["PROVES", "hockey_stick", "law_checks", "worst_table_ratio"]
+__all__ = ["PROVES", "Part", "hockey_stick", "law_checks", "worst_table_ratio"]
 
 _ONE = 1 << 64
 Ratio = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the links before the law have shown.
+
+    Attributes
+    ----------
+    found : RealisedMap
+        The projection.
+    share : Fraction
+        Epsilon that one of ``found.count`` coordinates may cost by itself.
+    distance : callable
+        Bound on the L2 distance of two neighbours' codes, in cells of so many bits.
+    """
+
+    found: RealisedMap
+    share: Fraction
+    distance: Callable[[int], Fraction]
 
 
 def _worst(ratios: Iterable[Ratio]) -> Ratio:
@@ -47,18 +71,12 @@ def _within(ratio: Ratio, epsilon: Fraction) -> bool:
 
 def _loss(ratio: Ratio) -> str:
     with mpmath.workprec(512):
-        return "∞" if ratio[1] == 0 else _digits(mpmath.log(mpmath.mpf(ratio[0]) / ratio[1]))
-
-
-def _digits(x: Any) -> str:
-    with mpmath.workprec(512):
-        value = mpmath.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x
-        return str(mpmath.nstr(value, 22))
+        return "∞" if ratio[1] == 0 else digits(mpmath.log(mpmath.mpf(ratio[0]) / ratio[1]))
 
 
 def _ratio_check(name: str, ratio: Ratio, epsilon: Fraction, theorem: str) -> Check:
     return Check(
-        name, f"largest loss {_loss(ratio)}", _digits(epsilon), theorem, _within(ratio, epsilon)
+        name, f"largest loss {_loss(ratio)}", digits(epsilon), theorem, _within(ratio, epsilon)
     )
 
 
@@ -134,126 +152,163 @@ def hockey_stick(table: CellTable, shift: int, epsilon: Fraction) -> Fraction:
 _hockey_stick = lru_cache(maxsize=64)(hockey_stick)  # raw and OPORP methods share a law
 
 
-def _additive(spec: Spec, law: AdditiveNoise, epsilon: Fraction) -> list[Check]:
-    table = law.table
-    cells = -(-(1 << spec.grid.bits) >> table.cell_bits)
-    dither = (
+def _cells(spec: Spec, cell_bits: int) -> tuple[int, str]:
+    """Cells that one beta is, and why a beta moves a code by no more."""
+    cells = -(-(1 << spec.grid.bits) >> cell_bits)
+    return cells, (
         f"for every fixed offset, 2^{spec.grid.bits} grid steps move (x + offset) >> "
-        f"{table.cell_bits} by at most {cells} cells; mixtures over the offset lose nothing"
+        f"{cell_bits} by at most {cells} cells; mixtures over the offset lose nothing"
     )
+
+
+def _additive(spec: Spec, law: AdditiveNoise, part: Part) -> list[Check]:
+    table, single = law.table, part.found.l1 == 1 and isinstance(spec.adjacency, Attribute)
+    cells, dither = _cells(spec, table.cell_bits)
+    if spec.guarantee.delta == 0 and not single:
+        return _by_cell(spec, table.cell_bits, part.found, worst_table_ratio(table, 1))
     if spec.guarantee.delta == 0:
         theorem = f"symmetric table with a self-similar tail, all pairs of cells; {dither}"
-        ratio = worst_table_ratio(table, cells) if table.tails else (1, 0)
-        return [_ratio_check("law: ratio of neighbouring cells", ratio, epsilon, theorem)]
+        ratio = worst_table_ratio(table, cells)
+        return [_ratio_check("law: ratio of neighbouring cells", ratio, part.share, theorem)]
+    if not single:
+        return [gaussian_check(spec, law, part.distance(table.cell_bits))]
     delta = Fraction(spec.guarantee.delta)
     # A table with tails is unbounded, which the sum below would not see.
-    found = Fraction(1) if table.tails else _hockey_stick(table, cells, epsilon)
+    found = Fraction(1) if table.tails else _hockey_stick(table, cells, part.share)
     return [
         Check(
             "law: hockey-stick divergence",
-            f"{_digits(found)} at ε = {_digits(epsilon)}, worst of {cells} shifts",
-            _digits(delta),
+            f"{digits(found)} at ε = {digits(part.share)}, worst of {cells} shifts",
+            digits(delta),
             f"Barthe & Olmedo 2013: (ε, δ) holds when E_(e^ε) ≤ δ for all neighbours; {dither}",
             found <= delta,
         )
     ]
 
 
-def _flips(spec: Spec, law: FlipsByLevel, epsilon: Fraction) -> list[Check]:
+def _wide(spec: Spec, law: WideNoise, part: Part) -> list[Check]:
+    source: Any = law.source
+    if spec.guarantee.delta == 0:
+        ratio = _worst_step(source) if isinstance(source, WideLaplace) else (1, 0)
+        return _by_cell(spec, source.cell_bits, part.found, ratio)
+    return [gaussian_check(spec, law, part.distance(source.cell_bits))]
+
+
+def _by_cell(spec: Spec, cell_bits: int, found: RealisedMap, ratio: Ratio) -> list[Check]:
+    """An L1 bound: neighbours are at most so many cells apart, each of which may cost its share."""
+    cells, dither = _cells(spec, cell_bits)
+    share = Fraction(spec.guarantee.epsilon) / (cells * found.l1)
+    attribute = isinstance(spec.adjacency, Attribute)
+    return [
+        _ratio_check(
+            "law: ratio of one cell",
+            ratio if attribute else (1, 0),
+            share,
+            f"codes of neighbours are at most Σ|w| × {cells} = {found.l1 * cells} cells apart in "
+            f"L1, each costs at most ε over that many; {dither}",
+        )
+    ]
+
+
+def _worst_step(source: WideLaplace) -> Ratio:
+    """The largest ``P(z)/P(z ± 1)`` of a law in two digits, ``2^digit · high + low``.
+
+    *Lemma.* A step stays within the low digit, or leads from its last value to 0 while the high
+    digit grows by one; at −½ the law is symmetric. The high digit's table is symmetric with a
+    self-similar tail, so its steps up to one period are all its steps.
+    """
+    high, low = source.high, source.low
+    fits = (
+        worst_table_ratio(high, 1)[1] > 0
+        and (low.first, low.tails) == (0, False)
+        and len(low.masses) == 1 << source.digit
+        and high.cell_bits == 0
+        and low.cell_bits == source.cell_bits
+    )
+    if not fits:
+        return (1, 0)
+    half, tail = 1 << (high.bits - 1), high.masses[-1]
+    side = high.masses[len(high.masses) // 2 : -1]
+    highs = [*(mass * half for mass in side), side[0] * tail]
+    first, last = low.masses[0], low.masses[-1]
+    inner = [(a, b) for p, q in pairwise(low.masses) for a, b in ((p, q), (q, p))]
+    outer = [
+        (a, b)
+        for p, q in pairwise(highs)
+        for a, b in ((p * last, q * first), (q * first, p * last))
+    ]
+    return _worst([*inner, *outer])
+
+
+def _flips(spec: Spec, law: FlipsByLevel, part: Part) -> list[Check]:
     """Chance of "+", in 2^-64, at zero and by level; neighbours are at most one level apart."""
     levels = law.thresholds
     pairs = [(_ONE // 2, levels[0]), (_ONE - levels[0], levels[0])]
     pairs += list(pairwise(levels))
+    wide_enough = len(levels) == 1 or bool((law._weights >= part.found.largest).all())
     ratio = _worst(
         ratio
         for p, q in pairs
         for a, b in ((p, q), (_ONE - p, _ONE - q))
         for ratio in ((a, b), (b, a))
     )
+    if spec.guarantee.delta > 0:
+        # Flips of one chance, of which so many cost epsilon; how many signs change is a chance.
+        budget = Fraction(spec.guarantee.epsilon)
+        afforded = (n for n in range(spec.dims, 0, -1) if _within(ratio, budget / n))
+        return [changes_check(spec, next(afforded, 0) if len(levels) == 1 else 0)]
     return [
         _ratio_check(
             "law: ratio of neighbouring levels",
-            ratio,
-            epsilon,
-            f"{len(levels)} levels of one beta, both outcomes, both directions; opposite signs "
-            "meet at level 1 and at the coin of an exact zero only",
+            ratio if wide_enough else (1, 0),
+            part.share,
+            f"{len(levels)} levels, none narrower than what one attribute moves its coordinate, "
+            "both outcomes, both directions; opposite signs meet at level 1 and at the coin of an "
+            "exact zero only",
         )
     ]
 
 
-def _square_wave(spec: Spec, law: SquareWave, epsilon: Fraction) -> list[Check]:
+def _square_wave(spec: Spec, law: SquareWave, part: Part) -> list[Check]:
     window = 2 * law.half_width + 1
     inside, outside = law.inside * law.cells, (_ONE - law.inside) * window
     ratio = _worst([(inside, outside), (outside, inside)])
     return [
         _ratio_check(
             "law: ratio inside and outside the window",
-            ratio,
-            epsilon,
+            ratio if part.found.l1 == 1 else (1, 0),
+            part.share,
             "every cell of the interval has the same two chances, so all pairs are covered",
         ),
     ]
 
 
-def _individual_flips(spec: Spec, law: IndividualFlips, epsilon: Fraction) -> list[Check]:
+def _individual_flips(spec: Spec, law: IndividualFlips, part: Part) -> list[Check]:
+    budget, moved = Fraction(spec.guarantee.epsilon), part.found.count
     thresholds = [int(q) for q in law._table[2:]]
-    shares = [(Fraction(spec.guarantee.epsilon) / n, q) for n, q in enumerate(thresholds, 1)]
+    shares = [(budget / min(n, moved), q) for n, q in enumerate(thresholds, 1)]
     wrong = [n for n, (share, q) in enumerate(shares, 1) if not _within((_ONE - q, q), share)]
     return [
         Check(
             "law: ratio of one flip, for every size N of A",
-            f"{len(wrong)} of {len(shares)} sizes above ε/N"
+            f"{len(wrong)} of {len(shares)} sizes above ε/min(N, {moved})"
             + (f", the first N = {wrong[0]}" if wrong else ""),
             "0",
-            "iDP only (Li & Li 2023, Def. 2.6, Thm 6.2): A is held fixed at the actual vector, N "
-            "flips of ε/N compose to ε; on a neighbour A may differ, so this is not DP",
+            f"iDP only (Li & Li 2023, Def. 2.6, Thm 6.2): A is held fixed at the actual vector, of "
+            f"its N signs at most {moved} move, and so many flips of their share compose to ε; on "
+            f"a neighbour A may differ, so this is not DP",
             not wrong and len(shares) == spec.dims,
         )
     ]
 
 
-@lru_cache(maxsize=8)
-def _distance_to_gaussian(masses: tuple[int, ...], bits: int, deviation: float) -> Fraction:
-    """Total variation between a symmetric table and the rounded normal law, in exact 2^-bits."""
-    reach = len(masses) // 2
-    with mpmath.workprec(bits + 64):
-        scale = mpmath.mpf(deviation) * mpmath.sqrt(2)
-        upper = [mpmath.ldexp(mpmath.erfc((z - 0.5) / scale), bits - 1) for z in range(reach + 2)]
-        off = [abs(masses[reach + z] - (upper[z] - upper[z + 1])) for z in range(1, reach + 1)]
-        centre = abs(masses[reach] - (mpmath.ldexp(1, bits) - 2 * upper[1]))
-        total = 2 * (mpmath.fsum(off) + upper[reach + 1]) + centre
-        return Fraction(int(mpmath.ceil(total)), 1 << (bits + 1))
+def _individual_gaussian(spec: Spec, law: IndividualGaussian, part: Part) -> list[Check]:
+    return [individual_gaussian_check(spec, law, part.found.count)]
 
 
-def _individual_gaussian(spec: Spec, law: IndividualGaussian, epsilon: Fraction) -> list[Check]:
-    budget, delta = Fraction(spec.guarantee.epsilon), Fraction(spec.guarantee.delta)
-    table, deviation = law._table, Fraction(law._deviation)
-    sizes = np.arange(1, spec.dims + 1)
-    multipliers = np.floor(law._deviation / (law._sigma * np.sqrt(sizes))).astype(np.int64)
-    most = max(int(m) ** 2 * n for n, m in enumerate(multipliers, 1))
-    with mpmath.workprec(320):
-        # Balle & Wang 2018, Thm 8, at the largest L2 shift in deviations that any size of A makes.
-        mu = mpmath.sqrt(most) / (mpmath.mpf(deviation.numerator) / deviation.denominator)
-        e = mpmath.mpf(float(budget))
-        continuous = mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
-        distance = _distance_to_gaussian(table.masses, table.bits, law._deviation)
-        rounding = spec.dims * (1 + mpmath.exp(e)) * mpmath.mpf(distance.numerator)
-        found = continuous + rounding / distance.denominator
-        passed = bool(found <= mpmath.mpf(float(delta)))
-    return [
-        Check(
-            "law: Gaussian inside A, worst size of A",
-            f"δ = {_digits(found)} at ε = {_digits(budget)}",
-            _digits(delta),
-            "iDP only (Li & Li 2023, Def. 2.6, Thm 6.1): A is held fixed at the actual vector; "
-            "Balle & Wang 2018 Thm 8 in 320 bits plus the table's distance from the normal law",
-            passed and table.masses == table.masses[::-1],
-        )
-    ]
-
-
-_CHECKS: dict[type[Any], Callable[[Spec, Any, Fraction], list[Check]]] = {
+_CHECKS: dict[type[Any], Callable[[Spec, Any, Part], list[Check]]] = {
     AdditiveNoise: _additive,
+    WideNoise: _wide,
     FlipsByLevel: _flips,
     SquareWave: _square_wave,
     IndividualFlips: _individual_flips,
@@ -262,6 +317,7 @@ _CHECKS: dict[type[Any], Callable[[Spec, Any, Fraction], list[Check]]] = {
 
 PROVES: dict[type[Any], str] = {
     AdditiveNoise: "DP",
+    WideNoise: "DP",
     FlipsByLevel: "DP",
     SquareWave: "DP",
     IndividualFlips: "iDP",
@@ -275,7 +331,7 @@ def law_kind(law: object) -> type[Any] | None:
     return next((kind for kind in _CHECKS if isinstance(law, kind)), None)
 
 
-def law_checks(spec: Spec, epsilon: Fraction) -> list[Check]:
-    """Checks of the law of ``spec`` against ``epsilon``, the share of one coordinate."""
+def law_checks(spec: Spec, part: Part) -> list[Check]:
+    """Checks of the law of ``spec`` against its part of the argument."""
     kind = law_kind(spec.law)
-    return [] if kind is None else _CHECKS[kind](spec, spec.law, epsilon)
+    return [] if kind is None else _CHECKS[kind](spec, spec.law, part)

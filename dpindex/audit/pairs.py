@@ -93,6 +93,8 @@ def worst_pairs(spec: Spec) -> list[Pair]:
     """The pairs to attack: across zero, and for flips that depend on size across two levels too."""
     if not isinstance(spec.adjacency, Attribute):
         raise InputError(f"there is no attack under {spec.adjacency} yet.")
+    if spec.min_norm is not None:
+        raise InputError("there is no attack on vectors of a least norm yet; leave min_norm out.")
     moves = _moves(spec)
     # Everything moved, or a spec whose bins overlap over repetitions: no room to place helpers.
     members = _members(spec, moves) if spec.repetitions == 1 and len(moves) > 1 else {}
@@ -105,24 +107,29 @@ def worst_pairs(spec: Spec) -> list[Pair]:
 
 
 def _columns(spec: Spec) -> npt.NDArray[np.int8]:
-    """The map, attribute by attribute, of the first attributes: shape (attributes, k)."""
+    """Signs of the map, attribute by attribute, of the first attributes: shape (attributes, k)."""
     count = min(spec.dim, _MOST_ATTRIBUTES, max(1, (1 << 28) // spec.dims))
     rows = max(1, _CHUNK_ENTRIES // spec.dim)
     parts = []
     for start in range(0, count, rows):
         unit = np.zeros((min(rows, count - start), spec.dim), dtype=np.float32)
         unit[np.arange(len(unit)), start + np.arange(len(unit))] = 1
-        parts.append(spec.projection.apply(unit).astype(np.int8))
+        parts.append(np.sign(spec.projection.apply(unit)).astype(np.int8))
     return np.concatenate(parts)
 
 
 def _moves(spec: Spec) -> dict[int, tuple[npt.NDArray[np.intp], npt.NDArray[np.int8]]]:
-    """Attributes that move no coordinate in common, and what each moves with which sign."""
+    """Attributes that move no coordinate in common, and what each moves with which sign.
+
+    Of maps whose attributes move more and less, only those that move the most.
+    """
     free = np.ones(spec.dims, dtype=np.bool_)
     found = {}
-    for attribute, column in enumerate(_columns(spec)):
+    columns = _columns(spec)
+    most = np.count_nonzero(columns, axis=1).max()
+    for attribute, column in enumerate(columns):
         places = np.flatnonzero(column)
-        if free[places].all():
+        if len(places) == most and free[places].all():
             free[places] = False
             found[attribute] = (places, column[places])
         if not free.any():

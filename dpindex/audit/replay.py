@@ -7,6 +7,7 @@ which outcome each takes, so the table that was verified is the one that runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from itertools import accumulate
 from typing import Any
 
@@ -14,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.audit.checks import Check
-from dpindex.noise.base import AdditiveNoise
+from dpindex.noise.base import AdditiveNoise, WideNoise
 from dpindex.noise.flips import FlipsByLevel, IndividualFlips, IndividualGaussian
 from dpindex.noise.square_wave import _CELL_BITS, SquareWave
 from dpindex.noise.tables import CellTable
+from dpindex.noise.wide import WideLaplace
 from dpindex.spec import Spec
 
 __all__ = ["Constant", "replay_checks"]
@@ -107,17 +109,51 @@ def _table_faults(table: CellTable) -> tuple[int, int]:
     return tried, wrong
 
 
+class _Wide:
+    """A table that answers every call with the same draws."""
+
+    def __init__(self, draws: Sequence[int]) -> None:
+        self._draws = np.array(draws, dtype=np.int32)
+
+    def sample(self, count: int, stream: Any) -> npt.NDArray[np.int32]:
+        return self._draws[:count].copy()
+
+
+def _wide_faults(spec: Spec, law: WideNoise) -> tuple[int, int]:
+    """Both tables by themselves, and then whether their draws are put together as two digits."""
+    source: Any = law.source
+    names = ("high", "low") if isinstance(source, WideLaplace) else ("coarse", "fine")
+    faults = [_table_faults(getattr(source, name)) for name in names]
+    base, cell = 1 << source.digit, 1 << source.cell_bits
+    pairs = [(h, n) for h in (-3, -2, -1, 0, 1, 2) for n in (0, 1, cell, base * cell - 1)]
+    if isinstance(source, WideLaplace):  # a magnitude about −½: −1 − h is the mirror of h
+        wanted = [(~h if h < 0 else h) * base * cell + n for h, n in pairs]
+        wanted = [~w if h < 0 else w for (h, _), w in zip(pairs, wanted, strict=True)]
+    else:
+        pairs += [(h, -n) for h, n in pairs]
+        wanted = [h * base * cell + n for h, n in pairs]
+    joined = copy(source)
+    for name, draws in zip(names, zip(*pairs, strict=True), strict=True):
+        setattr(joined, name, _Wide(draws))
+    got = joined.sample(len(pairs), Constant(0))
+    faults.append((len(pairs), int((got != np.array(wanted)).sum())))
+    tried, wrong = (sum(column) for column in zip(*faults, strict=True))
+    return tried, wrong
+
+
 def _flip_faults(spec: Spec, law: FlipsByLevel) -> tuple[int, int]:
-    width, levels = 1 << spec.grid.bits, len(law.thresholds)
-    first = np.arange(levels, dtype=np.float64) * width + 1
+    """At both ends of every level of every coordinate; coordinates may have levels of their own."""
+    levels = len(law.thresholds)
+    width = law._weights[None, :] * (1 << spec.grid.bits)
+    first = np.arange(levels, dtype=np.float64)[:, None] * width + 1
     final = first + width - 1
     final[-1] *= 2  # the last level goes on for ever
-    x = np.concatenate([first, final, -first, -final, [0.0]])
-    limits = [*law.thresholds * 4, _ONE // 2]
+    x = np.concatenate([first, final, -first, -final, np.zeros_like(width)])
+    limits = [limit for limit in (*law.thresholds * 4, _ONE // 2) for _ in range(width.size)]
     wrong = 0
     for below in (1, 0):
         source = _Script([limit - below for limit in limits], limits, 64)
-        flipped = law.perturb(x[None, :], source)[0] != (x > 0)
+        flipped = law.perturb(x.copy(), source) != (x > 0)
         wrong += int(np.count_nonzero(flipped != bool(below)))
     return 2 * x.size, wrong
 
@@ -167,6 +203,7 @@ _THIRDS: _Pair = Constant(_THIRD), Constant(2 * _THIRD)
 _ENDS: _Pair = Constant(0), Constant(_ONE - 1)
 _REPLAYS: dict[type[Any], tuple[_Faults, _Pair, int]] = {
     AdditiveNoise: (lambda spec, law: _table_faults(law.table), _THIRDS, 0),
+    WideNoise: (_wide_faults, _THIRDS, 0),
     IndividualGaussian: (lambda spec, law: _table_faults(law._table), _THIRDS, 0),
     FlipsByLevel: (_flip_faults, _ENDS, 1),
     IndividualFlips: (_individual_faults, _ENDS, 1),

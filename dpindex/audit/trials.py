@@ -168,16 +168,19 @@ def _histograms(run: Run, pair: Pair, part: float) -> list[Histogram]:
 
 
 def _thresholds(run: Run, histogram: Histogram) -> tuple[int, int]:
-    """The limits below and above which an event promises the most on the trials to come."""
+    """The limits below and above which an event surely tells the most.
+
+    By the bound that the training counts alone would give, for all candidates at once: among a
+    thousand events, some rare one looks strong by luck.
+    """
     values, *counts = histogram
-    more = (1 - _TRAINING) / _TRAINING
 
     def best(order: slice, favoured: int) -> int:
         sums = [np.cumsum(side[order]) for side in counts]
         places = np.unique(np.linspace(0, len(values) - 1, _MOST_CANDIDATES).astype(np.intp))
-        hits = [sums[favoured][places] * more, sums[1 - favoured][places] * more]
-        trials = [sums[favoured][-1] * more, sums[1 - favoured][-1] * more]
-        bounds = epsilon_lower_bound(hits, trials, run.delta, run.alpha)
+        hits = [sums[favoured][places], sums[1 - favoured][places]]
+        trials = [sums[favoured][-1], sums[1 - favoured][-1]]
+        bounds = epsilon_lower_bound(hits, trials, run.delta, run.alpha / len(places))
         return int(values[order][places[np.argmax(bounds)]])
 
     return best(slice(None), 0), best(slice(None, None, -1), 1)

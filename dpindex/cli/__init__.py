@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dpindex import __version__
-from dpindex.cli import audit, evaluate, inform, ingest, race, search
+from dpindex.cli import audit, evaluate, inform, ingest, ledger, plan, race, search
 from dpindex.errors import InputError
 
 __all__ = ["app", "main"]
@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for group in (ingest, search, inform, evaluate, audit, race):
+for group in (ingest, search, inform, plan, evaluate, audit, ledger, race):
     group.register(app)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,10 @@ def register(app: typer.Typer) -> None:
 
 def audit(
     spec: Annotated[
-        Path | None, typer.Argument(help="Spec as JSON, or an index directory.", show_default=False)
+        Path | None,
+        typer.Argument(
+            help="Spec as JSON, an index directory, or (with --exact) a sketch.", show_default=False
+        ),
     ] = None,
     exact: Annotated[
         bool,
@@ -64,11 +68,15 @@ def audit(
 
 
 def _verify(spec: Path | None, as_json: bool) -> None:
-    from dpindex.audit import default_specs, verify
+    from dpindex.audit import default_specs, not_covered, verify
+    from dpindex.race.verify import default_sketches, verify_file, verify_sketch
 
+    if spec is None:
+        reports = chain(map(verify, default_specs()), map(verify_sketch, default_sketches()))
+    else:
+        reports = chain([verify_file(spec) if _is_sketch(spec) else verify(_read(spec))])
     failed = 0
-    for stated in [_read(spec)] if spec is not None else default_specs():
-        report = verify(stated)
+    for report in reports:
         failed += not report.passed
         if as_json:
             typer.echo(report.to_json())
@@ -76,7 +84,20 @@ def _verify(spec: Path | None, as_json: bool) -> None:
             # Of the many specs of the default set, only what fails is shown in full.
             text = str(report)
             typer.echo(text if spec is not None or not report.passed else text.splitlines()[0])
+    if spec is None:
+        for method, reason in not_covered().items():
+            line = {"method": method, "not_covered": reason}
+            typer.echo(json.dumps(line) if as_json else f"{method}: NOT COVERED: {reason}.")
     raise typer.Exit(1 if failed else 0)
+
+
+def _is_sketch(path: Path) -> bool:
+    from dpindex.race.files import MAGIC
+
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _read(path: Path) -> Spec:
@@ -84,4 +105,8 @@ def _read(path: Path) -> Spec:
         from dpindex.index import PrivateIndex
 
         return PrivateIndex.open(path).spec
+    if _is_sketch(path):
+        raise InputError(
+            f"{path} is a sketch: its guarantee is verified, not attacked; add --exact."
+        )
     return Spec.read(path)

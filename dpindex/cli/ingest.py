@@ -12,6 +12,7 @@ import typer
 from dpindex.cli import options as o
 from dpindex.codes import Codes
 from dpindex.errors import InputError
+from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource, open_vectors, read_ids
@@ -60,6 +61,8 @@ def build(
     allow_unprotected: Annotated[
         bool, typer.Option("--allow-unprotected", help="Build with a none-* baseline.")
     ] = False,
+    ledger: o.LedgerFile = None,
+    again: o.Again = False,
 ) -> None:
     """Privatize vectors into an index; run again to resume."""
     from dpindex.index import PrivateIndex, Settings, build_index
@@ -86,6 +89,7 @@ def build(
         choices: Any = {"metric": metric, "storage": storage, "query_epsilon": query_epsilon}
         PrivateIndex(spec, **choices)  # refuses a wrong choice before the budget is spent
         names = None if ids is None else read_ids(ids)
+        book = o.open_ledger(ledger, names, again)
         with o.progress_bar("privatizing") as report:
             done = build_index(
                 source,
@@ -94,9 +98,12 @@ def build(
                 ids=names,
                 progress=report,
                 allow_unprotected=allow_unprotected,
+                ledger=book,
+                again=again,
             )
         typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
     typer.echo(f"{spec.guarantee}.")
+    o.show_totals(book, names)
     typer.echo(f"What this protects and what it does not: dpindex info {index}")
 
 
@@ -104,16 +111,28 @@ def privatize(
     vectors: Vectors,
     codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
     spec: Annotated[Path, typer.Option(help="Spec as JSON: see `dpindex spec`.")],
+    ids: Annotated[
+        str | None, typer.Option("--ids", help="File of ids, one for each row, for the ledger.")
+    ] = None,
+    ledger: o.LedgerFile = None,
+    again: o.Again = False,
 ) -> None:
     """Turn vectors into codes, as a device does."""
     o.refuse_existing(codes)
+    names = None if ids is None else read_ids(ids)
+    book = o.open_ledger(ledger, names, again)
+    if names is not None and book is None:
+        raise InputError("codes carry no ids: --ids is for the ledger; name it with --ledger.")
     stated = Spec.read(spec)
     with open_vectors(vectors) as source, o.progress_bar("privatizing") as report:
+        if book is not None:
+            _record(book, source, stated, names, again)
         data = _privatize(source, stated, report).to_bytes()
     temporary = codes.with_name(codes.name + ".tmp")
     temporary.write_bytes(data)
     os.replace(temporary, codes)
     typer.echo(f"{codes}: {source.shape[0]} codes, {len(data)} bytes. {stated.guarantee}.")
+    o.show_totals(book, names)
 
 
 def add(
@@ -122,6 +141,8 @@ def add(
         str, typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors.")
     ],
     ids: IdsFile = None,
+    ledger: o.LedgerFile = None,
+    again: o.Again = False,
 ) -> None:
     """Add the codes of devices, or vectors."""
     from dpindex.index import PrivateIndex
@@ -129,23 +150,44 @@ def add(
     opened = PrivateIndex.open(index)
     names = None if ids is None else read_ids(ids)
     before = len(opened)
+    book = o.open_ledger(ledger, names, again)
     codes = o.read_codes(Path(items))
     if codes is not None:
+        if book is not None:
+            raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
         opened.add_codes(codes, names)
     else:
         with open_vectors(items) as source, o.progress_bar("privatizing") as report:
+            if book is not None:
+                book.refuse_inside(index)
+                opened.check_ids(names, source.shape[0])
+                _record(book, source, opened.spec, names, again)
             opened.add_codes(_privatize(source, opened.spec, report), names)
     opened.save(index)
     typer.echo(f"{index}: {len(opened) - before} added, {len(opened)} in all.")
+    o.show_totals(book, names)
+
+
+def _record(book: Ledger, source: VectorSource, spec: Spec, ids: Any, again: bool) -> None:
+    """Look at everything first: what is refused should not cost anything."""
+    if len(ids) != source.shape[0]:
+        raise InputError(f"there are {len(ids)} ids for {source.shape[0]} vectors.")
+    privatizer = Privatizer(spec)
+    for first, chunk in source.chunks(_rows_at_a_time(source, spec)):
+        privatizer.check(chunk, first_row=first)
+    book.record(spec, ids, again=again)
+
+
+def _rows_at_a_time(source: VectorSource, spec: Spec) -> int:
+    if source.shape[1] != spec.dim:
+        raise InputError(f"{source.name} has {source.shape[1]} columns; the spec says {spec.dim}.")
+    return max(1, _CHUNK_BYTES // (8 * (spec.dims if source.is_sparse else spec.dim)))
 
 
 def _privatize(source: VectorSource, spec: Spec, report: Any) -> Codes:
-    if source.shape[1] != spec.dim:
-        raise InputError(f"{source.name} has {source.shape[1]} columns; the spec says {spec.dim}.")
     privatizer = Privatizer(spec)
     parts = []
-    rows = max(1, _CHUNK_BYTES // (8 * (spec.dims if source.is_sparse else spec.dim)))
-    for first, chunk in source.chunks(rows):
+    for first, chunk in source.chunks(_rows_at_a_time(source, spec)):
         parts.append(privatizer.privatize(chunk, first_row=first).stored)
         report(first + len(parts[-1]), source.shape[0])
     return privatizer.wrap(np.concatenate(parts))

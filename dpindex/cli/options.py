@@ -21,10 +21,12 @@ from rich.progress import (
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.files import read_file
+from dpindex.ledger import Ledger
 from dpindex.privacy import attribute, l2
 from dpindex.spec import Spec
 
 __all__ = [
+    "Again",
     "Beta",
     "Bounds",
     "Clip",
@@ -32,6 +34,7 @@ __all__ = [
     "Entries",
     "Epsilon",
     "L2Radius",
+    "LedgerFile",
     "Length",
     "MinNorm",
     "Norm",
@@ -40,9 +43,12 @@ __all__ = [
     "Seed",
     "Sparsity",
     "make_spec",
+    "open_ledger",
     "progress_bar",
     "read_codes",
     "refuse_existing",
+    "show_totals",
+    "task_bar",
 ]
 
 _MOST_CODES = 1 << 33
@@ -87,6 +93,13 @@ Sparsity = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Public seed of the projection.")]
+LedgerFile = Annotated[
+    Path | None,
+    typer.Option("--ledger", help="Your private file of releases: refuses an id a second time."),
+]
+Again = Annotated[
+    bool, typer.Option("--again", help="Allow ids that the ledger knows; epsilons add up.")
+]
 
 
 def make_spec(
@@ -102,6 +115,27 @@ def make_spec(
         raise InputError("give --beta or --l2, not both: they are different promises.")
     adjacency = l2(l2_radius) if l2_radius is not None else attribute(1.0 if beta is None else beta)
     return Spec(method=method, dim=dim, adjacency=adjacency, **rest)
+
+
+def open_ledger(path: Path | None, ids: Any | None, again: bool) -> Ledger | None:
+    """The ledger that was named, if any; it needs ids, and ``--again`` needs it."""
+    if path is None:
+        if again:
+            raise InputError("--again is about what a ledger knows; name it with --ledger.")
+        return None
+    if ids is None:
+        raise InputError("a ledger counts releases by id; name a file of ids with --ids.")
+    return Ledger(path)
+
+
+def show_totals(ledger: Ledger | None, ids: Any) -> None:
+    """What has been released of these ids in all, if some were released more than once."""
+    if ledger is not None:
+        totals = ledger.totals(ids)
+        if totals[0].releases > 1:
+            typer.echo("In total, by the ledger:")
+            for total in totals:
+                typer.echo(f"  {total}.")
 
 
 @contextmanager
@@ -122,6 +156,22 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
         def report(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
+
+        yield report
+
+
+@contextmanager
+def task_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
+    """The same with a word on what is done now: yields ``report(done, total, task)``."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, disable=not console.is_terminal, transient=True
+    ) as progress:
+        task = progress.add_task(what, total=None)
+
+        def report(done: int, total: int, now: str) -> None:
+            progress.update(task, completed=done, total=total, description=f"{what}: {now}")
 
         yield report
 

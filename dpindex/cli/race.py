@@ -1,4 +1,4 @@
-"""The RACE sketch: build, query."""
+"""The RACE sketch: build, query, info."""
 
 from __future__ import annotations
 
@@ -46,14 +46,16 @@ class Format(str, Enum):
 
 
 race_app = typer.Typer(
-    help="A private sketch of a whole collection: density, counts, outliers.",
+    help="A private sketch of a whole collection, for density and counts near a query.\n\n"
+    "Every answer comes from one release under one epsilon (Coleman & Shrivastava 2020). "
+    "`dpindex audit --exact SKETCH` verifies its guarantee.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(race_app, name="race", short_help="Sketch a whole collection.")
+    app.add_typer(race_app, name="race", short_help="Sketch a whole collection: density, counts.")
 
 
 @race_app.command()
@@ -81,13 +83,22 @@ def build(
         int | None, typer.Option(help="Columns a row.  [default: at most 1000]")
     ] = None,
     seed: Annotated[int, typer.Option(help="Public seed of the hash functions.")] = 0,
+    as_published: Annotated[
+        bool, typer.Option("--as-published", help="The paper's floor of Laplace noise.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Count vectors, add the noise once, write the sketch."""
+    """Count vectors, add the noise, write the sketch.
+
+    One pass over VECTORS. The noise is added once, and every later question is free. A record
+    moves one count a row by one, whatever it holds: no bounds are needed.
+    """
     from dpindex.race import RaceSketch
 
     o.refuse_existing(sketch)
-    options: Any = {"expected_count": expected_count, "seed": seed}
+    if not sketch.parent.is_dir():
+        raise InputError(f"{sketch.parent} is not a directory; make it first.")
+    options: Any = {"expected_count": expected_count, "seed": seed, "as_published": as_published}
     options["neighbouring"] = neighbouring.value
     if rows is None and expected_count is None:
         rows = 1000
@@ -125,7 +136,7 @@ def query(
     sketch: Sketch,
     queries: Vectors,
     estimator: Annotated[
-        Means, typer.Option(help="The bound of Theorem 4 holds for the median of means.")
+        Means, typer.Option(help="The median of means comes with the bound of Theorem 4 (95 %).")
     ] = Means.mean,
     form: Annotated[
         Format, typer.Option("--format", help="For people or programs.")
@@ -134,9 +145,9 @@ def query(
         Path | None, typer.Option(help="File to write instead of standard output.")
     ] = None,
 ) -> None:
-    """Say how many records lie near each query.
+    """Ask how many records lie near each query.
 
-    And which share of the collection that is.
+    Prints the estimated kernel sum, its standard error, and the share of the collection.
     """
     from dpindex.race import RaceSketch
 
@@ -145,16 +156,19 @@ def query(
     if output is not None:
         o.refuse_existing(output)
     opened = RaceSketch.open(sketch)
-    counts, errors = [], []
+    bounded = estimator is Means.median_of_means
+    parts: dict[str, list[Any]] = {"count": [], "stderr": [], **({"bound": []} if bounded else {})}
     with open_vectors(queries) as source, o.progress_bar("asking") as report:
         for chunk in _chunks(source, report):
-            counts.append(opened.count(chunk, estimator.value))
-            errors.append(opened.stderr(chunk))
-    count, stderr = np.concatenate(counts), np.concatenate(errors)
-    answers = {"count": count, "stderr": stderr, "density": count / max(1.0, opened.size)}
+            parts["count"].append(opened.count(chunk, estimator.value))
+            parts["stderr"].append(opened.stderr(chunk))
+            if bounded:
+                parts["bound"].append(opened.error_bound(chunk))
+    answers = {name: np.concatenate(found) for name, found in parts.items()}
+    answers["density"] = answers["count"] / max(1.0, opened.size)
     if form is Format.npz:
         with open(str(output), "xb") as file:
-            np.savez(file, count=count, stderr=stderr, density=answers["density"])
+            np.savez(file, **answers)  # type: ignore[arg-type]
         return
     text = _json(opened.guarantee.to_json(), answers) if form is Format.json else _table(answers)
     if output is None:
@@ -162,6 +176,40 @@ def query(
     else:
         with open(output, "x") as file:
             file.write(text + "\n")
+
+
+@race_app.command()
+def info(
+    sketch: Sketch,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what a sketch protects, and what it does not."""
+    from dpindex.race import RaceSketch
+
+    opened = RaceSketch.open(sketch)
+    spec, promise = opened.spec, opened.guarantee
+    facts = {
+        "records": round(opened.size),
+        "records_stderr": opened.size_stderr,
+        "bytes": sketch.stat().st_size,
+        "spec": spec.to_json(),
+        "guarantee": promise.to_json(),
+        "protects": promise.protects(),
+        "does_not_protect": promise.does_not_protect(spec.dim),
+    }
+    if as_json:
+        typer.echo(json.dumps(facts, ensure_ascii=False))
+        return
+    lines = [
+        f"{sketch}: {spec.rows} × {spec.columns} counts of records with {spec.dim} attributes",
+        f"records     about {opened.size:.0f} ± {opened.size_stderr:.0f} (a private estimate)",
+        f"hash        {spec.hash}, public seed {spec.seed}",
+        f"guarantee   {promise}",
+        f"protects    {promise.protects()}",
+        "does not protect",
+        *(f"  - {line}" for line in promise.does_not_protect(spec.dim)),
+    ]
+    typer.echo("\n".join(lines))
 
 
 def _hash(kind: Kind, bits: int | None, bandwidth: float | None, hashes: int | None) -> Any:
@@ -189,8 +237,8 @@ def _json(guarantee: dict[str, Any], answers: dict[str, Any]) -> str:
 
 
 def _table(answers: dict[str, Any]) -> str:
-    lines = [f"{'query':>8}  {'count':>14}  {'stderr':>12}  {'density':>10}"]
-    columns = zip(*answers.values(), strict=True)
-    for row, (count, stderr, density) in enumerate(columns):
-        lines.append(f"{row:>8}  {count:>14.1f}  {stderr:>12.1f}  {density:>10.6f}")
+    columns = [[f"{value:.6g}" for value in values] for values in answers.values()]
+    lines = ["".join(f"{name:>14}" for name in ("query", *answers))]
+    for row, cells in enumerate(zip(*columns, strict=True)):
+        lines.append("".join(f"{cell:>14}" for cell in (row, *cells)))
     return "\n".join(lines)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +22,12 @@ from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource
 
+if TYPE_CHECKING:
+    from dpindex.ledger import Ledger
+
 __all__ = ["build_index"]
+
+_TOKEN = "ledger"
 
 _CHUNK_BYTES = 1 << 25
 _SPARSE_ROWS = 8192
@@ -35,6 +41,8 @@ def build_index(
     ids: AnyArray | None = None,
     progress: Callable[[int, int], None] | None = None,
     allow_unprotected: bool = False,
+    ledger: Ledger | None = None,
+    again: bool = False,
 ) -> int:
     """Privatize a source into an index directory, segment by segment.
 
@@ -54,6 +62,11 @@ def build_index(
         One unique id for each row; default 0, 1, 2, …
     progress : callable, optional
         Called with (rows done, rows in all) after every segment.
+    ledger : Ledger, optional
+        Where the release of all rows is written down before the first; it needs ``ids``. A build
+        that resumes was written down already.
+    again : bool
+        Allow ids that the ledger knows, at the price of one more epsilon each.
 
     Returns
     -------
@@ -62,7 +75,8 @@ def build_index(
     Raises
     ------
     InputError
-        For bad vectors or ids, a finished index, and a build of another spec or source.
+        For bad vectors or ids, a finished index, a build of another spec or source, and ids that
+        the ledger knows.
     """
     spec = settings.spec
     if spec.row.definition == "none" and not allow_unprotected:
@@ -73,6 +87,12 @@ def build_index(
     names = Ids().check(ids, rows) if ids is not None else None
     privatizer = Privatizer(spec)
     directory = IndexDirectory(Path(path))
+    if ledger is not None:
+        ledger.refuse_inside(directory.path)
+        if not directory.exists:  # before anything is written
+            ledger.check(names, again=again)
+    elif again:
+        raise InputError("again is about what a ledger knows; name the ledger.")
     mark = _mark(source, names)
     step = _rows_at_a_time(source, spec)
     start = _resumed(directory, settings, mark).count if directory.exists else 0
@@ -80,7 +100,9 @@ def build_index(
     for first, chunk in source.chunks(step, start):
         privatizer.check(chunk, first_row=first)
     with directory.writing(new=not directory.exists):
-        manifest = _begin(directory, settings, mark)
+        manifest, token = _begin(directory, settings, mark)
+        if ledger is not None:  # before the first code; a second time it knows the token
+            ledger.record(spec, names, again=again, token=token)
         start = manifest.count
         if progress:
             progress(start, rows)
@@ -105,14 +127,21 @@ def _mark(source: VectorSource, ids: AnyArray | None) -> dict[str, Any]:
     }
 
 
-def _begin(directory: IndexDirectory, settings: Settings, mark: dict[str, Any]) -> Manifest:
+def _begin(
+    directory: IndexDirectory, settings: Settings, mark: dict[str, Any]
+) -> tuple[Manifest, str]:
+    """The manifest to go on from, and what a ledger knows this build by, however often resumed."""
     if directory.exists:
         manifest = _resumed(directory, settings, mark)
         directory.discard_uncommitted(manifest)
-        return manifest
-    manifest = directory.start(settings)
-    directory.note(mark)
-    return directory.commit(manifest)
+        token = directory.read_note().get(_TOKEN)
+        if isinstance(token, str):
+            return manifest, token
+    else:
+        manifest = directory.start(settings)
+    token = secrets.token_hex(16)
+    directory.note({**mark, _TOKEN: token})
+    return directory.commit(manifest), token
 
 
 def _resumed(directory: IndexDirectory, settings: Settings, mark: dict[str, Any]) -> Manifest:
@@ -130,7 +159,8 @@ def _resumed(directory: IndexDirectory, settings: Settings, mark: dict[str, Any]
             f"{directory.path} holds an unfinished build under another spec; finish it with the "
             f"same options, or choose another directory."
         )
-    if directory.read_note() != mark:
+    note = directory.read_note()
+    if not isinstance(note, dict) or {k: v for k, v in note.items() if k != _TOKEN} != mark:
         raise InputError(
             f"{directory.path} holds an unfinished build of other input (its rows, size, time of "
             f"change or ids differ); finish it with the same file, or choose another directory."

@@ -1,14 +1,12 @@
-"""What goes into a search and what comes out."""
+"""What comes out of a search."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from dpindex.arrays import AnyArray, Floats
-from dpindex.spec import Spec
 
-__all__ = ["Hits", "Queries"]
+__all__ = ["Hits"]
 
 
 @dataclass(frozen=True)
@@ -36,19 +34,3 @@ class Hits:
     scores: Floats
     similarity: Floats
     stderr: Floats
-
-
-@dataclass(frozen=True)
-class Queries:
-    """Prepared queries: exact projections (``spec`` None) or codes and the spec of their noise."""
-
-    vectors: Any
-    spec: Spec | None
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    def __getitem__(self, rows: slice) -> Queries:
-        if self.spec is None:
-            return Queries(self.vectors[rows], None)
-        return Queries(self.vectors.take(rows), self.spec)

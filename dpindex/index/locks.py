@@ -9,11 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dpindex.errors import InputError
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - no advisory locks on this platform
-    fcntl = None  # type: ignore[assignment]
+from dpindex.filelock import locked
 
 __all__ = ["ReadWriteLock", "writer_lock"]
 
@@ -65,13 +61,10 @@ def writer_lock(directory: Path) -> Iterator[None]:
     """Hold the directory's lock; it is the operating system's and dies with the process."""
     handle = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(
-                    f"{directory} is being written by another process; wait for it to end."
-                ) from None
+        if not locked(handle):
+            raise InputError(
+                f"{directory} is being written by another process; wait for it to end."
+            )
         yield
     finally:
         os.close(handle)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpindex.arrays import AnyArray, Floats, Vectors
 from dpindex.codes import BitCodes, Codes, FloatCodes
 from dpindex.errors import InputError
-from dpindex.index.hits import Hits, Queries
+from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
+from dpindex.index.denoised import DenoisedScorer
+from dpindex.index.hits import Hits
 from dpindex.index.ids import Ids
 from dpindex.index.locks import ReadWriteLock
+from dpindex.index.queries import Queries, QueryMode, check_form, prepared
 from dpindex.index.rows import Growing
+from dpindex.index.saved import Contents, Saved, read_index, write_index
 from dpindex.index.scoring import BitScorer, FloatScorer, Scorer
-from dpindex.index.segments import IndexDirectory, rows_per_segment
 from dpindex.index.settings import Metric, Settings, Storage
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
@@ -27,9 +29,9 @@ from dpindex.spec import Spec
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Hits", "PrivateIndex", "QueryMode"]
+    from dpindex.ledger import Ledger
 
-QueryMode = Literal["exact", "private"]
+__all__ = ["Hits", "PrivateIndex", "QueryMode"]
 
 _QUERIES_AT_A_TIME = 64
 """Queries between two chances for Ctrl-C: about a tenth of a second on a million codes."""
@@ -47,7 +49,7 @@ class PrivateIndex:
         The public description of the mechanism.
     metric : "cosine", "ip" or "l2"
         What neighbours are ranked by; sign codes know cosines only.
-    storage : "f32", "f16" or "int8"
+    storage : "f32", "f16", "int8" or a Faiss factory string
         Precision of the search structure of float codes. The codes themselves stay as they are.
     query_epsilon : float, optional
         Budget of a private query; default the spec's epsilon.
@@ -79,6 +81,7 @@ class PrivateIndex:
         self._ids = Ids()
         self._values = Growing()
         self._lock = ReadWriteLock()
+        self._denoiser: Denoiser | None = None
         self._scorer = self._new_scorer()
         self._saved: Saved | None = None
 
@@ -98,6 +101,18 @@ class PrivateIndex:
         return self._settings.storage
 
     @property
+    def storage_recall(self) -> float | None:
+        """Share of the ten flat neighbours that a factory string's structure finds.
+
+        Measured on stored codes (denoised, where there is a denoiser) when the structure is built,
+        which this does if need be; None for storage that is searched exhaustively.
+        """
+        if self.storage in ("f32", "f16", "int8") or len(self) == 0:
+            return None
+        recall: float | None = self._reading(lambda: self._scorer.recall)
+        return recall
+
+    @property
     def query_epsilon(self) -> float | None:
         """Budget of a private query, if it is not the spec's."""
         return self._settings.query_epsilon
@@ -107,10 +122,18 @@ class PrivateIndex:
         """The spec of private queries."""
         return self._settings.query_spec
 
+    @property
+    def denoiser(self) -> Denoiser | None:
+        """What :meth:`fit_denoiser` learned, or None."""
+        return self._denoiser
+
     def _new_scorer(self) -> Scorer:
+        data, query = self._privatizer, self._query_privatizer
+        if self._denoiser is not None:
+            return DenoisedScorer(data, query, self.metric, self.storage, self._denoiser)
         if self.spec.row.kind == "bits":
-            return BitScorer(self._privatizer, self._query_privatizer)
-        return FloatScorer(self._privatizer, self._query_privatizer, self.metric, self.storage)
+            return BitScorer(data, query)
+        return FloatScorer(data, query, self.metric, self.storage)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -126,7 +149,14 @@ class PrivateIndex:
         with self._lock.read():
             return self._privatizer.wrap(self._values.first(len(self)).copy())
 
-    def add(self, X: Vectors, ids: Any | None = None) -> None:
+    def add(
+        self,
+        X: Vectors,
+        ids: Any | None = None,
+        *,
+        ledger: Ledger | None = None,
+        again: bool = False,
+    ) -> None:
         """Privatize vectors and add them; this spends the budget of each.
 
         Parameters
@@ -134,16 +164,31 @@ class PrivateIndex:
         X : array or sparse matrix, shape (n, dim)
         ids : sequence of n whole numbers or strings, optional
             Unique; default the next free numbers.
+        ledger : Ledger, optional
+            Where the releases are written down first. It remembers ids that were removed here, and
+            ids of other indexes; it needs ``ids``.
+        again : bool
+            Allow ids that the ledger knows, at the price of one more epsilon each.
 
         Raises
         ------
         InputError
-            For bad vectors or ids; nothing is added then.
+            For bad vectors or ids, and ids that the ledger knows; nothing is added then.
         """
         with self._lock.write():
             count = 1 if np.ndim(X) == 1 else int(np.shape(X)[0] if np.ndim(X) else 0)
             checked = self._ids.check(ids, count)
+            if ledger is not None:
+                self._privatizer.check(X)  # what is refused should not cost anything
+                ledger.record(self.spec, None if ids is None else checked, again=again)
+            elif again:
+                raise InputError("again is about what a ledger knows; name the ledger.")
             self._append(self._privatizer.privatize(X), checked)
+
+    def check_ids(self, ids: Any | None, count: int) -> None:
+        """Raise the InputError that adding ``count`` rows under these ids would raise, if any."""
+        with self._lock.read():
+            self._ids.check(ids, count)
 
     def add_codes(self, codes: Codes, ids: Any | None = None) -> None:
         """Add codes that devices made under the same spec; spends nothing.
@@ -157,18 +202,9 @@ class PrivateIndex:
             raise InputError("add_codes takes dpindex codes; use add for vectors.")
         if codes.fingerprint != self.spec.fingerprint:
             raise InputError("these codes were made under another spec than this index.")
-        self._check_form(codes)
+        check_form(codes, self.spec)
         with self._lock.write():
             self._append(codes, self._ids.check(ids, len(codes)))
-
-    def _check_form(self, codes: Codes) -> None:
-        """A fingerprint can be copied; the form of the codes must fit as well."""
-        kind = "bits" if isinstance(codes, BitCodes) else "float"
-        if kind != self.spec.row.kind or codes.k != self.spec.dims:
-            raise InputError(
-                f"these are {kind} codes of length {codes.k}; the index holds "
-                f"{self.spec.row.kind} codes of length {self.spec.dims}."
-            )
 
     def _append(self, codes: Codes, ids: AnyArray) -> None:
         # The ids say how many rows there are: values beyond, left by Ctrl-C, are overwritten.
@@ -193,6 +229,37 @@ class PrivateIndex:
             scorer = self._new_scorer()
             self._ids, self._values, self._scorer, self._saved = ids, values, scorer, saved
             return len(rows)
+
+    def fit_denoiser(self, kind: Kind = "auto") -> Denoiser:
+        """Learn from the private codes how their coordinates hang together, and rank with it.
+
+        Post-processing of what is published already: it reads codes and public parameters only and
+        costs no budget. Codes and private queries are denoised, exact queries need not be; codes
+        that are added later go through the same denoiser, until it is fitted again. It is saved
+        with the index. ``Hits.scores`` rank denoised vectors, which are shrunken towards what is
+        usual in the collection; ``similarity`` and ``stderr`` stay the unbiased estimates from the
+        codes, so they need not fall in the order of the ranking.
+
+        Parameters
+        ----------
+        kind : "auto", "linear" or "score"
+            See :func:`dpindex.estimators.denoise.fit_denoiser`.
+
+        Returns
+        -------
+        The denoiser; its ``kind`` and ``error`` say what was chosen and how well it predicts.
+
+        Raises
+        ------
+        InputError
+            If there are too few codes to learn from, or nothing stands out of the noise; the index
+            stays as it was.
+        """
+        denoiser = fit_denoiser(self.codes, self.spec, kind)
+        with self._lock.write():
+            self._denoiser = denoiser
+            self._scorer = self._new_scorer()
+        return denoiser
 
     def search(self, Q: Vectors | Codes, k: int = 10, query: QueryMode = "exact") -> Hits:
         """The k nearest neighbours of each query.
@@ -246,20 +313,7 @@ class PrivateIndex:
         return found
 
     def _prepared(self, Q: Vectors | Codes, query: QueryMode) -> Queries:
-        if query not in ("exact", "private"):
-            raise InputError(f"query must be 'exact' or 'private', not {query!r}.")
-        if isinstance(Q, BitCodes | FloatCodes):
-            known = {p.spec.fingerprint: p for p in (self._query_privatizer, self._privatizer)}
-            if Q.fingerprint not in known:
-                raise InputError("these query codes were made under another spec than this index.")
-            self._check_form(Q)
-            if len(Q) == 0:
-                raise InputError("there are no query codes.")
-            maker = known[Q.fingerprint]  # decodes them, whatever they say of themselves
-            return Queries(maker.wrap(Q.stored), maker.spec)
-        if query == "private":
-            return Queries(self._query_privatizer.privatize(Q), self.query_spec)
-        return Queries(self._privatizer.project(Q), None)
+        return prepared(Q, query, self._privatizer, self._query_privatizer)
 
     def _reading(self, action: Callable[[], Any]) -> Any:
         """Run under the read lock with search structures that cover every row."""
@@ -309,31 +363,9 @@ class PrivateIndex:
                 f"{self.spec.method} protects nothing; pass allow_unprotected=True to save it."
             )
         with self._lock.write():
-            directory = IndexDirectory(Path(path))
-            again = self._saved is not None and self._saved.path == directory.path
-            with directory.writing(new=not again):
-                self._saved = self._write(directory)
-
-    def _write(self, directory: IndexDirectory) -> Saved:
-        start = 0
-        if self._saved is not None and self._saved.path == directory.path:
-            manifest = directory.manifest()
-            if manifest.digest != self._saved.digest:
-                raise InputError(f"{directory.path} was changed since this index was opened.")
-            start = self._saved.rows
-            if start == 0:  # rows were removed: everything that is left is written anew
-                manifest = replace(manifest, segments=())
-        else:
-            manifest = directory.start(self._settings)
-        values, step = self._values.first(len(self)), rows_per_segment(self.spec)
-        for row in range(start, len(self), step):
-            rows = slice(row, row + step)
-            codes = self._privatizer.wrap(values[rows])
-            manifest = directory.write_segment(manifest, codes, self._ids.array[rows])
-        manifest = directory.commit(replace(manifest, state="complete"))
-        directory.discard_uncommitted(manifest)
-        directory.drop_note()
-        return Saved(directory.path, manifest.digest, len(self))
+            values, ids = self._values.first(len(self)), self._ids.array
+            contents = Contents(self._settings, values, ids, self._denoiser)
+            self._saved = write_index(Path(path), contents, self._saved)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:
@@ -344,33 +376,16 @@ class PrivateIndex:
         InputError
             If the directory is not an index, is unfinished, or was damaged or changed.
         """
-        directory = IndexDirectory(Path(path))
-        manifest = directory.manifest()
-        if manifest.state != "complete":
-            raise InputError(
-                f"{directory.path} holds an unfinished build; run the same build again to end it."
-            )
-        settings = manifest.settings
-        segments = directory.segments(manifest)
-        # The first is read before the projection is made: what a manifest says costs nothing yet.
-        first = list(islice(segments, 1))
+        settings, segments, saved = read_index(Path(path))
         index = cls(
             settings.spec,
             metric=settings.metric,
             storage=settings.storage,
             query_epsilon=settings.query_epsilon,
         )
-        for codes, ids in chain(first, segments):
-            index._check_form(codes)
+        for codes, ids in segments:
+            check_form(codes, index.spec)
             index._append(codes, index._ids.check(ids, len(codes)))
-        index._saved = Saved(directory.path, manifest.digest, len(index))
+        index._denoiser, index._saved = saved.denoiser, saved
+        index._scorer = index._new_scorer()
         return index
-
-
-@dataclass(frozen=True)
-class Saved:
-    """Where an index was last written or read, which state of it, and how many rows still stand."""
-
-    path: Path
-    digest: str
-    rows: int

@@ -19,17 +19,26 @@ from dpindex.estimators import (
     squared_distance,
 )
 from dpindex.index.settings import Metric, Storage
-from dpindex.index.stores import BitStore, FloatStore
+from dpindex.index.stores import BitStore, FloatStore, training_rows
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
-__all__ = ["BitScorer", "FloatScorer", "Metric", "Scorer"]
+__all__ = ["ESTIMATES", "BitScorer", "FloatScorer", "Metric", "Scorer", "query_side"]
 
 Doubles = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 _ROWS_AT_A_TIME = 16384
-_ESTIMATES = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}
+ESTIMATES = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}
+
+
+def query_side(decoded: Floats, spec: Spec | None, data: Privatizer, query: Privatizer) -> Side:
+    """Decoded queries as a side: exact if ``spec`` is None, else noisy under its law."""
+    norm = data.spec.norm
+    if spec is None:
+        return Side.of(decoded, None, 1.0, norm)
+    noisy = query if spec == query.spec else data
+    return Side.of(decoded, noisy.decoder, noisy.step, norm)
 
 
 class Scorer(Protocol):
@@ -40,6 +49,11 @@ class Scorer(Protocol):
 
     def covers(self, count: int) -> bool:
         """Whether the structures hold the first ``count`` rows."""
+        ...
+
+    @property
+    def recall(self) -> float | None:
+        """Recall of the structures against flat search, where they are not exact."""
         ...
 
     def cover(self, values: Integers) -> None:
@@ -72,9 +86,14 @@ class FloatScorer:
     def covers(self, count: int) -> bool:
         return self._store is not None and len(self._store) == count
 
+    @property
+    def recall(self) -> float | None:
+        return None if self._store is None else self._store.recall
+
     def cover(self, values: Integers) -> None:
         if self._store is None or self._store.outgrown(len(values)):
-            places = np.linspace(0, len(values) - 1, min(len(values), _ROWS_AT_A_TIME))
+            rows = training_rows(self._storage, self._data.spec.dims)
+            places = np.linspace(0, len(values) - 1, min(len(values), rows))
             sample = self._data.wrap(values[places.astype(np.intp)]).to_float()
             self._store = FloatStore(self._metric, self._storage, sample)
         for start in range(len(self._store), len(values), _ROWS_AT_A_TIME):
@@ -84,6 +103,7 @@ class FloatScorer:
             self._total = np.concatenate([self._total[:start], side.total])
             self._squares = np.concatenate([self._squares[:start], side.squares])
             self._store.add(decoded)
+        self._store.complete()
 
     def _decoded(self, queries: Any, spec: Spec | None) -> Floats:
         if spec is None:
@@ -98,18 +118,13 @@ class FloatScorer:
     def estimate(
         self, queries: Any, spec: Spec | None, scores: Doubles, rows: Rows
     ) -> tuple[Doubles, Doubles]:
-        norm = self._data.spec.norm
-        decoded = self._decoded(queries, spec)
-        if spec is None:
-            y = Side.of(decoded, None, 1.0, norm)
-        else:
-            noisy = self._query if spec == self._query.spec else self._data
-            y = Side.of(decoded, noisy.decoder, noisy.step, norm)
         data = self._data
-        stored = Side(self._total, self._squares, data.spec.dims, data.decoder, data.step, norm)
-        x, y = stored.at(rows), y.column()
+        y = query_side(self._decoded(queries, spec), spec, data, self._query).column()
+        sums = self._total, self._squares
+        stored = Side(*sums, data.spec.dims, data.decoder, data.step, data.spec.norm)
+        x = stored.at(rows)
         ip = self._inner_products(scores, x, y)
-        return _ESTIMATES[self._metric](ip, x, y, data.spec.projection.inner_product_factor)
+        return ESTIMATES[self._metric](ip, x, y, data.spec.projection.inner_product_factor)
 
     def _inner_products(self, scores: Doubles, x: Side, y: Side) -> Doubles:
         """``⟨x̃, ỹ⟩`` back from what the store ranks by."""
@@ -122,6 +137,8 @@ class FloatScorer:
 
 class BitScorer:
     """Hamming search for private queries, asymmetric search for exact ones."""
+
+    recall = None
 
     def __init__(self, data: Privatizer, query: Privatizer) -> None:
         self._data, self._query = data, query

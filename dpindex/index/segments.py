@@ -1,9 +1,10 @@
 """The index on disk: immutable segments, and a manifest that alone says which of them count.
 
-A directory holds ``manifest.json``, ``segments/NNNNNN.codes`` and ``ids/NNNNNN.ids``. A segment
-belongs to the index only once a manifest that names it has been renamed into place; whatever the
-manifest does not name is discarded unread. Reading checks sizes and SHA-256 hashes before any
-parser sees a byte. No raw vector, norm, noise or secret is ever written.
+A directory holds ``manifest.json``, ``segments/NNNNNN.codes``, ``ids/NNNNNN.ids`` and, where one
+was learned, ``denoiser/NNNNNN.model``. A file belongs to the index only once a manifest that names
+it has been renamed into place; whatever the manifest does not name is discarded unread. Reading
+checks sizes and SHA-256 hashes before any parser sees a byte. No raw vector, norm, noise or secret
+is ever written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +25,20 @@ from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.index.ids import ids_from_bytes, ids_to_bytes
 from dpindex.index.locks import writer_lock
+from dpindex.index.manifest import NAME, Denoising, FileMark, Manifest, Segment
 from dpindex.index.settings import Settings
 from dpindex.spec import Spec
 
 __all__ = ["IndexDirectory", "Manifest", "rows_per_segment"]
 
-FORMAT = 1
 NOTE = "source.json"
 """Tells one build's input from another; it goes when the build ends."""
 
 _MANIFEST = "manifest.json"
 _MOST_MANIFEST_BYTES = 1 << 24
-_MOST_FILE_BYTES = 1 << 33
 _PLAIN_ONLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_NAME = re.compile(r"[0-9]{6}")
-_HASH = re.compile(r"[0-9a-f]{64}")
-_SEGMENT_FILE = re.compile(r"[0-9]{6}\.(codes|ids)(\.tmp)?")
-_FOLDERS = ("segments", "ids")
-_STATES = ("building", "complete")
+_SEGMENT_FILE = re.compile(r"[0-9]{6}\.(codes|ids|model)(\.tmp)?")
+_FOLDERS = ("segments", "ids", "denoiser")
 _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
 
@@ -50,134 +47,6 @@ def rows_per_segment(spec: Spec) -> int:
     """Rows whose codes fill a segment: few enough for memory, and for one file to be read whole."""
     width = -(-spec.dims // 8) if spec.row.kind == "bits" else 4 * spec.dims
     return max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // width))
-
-
-@dataclass(frozen=True)
-class FileMark:
-    """Size and hash by which a file is recognised."""
-
-    bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Segment:
-    """One committed piece of the index."""
-
-    name: str
-    count: int
-    codes: FileMark
-    ids: FileMark
-
-    @property
-    def files(self) -> tuple[tuple[str, FileMark], tuple[str, FileMark]]:
-        return (f"segments/{self.name}.codes", self.codes), (f"ids/{self.name}.ids", self.ids)
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The table of contents; the only mutable thing in an index directory, replaced whole."""
-
-    settings: Settings
-    state: str = "building"
-    next_segment: int = 0
-    segments: tuple[Segment, ...] = field(default=())
-
-    @property
-    def count(self) -> int:
-        return sum(segment.count for segment in self.segments)
-
-    def to_json(self) -> str:
-        from dpindex import __version__
-
-        files = {
-            path: {"bytes": mark.bytes, "sha256": mark.sha256}
-            for segment in self.segments
-            for path, mark in segment.files
-        }
-        data = {
-            "format": FORMAT,
-            "library": __version__,
-            "state": self.state,
-            "guarantee": self.settings.spec.guarantee.to_json(),
-            "count": self.count,
-            "next_segment": self.next_segment,
-            "segments": [{"name": s.name, "count": s.count} for s in self.segments],
-            "files": files,
-            **self.settings.to_json(),
-        }
-        return _sealed(data)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the manifest: names one state of the index."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
-
-    @classmethod
-    def from_json(cls, text: bytes, place: Path) -> Manifest:
-        """Parse and check a manifest; InputError names ``place``."""
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError):
-            raise InputError(f"{place} is not a manifest: it is no valid JSON.") from None
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise InputError(f"{place} is not a manifest of format {FORMAT}.")
-        data.pop("checksum", None)
-        if _sealed(data).encode() != text:
-            raise InputError(f"{place} is damaged: its checksum does not match.")
-        try:
-            segments = tuple(_segment(entry, data["files"]) for entry in data["segments"])
-            manifest = cls(
-                Settings(
-                    Spec.from_json(json.dumps(data["spec"])),
-                    data["metric"],
-                    data["storage"],
-                    data["query_epsilon"],
-                ),
-                data["state"],
-                data["next_segment"],
-                segments,
-            )
-            names = {segment.name for segment in segments}
-            sound = (
-                manifest.state in _STATES
-                and data["guarantee"] == manifest.settings.spec.guarantee.to_json()
-                and type(manifest.next_segment) is int
-                and data["count"] == manifest.count
-                and len(names) == len(segments)
-                and len(data["files"]) == 2 * len(segments)
-                and all(int(name) < manifest.next_segment for name in names)
-            )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            detail = str(error) if isinstance(error, InputError) else "a field is missing or wrong."
-            raise InputError(f"{place} is damaged: {detail}") from None
-        if not sound:
-            raise InputError(f"{place} is damaged: it contradicts itself.")
-        return manifest
-
-
-def _sealed(data: dict[str, Any]) -> str:
-    """Canonical text of a manifest with a checksum of itself: no changed byte goes unnoticed."""
-    body = json.dumps(data, sort_keys=True)
-    seal = hashlib.sha256(body.encode()).hexdigest()
-    return json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True)
-
-
-def _segment(entry: Any, files: Any) -> Segment:
-    name, count = entry["name"], entry["count"]
-    if type(name) is not str or not _NAME.fullmatch(name) or type(count) is not int or count < 1:
-        raise ValueError("segment")
-    marks = [_mark(files[f"segments/{name}.codes"]), _mark(files[f"ids/{name}.ids"])]
-    return Segment(name, count, *marks)
-
-
-def _mark(entry: Any) -> FileMark:
-    size, digest = entry["bytes"], entry["sha256"]
-    if type(size) is not int or not 0 <= size <= _MOST_FILE_BYTES:
-        raise ValueError("size")
-    if type(digest) is not str or not _HASH.fullmatch(digest):
-        raise ValueError("hash")
-    return FileMark(size, digest)
 
 
 class IndexDirectory:
@@ -271,17 +140,35 @@ class IndexDirectory:
 
     def start(self, settings: Settings) -> Manifest:
         """An empty manifest, not yet committed, and the folders for its segments."""
-        for folder in _FOLDERS:
+        for folder in ("segments", "ids"):
             (self.path / folder).mkdir(exist_ok=True)
         manifest = Manifest(settings)
         self.discard_uncommitted(manifest)
         return manifest
 
+    def _next_name(self, manifest: Manifest) -> str:
+        name = f"{manifest.next_segment:06d}"
+        if not NAME.fullmatch(name):
+            raise InputError(f"{self.path} has had a million segments; save to a new directory.")
+        return name
+
+    def write_denoiser(self, manifest: Manifest, model: bytes) -> Manifest:
+        """Write a denoiser and return the manifest that names it, which is not yet committed."""
+        name = self._next_name(manifest)
+        (self.path / "denoiser").mkdir(exist_ok=True)
+        mark = self._write(f"denoiser/{name}.model", model)
+        number = manifest.next_segment + 1
+        return replace(manifest, next_segment=number, denoiser=Denoising(name, mark))
+
+    def read_denoiser(self, manifest: Manifest) -> bytes | None:
+        """The denoiser's bytes, verified against the manifest; None if there is none."""
+        if manifest.denoiser is None:
+            return None
+        return self._verified(manifest.denoiser.path, manifest.denoiser.model)
+
     def write_segment(self, manifest: Manifest, codes: Codes, ids: AnyArray) -> Manifest:
         """Write a segment and return the manifest that names it, which is not yet committed."""
-        name = f"{manifest.next_segment:06d}"
-        if not _NAME.fullmatch(name):
-            raise InputError(f"{self.path} has had a million segments; save to a new directory.")
+        name = self._next_name(manifest)
         segment = Segment(
             name,
             len(codes),
@@ -307,11 +194,10 @@ class IndexDirectory:
 
     def discard_uncommitted(self, manifest: Manifest) -> None:
         """Delete, unread, the segments that the manifest does not name."""
-        named = {path for segment in manifest.segments for path, _ in segment.files}
-        for folder in _FOLDERS:
-            for entry in (self.path / folder).iterdir():
+        for folder in (self.path / name for name in _FOLDERS):
+            for entry in folder.iterdir() if folder.is_dir() else ():
                 ours = _SEGMENT_FILE.fullmatch(entry.name)
-                if ours and f"{folder}/{entry.name}" not in named:
+                if ours and f"{folder.name}/{entry.name}" not in manifest.files:
                     entry.unlink()
 
     def note(self, data: dict[str, Any]) -> None:

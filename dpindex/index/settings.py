@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from dpindex.errors import InputError
 from dpindex.spec import Spec
@@ -12,10 +12,11 @@ from dpindex.spec import Spec
 __all__ = ["Metric", "Settings", "Storage"]
 
 Metric = Literal["cosine", "ip", "l2"]
-Storage = Literal["f32", "f16", "int8"]
+Storage: TypeAlias = str
+"""``f32``, ``f16``, ``int8``, or a Faiss factory string: see :mod:`dpindex.index.compact`."""
 
 _METRICS = ("cosine", "ip", "l2")
-_STORAGES = ("f32", "f16", "int8")
+_PLAIN_STORAGES = ("f32", "f16", "int8")
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.metric not in _METRICS:
             raise InputError(f"metric must be one of {', '.join(_METRICS)}, not {self.metric!r}.")
-        if self.storage not in _STORAGES:
-            known = ", ".join(_STORAGES)
-            raise InputError(f"storage must be one of {known}, not {self.storage!r}.")
+        if self.storage not in _PLAIN_STORAGES:
+            from dpindex.index.compact import parse_layout  # here: it needs Faiss
+
+            parse_layout(self.storage, self.spec.dims)
         method = self.spec.method
         if self.spec.row.kind == "bits" and self.metric != "cosine":
             raise InputError(f"{method} keeps signs, which know cosines only, not {self.metric!r}.")

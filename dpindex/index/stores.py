@@ -12,15 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import Bytes, Floats
+from dpindex.index.compact import CompactIndex, parse_layout
 from dpindex.index.settings import Metric, Storage
 
-__all__ = ["BitStore", "FloatStore", "Storage"]
+__all__ = ["BitStore", "FloatStore", "Storage", "training_rows"]
 
 Doubles = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 _ROWS_AT_A_TIME = 65536
 _FAIR_SAMPLE = 16384
+_SAMPLE_NUMBERS = 1 << 25
 _QUANTIZERS = {
     "f16": faiss.ScalarQuantizer.QT_fp16,
     "int8": faiss.ScalarQuantizer.QT_8bit,
@@ -34,37 +36,62 @@ if faiss.cvar.distance_compute_blas_threshold > 4096:
     faiss.cvar.distance_compute_blas_threshold = 4096
 
 
-class FloatStore:
-    """Decoded float codes in a flat index; ``cosine`` keeps them normalised.
+def training_rows(storage: Storage, k: int) -> int:
+    """Rows of length k that a store should be fitted to."""
+    if storage == "f32" or storage in _QUANTIZERS:
+        return _FAIR_SAMPLE
+    layout = parse_layout(storage, k)
+    return max(layout.least_rows, min(layout.training_rows, _SAMPLE_NUMBERS // k))
 
-    ``f32`` is exact; ``f16`` halves and ``int8`` quarters the memory, at a small loss of recall.
-    Ranges of the small types are fitted to a sample; see ``outgrown``.
+
+class FloatStore:
+    """Decoded or denoised float codes, searched; ``cosine`` keeps them normalised.
+
+    ``f32`` is exact; ``f16`` halves and ``int8`` quarters the memory, at a small loss of recall;
+    a factory string does what it says, with its recall measured. What is fitted to the vectors is
+    fitted to a sample; see ``outgrown``.
     """
 
     def __init__(self, metric: Metric, storage: Storage, sample: Floats) -> None:
         self._normalise = metric == "cosine"
         self._distance = metric == "l2"
-        self._sampled = len(sample) if storage == "int8" else _FAIR_SAMPLE
+        self._fair = training_rows(storage, sample.shape[1])
+        self._sampled = self._fair if storage in ("f32", "f16") else len(sample)
         # A power of two near the largest value: half floats end at 65504, and fail below 1e-4.
         largest = float(np.abs(sample).max(initial=0.0))
         self._unit = 1.0 if self._normalise or not largest else float(2.0 ** np.frexp(largest)[1])
+        self._index: Any
         if storage == "f32":
             self._index = faiss.IndexFlat(sample.shape[1], _METRICS[metric])
-        else:
+        elif storage in _QUANTIZERS:
             quantizer = _QUANTIZERS[storage]
             self._index = faiss.IndexScalarQuantizer(sample.shape[1], quantizer, _METRICS[metric])
             self._index.train(self._prepared(sample))
+        else:
+            layout = parse_layout(storage, sample.shape[1])
+            self._index = CompactIndex(layout, _METRICS[metric], self._prepared(sample))
 
     def __len__(self) -> int:
-        return int(self._index.ntotal)
+        index = self._index
+        return len(index) if isinstance(index, CompactIndex) else int(index.ntotal)
+
+    @property
+    def recall(self) -> float | None:
+        """Share of the ten flat neighbours that are found, if it was measured."""
+        return self._index.recall if isinstance(self._index, CompactIndex) else None
 
     def outgrown(self, count: int) -> bool:
-        """Whether the ranges were fitted to few rows, far fewer than ``count``: begin anew then."""
-        return self._sampled < _FAIR_SAMPLE and count >= 2 * self._sampled
+        """Whether it was fitted to few rows, far fewer than ``count``: begin anew then."""
+        return self._sampled < self._fair and count >= 2 * self._sampled
 
     def add(self, decoded: Floats) -> None:
         """Append decoded codes, float32, shape (n, k)."""
         self._index.add(self._prepared(decoded))
+
+    def complete(self) -> None:
+        """All rows are in for now: measure what depends on them."""
+        if isinstance(self._index, CompactIndex):
+            self._index.tune()
 
     def search(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
         """Scores (higher is nearer) and rows of the best ``count`` for each query."""

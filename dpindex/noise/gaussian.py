@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -19,6 +20,7 @@ __all__ = [
     "rounded_gaussian",
     "safe_delta",
     "safe_sigma",
+    "table_distance",
 ]
 
 _CELLS_PER_DEVIATION = 32
@@ -81,6 +83,19 @@ def gaussian_table(
 def _table_bits(epsilon: float, delta: float, dims: int) -> int:
     need = 1.4427 * epsilon + math.log2(1 / delta) + math.log2(dims) + 30 + 24
     return 64 * math.ceil(need / 64)
+
+
+def table_distance(law: object) -> Fraction:
+    """Bound on the distance of one coordinate's noise from a rounded normal, in total variation.
+
+    Half the sum of what masses are off, two units at most, and the tails cut off, below one unit.
+    """
+    if isinstance(law, AdditiveNoise):
+        return Fraction(len(law.table.masses) + 1, 1 << law.table.bits)
+    if isinstance(law, WideNoise) and isinstance(law.source, WideGaussian):
+        tables = (law.source.coarse, law.source.fine)
+        return sum((Fraction(len(t.masses) + 1, 1 << t.bits) for t in tables), Fraction(1, 10**100))
+    raise TypeError("this law is no rounded normal law")
 
 
 def gaussian_cells(

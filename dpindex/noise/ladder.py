@@ -35,8 +35,9 @@ def ladder_table(drop: mpmath.mpf, width: int, inner: int, cell_bits: int) -> Ce
         Width of a cell, passed on to the sampler.
 
     Every mass is at least ``e^−drop`` times the one a level above it, and the tail restarts the
-    table at no less than the level it replaces. So ``P(z) ≤ e^drop · P(z')`` holds for the
-    implemented integers whenever z and z' are at most ``width`` cells apart.
+    table at no less than the level it replaces, and at most e^drop times that. So
+    ``P(z) ≤ e^drop · P(z')`` holds for the implemented integers whenever z and z' are at most
+    ``width`` cells apart; where 64 bits are too coarse for that, ValueError.
     """
     with mpmath.workprec(_RATIO_BITS + 64):
         ratio = mpmath.exp(-mpmath.mpf(drop))
@@ -52,9 +53,14 @@ def ladder_table(drop: mpmath.mpf, width: int, inner: int, cell_bits: int) -> Ce
             by_level.append(-(-by_level[-1] * ratio_up >> _RATIO_BITS))
         tail = half - sum(cells * mass for cells, mass in zip(cells_on, by_level, strict=True))
         # The restarted level 0 has mass by_level[0]·tail/half and must not fall short of level K.
-        if tail * by_level[0] >= by_level[levels] * half:
+        missing = by_level[levels] * half - tail * by_level[0]
+        if missing <= 0:
             break
-        slack *= 2
+        # A unit of slack adds (half − tail)/by_level[0] to the tail: no more than needed, for a
+        # tail too heavy would break the ratio from below.
+        slack += -(-missing // (half - tail))
+    if tail * by_level[0] * ratio_up > by_level[levels] * half << _RATIO_BITS:
+        raise ValueError(f"masses of {_BITS} bits are too coarse for a drop of {float(drop):g}")
     side = [mass for cells, mass in zip(cells_on, by_level, strict=True) for _ in range(cells)]
     masses = [tail, *reversed(side), *side, tail]
     return CellTable(masses, first=-len(side) - 1, bits=_BITS, cell_bits=cell_bits, tails=True)

@@ -100,10 +100,12 @@ class SquareWave:
 
 
 @lru_cache(maxsize=64)
-def square_wave(epsilon: float, low: int, high: int) -> SquareWave:
+def square_wave(epsilon: float, low: int, high: int, share: float = 1.0) -> SquareWave:
     """The square wave over grid integers ``low … high`` whose half-width has the least variance.
 
-    The variance is averaged over the interval; the width is a public choice, any is ε-DP.
+    The variance is averaged over the interval; the width is a public choice, any is ε-DP. A
+    ``share`` below 1 of that half-width has more variance, and says more about a value that is
+    roughly known already: whether the code lies in the window or not.
     """
     cells = max(1, -(-(high - low) >> _CELL_BITS))
     laws = (_with_half_width(epsilon, half, low, cells) for half in range(cells + 1))
@@ -113,7 +115,10 @@ def square_wave(epsilon: float, low: int, high: int) -> SquareWave:
         places = np.linspace(low, high, 9)
         return float(np.mean(constant + first * places + second * places**2))
 
-    return min(laws, key=average_variance)
+    best = min(laws, key=average_variance)
+    if share == 1.0:
+        return best
+    return _with_half_width(epsilon, round(share * best.half_width), low, cells)
 
 
 def _with_half_width(epsilon: float, half: int, low: int, cells: int) -> SquareWave:

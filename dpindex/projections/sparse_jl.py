@@ -125,23 +125,32 @@ class VerySparse:
         rows, columns = np.divmod(places, k)
         starts = np.searchsorted(rows, np.arange(dim + 1))
         self._matrix = sparse.csr_matrix(
-            (stream.signs(len(places)).astype(np.float32), columns.astype(np.int32), starts),
+            (stream.signs(len(places)), columns.astype(np.int32), starts),
             shape=(dim, k),
         )
         fullest = int(np.diff(starts).max())
+        # A narrow copy of the row lengths: most attributes of most vectors meet no entry at all.
+        self._lengths = np.diff(starts).astype(np.min_scalar_type(fullest))
         self.sensitivity = Sensitivity.of_signs(max(1, fullest))
         self.largest = np.ones(k, dtype=np.int64)
         self.fan_in = max(1, int(np.bincount(columns, minlength=k).max()))
 
-    @cached_property
-    def _double(self) -> sparse.csr_matrix:
-        return self._matrix.astype(np.float64)
-
     def apply(self, x: Floats) -> Floats:
-        matrix = self._matrix if x.dtype == np.float32 else self._double
-        return np.asarray(x @ matrix, order="C")
+        return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
 
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
-        product: Any = x @ (self._matrix if x.dtype == np.float32 else self._double)
-        dense: Any = product.toarray()
+        """A sparse product that looks at the entries of the attributes that have any."""
+        # Attributes are in range already, and "clip" skips looking whether they are.
+        lengths = np.take(self._lengths, x.indices, mode="clip")
+        met = np.flatnonzero(lengths != 0)  # nonzero is quick on booleans only
+        times = lengths[met].astype(np.int64)
+        ends = np.cumsum(np.concatenate([[0], times]))
+        # The entries of row i lie at starts[i], starts[i] + 1, … in the matrix.
+        starts = self._matrix.indptr[x.indices[met]] - ends[:-1]
+        entries = np.repeat(starts, times) + np.arange(ends[-1])
+        data = np.repeat(x.data[met], times) * self._matrix.data[entries]
+        bounds = ends[np.searchsorted(met, x.indptr)]
+        shape = (x.shape[0], self.k)
+        landed = sparse.csr_matrix((data, self._matrix.indices[entries], bounds), shape=shape)
+        dense: Any = landed.toarray()
         return np.asarray(dense)

@@ -50,9 +50,19 @@ class Answers(ABC):
     @property
     def size(self) -> float:
         """Unbiased private estimate N̂ of how many records there are (Algorithm 2)."""
-        release, codes = self._open(), self.spec.hash.codes
-        used = release.counts[:, : min(self.spec.columns, codes or self.spec.columns)]
-        return float(used.sum(dtype=np.int64) / self.spec.rows + release.offset * used.shape[1])
+        release = self._open()
+        total = release.counts[:, : self._used].sum(dtype=np.int64)
+        return float(total / self.spec.rows + release.offset * self._used)
+
+    @property
+    def size_stderr(self) -> float:
+        """Standard deviation of ``size``, all of it noise and so public: ``√(2RW)/ε`` if pure."""
+        return math.sqrt(self._used * self.noise_variance / self.spec.rows)
+
+    @property
+    def _used(self) -> int:
+        """Columns of a row that a record can fall into."""
+        return min(self.spec.columns, self.spec.hash.codes or self.spec.columns)
 
     def count(self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE) -> Floats:
         """Unbiased estimates of the kernel sum ``Σ_x k(x, q)``: how many records lie near q.

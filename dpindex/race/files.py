@@ -15,9 +15,11 @@ from dpindex.arrays import Integers
 from dpindex.errors import InputError
 from dpindex.race.spec import SketchSpec
 
-__all__ = ["MOST_BYTES", "Release", "pack", "unpack"]
+__all__ = ["MAGIC", "MOST_BYTES", "Release", "pack", "unpack"]
 
-_MAGIC = b"DPRS"
+MAGIC = b"DPRS"
+"""First bytes of every sketch."""
+
 _VERSION = 1
 _FRAME = struct.Struct("<4sHHQ32s")
 """Magic, version, bytes of the header, bytes of the counts, SHA-256 of all that follows."""
@@ -67,7 +69,7 @@ def pack(spec: SketchSpec, release: Release) -> bytes:
     }
     header = json.dumps(facts, separators=(",", ":"), allow_nan=False).encode()
     digest = hashlib.sha256(header + body).digest()
-    return _FRAME.pack(_MAGIC, _VERSION, len(header), len(body), digest) + header + body
+    return _FRAME.pack(MAGIC, _VERSION, len(header), len(body), digest) + header + body
 
 
 def unpack(data: bytes | bytearray | memoryview) -> tuple[SketchSpec, Release]:
@@ -76,7 +78,7 @@ def unpack(data: bytes | bytearray | memoryview) -> tuple[SketchSpec, Release]:
     Raises InputError if the bytes are cut off, changed, of another version, or not a sketch.
     """
     data = bytes(data)
-    if len(data) < _FRAME.size or data[:4] != _MAGIC:
+    if len(data) < _FRAME.size or data[:4] != MAGIC:
         raise InputError("these bytes are not a dpindex sketch.")
     _, version, header_size, body_size, digest = _FRAME.unpack_from(data)
     if version != _VERSION:

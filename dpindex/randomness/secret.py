@@ -2,7 +2,8 @@
 
 Noise drawn from here is what the guarantee rests on. Each thread has a stream of its own, and every
 stream takes a new key after a fork: a forked child that kept its parent's key would add the same
-noise to other data, and the difference of two codes would be noiseless.
+noise to other data, and the difference of two codes would be noiseless. Python's own hook tells of
+a fork; the process id does where other code forked past it.
 """
 
 from __future__ import annotations
@@ -45,11 +46,13 @@ class SecretStream:
         self._encryptor = cipher.encryptor()
         self._used = 0
         self._generation = _generation
+        self._process = os.getpid()
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
         """``count`` independent uniform words of an unsigned integer ``dtype``, shape (count,)."""
         out = np.empty(count, dtype=dtype)
-        if self._generation != _generation or self._used > _BYTES_PER_KEY:
+        forked = self._generation != _generation or self._process != os.getpid()
+        if forked or self._used > _BYTES_PER_KEY:
             self._rekey()
         view = out.view(np.uint8).data
         for start in range(0, len(view), _BLOCK):

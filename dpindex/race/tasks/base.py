@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpindex.arrays import Floats, Vectors
-from dpindex.errors import InputError
 from dpindex.privacy.adjacency import Neighbouring
 from dpindex.race.hashes import L2, Hash
 from dpindex.race.sketch import RaceSketch
 from dpindex.race.spec import SketchGuarantee
 
-__all__ = ["KernelEstimator", "SketchEstimator", "columns", "targets"]
+__all__ = ["KernelEstimator", "SketchEstimator", "floored"]
 
 
 class SketchEstimator(BaseEstimator):  # type: ignore[misc]
@@ -33,6 +32,7 @@ class SketchEstimator(BaseEstimator):  # type: ignore[misc]
     seed: int
 
     _fitted = "sketch_"
+    _sparse: tuple[str, ...] | bool = ("csr", "csc")
 
     @property
     def guarantee_(self) -> SketchGuarantee:
@@ -46,6 +46,17 @@ class SketchEstimator(BaseEstimator):  # type: ignore[misc]
     def _any_sketch(self) -> RaceSketch:
         sketch: RaceSketch = self.sketch_
         return sketch
+
+    def _records(self, X: Vectors) -> Any:
+        """Checked records to ask about, as many attributes as were fitted; ValueError otherwise."""
+        self._check_fitted()
+        return validate_data(self, X, accept_sparse=self._sparse, reset=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = bool(self._sparse)
+        tags.non_deterministic = True  # two fits differ: the noise is fresh
+        return tags
 
     def _empty(self, dim: int, hash: Hash) -> RaceSketch:
         return RaceSketch(
@@ -92,28 +103,12 @@ class KernelEstimator(SketchEstimator):
 
     def _sketch(self, x: Vectors) -> RaceSketch:
         """One released sketch of all records."""
-        self.n_features_in_ = columns(x)
-        return self._kernel_sketch().fit(x).release()
+        records = validate_data(self, x, accept_sparse=self._sparse)
+        return self._kernel_sketch().fit(records).release()
 
     def _kernel_sketch(self) -> RaceSketch:
         hash = L2(1.0, hashes=2) if self.hash is None else self.hash
         return self._empty(self.n_features_in_, hash)
-
-
-def columns(x: Vectors) -> int:
-    """Attributes of a record."""
-    shape = np.shape(x)
-    if len(shape) != 2:
-        raise InputError(f"X must be a table of two dimensions, not {len(shape)}.")
-    return int(shape[1])
-
-
-def targets(y: Any, x: Vectors) -> Any:
-    """``y`` as an array of shape (n,), one for each row of ``x``."""
-    values = np.asarray(y)
-    if values.shape != (np.shape(x)[0],):
-        raise InputError(f"y must have one value for each of the {np.shape(x)[0]} rows of X.")
-    return values
 
 
 def floored(counts: Floats) -> Floats:

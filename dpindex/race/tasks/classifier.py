@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
 
 from dpindex.arrays import AnyArray, Floats, Vectors
 from dpindex.errors import InputError
 from dpindex.privacy.adjacency import Neighbouring
 from dpindex.race.hashes import Hash
 from dpindex.race.sketch import RaceSketch
-from dpindex.race.tasks.base import KernelEstimator, columns, floored, targets
+from dpindex.race.tasks.base import KernelEstimator, floored
 
 __all__ = ["RaceClassifier"]
 
@@ -34,11 +35,14 @@ class RaceClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
     ----------
     rule : "ml" or "map"
         Maximum likelihood compares densities; maximum a posteriori counts, which weighs classes by
-        their size.
+        their size and so errs least often. The densities need the private size of each class, whose
+        noise has a standard deviation of ``√(2·rows·width)/epsilon`` records (delta = 0): with
+        "ml" keep that well below the smallest class, above all by a small ``width``; a size below
+        it is read as equal to it.
     classes : sequence, optional
         The public set of labels; default the labels in ``y``.
     hash, rows, width, epsilon, delta, neighbouring, seed
-        As in :class:`RaceDensity`.
+        As in :class:`RaceDensity`, with fewer rows and columns: a class has fewer records.
 
     Attributes
     ----------
@@ -63,7 +67,7 @@ class RaceClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         rule: Literal["ml", "map"] = "ml",
         classes: Sequence[Any] | None = None,
         rows: int = 100,
-        width: int | None = None,
+        width: int | None = 200,
         epsilon: float = 1.0,
         delta: float = 0.0,
         neighbouring: Neighbouring = "add-remove",
@@ -85,12 +89,11 @@ class RaceClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
         """Sketch every class, records (n, dim) and labels (n,), and release."""
         if self.rule not in ("ml", "map"):
             raise InputError(f"rule must be 'ml' or 'map', not {self.rule!r}.")
-        self.n_features_in_ = columns(X)
-        labels = targets(y, X)
+        records, labels = validate_data(self, X, y, accept_sparse="csr")
+        check_classification_targets(labels)
         self.classes_: AnyArray = np.unique(labels if self.classes is None else self.classes)
         if not np.isin(labels, self.classes_).all():
             raise InputError("y holds a label that is not in classes.")
-        records: Any = sparse.csr_matrix(X) if sparse.issparse(X) else np.asarray(X)
         self.sketches_ = [self._kernel_sketch() for _ in self.classes_]
         for label, sketch in zip(self.classes_, self.sketches_, strict=True):
             members = labels == label
@@ -101,10 +104,11 @@ class RaceClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Vectors) -> Floats:
         """Share of each class in the sum of the densities (ml) or counts (map), shape (n, m)."""
-        self._check_fitted()
-        scores = np.stack([floored(sketch.count(X)) for sketch in self.sketches_], axis=1)
+        records = self._records(X)
+        scores = np.stack([floored(sketch.count(records)) for sketch in self.sketches_], axis=1)
         if self.rule == "ml":
-            scores /= np.array([max(1.0, sketch.size) for sketch in self.sketches_])
+            # A class smaller than the noise of its size would win everywhere by dividing by little.
+            scores /= [max(sketch.size, sketch.size_stderr, 1.0) for sketch in self.sketches_]
         shares: Floats = scores / scores.sum(axis=1, keepdims=True)
         return shares
 

@@ -43,9 +43,9 @@ class RaceDensity(DensityMixin, KernelEstimator):  # type: ignore[misc]
 
     def score_samples(self, X: Vectors) -> Floats:
         """Logarithm of the density at each row, shape (n,); never below half a record's."""
-        self._check_fitted()
-        size = max(1.0, self.sketch_.size)
-        logs: Floats = np.log(floored(self.sketch_.count(X)) / size)
+        records = self._records(X)
+        counts = floored(self.sketch_.count(records))
+        logs: Floats = np.log(counts / max(1.0, self.sketch_.size))
         return logs
 
     def score(self, X: Vectors, y: Any = None) -> float:
@@ -106,8 +106,8 @@ class RaceOutliers(OutlierMixin, KernelEstimator):  # type: ignore[misc]
 
     def score_samples(self, X: Vectors) -> Floats:
         """Density of each row, shape (n,): the lower, the more abnormal."""
-        self._check_fitted()
-        return self.sketch_.density(X)
+        records = self._records(X)
+        return self.sketch_.density(records)
 
     def decision_function(self, X: Vectors) -> Floats:
         """``score_samples − offset_``: negative for outliers."""

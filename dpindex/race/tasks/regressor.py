@@ -7,16 +7,17 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, sparse
+from scipy import optimize
 from sklearn.base import RegressorMixin
+from sklearn.utils.validation import validate_data
 
 from dpindex.arrays import Floats, Vectors
 from dpindex.errors import InputError
 from dpindex.privacy.adjacency import Neighbouring
-from dpindex.race.checks import box, matrix
+from dpindex.race.checks import box
 from dpindex.race.hashes import PairedSRP
 from dpindex.race.sketch import RaceSketch
-from dpindex.race.tasks.base import SketchEstimator, columns, targets
+from dpindex.race.tasks.base import SketchEstimator
 
 __all__ = ["RaceRegressor"]
 
@@ -94,18 +95,17 @@ class RaceRegressor(RegressorMixin, SketchEstimator):  # type: ignore[misc]
         self.seed = seed
 
     width = None  # two columns hold the folded codes of two signs
+    _sparse = False  # scaling moves every attribute
 
     def fit(self, X: Vectors, y: Any) -> RaceRegressor:
         """Sketch records (n, dim) and targets (n,), release, and solve."""
         if self.solver not in _SOLVERS:
             raise InputError(f"solver must be 'moments' or 'surrogate', not {self.solver!r}.")
-        if sparse.issparse(X):
-            raise InputError("regression scales every attribute; give a dense array.")
-        self.n_features_in_ = columns(X)
+        x, target = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         middle, reach = _scaling(self.bounds_x, "bounds_x", self.n_features_in_)
         centre, spread = (float(part[0]) for part in _scaling(self.bounds_y, "bounds_y", 1))
-        u = (np.asarray(X, dtype=np.float64) - middle) / reach
-        v = (targets(y, X).astype(np.float64) - centre) / spread
+        u = (x - middle) / reach
+        v = (np.asarray(target, dtype=np.float64) - centre) / spread
         sketch = self._empty(self.n_features_in_ + 2, _PAIR)
         self.sketch_ = sketch.fit(np.column_stack([u, np.ones(len(u)), v])).release()
         theta = _SOLVERS[self.solver](self.sketch_)
@@ -115,11 +115,7 @@ class RaceRegressor(RegressorMixin, SketchEstimator):  # type: ignore[misc]
 
     def predict(self, X: Vectors) -> Floats:
         """The linear prediction of each row, shape (n,)."""
-        self._check_fitted()
-        records = matrix(X, self.n_features_in_, "X")
-        if sparse.issparse(records) or not np.isfinite(records).all():
-            raise InputError("X must be a dense array of finite numbers.")
-        predicted: Floats = records @ self.coef_ + self.intercept_
+        predicted: Floats = self._records(X) @ self.coef_ + self.intercept_
         return predicted
 
 

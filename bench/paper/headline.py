@@ -1,0 +1,128 @@
+"""The headline figure: precision@10 against epsilon on MNIST, the papers' best and ours.
+
+    python bench/paper/headline.py
+
+The same adjacency (one pixel, beta = 1) and the same epsilon for every line; the papers' Gaussian
+also spends delta = 1e-6, ours nothing. Left both sides are private, right the searcher keeps the
+query. Runs are kept one by one, so that an interrupted experiment goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from common import COLOURS, DELTA, RESULTS, arguments, draw, epsilon_axis, load, read_csv, write_csv
+
+import dpindex as dpi
+from dpindex.evaluate import ground_truth
+
+EPSILONS = (1.0, 2.0, 5.0, 10.0, 20.0)
+LINES: dict[str, tuple[dict[str, Any], bool]] = {
+    "ours: square wave, denoised": ({"method": "raw-square-wave"}, True),
+    "ours: OPORP-staircase, denoised": ({"method": "dp-oporp-staircase", "k": 392}, True),
+    "ours: OPORP-staircase": ({"method": "dp-oporp-staircase", "k": 392}, False),
+    "papers: DP-SignOPORP-RR-smooth": (
+        {"method": "dp-signoporp-rr-smooth", "k": 512, "repetitions": 4},
+        False,
+    ),
+    "papers: DP-OPORP (δ = 1e-6)": ({"method": "dp-oporp", "k": 512, "delta": DELTA}, False),
+    "papers: Raw-data-G-OPT (δ = 1e-6)": ({"method": "raw-gaussian", "delta": DELTA}, False),
+}
+"""What is measured: a spec without its epsilon, and whether the denoiser is fitted."""
+
+MOST_DENOISED = 10.0
+MODES = {"private": "both sides private", "exact": "the searcher keeps the query"}
+PUBLISHED = Path(__file__).parents[2] / "docs" / "headline.png"
+
+
+def measure(
+    base: Any, queries: Any, truth: Any, line: str, epsilon: float, seed: int
+) -> dict[str, Any]:
+    """Precision@10 of one build, in either mode."""
+    options, denoise = LINES[line]
+    spec = dpi.Spec(
+        dim=base.shape[1], epsilon=epsilon, scale=255, bounds=(0.0, 1.0), seed=seed, **options
+    )
+    index = dpi.PrivateIndex(spec)
+    index.add(base)
+    if denoise:
+        index.fit_denoiser()
+    row: dict[str, Any] = {"line": line, "epsilon": epsilon, "seed": seed, "queries": len(queries)}
+    for mode in ("private", "exact"):
+        found = index.search(queries, k=10, query=mode).ids
+        row[mode] = float(truth.precision(found, 10, 50).mean())
+    return row
+
+
+def points(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    table = []
+    for line in LINES:
+        for epsilon in EPSILONS:
+            group = [run for run in runs if (run["line"], run["epsilon"]) == (line, epsilon)]
+            if not group:
+                continue
+            point: dict[str, Any] = {"line": line, "epsilon": epsilon, "runs": len(group)}
+            for mode in MODES:
+                values = [run[mode] for run in group]
+                point[mode] = statistics.fmean(values)
+                point[f"std {mode}"] = statistics.stdev(values) if len(values) > 1 else 0.0
+            table.append(point)
+    return table
+
+
+def picture(rows: list[dict[str, Any]]) -> None:
+    modes = list(MODES)
+
+    def fill(i: int, axes: Any) -> None:
+        for j, line in enumerate(LINES):
+            mine = [row for row in rows if row["line"] == line]
+            ours = line.startswith("ours")
+            axes.errorbar(
+                [row["epsilon"] for row in mine],
+                [row[modes[i]] for row in mine],
+                [row[f"std {modes[i]}"] for row in mine],
+                color=COLOURS[j],
+                marker="o" if ours else "s",
+                markersize=5,
+                linewidth=2.2 if ours else 1.5,
+                linestyle="-" if ours else "--",
+                label=line,
+            )
+        epsilon_axis(axes, EPSILONS)
+        axes.set_ylim(0, 1.02)
+
+    label = "precision@10 (of 50 true neighbours)"
+    draw("headline.png", list(MODES.values()), fill, "ε for one pixel (MNIST, beta = 1)", label)
+    PUBLISHED.parent.mkdir(exist_ok=True)
+    shutil.copyfile(RESULTS / "headline.png", PUBLISHED)
+
+
+def main() -> None:
+    chosen = arguments("The headline figure.", repetitions=10, queries=300)
+    runs = read_csv("headline_runs")
+    done = {(run["line"], run["epsilon"], run["seed"]) for run in runs}
+    wanted = [
+        (line, epsilon, seed)
+        for seed in range(chosen.repetitions)
+        for line in reversed(LINES)  # those that need no fit come first
+        for epsilon in EPSILONS
+        if not (LINES[line][1] and epsilon > MOST_DENOISED)
+    ]
+    todo = [] if chosen.redraw else [unit for unit in wanted if unit not in done]
+    if todo:
+        images = load("mnist")
+        base, queries = images["X_train"], images["X_test"][: chosen.queries]
+        truth = ground_truth(base, queries, 50)
+    for line, epsilon, seed in todo:
+        runs.append(measure(base, queries, truth, line, epsilon, seed))
+        write_csv("headline_runs", runs)
+        print(time.strftime("%H:%M"), runs[-1], flush=True)
+    picture(write_csv("headline", points(runs)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Composition: exact sums rounded outward, and tight totals against independent computations."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpindex import Guarantee, InputError, Spec, attribute, compose, l2, total
+from dpindex.noise import optimal_sigma
+from dpindex.noise.published import kenthapadi_sigma
+from dpindex.privacy.adjacency import Records
+from dpindex.race.spec import SketchGuarantee
+
+DELTA = 1e-6
+UNIT = attribute()
+
+
+def gaussian(epsilon: float = 1.0, method: str = "dp-oporp", **changes: Any) -> Spec:
+    return Spec(**{"method": method, "dim": 24, "k": 8, "epsilon": epsilon, "delta": DELTA,
+                   **changes})  # fmt: skip
+
+
+def pure(epsilon: float, **changes: Any) -> Spec:
+    plain = {"method": "dp-oporp-staircase", "dim": 24, "k": 8, "epsilon": epsilon}
+    return Spec(**{**plain, **changes})
+
+
+def gaussian_delta(mu: float, epsilon: float) -> Any:
+    """Balle & Wang 2018, Thm 8, in 200 bits: the analytic curve, nothing of dp-accounting."""
+    with mpmath.workprec(200):
+        return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(
+            -mu / 2 - epsilon / mu
+        )
+
+
+def analytic_epsilon(mu: float, delta: float) -> float:
+    low, high = 0.0, 200.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
+    return high
+
+
+def pure_delta(epsilons: list[float], epsilon: float) -> float:
+    """Hockey stick of independent randomized responses, by enumeration (Murtagh & Vadhan 2016)."""
+    losses = {0.0: 1.0}
+    for e in epsilons:
+        truth = 1 / (1 + math.exp(-e))
+        grown: dict[float, float] = {}
+        for loss, chance in losses.items():
+            for sign, share in ((1, truth), (-1, 1 - truth)):
+                key = round(loss + sign * e, 9)
+                grown[key] = grown.get(key, 0.0) + chance * share
+        losses = grown
+    return sum(p * -math.expm1(epsilon - loss) for loss, p in losses.items() if loss > epsilon)
+
+
+budgets = st.floats(1e-3, 64.0)
+
+
+@given(st.lists(st.tuples(budgets, st.floats(0, 0.1)), min_size=1, max_size=20))
+def test_sums_are_never_below_the_exact_ones(budgets: list[tuple[float, float]]) -> None:
+    found = compose(*(Guarantee(e, d, "DP", UNIT) for e, d in budgets))
+    epsilon = sum(Fraction(e) for e, _ in budgets)
+    delta = min(Fraction(1), sum((Fraction(d) for _, d in budgets), Fraction(0)))
+    assert epsilon <= Fraction(found.epsilon) < epsilon * (1 + Fraction(1, 2**51))
+    assert delta <= Fraction(found.delta) <= delta * (1 + Fraction(1, 2**51))
+
+
+def test_ten_tenths_are_one_rounded_up() -> None:
+    """0.1 is a little above a tenth, so ten of them exceed 1, which plain addition hides."""
+    assert sum([0.1] * 10) < 1.0
+    assert compose(*[Guarantee(0.1, 0.0, "DP", UNIT)] * 10).epsilon > 1.0
+
+
+def test_plus_keeps_what_is_weaker() -> None:
+    one = Guarantee(1.0, 0.0, "DP", UNIT)
+    other = Guarantee(2.0, DELTA, "DP", UNIT, exact=False, delta_over="projection")
+    assert one + other == Guarantee(3.0, DELTA, "DP", UNIT, exact=False, delta_over="projection")
+    individual = Guarantee(1.0, 0.0, "iDP", UNIT)
+    assert (individual + individual).definition == "iDP"
+    nothing = Guarantee(math.inf, 0.0, "none", UNIT)
+    assert nothing + nothing == nothing
+
+
+def test_sketches_stay_sketches() -> None:
+    sketch = SketchGuarantee(1.0, 0.0, "DP", Records("replace"))
+    assert isinstance(sketch + sketch, SketchGuarantee)
+    assert (sketch + sketch).epsilon == 2.0
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (Guarantee(1.0, 0.0, "DP", attribute(0.5)), "count different changes"),
+        (Guarantee(1.0, 0.0, "DP", l2(1.0)), "count different changes"),
+        (SketchGuarantee(1.0, 0.0, "DP", Records("replace")), "count different changes"),
+        (Guarantee(1.0, 0.0, "iDP", UNIT), "DP and iDP do not add up"),
+        (Guarantee(math.inf, 0.0, "none", UNIT), "DP and none do not add up"),
+    ],
+)
+def test_what_does_not_add_up_is_refused(other: Guarantee, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Guarantee(1.0, 0.0, "DP", UNIT) + other
+
+
+def test_nothing_is_refused() -> None:
+    for empty in (lambda: compose(), lambda: total([])):
+        with pytest.raises(InputError, match="nothing to compose"):
+            empty()
+
+
+@pytest.mark.parametrize("times", [1, 4, 25])
+@pytest.mark.parametrize("method", ["dp-oporp", "dp-rp-g", "dp-sjlt-gaussian"])
+def test_gaussian_releases_equal_one_of_less_noise(method: str, times: int) -> None:
+    """m releases of deviation σ are one of σ/√m (Dong, Roth & Su 2022, Cor. 3.3)."""
+    calibrate = kenthapadi_sigma if method == "dp-rp-g" else optimal_sigma
+    mu = math.sqrt(times) / calibrate(1.0, DELTA)
+    found = total([gaussian(method=method)] * times, delta=DELTA)
+    expected = analytic_epsilon(mu, DELTA)
+    assert expected <= found.epsilon <= expected * 1.001 + 2e-4
+    assert gaussian_delta(mu, found.epsilon) <= DELTA
+    assert (found.delta, found.definition) == (DELTA, "DP")
+    assert found.exact == (times == 1 and method != "dp-rp-g")  # the sum itself, where it is best
+
+
+def test_different_gaussian_releases() -> None:
+    specs = [gaussian(0.5), gaussian(1.0), gaussian(2.0, delta=1e-8)]
+    mu = math.hypot(*(1 / optimal_sigma(s.budget, s.delta) for s in specs))
+    expected = analytic_epsilon(mu, 1e-5)
+    assert expected <= total(specs, delta=1e-5).epsilon <= expected * 1.001 + 2e-4
+
+
+@pytest.mark.parametrize("epsilons", [[0.25] * 30, [0.1] * 40 + [0.5] * 10])
+def test_pure_releases_are_composed_optimally(epsilons: list[float]) -> None:
+    found = total([pure(e) for e in epsilons], delta=DELTA).epsilon
+    assert pure_delta(epsilons, found) <= DELTA
+    assert pure_delta(epsilons, found - 0.01) > DELTA
+    assert found < sum(epsilons) - 0.5
+
+
+def test_mixed_releases_lie_between_their_parts_and_the_sum() -> None:
+    specs = [gaussian()] * 4 + [pure(0.5)] * 2
+    tight = total(specs, delta=4e-6).epsilon
+    assert total(specs[:4], delta=4e-6).epsilon < tight < total(specs).epsilon == 5.0
+
+
+def test_one_pure_release_stays_exact() -> None:
+    assert total([pure(0.5)], delta=1e-9) == pure(0.5).guarantee
+
+
+def test_without_delta_it_is_the_plain_sum() -> None:
+    assert total([gaussian(), pure(2.0)]) == Guarantee(3.0, DELTA, "DP", UNIT)
+    weak = Spec("dp-rp-g-analytic", dim=24, k=8, epsilon=1.0, delta=DELTA)
+    assert total([weak, weak]).delta_over == "projection"
+
+
+@pytest.mark.parametrize(
+    ("specs", "delta", "message"),
+    [
+        ([pure(1.0), pure(1.0, scale=255.0)], None, "scale 1 and 255"),
+        ([Spec("idp-signrp-rr", dim=8, epsilon=1.0)], DELTA, "has iDP"),
+        ([gaussian(method="dp-rp-g-analytic")], DELTA, "over the projection"),
+        ([gaussian()], 1e-20, "must lie in"),
+        ([gaussian()], 1.0, "must lie in"),
+        ([gaussian()], math.nan, "finite number"),
+        ([gaussian(20.0)] * 40, DELTA, "no tight bound"),
+    ],
+)
+def test_bad_input_is_refused(specs: list[Spec], delta: float | None, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        total(specs, delta)

@@ -1,0 +1,437 @@
+"""Denoising: the laws seen from the code's side, what is learned, and that only codes are seen."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.stats import norm
+from streams import Seeded
+
+from dpindex import InputError, PrivateIndex, Privatizer, Spec
+from dpindex.estimators import denoise
+from dpindex.estimators.denoise import (
+    Denoiser,
+    denoiser_from_bytes,
+    denoiser_to_bytes,
+    fit_denoiser,
+)
+from dpindex.estimators.denoise.channel import ScoreTable, channel_of
+from dpindex.estimators.denoise.mixture import Mixture
+from dpindex.estimators.denoise.spectrum import signal_directions, spiked
+
+Doubles = npt.NDArray[np.float64]
+
+DIM, RANK = 24, 3
+
+
+def made(spec: Spec, x: Any, seed: int) -> Any:
+    """Codes with reproducible noise."""
+    privatizer = Privatizer(spec)
+    stream = Seeded(seed)
+    privatizer._stream = lambda: stream
+    return privatizer.privatize(x, threads=1)
+
+
+def low_rank(rows: int, seed: int = 0, dim: int = DIM) -> Doubles:
+    """Vectors in [0, 1] that lie near a plane of three directions."""
+    rng = np.random.default_rng(seed)
+    shape = np.random.default_rng(99).normal(size=(RANK, dim))
+    x = 0.5 + 0.09 * rng.normal(size=(rows, RANK)) @ shape
+    return np.clip(x + 0.01 * rng.normal(size=x.shape), 0, 1)
+
+
+def spec_of(method: str, epsilon: float = 3.0, dim: int = DIM, **more: Any) -> Spec:
+    bounds = {"bounds": (0.0, 1.0)}
+    return Spec(method=method, dim=dim, epsilon=epsilon, seed=5, **{**bounds, **more})
+
+
+def error(a: Any, b: Any) -> float:
+    return float(np.mean((np.asarray(a, dtype=np.float64) - b) ** 2))
+
+
+LAWS = [
+    spec_of("raw-staircase"),
+    spec_of("raw-staircase", 1.0),
+    spec_of("raw-square-wave"),
+    spec_of("raw-square-wave", 1.0),
+    spec_of("raw-laplace"),
+    spec_of("raw-gaussian", delta=1e-6),
+]
+
+
+@pytest.mark.parametrize("spec", LAWS, ids=lambda s: f"{s.method}-{s.epsilon:g}")
+class TestChannel:
+    def test_noise_is_unbiased(self, spec: Spec) -> None:
+        # 60 000 codes of each of three values; mean and variance within 6 standard errors of what
+        # the decoder says: false alarm below 1e-8 each.
+        channel = channel_of(spec)
+        for value in (0.0, 0.3, 1.0):
+            x = np.full((60_000, 4), value)
+            y = channel.decode(made(spec_of_dim(spec, 4), x, 1).stored).astype(np.float64)
+            seen, claimed = y.var(), channel.noise(y.astype(np.float32)).mean()
+            spread = np.sqrt(((y - y.mean()) ** 4).mean() / y.size)
+            assert abs(y.mean() - value) < 6 * y.std() / np.sqrt(y.size) + 1e-3
+            assert abs(seen - claimed) < 8 * spread
+
+    def test_score_is_the_posterior_mean(self, spec: Spec) -> None:
+        """``m + v·g`` against a simulation that knows x: calibrated in every part of its range.
+
+        In each of 20 parts with 20 000 draws the mean error is within 6 standard errors.
+        """
+        channel = channel_of(spec)
+        table = ScoreTable(channel, 1.0)
+        rng = np.random.default_rng(3)
+        m, v = 0.5, 0.01
+        x = m + np.sqrt(v) * rng.normal(size=(100_000, 4))
+        inside = (x > 0) & (x < 1)
+        x = np.clip(x, 0, 1)
+        y = channel.decode(made(spec_of_dim(spec, 4), x, 2).stored)
+        row = table.row(np.array([v]))
+        score = table.look_up(row[0], channel.locate(y) - np.float32(m))
+        estimate = m + table.variances[row[0]] * score
+        grid_error = abs(table.variances[row[0]] / v - 1)
+        order = np.argsort(estimate[inside])
+        for part in np.array_split(order, 20):
+            off = (estimate[inside] - x[inside])[part]
+            allowed = 6 * off.std() / np.sqrt(len(off))
+            assert abs(off.mean()) < allowed + 0.05 * grid_error + 0.002
+
+    def test_information_is_that_of_the_scores(self, spec: Spec) -> None:
+        channel = channel_of(spec)
+        table = ScoreTable(channel, 1.0)
+        rng = np.random.default_rng(4)
+        v = 0.004
+        row = table.row(np.array([v]))
+        v = float(table.variances[row[0]])
+        x = 0.5 + np.sqrt(v) * rng.normal(size=(60_000, 4))
+        y = channel.decode(made(spec_of_dim(spec, 4), np.clip(x, 0, 1), 3).stored)
+        score = table.look_up(row[0], channel.locate(y) - np.float32(0.5)).astype(np.float64)
+        assert np.mean(score**2) == pytest.approx(table.information[row[0]], rel=0.03)
+
+
+def spec_of_dim(spec: Spec, dim: int) -> Spec:
+    from dataclasses import replace
+
+    return replace(spec, dim=dim, k=dim)
+
+
+def test_gaussian_score_is_linear() -> None:
+    """For Gaussian noise the corrected denoiser is the linear one (METHODS 5b)."""
+    spec = spec_of("raw-gaussian", delta=1e-6)
+    channel = channel_of(spec)
+    table = ScoreTable(channel, 1.0)
+    sigma2 = channel.variance[0]
+    row = table.row(np.array([0.02]))
+    v = float(table.variances[row[0]])
+    u = np.linspace(-2, 2, 9).astype(np.float32)
+    assert table.look_up(row[0], u) == pytest.approx(u / (v + sigma2), abs=0.02)
+    assert table.equivalent(row)[0] == pytest.approx(sigma2, rel=0.02)
+
+
+def test_square_wave_score_by_hand() -> None:
+    """Window and floor convolved with a normal density by quadrature, from METHODS 3 alone."""
+    spec = spec_of("raw-square-wave", 2.0)
+    law: Any = spec.law
+    channel, cell = channel_of(spec), 2.0**-7
+    table = ScoreTable(channel, 1.0)
+    row = table.row(np.array([0.01]))
+    v = float(table.variances[row[0]]) + cell**2 / 12
+    chance = law.inside / 2.0**64
+    b = (law.half_width + 0.5) * cell
+    high, low = chance / (2 * b), (1 - chance) / (law.cells * cell)
+    for u in (-0.4, -0.25, 0.0, 0.1, 0.3):
+        edges = norm.pdf(u + b, scale=np.sqrt(v)) - norm.pdf(u - b, scale=np.sqrt(v))
+        inside = norm.cdf(u + b, scale=np.sqrt(v)) - norm.cdf(u - b, scale=np.sqrt(v))
+        wanted = -(high - low) * edges / (low + (high - low) * inside)
+        found = table.look_up(row[0], np.array([u], dtype=np.float32))[0]
+        assert found == pytest.approx(wanted, rel=0.02, abs=0.05)
+
+
+class TestSpectrum:
+    def test_spikes_are_unbiased(self) -> None:
+        """Sample eigenvalues of known spikes map back to them (2 % at 20 000 rows, k/n = 0.02)."""
+        rng = np.random.default_rng(0)
+        k, n, strength = 400, 20_000, np.array([20.0, 5.0, 1.0])
+        x = rng.normal(size=(n, k))
+        x[:, :3] *= np.sqrt(1 + strength)
+        eigenvalues = np.linalg.eigvalsh(x.T @ x / n)[::-1]
+        signal, trust = spiked(eigenvalues, k / n)
+        assert signal[:3] == pytest.approx(strength, rel=0.08)
+        assert np.all(signal[3:] < 0.25)
+        assert 0.9 < trust[2] < 1.0
+
+    def test_noise_alone_has_no_directions(self) -> None:
+        x = np.random.default_rng(1).normal(size=(4000, 200))
+        basis, strength = signal_directions(x.T @ x / 4000, 4000, 50)
+        assert basis.shape[1] == len(strength) <= 1
+
+
+class TestMixture:
+    def test_two_kinds_are_told_apart(self) -> None:
+        rng = np.random.default_rng(2)
+        kind = rng.integers(0, 2, 6000)
+        x = np.where(kind[:, None] == 0, 3.0, -3.0) * np.ones(8) + 0.3 * rng.normal(size=(6000, 8))
+        z = (x + rng.normal(size=x.shape)).astype(np.float32)
+        single, double = Mixture.fit(z, 1), Mixture.fit(z, 2)
+        assert error(double.posterior(z)[0], x) < 0.9 * error(single.posterior(z)[0], x)
+        assert double.weights.sum() == pytest.approx(1.0, abs=1e-3)
+
+    def test_covariance_is_that_of_the_signal(self) -> None:
+        rng = np.random.default_rng(3)
+        x = rng.normal(size=(30_000, 6)) * np.array([3, 2, 1.5, 1, 1, 1])
+        z = (x + rng.normal(size=x.shape)).astype(np.float32)
+        found = Mixture.fit(z, 1).covariance()
+        assert np.diag(found) == pytest.approx([9, 4, 2.25, 1, 1, 1], rel=0.1)
+
+    def test_diagonal_is_that_of_the_filter(self) -> None:
+        rng = np.random.default_rng(4)
+        z = rng.normal(size=(2000, 6)).astype(np.float32) * 2
+        basis = np.linalg.qr(rng.normal(size=(9, 6)))[0].astype(np.float32)
+        mixture = Mixture.fit(z, 1)
+        step = np.eye(6, dtype=np.float32)
+        zero = mixture.posterior(np.zeros((1, 6), dtype=np.float32))[0]
+        matrix = mixture.posterior(step)[0] - zero
+        wanted = np.diag(basis @ matrix @ basis.T)
+        assert mixture.diagonal(basis)[0] == pytest.approx(wanted, abs=1e-4)
+
+    def test_derivative_of_the_posterior_mean(self) -> None:
+        """``diagonal`` and ``between`` together, against differences of the posterior mean."""
+        rng = np.random.default_rng(5)
+        z = np.where(rng.integers(0, 2, (4000, 1)), 1.2, -1.2) + rng.normal(size=(4000, 5)) * 1.2
+        z = z.astype(np.float32)
+        basis = np.linalg.qr(rng.normal(size=(8, 5)))[0].astype(np.float32)
+        mixture = Mixture.fit(z, 3)
+        share = mixture.responsibilities(z)
+        claimed = share.mean(axis=0) @ mixture.diagonal(basis) + mixture.between(z, basis)
+        step = 0.02
+        for j in range(8):
+            push = step * basis[j]
+            rise = mixture.posterior(z + push)[0] - mixture.posterior(z - push)[0]
+            assert (rise @ basis[j]).mean() / (2 * step) == pytest.approx(claimed[j], rel=0.03)
+
+
+@pytest.fixture(scope="module")
+def learned() -> Callable[[str, float, str], tuple[Doubles, Any, Denoiser]]:
+    """Vectors, codes and a denoiser of each law, made once."""
+    kept: dict[tuple[str, float, str], tuple[Doubles, Any, Denoiser]] = {}
+
+    def get(method: str, epsilon: float, kind: str) -> tuple[Doubles, Any, Denoiser]:
+        key = (method, epsilon, kind)
+        if key not in kept:
+            delta = 1e-6 if "gaussian" in method else 0.0
+            spec = spec_of(method, epsilon, delta=delta)
+            x = low_rank(6000)
+            codes = made(spec, x, 7)
+            kept[key] = x, codes, fit_denoiser(codes, spec, kind)  # type: ignore[arg-type]
+        return kept[key]
+
+    return get
+
+
+class TestFit:
+    @pytest.mark.parametrize(
+        ("method", "epsilon"),
+        [("raw-staircase", 3.0), ("raw-square-wave", 3.0), ("raw-gaussian", 12.0)],
+    )
+    def test_linear_is_near_the_best_linear(
+        self, learned: Any, method: str, epsilon: float
+    ) -> None:
+        """Within 5 % of the Wiener filter that knows the vectors' own covariance."""
+        x, codes, denoiser = learned(method, epsilon, "linear")
+        y = codes.to_float().astype(np.float64)
+        mean, covariance = x.mean(0), np.cov(x.T)
+        noise = np.diag(((y - x) ** 2).mean(0))
+        best = mean + (y - mean) @ np.linalg.solve(covariance + noise, covariance)
+        assert error(denoiser(codes), x) < 1.05 * error(best, x)
+
+    @pytest.mark.parametrize(
+        ("method", "share"),
+        [("raw-staircase", 0.8), ("raw-square-wave", 0.8), ("raw-laplace", 0.9)],
+    )
+    def test_score_beats_linear(self, learned: Any, method: str, share: float) -> None:
+        x, codes, linear = learned(method, 3.0, "linear")
+        _, _, score = learned(method, 3.0, "score")
+        assert score.error < linear.error
+        assert error(score(codes), x) < share * error(linear(codes), x)
+
+    def test_score_is_linear_for_gaussian_noise(self, learned: Any) -> None:
+        x, codes, linear = learned("raw-gaussian", 12.0, "linear")
+        _, _, score = learned("raw-gaussian", 12.0, "score")
+        assert error(score(codes), x) < 1.03 * error(linear(codes), x)
+
+    @pytest.mark.parametrize("method", ["raw-staircase", "raw-square-wave"])
+    @pytest.mark.parametrize("epsilon", [1.0, 1.5, 3.0, 6.0])
+    def test_auto_is_never_worse(self, learned: Any, method: str, epsilon: float) -> None:
+        """Chosen from codes alone; the vectors say whether rightly (within 2 %)."""
+        x, codes, linear = learned(method, epsilon, "linear")
+        _, _, auto = learned(method, epsilon, "auto")
+        assert error(auto(codes), x) < 1.02 * error(linear(codes), x)
+
+    def test_error_is_what_the_vectors_say(self, learned: Any) -> None:
+        """The held-out error against the true one, within 5 standard errors of 18 000 squares."""
+        x, codes, linear = learned("raw-staircase", 3.0, "linear")
+        prediction, _ = linear.linear.predict(codes.to_float())
+        noise = channel_of(linear.spec).noise(codes.to_float()).mean()
+        assert linear.error == pytest.approx(error(prediction, x) / noise, abs=0.08)
+
+    def test_holds_for_new_codes(self, learned: Any) -> None:
+        x, codes, score = learned("raw-staircase", 3.0, "score")
+        later = low_rank(2000, seed=50)
+        fresh = made(score.spec, later, 51)
+        assert error(score(fresh), later) < 1.1 * error(score(codes), x)
+
+    def test_other_budgets_go_through_a_linear_filter(self, learned: Any) -> None:
+        _, _, score = learned("raw-staircase", 3.0, "score")
+        other = score.spec.with_epsilon(2.0)
+        later = low_rank(2000, seed=60)
+        codes = made(other, later, 61)
+        assert error(score(codes, other), later) < 0.2 * error(codes.to_float(), later)
+        strange = spec_of("raw-laplace")
+        codes = made(strange, later, 62)
+        with pytest.raises(InputError, match="more than epsilon"):
+            score(codes, strange)
+
+    def test_signs(self) -> None:
+        x = low_rank(6000, dim=48) - 0.5
+        spec = Spec(method="dp-signoporp-rr", dim=48, k=48, epsilon=2.0)
+        codes = made(spec, x, 9)
+        denoiser = fit_denoiser(codes, spec)
+        truth = np.sign(Privatizer(spec).project(x))
+        assert denoiser.kind == "linear"
+        agree = np.mean(np.sign(denoiser(codes)) == truth)
+        assert agree > np.mean(codes.to_signs() == truth) + 0.02
+        with pytest.raises(InputError, match="linear denoiser only"):
+            fit_denoiser(codes, spec, "score")
+
+    def test_wide_laws(self) -> None:
+        x = low_rank(3000)
+        spec = Spec(method="dp-rp-l", dim=DIM, k=16, epsilon=60.0, bounds=(0, 1))
+        codes = made(spec, x, 10)
+        truth = Privatizer(spec).project(x) * Privatizer(spec).step
+        assert error(fit_denoiser(codes, spec)(codes), truth) < error(codes.to_float(), truth)
+
+    def test_same_codes_same_denoiser(self, learned: Any) -> None:
+        _, codes, score = learned("raw-staircase", 3.0, "score")
+        again = fit_denoiser(codes, score.spec, "score")
+        assert again(codes) == pytest.approx(score(codes), abs=1e-3)
+
+
+class TestDeclines:
+    def test_too_few(self) -> None:
+        spec = spec_of("raw-staircase")
+        with pytest.raises(InputError, match="400 codes are too few"):
+            fit_denoiser(made(spec, low_rank(400), 1), spec)
+
+    def test_nothing_but_noise(self) -> None:
+        spec = spec_of("raw-staircase", 0.05)
+        x = np.full((3000, DIM), 0.5)
+        with pytest.raises(InputError, match="nothing stands out of the noise"):
+            fit_denoiser(made(spec, x, 11), spec)
+
+    def test_no_noise(self) -> None:
+        spec = Spec(method="none-oporp", dim=DIM, k=8, bounds=(0, 1))
+        with pytest.raises(InputError, match="nothing to denoise"):
+            fit_denoiser(made(spec, low_rank(1000), 1), spec)
+
+    def test_kind(self, learned: Any) -> None:
+        _, codes, linear = learned("raw-staircase", 3.0, "linear")
+        with pytest.raises(InputError, match="kind must be one of"):
+            fit_denoiser(codes, linear.spec, "best")  # type: ignore[arg-type]
+
+    def test_other_codes(self, learned: Any) -> None:
+        _, codes, linear = learned("raw-staircase", 3.0, "linear")
+        with pytest.raises(InputError, match="another spec"):
+            fit_denoiser(codes, spec_of("raw-laplace"))
+        with pytest.raises(InputError, match="another spec"):
+            linear(made(spec_of("raw-staircase", 2.0), low_rank(5), 1))
+
+
+class TestOnlyCodes:
+    """Post-processing: what is learned is a function of codes and public parameters."""
+
+    @pytest.mark.parametrize("array", [low_rank(600), low_rank(600).astype(np.float32)])
+    def test_vectors_are_refused(self, learned: Any, array: Any) -> None:
+        _, _, linear = learned("raw-staircase", 3.0, "linear")
+        for call in (lambda: fit_denoiser(array, linear.spec), lambda: linear(array)):
+            with pytest.raises(InputError, match="never vectors"):
+                call()
+
+    def test_nothing_else_comes_in(self) -> None:
+        """The only data parameter is the codes, whose arrays are integers."""
+        assert list(inspect.signature(fit_denoiser).parameters) == ["codes", "spec", "kind"]
+        assert list(inspect.signature(PrivateIndex.fit_denoiser).parameters) == ["self", "kind"]
+
+    def test_an_index_keeps_no_vector_to_learn_from(
+        self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Learned the same by the index that saw the vectors and by one that opened the codes.
+
+        While it learns, nothing may project, round or privatize.
+        """
+        spec = spec_of("raw-staircase")
+        index = PrivateIndex(spec)
+        index.add(low_rank(1000))
+        index.save(tmp_path / "index")
+        opened = PrivateIndex.open(tmp_path / "index")
+
+        def forbidden(*_: Any, **__: Any) -> Any:
+            raise AssertionError("a vector was read")
+
+        for name in ("privatize", "project", "_project_block", "_checked"):
+            monkeypatch.setattr(Privatizer, name, forbidden)
+        mine, theirs = index.fit_denoiser(), opened.fit_denoiser()
+        monkeypatch.undo()
+        assert mine(index.codes) == pytest.approx(theirs(index.codes), abs=1e-3)
+
+    def test_the_module_imports_no_reader(self) -> None:
+        """Neither vector files nor the index are within reach of the denoiser's modules."""
+        for _, module in inspect.getmembers(denoise, inspect.ismodule):
+            source = inspect.getsource(module)
+            assert "dpindex.vectors" not in source
+            assert "dpindex.index" not in source
+
+
+class TestPacking:
+    @pytest.mark.parametrize("kind", ["linear", "score"])
+    def test_round_trip(self, learned: Any, kind: str) -> None:
+        _, codes, denoiser = learned("raw-staircase", 3.0, kind)
+        again = denoiser_from_bytes(denoiser_to_bytes(denoiser), denoiser.spec)
+        assert np.array_equal(again(codes), denoiser(codes))
+        assert (again.kind, again.error, again.rows) == (kind, denoiser.error, denoiser.rows)
+
+    def test_damage_is_refused(self, learned: Any) -> None:
+        _, _, denoiser = learned("raw-staircase", 3.0, "score")
+        data = denoiser_to_bytes(denoiser)
+        line, body = data.split(b"\n", 1)
+        header = json.loads(line)
+
+        def changed(**change: Any) -> bytes:
+            return json.dumps({**header, **change}).encode() + b"\n" + body
+
+        bad = [
+            b"",
+            data[:-4],
+            data + bytes(4),
+            line,
+            b"[" * 100_000 + b"\n",
+            changed(format=2),
+            changed(kind="linear"),
+            changed(shapes=[[-1], *header["shapes"][1:]]),
+            changed(shapes=[[1 << 40], *header["shapes"][1:]]),
+            changed(error="x"),
+            changed(most=float("nan")),
+            changed(stages=header["stages"][:-1]),
+            line + b"\n" + b"\xff" * len(body),
+        ]
+        for data in bad:
+            with pytest.raises(InputError, match="no denoiser of this index"):
+                denoiser_from_bytes(data, denoiser.spec)
+        other = spec_of("raw-staircase", dim=DIM + 1)
+        with pytest.raises(InputError, match="no denoiser of this index"):
+            denoiser_from_bytes(denoiser_to_bytes(denoiser), other)

@@ -1,0 +1,158 @@
+"""An index that ranks with what it learned from its own codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_denoise import low_rank
+
+from dpindex import InputError, PrivateIndex, Spec
+
+DIM = 24
+
+
+def spec_of(method: str = "raw-staircase", epsilon: float = 3.0, **more: Any) -> Spec:
+    return Spec(method=method, dim=DIM, epsilon=epsilon, bounds=(0, 1), seed=5, **more)
+
+
+def filled(spec: Spec | None = None, **options: Any) -> tuple[PrivateIndex, Any]:
+    base = low_rank(2000)
+    index = PrivateIndex(spec or spec_of(), **options)
+    index.add(base)
+    return index, base
+
+
+def precision(hits: Any, base: Any, queries: Any) -> float:
+    """Share of the ten found among the true fifty by cosine."""
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries, base)]
+    true = np.argsort(-(unit[0] @ unit[1].T), axis=1)[:, :50]
+    pairs = zip(hits.ids, true, strict=True)
+    return float(np.mean([np.isin(found, near).mean() for found, near in pairs]))
+
+
+@pytest.mark.parametrize("query", ["exact", "private"])
+@pytest.mark.parametrize("metric", ["cosine", "l2", "ip"])
+def test_finds_more(query: Any, metric: Any) -> None:
+    """More true neighbours at the same epsilon; nothing about the codes changes."""
+    index, base = filled(metric=metric)
+    before, codes = index.search(base[:200], query=query), index.codes
+    assert index.denoiser is None
+    denoiser = index.fit_denoiser()
+    after = index.search(base[:200], query=query)
+    assert index.denoiser is denoiser
+    assert np.array_equal(index.codes.stored, codes.stored)
+    if metric == "cosine":
+        gained = precision(after, base, base[:200]) - precision(before, base, base[:200])
+        assert gained > 0.03
+    assert np.all(np.diff(after.scores, axis=1) <= 1e-6)
+
+
+def test_similarities_are_those_of_the_codes() -> None:
+    """The estimate of a pair does not depend on the ranking that found it."""
+    index, base = filled()
+    plain = index.search(base[:5], k=2000)
+    index.fit_denoiser()
+    ranked = index.search(base[:5], k=2000)
+    for i in range(5):
+        mine, theirs = np.argsort(ranked.ids[i]), np.argsort(plain.ids[i])
+        assert ranked.similarity[i, mine] == pytest.approx(plain.similarity[i, theirs], abs=2e-5)
+        assert ranked.stderr[i, mine] == pytest.approx(plain.stderr[i, theirs], abs=2e-5)
+
+
+def test_signs() -> None:
+    base = low_rank(3000, dim=48) - 0.5
+    spec = Spec(method="dp-signoporp-rr", dim=48, k=48, epsilon=2.0, seed=3)
+    index = PrivateIndex(spec)
+    index.add(base)
+    plain = index.search(base[:40], k=3000)
+    index.fit_denoiser()
+    ranked = index.search(base[:40], k=3000)
+    ten = slice(None), slice(10)
+    before, after = (precision(_Ids(hits.ids[ten]), base, base[:40]) for hits in (plain, ranked))
+    assert after > before + 0.05
+    mine, theirs = np.argsort(ranked.ids[0]), np.argsort(plain.ids[0])
+    assert ranked.similarity[0, mine] == pytest.approx(plain.similarity[0, theirs], abs=1e-6)
+    assert index.search(base[:2], query="private").ids.shape == (2, 10)
+
+
+class _Ids:
+    def __init__(self, ids: Any) -> None:
+        self.ids = ids
+
+
+def test_later_codes_removal_and_another_query_budget() -> None:
+    index, base = filled(query_epsilon=6.0)
+    index.fit_denoiser()
+    index.search(base[:3])
+    index.add(low_rank(10, seed=8), ids=np.arange(5000, 5010))
+    near = index.search(low_rank(10, seed=8), k=200)
+    assert np.mean([5000 + i in ids for i, ids in enumerate(near.ids)]) >= 0.8
+    assert index.search(base[:3], query="private").ids.shape == (3, 10)
+    index.remove(np.arange(100))
+    assert index.denoiser is not None
+    assert not np.isin(index.search(base[:3], k=50).ids, np.arange(100)).any()
+    found = index.range_search(base[:2], 0.9)
+    assert all(np.all(hits.similarity >= 0.9) for hits in found)
+
+
+def test_declines_and_stays_as_it_was() -> None:
+    index = PrivateIndex(spec_of())
+    index.add(low_rank(100))
+    with pytest.raises(InputError, match="too few to learn"):
+        index.fit_denoiser()
+    assert index.denoiser is None
+    assert index.search(low_rank(1)).ids.shape == (1, 10)
+
+
+class TestOnDisk:
+    def test_round_trip(self, tmp_path: Path) -> None:
+        index, base = filled()
+        denoiser = index.fit_denoiser("score")
+        index.save(tmp_path / "index")
+        opened = PrivateIndex.open(tmp_path / "index")
+        assert opened.denoiser is not None
+        assert (opened.denoiser.kind, opened.denoiser.error) == ("score", denoiser.error)
+        mine, theirs = index.search(base[:20]), opened.search(base[:20])
+        assert np.array_equal(mine.ids, theirs.ids)
+        assert mine.scores == pytest.approx(theirs.scores, abs=1e-6)
+
+    def test_fitted_after_saving_and_again(self, tmp_path: Path) -> None:
+        index, _ = filled()
+        index.save(tmp_path / "index")
+        assert not (tmp_path / "index" / "denoiser").exists()
+        names = []
+        for kind in ("linear", "score"):
+            index.fit_denoiser(kind)  # type: ignore[arg-type]
+            index.save(tmp_path / "index")
+            (model,) = (tmp_path / "index" / "denoiser").iterdir()
+            names.append(model.name)
+            opened = PrivateIndex.open(tmp_path / "index")
+            assert opened.denoiser is not None
+            assert opened.denoiser.kind == kind
+        assert len(set(names)) == 2
+        opened.add(low_rank(3, seed=2))
+        opened.save(tmp_path / "index")
+        assert [p.name for p in (tmp_path / "index" / "denoiser").iterdir()] == names[1:]
+        again = PrivateIndex.open(tmp_path / "index")
+        assert again.denoiser is not None
+        assert len(again) == 2003
+        again.remove([0])
+        again.save(tmp_path / "index")
+        assert PrivateIndex.open(tmp_path / "index").denoiser is not None
+
+    def test_damage_is_refused(self, tmp_path: Path) -> None:
+        index, _ = filled()
+        index.fit_denoiser("linear")
+        index.save(tmp_path / "index")
+        (model,) = (tmp_path / "index" / "denoiser").iterdir()
+        data = bytearray(model.read_bytes())
+        data[-3] ^= 1
+        model.write_bytes(data)
+        with pytest.raises(InputError, match="changed or damaged"):
+            PrivateIndex.open(tmp_path / "index")
+        model.unlink()
+        with pytest.raises(InputError, match="cannot be read"):
+            PrivateIndex.open(tmp_path / "index")
