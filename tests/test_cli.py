@@ -301,3 +301,15 @@ def test_wrong_combinations_get_one_sentence(
     run: Run, files: Path, arguments: tuple[object, ...], sentence: str
 ) -> None:
     fails(run("spec", "--dim", 24, "--method", *arguments), sentence)
+
+
+def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by bench/faults.py: in a class body Python < 3.12 turns it into a RuntimeError."""
+
+    def interrupted() -> None:
+        raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
+
+    monkeypatch.setattr("dpindex.cli.app", interrupted)
+    code, _, error = run("methods")
+    assert code == 130
+    assert error == "dpindex: interrupted; whatever was committed is kept.\n"

@@ -20,7 +20,7 @@ from common import COLOURS, DELTA, RESULTS, arguments, draw, epsilon_axis, load,
 import dpindex as dpi
 from dpindex.evaluate import ground_truth
 
-EPSILONS = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
+EPSILONS = (1.0, 2.0, 5.0, 10.0, 20.0)
 LINES: dict[str, tuple[dict[str, Any], bool]] = {
     "ours: square wave, denoised": ({"method": "raw-square-wave"}, True),
     "ours: OPORP-staircase, denoised": ({"method": "dp-oporp-staircase", "k": 392}, True),
@@ -108,7 +108,7 @@ def main() -> None:
     wanted = [
         (line, epsilon, seed)
         for seed in range(chosen.repetitions)
-        for line in LINES
+        for line in reversed(LINES)  # those that need no fit come first
         for epsilon in EPSILONS
         if not (LINES[line][1] and epsilon > MOST_DENOISED)
     ]
