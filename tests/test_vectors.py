@@ -645,3 +645,17 @@ def test_damaged_ids(kind: str, ids: Matrix, tmp_path: Path) -> None:
             assert read_ids(f"{path}{key}").ndim == 1
 
     check()
+
+
+def test_lzma_dictionaries_are_not_believed(tmp_path: Path) -> None:
+    """Found by bench/fuzz: a member of 100 bytes may ask for a dictionary of 4 GB."""
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        with archive.open("a.npy", "w") as file:
+            np.lib.format.write_array(file, _matrix())
+        offset = archive.getinfo("a.npy").header_offset + 30 + len("a.npy")
+    data = bytearray(path.read_bytes())
+    data[offset + 5 : offset + 9] = b"\xff\xff\xff\xff"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="64 MB to decompress"):
+        open_vectors(path)
