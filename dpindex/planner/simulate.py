@@ -14,6 +14,7 @@ from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
 from dpindex.planner.population import Population
 from dpindex.privatizer import Privatizer
+from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 
 __all__ = ["Prediction", "Ranking", "Simulation"]
@@ -22,6 +23,9 @@ Ranking = Literal["plain", "linear", "auto"]
 Singles = npt.NDArray[np.float32]
 
 _FOUND = 10
+_TIE = 2e-6
+"""Cosines that differ by less are one and the same, rounded in two ways."""
+
 _LOOKED_AT = 64
 """Best candidates that surely stand for ten vectors: few stand for less than half of one."""
 
@@ -114,6 +118,9 @@ class Simulation:
             weight.append(np.broadcast_to(people.near_weight, scores[1].shape))
             true.append(np.broadcast_to(people.near_true, scores[1].shape))
         every, heavy, hits = (np.concatenate(parts, axis=1) for parts in (scores, weight, true))
+        # Short sign codes tie by the hundred, and an index breaks ties by chance.
+        chance = PublicStream(0, "plan ties").words(every.size, np.uint16).reshape(every.shape)
+        every = every + _TIE * (chance / 2.0**16)
         every[heavy == 0] = -np.inf
         best = np.argpartition(-every, _LOOKED_AT, axis=1)[:, :_LOOKED_AT]
         best = np.take_along_axis(best, np.argsort(-np.take_along_axis(every, best, 1), axis=1), 1)
