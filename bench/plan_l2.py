@@ -20,12 +20,14 @@ import dpindex as dpi
 from dpindex.evaluate import ground_truth
 
 EPSILONS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 64.0)
+PLANNED = (5.0, 20.0, 64.0)
 DELTA = 1e-6
 LINES: tuple[tuple[float, str, int, int], ...] = (
     (2.0, "raw-gaussian", 384, 1),
     (2.0, "raw-gaussian", 384, 0),
     (2.0, "row-oporp-g", 192, 1),
     (0.5, "raw-gaussian", 384, 1),
+    (0.5, "raw-gaussian", 384, 0),
 )
 """Radius, method, length, and whether codes are denoised."""
 
@@ -70,7 +72,7 @@ def predict(path: Path) -> None:
     """What the planner says of the best method at radius 2."""
     done = {row["epsilon"] for row in read(path)}
     task = sentences()
-    for epsilon in EPSILONS:
+    for epsilon in PLANNED:
         if f"{epsilon:g}" in done:
             continue
         plan = dpi.plan(
@@ -84,7 +86,7 @@ def predict(path: Path) -> None:
 
 def picture(measured: list[dict[str, Any]], predicted: list[dict[str, Any]], path: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.6), sharey=True)
-    colours = ("#0072B2", "#999999", "#D55E00", "#009E73")
+    colours = ("#56B4E9", "#0072B2", "#D55E00", "#66C2A5", "#00795C")
     for axis, mode in zip(axes, MODES, strict=True):
         for (radius, method, k, denoise), colour in zip(LINES, colours, strict=True):
             line = sorted(
@@ -93,10 +95,11 @@ def picture(measured: list[dict[str, Any]], predicted: list[dict[str, Any]], pat
                 if (r["data"], r["method"], r["k"], r["denoise"])
                 == (f"clinc150, radius {radius:g}", method, str(k), str(denoise))
             )
-            words = f"{method}, k = {k}, radius {radius:g}" + ("" if denoise else ", not denoised")
-            axis.plot(*zip(*line, strict=True), marker="o", ms=4, color=colour, label=words)
+            words = f"{method}, k = {k}, radius {radius:g}" + (", denoised" if denoise else "")
+            style = "o:" if denoise else "o-"
+            axis.plot(*zip(*line, strict=True), style, ms=4, color=colour, label=words)
         told = sorted((float(r["epsilon"]), float(r[mode])) for r in predicted)
-        axis.plot(*zip(*told, strict=True), "k--", lw=1, label="planner, radius 2")
+        axis.plot(*zip(*told, strict=True), "k*", ms=9, label="planner, radius 2")
         axis.set(xscale="log", xlabel="ε under l2 adjacency, δ = 1e-6", title=f"{mode} queries")
         axis.set_xticks(EPSILONS, [f"{e:g}" for e in EPSILONS])
         axis.minorticks_off()

@@ -23,6 +23,9 @@ Ranking = Literal["plain", "linear", "auto"]
 Singles = npt.NDArray[np.float32]
 
 _FOUND = 10
+_NO_NOISE = 1e-3
+"""Noise, in spreads of a coordinate or flips a sign, that is not worth taking out."""
+
 _TIE = 2e-6
 """Cosines that differ by less are one and the same, rounded in two ways."""
 
@@ -77,7 +80,7 @@ class Simulation:
         stored = self._far.stored
         return int(stored.itemsize * stored.shape[1])
 
-    @property
+    @cached_property
     def noise(self) -> float:
         """Deviation of the noise over that of the coordinates; for signs, the share flipped."""
         privatizer, vectors = self._privatizer, self.population.queries
@@ -91,6 +94,8 @@ class Simulation:
         """Expected precision@10 of private and of exact queries; None if there is no denoiser."""
         read: Any = _decoded
         if ranking != "plain":
+            if self.noise < _NO_NOISE:
+                return None
             people = self.population
             most = int(len(people.far) * people.per)  # a collection has no more codes than vectors
             learned = self._privatizer.wrap(self._far.stored[:most])
