@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from specs import needed
+from test_denoise import low_rank
 
 import dpindex as dpi
 from dpindex.cli import main
@@ -212,6 +214,58 @@ def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
     )
 
 
+def test_denoised_and_compact_indexes(run: Run, files: Path) -> None:
+    """Build with a denoiser, add under it, fit again; info says what there is and how good."""
+    base = low_rank(1200)
+    np.save(files / "base.npy", base[:1000])
+    np.save(files / "more.npy", base[1000:])
+    public = ("--method", "raw-staircase", "--epsilon", 4, "--bounds", 0, 1)
+    code, out, err = run(
+        "build", "base.npy", "ix", *public, "--denoise", "auto", "--storage", "SQ8"
+    )
+    assert code == 0, err
+    assert "learned from 1000 codes" in out
+    before = json.loads(run("info", "ix", "--json")[1])
+    assert before["denoiser"]["rows"] == 1000
+    assert 0.9 < before["storage_recall"] <= 1
+    assert run("add", "ix", "more.npy")[0] == 0
+    after = json.loads(run("info", "ix", "--json")[1])
+    assert (after["count"], after["denoiser"]) == (1200, before["denoiser"])
+    assert after["guarantee"] == before["guarantee"]
+    code, out, _ = run("info", "ix")
+    assert "learned from 1000 codes; predicts coordinates" in out
+    assert "of the ten nearest that a flat search finds" in out
+    assert run("query", "ix", "more.npy", "--query", "private")[0] == 0
+    np.save(files / "last.npy", base[:1])
+    code, out, _ = run("add", "ix", "last.npy", "--denoise", "linear")
+    assert "Denoised: linear, learned from 1201 codes." in out
+    assert json.loads(run("info", "ix", "--json")[1])["denoiser"]["kind"] == "linear"
+
+
+def test_a_denoiser_that_cannot_be_learned_is_no_failure(run: Run, files: Path) -> None:
+    """The budget is spent and the index is good: it says so and goes on."""
+    code, out, err = run("build", "x.npy", "ix", *STAIRCASE, "--denoise", "score")
+    assert code == 0
+    assert "not denoised: 300 codes are too few to learn a denoiser from" in err
+    assert "300 vectors" in out
+    facts = json.loads(run("info", "ix", "--json")[1])
+    assert facts["denoiser"] is None
+    assert facts["storage_recall"] is None
+    assert run("build", "x.npy", "other", *STAIRCASE, "--denoise", "best")[0] == 2
+
+
+def test_evaluate_denoises(run: Run, files: Path) -> None:
+    np.save(files / "base.npy", low_rank(600))
+    code, _, err = run(
+        *("evaluate", "base.npy", "base.npy", "--report", "report", "--epsilons", "3"),
+        *("--methods", "raw-staircase", "--runs", 1, "--most-queries", 5, "--bounds", 0, 1),
+        *("--denoise", "linear"),
+    )
+    assert code == 0, err
+    assert "denoised first (linear)" in (files / "report" / "report.html").read_text("utf-8")
+    assert "rebuilt_error" in (files / "report" / "curve.csv").read_text("utf-8")
+
+
 def test_usage_errors_exit_with_two(run: Run, files: Path) -> None:
     assert run("build", "x.npy")[0] == 2
     assert run("query", "ix", "q.npy", "--format", "xml")[0] == 2
@@ -313,3 +367,22 @@ def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyP
     code, _, error = run("methods")
     assert code == 130
     assert error == "dpindex: interrupted; whatever was committed is kept.\n"
+
+
+def test_the_version(run: Run) -> None:
+    assert run("--version") == (0, f"dpindex {dpi.__version__}\n", "")
+
+
+def test_help_is_not_cut_off(run: Run) -> None:
+    """Each command's first sentence fits on its line."""
+    for arguments in (("--help",), ("race", "--help")):
+        _, output, _ = run(*arguments)
+        assert not [line for line in output.splitlines() if re.match(r"  [a-z]+ .*\.\.\.", line)]
+
+
+def test_one_vector_without_a_second_dimension(run: Run, files: Path) -> None:
+    np.save(files / "one.npy", np.zeros(24))
+    (files / "spec.json").write_text(
+        dpi.Spec(method="dp-oporp", dim=24, epsilon=1, delta=1e-6).to_json()
+    )
+    fails(run("privatize", "one.npy", "one.codes", "--spec", "spec.json"), "save", "x[None, :]")

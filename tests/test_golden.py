@@ -75,6 +75,17 @@ def test_codes_and_specs_are_read(name: str) -> None:
     assert getattr(ours, "gain", 1.0) == pytest.approx(getattr(codes, "gain", 1.0), rel=1e-12)
 
 
+def test_an_index_with_a_denoiser_opens_and_answers() -> None:
+    facts = json.loads((GOLDEN / "denoised.json").read_text())
+    index = PrivateIndex.open(GOLDEN / "denoised")
+    assert make.digest(index) == facts["stored"]
+    assert index.denoiser is not None
+    assert index.denoiser.error == facts["error"]
+    hits = index.search(np.array(facts["queries"]), k=5)
+    found = {"ids": hits.ids.tolist(), "scores": hits.scores.tolist()}
+    _same_answers(found, facts["search"])
+
+
 def test_every_width_is_there() -> None:
     """One byte, two and four for numbers, and bits: byte 5 of a codes file says which."""
     kinds = {path.read_bytes()[5] for path in GOLDEN.rglob("*.codes")}

@@ -362,3 +362,23 @@ def test_every_command_says_one_sentence(
     after = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
     assert after == before
     assert len(PrivateIndex.open(tmp_path / "index")) == 4
+
+
+def test_a_denoiser_of_another_form(tmp_path: Path) -> None:
+    """Found by bench/fuzz: shapes with fewer dimensions than they must have were an IndexError."""
+    from dpindex.estimators.denoise import denoiser_from_bytes
+
+    golden = Path(__file__).parent / "golden" / "denoised"
+    spec = PrivateIndex.open(golden).spec
+    (model,) = (golden / "denoiser").iterdir()
+    head, body = model.read_bytes().split(b"\n", 1)
+    header = json.loads(head)
+    assert denoiser_from_bytes(head + b"\n" + body, spec).kind == "linear"
+    for number, shape in enumerate(header["shapes"]):
+        for forged in ([int(np.prod(shape))], [*shape, 1], [-1, *shape], [2**62, 2**62], ["x"], 1):
+            shapes = [*header["shapes"][:number], forged, *header["shapes"][number + 1 :]]
+            if shapes == header["shapes"]:
+                continue
+            data = json.dumps({**header, "shapes": shapes}).encode() + b"\n" + body
+            with pytest.raises(InputError, match="no denoiser of this index"):
+                denoiser_from_bytes(data, spec)

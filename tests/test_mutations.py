@@ -8,6 +8,7 @@ the package has no option to weaken it.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -209,6 +210,7 @@ class Deaf(SecretStream):
 
     def words(self, count: int, dtype: Any) -> Any:
         self._generation = dpindex.randomness.secret._generation
+        self._process = os.getpid()
         return super().words(count, dtype)
 
 

@@ -10,12 +10,13 @@ import copy
 import hashlib
 import io
 import json
+import math
 import random
 import struct
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,13 @@ import scipy.sparse
 
 from dpindex import Privatizer, Spec, attribute, l2
 from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
+from dpindex.estimators.denoise import denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
+from dpindex.estimators.denoise.channel import ScoreTable, channel_of
+from dpindex.estimators.denoise.stage import Bins, Stage
 from dpindex.index import PrivateIndex
 from dpindex.index.ids import ids_from_bytes, ids_to_bytes
 from dpindex.index.segments import Manifest
+from dpindex.ledger import Ledger
 from dpindex.race import L2, SRP, RaceSketch
 from dpindex.vectors import open_vectors, read_ids
 
@@ -254,6 +259,75 @@ def _read_sketch(data: bytes) -> None:
         sketch.count(np.zeros((1, spec.dim)))
 
 
+_LEARNED = Spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=20.0)
+
+
+def _denoisers() -> Iterable[bytes]:
+    rng = np.random.default_rng(0)
+    x = np.clip(rng.normal(size=(3000, 2)) @ rng.normal(size=(2, 16)) / 2, -1, 1)
+    codes = Privatizer(_LEARNED).privatize(x)
+    linear = fit_denoiser(codes, _LEARNED, "linear")
+    yield denoiser_to_bytes(linear)
+    # One stage of scores, as if it had been worth learning.
+    size = Bins.SIDES[0] * Bins.SIDES[1]
+    flat = np.ones(size, np.float32)
+    stage = Stage(linear.linear, Bins((-1.0, 1.0), (0.1, 1.0), flat, flat))
+    table = ScoreTable(channel_of(_LEARNED), 1.0)
+    yield denoiser_to_bytes(replace(linear, kind="score", stages=(stage,), table=table))
+
+
+def _denoiser_repair(data: bytes, rng: random.Random) -> bytes:
+    head, _, body = data.partition(b"\n")
+    header = _changed(_load(head), rng)
+    if header is None:
+        return data
+    try:
+        size = 4 * sum(math.prod(shape) for shape in header["shapes"])
+        if 0 <= size < 1 << 16 and rng.random() < 0.8:
+            body = body.ljust(size, b"\0")[:size]
+    except (TypeError, KeyError, ValueError, OverflowError, IndexError):
+        pass
+    return json.dumps(header).encode("utf-8", "surrogatepass") + b"\n" + body
+
+
+def _read_denoiser(data: bytes) -> None:
+    with np.errstate(all="ignore"):
+        assert denoiser_from_bytes(data, _LEARNED).kind in ("linear", "score")
+
+
+def _ledgers() -> Iterable[bytes]:
+    ledger = Ledger(_FOLDER / "ledger")
+    for spec in _specs()[:3]:
+        ledger.record(spec, ["a", "b", spec.method])
+        yield ledger.path.read_bytes()
+        ledger.path.unlink()
+        ledger.key_path.unlink()
+
+
+_LEDGER = struct.Struct("<IQ")
+
+
+def _ledger_repair(data: bytes, rng: random.Random) -> bytes:
+    """The first record sealed anew, of the size that is there."""
+    text_bytes = int.from_bytes(data[24:28], "little")
+    text, digests = data[52 : 52 + text_bytes], data[52 + text_bytes : -32]
+    value = _changed(_load(text), rng)
+    if value is not None:
+        text = json.dumps(value).encode("utf-8", "surrogatepass")
+    count = len(digests) // 16 if rng.random() < 0.9 else rng.choice((0, 2**40, 2**63))
+    header = _LEDGER.pack(len(text), count)
+    head = header + hashlib.sha256(header).digest()[:16]
+    body = head + text + digests[: 16 * count]
+    return data[:24].ljust(24, b"\0") + body + hashlib.sha256(body).digest()
+
+
+def _read_ledger(data: bytes) -> None:
+    path = _FOLDER / "read.ledger"
+    path.write_bytes(data)
+    for total in Ledger(path).totals():
+        assert total.ids > 0
+
+
 # Vector files
 
 
@@ -403,6 +477,8 @@ TARGETS: dict[str, Target] = {
     ),
     "RACE sketch": Target(_sketches, _read_sketch, _sketch_repair, 2048),
     "ids of an index": Target(_index_ids, ids_from_bytes, _index_ids_repair, 512),
+    "denoiser": Target(_denoisers, _read_denoiser, _denoiser_repair, 16384),
+    "ledger": Target(_ledgers, _read_ledger, _ledger_repair, 2048),
     ".npy": Target(_npys, _reads_vectors(".npy"), _npy_repair, 512),
     ".npz": Target(_npzs, _reads_vectors(".npz"), _npz_repair, 4096),
     ".fvecs": Target(lambda: [_vecs("<f4")], _reads_vectors(".fvecs"), most=256),

@@ -98,7 +98,7 @@ def lines(axes: Any, rows: list[dict[str, Any]], names: Any, x: str, y: str, **w
 
 
 def main() -> None:
-    chosen = arguments("Types of projection.", repetitions=10, draws=20_000)
+    chosen = arguments("Types of projection.", repetitions=10, draws=10_000)
     if not chosen.redraw:
         write_csv("fig2_sensitivity", sensitivity(chosen.repetitions))
         write_csv("fig9_levels", levels(5 * chosen.repetitions))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from dpindex import __version__
 from dpindex.cli import audit, evaluate, inform, ingest, ledger, plan, race, search
 from dpindex.errors import InputError
 
@@ -16,7 +18,6 @@ _INTERRUPTED = "interrupted; whatever was committed is kept."
 
 app = typer.Typer(
     name="dpindex",
-    help="A private vector-search index: differentially private codes that anyone may search.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -24,6 +25,22 @@ app = typer.Typer(
 )
 for group in (ingest, search, inform, plan, evaluate, audit, ledger, race):
     group.register(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dpindex {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """A private vector-search index: differentially private codes that anyone may search."""
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ _RANKINGS = {"plain": "–", "linear": "linear", "auto": "auto"}
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(plan)
+    app.command(short_help="Predict what an epsilon will buy.")(plan)
 
 
 def plan(

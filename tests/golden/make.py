@@ -1,6 +1,7 @@
 """How the files of this folder were made, once, with format version 1. Never run again.
 
-    python tests/golden/make.py tests/golden
+    python tests/golden/make.py FOLDER             # all but the last, by version 0.1.0
+    python tests/golden/make.py FOLDER denoised    # when indexes had learned to keep a denoiser
 
 A file that changes here would prove nothing: the noise in it is secret and cannot be drawn again.
 A new format gets new files beside these, and these must open for ever.
@@ -49,6 +50,28 @@ def search(index: PrivateIndex) -> dict[str, object]:
     return {"ids": hits.ids.tolist(), "scores": np.round(hits.scores, 6).tolist()}
 
 
+def denoised(folder: Path) -> None:
+    """An index with a denoiser, whose vectors lie in a plane so that there is one to learn."""
+    angle = np.arange(1500) * 0.37
+    rows = np.outer(np.cos(angle), np.cos(np.arange(16))) + np.outer(
+        np.sin(1.3 * angle), np.sin(np.arange(16))
+    )
+    spec = Spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=20.0, seed=6)
+    index = PrivateIndex(spec)
+    index.add(rows / 2)
+    denoiser = index.fit_denoiser("linear")
+    index.save(folder / "denoised")
+    (folder / "denoised" / ".lock").unlink()
+    hits = PrivateIndex.open(folder / "denoised").search(rows[:4] / 2, k=5)
+    facts = {
+        "stored": digest(index),
+        "error": denoiser.error,
+        "search": {"ids": hits.ids.tolist(), "scores": np.round(hits.scores, 6).tolist()},
+        "queries": (rows[:4] / 2).tolist(),
+    }
+    (folder / "denoised.json").write_text(json.dumps(facts) + "\n")
+
+
 def main(folder: Path) -> None:
     x = vectors()
     facts: dict[str, object] = {}
@@ -78,4 +101,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    (denoised if sys.argv[2:] == ["denoised"] else main)(Path(sys.argv[1]))
