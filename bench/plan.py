@@ -38,8 +38,8 @@ METHODS = (
     "dp-signoporp-geometric",
 )
 QUERIES, SAMPLE, NEIGHBOURS, CHUNK = 500, 2000, 50, 8192
-PREDICTED = ("data", "epsilon", "method", "k", "denoise", "private", "exact", "recommended")
-MEASURED = ("data", "epsilon", "method", "k", "denoise", "private", "exact", "seconds")
+PREDICTED = ("data", "epsilon", "method", "k", "denoiser", "private", "exact", "recommended")
+MEASURED = ("data", "epsilon", "method", "k", "denoiser", "private", "exact", "seconds")
 MODES = ("private", "exact")
 Key = tuple[str, str, str, str, str]
 
@@ -114,7 +114,7 @@ def predict(name: str, task: Task, epsilon: float, path: Path) -> None:
     )
     print(plan.why, flush=True)
     lines = [
-        (name, f"{epsilon:g}", row.method, row.k, int(row.ranking != "plain"),
+        (name, f"{epsilon:g}", row.method, row.k, row.ranking,
          round(row.private, 4), round(row.exact, 4), int(row is plan.best))
         for row in plan.rows
     ]  # fmt: skip
@@ -122,7 +122,7 @@ def predict(name: str, task: Task, epsilon: float, path: Path) -> None:
 
 
 def key(row: dict[str, str]) -> Key:
-    return row["data"], row["epsilon"], row["method"], row["k"], row["denoise"]
+    return row["data"], row["epsilon"], row["method"], row["k"], row["denoiser"]
 
 
 def tried(predicted: list[dict[str, str]], name: str) -> Iterator[dict[str, str]]:
@@ -153,8 +153,8 @@ def measure(name: str, task: Task, predicted: list[dict[str, str]], path: Path) 
         index = dpi.PrivateIndex(spec)
         for first in range(0, len(task.base), CHUNK):
             index.add(task.base[first : first + CHUNK])
-        if row["denoise"] == "1":
-            index.fit_denoiser()
+        if row["denoiser"] != "plain":
+            index.fit_denoiser(row["denoiser"])
         found = {mode: index.search(task.queries, k=10, query=mode).ids for mode in MODES}
         scores = [round(float(truth.precision(found[m], 10, NEIGHBOURS).mean()), 4) for m in MODES]
         append(path, MEASURED, [(*key(row), *scores, round(time.perf_counter() - start, 1))])
@@ -200,7 +200,7 @@ def markdown(lines: list[dict[str, Any]], folder: Path) -> str:
         near += line["measured private"] > best - 0.05
         for mode in MODES:
             within[mode] += abs(line[f"predicted {mode}"] - line[f"measured {mode}"]) <= 0.1
-        name = line["method"] + (", denoised" if line["denoise"] == "1" else "")
+        name = line["method"] + (", denoised" if line["denoiser"] != "plain" else "")
         table.append(
             f"| {line['data']} | {line['epsilon']} | {name} | {line['k']} "
             f"| {line['predicted private']:.2f} | {line['measured private']:.2f} | {best:.2f} "

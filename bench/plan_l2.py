@@ -22,16 +22,16 @@ from dpindex.evaluate import ground_truth
 EPSILONS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 64.0)
 PLANNED = (5.0, 20.0, 64.0)
 DELTA = 1e-6
-LINES: tuple[tuple[float, str, int, int], ...] = (
-    (2.0, "raw-gaussian", 384, 1),
-    (2.0, "raw-gaussian", 384, 0),
-    (2.0, "row-oporp-g", 192, 1),
-    (0.5, "raw-gaussian", 384, 1),
-    (0.5, "raw-gaussian", 384, 0),
+LINES: tuple[tuple[float, str, int, str], ...] = (
+    (2.0, "raw-gaussian", 384, "auto"),
+    (2.0, "raw-gaussian", 384, "plain"),
+    (2.0, "row-oporp-g", 192, "auto"),
+    (0.5, "raw-gaussian", 384, "auto"),
+    (0.5, "raw-gaussian", 384, "plain"),
 )
-"""Radius, method, length, and whether codes are denoised."""
+"""Radius, method, length, and how codes are ranked."""
 
-COLUMNS = ("data", "epsilon", "method", "k", "denoise", *MODES, "seconds")
+COLUMNS = ("data", "epsilon", "method", "k", "denoiser", *MODES, "seconds")
 
 
 def spec(radius: float, method: str, k: int, epsilon: float) -> dpi.Spec:
@@ -45,16 +45,16 @@ def measure(path: Path) -> None:
     done = {key(row) for row in read(path)}
     task = sentences()
     truth = ground_truth(task.base, task.queries, NEIGHBOURS)
-    for radius, method, k, denoise in LINES:
+    for radius, method, k, denoiser in LINES:
         for epsilon in EPSILONS:
-            name = (f"clinc150, radius {radius:g}", f"{epsilon:g}", method, str(k), str(denoise))
+            name = (f"clinc150, radius {radius:g}", f"{epsilon:g}", method, str(k), denoiser)
             if name in done:
                 continue
             start = time.perf_counter()
             index = dpi.PrivateIndex(spec(radius, method, k, epsilon))
             for first in range(0, len(task.base), CHUNK):
                 index.add(task.base[first : first + CHUNK])
-            if denoise:
+            if denoiser != "plain":
                 try:
                     index.fit_denoiser()
                 except dpi.InputError as error:  # nothing stands out of that much noise
@@ -69,37 +69,40 @@ def measure(path: Path) -> None:
 
 
 def predict(path: Path) -> None:
-    """What the planner says of the best method at radius 2."""
-    done = {row["epsilon"] for row in read(path)}
+    """What the planner says of the best method at radius 2, planning for either kind of query."""
+    done = {(row["epsilon"], row["query"]) for row in read(path)}
     task = sentences()
     for epsilon in PLANNED:
-        if f"{epsilon:g}" in done:
-            continue
-        plan = dpi.plan(
-            dim=384, n=len(task.base), epsilon=epsilon, delta=DELTA, adjacency=dpi.l2(2.0),
-            public_sample=task.sample, methods=("raw-gaussian", "row-oporp-g"),
-        )  # fmt: skip
-        best = plan.best
-        line = (f"{epsilon:g}", best.method, best.k, round(best.private, 4), round(best.exact, 4))
-        append(path, ("epsilon", "method", "k", *MODES), [line])
+        for query in MODES:
+            if (f"{epsilon:g}", query) in done:
+                continue
+            best = dpi.plan(
+                dim=384, n=len(task.base), epsilon=epsilon, delta=DELTA, adjacency=dpi.l2(2.0),
+                public_sample=task.sample, query=query, methods=("raw-gaussian", "row-oporp-g"),
+            ).best  # fmt: skip
+            line = (f"{epsilon:g}", query, best.method, best.k, round(best.precision(query), 4))
+            append(path, ("epsilon", "query", "method", "k", "predicted"), [line])
 
 
 def picture(measured: list[dict[str, Any]], predicted: list[dict[str, Any]], path: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.6), sharey=True)
     colours = ("#56B4E9", "#0072B2", "#D55E00", "#66C2A5", "#00795C")
     for axis, mode in zip(axes, MODES, strict=True):
-        for (radius, method, k, denoise), colour in zip(LINES, colours, strict=True):
+        for (radius, method, k, denoiser), colour in zip(LINES, colours, strict=True):
             line = sorted(
                 (float(r["epsilon"]), float(r[mode]))
                 for r in measured
-                if (r["data"], r["method"], r["k"], r["denoise"])
-                == (f"clinc150, radius {radius:g}", method, str(k), str(denoise))
+                if (r["data"], r["method"], r["k"], r["denoiser"])
+                == (f"clinc150, radius {radius:g}", method, str(k), denoiser)
             )
-            words = f"{method}, k = {k}, radius {radius:g}" + (", denoised" if denoise else "")
-            style = "o:" if denoise else "o-"
+            plain = denoiser == "plain"
+            words = f"{method}, k = {k}, radius {radius:g}" + ("" if plain else ", denoised")
+            style = "o-" if plain else "o:"
             axis.plot(*zip(*line, strict=True), style, ms=4, color=colour, label=words)
-        told = sorted((float(r["epsilon"]), float(r[mode])) for r in predicted)
-        axis.plot(*zip(*told, strict=True), "k*", ms=9, label="planner, radius 2")
+        told = [
+            (float(r["epsilon"]), float(r["predicted"])) for r in predicted if r["query"] == mode
+        ]
+        axis.plot(*zip(*told, strict=True), "k*", ms=9, label="planner's best, radius 2")
         axis.set(xscale="log", xlabel="ε under l2 adjacency, δ = 1e-6", title=f"{mode} queries")
         axis.set_xticks(EPSILONS, [f"{e:g}" for e in EPSILONS])
         axis.minorticks_off()

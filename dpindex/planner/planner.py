@@ -43,7 +43,7 @@ _ENOUGH = 0.99
 """Where a method is predicted to find as much, none is looked at more closely."""
 
 _EVEN = 0.01
-"""Predictions this near each other are called even, and the shorter code wins."""
+"""Predictions that differ by less than this part are called even: the shorter code wins."""
 
 _LEAST_EPSILON, _MOST_EPSILON = 0.05, 64.0
 _COARSE_STEPS, _FINE_STEPS = 6, 4
@@ -233,7 +233,7 @@ class _Rehearsal:
             rows[rows.index(row)] = self._closer(row)
         self._progress(1, 1, "done")
         rows = self._ordered(rows)
-        even = [r for r in rows if self._value(r) > self._value(rows[0]) - _EVEN]
+        even = [r for r in rows if self._value(r) >= (1 - _EVEN) * self._value(rows[0])]
         best = min(even, key=lambda row: row.bytes_per_vector)
         return (best, *(row for row in rows if row is not best))
 
