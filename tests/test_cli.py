@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from specs import needed
+from test_denoise import low_rank
 
 import dpindex as dpi
 from dpindex.cli import main
@@ -211,6 +212,58 @@ def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
     fails(
         run("evaluate", "x.npy", "q.npy", "--report", "r", "--epsilons", "two"), "--epsilons", "two"
     )
+
+
+def test_denoised_and_compact_indexes(run: Run, files: Path) -> None:
+    """Build with a denoiser, add under it, fit again; info says what there is and how good."""
+    base = low_rank(1200)
+    np.save(files / "base.npy", base[:1000])
+    np.save(files / "more.npy", base[1000:])
+    public = ("--method", "raw-staircase", "--epsilon", 4, "--bounds", 0, 1)
+    code, out, err = run(
+        "build", "base.npy", "ix", *public, "--denoise", "auto", "--storage", "SQ8"
+    )
+    assert code == 0, err
+    assert "learned from 1000 codes" in out
+    before = json.loads(run("info", "ix", "--json")[1])
+    assert before["denoiser"]["rows"] == 1000
+    assert 0.9 < before["storage_recall"] <= 1
+    assert run("add", "ix", "more.npy")[0] == 0
+    after = json.loads(run("info", "ix", "--json")[1])
+    assert (after["count"], after["denoiser"]) == (1200, before["denoiser"])
+    assert after["guarantee"] == before["guarantee"]
+    code, out, _ = run("info", "ix")
+    assert "learned from 1000 codes; predicts coordinates" in out
+    assert "of the ten nearest that a flat search finds" in out
+    assert run("query", "ix", "more.npy", "--query", "private")[0] == 0
+    np.save(files / "last.npy", base[:1])
+    code, out, _ = run("add", "ix", "last.npy", "--denoise", "linear")
+    assert "Denoised: linear, learned from 1201 codes." in out
+    assert json.loads(run("info", "ix", "--json")[1])["denoiser"]["kind"] == "linear"
+
+
+def test_a_denoiser_that_cannot_be_learned_is_no_failure(run: Run, files: Path) -> None:
+    """The budget is spent and the index is good: it says so and goes on."""
+    code, out, err = run("build", "x.npy", "ix", *STAIRCASE, "--denoise", "score")
+    assert code == 0
+    assert "not denoised: 300 codes are too few to learn a denoiser from" in err
+    assert "300 vectors" in out
+    facts = json.loads(run("info", "ix", "--json")[1])
+    assert facts["denoiser"] is None
+    assert facts["storage_recall"] is None
+    assert run("build", "x.npy", "other", *STAIRCASE, "--denoise", "best")[0] == 2
+
+
+def test_evaluate_denoises(run: Run, files: Path) -> None:
+    np.save(files / "base.npy", low_rank(600))
+    code, _, err = run(
+        *("evaluate", "base.npy", "base.npy", "--report", "report", "--epsilons", "3"),
+        *("--methods", "raw-staircase", "--runs", 1, "--most-queries", 5, "--bounds", 0, 1),
+        *("--denoise", "linear"),
+    )
+    assert code == 0, err
+    assert "denoised first (linear)" in (files / "report" / "report.html").read_text("utf-8")
+    assert "rebuilt_error" in (files / "report" / "curve.csv").read_text("utf-8")
 
 
 def test_usage_errors_exit_with_two(run: Run, files: Path) -> None:

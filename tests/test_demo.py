@@ -36,7 +36,7 @@ def test_the_demo_leaves_an_index_and_a_report(tmp_path):
         "inversion.png",
         "report.html",
     }
-    assert result.report.read_text(encoding="utf-8").count("data:image/png") == 3
+    assert result.report.read_text(encoding="utf-8").count("data:image/png") == 4
     index = PrivateIndex.open(result.index)
     assert len(index) == 1600
     assert index.spec == result.spec

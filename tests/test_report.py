@@ -6,6 +6,7 @@ import math
 import os
 import struct
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from dpindex import Spec
 from dpindex.errors import InputError
 from dpindex.evaluate import MEASURES, Curve, Picture, Run, write_curve
+from dpindex.evaluate.exposure import EXPOSURE
 from dpindex.evaluate.output import write_file
 from dpindex.evaluate.plots import curve_png, gallery_png, require_matplotlib
 
@@ -85,7 +87,7 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
     )
     text = path.read_text(encoding="utf-8")
     page = Page(text)
-    assert len(page.addresses) == 3
+    assert len(page.addresses) == 4
     assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
     assert "http" not in text
     assert text.count('class="best"') == 2 * 2  # one DP method for each epsilon and query mode
@@ -98,6 +100,8 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
         "ε under attribute(beta=1)",
         "0.079 ± 0.010",
         "(not private)",
+        "nothing is denoised",
+        "What the strongest attack here rebuilds",
         *(point.label for point in curve.points),
     ):
         assert words in page.words
@@ -111,6 +115,22 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
         "report.html",
         "runs.csv",
     ]
+
+
+def test_the_report_says_what_was_denoised(tmp_path):
+    curve = replace(made_up(some_specs()), denoise="auto")
+    words = Page(write_curve(curve, tmp_path).read_text("utf-8")).words
+    assert "denoised first (auto)" in words
+    assert "nothing is denoised" not in words
+
+
+def test_an_exposure_that_nobody_measured_is_left_out(tmp_path):
+    curve = made_up(some_specs())
+    unknown = dict.fromkeys(EXPOSURE, math.nan)
+    runs = tuple(replace(run, values={**run.values, **unknown}) for run in curve.runs)
+    page = Page(write_curve(replace(curve, runs=runs), tmp_path).read_text("utf-8"))
+    assert len(page.addresses) == 2
+    assert "nan" not in page.words
 
 
 @pytest.mark.parametrize("modes", [("private",), ("private", "exact")])

@@ -60,6 +60,7 @@ def evaluate(
     norm: o.Norm = None,
     seed: o.Seed = 0,
     metric: Annotated[str, typer.Option(help="cosine, ip or l2.")] = "cosine",
+    denoise: o.Denoise = None,
 ) -> None:
     """Measure recall against epsilon and write a report."""
     from dpindex.evaluate import recall_curve, require_matplotlib, spec_grid, write_curve
@@ -96,6 +97,7 @@ def evaluate(
                 query_modes=modes,  # type: ignore[arg-type]
                 neighbours=neighbours,
                 metric=metric,  # type: ignore[arg-type]
+                denoise=None if denoise is None else denoise.value,
                 progress=lambda done, total, _: bar(done, total),
             )
     page = write_curve(curve, report, notes=grid.refused)

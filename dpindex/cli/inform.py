@@ -39,6 +39,7 @@ def info(
     if show_spec:
         typer.echo(stated.to_json())
         return
+    denoiser = opened.denoiser
     size = sum(file.stat().st_size for file in index.rglob("*") if file.is_file())
     if as_json:
         facts = {
@@ -46,6 +47,14 @@ def info(
             "bytes": size,
             "metric": opened.metric,
             "storage": opened.storage,
+            "storage_recall": opened.storage_recall,
+            "denoiser": None
+            if denoiser is None
+            else {
+                "kind": denoiser.kind,
+                "rows": denoiser.rows,
+                "error": denoiser.error,
+            },
             "query_epsilon": opened.query_spec.epsilon,
             "spec": json.loads(stated.to_json()),
             "guarantee": promise.to_json(),
@@ -64,6 +73,13 @@ def info(
         f"private queries at epsilon = {opened.query_spec.budget:g}",
         f"guarantee   {promise}",
     ]
+    if opened.storage_recall is not None:
+        found = f"{opened.storage_recall:.3f} of the ten nearest that a flat search finds"
+        lines.insert(-1, f"recall      {opened.storage} finds {found}, measured on codes here")
+    if denoiser is not None:
+        quality = f"predicts coordinates to {denoiser.error:.3g} of their noise variance"
+        learned = f"learned from {denoiser.rows} codes"
+        lines.insert(-1, f"denoiser    {denoiser.kind}, {learned}; {quality}")
     typer.echo("\n".join(lines))
     if promise.definition != "none":
         how = "integers that run (exact)" if promise.exact else "real numbers, not the floats"

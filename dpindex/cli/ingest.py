@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -16,6 +16,9 @@ from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource, open_vectors, read_ids
+
+if TYPE_CHECKING:
+    from dpindex.index import PrivateIndex
 
 __all__ = ["register"]
 
@@ -31,7 +34,7 @@ IdsFile = Annotated[
 def register(app: typer.Typer) -> None:
     app.command()(build)
     app.command()(privatize)
-    app.command()(add)
+    app.command(short_help="Add the codes of devices, or vectors.")(add)
 
 
 def build(
@@ -54,7 +57,10 @@ def build(
     seed: o.Seed = 0,
     ids: IdsFile = None,
     metric: Annotated[str, typer.Option(help="cosine, ip or l2.")] = "cosine",
-    storage: Annotated[str, typer.Option(help="f32, f16 or int8 search structure.")] = "f32",
+    storage: Annotated[
+        str, typer.Option(help="f32, f16, int8, or a Faiss factory string such as SQ8 or HNSW32.")
+    ] = "f32",
+    denoise: o.Denoise = None,
     query_epsilon: Annotated[
         float | None, typer.Option(help="Budget of a private query.  [default: epsilon]")
     ] = None,
@@ -102,6 +108,10 @@ def build(
                 again=again,
             )
         typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
+    if denoise is not None:
+        made = PrivateIndex.open(index)
+        _fit(made, denoise)
+        made.save(index)
     typer.echo(f"{spec.guarantee}.")
     o.show_totals(book, names)
     typer.echo(f"What this protects and what it does not: dpindex info {index}")
@@ -141,10 +151,11 @@ def add(
         str, typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors.")
     ],
     ids: IdsFile = None,
+    denoise: o.Denoise = None,
     ledger: o.LedgerFile = None,
     again: o.Again = False,
 ) -> None:
-    """Add the codes of devices, or vectors."""
+    """Add the codes of devices, or vectors; a denoiser that was fitted serves them too."""
     from dpindex.index import PrivateIndex
 
     opened = PrivateIndex.open(index)
@@ -163,9 +174,21 @@ def add(
                 opened.check_ids(names, source.shape[0])
                 _record(book, source, opened.spec, names, again)
             opened.add_codes(_privatize(source, opened.spec, report), names)
+    if denoise is not None:
+        _fit(opened, denoise)
     opened.save(index)
     typer.echo(f"{index}: {len(opened) - before} added, {len(opened)} in all.")
     o.show_totals(book, names)
+
+
+def _fit(index: PrivateIndex, kind: o.Denoiser) -> None:
+    """Learn a denoiser from all codes, or say why not: the index is as good without."""
+    try:
+        found = index.fit_denoiser(kind.value)
+    except InputError as error:
+        typer.echo(f"not denoised: {error}", err=True)
+    else:
+        typer.echo(f"Denoised: {found.kind}, learned from {found.rows} codes.")
 
 
 def _record(book: Ledger, source: VectorSource, spec: Spec, ids: Any, again: bool) -> None:

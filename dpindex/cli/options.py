@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,8 @@ __all__ = [
     "Bounds",
     "Clip",
     "Delta",
+    "Denoise",
+    "Denoiser",
     "Entries",
     "Epsilon",
     "L2Radius",
@@ -91,6 +94,18 @@ Sparsity = Annotated[
     typer.Option(
         help="Coordinates an attribute moves (dp-sjlt-*), or one entry in so many (very-sparse)."
     ),
+]
+
+
+class Denoiser(str, Enum):
+    auto = "auto"
+    linear = "linear"
+    score = "score"
+
+
+Denoise = Annotated[
+    Denoiser | None,
+    typer.Option(help="Learn from the codes how to denoise them; free.  [default: do not]"),
 ]
 Seed = Annotated[int, typer.Option(help="Public seed of the projection.")]
 LedgerFile = Annotated[

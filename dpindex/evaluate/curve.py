@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from dpindex.estimators.denoise import Kind
+from dpindex.evaluate.exposure import EXPOSURE
 from dpindex.index.private_index import QueryMode
 from dpindex.index.scoring import Metric
 from dpindex.index.stores import Storage
@@ -22,6 +24,7 @@ MEASURES = (
     "queries_per_second",
     "build_seconds",
     "bytes_per_vector",
+    *EXPOSURE,
 )
 """What every run measures; the first three are shares in [0, 1]."""
 
@@ -71,6 +74,8 @@ class Curve:
         As given.
     query_epsilon : float or None
         Budget of a private query; None means that of the index.
+    denoise : str or None
+        The kind of denoiser that was fitted to every private index.
     """
 
     runs: tuple[Run, ...]
@@ -81,6 +86,7 @@ class Curve:
     metric: Metric
     storage: Storage
     query_epsilon: float | None
+    denoise: Kind | None = None
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
@@ -137,8 +143,10 @@ def _point(spec: Spec, query: QueryMode, runs: Sequence[Run]) -> Point:
         query=query,
         runs=len(runs),
         mean={name: statistics.fmean(column) for name, column in columns.items()},
-        std={
-            name: statistics.stdev(column) if len(column) > 1 else math.nan
-            for name, column in columns.items()
-        },
+        std={name: _deviation(column) for name, column in columns.items()},
     )
+
+
+def _deviation(column: Sequence[float]) -> float:
+    unknown = len(column) < 2 or any(math.isnan(value) for value in column)
+    return math.nan if unknown else statistics.stdev(column)

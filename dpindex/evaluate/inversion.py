@@ -1,8 +1,9 @@
-"""What an attacker gets back who inverts the codes: the best linear estimate from public facts.
+"""What an attacker gets back who inverts the codes: from public facts, or from all codes together.
 
 The attacker knows the spec, so the projection, the law of the noise and the public bounds; as a
-prior, attributes are independent and uniform over the bounds. Nothing is learned from other codes
-or from other data of the kind: an attacker who has those does better than this picture shows.
+prior, attributes are independent and uniform over the bounds. Who holds many codes learns from them
+what vectors of the collection look like, by the same denoiser that improves search: a far stronger
+attack. Nothing is learned from other data of the kind; who has that does better still.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from scipy.special import ndtri
 
 from dpindex.codes import BitCodes, Codes
 from dpindex.errors import InputError
+from dpindex.estimators.denoise import Denoiser
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
@@ -37,7 +39,7 @@ class _Channel:
     noise: npt.NDArray[np.float64]
 
 
-def invert(codes: Codes, spec: Spec) -> npt.NDArray[np.float32]:
+def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> npt.NDArray[np.float32]:
     """The least-squares linear estimate of the vectors behind codes, given public facts only.
 
     With prior mean m and variance v of every attribute and code ``z ≈ B A u + noise`` (A the public
@@ -51,6 +53,9 @@ def invert(codes: Codes, spec: Spec) -> npt.NDArray[np.float32]:
         Codes of n vectors made under ``spec``.
     spec : Spec
         Their public description.
+    denoiser : Denoiser, optional
+        Learned from the collection's codes. Float codes are denoised first, which leaves the
+        projection alone to be undone; signs are inverted as they are.
 
     Returns
     -------
@@ -81,11 +86,14 @@ def invert(codes: Codes, spec: Spec) -> npt.NDArray[np.float32]:
     prior_variance = variance * (projection**2).sum(axis=0)
     see = _signs_seen if isinstance(codes, BitCodes) else _numbers_seen
     channel = see(spec, prior_mean, prior_variance)
+    decoded, noise = codes.to_float(), channel.noise
+    if denoiser is not None and not isinstance(codes, BitCodes):
+        decoded, noise = denoiser(codes), np.zeros_like(noise)
     seen = projection * channel.slope
-    covariance = variance * (seen.T @ seen) + np.diag(channel.noise)
+    covariance = variance * (seen.T @ seen) + np.diag(noise)
     # The pseudo-inverse leaves out coordinates that carry nothing (empty bins without noise).
     filter_ = variance * (np.linalg.pinv(covariance, hermitian=True) @ seen.T)
-    estimate = mean + (codes.to_float() - channel.expected) @ filter_
+    estimate = mean + (decoded - channel.expected) @ filter_
     return (np.clip(estimate, low, high) * spec.scale).astype(np.float32)
 
 

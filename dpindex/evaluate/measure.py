@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 
 from dpindex.codes import BitCodes
 from dpindex.errors import InputError
+from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.evaluate.curve import MEASURES, Curve, QueryMode, Run, label
+from dpindex.evaluate.exposure import Exposed
 from dpindex.evaluate.ground_truth import GroundTruth, ground_truth, source_of
 from dpindex.index import PrivateIndex
 from dpindex.index.scoring import Metric
@@ -41,6 +43,7 @@ def recall_curve(
     metric: Metric = "cosine",
     storage: Storage = "f32",
     query_epsilon: float | None = None,
+    denoise: Kind | None = None,
     progress: Progress | None = None,
 ) -> Curve:
     """Measure how well private indexes answer, each spec with fresh projections and fresh noise.
@@ -48,7 +51,8 @@ def recall_curve(
     Every repetition builds an index under the public seed ``spec.seed + repetition`` and asks it
     all queries. Beside an exact ground truth it records precision@10 and recall@100 against the
     true ``neighbours`` (Li & Li 2023, Sec. 5.1: 50), recall@10 against the exact ten
-    (ann-benchmarks), queries a second, build time and the size of a published code.
+    (ann-benchmarks), queries a second, build time and the size of a published code; and what the
+    best attack here rebuilds of the vectors (see :mod:`dpindex.evaluate.exposure`).
 
     This spends the budget of the vectors in a laboratory sense only: the codes are thrown away,
     but a published curve is a statistic of the data and carries no guarantee itself.
@@ -69,6 +73,9 @@ def recall_curve(
         Passed on to :class:`dpindex.PrivateIndex`.
     query_epsilon : float, optional
         Budget of private queries; that of the index by default.
+    denoise : "auto", "linear" or "score", optional
+        Fit a denoiser to every index (but the baselines) before asking; building time includes it.
+        Where there is nothing to learn from, codes are searched as they are.
     progress : callable, optional
         Called before every run with (done, total, label).
 
@@ -106,7 +113,7 @@ def recall_curve(
         if progress:
             progress(done, total, _task(spec))
         index = new_index(replace(spec, seed=spec.seed + repetition))
-        cost = _build(index, base)
+        cost = _build(index, base, denoise)
         for mode in modes:
             values = {**_ask(index, asked, mode, truth), **cost}
             runs.append(Run(spec, mode, index.spec.seed, {name: values[name] for name in MEASURES}))
@@ -121,6 +128,7 @@ def recall_curve(
         metric=metric,
         storage=storage,
         query_epsilon=query_epsilon,
+        denoise=denoise,
     )
 
 
@@ -151,19 +159,34 @@ def _task(spec: Spec) -> str:
     return label(spec) + ("" if spec.epsilon is None else f", ε = {spec.epsilon:g}")
 
 
-def _build(index: PrivateIndex, base: VectorSource) -> dict[str, float]:
-    """Fill the index and report what that cost."""
+def _build(index: PrivateIndex, base: VectorSource, denoise: Kind | None) -> dict[str, float]:
+    """Fill the index and report what that cost, and what it gives away."""
     rows = _SPARSE_ROWS if base.is_sparse else max(1, _NUMBERS // base.shape[1])
-    privatizer = Privatizer(index.spec)
+    privatizer, exposed = Privatizer(index.spec), Exposed(index.spec)
     largest, seconds = 0, 0.0
     for first, chunk in base.chunks(rows):
         start = time.perf_counter()
         codes = privatizer.privatize(chunk, first_row=first)
         index.add_codes(codes)
         seconds += time.perf_counter() - start
+        exposed.see(chunk, codes)
         published = codes.packed if isinstance(codes, BitCodes) else codes.values
         largest = max(largest, published.itemsize * published.shape[1])
-    return {"build_seconds": seconds, "bytes_per_vector": float(largest)}
+    start = time.perf_counter()
+    denoiser = _denoiser(index, denoise)
+    seconds += time.perf_counter() - start
+    cost = {"build_seconds": seconds, "bytes_per_vector": float(largest)}
+    return cost | exposed.measure(denoiser)
+
+
+def _denoiser(index: PrivateIndex, denoise: Kind | None) -> Denoiser | None:
+    if denoise is None or index.spec.row.definition == "none":
+        return None
+    kind = "linear" if index.spec.row.kind == "bits" else denoise
+    try:
+        return index.fit_denoiser(kind)
+    except InputError:  # too few codes, or all noise: searched as they are, as documented
+        return None
 
 
 def _ask(

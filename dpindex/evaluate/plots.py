@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.errors import InputError
+from dpindex.evaluate.exposure import EXPOSURE
 
 if TYPE_CHECKING:
     from dpindex.evaluate.curve import Curve, Point, QueryMode
@@ -20,6 +21,8 @@ __all__ = ["PANEL_TITLES", "curve_png", "gallery_png", "require_matplotlib"]
 PANEL_TITLES: Mapping[str, str] = {
     "private": "private query: both sides are noisy",
     "exact": "exact query: the searcher keeps it",
+    "rebuilt_error": "error of rebuilt vectors over the public guess's",
+    "rebuilt_cosine": "cosine of rebuilt vectors to the originals",
 }
 
 # Okabe & Ito's palette, told apart with any colour vision, without its yellow (too pale on white).
@@ -60,23 +63,27 @@ def _png(figure: Any) -> bytes:
 def curve_png(curve: Curve, measure: str = "precision@10") -> bytes:
     """One measure by epsilon as a PNG: a panel for each query mode, a line for each method and k.
 
-    Bands are one standard deviation over repetitions; baselines are dashed horizontal lines; iDP
-    methods are dotted, since their epsilon is not that of DP.
+    ``measure`` may be "exposure": the two measures of it are then the panels. Bands are one
+    standard deviation over repetitions; baselines are dashed horizontal lines; iDP methods are
+    dotted, since their epsilon is not that of DP.
     """
     modes = curve.query_modes
+    shown_there: list[tuple[str, str, QueryMode]] = [(mode, measure, mode) for mode in modes]
+    if measure == "exposure":  # the query does not matter to it
+        shown_there = [(name, name, modes[0]) for name in EXPOSURE]
     names = list(dict.fromkeys(name for mode in modes for name in curve.series(mode)))
-    rows = -(-len(names) // 2)
-    figure = _figure(5.6 * len(modes) if len(modes) > 1 else 7.5, 4.3 + 0.24 * rows)
-    panels = figure.subplots(1, len(modes), sharey=True, squeeze=False)[0]
+    rows, width = -(-len(names) // 2), len(shown_there)
+    figure = _figure(5.6 * width if width > 1 else 7.5, 4.3 + 0.24 * rows)
+    panels = figure.subplots(1, width, sharey=True, squeeze=False)[0]
     styles = _styles(curve)
     handles: dict[str, Any] = {}
-    for panel, mode in zip(panels, modes, strict=True):
+    for panel, (title, drawn, mode) in zip(panels, shown_there, strict=True):
         for name, line in curve.series(mode).items():
-            handles.setdefault(name, _draw(panel, line, measure, styles[name]))
-        _dress(panel, curve, mode)
-    panels[0].set_ylabel(f"{measure}, of {curve.neighbours} true neighbours")
-    if measure == "recall@10":
-        panels[0].set_ylabel("recall@10, of 10 true neighbours")
+            handles.setdefault(name, _draw(panel, line, drawn, styles[name]))
+        _dress(panel, curve, title)
+    if measure != "exposure":
+        true = 10 if measure == "recall@10" else curve.neighbours
+        panels[0].set_ylabel(f"{measure}, of {true} true neighbours")
     shown = [name for name in names if name in handles]
     figure.legend(
         [handles[name] for name in shown],
@@ -136,9 +143,9 @@ def _draw(panel: Any, line: Sequence[Point], measure: str, style: dict[str, Any]
     return panel.plot(epsilons, means, **style)[0]
 
 
-def _dress(panel: Any, curve: Curve, mode: QueryMode) -> None:
-    title = PANEL_TITLES[mode]
-    if mode == "private" and curve.query_epsilon is not None:
+def _dress(panel: Any, curve: Curve, what: str) -> None:
+    title = PANEL_TITLES[what]
+    if what == "private" and curve.query_epsilon is not None:
         title += f" (its ε = {curve.query_epsilon:g})"
     panel.set_title(title, fontsize=11)
     panel.set_xlabel(curve.adjacency)

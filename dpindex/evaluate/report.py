@@ -65,6 +65,8 @@ _COLUMNS = (
     ("queries_per_second", "queries/s", "{:,.0f}"),
     ("build_seconds", "build s", "{:.3g}"),
     ("bytes_per_vector", "bytes", "{:,.0f}"),
+    ("rebuilt_error", "rebuilt error", "{:.3f}"),
+    ("rebuilt_cosine", "rebuilt cosine", "{:.3f}"),
 )
 _WIDE = 6
 _COSTS = ("queries_per_second", "build_seconds", "bytes_per_vector")
@@ -185,6 +187,8 @@ def _summary_row(
 
 def _html_cell(point: Point, measure: str, form: str = "{:.3f}") -> str:
     mean, std = point.mean[measure], point.std[measure]
+    if math.isnan(mean):
+        return "–"
     spread = "" if math.isnan(std) else f" <small>± {form.format(std)}</small>"
     return form.format(mean) + spread
 
@@ -239,14 +243,34 @@ def _method(curve: Curve) -> str:
         "the searcher, who must then run the search.",
         "Every figure is the mean over repetitions ± one standard deviation. Every repetition has "
         "its own public seed and noise of its own from the operating system.",
-        "Search is exhaustive (flat): what is lost, is lost to projection and noise. Nothing is "
-        "denoised. Queries a second are one batch on this machine and include privatizing them; "
-        "building time includes privatizing. Bytes are those of a published code.",
+        f"{_searched(curve)} Queries a second are one batch on this machine and include "
+        "privatizing them; building time includes privatizing. Bytes are those of a published "
+        "code.",
+        "An attacker who holds all codes rebuilds vectors from them: learns from the codes what "
+        "vectors here look like, denoises, and inverts the projection. The rebuilt error is the "
+        "mean squared error over that of the best guess from public facts, the middle of the "
+        "bounds: 1 is nothing gained, 0 is everything. The rebuilt cosine is to the original. "
+        "Recall and exposure rise together: an epsilon that protects one attribute does not "
+        "protect the vector.",
         "The figures are statistics of the data and are not private themselves.",
     ]
     return "<h2>How it was measured</h2><ul>" + "".join(
         f"<li>{escape(sentence)}</li>" for sentence in sentences
     ) + "</ul>"  # fmt: skip
+
+
+def _searched(curve: Curve) -> str:
+    if curve.storage in ("f32", "f16", "int8"):
+        how = "Search is exhaustive (flat): what is lost, is lost to projection and noise."
+    else:
+        how = f"Search is by {curve.storage}, which loses some neighbours itself."
+    if curve.denoise is None:
+        return f"{how} Codes are searched as they are: nothing is denoised."
+    return (
+        f"{how} Codes and private queries are denoised first ({curve.denoise}), by what was "
+        f"learned from the codes themselves; where there were too few, or nothing stood out of "
+        f"the noise, codes are searched as they are."
+    )
 
 
 def _details(curve: Curve) -> str:

@@ -386,7 +386,7 @@ class PrivateIndex:
             query_epsilon=settings.query_epsilon,
         )
         for codes, ids in segments:
-            check_form(codes, index.spec)
+            check_form(codes, settings.spec)
             index._append(codes, index._ids.check(ids, len(codes)))
         index._denoiser, index._saved = saved.denoiser, saved
         index._scorer = index._new_scorer()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dpindex.errors import InputError
 from dpindex.evaluate.specs import SpecGrid, spec_grid
 from dpindex.methods import Method, find_method, methods
 
@@ -37,6 +38,8 @@ def candidates(
     rows = [row for row in methods() if row.definition == "DP"]
     if names is not None:
         rows = [find_method(name) for name in dict.fromkeys(names)]
+        if bare := [row.name for row in rows if row.definition == "none"]:
+            raise InputError(f"{bare[0]} is not private, so there is nothing to plan with it.")
     grids = [
         spec_grid(dim, [row.name], [epsilon], _lengths(row, dim, most_bytes), **common)
         for row in rows

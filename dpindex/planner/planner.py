@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -39,8 +39,11 @@ _LEARNED_NUMBERS = 1 << 24
 """Numbers that a finalist's denoiser learns from: as many rows as a minute allows."""
 
 _FINALISTS = 2
+_ENOUGH = 0.99
+"""Where a method is predicted to find as much, none is looked at more closely."""
+
 _EVEN = 0.01
-"""Predictions this near each other are called even, and the shorter code wins."""
+"""Predictions that differ by less than this part are called even: the shorter code wins."""
 
 _LEAST_EPSILON, _MOST_EPSILON = 0.05, 64.0
 _COARSE_STEPS, _FINE_STEPS = 6, 4
@@ -149,7 +152,7 @@ def plan(
         n=n,
         why=reason(rows, query),
         remarks=remarks(rows, query, facts is not None),
-        refused=terms.grid(epsilon).refused,
+        refused=(*terms.grid(epsilon).refused, *rehearsal.refused),
     )
 
 
@@ -215,19 +218,22 @@ class _Rehearsal:
     ) -> None:
         self._terms, self._people, self._query = terms, people, query
         self._progress = progress or (lambda done, total, what: None)
+        self.refused: dict[str, None] = {}
 
     def rows(self, epsilon: float) -> tuple[Row, ...]:
         """All candidates at that epsilon, best first, the most promising with their denoisers."""
         rows = self._ordered(self._quick(self._terms.specs(epsilon), _FINALISTS))
         if not rows:
-            raise InputError(f"no method makes codes of at most {self._terms.most_bytes} bytes.")
+            raise InputError(_nothing_left(self._terms.most_bytes, self.refused))
         for i, row in enumerate(finalists := _finalists(rows)):
+            if max(map(self._value, rows)) > _ENOUGH:
+                break
             done = len(rows) + i
             self._progress(done, len(rows) + len(finalists), _task(row.spec, "denoised"))
             rows[rows.index(row)] = self._closer(row)
         self._progress(1, 1, "done")
         rows = self._ordered(rows)
-        even = [r for r in rows if self._value(r) > self._value(rows[0]) - _EVEN]
+        even = [r for r in rows if self._value(r) >= (1 - _EVEN) * self._value(rows[0])]
         best = min(even, key=lambda row: row.bytes_per_vector)
         return (best, *(row for row in rows if row is not best))
 
@@ -264,18 +270,18 @@ class _Rehearsal:
         return sorted(rows, key=self._value, reverse=True)
 
     def _quick(self, specs: Sequence[Spec], more: int = 0) -> list[Row]:
-        rows = []
+        rows, most = [], self._terms.most_bytes
         for i, spec in enumerate(specs):
             self._progress(i, len(specs) + more, _task(spec))
             simulation = Simulation(spec, self._people, _QUICK_ROUNDS)
-            if self._too_long(simulation):
+            try:
+                size = simulation.bytes_per_vector
+            except InputError as error:  # noise that no code can hold, at this epsilon
+                self.refused[f"{spec.method}, k = {spec.dims}: {error}"] = None
                 continue
-            rows.append(self._row(simulation, ("plain", "linear")))
+            if most is None or size <= most:
+                rows.append(self._row(simulation, ("plain", "linear")))
         return rows
-
-    def _too_long(self, simulation: Simulation) -> bool:
-        most = self._terms.most_bytes
-        return most is not None and simulation.bytes_per_vector > most
 
     def _closer(self, row: Row, most_rounds: int = 64) -> Row:
         """The row anew, with the denoiser that ``fit_denoiser()`` would choose."""
@@ -295,6 +301,12 @@ class _Rehearsal:
             bytes_per_vector=simulation.bytes_per_vector,
             noise=simulation.noise,
         )
+
+
+def _nothing_left(most_bytes: int | None, refused: Iterable[str]) -> str:
+    for sentence in refused:
+        return f"no method is left at this epsilon: {sentence}"
+    return f"no method makes codes of at most {most_bytes} bytes."
 
 
 def _finalists(rows: Sequence[Row]) -> list[Row]:

@@ -39,9 +39,6 @@ _TAIL = 10
 _ANCHORS = slice(5, 30)
 """Ranks of the sample towards which near candidates are made up."""
 
-_SHRINK = 0.5
-"""Weight of the mean exponent of all queries against a query's own, which is noisy."""
-
 _TRUE_WIDTH, _OTHER_STRATA = 2, 20
 _LOG_PULL, _HALVINGS = (-8.0, 12.0), 16
 _LEAST_DISTANCE = 1e-6
@@ -136,8 +133,8 @@ def _foretold(
     """Cosines at fractional ranks ``place`` of the sample, (q, s), from its nearest, (q, 11)."""
     distance = np.maximum(distance, _LEAST_DISTANCE)
     last = distance[:, _TAIL:]
-    own = np.log(last / distance[:, :_TAIL]).mean(axis=1, keepdims=True)
-    power = _SHRINK * own.mean() + (1 - _SHRINK) * own
+    # Each query's own exponent: noisy, but queries differ, and their mean would foretell too much.
+    power = np.log(last / distance[:, :_TAIL]).mean(axis=1, keepdims=True)
     if neighbour_cosine is not None:
         ratio = np.maximum(last / (1.0 - neighbour_cosine), 1.0)
         power = np.log(ratio) / np.log((_TAIL + 1) * per / 10)

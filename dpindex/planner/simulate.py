@@ -14,6 +14,7 @@ from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
 from dpindex.planner.population import Population
 from dpindex.privatizer import Privatizer
+from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 
 __all__ = ["Prediction", "Ranking", "Simulation"]
@@ -22,6 +23,12 @@ Ranking = Literal["plain", "linear", "auto"]
 Singles = npt.NDArray[np.float32]
 
 _FOUND = 10
+_NO_NOISE = 1e-3
+"""Noise, in spreads of a coordinate or flips a sign, that is not worth taking out."""
+
+_TIE = 2e-6
+"""Cosines that differ by less are one and the same, rounded in two ways."""
+
 _LOOKED_AT = 64
 """Best candidates that surely stand for ten vectors: few stand for less than half of one."""
 
@@ -73,7 +80,7 @@ class Simulation:
         stored = self._far.stored
         return int(stored.itemsize * stored.shape[1])
 
-    @property
+    @cached_property
     def noise(self) -> float:
         """Deviation of the noise over that of the coordinates; for signs, the share flipped."""
         privatizer, vectors = self._privatizer, self.population.queries
@@ -87,6 +94,8 @@ class Simulation:
         """Expected precision@10 of private and of exact queries; None if there is no denoiser."""
         read: Any = _decoded
         if ranking != "plain":
+            if self.noise < _NO_NOISE:
+                return None
             people = self.population
             most = int(len(people.far) * people.per)  # a collection has no more codes than vectors
             learned = self._privatizer.wrap(self._far.stored[:most])
@@ -114,6 +123,9 @@ class Simulation:
             weight.append(np.broadcast_to(people.near_weight, scores[1].shape))
             true.append(np.broadcast_to(people.near_true, scores[1].shape))
         every, heavy, hits = (np.concatenate(parts, axis=1) for parts in (scores, weight, true))
+        # Short sign codes tie by the hundred, and an index breaks ties by chance.
+        chance = PublicStream(0, "plan ties").words(every.size, np.uint16).reshape(every.shape)
+        every = every + _TIE * (chance / 2.0**16)
         every[heavy == 0] = -np.inf
         best = np.argpartition(-every, _LOOKED_AT, axis=1)[:, :_LOOKED_AT]
         best = np.take_along_axis(best, np.argsort(-np.take_along_axis(every, best, 1), axis=1), 1)

@@ -61,6 +61,6 @@ def remarks(rows: Sequence[Row], query: QueryMode, made_up: bool) -> tuple[str, 
     else:
         lines.append(
             "Predictions assume that the collection is like the sample; on three data sets they "
-            "were within 0.1 nearly always (bench/plan.md)."
+            "were within 0.1 nearly always (bench/plan/plan.md)."
         )
     return tuple(lines)
