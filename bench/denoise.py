@@ -176,7 +176,11 @@ def draw(runs: list[dict[str, str]], path: Path) -> None:
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
     colours = dict(zip(METHODS, ("#0072B2", "#56B4E9", "#D55E00", "#009E73"), strict=True))
     marks = {"none": (":", "o"), "linear": ("--", "s"), "auto": ("-", "D")}
-    words = {"none": "as published", "linear": "linear denoiser", "auto": "chosen from the codes"}
+    words = {
+        "none": "codes as they are",
+        "linear": "linear denoiser",
+        "auto": "chosen from the codes",
+    }
     for panel, data in zip(panels, shown, strict=True):
         for method, colour in colours.items():
             for denoiser, (style, mark) in marks.items():
@@ -198,8 +202,13 @@ def draw(runs: list[dict[str, str]], path: Path) -> None:
         panel.minorticks_off()
         panel.grid(alpha=0.25)
     panels[0].set_ylabel("precision@10 of 50 true neighbours, query and data private")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8.5, frameon=False)
+    entries = {}
+    for panel in panels:
+        handles, labels = panel.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
+    figure.legend(
+        entries.values(), entries, loc="outside lower center", ncols=3, fontsize=8.5, frameon=False
+    )
     figure.savefig(path, dpi=110)
 
 
