@@ -22,6 +22,7 @@ from dpindex.spec import Spec
 if TYPE_CHECKING:
     from dpindex import evaluate
     from dpindex.index import Hits, PrivateIndex
+    from dpindex.planner import plan
 
 __version__ = "0.1.0"
 
@@ -41,12 +42,18 @@ __all__ = [
     "evaluate",
     "l2",
     "methods",
+    "plan",
     "sjlt_noise",
     "total",
 ]
 
 # A device encodes without Faiss, so what needs it is imported when it is first named.
-_LAZY = {"PrivateIndex": "dpindex.index", "Hits": "dpindex.index", "evaluate": "dpindex.evaluate"}
+_LAZY = {
+    "PrivateIndex": "dpindex.index",
+    "Hits": "dpindex.index",
+    "evaluate": "dpindex.evaluate",
+    "plan": "dpindex.planner",
+}
 
 
 def __getattr__(name: str) -> Any:

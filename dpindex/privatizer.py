@@ -143,6 +143,8 @@ class Privatizer:
         return self.spec.grid.step * self.spec.projection.gain
 
     def _checked(self, x: Vectors) -> Any:
+        if np.ma.isMaskedArray(x):
+            raise InputError("vectors have a mask, which would be lost; fill the missing values.")
         if sparse.issparse(x):
             if np.dtype(x.dtype).kind not in "biuf":
                 raise InputError(f"vectors must be real numbers, not {x.dtype}.")
@@ -205,7 +207,7 @@ class Privatizer:
         declared, least = self.spec.norm, self.spec.min_norm
         if least is not None:
             # Norms that are right but for their last digits pass: the guarantee allows for them.
-            norms = self._norms(block, self.spec.clip)
+            norms = self._norms(block, clip=True)  # as they will be rounded
             short = np.flatnonzero(~(norms >= least - self.spec.norm_slack))
             if short.size:
                 raise InputError(

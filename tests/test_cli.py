@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -354,3 +355,34 @@ def test_wrong_combinations_get_one_sentence(
     run: Run, files: Path, arguments: tuple[object, ...], sentence: str
 ) -> None:
     fails(run("spec", "--dim", 24, "--method", *arguments), sentence)
+
+
+def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by bench/faults.py: in a class body Python < 3.12 turns it into a RuntimeError."""
+
+    def interrupted() -> None:
+        raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
+
+    monkeypatch.setattr("dpindex.cli.app", interrupted)
+    code, _, error = run("methods")
+    assert code == 130
+    assert error == "dpindex: interrupted; whatever was committed is kept.\n"
+
+
+def test_the_version(run: Run) -> None:
+    assert run("--version") == (0, f"dpindex {dpi.__version__}\n", "")
+
+
+def test_help_is_not_cut_off(run: Run) -> None:
+    """Each command's first sentence fits on its line."""
+    for arguments in (("--help",), ("race", "--help")):
+        _, output, _ = run(*arguments)
+        assert not [line for line in output.splitlines() if re.match(r"  [a-z]+ .*\.\.\.", line)]
+
+
+def test_one_vector_without_a_second_dimension(run: Run, files: Path) -> None:
+    np.save(files / "one.npy", np.zeros(24))
+    (files / "spec.json").write_text(
+        dpi.Spec(method="dp-oporp", dim=24, epsilon=1, delta=1e-6).to_json()
+    )
+    fails(run("privatize", "one.npy", "one.codes", "--spec", "spec.json"), "save", "x[None, :]")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import ndtr
+from scipy.special import bdtrc, ndtr
 from typer.testing import CliRunner
 
 from dpindex import InputError, Spec, attribute, l2, methods
@@ -22,10 +22,13 @@ from dpindex.audit.bounds import exp_below
 from dpindex.audit.chain import grid_checks
 from dpindex.audit.laws import _worst_step, hockey_stick, worst_table_ratio
 from dpindex.audit.maps import _bounds, read_map
-from dpindex.audit.rounded import _distance_to_rounded, gaussian_check
+from dpindex.audit.rounded import distance_to_rounded, gaussian_check
+from dpindex.audit.signs import binomial_tail, change_chance
 from dpindex.cli import app
+from dpindex.noise.flips import FlipsByLevel, response_threshold
 from dpindex.noise.gaussian import gaussian_table
 from dpindex.noise.ladder import ladder_table
+from dpindex.noise.sign_changes import change_probability
 from dpindex.noise.tables import CellTable
 from dpindex.noise.wide import WideLaplace
 
@@ -86,17 +89,38 @@ def test_every_shipped_law_passes(name: str) -> None:
 
 def test_what_is_not_covered_is_listed_with_its_reason() -> None:
     missing = not_covered()
-    assert list(missing) == [
-        "row-rp-g-direct",
-        "row-rp-g-composition",
-        "dp-signrp-rr with a delta",
-        "dp-signrp-rr-as-published",
-    ]
+    assert list(missing) == ["row-rp-g-direct", "row-rp-g-composition"]
     promising = {row.name for row in methods() if row.definition != "none"}
-    assert promising == {*PRIVATE, *missing} - {"dp-signrp-rr with a delta"}
+    assert promising == {*PRIVATE, *missing}
     spec = Spec("row-rp-g-direct", dim=4, k=2, epsilon=1.0, delta=1e-6, adjacency=l2(1.0))
     with pytest.raises(InputError, match="not covered by the exact verifier: its delta is also"):
         verify(spec)
+
+
+@pytest.mark.parametrize(("dim", "ratio"), [(1, 0.3), (48, 0.02), (784, 0.1), (5000, 0.4)])
+def test_the_chance_of_a_change_is_bounded_closely(dim: int, ratio: float) -> None:
+    """Against the integral that the law is calibrated by, which conditions on the other normal."""
+    found, other = change_chance(dim, ratio), change_probability(dim, ratio)
+    assert other - 2e-9 <= found <= other * (1 + 3e-5) + 1e-8
+
+
+def test_binomial_tails_are_exact() -> None:
+    assert float(binomial_tail(512, Fraction(1, 4), 176)) == pytest.approx(
+        float(bdtrc(176, 512, 0.25)), rel=1e-9
+    )
+    assert binomial_tail(5, Fraction(1, 3), 5) == 0
+    assert binomial_tail(5, Fraction(1, 3), -1) == 1
+
+
+@pytest.mark.parametrize("norm", [1.5, 4.0, 40.0])
+def test_signs_that_can_change_are_counted(norm: float) -> None:
+    spec = Spec("dp-signrp-rr", dim=200, k=256, epsilon=2.0, delta=1e-6, entries="gaussian",
+                min_norm=norm)  # fmt: skip
+    assert verify(spec).failed == ()
+    signs = round(2.0 / math.log(2**64 / spec.law.thresholds[0] - 1))  # type: ignore[union-attr]
+    law = FlipsByLevel([response_threshold(2.0, signs - 1)])
+    object.__setattr__(spec, "law", law)
+    assert verify(spec).failed == ("law: signs that can change",)
 
 
 def test_steps_of_a_law_in_two_digits_agree_with_all_pairs() -> None:
@@ -131,14 +155,14 @@ def test_the_gaussian_reduction_agrees_with_the_hockey_stick_of_the_table() -> N
 def test_distance_of_a_table_to_the_rounded_normal() -> None:
     table = gaussian_table(3.0, 1.0, 1e-6, 1, 0)
     deviation = Fraction(3)
-    assert _distance_to_rounded(table, deviation) < Fraction(len(table.masses), 1 << table.bits)
+    assert distance_to_rounded(table, deviation) < Fraction(len(table.masses), 1 << table.bits)
     masses, moved = list(table.masses), 1 << (table.bits - 20)
     masses[len(masses) // 2] -= 2 * moved
     masses[len(masses) // 2 - 1] += moved
     masses[len(masses) // 2 + 1] += moved
     other = CellTable(masses, table.first, bits=table.bits)
-    assert float(_distance_to_rounded(other, deviation)) == pytest.approx(2**-19, rel=1e-9)
-    wider = float(_distance_to_rounded(table, Fraction(301, 100)))
+    assert float(distance_to_rounded(other, deviation)) == pytest.approx(2**-19, rel=1e-9)
+    wider = float(distance_to_rounded(table, Fraction(301, 100)))
     z = np.arange(-60, 61)
     true = np.diff(ndtr((np.arange(-60, 62) - 0.5) / 3.01)) - np.diff(
         ndtr((np.arange(-60, 62) - 0.5) / 3.0)

@@ -6,6 +6,7 @@ test_vectors, test_race_sketch); here are the things that a forger can get right
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
@@ -27,7 +28,6 @@ from dpindex.errors import InputError
 from dpindex.files import read_file
 from dpindex.index import IndexDirectory, PrivateIndex, Settings
 from dpindex.index.ids import Ids
-from dpindex.index.segments import _sealed
 from dpindex.race import L2, RaceSketch
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
@@ -206,6 +206,12 @@ def test_a_declared_size_is_not_allocated(tmp_path: Path) -> None:
     assert _peak(refuse) < 8 * MB
 
 
+def _sealed(data: dict[str, Any]) -> str:
+    """A manifest with the right checksum, as anyone can make one."""
+    seal = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    return json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True)
+
+
 def _add_and_save(index: PrivateIndex, path: Path, times: int) -> None:
     for _ in range(times):
         index.add(np.zeros((1, 6)))
@@ -352,7 +358,27 @@ def test_every_command_says_one_sentence(
         assert stop.value.code == 2, (command, output)
         assert output.err.startswith("dpindex: "), (command, output.err)
         assert output.err.count("\n") == 1, (command, output.err)
-        assert len(output.err) < 600, (command, output.err)
+        assert len(output.err) < 800, (command, output.err)
     after = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
     assert after == before
     assert len(PrivateIndex.open(tmp_path / "index")) == 4
+
+
+def test_a_denoiser_of_another_form(tmp_path: Path) -> None:
+    """Found while fuzzing: shapes with fewer dimensions than they must have were an IndexError."""
+    from dpindex.estimators.denoise import denoiser_from_bytes
+
+    golden = Path(__file__).parent / "golden" / "denoised"
+    spec = PrivateIndex.open(golden).spec
+    (model,) = (golden / "denoiser").iterdir()
+    head, body = model.read_bytes().split(b"\n", 1)
+    header = json.loads(head)
+    assert denoiser_from_bytes(head + b"\n" + body, spec).kind == "linear"
+    for number, shape in enumerate(header["shapes"]):
+        for forged in ([int(np.prod(shape))], [*shape, 1], [-1, *shape], [2**62, 2**62], ["x"], 1):
+            shapes = [*header["shapes"][:number], forged, *header["shapes"][number + 1 :]]
+            if shapes == header["shapes"]:
+                continue
+            data = json.dumps({**header, "shapes": shapes}).encode() + b"\n" + body
+            with pytest.raises(InputError, match="no denoiser of this index"):
+                denoiser_from_bytes(data, spec)

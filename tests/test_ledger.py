@@ -349,6 +349,10 @@ def test_a_build_needs_ids_and_a_ledger_of_its_own_place(ledger: Ledger, tmp_pat
     with pytest.raises(InputError, match="name the ledger"):
         build(tmp_path / "index", None, again=True)
     assert not (tmp_path / "index").exists()
+    build(tmp_path / "index", ledger)
+    index = PrivateIndex.open(tmp_path / "index")
+    with pytest.raises(InputError, match="meant to be published"):
+        index.add(VECTORS[0], ["new"], ledger=Ledger(tmp_path / "index" / "ledger"))
 
 
 def test_nothing_of_it_is_published(ledger: Ledger, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ the package has no option to weaken it.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -24,7 +25,7 @@ from dpindex import Spec, l2
 from dpindex.audit import attack, verify
 from dpindex.grid import Grid
 from dpindex.noise.base import AdditiveNoise, WideNoise
-from dpindex.noise.flips import FlipsByLevel, IndividualFlips, geometric_flips
+from dpindex.noise.flips import FlipsByLevel, IndividualFlips, geometric_flips, response_threshold
 from dpindex.noise.gaussian import gaussian_noise, gaussian_table, optimal_sigma
 from dpindex.noise.ladder import ladder_table
 from dpindex.noise.laplace import laplace_noise
@@ -47,6 +48,7 @@ GRID = "grid: steps of one beta"
 WHOLE = "law: Gaussian on the whole code"
 STEP = "law: ratio of one cell"
 NORM = "projection: operator norm"
+CHANGES = "law: signs that can change"
 INSIDE = "law: ratio of one flip, for every size N of A"
 POOLED, ALONE = "across zero, pool", "across zero, each coordinate by itself"
 
@@ -208,6 +210,7 @@ class Deaf(SecretStream):
 
     def words(self, count: int, dtype: Any) -> Any:
         self._generation = dpindex.randomness.secret._generation
+        self._process = os.getpid()
         return super().words(count, dtype)
 
 
@@ -306,6 +309,14 @@ def narrow_levels(patch: pytest.MonkeyPatch) -> Spec:
     return altered(spec, law=FlipsByLevel(list(law.thresholds)))
 
 
+def one_sign_short(patch: pytest.MonkeyPatch) -> Spec:
+    """Epsilon shared by one sign fewer than can change."""
+    spec = signs("dp-signrp-rr", k=256, delta=1e-6, entries="gaussian", min_norm=4.0)
+    law: Any = spec.law
+    counted = round(1.0 / math.log(2**64 / law.thresholds[0] - 1))
+    return altered(spec, law=FlipsByLevel([response_threshold(1.0, counted - 1)]))
+
+
 def unshared_individual(patch: pytest.MonkeyPatch) -> Spec:
     return altered(signs("idp-signrp-rr"), law=IndividualFlips(1.0, K, 1))
 
@@ -347,6 +358,7 @@ MUTANTS = (
     Mutant("operator norm × 0.95", short_norm, (NORM,), None),
     Mutant("law of half the radius", half_radius, (WHOLE,), None),
     Mutant("levels narrower than the weights", narrow_levels, (LEVELS,), None),
+    Mutant("one sign fewer than can change", one_sign_short, (CHANGES,), None),
     Mutant("iDP signs that do not share epsilon", unshared_individual, (INSIDE,), None),
 )
 by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

@@ -42,11 +42,14 @@ def call(
     """Run a command line in ``tmp_path``, where the vectors of the README lie; must succeed."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    base = rng.uniform(-1, 1, (300, 24)).astype(np.float32)
-    for name in ("vectors", "base"):
-        np.save(tmp_path / f"{name}.npy", base)
-    np.save(tmp_path / "queries.npy", base[:5])
-    np.save(tmp_path / "me.npy", base[:1])
+    # A few directions explain these vectors, as they do real ones: there is something to denoise.
+    vectors = np.tanh(rng.normal(size=(3600, 3)) @ rng.normal(size=(3, 24))).astype(np.float32)
+    np.save(tmp_path / "vectors.npy", vectors[:3000])
+    np.save(tmp_path / "public.npy", vectors[3000:])
+    np.save(tmp_path / "base.npy", vectors[:300])
+    np.save(tmp_path / "queries.npy", vectors[:5])
+    np.save(tmp_path / "me.npy", vectors[:1])
+    (tmp_path / "ids.txt").write_text("".join(f"person {i}\n" for i in range(3000)))
 
     def run(line: str) -> str:
         monkeypatch.setattr(sys, "argv", shlex.split(line))
@@ -60,9 +63,9 @@ def call(
     return run
 
 
-def test_the_python_block_runs(tmp_path: Path) -> None:
+def test_the_python_blocks_run(tmp_path: Path) -> None:
     blocks = [block for language, block in BLOCKS if language == "python"]
-    assert blocks
+    said = ""
     for block in blocks:
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", block],
@@ -72,19 +75,30 @@ def test_the_python_block_runs(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        assert "epsilon = 3 (pure DP) under attribute(beta=1)" in done.stdout
+        said += done.stdout
+    assert "epsilon = 3 (pure DP) under attribute(beta=1)" in said
     assert len(dpi.PrivateIndex.open(tmp_path / "vectors-index")) == 2000
 
 
 def test_build_query_and_info(call: Call) -> None:
-    (build,) = commands("build")
-    assert "300 vectors" in call(build)
+    build, *_ = commands("build")
+    assert "3000 vectors" in call(build)
     (query,) = commands("query")
     assert len(call(query).splitlines()) > 5
     (info,) = commands("info")
     said = call(info)
     assert "What is protected" in said
     assert "What is not protected" in said
+
+
+def test_denoise_plan_and_ledger(call: Call) -> None:
+    _, denoise, book = commands("build")
+    (plan,) = commands("plan")
+    (ledger,) = commands("ledger")
+    assert "denoise" in call(denoise) + call("dpindex info denoised")
+    assert "recommend" in call(f"{plan} --methods dp-oporp-staircase,raw-staircase").lower()
+    call(book)
+    assert "3000 ids, 1 release each" in call(ledger)
 
 
 def test_evaluate_writes_what_is_said(call: Call, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ line is of a linear kernel on fewer documents; DP-OPORP is shown on the same few
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 from common import DELTA, arguments, draw, epsilon_axis, load, read_csv, style, write_csv
@@ -26,7 +27,7 @@ from dpindex.sklearn import PrivateProjection
 
 EPSILONS = (1.0, 5.0, 10.0, 50.0)
 K = 256
-RAW, FEW_OPORP = "Raw-data-G-OPT, 2 × 1000 documents", "DP-OPORP, 2 × 1000 documents"
+RAW, FEW_OPORP = "Raw-data-G-OPT, 2 × 500 documents", "DP-OPORP, 2 × 500 documents"
 LINES: dict[str, dict[str, Any]] = {
     "DP-RP-G-OPT-B": {"method": "dp-rp-g-opt-b", "delta": DELTA},
     "DP-OPORP": {"method": "dp-oporp", "delta": DELTA},
@@ -38,7 +39,13 @@ LINES: dict[str, dict[str, Any]] = {
 INDIVIDUAL_EPSILONS = (1.0, 10.0)
 TASKS = ("comp.* against rec.*", "all 20 groups")
 ENCODINGS = ("count / column maximum", "presence")
-FEW, BLOCK = 1000, 4096
+PANELS = (
+    (TASKS[0], ENCODINGS[1]),
+    (TASKS[1], ENCODINGS[1]),
+    (TASKS[0], ENCODINGS[0]),
+)
+Found: TypeAlias = tuple[str, float | str, float]
+FEW, BLOCK = 500, 4096
 
 
 def documents(encoding: str) -> tuple[Any, Any, Any, Any]:
@@ -93,56 +100,50 @@ def raw_gram(x: Any, spec: dpi.Spec) -> Any:
     columns = x.tocsc()
     for start in range(0, x.shape[1], BLOCK):
         exact = spec.grid.round(columns[:, start : start + BLOCK].toarray())
-        noisy = law.perturb(exact, stream) * np.float32(law.decoder.gain * spec.grid.step)
+        noisy = law.perturb(exact, stream).astype(np.float32)
         gram += noisy @ noisy.T
-    return gram
+    return gram * (law.decoder.gain * spec.grid.step) ** 2
 
 
-def raw_rows(x: Any, y: Any, test: Any, where: dict[str, Any]) -> list[dict[str, Any]]:
-    rows, chosen = [], few(y, test)
+def few_documents(x: Any, y: Any, test: Any) -> Iterator[Found]:
+    """Raw data with noise, and DP-OPORP, on the same few documents."""
+    chosen = few(y, test)
     part, classes = x[chosen], y[chosen]
     plain = np.asarray((part @ part.T).toarray())
-    rows.append(
-        {**where, "line": RAW, "epsilon": "none", "accuracy": kernel_accuracy(plain, classes)}
-    )
+    yield RAW, "none", kernel_accuracy(plain, classes)
     for epsilon in EPSILONS:
         common: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "bounds": (0.0, 1.0)}
-        spec = dpi.Spec("raw-gaussian", x.shape[1], **common)
-        gram = raw_gram(part, spec)
-        found = kernel_accuracy(gram, classes)
-        rows.append({**where, "line": RAW, "epsilon": epsilon, "accuracy": found})
         codes = PrivateProjection("dp-oporp", k=K, **common).fit_transform(part)
-        found = kernel_accuracy(codes @ codes.T, classes)
-        rows.append({**where, "line": FEW_OPORP, "epsilon": epsilon, "accuracy": found})
-    return rows
+        yield FEW_OPORP, epsilon, kernel_accuracy(codes @ codes.T, classes)
+        spec = dpi.Spec("raw-gaussian", x.shape[1], **common)
+        yield RAW, epsilon, kernel_accuracy(raw_gram(part, spec), classes)
 
 
-def measure(encoding: str) -> list[dict[str, Any]]:
+def measure(encoding: str) -> Iterator[dict[str, Any]]:
     x, groups, test, names = documents(encoding)
-    rows: list[dict[str, Any]] = []
-    tasks = {name: task(name, groups, names) for name in TASKS}
+    tasks = {name: task(name, groups, names) for name, wanted in PANELS if wanted == encoding}
+
+    def row(name: str, line: str, epsilon: float | str, found: float) -> dict[str, Any]:
+        where = {"encoding": encoding, "task": name, "line": line, "epsilon": epsilon}
+        return {**where, "accuracy": found}
+
     plain = PrivateProjection("none-oporp", k=K, epsilon=None, bounds=(0.0, 1.0)).fit_transform(x)
     for name, (inside, y) in tasks.items():
-        where = {"encoding": encoding, "task": name}
-        chance = float(np.bincount(y[inside & test]).max() / np.count_nonzero(inside & test))
-        rows.append({**where, "line": "chance", "epsilon": "none", "accuracy": chance})
-        plain = PrivateProjection("none-oporp", k=K, epsilon=None, bounds=(0.0, 1.0)).fit_transform(
-            x
-        )
+        most = np.bincount(y[inside & test]).max() / np.count_nonzero(inside & test)
+        yield row(name, "chance", "none", float(most))
         found = accuracy(plain[inside], y[inside], test[inside])
-        rows.append({**where, "line": "OPORP, not private", "epsilon": "none", "accuracy": found})
+        yield row(name, "OPORP, not private", "none", found)
     for line, options in LINES.items():
         for epsilon in INDIVIDUAL_EPSILONS if "iDP" in line else EPSILONS:
             model = PrivateProjection(k=K, epsilon=epsilon, bounds=(0.0, 1.0), **options)
             codes = model.fit_transform(x)
             for name, (inside, y) in tasks.items():
                 found = accuracy(codes[inside], y[inside], test[inside])
-                where = {"encoding": encoding, "task": name}
-                rows.append({**where, "line": line, "epsilon": epsilon, "accuracy": found})
-                print(time.strftime("%H:%M"), rows[-1], flush=True)
-    inside, y = tasks[TASKS[0]]
-    rows += raw_rows(x[inside], y[inside], test[inside], {"encoding": encoding, "task": TASKS[0]})
-    return rows
+                yield row(name, line, epsilon, found)
+    if encoding == ENCODINGS[1]:
+        inside, y = tasks[TASKS[0]]
+        for line, at, found in few_documents(x[inside], y[inside], test[inside]):
+            yield row(TASKS[0], line, at, found)
 
 
 def main() -> None:
@@ -151,11 +152,13 @@ def main() -> None:
     for number in "" if chosen.redraw else chosen.encodings.split(","):
         encoding = ENCODINGS[int(number)]
         kept = [row for row in rows if row["encoding"] != encoding]
-        rows = write_csv("classify", [*kept, *measure(encoding)])
-    panels = [(encoding, name) for encoding in ENCODINGS for name in TASKS]
+        for found in measure(encoding):
+            kept.append(found)
+            rows = write_csv("classify", kept)
+            print(time.strftime("%H:%M"), found, flush=True)
 
     def fill(i: int, axes: Any) -> None:
-        mine = [row for row in rows if (row["encoding"], row["task"]) == panels[i]]
+        mine = [row for row in rows if (row["task"], row["encoding"]) == PANELS[i]]
         for j, line in enumerate([*LINES, RAW, FEW_OPORP]):
             points = [row for row in mine if row["line"] == line and row["epsilon"] != "none"]
             if points:
@@ -172,8 +175,8 @@ def main() -> None:
                     axes.axhline(row["accuracy"], color="#555555", linestyle=dashes, label=name)
         epsilon_axis(axes, EPSILONS)
 
-    titles = [f"{name} ({encoding})" for encoding, name in panels]
-    draw("fig12_14_16_svm.png", titles, fill, "ε for one attribute (beta = 1)", "test accuracy", 2)
+    titles = [f"{name} ({encoding})" for name, encoding in PANELS]
+    draw("fig12_14_16_svm.png", titles, fill, "ε for one attribute (beta = 1)", "test accuracy")
 
 
 if __name__ == "__main__":

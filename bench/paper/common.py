@@ -87,7 +87,7 @@ def draw(
     path: str | Path,
     titles: Sequence[str],
     fill: Callable[[int, Any], None],
-    xlabel: str,
+    xlabel: str | Sequence[str],
     ylabel: str | Sequence[str],
     columns: int | None = None,
     legend_columns: int = 3,
@@ -99,14 +99,14 @@ def draw(
 
     columns = columns or len(titles)
     lines = -(-len(titles) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.5 * lines + 0.9), layout="constrained")
+    figure = Figure(figsize=(max(6.4, 4.6 * columns), 3.5 * lines + 0.9), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
     handles: dict[str, Any] = {}
     for i, (title, axes) in enumerate(zip(titles, panels, strict=False)):
         fill(i, axes)
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel(xlabel)
+        axes.set_xlabel(xlabel if isinstance(xlabel, str) else xlabel[i])
         axes.grid(alpha=0.3)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)

@@ -74,13 +74,15 @@ def main() -> None:
                         label=f"deviation {spread:g} beta, {law}",
                         **style(4 + j, linestyle=dashes),
                     )
-        if i == 1:
+        if i == 0:
+            axes.set_xticks(range(0, MOST_LEVEL + 1, 5))
+        else:
             epsilon_axis(axes, EPSILONS)
         axes.set_ylim(0, 1.02)
-        axes.set_xlabel(("level L", "ε₀ of a coordinate")[i])
 
     titles = ["by level", "mean over a normal coordinate"]
-    draw("improve_flips.png", titles, fill, "", "signal 1 − 2q", None, 2)
+    at = ["level L", "ε₀ of a coordinate"]
+    draw("improve_flips.png", titles, fill, at, "signal 1 − 2q", None, 2)
 
 
 if __name__ == "__main__":

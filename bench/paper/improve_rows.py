@@ -36,8 +36,7 @@ def deviation(method: str, dim: int, k: int, epsilon: float) -> float | None:
     return math.sqrt(law.decoder.variance[0]) * spec.grid.step * spec.projection.gain
 
 
-def main() -> None:
-    arguments("Realised operator norm against Tu's bounds.")
+def measured() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for dim in DIMS:
         for k in KS:
@@ -47,7 +46,13 @@ def main() -> None:
                     if found is not None:
                         where = {"p": dim, "k": k, "method": method, "epsilon": epsilon}
                         rows.append({**where, "deviation": found})
-    show(write_csv("improve_rows", rows))
+    return rows
+
+
+def main() -> None:
+    chosen = arguments("Realised operator norm against Tu's bounds.")
+    if not chosen.redraw:
+        show(write_csv("improve_rows", measured()))
     table = read_csv("improve_rows")
     panels = [(dim, k) for dim in DIMS for k in KS if k <= dim]
 

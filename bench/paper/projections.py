@@ -25,6 +25,7 @@ TYPES: dict[str, Callable[[int, int, int], Any]] = {
     "s = 3": lambda p, k, seed: VerySparse(p, k, seed, 3),
     "s = 10": lambda p, k, seed: VerySparse(p, k, seed, 10),
 }
+BOUNDS = {"(31)": ":", "(32)": "--"}
 SIZES = (10, 50, 100, 200, 400, 600, 800, 1000)
 BETAS = (1.0, 0.1)
 LEVEL_SIZES = (100, 1000)
@@ -92,12 +93,12 @@ def lines(axes: Any, rows: list[dict[str, Any]], names: Any, x: str, y: str, **w
     for j, name in enumerate(names):
         wanted = {"type": name, **where}
         mine = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
-        look = style(j) if name in TYPES else {"color": "black", "linestyle": "--"}
+        look = style(j) if name in TYPES else {"color": "black", "linestyle": BOUNDS[name]}
         axes.plot([row[x] for row in mine], [row[y] for row in mine], label=name, **look)
 
 
 def main() -> None:
-    chosen = arguments("Types of projection.", repetitions=10, draws=20_000)
+    chosen = arguments("Types of projection.", repetitions=10, draws=10_000)
     if not chosen.redraw:
         write_csv("fig2_sensitivity", sensitivity(chosen.repetitions))
         write_csv("fig9_levels", levels(5 * chosen.repetitions))
@@ -113,7 +114,7 @@ def main() -> None:
     draw(
         "fig7_8_collision.png",
         [f"beta = {beta:g}" for beta in BETAS],
-        lambda i, axes: lines(axes, second, (*TYPES, "(31)", "(32)"), "p", "chance", beta=BETAS[i]),
+        lambda i, axes: lines(axes, second, (*TYPES, *BOUNDS), "p", "chance", beta=BETAS[i]),
         "p",
         "P(a neighbour may change a sign)",
         legend_columns=4,

@@ -3,9 +3,11 @@
     python bench/race/regress.py
 
 Error is the mean squared error over the variance of the target: 1 is what predicting the mean
-gets, and no line can be below least squares by much. Peer: diffprivlib's linear regression
-(functional mechanism), if installed, with the same public ranges. The ranges are those of the
-published data sets, taken as public here; so is the choice to leave out constant columns.
+gets, and no line can be below least squares by much. A second ceiling is the same sketch released
+without noise: what lies between the two is the sketch's doing, not privacy's. Peer: diffprivlib's
+linear regression (functional mechanism), if installed, with the same public ranges. The ranges are
+those of the published data sets, taken as public here; so is the choice to leave out constant
+columns.
 """
 
 from __future__ import annotations
@@ -15,13 +17,25 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from common import Array, arguments, ceiling, draw, line, load, peer, show, split, write_csv
+from common import (
+    Array,
+    arguments,
+    ceiling,
+    draw,
+    line,
+    load,
+    peer,
+    show,
+    silenced,
+    split,
+    write_csv,
+)
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from dpindex.race import RaceRegressor
+from dpindex.race import Hash, RaceRegressor, RaceSketch
 
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 PEER = "diffprivlib linear regression"
@@ -29,6 +43,13 @@ SLACK = "RACE, delta = 1e-6"
 PURE = "RACE, pure"
 PUBLISHED = "RACE, delta = 1e-6, published solver"
 DELTA_ROWS = 10_000
+
+
+class NoiselessRegressor(RaceRegressor):
+    """The ceiling: the same regressor, not private."""
+
+    def _empty(self, dim: int, hash: Hash) -> RaceSketch:
+        return silenced(super()._empty(dim, hash))
 
 
 def data() -> dict[str, tuple[Array, Array]]:
@@ -90,7 +111,11 @@ def judge(
         facts = {"data": name, "method": method, "epsilon": epsilon}
         return {**facts, "mean": middle, "spread": spread}
 
+    def noiseless(seed: int) -> NoiselessRegressor:
+        return NoiselessRegressor(rows=DELTA_ROWS, seed=seed, **bounds)
+
     yield row("least squares", 0.0, [error(LinearRegression(), s) for s in range(repetitions)])
+    yield row("RACE without noise", 0.0, [error(noiseless(s), s) for s in range(repetitions)])
     for epsilon in EPSILONS:
         for method in models(epsilon, 0):
             errors = [error(models(epsilon, s)[method], s) for s in range(repetitions)]
@@ -114,8 +139,9 @@ def main() -> None:
     def fill(i: int, axes: Any) -> None:
         mine = [row for row in rows if row["data"] == names[i]]
         ceiling(axes, float(str(mine[0]["mean"])), "least squares, not private")
+        ceiling(axes, float(str(mine[1]["mean"])), "RACE without noise", "-.", "#5B4A9E")
         ceiling(axes, 1.0, "predicting the mean", ":", "#777777")
-        methods = list(dict.fromkeys(str(row["method"]) for row in mine[1:]))
+        methods = list(dict.fromkeys(str(row["method"]) for row in mine[2:]))
         for j, method in enumerate(methods):
             line(axes, mine, "epsilon", method, j)
         axes.set_xscale("log")

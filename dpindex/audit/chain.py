@@ -111,6 +111,9 @@ def composition_check(spec: Spec, moved: int) -> tuple[Check, Fraction]:
         theorem = "the law's own check composes over the perturbed set A (Li & Li 2023, Thm 6.2)"
     elif moved == 1:
         theorem = "one coordinate moves: its loss is the loss of the code"
+    elif spec.row.kind == "bits" and promise.delta > 0:
+        found = "as many signs as can change"
+        theorem = "sequential composition over those signs (Li & Li 2023, Thms 2.3 and 4.1)"
     elif spec.row.kind == "bits":
         theorem = "sequential composition (Li & Li 2023, Thm 2.3; Dwork & Roth 2014, Thm 3.16)"
     else:

@@ -77,12 +77,6 @@ def uncovered(spec: Spec) -> str | None:
     promise = spec.guarantee
     if promise.definition == "none":
         return "it promises nothing"
-    if promise.delta_over == "projection" and spec.row.kind == "bits":
-        return (
-            "its delta is the chance, over the public projection, that a vector has more signs "
-            "near zero than were counted on, which is about random real numbers; with delta 0 it "
-            "is covered"
-        )
     if promise.delta_over == "projection" and spec.adjacency.kind == "l2":
         return (
             "its delta is also the chance, over the public projection, that one pair of vectors is "
@@ -112,11 +106,7 @@ def default_specs() -> Iterator[Spec]:
 def not_covered() -> dict[str, str]:
     """Methods with a guarantee that the verifier does not cover, and why."""
     reasons = ((spec, uncovered(spec)) for spec in _candidates())
-    return {
-        spec.method + (" with a delta" if spec.row.takes_delta else ""): reason
-        for spec, reason in reasons
-        if reason is not None
-    }
+    return {spec.method: reason for spec, reason in reasons if reason is not None}
 
 
 def _candidates() -> Iterator[Spec]:

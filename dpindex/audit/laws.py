@@ -20,6 +20,7 @@ from dpindex.audit.bounds import exp_below
 from dpindex.audit.checks import Check, digits
 from dpindex.audit.maps import RealisedMap
 from dpindex.audit.rounded import gaussian_check, individual_gaussian_check
+from dpindex.audit.signs import changes_check
 from dpindex.noise.base import AdditiveNoise, WideNoise
 from dpindex.noise.flips import FlipsByLevel, IndividualFlips, IndividualGaussian
 from dpindex.noise.square_wave import SquareWave
@@ -251,6 +252,11 @@ def _flips(spec: Spec, law: FlipsByLevel, part: Part) -> list[Check]:
         for a, b in ((p, q), (_ONE - p, _ONE - q))
         for ratio in ((a, b), (b, a))
     )
+    if spec.guarantee.delta > 0:
+        # Flips of one chance, of which so many cost epsilon; how many signs change is a chance.
+        budget = Fraction(spec.guarantee.epsilon)
+        afforded = (n for n in range(spec.dims, 0, -1) if _within(ratio, budget / n))
+        return [changes_check(spec, next(afforded, 0) if len(levels) == 1 else 0)]
     return [
         _ratio_check(
             "law: ratio of neighbouring levels",

@@ -24,7 +24,7 @@ from dpindex.noise.tables import CellTable
 from dpindex.noise.wide import WideGaussian
 from dpindex.spec import Spec
 
-__all__ = ["gaussian_check", "individual_gaussian_check"]
+__all__ = ["distance_to_rounded", "gaussian_check", "individual_gaussian_check"]
 
 _WORK = 64
 
@@ -54,7 +54,7 @@ def individual_gaussian_check(spec: Spec, law: IndividualGaussian, moved: int) -
         "law: Gaussian inside A, worst size of A",
         spec,
         above_root(Fraction(most)) / deviation,
-        _distance_to_rounded(table, deviation),
+        distance_to_rounded(table, deviation),
         "iDP only (Li & Li 2023, Def. 2.6, Thm 6.1): A is held fixed at the actual vector; "
         "Balle & Wang 2018 Thm 8 in 320 bits plus the table's distance from the normal law",
     )
@@ -80,7 +80,7 @@ def _normal_law(law: Any) -> tuple[list[Fraction], Fraction]:
     """Distances that add up to that of the noise from a rounded normal, and its deviation."""
     if isinstance(law, AdditiveNoise):
         deviation = above_root(_variance(law.table) - Fraction(1, 12))  # Sheppard
-        return [_distance_to_rounded(law.table, deviation)], deviation
+        return [distance_to_rounded(law.table, deviation)], deviation
     source = law.source
     assert isinstance(law, WideNoise)
     assert isinstance(source, WideGaussian)
@@ -95,7 +95,7 @@ def _normal_law(law: Any) -> tuple[list[Fraction], Fraction]:
         smooth = mpmath.ldexp(5 * mpmath.exp(-2 * mpmath.pi**2 * s**2), 512)
         apart = Fraction(int(mpmath.ceil(smooth)) + 1, 1 << 512)
     parts = [apart, _distance_to_discrete(source.coarse, coarse)]
-    return [*parts, _distance_to_rounded(source.fine, fine)], deviation
+    return [*parts, distance_to_rounded(source.fine, fine)], deviation
 
 
 def _variance(table: CellTable) -> Fraction:
@@ -112,7 +112,8 @@ def _side(table: CellTable) -> tuple[tuple[int, ...], int] | None:
     return (table.masses[reach:], table.bits) if fits else None
 
 
-def _distance_to_rounded(table: CellTable, deviation: Fraction) -> Fraction:
+def distance_to_rounded(table: CellTable, deviation: Fraction) -> Fraction:
+    """Total variation between a table and the rounded normal law; 1 for a table of another form."""
     side = _side(table)
     return Fraction(1) if side is None else _to_rounded(*side, deviation)
 

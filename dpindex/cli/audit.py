@@ -18,7 +18,7 @@ __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(audit)
+    app.command(short_help="Attack a guarantee, or prove it.")(audit)
 
 
 def audit(

@@ -14,7 +14,7 @@ __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(ledger)
+    app.command(short_help="Show releases, and what they promise in all.")(ledger)
 
 
 def ledger(

@@ -51,6 +51,7 @@ __all__ = [
     "read_codes",
     "refuse_existing",
     "show_totals",
+    "task_bar",
 ]
 
 _MOST_CODES = 1 << 33
@@ -170,6 +171,22 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
         def report(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
+
+        yield report
+
+
+@contextmanager
+def task_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
+    """The same with a word on what is done now: yields ``report(done, total, task)``."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, disable=not console.is_terminal, transient=True
+    ) as progress:
+        task = progress.add_task(what, total=None)
+
+        def report(done: int, total: int, now: str) -> None:
+            progress.update(task, completed=done, total=total, description=f"{what}: {now}")
 
         yield report
 

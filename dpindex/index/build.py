@@ -6,6 +6,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -147,6 +148,8 @@ def _resumed(directory: IndexDirectory, settings: Settings, mark: dict[str, Any]
     """The manifest of the same build, unfinished; InputError for anything else."""
     manifest = directory.manifest()
     if manifest.state == "complete":
+        with suppress(OSError):
+            directory.drop_note()  # of a build that was killed just before it would have gone
         raise InputError(
             f"{directory.path} is a finished index; building into it again would spend the budget "
             f"of every vector twice. Choose another directory."

@@ -179,6 +179,8 @@ class PrivateIndex:
             count = 1 if np.ndim(X) == 1 else int(np.shape(X)[0] if np.ndim(X) else 0)
             checked = self._ids.check(ids, count)
             if ledger is not None:
+                if self._saved is not None:
+                    ledger.refuse_inside(self._saved.path)
                 self._privatizer.check(X)  # what is refused should not cost anything
                 ledger.record(self.spec, None if ids is None else checked, again=again)
             elif again:

@@ -35,6 +35,8 @@ def number(value: Any, name: str, *, above: float | None = None) -> float:
 
 def matrix(x: Vectors, dim: int, name: str) -> Any:
     """Vectors as an ndarray or CSR matrix of real numbers, shape (n, dim); (dim,) is one row."""
+    if np.ma.isMaskedArray(x):
+        raise InputError(f"{name} have a mask, which would be lost; fill the missing values.")
     if sparse.issparse(x):
         rows: Any = sparse.csr_matrix(x)
     else:

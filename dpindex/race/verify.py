@@ -27,9 +27,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.audit.chain import stream_check
-from dpindex.audit.checks import Check, ExactReport
-from dpindex.audit.laws import _digits, _distance_to_gaussian, _ratio_check, worst_table_ratio
+from dpindex.audit.checks import Check, ExactReport, digits
+from dpindex.audit.laws import _ratio_check, worst_table_ratio
 from dpindex.audit.replay import _table_faults
+from dpindex.audit.rounded import distance_to_rounded
 from dpindex.errors import InputError
 from dpindex.noise.gaussian import optimal_sigma
 from dpindex.noise.tables import CellTable
@@ -212,14 +213,14 @@ def _gaussian_check(spec: SketchSpec, law: CountNoise) -> Check:
         mu = mpmath.sqrt(moved) / mpmath.mpf(deviation)
         e = mpmath.mpf(spec.epsilon)
         normal = mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
-        distance = _distance_to_gaussian(table.masses, table.bits, deviation)
+        distance = distance_to_rounded(table, Fraction(deviation))
         rounding = moved * (1 + mpmath.exp(e)) * mpmath.mpf(distance.numerator)
         found = normal + rounding / distance.denominator
         passed = symmetric and bool(found <= mpmath.mpf(spec.delta))
     return Check(
         "law: Gaussian noise on the counts that move",
-        f"δ = {_digits(found)} at ε = {_digits(Fraction(spec.epsilon))}",
-        _digits(Fraction(spec.delta)),
+        f"δ = {digits(found)} at ε = {digits(Fraction(spec.epsilon))}",
+        digits(Fraction(spec.delta)),
         f"Balle & Wang 2018, Thm 8, at L2 distance √{moved}, in 320 bits; rounding to integers is "
         "post-processing; the table's distance from the normal law is added",
         passed,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 import zipfile
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,6 +21,9 @@ __all__ = ["Archive", "open_npz"]
 
 _RATIOS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: MAX_RATIO, zipfile.ZIP_LZMA: 1 << 13}
 """How much each way of compressing can shrink data at most; bzip2 has no useful bound."""
+
+_MOST_DICTIONARY = 1 << 26
+"""What LZMA uses at its highest preset."""
 
 _SPARSE_MARKS = {"data", "format", "shape"}
 _MAX_TEXT_BYTES = 64
@@ -53,8 +58,21 @@ class Archive:
                 f"array {key!r} claims {info.file_size} bytes, more than can come from the"
                 f" {stored} stored; the file is damaged."
             )
+        if info.compress_type == zipfile.ZIP_LZMA and self._dictionary(info) > _MOST_DICTIONARY:
+            raise self._location.error(
+                f"array {key!r} needs more than {_MOST_DICTIONARY >> 20} MB to decompress; save it"
+                " again with numpy.savez_compressed."
+            )
         stream = self._resources.enter_context(self._zip.open(info))
         return Npy(f"{self._location.name}: array {key!r}", stream, info.file_size)
+
+    def _dictionary(self, info: zipfile.ZipInfo) -> int:
+        """Bytes that LZMA would allocate, up to 4 GB whatever the file's size (APPNOTE 5.8.8)."""
+        with open(self._location.path, "rb") as file:
+            file.seek(info.header_offset + 26)
+            name, extra = struct.unpack("<HH", file.read(4))
+            file.seek(name + extra, os.SEEK_CUR)
+            return int.from_bytes(file.read(9)[5:], "little")
 
 
 def open_npz(location: Location, resources: ExitStack) -> VectorSource:

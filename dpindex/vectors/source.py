@@ -57,7 +57,8 @@ class VectorSource(ABC):
             )
         if len(shape) != 2:
             raise location.error(
-                f"the array has {len(shape)} dimension(s); vectors need two, (rows, columns)."
+                f"the array has {len(shape)} dimension(s); vectors need two, (rows, columns): save"
+                " a single vector x as x[None, :]."
             )
         rows, columns = (int(length) for length in shape)
         if rows < 1 or columns < 1:

@@ -70,7 +70,7 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         table = ScoreTable(channel_of(spec), _finite(header["most"])) if stages else None
         error, rows = _finite(header["error"]), int(header["rows"])
         return Denoiser(spec, kind, error, rows, linear, tuple(stages), table)
-    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+    except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError):
         raise InputError("these bytes are no denoiser of this index.") from None
 
 

@@ -1,0 +1,493 @@
+"""What is fuzzed: for every reader its seeds, how an input is repaired, and how it is read.
+
+``repair`` makes checksums, lengths and archive structure right again after bytes were changed, so
+that the fuzzer gets past them to the code behind.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import json
+import math
+import random
+import struct
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import scipy.sparse
+
+from dpindex import Privatizer, Spec, attribute, l2
+from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
+from dpindex.estimators.denoise import denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
+from dpindex.estimators.denoise.channel import ScoreTable, channel_of
+from dpindex.estimators.denoise.stage import Bins, Stage
+from dpindex.index import PrivateIndex
+from dpindex.index.ids import ids_from_bytes, ids_to_bytes
+from dpindex.index.segments import Manifest
+from dpindex.ledger import Ledger
+from dpindex.race import L2, SRP, RaceSketch
+from dpindex.vectors import open_vectors, read_ids
+
+_FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
+_MOST_READ = 1 << 16
+_VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1, 2, 7, 2**31 - 1, 2**31, 2**63, 10**40, 0.0, -0.0, 0.5, 1e-320,
+    1e308, float("inf"), float("nan"), "", "0", "000000", "\0", "../x", "é", "\ud800", [], {},
+    [0, 1], [1.0, 0.0], {"kind": "l2"}, "DP", "none-oporp", "dp-rp-l", "raw-staircase",
+    "very-sparse", "complete",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """One reader: seeds, repair (bytes and a random generator to bytes), and reading."""
+
+    seeds: Callable[[], Iterable[bytes]]
+    read: Callable[[bytes], object]
+    repair: Callable[[bytes, random.Random], bytes] = lambda data, _: data
+    most: int = 4096
+
+
+# JSON
+
+
+def _places(data: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) in a JSON value."""
+    found: list[tuple[Any, Any]] = []
+    stack = [data]
+    while stack:
+        value = stack.pop()
+        keys = list(value) if isinstance(value, dict) else range(len(value))
+        for key in keys:
+            found.append((value, key))
+            if isinstance(value[key], dict | list):
+                stack.append(value[key])
+    return found
+
+
+def _changed(data: Any, rng: random.Random) -> Any:
+    """A JSON value with a few places changed, removed or copied from one to another."""
+    if not isinstance(data, dict | list):
+        return data
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        places = _places(data)
+        if not places:
+            break
+        container, key = rng.choice(places)
+        choice = rng.randrange(4)
+        if choice == 0 and isinstance(container, dict):
+            del container[key]
+        elif choice == 1:
+            other, where = rng.choice(places)
+            if where in other if isinstance(other, dict) else where < len(other):
+                container[key] = json.loads(json.dumps(other[where]))
+        elif choice == 2 and isinstance(container[key], int | float):
+            container[key] += rng.choice((-1, 1, 0.5))
+        else:
+            container[key] = copy.deepcopy(rng.choice(_VALUES))
+    return data
+
+
+def _load(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _spec_repair(data: bytes, rng: random.Random) -> bytes:
+    value = _changed(_load(data), rng)
+    return data if value is None else json.dumps(value).encode("utf-8", "surrogatepass")
+
+
+def _manifest_repair(data: bytes, rng: random.Random) -> bytes:
+    value = _changed(_load(data), rng)
+    if not isinstance(value, dict):
+        return data
+    value.pop("checksum", None)
+    if rng.random() < 0.5:  # consistent in itself, so that more of it is believed
+        try:
+            spec = Spec.from_json(json.dumps(value["spec"]))
+            value["guarantee"] = spec.guarantee.to_json()
+            value["count"] = sum(entry["count"] for entry in value["segments"])
+        except Exception:
+            pass
+    seal = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return json.dumps({**value, "checksum": seal}, indent=1, sort_keys=True).encode()
+
+
+def _specs() -> list[Spec]:
+    return [
+        Spec(method="dp-oporp-staircase", dim=24, k=8, epsilon=2.0),
+        Spec(method="dp-rp-g-opt", dim=24, k=8, epsilon=1.0, delta=1e-6, entries="very-sparse"),
+        Spec(method="dp-signoporp-rr", dim=24, k=16, epsilon=1.0, repetitions=2, norm=1.0),
+        Spec(method="dp-signrp-rr", dim=24, epsilon=1.0, delta=1e-6, min_norm=2.0),
+        Spec(method="row-rp-g-opt", dim=24, epsilon=1.0, delta=1e-6, adjacency=l2(1.0)),
+        Spec(method="dp-sjlt-laplace", dim=24, k=8, epsilon=1.0, sparsity=4, scale=255.0),
+        Spec(method="raw-square-wave", dim=4, epsilon=1.0, bounds=(0.0, 1.0), clip=True),
+        Spec(method="idp-signoporp-g", dim=24, epsilon=1.0, delta=1e-6, adjacency=attribute(0.5)),
+        Spec(method="none-oporp", dim=24),
+    ]
+
+
+def _read_spec(data: bytes) -> None:
+    spec = Spec.from_json(data)
+    assert Spec.from_json(spec.to_json()) == spec
+    assert len(spec.fingerprint) == 16
+    spec.guarantee.protects()
+
+
+def _manifests() -> Iterable[bytes]:
+    for number, spec in enumerate(_specs()[:3]):
+        place = _FOLDER / f"index{number}"
+        index = PrivateIndex(spec)
+        for start in range(0, 4, 2):
+            index.add(np.full((2, spec.dim), spec.dim**-0.5), ids=[f"é{start}", f"{start + 1}"])
+            index.save(place)
+        yield (place / "manifest.json").read_bytes()
+
+
+def _read_manifest(data: bytes) -> None:
+    manifest = Manifest.from_json(data, Path("manifest.json"))
+    assert manifest.count >= 0
+    assert len(manifest.digest) == 64
+
+
+# Codes, ids of an index, sketches
+
+
+def _codes() -> Iterable[bytes]:
+    for spec in _specs()[:3]:
+        yield Privatizer(spec).privatize(np.full((3, spec.dim), spec.dim**-0.5)).to_bytes()
+    yield FloatCodes(np.array([[70_000, -3]], np.int32), 0.5, 0.5, bytes(16)).to_bytes()
+    yield BitCodes.from_signs(np.ones((0, 3), np.bool_), bytes(16)).to_bytes()
+
+
+_CODES = struct.Struct("<4sBBHIQdd16s16s")
+
+
+def _codes_repair(data: bytes, rng: random.Random) -> bytes:
+    if len(data) < _CODES.size:
+        return data
+    _, _, kind, _, k, n, gain, offset, mark, _ = _CODES.unpack_from(data)
+    body = data[_CODES.size :]
+    version = 1 if rng.random() < 0.95 else rng.randrange(256)
+    if rng.random() < 0.6:  # a shape that fits
+        kind = rng.choice((0, 1, 2, 4))
+        k = 1 + k % 64
+        row = -(-k // 8) if kind == 0 else k * kind
+        n = len(body) // row
+        body = body[: n * row]
+        gain = gain if 0 < gain < 1e300 else 0.5
+        offset = offset if abs(offset) < 1e300 else 0.5
+    fields = (b"DPIX", version, kind, 0, k, n, gain, offset, mark)
+    digest = hashlib.sha256(_CODES.pack(*fields, bytes(16)) + body).digest()[:16]
+    return _CODES.pack(*fields, digest) + body
+
+
+def _read_codes(data: bytes) -> None:
+    codes = codes_from_bytes(data)
+    part = codes.take(slice(0, 8))
+    with np.errstate(all="ignore"):
+        signs, numbers = part.to_signs(), part.to_float()
+    assert signs.shape == numbers.shape == (len(part), codes.k)
+    assert codes_from_bytes(codes.to_bytes()).to_bytes() == codes.to_bytes()
+    if isinstance(codes, BitCodes) and len(codes):
+        assert len(codes.row(0)) == codes.k
+
+
+def _index_ids() -> Iterable[bytes]:
+    yield ids_to_bytes(np.arange(5))
+    yield ids_to_bytes(np.array(["a", "bcd", "", "é", "x" * 40]))
+
+
+def _index_ids_repair(data: bytes, rng: random.Random) -> bytes:
+    body = data[16:]
+    count = rng.randrange(1 + len(body) // 4)
+    lengths = np.frombuffer(body[: 4 * count], "<u4") % 9
+    texts = body[4 * count :].decode("utf-8", "replace")
+    parts, at = [], 0
+    for length in lengths:
+        parts.append(texts[at : at + int(length)])
+        at += int(length)
+    return ids_to_bytes(np.array(parts)) if parts and rng.random() < 0.5 else data
+
+
+def _sketches() -> Iterable[bytes]:
+    for hash_, delta in ((L2(1.0), 0.0), (SRP(2), 1e-6)):
+        sketch = RaceSketch(3, 4, 8, hash_, 1.0, delta).fit(np.eye(3)).release()
+        yield sketch.to_bytes()
+
+
+_SKETCH = struct.Struct("<4sHHQ32s")
+
+
+def _sketch_repair(data: bytes, rng: random.Random) -> bytes:
+    size = int.from_bytes(data[6:8], "little") if len(data) > 8 else 0
+    header, body = data[_SKETCH.size : _SKETCH.size + size], data[_SKETCH.size + size :]
+    facts = _changed(_load(header), rng)
+    if facts is not None:
+        try:
+            cells = facts["spec"]["rows"] * facts["spec"]["width"] * facts["bytes"]
+            if rng.random() < 0.7 and 0 < cells < 1 << 12:
+                body = body.ljust(cells, b"\x7f")[:cells]
+        except (TypeError, KeyError, IndexError, OverflowError, MemoryError):
+            pass
+        header = json.dumps(facts, separators=(",", ":")).encode()
+    if len(header) >= 1 << 16:
+        return data
+    digest = hashlib.sha256(header + body).digest()
+    return _SKETCH.pack(b"DPRS", 1, len(header), len(body), digest) + header + body
+
+
+def _read_sketch(data: bytes) -> None:
+    sketch = RaceSketch.from_bytes(data)
+    assert RaceSketch.from_bytes(sketch.to_bytes()).to_bytes() == sketch.to_bytes()
+    sketch.guarantee.protects()
+    spec = sketch.spec
+    if spec.rows * spec.hash.directions * spec.dim < 1 << 12 and spec.columns < 1 << 12:
+        sketch.count(np.zeros((1, spec.dim)))
+
+
+_LEARNED = Spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=20.0)
+
+
+def _denoisers() -> Iterable[bytes]:
+    rng = np.random.default_rng(0)
+    x = np.clip(rng.normal(size=(3000, 2)) @ rng.normal(size=(2, 16)) / 2, -1, 1)
+    codes = Privatizer(_LEARNED).privatize(x)
+    linear = fit_denoiser(codes, _LEARNED, "linear")
+    yield denoiser_to_bytes(linear)
+    # One stage of scores, as if it had been worth learning.
+    size = Bins.SIDES[0] * Bins.SIDES[1]
+    flat = np.ones(size, np.float32)
+    stage = Stage(linear.linear, Bins((-1.0, 1.0), (0.1, 1.0), flat, flat))
+    table = ScoreTable(channel_of(_LEARNED), 1.0)
+    yield denoiser_to_bytes(replace(linear, kind="score", stages=(stage,), table=table))
+
+
+def _denoiser_repair(data: bytes, rng: random.Random) -> bytes:
+    head, _, body = data.partition(b"\n")
+    header = _changed(_load(head), rng)
+    if header is None:
+        return data
+    try:
+        size = 4 * sum(math.prod(shape) for shape in header["shapes"])
+        if 0 <= size < 1 << 16 and rng.random() < 0.8:
+            body = body.ljust(size, b"\0")[:size]
+    except (TypeError, KeyError, ValueError, OverflowError, IndexError):
+        pass
+    return json.dumps(header).encode("utf-8", "surrogatepass") + b"\n" + body
+
+
+def _read_denoiser(data: bytes) -> None:
+    with np.errstate(all="ignore"):
+        assert denoiser_from_bytes(data, _LEARNED).kind in ("linear", "score")
+
+
+def _ledgers() -> Iterable[bytes]:
+    ledger = Ledger(_FOLDER / "ledger")
+    for spec in _specs()[:3]:
+        ledger.record(spec, ["a", "b", spec.method])
+        yield ledger.path.read_bytes()
+        ledger.path.unlink()
+        ledger.key_path.unlink()
+
+
+_LEDGER = struct.Struct("<IQ")
+
+
+def _ledger_repair(data: bytes, rng: random.Random) -> bytes:
+    """The first record sealed anew, of the size that is there."""
+    text_bytes = int.from_bytes(data[24:28], "little")
+    text, digests = data[52 : 52 + text_bytes], data[52 + text_bytes : -32]
+    value = _changed(_load(text), rng)
+    if value is not None:
+        text = json.dumps(value).encode("utf-8", "surrogatepass")
+    count = len(digests) // 16 if rng.random() < 0.9 else rng.choice((0, 2**40, 2**63))
+    header = _LEDGER.pack(len(text), count)
+    head = header + hashlib.sha256(header).digest()[:16]
+    body = head + text + digests[: 16 * count]
+    return data[:24].ljust(24, b"\0") + body + hashlib.sha256(body).digest()
+
+
+def _read_ledger(data: bytes) -> None:
+    path = _FOLDER / "read.ledger"
+    path.write_bytes(data)
+    for total in Ledger(path).totals():
+        assert total.ids > 0
+
+
+# Vector files
+
+
+def _file(suffix: str, write: Callable[[Path], object]) -> bytes:
+    path = _FOLDER / f"seed{suffix}"
+    write(path)
+    return path.read_bytes()
+
+
+_MATRIX = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def _npys() -> Iterable[bytes]:
+    for array in (_MATRIX, np.asfortranarray(_MATRIX), _MATRIX.astype(">f8"), _MATRIX > 3):
+        yield _file(".npy", lambda path, array=array: np.save(path, array))
+
+
+def _npy_repair(data: bytes, rng: random.Random) -> bytes:
+    """A true header, with the shape that the bytes after it have, or nearly."""
+    at = 10 + int.from_bytes(data[8:10], "little")
+    body = data[at:] if at < len(data) else data[10:]
+    descr = rng.choice(
+        ("<f4", "<f8", ">f8", "|b1", "<f2", "<i8", "|O", "<U3", "<c8", "<M8[s]", "|V4")
+    )
+    try:
+        size = np.dtype(descr).itemsize
+    except TypeError:
+        size = 1
+    columns = rng.choice((1, 2, 3, 0, 2**40)) if rng.random() < 0.9 else -1
+    rows = len(body) // (size * columns) if columns > 0 else rng.randrange(4)
+    if rng.random() < 0.9 and columns > 0:
+        body = body[: rows * columns * size]
+    shape = rng.choice(((rows, columns), (rows * columns,), (rows, columns, 1), (rows, columns)))
+    order = rng.random() < 0.3
+    header = f"{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}"
+    text = header.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + body
+
+
+def _npzs() -> Iterable[bytes]:
+    yield _file(".npz", lambda path: np.savez(path, a=_MATRIX, b=np.arange(3)))
+    yield _file(".npz", lambda path: np.savez_compressed(path, a=_MATRIX))
+    matrix = scipy.sparse.csr_matrix(_MATRIX * (_MATRIX > 6))
+    yield _file(".npz", lambda path: scipy.sparse.save_npz(path, matrix))
+    yield _file(".npz", lambda path: scipy.sparse.save_npz(path, matrix.tocsc(), compressed=False))
+
+
+def _npz_repair(data: bytes, rng: random.Random) -> bytes:
+    """The members that can still be read, one of them changed, zipped anew with right CRCs."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+    except Exception:
+        members = dict(_MEMBERS)
+    if members:
+        name = rng.choice(list(members))
+        member = bytearray(members[name])
+        for _ in range(rng.randrange(4)):
+            if member:
+                member[rng.randrange(len(member))] = rng.randrange(256)
+        members[name] = bytes(member)
+        if rng.random() < 0.2:
+            members[name] = _npy_repair(members[name], rng)
+    packed = io.BytesIO()
+    way = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA))
+    with zipfile.ZipFile(packed, "w", way) as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+    return packed.getvalue()
+
+
+def _members() -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(list(_npzs())[2])) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+_MEMBERS = _members()
+
+
+def _vecs(value: str) -> bytes:
+    prefix = np.full((4, 1), 3, "<i4").view(np.uint8)
+    body = np.ascontiguousarray(_MATRIX.astype(value)).view(np.uint8).reshape(4, -1)
+    return np.hstack([prefix, body]).tobytes()
+
+
+def _hdf5s() -> Iterable[bytes]:
+    def plain(path: Path) -> None:
+        with h5py.File(path, "w") as file:
+            file["train"] = _MATRIX
+            file["ids"] = np.arange(4)
+
+    def chunked(path: Path) -> None:
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", data=_MATRIX, chunks=(2, 3), compression="gzip")
+            file["names"] = ["a", "bc", "d", "e"]
+
+    yield _file(".hdf5", plain)
+    yield _file(".hdf5", chunked)
+
+
+def _parquets() -> Iterable[bytes]:
+    for compression in ("none", "snappy"):
+        rows = pa.array([row.tolist() for row in _MATRIX], pa.list_(pa.float32()))
+        table = pa.table({"id": ["a", "b", "c", "d"], "v": rows})
+        yield _file(
+            ".parquet",
+            lambda path, table=table, way=compression: pq.write_table(table, path, compression=way),
+        )
+
+
+def _reads_vectors(suffix: str) -> Callable[[bytes], None]:
+    path = _FOLDER / f"input{suffix}"
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        with open_vectors(path) as source:
+            rows = max(1, min(source.shape[0], _MOST_READ // source.shape[1]))
+            chunk = source.rows(0, rows)
+            assert chunk.shape == (rows, source.shape[1])
+            assert chunk.dtype == source.dtype
+
+    return read
+
+
+def _reads_ids(suffix: str, key: str = "") -> Callable[[bytes], None]:
+    path = _FOLDER / f"ids{suffix}"
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        ids = read_ids(f"{path}{key}")
+        assert ids.ndim == 1
+        assert ids.dtype.kind in "iU"
+
+    return read
+
+
+def _text_ids() -> Iterable[bytes]:
+    yield b"1\n2\n3\n"
+    yield "a\nbc\n\u00e9\n".encode()
+
+
+TARGETS: dict[str, Target] = {
+    "codes_from_bytes": Target(_codes, _read_codes, _codes_repair, 512),
+    "manifest": Target(_manifests, _read_manifest, _manifest_repair, 8192),
+    "Spec.from_json": Target(
+        lambda: (spec.to_json().encode() for spec in _specs()), _read_spec, _spec_repair, 2048
+    ),
+    "RACE sketch": Target(_sketches, _read_sketch, _sketch_repair, 2048),
+    "ids of an index": Target(_index_ids, ids_from_bytes, _index_ids_repair, 512),
+    "denoiser": Target(_denoisers, _read_denoiser, _denoiser_repair, 16384),
+    "ledger": Target(_ledgers, _read_ledger, _ledger_repair, 2048),
+    ".npy": Target(_npys, _reads_vectors(".npy"), _npy_repair, 512),
+    ".npz": Target(_npzs, _reads_vectors(".npz"), _npz_repair, 4096),
+    ".fvecs": Target(lambda: [_vecs("<f4")], _reads_vectors(".fvecs"), most=256),
+    ".bvecs": Target(lambda: [_vecs("u1")], _reads_vectors(".bvecs"), most=256),
+    ".hdf5": Target(_hdf5s, _reads_vectors(".hdf5"), most=16384),
+    ".parquet": Target(_parquets, _reads_vectors(".parquet"), most=4096),
+    "ids .txt": Target(_text_ids, _reads_ids(".txt"), most=256),
+    "ids .npy": Target(_npys, _reads_ids(".npy"), _npy_repair, 512),
+    "ids .npz": Target(_npzs, _reads_ids(".npz", ":b"), _npz_repair, 4096),
+    "ids .hdf5": Target(_hdf5s, _reads_ids(".hdf5", ":names"), most=16384),
+    "ids .parquet": Target(_parquets, _reads_ids(".parquet", ":id"), most=4096),
+}

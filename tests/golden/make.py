@@ -1,0 +1,104 @@
+"""How the files of this folder were made, once, with format version 1. Never run again.
+
+    python tests/golden/make.py FOLDER             # all but the last, by version 0.1.0
+    python tests/golden/make.py FOLDER denoised    # when indexes had learned to keep a denoiser
+
+A file that changes here would prove nothing: the noise in it is secret and cannot be drawn again.
+A new format gets new files beside these, and these must open for ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from dpindex import PrivateIndex, Privatizer, Spec, l2
+from dpindex.race import L2, RaceSketch
+
+ROWS, DIM = 120, 24
+SPECS = {
+    "bits": Spec(method="dp-signoporp-geometric", dim=DIM, k=12, epsilon=8.0, norm=1.0, seed=1),
+    "numbers": Spec(method="dp-oporp-staircase", dim=DIM, k=8, epsilon=6.0, seed=2),
+    "wide": Spec(
+        method="dp-rp-l", dim=DIM, k=6, epsilon=0.002, seed=3, entries="gaussian", norm=1.0
+    ),
+    "names": Spec(
+        method="row-rp-g-opt", dim=DIM, k=8, epsilon=4.0, delta=1e-6, adjacency=l2(0.5), seed=4
+    ),
+}
+SETTINGS = {"names": {"metric": "l2", "query_epsilon": 2.0}, "numbers": {"storage": "f16"}}
+
+
+def vectors() -> np.ndarray:
+    """Unit vectors around six directions, without any random generator."""
+    grid = np.sin(np.arange(ROWS * DIM).reshape(ROWS, DIM) * 0.7) * 0.3
+    grid += np.cos(np.outer(np.arange(ROWS) % 6, np.arange(DIM)) + 1.0)
+    return grid / np.linalg.norm(grid, axis=1, keepdims=True)
+
+
+def digest(index: PrivateIndex) -> str:
+    """Of the codes as integers, whatever their width in memory."""
+    return hashlib.sha256(index.codes.stored.astype("<i4").tobytes()).hexdigest()
+
+
+def search(index: PrivateIndex) -> dict[str, object]:
+    hits = index.search(vectors()[:4], k=5)
+    return {"ids": hits.ids.tolist(), "scores": np.round(hits.scores, 6).tolist()}
+
+
+def denoised(folder: Path) -> None:
+    """An index with a denoiser, whose vectors lie in a plane so that there is one to learn."""
+    angle = np.arange(1500) * 0.37
+    rows = np.outer(np.cos(angle), np.cos(np.arange(16))) + np.outer(
+        np.sin(1.3 * angle), np.sin(np.arange(16))
+    )
+    spec = Spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=20.0, seed=6)
+    index = PrivateIndex(spec)
+    index.add(rows / 2)
+    denoiser = index.fit_denoiser("linear")
+    index.save(folder / "denoised")
+    (folder / "denoised" / ".lock").unlink()
+    hits = PrivateIndex.open(folder / "denoised").search(rows[:4] / 2, k=5)
+    facts = {
+        "stored": digest(index),
+        "error": denoiser.error,
+        "search": {"ids": hits.ids.tolist(), "scores": np.round(hits.scores, 6).tolist()},
+        "queries": (rows[:4] / 2).tolist(),
+    }
+    (folder / "denoised.json").write_text(json.dumps(facts) + "\n")
+
+
+def main(folder: Path) -> None:
+    x = vectors()
+    facts: dict[str, object] = {}
+    for name, spec in SPECS.items():
+        index = PrivateIndex(spec, **SETTINGS.get(name, {}))
+        ids = [f"id-{i}-é" for i in range(ROWS)] if name == "names" else None
+        for part in (slice(0, 70), slice(70, ROWS)):
+            index.add(x[part], ids=ids[part] if ids else None)
+            index.save(folder / name)
+        (folder / name / ".lock").unlink()
+        (folder / f"{name}.json").write_text(spec.to_json() + "\n")
+        data = Privatizer(spec).privatize(x[:10]).to_bytes()
+        (folder / f"{name}.codes").write_bytes(data)
+        facts[name] = {
+            "stored": digest(index),
+            "file": hashlib.sha256(data).hexdigest(),
+            "fingerprint": spec.fingerprint.hex(),
+            "search": search(PrivateIndex.open(folder / name)),
+        }
+    sketch = RaceSketch(DIM, 40, 50, L2(1.0), epsilon=5.0, seed=5).fit(x).release()
+    sketch.save(folder / "race.sketch")
+    facts["race"] = {
+        "file": hashlib.sha256(sketch.to_bytes()).hexdigest(),
+        "count": np.round(sketch.count(x[:4]), 6).tolist(),
+    }
+    (folder / "facts.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    (denoised if sys.argv[2:] == ["denoised"] else main)(Path(sys.argv[1]))

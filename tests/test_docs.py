@@ -1,0 +1,93 @@
+"""The documents: their code runs, their commands and links exist, their numbers are right."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.testing
+
+import dpindex as dpi
+from dpindex.cli import app
+from dpindex.projections import base
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+OURS = ["SECURITY.md", "docs/choosing.md", "docs/threat-model.md"]
+TEXT = {name: (ROOT / name).read_text(encoding="utf-8") for name in OURS}
+
+
+def _anchors(text: str) -> set[str]:
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        place = page.parent / path if path else page
+        assert place.exists(), target
+        assert not anchor or anchor in _anchors(place.read_text(encoding="utf-8")), target
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_python_runs(name: str) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```$", TEXT[name], re.MULTILINE | re.DOTALL):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", block],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "epsilon = 2 (pure DP) under attribute(beta=1)" in done.stdout
+        assert "with 88% at most" in done.stdout
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_methods_commands_and_options_exist(name: str) -> None:
+    known = {row.name for row in dpi.methods()}
+    runner = typer.testing.CliRunner()
+    commands = ("build", "query", "info", "evaluate", "race build")
+    helps = "".join(runner.invoke(app, [*command.split(), "--help"]).output for command in commands)
+    for code in re.findall(r"`([^`\n]+)`", TEXT[name]):
+        for method in re.findall(r"\b(?:dp|row|raw)-[a-z]+(?:-[a-z]+)*\b", code):
+            assert method in known or f"{method}-" in " ".join(known), method
+        for option in re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", code):
+            assert option in helps, option
+        if command := re.match(r"dpindex ([a-z]+)", code):
+            assert command[1] in runner.invoke(app, ["--help"]).output, code
+
+
+def test_the_table_of_certainties() -> None:
+    rows = [line for line in TEXT["docs/choosing.md"].splitlines() if line.startswith("| ")]
+    epsilons = next(row for row in rows if row.startswith("| epsilon | 0.1"))
+    most = next(row for row in rows if row.startswith("| at most"))
+    for epsilon, percent in zip(epsilons.split("|")[2:-1], most.split("|")[2:-1], strict=True):
+        sure = 100 / (1 + math.exp(-float(epsilon)))
+        shown = percent.strip().removesuffix(" %")
+        digits = len(shown.partition(".")[2])
+        assert float(shown) == round(sure, digits)
+
+
+def test_the_limits_that_are_stated() -> None:
+    from dpindex import spec
+    from dpindex.index import segments
+    from dpindex.race import files
+    from dpindex.vectors import location
+
+    text = TEXT["docs/threat-model.md"]
+    assert base._MOST_BYTES == 2**30
+    assert "1 GB (2^30 bytes)" in text
+    assert spec._MOST_TEXT == 64 << 10
+    assert segments._MOST_MANIFEST_BYTES == 16 << 20
+    assert files.MOST_BYTES == 2**30
+    assert f"{location.MAX_RATIO} times" in text

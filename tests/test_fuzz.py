@@ -1,0 +1,82 @@
+"""Every reader of foreign bytes under random changes: it reads, or refuses in one sentence.
+
+The same seeds, repairs and readers as ``bench/fuzz``, without the guidance by coverage; whatever
+that finds gets a test of its own beside the reader.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpindex.errors import InputError
+
+_PATH = Path(__file__).resolve().parents[1] / "bench" / "fuzz" / "targets.py"
+_found = importlib.util.spec_from_file_location("fuzz_targets", _PATH)
+assert _found is not None
+assert _found.loader is not None
+fuzz: Any = importlib.util.module_from_spec(_found)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
+    import sys
+    import tempfile
+
+    kept, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("fuzz"))
+    sys.modules["fuzz_targets"] = fuzz  # dataclasses look their module up
+    _found.loader.exec_module(fuzz)
+    tempfile.tempdir = kept
+
+
+NAMES = [
+    "codes_from_bytes", "manifest", "Spec.from_json", "RACE sketch", "ids of an index", "denoiser",
+    "ledger", ".npy",
+    ".npz", ".fvecs", ".bvecs", ".hdf5", ".parquet", "ids .txt", "ids .npy", "ids .npz",
+    "ids .hdf5", "ids .parquet",
+]  # fmt: skip
+_SEEDS: dict[str, list[bytes]] = {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(number=st.integers(0, 2**32), changes=st.integers(0, 4), repaired=st.booleans())
+@settings(max_examples=40, deadline=None, database=None)
+def test_read_or_refused(name: str, number: int, changes: int, repaired: bool) -> None:
+    target = fuzz.TARGETS[name]
+    if name not in _SEEDS:
+        _SEEDS[name] = list(target.seeds())
+    rng = random.Random(number)
+    data = bytearray(rng.choice(_SEEDS[name]))
+    for _ in range(changes):
+        place = rng.randrange(len(data))
+        choice = rng.randrange(4)
+        if choice == 0:
+            del data[place:]
+        elif choice == 1:
+            data[place:place] = rng.randbytes(rng.choice((1, 4, 8)))
+        else:
+            data[place] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        if not data:
+            data = bytearray(b"\0")
+    given_bytes = target.repair(bytes(data), rng) if repaired else bytes(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            target.read(given_bytes)
+        except InputError as error:
+            said = str(error)
+        else:
+            said = ""
+    assert "\n" not in said
+    assert len(said) < 1000
+
+
+def test_every_target_is_tried() -> None:
+    assert set(NAMES) == set(fuzz.TARGETS)

@@ -1,0 +1,286 @@
+"""The planner: what it foretells of a larger collection, what it refuses, how it says so.
+
+Statistical tests compare means over 100 queries or more, whose deviation is below 0.02, with
+tolerances of 0.12 and more: six deviations, a false alarm in 1e-8 runs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.cli import main
+from dpindex.evaluate import ground_truth
+from dpindex.index import Settings, build_index
+from dpindex.index.segments import IndexDirectory
+from dpindex.planner import Facts
+from dpindex.planner.population import NEIGHBOURS, populate
+from dpindex.vectors import open_vectors
+
+DIM, N = 24, 6000
+TERMS: dict[str, Any] = {"dim": DIM, "n": N, "bounds": (0.0, 1.0), "epsilon": 4.0}
+FEW = ["raw-square-wave", "dp-oporp-staircase", "dp-signoporp-rr"]
+
+
+def collection(rows: int, seed: int) -> np.ndarray:
+    """Vectors in [0, 1] of about six dimensions."""
+    maps = np.random.default_rng(0).normal(size=(6, DIM))
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(rows, 6)) @ maps * 0.09 + rng.normal(size=(rows, DIM)) * 0.02 + 0.5
+    return np.clip(values, 0, 1).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def sample() -> np.ndarray:
+    return collection(1000, 1)
+
+
+@pytest.fixture(scope="module")
+def base() -> np.ndarray:
+    return collection(N, 2)
+
+
+# The population
+
+
+@pytest.mark.parametrize("n", [500, 900, 2000, 4500, 100_000])
+def test_candidates_stand_for_the_whole_collection(sample: np.ndarray, n: int) -> None:
+    people = populate(sample, n, (0.0, 1.0))
+    everyone = people.near_weight.sum() + people.far_weight.sum(axis=1)
+    true = people.near_true.sum() + people.far_true.sum(axis=1)
+    np.testing.assert_allclose(everyone, n)
+    np.testing.assert_allclose(true, NEIGHBOURS)
+    assert people.near.min(initial=0.0) >= 0.0
+    assert people.near.max(initial=0.0) <= 1.0
+
+
+def test_neighbours_are_foretold_as_near_as_they_are(sample: np.ndarray, base: np.ndarray) -> None:
+    people = populate(sample, N, (0.0, 1.0))
+    truth = ground_truth(base, collection(300, 3), NEIGHBOURS)
+    heads = people.queries / np.linalg.norm(people.queries, axis=1, keepdims=True)
+    near = people.near / np.linalg.norm(people.near, axis=2, keepdims=True)
+    cosines = np.einsum("qsk,qk->qs", near, heads)
+    stranger = 1 - float((heads @ heads.T).mean())
+    for rank in (9, 29, 49):
+        foretold = 1 - cosines[:, rank // 2].mean()  # a stratum is two ranks wide
+        actual = 1 - truth.scores[:, rank].mean()
+        assert abs(foretold - actual) < 0.15 * actual + 0.01 * stranger
+
+
+def test_a_stated_neighbour_cosine_is_kept(sample: np.ndarray) -> None:
+    people = populate(sample, N, (0.0, 1.0), neighbour_cosine=0.9995)
+    heads = people.queries / np.linalg.norm(people.queries, axis=1, keepdims=True)
+    tenth = people.near[:, 4:6] / np.linalg.norm(people.near[:, 4:6], axis=2, keepdims=True)
+    assert np.einsum("qsk,qk->qs", tenth, heads).mean() == pytest.approx(0.9995, abs=2e-4)
+
+
+# Plans
+
+
+@pytest.fixture(scope="module")
+def outcome(sample: np.ndarray) -> Any:
+    return dpi.plan(**TERMS, public_sample=sample, methods=FEW)
+
+
+def test_predictions_are_near_what_is_measured(outcome: Any, base: np.ndarray) -> None:
+    queries = collection(300, 3)
+    truth = ground_truth(base, queries, NEIGHBOURS)
+    for method in FEW:
+        row = next(row for row in outcome.rows if row.method == method)
+        index = dpi.PrivateIndex(row.spec)
+        index.add(base)
+        if row.ranking != "plain":
+            index.fit_denoiser()
+        for query in ("private", "exact"):
+            found = index.search(queries, k=10, query=query).ids
+            measured = truth.precision(found, 10, NEIGHBOURS).mean()
+            assert abs(row.precision(query) - measured) < 0.15, (method, query)
+
+
+def test_the_best_row_is_recommended_in_a_sentence(outcome: Any) -> None:
+    best = max(row.private for row in outcome.rows)
+    assert outcome.best.private >= best - 0.01
+    assert outcome.recommended.spec == outcome.best.spec
+    assert outcome.why.startswith(outcome.best.method)
+    assert "epsilon = 4 (pure DP) under attribute(beta=1)" in outcome.why
+    assert outcome.why.endswith(".")
+    assert all(row.guarantee.epsilon == row.epsilon == 4.0 for row in outcome.rows)
+    assert any("24 attributes together cost up to 96" in line for line in outcome.remarks)
+    spec = dpi.Spec.from_json(json.dumps(outcome.to_json()["recommended"]["spec"]))
+    assert spec == outcome.recommended.spec
+
+
+def test_a_plan_for_exact_queries_ranks_by_them(sample: np.ndarray) -> None:
+    made = dpi.plan(**TERMS, public_sample=sample, methods=FEW[1:], query="exact")
+    assert made.best.exact >= max(row.exact for row in made.rows) - 0.01
+
+
+def test_a_byte_budget_is_kept(sample: np.ndarray) -> None:
+    made = dpi.plan(**TERMS, public_sample=sample, methods=FEW, most_bytes=6)
+    assert {row.bytes_per_vector for row in made.rows} <= set(range(7))
+    with pytest.raises(dpi.InputError, match="codes of at most 2 bytes"):
+        dpi.plan(**TERMS, public_sample=sample, methods=["raw-square-wave"], most_bytes=2)
+
+
+def test_the_epsilon_for_a_recall_reaches_it(sample: np.ndarray) -> None:
+    stated = {**TERMS, "epsilon": None, "recall": 0.6, "methods": ["raw-staircase"]}
+    made = dpi.plan(**stated, public_sample=sample)
+    assert 0.48 < made.best.private < 0.85
+    assert made.best.epsilon == float(f"{made.best.epsilon:.2g}")
+    less = {**stated, "recall": None, "epsilon": made.best.epsilon / 3}
+    assert dpi.plan(**less, public_sample=sample).best.private < 0.55
+
+
+def test_facts_do_where_there_is_no_sample() -> None:
+    facts = Facts(norm=2.5, neighbour_cosine=0.97, typical_cosine=0.5, decay=1.0)
+    vectors = facts.sample(DIM)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 2.5, rtol=1e-5)
+    pairs = vectors[:500] @ vectors[500:1000].T / 2.5**2
+    assert pairs.mean() == pytest.approx(0.5, abs=0.05)
+    made = dpi.plan(**{**TERMS, "bounds": (-2, 2)}, facts=facts, methods=["raw-staircase"])
+    assert any("rough substitute" in line for line in made.remarks)
+
+
+def test_record_level_terms_lead_to_record_level_methods(sample: np.ndarray) -> None:
+    stated = {**TERMS, "epsilon": 32.0, "adjacency": dpi.l2(2.0), "delta": 1e-6}
+    made = dpi.plan(**stated, public_sample=sample, methods=["raw-gaussian", "raw-staircase"])
+    assert [row.method for row in made.rows] == ["raw-gaussian"]
+    assert any("raw-staircase" in sentence for sentence in made.refused)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"epsilon": None}, "an epsilon or a wanted recall"),
+        ({"recall": 0.5}, "an epsilon or a wanted recall"),
+        ({"epsilon": None, "recall": 1.5}, "between 0 and 1"),
+        (
+            {"epsilon": None, "recall": 0.9, "methods": ["dp-signoporp-rr"], "most_bytes": 1},
+            "out of reach",
+        ),
+        ({"n": 10}, "n must be a whole number of at least 500"),
+        ({"dim": 5000}, "too wide"),
+        ({"dim": 23}, "has 24 columns, not dim = 23"),
+        ({"query": "both"}, "'private' or 'exact'"),
+        ({"most_bytes": 0}, "bytes must be"),
+        ({"methods": ["none-oporp"]}, "not private"),
+        ({"methods": ["raw-gaussian"]}, "needs a delta"),
+        ({"methods": ["magic"]}, "there is no method 'magic'"),
+        ({"bounds": (0.4, 0.6)}, "row"),
+        ({"facts": Facts(1.0, 0.5)}, "one of the two"),
+        ({"public_sample": None}, "one of the two"),
+        ({"public_sample": np.zeros((20, DIM))}, "at least 500 public vectors"),
+    ],
+)
+def test_what_makes_no_plan_is_said_in_a_sentence(
+    sample: np.ndarray, changes: dict[str, Any], words: str
+) -> None:
+    stated = {"methods": ["raw-staircase"], "public_sample": sample, **TERMS, **changes}
+    with pytest.raises(dpi.InputError, match=words):
+        dpi.plan(**stated)
+
+
+@pytest.mark.parametrize(
+    "numbers", [(0, 0.5), (1, 1.0), (1, 0.2, 0.3), (1, 0.5, 1.0), (1, 0.5, 0.1, 9)]
+)
+def test_facts_out_of_range_are_refused(numbers: tuple[float, ...]) -> None:
+    with pytest.raises(dpi.InputError):
+        Facts(*numbers)
+
+
+# Private vectors
+
+
+def test_the_collection_itself_is_refused_as_a_sample(sample: np.ndarray) -> None:
+    stated = {**TERMS, "n": len(sample)}
+    with pytest.raises(dpi.InputError, match="no epsilon covers"):
+        dpi.plan(**stated, public_sample=sample, methods=["raw-staircase"])
+    made = dpi.plan(**stated, public_sample=sample, methods=["raw-staircase"], i_know_it_leaks=True)
+    assert made.n == len(sample)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_file_that_an_index_was_built_from_is_refused(
+    tmp_path: Path, sample: np.ndarray, finished: bool
+) -> None:
+    np.save(tmp_path / "x.npy", sample)
+    spec = dpi.Spec(method="raw-staircase", dim=DIM, epsilon=1.0, bounds=(0.0, 1.0))
+    with open_vectors(str(tmp_path / "x.npy")) as source:
+        if finished:
+            build_index(source, tmp_path / "index", Settings(spec))
+        else:  # a build that has noted its source and has not yet written a segment
+            directory = IndexDirectory(tmp_path / "index")
+            with directory.writing(new=True):
+                manifest = directory.start(Settings(spec))
+                directory.note({"source": source.fingerprint(), "ids": None})
+                directory.commit(manifest)
+        with pytest.raises(dpi.InputError, match="looks like the private vectors"):
+            dpi.plan(**TERMS, public_sample=source, methods=["raw-staircase"])
+
+
+# The command line
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    monkeypatch.chdir(tmp_path)
+    np.save(tmp_path / "sample.npy", collection(600, 1))
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        common = ("plan", "--dim", DIM, "--n", N, "--methods", "dp-signoporp-rr", *arguments)
+        monkeypatch.setattr(sys, "argv", ["dpindex", *map(str, common)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        output = capsys.readouterr()
+        return int(stop.value.code or 0), output.out, output.err
+
+    return call
+
+
+def test_the_command_line_shows_a_table_and_a_reason(run: Callable[..., Any]) -> None:
+    code, out, err = run("--epsilon", 4, "--public-sample", "sample.npy")
+    assert (code, err) == (0, "")
+    assert "dp-signoporp-rr" in out
+    assert "Recommended: dp-signoporp-rr with" in out
+    assert "Mind: " in out
+
+
+def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
+    code, out, _ = run(
+        "--epsilon", 4, "--typical-norm", 1, "--neighbour-cosine", 0.9, "--format", "json"
+    )
+    assert code == 0
+    rows = json.loads(out)["rows"]
+    assert {"method", "k", "epsilon", "precision@10 private", "bytes_per_vector"} <= set(rows[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--epsilon", 4), "public sample or public facts"),
+        (("--epsilon", 4, "--public-sample", "absent.npy"), "absent.npy"),
+        (("--epsilon", 4, "--typical-norm", 1), "--neighbour-cosine"),
+        (("--epsilon", 4, "--beta", 1, "--l2", 1), "not both"),
+        (("--epsilon", 4, "--format", "npz"), "not as npz"),
+        (("--epsilon", 4, "--public-sample", "sample.npy", "--n", 600), "--i-know-it-leaks"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    run: Callable[..., Any], arguments: tuple[object, ...], words: str
+) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
