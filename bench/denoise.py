@@ -35,7 +35,7 @@ COLUMNS = (
 )  # fmt: skip
 QUERIES, TRUE = 500, 50
 TITLES = {"mnist": "MNIST", "cifar10_gray": "gray CIFAR-10", "clinc150_minilm": "CLINC150"}
-DEFAULTS = {"mnist": (1, 2, 3, 5), "cifar10_gray": (1, 2, 3, 5), "clinc150_minilm": (10, 30)}
+DEFAULTS = {"mnist": (1, 2, 3, 5), "cifar10_gray": (1, 2, 3, 5), "clinc150_minilm": (1, 2, 3, 5)}
 METHODS = ("raw-square-wave-narrow", "raw-square-wave", "raw-staircase", "dp-oporp-staircase")
 DENOISERS = ("none", "linear", "auto")
 ABLATIONS: dict[str, dict[str, Any]] = {
@@ -176,7 +176,11 @@ def draw(runs: list[dict[str, str]], path: Path) -> None:
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
     colours = dict(zip(METHODS, ("#0072B2", "#56B4E9", "#D55E00", "#009E73"), strict=True))
     marks = {"none": (":", "o"), "linear": ("--", "s"), "auto": ("-", "D")}
-    words = {"none": "as published", "linear": "linear denoiser", "auto": "chosen from the codes"}
+    words = {
+        "none": "codes as they are",
+        "linear": "linear denoiser",
+        "auto": "chosen from the codes",
+    }
     for panel, data in zip(panels, shown, strict=True):
         for method, colour in colours.items():
             for denoiser, (style, mark) in marks.items():
@@ -198,8 +202,13 @@ def draw(runs: list[dict[str, str]], path: Path) -> None:
         panel.minorticks_off()
         panel.grid(alpha=0.25)
     panels[0].set_ylabel("precision@10 of 50 true neighbours, query and data private")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8.5, frameon=False)
+    entries = {}
+    for panel in panels:
+        handles, labels = panel.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
+    figure.legend(
+        entries.values(), entries, loc="outside lower center", ncols=3, fontsize=8.5, frameon=False
+    )
     figure.savefig(path, dpi=110)
 
 

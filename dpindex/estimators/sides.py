@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -61,11 +62,11 @@ class Side:
         """The same side as a column, to meet a row of others."""
         return self.at(np.arange(len(self.total))[:, None])
 
-    @property
+    @cached_property
     def _moments(self) -> NoiseMoments:
         return noise_moments(self.noise or _EXACT, self.unit)
 
-    @property
+    @cached_property
     def _powers(self) -> tuple[Doubles, ...]:
         """``Σ z^i`` for i = 0 … 4, z about the law's centre; 0 to 2 unbiased, or by declaration.
 

@@ -35,6 +35,7 @@ _TRAINING_ROWS = 65536
 _PROBES = 100
 _NEIGHBOURS = 10
 _WANTED_RECALL = 0.99
+_WORTH_DOUBLING = 0.002
 _MOST_NODES = 1024
 
 
@@ -116,7 +117,8 @@ class CompactIndex:
 
     A hundred of the sample's vectors are also searched exactly, block by block as vectors are
     added. That sets how many buckets or nodes a search visits, the fewest that find 99 % of the ten
-    nearest, and gives ``recall``. Where that many do not hold enough neighbours, all are visited.
+    nearest, or beyond which twice as many find no more, and gives ``recall``. Where what is visited
+    does not hold as many vectors as are asked for, all are visited.
     """
 
     def __init__(self, layout: Layout, metric: int, sample: Singles) -> None:
@@ -160,17 +162,21 @@ class CompactIndex:
 
     def tune(self) -> None:
         """Set the effort of a search, and measure ``recall``."""
-        rotated = self._rotated(self._probes)
         most = self.layout.most_effort
         self._effort = min(most, self.layout.least_effort)
-        while True:
-            # The vector itself is found by any index; the ten after it count.
-            _, found = self._visit(rotated, self._true.shape[1], self._effort)
-            pairs = zip(found, self._true[:, 1:], strict=True)
-            self.recall = float(np.mean([np.isin(true, rows).mean() for rows, true in pairs]))
-            if self.recall >= _WANTED_RECALL or self._effort >= most:
+        self.recall = self._found(self._effort)
+        while self.recall < _WANTED_RECALL and self._effort < most:
+            effort = min(most, 2 * self._effort)
+            recall = self._found(effort)
+            if recall < self.recall + _WORTH_DOUBLING:  # what is lost now is lost to precision
                 return
-            self._effort = min(most, 2 * self._effort)
+            self._effort, self.recall = effort, recall
+
+    def _found(self, effort: int) -> float:
+        # The vector itself is found by any index; the ten after it count.
+        _, found = self._visit(self._rotated(self._probes), self._true.shape[1], effort)
+        pairs = zip(found, self._true[:, 1:], strict=True)
+        return float(np.mean([np.isin(true, rows).mean() for rows, true in pairs]))
 
     def search(self, queries: Singles, count: int) -> tuple[Singles, Rows]:
         """As Faiss returns them: scores or distances and rows, with every place filled."""

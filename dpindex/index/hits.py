@@ -20,11 +20,14 @@ class Hits:
     scores : float64 array, shape (nq, k)
         What the ranking is by; higher is nearer. Cosine of the noisy codes (``cosine``), their
         inner product (``ip``), minus their squared distance (``l2``); for sign codes ``Σ y_j s_j``
-        with an exact query and ``Σ s_j t_j`` with a private one.
+        with an exact query and ``Σ s_j t_j`` with a private one. Where a denoiser was fitted, the
+        same of denoised vectors: these rank far better, but they are shrunken towards what is usual
+        in the collection, so they are no estimates.
     similarity : float64 array, shape (nq, k)
         The estimate of the true metric, corrected for noise and flips: a cosine in [−1, 1], an
         inner product, or a squared distance. NaN where flips depend on norms nobody declared
-        (``Spec.norm``).
+        (``Spec.norm``). Always read off the codes themselves, denoiser or not, so unbiased; it need
+        not fall in the order of the ranking.
     stderr : float64 array, shape (nq, k)
         Its standard error. For the best of many candidates the estimate is biased upwards, as any
         maximum of noisy numbers is; the error is that of one pair looked at on its own.
