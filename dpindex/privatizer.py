@@ -149,6 +149,10 @@ class Privatizer:
             if np.dtype(x.dtype).kind not in "biuf":
                 raise InputError(f"vectors must be real numbers, not {x.dtype}.")
             rows: Any = x.tocsr()
+            try:
+                rows.check_format(full_check=True)  # indices are used as they are
+            except ValueError as error:
+                raise InputError(f"the sparse matrix is malformed: {error}.") from None
             if not rows.has_canonical_format:  # entries given twice are one attribute: their sum
                 rows = rows.copy()
                 rows.sum_duplicates()

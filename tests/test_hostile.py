@@ -365,7 +365,7 @@ def test_every_command_says_one_sentence(
 
 
 def test_a_denoiser_of_another_form(tmp_path: Path) -> None:
-    """Found by bench/fuzz: shapes with fewer dimensions than they must have were an IndexError."""
+    """Found while fuzzing: shapes with fewer dimensions than they must have were an IndexError."""
     from dpindex.estimators.denoise import denoiser_from_bytes
 
     golden = Path(__file__).parent / "golden" / "denoised"

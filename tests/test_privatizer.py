@@ -447,3 +447,13 @@ def test_a_mask_is_not_lost() -> None:
         dpi.Privatizer(spec).privatize(hidden)
     with pytest.raises(InputError, match="have a mask, which would be lost"):
         RaceSketch(24, 4, 8, L2(1.0), 1.0).fit(hidden)
+
+
+def test_malformed_sparse_matrices_are_refused() -> None:
+    """An index beyond the last column would otherwise be taken for another attribute."""
+    rows = sparse.csr_matrix(np.eye(3, 6))
+    rows.indices[1] = 6
+    for method in ("dp-oporp-staircase", "dp-rp-l", "dp-sjlt-laplace"):
+        spec = dpi.Spec(method, dim=6, k=2, epsilon=1.0)
+        with pytest.raises(InputError, match="malformed"):
+            dpi.Privatizer(spec).privatize(rows)

@@ -659,3 +659,30 @@ def test_lzma_dictionaries_are_not_believed(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(InputError, match="64 MB to decompress"):
         open_vectors(path)
+
+
+@pytest.mark.parametrize(
+    ("number", "size"), [(0, 0), (0, 15), (1, 2**64 - 16), (2, 2**40), (0, 2**63)]
+)
+def test_hdf5_heaps_are_not_believed(number: int, size: int, tmp_path: Path) -> None:
+    """Found by bench/fuzz: HDF5 walks for ever through a heap with an object of size 0."""
+    path = tmp_path / "ids.hdf5"
+    _write_hdf5(path, names=["a", "bc", "def"])
+    assert read_ids(f"{path}:names").tolist() == ["a", "bc", "def"]
+    data = bytearray(path.read_bytes())
+    heap = data.index(b"GCOL")
+    struct.pack_into("<H6xQ", data, heap + 16, number, size)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="a heap of strings is damaged"):
+        read_ids(f"{path}:names")
+
+
+def test_hdf5_strings_behind_a_user_block_and_in_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "ids.h5"
+    names = [f"name {i} of some length é" for i in range(500)] + [""]
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file.create_dataset("names", data=names[:-1], chunks=(64,), dtype=h5py.string_dtype())
+        file["empty"] = ["x", ""]
+    assert read_ids(f"{path}:names").tolist() == names[:-1]
+    with pytest.raises(InputError, match="row 1 has an empty id"):
+        read_ids(f"{path}:empty")

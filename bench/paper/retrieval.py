@@ -156,7 +156,7 @@ def main() -> None:
         k=",".join(map(str, KS)),
         lines=",".join(LINES),
         repetitions=10,
-        queries=500,
+        queries=300,
     )
     runs = read_csv("retrieval_runs")
     units = [

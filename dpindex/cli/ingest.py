@@ -34,7 +34,7 @@ IdsFile = Annotated[
 def register(app: typer.Typer) -> None:
     app.command()(build)
     app.command()(privatize)
-    app.command()(add)
+    app.command(short_help="Add the codes of devices, or vectors.")(add)
 
 
 def build(

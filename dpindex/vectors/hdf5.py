@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import struct
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -13,6 +14,11 @@ from dpindex.vectors.location import MAX_RATIO, Location, import_extra
 from dpindex.vectors.source import Chunk, VectorSource, is_real
 
 __all__ = ["open_dataset", "open_hdf5"]
+
+
+_REFERENCE = np.dtype([("length", "<u4"), ("heap", "<u8"), ("object", "<u4")])
+_HEAP = struct.Struct("<5s3xQ")
+_OBJECT = struct.Struct("<H6xQ")
 
 
 class _Hdf5(VectorSource):
@@ -72,29 +78,58 @@ def _dataset(location: Location, file: Any, key: str) -> Any:
 
 
 def _check_strings(location: Location, dataset: Any, key: str) -> None:
-    """Refuse strings longer than the file: HDF5 would allocate up to 4 GB for each, then look.
+    """Refuse strings that HDF5 itself would read without looking.
 
-    A string is stored as a reference of which the first four bytes are its length.
+    It allocates up to 4 GB for a length before it looks whether the file has as much, and walks for
+    ever through a heap with an object of size 0. A string is stored as a reference: its length, and
+    the address and number of an object in a heap.
     """
     if dataset.id.get_create_plist().get_nfilters():
         raise location.error(f"dataset {key!r} holds compressed strings; save it uncompressed.")
+    if dataset.file.id.get_create_plist().get_sizes() != (8, 8):  # bytes of addresses and sizes
+        raise location.error(f"dataset {key!r} is of an old format; save it again.")
     if dataset.chunks is None:
         extents = [(dataset.id.get_offset(), dataset.id.get_storage_size())]
     else:
         chunks = map(dataset.id.get_chunk_info, range(dataset.id.get_num_chunks()))
         extents = [(chunk.byte_offset, chunk.size) for chunk in chunks]
-    declared = 0
+    declared, heaps = 0, set[int]()
     with open(location.path, "rb") as file:
         for offset, size in extents:
             file.seek(offset)
-            references = np.frombuffer(file.read(min(size, location.size)), np.uint8)
-            lengths = references.reshape(-1, dataset.id.get_type().get_size())[:, :4]
-            declared += int(np.ascontiguousarray(lengths).view("<u4").sum(dtype=np.int64))
-    if declared > location.size:
-        raise location.error(
-            f"dataset {key!r} declares {declared} bytes of strings in a file of {location.size};"
-            " the file is damaged."
-        )
+            references = np.frombuffer(file.read(min(size, location.size)), _REFERENCE)
+            declared += int(references["length"].sum(dtype=np.int64))
+            heaps.update(references["heap"].tolist())
+        if declared > location.size:
+            raise location.error(
+                f"dataset {key!r} declares {declared} bytes of strings in a file of"
+                f" {location.size}; the file is damaged."
+            )
+        start, rest = dataset.file.userblock_size, location.size
+        for heap in heaps - {0}:  # an empty string lies nowhere
+            rest -= _heap_size(file, start + heap, location.size)
+            if rest < 0:
+                raise location.error(f"the heaps of dataset {key!r} overlap; the file is damaged.")
+
+
+def _heap_size(file: IO[bytes], address: int, most: int) -> int:
+    """Bytes of a global heap, of which every object lies inside it (HDF5 format, III.E)."""
+    if address + _HEAP.size > most:
+        raise ValueError("a heap of strings lies beyond the end")
+    file.seek(address)
+    mark, size = _HEAP.unpack(file.read(_HEAP.size))
+    if mark != b"GCOL\1" or not _HEAP.size <= size <= most - address:
+        raise ValueError("a heap of strings is damaged")
+    objects = file.read(size - _HEAP.size)
+    at = 0
+    while at + _OBJECT.size <= len(objects):
+        number, length = _OBJECT.unpack_from(objects, at)
+        # Object 0 is free space, and counts its own header.
+        step = _OBJECT.size + -(-length // 8) * 8 if number else length
+        if step < _OBJECT.size or at + step > len(objects):
+            raise ValueError("a heap of strings is damaged")
+        at += step
+    return int(size)
 
 
 def _check_size(location: Location, dataset: Any, key: str) -> None:
