@@ -223,9 +223,9 @@ def markdown(lines: list[dict[str, Any]], folder: Path) -> str:
         "[0, 1], β = 0.5 on embeddings clipped to ±0.25. `bench/plan.py` makes this page."
     )
     limits = (
-        "Limits: how near candidates are made up was settled by looking at these three data sets, so "
-        "the figures flatter it; and sign codes of images are foretold too well (the dots below the "
-        "band), which matters where a byte budget leaves nothing else."
+        "Limits: how near candidates are made up was settled by looking at these three data sets, "
+        "so the figures flatter it; and sign codes of images are foretold too well (the dots below "
+        "the band), which matters where a byte budget leaves nothing else."
     )
     return "\n\n".join(["# The planner, judged", how, summary, limits, "\n".join(table)]) + (
         "\n\n![predicted against measured](plan.png)\n"
