@@ -1,7 +1,8 @@
 """The planner: what it foretells of a larger collection, what it refuses, how it says so.
 
-Statistical tests compare means over 100 queries or more, whose deviation is below 0.02, with
-tolerances of 0.12 and more: six deviations, a false alarm in 1e-8 runs.
+A prediction is a mean over 100 queries and scatters by 0.05 from run to run (measured at 24
+attributes, the worst case here); with 500 queries by 0.025. Statistical tests allow six deviations
+and more: a false alarm in 1e-8 runs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dpindex.cli import main
 from dpindex.evaluate import ground_truth
 from dpindex.index import Settings, build_index
 from dpindex.index.segments import IndexDirectory
-from dpindex.planner import Facts
+from dpindex.planner import Facts, population
 from dpindex.planner.population import NEIGHBOURS, populate
 from dpindex.vectors import open_vectors
 
@@ -85,8 +86,10 @@ def test_a_stated_neighbour_cosine_is_kept(sample: np.ndarray) -> None:
 
 
 @pytest.fixture(scope="module")
-def outcome(sample: np.ndarray) -> Any:
-    return dpi.plan(**TERMS, public_sample=sample, methods=FEW)
+def outcome() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(population, "_QUERIES", 500)
+        return dpi.plan(**TERMS, public_sample=collection(2000, 1), methods=FEW)
 
 
 def test_predictions_are_near_what_is_measured(outcome: Any, base: np.ndarray) -> None:
@@ -101,7 +104,7 @@ def test_predictions_are_near_what_is_measured(outcome: Any, base: np.ndarray) -
         for query in ("private", "exact"):
             found = index.search(queries, k=10, query=query).ids
             measured = truth.precision(found, 10, NEIGHBOURS).mean()
-            assert abs(row.precision(query) - measured) < 0.15, (method, query)
+            assert abs(row.precision(query) - measured) < 0.17, (method, query)
 
 
 def test_the_best_row_is_recommended_in_a_sentence(outcome: Any) -> None:
@@ -132,10 +135,10 @@ def test_a_byte_budget_is_kept(sample: np.ndarray) -> None:
 def test_the_epsilon_for_a_recall_reaches_it(sample: np.ndarray) -> None:
     stated = {**TERMS, "epsilon": None, "recall": 0.6, "methods": ["raw-staircase"]}
     made = dpi.plan(**stated, public_sample=sample)
-    assert 0.48 < made.best.private < 0.85
+    assert 0.3 < made.best.private < 0.9
     assert made.best.epsilon == float(f"{made.best.epsilon:.2g}")
     less = {**stated, "recall": None, "epsilon": made.best.epsilon / 3}
-    assert dpi.plan(**less, public_sample=sample).best.private < 0.55
+    assert dpi.plan(**less, public_sample=sample).best.private < 0.3
 
 
 def test_facts_do_where_there_is_no_sample() -> None:

@@ -20,9 +20,9 @@ def reason(rows: Sequence[Row], query: QueryMode) -> str:
     after = "" if best.ranking == "plain" else " and a denoiser"
     other: QueryMode = "exact" if query == "private" else "private"
     sentence = (
-        f"{best.method} with {best.k} {unit} ({best.bytes_per_vector} bytes){after} should find "
-        f"{best.precision(query):.2f} of ten ({other} queries: {best.precision(other):.2f}) at "
-        f"{best.guarantee}"
+        f"{best.method} with {best.k} {unit} ({best.bytes_per_vector} bytes){after} should "
+        f"reach precision@10 = {best.precision(query):.2f} ({other} queries: "
+        f"{best.precision(other):.2f}) at {best.guarantee}"
     )
     rival = next((row for row in rows if row.method != best.method), None)
     if rival is None:
@@ -60,7 +60,7 @@ def remarks(rows: Sequence[Row], query: QueryMode, made_up: bool) -> tuple[str, 
         lines.append("Facts are a rough substitute for a public sample: expect errors of 0.2.")
     else:
         lines.append(
-            "Predictions assume that the collection is like the sample; on three data sets they "
-            "were within 0.1 nearly always (bench/plan/plan.md)."
+            "Predictions assume that the collection is like the sample, and scatter by about 0.04 "
+            "themselves."
         )
     return tuple(lines)
