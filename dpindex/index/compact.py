@@ -34,7 +34,7 @@ _ROWS_PER_LIST = 64
 _TRAINING_ROWS = 65536
 _PROBES = 100
 _NEIGHBOURS = 10
-_WANTED_RECALL = 0.99
+_WANTED_RECALL = 0.98
 _WORTH_DOUBLING = 0.002
 _MOST_NODES = 1024
 
@@ -116,7 +116,7 @@ class CompactIndex:
     """A Faiss index of a layout, trained on a sample, that knows its recall against flat search.
 
     A hundred of the sample's vectors are also searched exactly, block by block as vectors are
-    added. That sets how many buckets or nodes a search visits, the fewest that find 99 % of the ten
+    added. That sets how many buckets or nodes a search visits, the fewest that find 98 % of the ten
     nearest, or beyond which twice as many find no more, and gives ``recall``. Where what is visited
     does not hold as many vectors as are asked for, all are visited.
     """
