@@ -30,7 +30,7 @@ Singles = npt.NDArray[np.float32]
 
 _KINDS = ("auto", "linear", "score")
 _HARDLY_ANY = 1e-6
-"""Noise below this share of the variance of the codes is left alone: single precision ends there."""
+"""Less noise than this share of the codes' variance is left alone: single precision ends there."""
 
 
 @dataclass(frozen=True, eq=False)
