@@ -1,4 +1,4 @@
-"""Names for the array types that appear in signatures, and the one rule for arrays of text."""
+"""Names for the array types that appear in signatures; what arrays of either kind must be."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from dpindex.errors import InputError
 
-__all__ = ["AnyArray", "Bytes", "Floats", "Integers", "Vectors", "check_padding"]
+__all__ = ["AnyArray", "Bytes", "Floats", "Integers", "Vectors", "canonical_csr", "check_padding"]
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -21,6 +22,20 @@ Vectors: TypeAlias = Any
 _LETTER_BYTES = 4
 _ALWAYS_ALLOWED = 1 << 30
 _MOST_PADDING = 16
+
+
+def canonical_csr(matrix: Any) -> sparse.csr_matrix:
+    """A sparse table as CSR with sorted, unique indices; entries given twice become their sum.
+
+    Checked before it is converted, as scipy's own routines trust the indices: ValueError.
+    """
+    if hasattr(matrix, "check_format"):
+        matrix.check_format(full_check=True)
+    csr = sparse.csr_matrix(matrix)
+    if not csr.has_canonical_format:
+        csr = csr.copy()  # it may still share the caller's arrays
+        csr.sum_duplicates()
+    return csr
 
 
 def check_padding(count: int, longest: int, letters: int) -> None:

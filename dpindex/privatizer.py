@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from scipy import sparse
 
-from dpindex.arrays import AnyArray, Floats, Integers, Vectors
+from dpindex.arrays import AnyArray, Floats, Integers, Vectors, canonical_csr
 from dpindex.codes import BitCodes, Codes, FloatCodes, narrowest
 from dpindex.errors import InputError
 from dpindex.randomness import BitSource, secret_stream
@@ -22,12 +22,10 @@ __all__ = ["Privatizer", "cores"]
 _CACHE_NUMBERS = 1 << 18
 """Numbers handled at a time: a megabyte of float32, so that a block stays in L2."""
 
-_NOISE_NUMBERS = 1 << 19
-"""Projected numbers that get their noise together: enough that the few draws which need a second
-look are handled in one go, as small steps make threads wait for each other."""
-
 _TASK_NUMBERS = 1 << 19
-"""Projected numbers that a thread is handed at a time."""
+"""Projected numbers that a thread is handed at a time, and that get their noise together: enough
+that the few draws which need a second look are handled in one go, as small steps make threads wait
+for each other."""
 
 _CHECK_ROWS = 4096
 
@@ -148,14 +146,10 @@ class Privatizer:
         if sparse.issparse(x):
             if np.dtype(x.dtype).kind not in "biuf":
                 raise InputError(f"vectors must be real numbers, not {x.dtype}.")
-            rows: Any = x.tocsr()
             try:
-                rows.check_format(full_check=True)  # indices are used as they are
+                rows: Any = canonical_csr(x) if x.ndim == 2 else x
             except ValueError as error:
                 raise InputError(f"the sparse matrix is malformed: {error}.") from None
-            if not rows.has_canonical_format:  # entries given twice are one attribute: their sum
-                rows = rows.copy()
-                rows.sum_duplicates()
             if self.spec.bounds[0] > 0 or self.spec.bounds[1] < 0:
                 raise InputError("sparse vectors hold zeros, which lie outside the public bounds.")
         else:
@@ -252,21 +246,18 @@ class Privatizer:
     def _fill(
         self, out: Integers, rows: Any, part: slice, first_row: int
     ) -> list[tuple[int, Integers]]:
-        """Codes of some rows into ``out``; returns the blocks, if any, that need wider integers."""
+        """Codes of some rows into ``out``; returns the block if it needs wider integers."""
         stream = self._stream()
-        unusual = []
-        step = max(1, _NOISE_NUMBERS // self.spec.dims)
-        for start in range(part.start, min(part.stop, len(out)), step):
-            block = _rows(rows, start, min(start + step, part.stop))
-            noisy: AnyArray = self.spec.law.perturb(self._project(block, first_row + start), stream)
-            place = out[start : start + len(noisy)]
-            if self.spec.row.kind == "bits":
-                place[...] = np.packbits(noisy, axis=1, bitorder="little")
-            elif narrowest(noisy).dtype.itemsize > place.dtype.itemsize:
-                unusual.append((start, noisy))
-            else:
-                place[...] = noisy
-        return unusual
+        projected = self._project(_rows(rows, part.start, part.stop), first_row + part.start)
+        noisy: AnyArray = self.spec.law.perturb(projected, stream)
+        place = out[part]
+        if self.spec.row.kind == "bits":
+            place[...] = np.packbits(noisy, axis=1, bitorder="little")
+        elif narrowest(noisy).dtype.itemsize > place.dtype.itemsize:
+            return [(part.start, noisy)]
+        else:
+            place[...] = noisy
+        return []
 
     def wrap(self, values: Integers) -> Codes:
         """Stored codes (packed bits or small integers, shape (n, …)) with what decodes them."""

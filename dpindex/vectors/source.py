@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from dpindex.arrays import canonical_csr
 from dpindex.errors import InputError
 from dpindex.vectors.location import Location, reading
 
@@ -193,15 +194,9 @@ def _read_only(matrix: Any) -> npt.NDArray[Any]:
 
 
 def _canonical_csr(matrix: Any) -> Chunk:
-    """``matrix`` as CSR with sorted, unique indices, checked: scipy's own routines trust theirs."""
+    """A sparse matrix of real numbers in the form that everything here reads."""
     if matrix.ndim != 2 or not is_real(matrix.dtype):
         raise ValueError(
             f"it is a sparse array of {matrix.ndim} dimension(s) and type {matrix.dtype}"
         )
-    if hasattr(matrix, "check_format"):
-        matrix.check_format(full_check=True)
-    csr = scipy.sparse.csr_matrix(matrix)
-    if not csr.has_canonical_format:
-        csr = csr.copy()  # it may still share the caller's arrays
-        csr.sum_duplicates()
-    return csr
+    return canonical_csr(matrix)
