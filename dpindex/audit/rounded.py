@@ -10,6 +10,7 @@ does not matter to the proof: it has the deviation of the table itself.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -24,7 +25,7 @@ from dpindex.noise.tables import CellTable
 from dpindex.noise.wide import WideGaussian
 from dpindex.spec import Spec
 
-__all__ = ["distance_to_rounded", "gaussian_check", "individual_gaussian_check"]
+__all__ = ["distance_to_rounded", "gaussian_check", "gaussian_delta", "individual_gaussian_check"]
 
 _WORK = 64
 
@@ -59,18 +60,26 @@ def individual_gaussian_check(spec: Spec, law: IndividualGaussian, moved: int) -
         "Balle & Wang 2018 Thm 8 in 320 bits plus the table's distance from the normal law",
     )
     enough = law.changes >= moved
-    return check if enough else Check(**{**check.__dict__, "passed": False})
+    return check if enough else replace(check, passed=False)
+
+
+def gaussian_delta(mu: Any, epsilon: Any, coordinates: int, distance: Fraction) -> Any:
+    """Delta at ``epsilon`` of tables at a ``distance`` from normal laws, ``mu`` deviations apart.
+
+    Numbers of mpmath, in the precision that the caller has set.
+    """
+    power = mpmath.exp(epsilon)
+    normal = mpmath.ncdf(mu / 2 - epsilon / mu) - power * mpmath.ncdf(-mu / 2 - epsilon / mu)
+    rounding = coordinates * (1 + power) * mpmath.mpf(distance.numerator)
+    # ncdf is good to nearly 320 bits; 2^-200 of slack covers that many times over.
+    return normal + rounding / distance.denominator + mpmath.ldexp(1, -200)
 
 
 def _check(name: str, spec: Spec, shift: Fraction, distance: Fraction, theorem: str) -> Check:
     epsilon, delta = Fraction(spec.guarantee.epsilon), Fraction(spec.guarantee.delta)
     with mpmath.workprec(320):
         mu = mpmath.mpf(shift.numerator) / shift.denominator
-        e = mpmath.mpf(float(epsilon))
-        continuous = mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
-        rounding = spec.dims * (1 + mpmath.exp(e)) * mpmath.mpf(distance.numerator)
-        # ncdf is good to nearly 320 bits; 2^-200 of slack covers that many times over.
-        found = continuous + rounding / distance.denominator + mpmath.ldexp(1, -200)
+        found = gaussian_delta(mu, mpmath.mpf(float(epsilon)), spec.dims, distance)
         passed = bool(found <= mpmath.mpf(float(delta)))
     text = f"δ = {digits(found)} at ε = {digits(epsilon)}, shift of {float(shift):.9g} deviations"
     return Check(name, text, digits(delta), theorem, passed)

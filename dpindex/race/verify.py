@@ -30,7 +30,7 @@ from dpindex.audit.chain import stream_check
 from dpindex.audit.checks import Check, ExactReport, digits
 from dpindex.audit.laws import _ratio_check, worst_table_ratio
 from dpindex.audit.replay import _table_faults
-from dpindex.audit.rounded import distance_to_rounded
+from dpindex.audit.rounded import distance_to_rounded, gaussian_delta
 from dpindex.errors import InputError
 from dpindex.noise.gaussian import optimal_sigma
 from dpindex.noise.tables import CellTable
@@ -211,11 +211,8 @@ def _gaussian_check(spec: SketchSpec, law: CountNoise) -> Check:
     symmetric = not table.tails and table.masses == table.masses[::-1] and not law.two_sided
     with mpmath.workprec(320):
         mu = mpmath.sqrt(moved) / mpmath.mpf(deviation)
-        e = mpmath.mpf(spec.epsilon)
-        normal = mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
         distance = distance_to_rounded(table, Fraction(deviation))
-        rounding = moved * (1 + mpmath.exp(e)) * mpmath.mpf(distance.numerator)
-        found = normal + rounding / distance.denominator
+        found = gaussian_delta(mu, mpmath.mpf(spec.epsilon), moved, distance)
         passed = symmetric and bool(found <= mpmath.mpf(spec.delta))
     return Check(
         "law: Gaussian noise on the counts that move",
