@@ -44,11 +44,17 @@ def test_every_attribute_moves_one_coordinate_of_every_block(dim: int, k: int, s
 
 
 @pytest.mark.parametrize(
-    "make", [lambda d, k: SparseJL(d, k, 5, 4), lambda d, k: VerySparse(d, k, 5, 3)]
+    "make",
+    [
+        lambda d, k: SparseJL(d, k, 5, 4),
+        lambda d, k: VerySparse(d, k, 5, 3),
+        lambda d, k: VerySparse(d, k, 5, d * k // 40),  # most attributes have no entry
+    ],
 )
+@pytest.mark.parametrize("k", [16, 1 << 15])  # the longer, the wider the tables
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_dense_and_sparse_agree(make: Any, dtype: Any) -> None:
-    dim, k = 90, 16
+def test_dense_and_sparse_agree(make: Any, k: int, dtype: Any) -> None:
+    dim = 90
     projection = make(dim, k)
     matrix = projection.apply(np.eye(dim)).astype(np.int64)
     rng = np.random.default_rng(1)

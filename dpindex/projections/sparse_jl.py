@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dpindex.arrays import Floats
+from dpindex.arrays import Floats, Integers
 from dpindex.projections.base import Sensitivity, check_size, scatter
 from dpindex.projections.entries import sparse_places
 from dpindex.randomness import PublicStream
@@ -129,8 +129,7 @@ class VerySparse:
             shape=(dim, k),
         )
         fullest = int(np.diff(starts).max())
-        # A narrow copy of the row lengths: most attributes of most vectors meet no entry at all.
-        self._lengths = np.diff(starts).astype(np.min_scalar_type(fullest))
+        self._first = self._first_entries()
         self.sensitivity = Sensitivity.of_signs(max(1, fullest))
         self.largest = np.ones(k, dtype=np.int64)
         self.fan_in = max(1, int(np.bincount(columns, minlength=k).max()))
@@ -138,19 +137,47 @@ class VerySparse:
     def apply(self, x: Floats) -> Floats:
         return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
 
+    def _first_entries(self) -> npt.NDArray[Any]:
+        """For each attribute 0, or 2 + 4·coordinate + 2·(whether −1) + (whether there are more).
+
+        Most attributes meet no entry and most others just one: one look into these few bytes an
+        attribute settles them all.
+        """
+        matrix, largest = self._matrix, 4 * self.k + 2
+        first = np.zeros(self.dim, dtype=np.uint16 if largest < 1 << 16 else np.uint32)
+        lengths = np.diff(matrix.indptr)
+        filled = np.flatnonzero(lengths)
+        at = matrix.indptr[filled]
+        first[filled] = (
+            2 + 4 * matrix.indices[at] + 2 * (matrix.data[at] < 0) + (lengths[filled] > 1)
+        )
+        return first
+
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
         """A sparse product that looks at the entries of the attributes that have any."""
         # Attributes are in range already, and "clip" skips looking whether they are.
-        lengths = np.take(self._lengths, x.indices, mode="clip")
-        met = np.flatnonzero(lengths != 0)  # nonzero is quick on booleans only
-        times = lengths[met].astype(np.int64)
-        ends = np.cumsum(np.concatenate([[0], times]))
-        # The entries of row i lie at starts[i], starts[i] + 1, … in the matrix.
-        starts = self._matrix.indptr[x.indices[met]] - ends[:-1]
-        entries = np.repeat(starts, times) + np.arange(ends[-1])
-        data = np.repeat(x.data[met], times) * self._matrix.data[entries]
-        bounds = ends[np.searchsorted(met, x.indptr)]
-        shape = (x.shape[0], self.k)
-        landed = sparse.csr_matrix((data, self._matrix.indices[entries], bounds), shape=shape)
-        dense: Any = landed.toarray()
-        return np.asarray(dense)
+        first = np.take(self._first, x.indices, mode="clip")
+        met = np.flatnonzero(first != 0)  # nonzero is quick on booleans only
+        first, values = first[met] - first.dtype.type(2), x.data[met]
+        bounds = np.searchsorted(met, x.indptr)
+        signs = 1 - (first & 2).astype(np.int8)
+        places = (first >> 2).astype(np.int32)
+        landed = sparse.csr_matrix((values * signs, places, bounds), (x.shape[0], self.k))
+        out: Any = landed.toarray()
+        more = np.flatnonzero((first & 1) != 0)
+        rows = np.searchsorted(bounds, more, side="right") - 1
+        self._add_others(out, rows, x.indices[met[more]], values[more])
+        return np.asarray(out)
+
+    def _add_others(
+        self, out: Floats, rows: Integers, attributes: Integers, values: Floats
+    ) -> None:
+        """Add what values of some attributes contribute through all entries but the first."""
+        matrix = self._matrix
+        starts = matrix.indptr[attributes] + 1
+        times = matrix.indptr[attributes + 1] - starts
+        ends = np.cumsum(times, dtype=np.int64)
+        # The other entries of an attribute lie at starts, starts + 1, … in the matrix.
+        entries = np.repeat(starts - ends + times, times) + np.arange(times.sum())
+        places = np.repeat(rows * self.k, times) + matrix.indices[entries]
+        np.add.at(out.reshape(-1), places, np.repeat(values, times) * matrix.data[entries])
