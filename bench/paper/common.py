@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -72,6 +73,27 @@ def _read(text: str) -> Any:
         except ValueError:
             pass
     return text
+
+
+def means(
+    runs: Sequence[Mapping[str, Any]], by: Sequence[str], of: Sequence[str]
+) -> list[dict[str, Any]]:
+    """A row for all runs that agree in ``by``: their number, and mean and deviation of each ``of``.
+
+    Rows are sorted by the last of ``by``, the x axis, and otherwise come in the order of the runs.
+    """
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for run in runs:
+        groups.setdefault(tuple(run[name] for name in by), []).append(run)
+    table = []
+    for key in sorted(groups, key=lambda key: key[-1]):
+        row: dict[str, Any] = {**dict(zip(by, key, strict=True)), "runs": len(groups[key])}
+        for name in of:
+            values = [run[name] for run in groups[key]]
+            row[name] = statistics.fmean(values)
+            row[f"std of {name}"] = statistics.stdev(values) if len(values) > 1 else 0.0
+        table.append(row)
+    return table
 
 
 def show(rows: Sequence[Row]) -> None:

@@ -11,12 +11,22 @@ are kept one by one, so that an interrupted experiment goes on where it stopped.
 from __future__ import annotations
 
 import shutil
-import statistics
 import time
 from pathlib import Path
 from typing import Any
 
-from common import COLOURS, DELTA, RESULTS, arguments, draw, epsilon_axis, load, read_csv, write_csv
+from common import (
+    COLOURS,
+    DELTA,
+    RESULTS,
+    arguments,
+    draw,
+    epsilon_axis,
+    load,
+    means,
+    read_csv,
+    write_csv,
+)
 
 import dpindex as dpi
 from dpindex.evaluate import ground_truth
@@ -59,22 +69,6 @@ def measure(
     return row
 
 
-def points(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    table = []
-    for line in LINES:
-        for epsilon in EPSILONS:
-            group = [run for run in runs if (run["line"], run["epsilon"]) == (line, epsilon)]
-            if not group:
-                continue
-            point: dict[str, Any] = {"line": line, "epsilon": epsilon, "runs": len(group)}
-            for mode in MODES:
-                values = [run[mode] for run in group]
-                point[mode] = statistics.fmean(values)
-                point[f"std {mode}"] = statistics.stdev(values) if len(values) > 1 else 0.0
-            table.append(point)
-    return table
-
-
 def picture(rows: list[dict[str, Any]]) -> None:
     modes = list(MODES)
 
@@ -85,7 +79,7 @@ def picture(rows: list[dict[str, Any]]) -> None:
             axes.errorbar(
                 [row["epsilon"] for row in mine],
                 [row[modes[i]] for row in mine],
-                [row[f"std {modes[i]}"] for row in mine],
+                [row[f"std of {modes[i]}"] for row in mine],
                 color=COLOURS[j],
                 marker="o" if ours else "s",
                 markersize=5,
@@ -122,7 +116,7 @@ def main() -> None:
         runs.append(measure(base, queries, truth, line, epsilon, seed))
         write_csv("headline_runs", runs)
         print(time.strftime("%H:%M"), runs[-1], flush=True)
-    picture(write_csv("headline", points(runs)))
+    picture(write_csv("headline", means(runs, ("line", "epsilon"), list(MODES))))
 
 
 if __name__ == "__main__":

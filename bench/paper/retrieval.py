@@ -9,12 +9,11 @@ are kept one by one, so that an interrupted experiment goes on where it stopped.
 
 from __future__ import annotations
 
-import statistics
 import time
 from dataclasses import replace
 from typing import Any
 
-from common import DELTA, arguments, draw, epsilon_axis, load, read_csv, style, write_csv
+from common import DELTA, arguments, draw, epsilon_axis, load, means, read_csv, style, write_csv
 
 import dpindex as dpi
 from dpindex.evaluate import recall_curve
@@ -97,22 +96,6 @@ def measure(data: str, k: int, lines: list[str], seed: int, queries: int) -> lis
     ]
 
 
-def points(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Means and standard deviations over runs."""
-    groups: dict[Any, list[dict[str, Any]]] = {}
-    for run in runs:
-        groups.setdefault((run["data"], run["k"], run["line"], run["epsilon"]), []).append(run)
-    table = []
-    for (data, k, line, epsilon), group in sorted(groups.items()):
-        point = {"data": data, "k": k, "line": line, "epsilon": epsilon, "runs": len(group)}
-        for name in MEASURES:
-            values = [run[name] for run in group]
-            point[name] = statistics.fmean(values)
-            point[f"std of {name}"] = statistics.stdev(values) if len(values) > 1 else 0.0
-        table.append(point)
-    return table
-
-
 def fits(row: dict[str, Any], k: int) -> bool:
     """Whether a run belongs beside those of code length k: raw data keep every coordinate."""
     return bool(row["k"] == k or row["line"] == "Raw-data-G-OPT")
@@ -171,7 +154,7 @@ def main() -> None:
             runs += measure(data, k, lines, seed, chosen.queries)
             write_csv("retrieval_runs", runs)
             print(time.strftime("%H:%M"), data, k, seed, flush=True)
-    rows = write_csv("retrieval", points(runs))
+    rows = write_csv("retrieval", means(runs, ("data", "k", "line", "epsilon"), MEASURES))
     for figure, lines in FIGURES.items():
         picture(figure, lines, rows)
 
