@@ -20,7 +20,7 @@ __all__ = ["BitStore", "FloatStore", "Storage", "training_rows"]
 Doubles = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
-_ROWS_AT_A_TIME = 65536
+_ROWS_AT_A_TIME, _QUERIES_AT_A_TIME = 8192, 256
 _FAIR_SAMPLE = 16384
 _SAMPLE_NUMBERS = 1 << 25
 _QUANTIZERS = {
@@ -173,19 +173,26 @@ class BitStore:
                 settled = uncertain[certain]
                 scores[settled], rows[settled] = best[certain], places[certain]
                 uncertain = uncertain[~certain]
-        for i in uncertain:  # small indexes, and crowds of equal codes
-            scores[i], rows[i] = self._exhaustive(padded[i : i + 1], count)
+        for start in range(0, len(uncertain), _QUERIES_AT_A_TIME):
+            some = uncertain[start : start + _QUERIES_AT_A_TIME]
+            scores[some], rows[some] = self._exhaustive(padded[some], count)
         return scores, rows
 
-    def _exhaustive(self, query: Doubles, count: int) -> tuple[Doubles, Rows]:
-        scores = np.empty(len(self))
+    def _exhaustive(self, queries: Doubles, count: int) -> tuple[Doubles, Rows]:
+        """All codes against a few queries: for small indexes, and for crowds of equal codes."""
+        scores = np.empty((len(queries), 0))
+        rows = np.empty((len(queries), 0), dtype=np.int64)
+        codes = self._codes()
         for start in range(0, len(self), _ROWS_AT_A_TIME):
-            block = np.arange(start, min(start + _ROWS_AT_A_TIME, len(self)))
-            scores[block] = self._exact_scores(query, block[None, :])[0]
-        least = np.partition(scores, -count)[-count]
-        near = np.flatnonzero(scores >= least)
-        best = near[np.lexsort((near, -scores[near]))[:count]]
-        return scores[best], best
+            bits = np.unpackbits(codes[start : start + _ROWS_AT_A_TIME], axis=1, bitorder="little")
+            block = np.broadcast_to(np.arange(start, start + len(bits)), (len(queries), len(bits)))
+            scores = np.hstack([scores, queries @ (2.0 * bits - 1.0).T])
+            rows = np.hstack([rows, block])
+            # Stable: of equal scores the lower row comes first, as everywhere.
+            order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+            scores = np.take_along_axis(scores, order, axis=1)
+            rows = np.take_along_axis(rows, order, axis=1)
+        return scores, rows
 
     def _rescored(
         self, queries: Doubles, candidates: int, count: int
