@@ -10,9 +10,8 @@ import numpy.typing as npt
 from dpindex.arrays import AnyArray, Floats, Integers
 from dpindex.estimators import Side
 from dpindex.estimators.denoise import Denoiser
-from dpindex.index.scoring import ESTIMATES, BitScorer, query_side
+from dpindex.index.scoring import ESTIMATES, BitScorer, StoreScorer, query_side
 from dpindex.index.settings import Metric, Storage
-from dpindex.index.stores import FloatStore, training_rows
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
@@ -21,12 +20,11 @@ __all__ = ["DenoisedScorer"]
 Doubles = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
-_ROWS_AT_A_TIME = 16384
 _PAIRS_AT_A_TIME = 1 << 22
 """Numbers of stored codes that are looked at together to estimate similarities."""
 
 
-class DenoisedScorer:
+class DenoisedScorer(StoreScorer):
     """Ranks by denoised vectors, exact queries as they are, private ones denoised alike.
 
     Denoised vectors are shrunken towards what is usual, so their cosines rank well and say little.
@@ -41,37 +39,20 @@ class DenoisedScorer:
         storage: Storage,
         denoiser: Denoiser,
     ) -> None:
-        self._data, self._query, self._metric = data, query, metric
-        self._storage, self._denoiser = storage, denoiser
-        self._store: FloatStore | None = None
+        super().__init__(data, query, metric, storage)
+        self._denoiser = denoiser
         self._values: AnyArray = np.empty((0, 0), dtype=np.int8)
 
-    def covers(self, count: int) -> bool:
-        return self._store is not None and len(self._store) == count
-
-    @property
-    def recall(self) -> float | None:
-        return None if self._store is None else self._store.recall
+    def _vectors(self, values: Integers) -> Floats:
+        return self._denoiser(self._data.wrap(values))
 
     def cover(self, values: Integers) -> None:
-        if self._store is None or self._store.outgrown(len(values)):
-            rows = training_rows(self._storage, self._data.spec.dims)
-            places = np.linspace(0, len(values) - 1, min(len(values), rows))
-            sample = self._denoiser(self._data.wrap(values[places.astype(np.intp)]))
-            self._store = FloatStore(self._metric, self._storage, sample)
         self._values = values
-        for start in range(len(self._store), len(values), _ROWS_AT_A_TIME):
-            codes = self._data.wrap(values[start : start + _ROWS_AT_A_TIME])
-            self._store.add(self._denoiser(codes))
-        self._store.complete()
+        super().cover(values)
 
     def search(self, queries: Any, spec: Spec | None, count: int) -> tuple[Doubles, Rows]:
-        if self._store is None:
-            raise RuntimeError("search before cover")
-        if spec is None:
-            exact = np.asarray(queries * self._data.step, dtype=np.float32)
-            return self._store.search(exact, count)
-        return self._store.search(self._denoiser(queries, spec), count)
+        asked = self._exact(queries) if spec is None else self._denoiser(queries, spec)
+        return self._best(asked, count)
 
     def estimate(
         self, queries: Any, spec: Spec | None, scores: Doubles, rows: Rows
@@ -92,7 +73,7 @@ class DenoisedScorer:
             ip = _inner_products(decoded, asked, rows.shape)
             return BitScorer(data, self._query).estimate(queries, spec, ip, rows)
         if spec is None:
-            asked = np.asarray(queries * data.step, dtype=np.float32)
+            asked = self._exact(queries)
         stored = Side.of(decoded, data.decoder, data.step, data.spec.norm)
         x = stored.at(np.arange(rows.size).reshape(rows.shape))
         y = query_side(asked, spec, data, self._query).column()

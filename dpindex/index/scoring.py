@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +24,7 @@ from dpindex.index.stores import BitStore, FloatStore, training_rows
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
-__all__ = ["ESTIMATES", "BitScorer", "FloatScorer", "Metric", "Scorer", "query_side"]
+__all__ = ["ESTIMATES", "BitScorer", "FloatScorer", "Metric", "Scorer", "StoreScorer", "query_side"]
 
 Doubles = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -71,8 +72,11 @@ class Scorer(Protocol):
         ...
 
 
-class FloatScorer:
-    """Flat search on decoded float codes; estimates from inner products and sums."""
+class StoreScorer(ABC):
+    """What all scorers share that rank by a store of vectors made from the codes.
+
+    The store is fitted to a sample of them and kept up to date; ``_vectors`` says what they are.
+    """
 
     def __init__(
         self, data: Privatizer, query: Privatizer, metric: Metric, storage: Storage
@@ -80,8 +84,16 @@ class FloatScorer:
         self._data, self._query, self._metric = data, query, metric
         self._storage = storage
         self._store: FloatStore | None = None
-        self._total = np.empty(0)
-        self._squares = np.empty(0)
+
+    @abstractmethod
+    def _vectors(self, values: Integers) -> Floats:
+        """Vectors to rank by of some stored codes, float32, shape (n, k)."""
+
+    def _remember(self, start: int, vectors: Floats) -> None:  # noqa: B027
+        """Keep what ``estimate`` needs of the vectors of rows ``start``, ``start`` + 1, …
+
+        By default nothing.
+        """
 
     def covers(self, count: int) -> bool:
         return self._store is not None and len(self._store) == count
@@ -94,26 +106,44 @@ class FloatScorer:
         if self._store is None or self._store.outgrown(len(values)):
             rows = training_rows(self._storage, self._data.spec.dims)
             places = np.linspace(0, len(values) - 1, min(len(values), rows))
-            sample = self._data.wrap(values[places.astype(np.intp)]).to_float()
+            sample = self._vectors(values[places.astype(np.intp)])
             self._store = FloatStore(self._metric, self._storage, sample)
         for start in range(len(self._store), len(values), _ROWS_AT_A_TIME):
-            decoded = self._data.wrap(values[start : start + _ROWS_AT_A_TIME]).to_float()
-            side = Side.of(decoded, None, 1.0)
+            vectors = self._vectors(values[start : start + _ROWS_AT_A_TIME])
+            self._remember(start, vectors)
             # The store last: after Ctrl-C it says how many rows are covered in full.
-            self._total = np.concatenate([self._total[:start], side.total])
-            self._squares = np.concatenate([self._squares[:start], side.squares])
-            self._store.add(decoded)
+            self._store.add(vectors)
         self._store.complete()
 
-    def _decoded(self, queries: Any, spec: Spec | None) -> Floats:
-        if spec is None:
-            return np.asarray(queries * self._data.step, dtype=np.float32)
-        return np.asarray(queries.to_float())
-
-    def search(self, queries: Any, spec: Spec | None, count: int) -> tuple[Doubles, Rows]:
+    def _best(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
         if self._store is None:
             raise RuntimeError("search before cover")
-        return self._store.search(self._decoded(queries, spec), count)
+        return self._store.search(queries, count)
+
+    def _exact(self, queries: Floats) -> Floats:
+        """Exact projections in units of the vectors."""
+        return np.asarray(queries * self._data.step, dtype=np.float32)
+
+
+class FloatScorer(StoreScorer):
+    """Flat search on decoded float codes; estimates from inner products and sums."""
+
+    _total: Doubles = np.empty(0)
+    _squares: Doubles = np.empty(0)
+
+    def _vectors(self, values: Integers) -> Floats:
+        return self._data.wrap(values).to_float()
+
+    def _remember(self, start: int, vectors: Floats) -> None:
+        side = Side.of(vectors, None, 1.0)
+        self._total = np.concatenate([self._total[:start], side.total])
+        self._squares = np.concatenate([self._squares[:start], side.squares])
+
+    def _decoded(self, queries: Any, spec: Spec | None) -> Floats:
+        return self._exact(queries) if spec is None else np.asarray(queries.to_float())
+
+    def search(self, queries: Any, spec: Spec | None, count: int) -> tuple[Doubles, Rows]:
+        return self._best(self._decoded(queries, spec), count)
 
     def estimate(
         self, queries: Any, spec: Spec | None, scores: Doubles, rows: Rows
