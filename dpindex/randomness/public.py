@@ -29,18 +29,24 @@ class PublicStream:
     def __init__(self, seed: int, purpose: str) -> None:
         self._label = f"dpindex/1|{purpose}|{seed}|"
         self._block = 0
-        self._buffer = b""
+        self._read = 0
+        self._known = b""
 
     def _bytes(self, count: int) -> bytes:
-        parts = [self._buffer]
-        have = len(self._buffer)
-        while have < count:
-            parts.append(hashlib.shake_256(f"{self._label}{self._block}".encode()).digest(_BLOCK))
-            self._block += 1
-            have += _BLOCK
-        data = b"".join(parts)
-        self._buffer = data[count:]
-        return data[:count]
+        parts = []
+        while count:
+            stop = min(self._read + count, _BLOCK)
+            if stop > len(self._known):
+                # A shorter output of SHAKE begins a longer one: most streams need little of it.
+                length = 1 << (stop - 1).bit_length()
+                shake = hashlib.shake_256(f"{self._label}{self._block}".encode())
+                self._known = shake.digest(length)
+            parts.append(self._known[self._read : stop])
+            count -= stop - self._read
+            self._read = stop
+            if stop == _BLOCK:
+                self._block, self._read, self._known = self._block + 1, 0, b""
+        return b"".join(parts)
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
         """``count`` uniform words of an unsigned integer ``dtype``, shape (count,)."""
