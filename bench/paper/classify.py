@@ -6,18 +6,21 @@
 the paper, and every attribute lies in [0, 1], beta = 1, either as a count over its column's maximum
 (the paper's "max normalization") or as the presence of the 3-gram. Training and test documents are
 privatized alike; the split is the corpus's own, by date. Raw data with noise are dense, so their
-line is of a linear kernel on fewer documents; DP-OPORP is shown on the same few beside it.
+line is of a linear kernel on fewer documents; DP-OPORP is shown on the same few beside it. Runs,
+each with a projection, noise and few documents of its own, are kept one by one, so that an
+interrupted experiment goes on where it stopped.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from common import DELTA, arguments, draw, epsilon_axis, load, read_csv, style, write_csv
+from common import DELTA, arguments, draw, epsilon_axis, load, means, read_csv, style, write_csv
 from scipy import sparse
+from scipy.linalg.blas import ssyrk
 from sklearn.metrics import accuracy_score
 from sklearn.svm import SVC, LinearSVC
 
@@ -26,8 +29,11 @@ from dpindex.randomness import secret_stream
 from dpindex.sklearn import PrivateProjection
 
 EPSILONS = (1.0, 5.0, 10.0, 50.0)
+NOT_PRIVATE = math.inf
 K = 256
-RAW, FEW_OPORP = "Raw-data-G-OPT, 2 × 500 documents", "DP-OPORP, 2 × 500 documents"
+FEW, BLOCK = 2000, 2048
+CHANCE, PLAIN = "chance", "OPORP, not private"
+RAW, FEW_OPORP = (f"{name}, 2 × {FEW} documents" for name in ("Raw-data-G-OPT", "DP-OPORP"))
 LINES: dict[str, dict[str, Any]] = {
     "DP-RP-G-OPT-B": {"method": "dp-rp-g-opt-b", "delta": DELTA},
     "DP-OPORP": {"method": "dp-oporp", "delta": DELTA},
@@ -35,59 +41,64 @@ LINES: dict[str, dict[str, Any]] = {
     "DP-SignOPORP-RR-smooth": {"method": "dp-signoporp-rr-smooth"},
     "iDP-SignRP-RR (iDP)": {"method": "idp-signrp-rr"},
     "DP-OPORP-Laplace (ours)": {"method": "dp-oporp-laplace"},
+    PLAIN: {"method": "none-oporp"},
 }
-INDIVIDUAL_EPSILONS = (1.0, 10.0)
+CURVES = (*(line for line in LINES if line != PLAIN), RAW, FEW_OPORP)
 TASKS = ("comp.* against rec.*", "all 20 groups")
-ENCODINGS = ("count / column maximum", "presence")
-PANELS = (
-    (TASKS[0], ENCODINGS[1]),
-    (TASKS[1], ENCODINGS[1]),
-    (TASKS[0], ENCODINGS[0]),
-)
-Found: TypeAlias = tuple[str, float | str, float]
-FEW, BLOCK = 500, 4096
+ENCODINGS = ("presence", "count / column maximum")
+PANELS = tuple((task, encoding) for encoding in ENCODINGS for task in TASKS)
+UNIT = ("encoding", "line", "epsilon", "seed")
+"""What one privatization is of; both tasks are measured on it."""
 
 
-def documents(encoding: str) -> tuple[Any, Any, Any, Any]:
-    """Attributes in [0, 1], groups, which documents are for testing, and the groups' names."""
-    stored, labels = load("news20_chartri_csr"), load("news20_labels")
-    used, columns = np.unique(stored["indices"], return_inverse=True)
-    parts = (stored["data"].astype(np.float32), columns.astype(np.int32), stored["indptr"])
-    x = sparse.csr_matrix(parts, shape=(len(stored["indptr"]) - 1, len(used)))
-    if encoding == ENCODINGS[0]:
-        x = sparse.csr_matrix(x @ sparse.diags(1 / x.max(axis=0).toarray().ravel()))
-        x.data = np.minimum(x.data, 1.0).astype(np.float32)
-    else:
-        x.data = np.ones_like(x.data)
-    return x, labels["y"], labels["is_test"].astype(bool), labels["names"]
+def epsilons(line: str) -> tuple[float, ...]:
+    if line in (CHANCE, PLAIN):
+        return (NOT_PRIVATE,)
+    if line == RAW:
+        return (*EPSILONS, NOT_PRIVATE)
+    return (1.0, 10.0) if "iDP" in line else EPSILONS
 
 
-def task(name: str, y: Any, names: Any) -> tuple[Any, Any]:
-    """Which documents take part, and their classes."""
-    if name == TASKS[1]:
-        return np.ones(len(y), dtype=bool), y
-    comp, rec = (np.char.startswith(names, part)[y] for part in ("comp.", "rec."))
-    return comp | rec, comp.astype(int)
+class Corpus:
+    """Documents under one encoding, their classes under both tasks, and the split by date."""
+
+    def __init__(self, encoding: str) -> None:
+        stored, labels = load("news20_chartri_csr"), load("news20_labels")
+        used, columns = np.unique(stored["indices"], return_inverse=True)
+        parts = (stored["data"].astype(np.float32), columns.astype(np.int32), stored["indptr"])
+        x = sparse.csr_matrix(parts, shape=(len(stored["indptr"]) - 1, len(used)))
+        if encoding == "presence":
+            x.data = np.ones_like(x.data)
+        else:
+            x = sparse.csr_matrix(x @ sparse.diags(1 / x.max(axis=0).toarray().ravel()))
+            x.data = np.minimum(x.data, 1.0).astype(np.float32)
+        groups, names = labels["y"], labels["names"]
+        comp, rec = (np.char.startswith(names, part)[groups] for part in ("comp.", "rec."))
+        self.x, self.test = x, labels["is_test"].astype(bool)
+        self.tasks = {
+            TASKS[0]: (comp | rec, comp.astype(int)),
+            TASKS[1]: (np.ones(len(groups), dtype=bool), groups),
+        }
+
+    def few(self, seed: int) -> Any:
+        """Numbers of the first training and test documents after a shuffle."""
+        order = np.random.default_rng(seed).permutation(len(self.test))
+        tested = self.test[order]
+        return np.concatenate([order[~tested][:FEW], order[tested][:FEW]])
 
 
-def accuracy(codes: Any, y: Any, test: Any) -> float:
+def linear_accuracy(codes: Any, y: Any, test: Any) -> float:
     """Of a linear SVM; rows are brought to a norm of about 1, so that C = 1 is the same for all."""
     codes = codes / np.sqrt(np.mean(np.sum(codes**2, axis=1)))
     model = LinearSVC(dual=False, tol=1e-2, max_iter=200).fit(codes[~test], y[~test])
     return float(accuracy_score(y[test], model.predict(codes[test])))
 
 
-def few(y: Any, test: Any) -> Any:
-    """The first rows of either kind after a shuffle."""
-    order = np.random.default_rng(0).permutation(len(y))
-    return np.concatenate([order[~test[order]][:FEW], order[test[order]][:FEW]])
-
-
-def kernel_accuracy(gram: Any, y: Any) -> float:
-    """Of a linear SVM of which only the inner products are known; the first rows train."""
+def kernel_accuracy(gram: Any, y: Any, test: Any) -> float:
+    """Of a linear SVM of which only the inner products are known."""
     gram = gram / np.mean(np.diag(gram))
-    model = SVC(kernel="precomputed", C=1.0).fit(gram[:FEW, :FEW], y[:FEW])
-    return float(accuracy_score(y[FEW:], model.predict(gram[FEW:, :FEW])))
+    model = SVC(kernel="precomputed", C=1.0).fit(gram[~test][:, ~test], y[~test])
+    return float(accuracy_score(y[test], model.predict(gram[test][:, ~test])))
 
 
 def raw_gram(x: Any, spec: dpi.Spec) -> Any:
@@ -96,87 +107,104 @@ def raw_gram(x: Any, spec: dpi.Spec) -> Any:
     The noise is the library's; only the codes, which would take gigabytes, are never held.
     """
     law: Any = spec.law
-    stream, gram = secret_stream(), np.zeros((x.shape[0], x.shape[0]), dtype=np.float32)
+    stream, gram = secret_stream(), np.zeros((x.shape[0], x.shape[0]), np.float32, order="F")
     columns = x.tocsc()
     for start in range(0, x.shape[1], BLOCK):
         exact = spec.grid.round(columns[:, start : start + BLOCK].toarray())
         noisy = law.perturb(exact, stream).astype(np.float32)
-        gram += noisy @ noisy.T
+        gram = ssyrk(1.0, noisy.T, beta=1.0, c=gram, trans=1, overwrite_c=1)  # half of it
+    gram = np.triu(gram) + np.triu(gram, 1).T
     return gram * (law.decoder.gain * spec.grid.step) ** 2
 
 
-def few_documents(x: Any, y: Any, test: Any) -> Iterator[Found]:
-    """Raw data with noise, and DP-OPORP, on the same few documents."""
-    chosen = few(y, test)
-    part, classes = x[chosen], y[chosen]
-    plain = np.asarray((part @ part.T).toarray())
-    yield RAW, "none", kernel_accuracy(plain, classes)
-    for epsilon in EPSILONS:
-        common: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "bounds": (0.0, 1.0)}
-        codes = PrivateProjection("dp-oporp", k=K, **common).fit_transform(part)
-        yield FEW_OPORP, epsilon, kernel_accuracy(codes @ codes.T, classes)
-        spec = dpi.Spec("raw-gaussian", x.shape[1], **common)
-        yield RAW, epsilon, kernel_accuracy(raw_gram(part, spec), classes)
+def codes_of(x: Any, line: str, epsilon: float, seed: int) -> Any:
+    options: dict[str, Any] = {"k": K, "bounds": (0.0, 1.0), "seed": seed, **LINES[line]}
+    budget = None if math.isinf(epsilon) else epsilon
+    return PrivateProjection(epsilon=budget, **options).fit_transform(x)
 
 
-def measure(encoding: str) -> Iterator[dict[str, Any]]:
-    x, groups, test, names = documents(encoding)
-    tasks = {name: task(name, groups, names) for name, wanted in PANELS if wanted == encoding}
-
-    def row(name: str, line: str, epsilon: float | str, found: float) -> dict[str, Any]:
-        where = {"encoding": encoding, "task": name, "line": line, "epsilon": epsilon}
-        return {**where, "accuracy": found}
-
-    plain = PrivateProjection("none-oporp", k=K, epsilon=None, bounds=(0.0, 1.0)).fit_transform(x)
-    for name, (inside, y) in tasks.items():
-        most = np.bincount(y[inside & test]).max() / np.count_nonzero(inside & test)
-        yield row(name, "chance", "none", float(most))
-        found = accuracy(plain[inside], y[inside], test[inside])
-        yield row(name, "OPORP, not private", "none", found)
-    for line, options in LINES.items():
-        for epsilon in INDIVIDUAL_EPSILONS if "iDP" in line else EPSILONS:
-            model = PrivateProjection(k=K, epsilon=epsilon, bounds=(0.0, 1.0), **options)
-            codes = model.fit_transform(x)
-            for name, (inside, y) in tasks.items():
-                found = accuracy(codes[inside], y[inside], test[inside])
-                yield row(name, line, epsilon, found)
-    if encoding == ENCODINGS[1]:
-        inside, y = tasks[TASKS[0]]
-        for line, at, found in few_documents(x[inside], y[inside], test[inside]):
-            yield row(TASKS[0], line, at, found)
+def few_gram(x: Any, line: str, epsilon: float, seed: int) -> Any:
+    """Inner products of a few documents' codes, or of the documents themselves."""
+    if line == FEW_OPORP:
+        codes = codes_of(x, "DP-OPORP", epsilon, seed)
+        return codes @ codes.T
+    if math.isinf(epsilon):
+        return (x @ x.T).toarray()
+    about: dict[str, Any] = {"dim": x.shape[1], "epsilon": epsilon, "delta": DELTA}
+    return raw_gram(x, dpi.Spec("raw-gaussian", bounds=(0.0, 1.0), **about))
 
 
-def main() -> None:
-    chosen = arguments("Linear SVM on private codes.", encodings="1,0")
-    rows = read_csv("classify")
-    for number in "" if chosen.redraw else chosen.encodings.split(","):
-        encoding = ENCODINGS[int(number)]
-        kept = [row for row in rows if row["encoding"] != encoding]
-        for found in measure(encoding):
-            kept.append(found)
-            rows = write_csv("classify", kept)
-            print(time.strftime("%H:%M"), found, flush=True)
+def chances(corpus: Corpus) -> dict[str, float]:
+    """The share of the most frequent class among the test documents."""
+    return {
+        name: float(np.bincount(y[inside & corpus.test]).max() / (inside & corpus.test).sum())
+        for name, (inside, y) in corpus.tasks.items()
+    }
 
+
+def measure(corpus: Corpus, line: str, epsilon: float, seed: int) -> dict[str, float]:
+    """Accuracy in either task from one privatization."""
+    if line == CHANCE:
+        return chances(corpus)
+    if line in LINES:
+        rows, what, accuracy = slice(None), codes_of(corpus.x, line, epsilon, seed), linear_accuracy
+    else:
+        rows = corpus.few(seed)
+        what, accuracy = few_gram(corpus.x[rows], line, epsilon, seed), kernel_accuracy
+    test, found = corpus.test[rows], {}
+    for name, (inside, y) in corpus.tasks.items():
+        mine = inside[rows]
+        chosen = what[mine] if line in LINES else what[mine][:, mine]
+        found[name] = accuracy(chosen, y[rows][mine], test[mine])
+    return found
+
+
+def picture(rows: list[dict[str, Any]]) -> None:
     def fill(i: int, axes: Any) -> None:
         mine = [row for row in rows if (row["task"], row["encoding"]) == PANELS[i]]
-        for j, line in enumerate([*LINES, RAW, FEW_OPORP]):
-            points = [row for row in mine if row["line"] == line and row["epsilon"] != "none"]
-            if points:
-                dots = {"linestyle": ":"} if "iDP" in line else {}
-                axes.plot(
-                    [row["epsilon"] for row in points],
-                    [row["accuracy"] for row in points],
-                    label=line,
-                    **style(j, **dots),
-                )
-        for name, dashes in (("OPORP, not private", "--"), ("chance", "-.")):
+        for j, line in enumerate(CURVES):
+            points = [row for row in mine if row["line"] == line and row["epsilon"] != NOT_PRIVATE]
+            axes.errorbar(
+                [row["epsilon"] for row in points],
+                [row["accuracy"] for row in points],
+                [row["std of accuracy"] for row in points],
+                label=line,
+                **style(j, linestyle=":" if "iDP" in line else "-"),
+            )
+        for name, dashes in ((PLAIN, "--"), (CHANCE, "-.")):
             for row in mine:
                 if row["line"] == name:
                     axes.axhline(row["accuracy"], color="#555555", linestyle=dashes, label=name)
         epsilon_axis(axes, EPSILONS)
 
-    titles = [f"{name} ({encoding})" for name, encoding in PANELS]
-    draw("fig12_14_16_svm.png", titles, fill, "ε for one attribute (beta = 1)", "test accuracy")
+    titles = [f"{task} ({encoding})" for task, encoding in PANELS]
+    what = "ε for one attribute (beta = 1)"
+    draw("fig12_14_16_svm.png", titles, fill, what, "test accuracy", columns=2)
+
+
+def main() -> None:
+    chosen = arguments("Linear SVM on private codes.", repetitions=5)
+    runs = read_csv("classify_runs")
+    done = {tuple(run[name] for name in UNIT) for run in runs}
+    units = [
+        (encoding, line, epsilon, seed)
+        for seed in range(chosen.repetitions)
+        for encoding in ENCODINGS
+        for line in (CHANCE, PLAIN, *CURVES)
+        for epsilon in epsilons(line)
+    ]
+    corpora: dict[str, Corpus] = {}
+    for unit in [] if chosen.redraw else [unit for unit in units if unit not in done]:
+        encoding, *point = unit
+        if encoding not in corpora:
+            corpora[encoding] = Corpus(encoding)
+        found = measure(corpora[encoding], *point)
+        about = dict(zip(UNIT, unit, strict=True))
+        runs += [{**about, "task": task, "accuracy": found[task]} for task in TASKS]
+        write_csv("classify_runs", runs)
+        print(time.strftime("%H:%M"), *unit, found, flush=True)
+    by = ("encoding", "task", "line", "epsilon")
+    picture(write_csv("classify", means(runs, by, ["accuracy"])))
 
 
 if __name__ == "__main__":
