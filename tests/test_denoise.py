@@ -21,8 +21,9 @@ from dpindex.estimators.denoise import (
     denoiser_to_bytes,
     fit_denoiser,
 )
+from dpindex.estimators.denoise import fit as fitting
 from dpindex.estimators.denoise.channel import ScoreTable, channel_of
-from dpindex.estimators.denoise.mixture import Mixture
+from dpindex.estimators.denoise.mixture import SCALES, Mixture
 from dpindex.estimators.denoise.spectrum import signal_directions, spiked
 
 Doubles = npt.NDArray[np.float64]
@@ -200,13 +201,14 @@ class TestMixture:
         wanted = np.diag(basis @ matrix @ basis.T)
         assert mixture.diagonal(basis)[0] == pytest.approx(wanted, abs=1e-4)
 
-    def test_derivative_of_the_posterior_mean(self) -> None:
+    @pytest.mark.parametrize("fit", [lambda z: Mixture.fit(z, 3), Mixture.of_scales])
+    def test_derivative_of_the_posterior_mean(self, fit: Any) -> None:
         """``diagonal`` and ``between`` together, against differences of the posterior mean."""
         rng = np.random.default_rng(5)
         z = np.where(rng.integers(0, 2, (4000, 1)), 1.2, -1.2) + rng.normal(size=(4000, 5)) * 1.2
         z = z.astype(np.float32)
         basis = np.linalg.qr(rng.normal(size=(8, 5)))[0].astype(np.float32)
-        mixture = Mixture.fit(z, 3)
+        mixture = fit(z)
         share = mixture.responsibilities(z)
         claimed = share.mean(axis=0) @ mixture.diagonal(basis) + mixture.between(z, basis)
         step = 0.02
@@ -214,6 +216,48 @@ class TestMixture:
             push = step * basis[j]
             rise = mixture.posterior(z + push)[0] - mixture.posterior(z - push)[0]
             assert (rise @ basis[j]).mean() / (2 * step) == pytest.approx(claimed[j], rel=0.03)
+
+
+class TestSizes:
+    """One Gaussian in several sizes."""
+
+    def rows(self, count: int) -> tuple[Doubles, Doubles]:
+        """Vectors of two sizes, and what is seen of them through unit noise."""
+        rng = np.random.default_rng(6)
+        sizes = np.where(rng.random((count, 1)) < 0.3, 2.0, 0.5)
+        x = sizes * rng.normal(size=(count, 40)) * np.geomspace(3, 0.3, 40)
+        return x, x + rng.normal(size=x.shape)
+
+    def test_near_the_best_that_knows_the_sizes_there_are(self) -> None:
+        """Against the Bayes estimate of the two true sizes, by hand; one size loses a tenth."""
+        x, z = self.rows(12_000)
+        spread = np.geomspace(3, 0.3, 40) ** 2 * np.array([[0.25], [4.0]])
+        log = -0.5 * (z[:, None] ** 2 / (1 + spread) + np.log1p(spread)).sum(axis=2)
+        odds = np.exp(log + np.log([0.7, 0.3]) - log.max(axis=1, keepdims=True))
+        odds /= odds.sum(axis=1, keepdims=True)
+        best = error((odds @ (spread / (1 + spread))) * z, x)
+        single = z.astype(np.float32)
+        found = error(Mixture.of_scales(single).posterior(single)[0], x)
+        assert found < 1.03 * best
+        assert found < 0.9 * error(Mixture.fit(single, 1).posterior(single)[0], x)
+
+    def test_weights_and_covariance_are_those_of_the_collection(self) -> None:
+        x, z = self.rows(12_000)
+        mixture = Mixture.of_scales(z.astype(np.float32))
+        assert mixture.weights.sum() == pytest.approx(1.0, abs=1e-3)
+        assert mixture.weights @ SCALES == pytest.approx(1.0, abs=0.1)
+        assert np.diag(mixture.covariance()) == pytest.approx((x**2).mean(axis=0), rel=0.1, abs=0.1)
+
+    def test_claims_the_error_that_it_makes(self) -> None:
+        """Posterior variance by size, on average and vector by vector."""
+        x, z = self.rows(12_000)
+        single = z.astype(np.float32)
+        mixture = Mixture.of_scales(single)
+        share = mixture.responsibilities(single)
+        claimed = share @ mixture.diagonal(np.eye(40, dtype=np.float32)).sum(axis=1)
+        made = ((mixture.posterior(single)[0] - x) ** 2).sum(axis=1)
+        assert claimed.mean() == pytest.approx(made.mean(), rel=0.05)
+        assert np.corrcoef(claimed, made)[0, 1] > 0.6
 
 
 @pytest.fixture(scope="module")
@@ -322,6 +366,75 @@ class TestFit:
         assert again(codes) == pytest.approx(score(codes), abs=1e-3)
 
 
+def photographs(rows: int, seed: int) -> Doubles:
+    """Vectors in [0, 1] of one kind and of very different contrast."""
+    rng = np.random.default_rng(seed)
+    shape = np.linalg.qr(np.random.default_rng(98).normal(size=(96, 96)))[0]
+    contrast = 0.6 * np.exp(0.5 * rng.normal(size=(rows, 1)))
+    return np.clip(0.5 + contrast * (rng.normal(size=(rows, 96)) / np.arange(1, 97)) @ shape, 0, 1)
+
+
+@pytest.fixture(scope="module")
+def sized() -> tuple[Doubles, Any, Denoiser]:
+    """A denoiser that was made to tell sizes, whether or not that is clearly better."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "_BY_FAR", -1e9)
+        patch.setattr(fitting, "_several", fitting._sizes)
+        spec = spec_of("raw-square-wave", 4.0, dim=96)
+        x = photographs(10_000, 0)
+        codes = made(spec, x, 7)
+        return x, codes, fit_denoiser(codes, spec, "score")
+
+
+class TestRanking:
+    def test_without_sizes_by_cosine(self, learned: Any) -> None:
+        _, codes, denoiser = learned("raw-staircase", 3.0, "score")
+        assert denoiser.spread.size == 0
+        estimate = denoiser(codes)
+        unit = estimate / np.linalg.norm(estimate, axis=1, keepdims=True)
+        assert denoiser.to_rank(codes) == pytest.approx(unit, abs=1e-6)
+
+    def test_with_sizes_by_what_the_error_is_too(self, sized: Any) -> None:
+        """The norm divided by is that of the estimate and of its error, as the filter claims it.
+
+        Filters overrate themselves: what counts is which vectors they are surer of.
+        """
+        x, codes, denoiser = sized
+        assert denoiser.spread.size == len(SCALES)
+        assert np.all(np.diff(denoiser.spread) > 0)
+        estimate, ranked = denoiser(codes), denoiser.to_rank(codes)
+        squares = (estimate.astype(np.float64) ** 2).sum(axis=1)
+        ratio = np.linalg.norm(ranked, axis=1) / np.sqrt(squares)
+        assert ranked == pytest.approx(estimate * ratio[:, None], abs=1e-6)
+        claimed, really = 1 / ratio**2 - squares, ((estimate - x) ** 2).sum(axis=1)
+        assert 0.5 < claimed.mean() / really.mean() < 1.1
+        assert np.corrcoef(claimed, really)[0, 1] > 0.5
+
+    def test_finds_more_true_neighbours(self, sized: Any) -> None:
+        x, codes, denoiser = sized
+        asked = photographs(300, 1)
+        true = np.argsort(-asked @ (x / np.linalg.norm(x, axis=1, keepdims=True)).T)[:, :50]
+
+        def precision(ranked: Any) -> float:
+            found = np.argsort(-asked @ ranked.T)[:, :10]
+            return float(np.mean([np.isin(a, b).mean() for a, b in zip(found, true, strict=True)]))
+
+        estimate = denoiser(codes)
+        unit = estimate / np.linalg.norm(estimate, axis=1, keepdims=True)
+        assert precision(denoiser.to_rank(codes)) > precision(unit)
+
+    def test_chosen_where_by_far_better(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """And dropped where, at the end, it clearly is not."""
+        spec = spec_of("raw-square-wave", 4.0, dim=96)
+        codes = made(spec, photographs(10_000, 0), 7)
+        assert fit_denoiser(codes, spec, "score").spread.size == 0
+        monkeypatch.setattr(fitting, "_BY_FAR", 2.0)
+        monkeypatch.setattr(fitting, "_COMPONENTS", 1)
+        assert fit_denoiser(codes, spec, "score").spread.size == len(SCALES)
+        plain = made(spec_of("raw-square-wave"), low_rank(6000), 7)
+        assert fit_denoiser(plain, spec_of("raw-square-wave"), "score").spread.size == 0
+
+
 class TestDeclines:
     def test_too_few(self) -> None:
         spec = spec_of("raw-staircase")
@@ -417,6 +530,22 @@ class TestPacking:
         again = denoiser_from_bytes(denoiser_to_bytes(denoiser), denoiser.spec)
         assert np.array_equal(again(codes), denoiser(codes))
         assert (again.kind, again.error, again.rows) == (kind, denoiser.error, denoiser.rows)
+
+    def test_sizes_round_trip_and_older_files_have_none(self, sized: Any) -> None:
+        _, codes, denoiser = sized
+        data = denoiser_to_bytes(denoiser)
+        again = denoiser_from_bytes(data, denoiser.spec)
+        assert np.array_equal(again.to_rank(codes), denoiser.to_rank(codes))
+        line, body = data.split(b"\n", 1)
+        header = json.loads(line)
+        for spread in (header["spread"][1:], [-1.0, *header["spread"][1:]], "spread", [None] * 10):
+            bad = json.dumps({**header, "spread": spread}).encode() + b"\n" + body
+            with pytest.raises(InputError, match="no denoiser of this index"):
+                denoiser_from_bytes(bad, denoiser.spec)
+        del header["spread"]
+        older = denoiser_from_bytes(json.dumps(header).encode() + b"\n" + body, denoiser.spec)
+        assert np.array_equal(older(codes), denoiser(codes))
+        assert older.spread.size == 0
 
     def test_damage_is_refused(self, learned: Any) -> None:
         _, _, denoiser = learned("raw-staircase", 3.0, "score")

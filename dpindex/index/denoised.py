@@ -12,6 +12,7 @@ from dpindex.estimators import Side
 from dpindex.estimators.denoise import Denoiser
 from dpindex.index.scoring import ESTIMATES, BitScorer, StoreScorer, query_side
 from dpindex.index.settings import Metric, Storage
+from dpindex.index.stores import unit
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
@@ -27,7 +28,7 @@ _PAIRS_AT_A_TIME = 1 << 22
 class DenoisedScorer(StoreScorer):
     """Ranks by denoised vectors, exact queries as they are, private ones denoised alike.
 
-    Denoised vectors are shrunken towards what is usual, so their cosines rank well and say little.
+    Denoised vectors are shrunken towards what is usual, so their scores rank well and say little.
     ``estimate`` therefore goes back to the codes, which are unbiased and whose errors are known.
     """
 
@@ -41,10 +42,13 @@ class DenoisedScorer(StoreScorer):
     ) -> None:
         super().__init__(data, query, metric, storage)
         self._denoiser = denoiser
+        # The denoiser itself brings vectors to the norm under which inner products rank best.
+        self._ranked_by = "ip" if metric == "cosine" else metric
         self._values: AnyArray = np.empty((0, 0), dtype=np.int8)
 
     def _vectors(self, values: Integers) -> Floats:
-        return self._denoiser(self._data.wrap(values))
+        codes = self._data.wrap(values)
+        return self._denoiser.to_rank(codes) if self._metric == "cosine" else self._denoiser(codes)
 
     def cover(self, values: Integers) -> None:
         self._values = values
@@ -52,6 +56,8 @@ class DenoisedScorer(StoreScorer):
 
     def search(self, queries: Any, spec: Spec | None, count: int) -> tuple[Doubles, Rows]:
         asked = self._exact(queries) if spec is None else self._denoiser(queries, spec)
+        if self._metric == "cosine":
+            asked = unit(asked)
         return self._best(asked, count)
 
     def estimate(

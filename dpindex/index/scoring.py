@@ -82,7 +82,7 @@ class StoreScorer(ABC):
         self, data: Privatizer, query: Privatizer, metric: Metric, storage: Storage
     ) -> None:
         self._data, self._query, self._metric = data, query, metric
-        self._storage = storage
+        self._storage, self._ranked_by = storage, metric
         self._store: FloatStore | None = None
 
     @abstractmethod
@@ -107,7 +107,7 @@ class StoreScorer(ABC):
             rows = training_rows(self._storage, self._data.spec.dims)
             places = np.linspace(0, len(values) - 1, min(len(values), rows))
             sample = self._vectors(values[places.astype(np.intp)])
-            self._store = FloatStore(self._metric, self._storage, sample)
+            self._store = FloatStore(self._ranked_by, self._storage, sample)
         for start in range(len(self._store), len(values), _ROWS_AT_A_TIME):
             vectors = self._vectors(values[start : start + _ROWS_AT_A_TIME])
             self._remember(start, vectors)

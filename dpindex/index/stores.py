@@ -15,10 +15,11 @@ from dpindex.arrays import Bytes, Floats
 from dpindex.index.compact import CompactIndex, parse_layout
 from dpindex.index.settings import Metric, Storage
 
-__all__ = ["BitStore", "FloatStore", "Storage", "training_rows"]
+__all__ = ["BitStore", "FloatStore", "Storage", "training_rows", "unit"]
 
 Doubles = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
+Singles = npt.NDArray[np.float32]
 
 _ROWS_AT_A_TIME, _QUERIES_AT_A_TIME = 8192, 256
 _FAIR_SAMPLE = 16384
@@ -34,6 +35,14 @@ _METRICS = {"cosine": faiss.METRIC_INNER_PRODUCT, "ip": faiss.METRIC_INNER_PRODU
 # enough to answer Ctrl-C, and six times faster this way. Older versions count queries, from 20.
 if faiss.cvar.distance_compute_blas_threshold > 4096:
     faiss.cvar.distance_compute_blas_threshold = 4096
+
+
+def unit(vectors: Singles) -> Singles:
+    """Rows brought to norm 1; those of norm 0 stay."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    normalised = np.zeros_like(vectors)
+    np.divide(vectors, norms, out=normalised, where=norms > 0)
+    return normalised
 
 
 def training_rows(storage: Storage, k: int) -> int:
@@ -103,10 +112,7 @@ class FloatStore:
         single = np.ascontiguousarray(vectors, dtype=np.float32)
         if not self._normalise:
             return single / np.float32(self._unit)
-        norms = np.linalg.norm(single, axis=1, keepdims=True)
-        normalised = np.zeros_like(single)
-        np.divide(single, norms, out=normalised, where=norms > 0)
-        return normalised
+        return unit(single)
 
 
 class BitStore:

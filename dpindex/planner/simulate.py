@@ -93,6 +93,7 @@ class Simulation:
     def predict(self, ranking: Ranking) -> Prediction | None:
         """Expected precision@10 of private and of exact queries; None if there is no denoiser."""
         read: Any = _decoded
+        ranked: Any = _unit_decoded
         if ranking != "plain":
             if self.noise < _NO_NOISE:
                 return None
@@ -103,8 +104,9 @@ class Simulation:
                 read = fit_denoiser(learned, self.spec, ranking)
             except InputError:  # it cannot learn from these codes, and says so
                 return None
-        far = _unit(read(self._far))
-        near = None if self._near is None else _unit(read(self._near))
+            ranked = read.to_rank
+        far = ranked(self._far)
+        near = None if self._near is None else ranked(self._near)
         exact = _unit(self._privatizer.project(self.population.queries))
         return Prediction(
             private=self._precision(_unit(read(self._query)), far, near),
@@ -139,6 +141,10 @@ def _decoded(codes: Codes) -> Singles:
     if isinstance(codes, BitCodes):
         return codes.to_signs().astype(np.float32)
     return np.asarray(codes.to_float(), dtype=np.float32)
+
+
+def _unit_decoded(codes: Codes) -> Singles:
+    return _unit(_decoded(codes))
 
 
 def _unit(x: npt.NDArray[Any]) -> Singles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -26,6 +27,7 @@ from dpindex.spec import Spec
 __all__ = ["Denoiser", "Kind", "fit_denoiser"]
 
 Kind = Literal["auto", "linear", "score"]
+Doubles = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 
 _KINDS = ("auto", "linear", "score")
@@ -52,6 +54,9 @@ class Denoiser:
         noise: held out and unbiased, so comparable between denoisers of the same codes.
     rows : int
         Codes it was learned from.
+    spread : float64 array, shape (K,) or (0,)
+        Squared error of an estimate under each component of the last stage, as its filter claims
+        it, where vectors have more or less of everything, as photographs have of contrast.
     """
 
     spec: Spec
@@ -61,6 +66,7 @@ class Denoiser:
     linear: Filter
     stages: tuple[Stage, ...]
     table: ScoreTable | None
+    spread: Doubles
 
     @cached_property
     def _channel(self) -> Channel:
@@ -80,11 +86,24 @@ class Denoiser:
         if spec is not None and spec != self.spec:
             return self._foreign(codes, spec)
         _check(codes, self.spec)
+        return self._estimates(codes, self._block)
+
+    def to_rank(self, codes: Codes) -> Singles:
+        """Estimates to rank by their inner products for the nearest by cosine, float32, (n, k).
+
+        Their inner product with q is ``E⟨x, q⟩ / √E‖x‖²`` given the code. Where errors are known to
+        differ, an estimate that lost much counts for less: a blurred one, having little of its own,
+        lies near everything. Else these are unit vectors.
+        """
+        _check(codes, self.spec)
+        return self._estimates(codes, self._ranked_block)
+
+    def _estimates(self, codes: Codes, block: Callable[[Singles], Singles]) -> Singles:
         stored = codes.stored
         out = np.empty((len(codes), self.spec.dims), dtype=np.float32)
 
         def denoise(rows: slice) -> None:
-            out[rows] = self._block(self._channel.decode(stored[rows]))
+            out[rows] = block(self._channel.decode(stored[rows]))
 
         blockwise(len(codes), self.spec.dims, denoise)
         return out
@@ -99,12 +118,24 @@ class Denoiser:
         return np.asarray(mean + (y - mean) @ self.linear.under(channel.noise_at(mean)))
 
     def _block(self, y: Singles) -> Singles:
+        return self._read(y)[0]
+
+    def _ranked_block(self, y: Singles) -> Singles:
+        estimate, uncertain = self._read(y)
+        squares = np.einsum("ij,ij->i", estimate, estimate, dtype=np.float64) + uncertain
+        norms = np.sqrt(np.maximum(squares, 1e-300)).astype(np.float32)[:, None]
+        return np.asarray(estimate / norms)
+
+    def _read(self, y: Singles) -> tuple[Singles, Doubles | float]:
+        """Estimates and their squared errors, as far as they are known to differ."""
         if self.table is None:
-            return self.linear.apply(y)[0]
+            return self.linear.apply(y)[0], 0.0
         z, location = y, self._channel.locate(y)
         for stage in self.stages[:-1]:
             z = stage.message(z, location, self.table)
-        return self.stages[-1].posterior(z, location, self.table)
+        last = self.stages[-1]
+        uncertain = last.share(z) @ self.spread if self.spread.size else 0.0
+        return last.posterior(z, location, self.table), uncertain
 
 
 def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
@@ -153,12 +184,12 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
     linear, plain = fit_linear(rows, channel)
     if kind != "linear" and channel.has_shape:
         table = ScoreTable(channel, 4 * float(y.var(axis=0).max()))
-        stages, read = fit_score(rows, channel, table)
+        stages, read, spread = fit_score(rows, channel, table)
         if kind == "score" or clearly_better(read, plain, y):
             error = unbiased_error(read, y, channel)
-            return Denoiser(spec, "score", error, len(codes), linear, stages, table)
+            return Denoiser(spec, "score", error, len(codes), linear, stages, table, spread)
     error = unbiased_error(plain, y, channel)
-    return Denoiser(spec, "linear", error, len(codes), linear, (), None)
+    return Denoiser(spec, "linear", error, len(codes), linear, (), None, np.empty(0))
 
 
 def _check(codes: Codes, spec: Spec) -> None:

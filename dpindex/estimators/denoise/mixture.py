@@ -7,10 +7,11 @@ parameters to be learned from noisy codes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 
 from dpindex.estimators.denoise.spectrum import shrunk
 from dpindex.randomness import PublicStream
@@ -27,6 +28,10 @@ _PRIOR_ROWS = 200.0
 _ROUNDS = 8
 _CENTRE_ROUNDS = 8
 _UNLIKELY = 1e-3
+SCALES = 2.0 ** np.arange(-5, 5)
+"""Sizes of a scale mixture: variances over that of the common Gaussian."""
+
+_SCALE_ROUNDS = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +73,32 @@ class Mixture:
             share = common.maximise(rows, share.responsibilities(rows))
         return share
 
+    @classmethod
+    def of_scales(cls, rows: Singles) -> Mixture:
+        """One Gaussian in several sizes, a factor of two apart, from rows of shape (n, R).
+
+        The scale mixture of Wainwright & Simoncelli 2000: vectors of one shape that have more or
+        less of everything, as photographs have of contrast.
+        """
+        prior = _Common(rows).scaled(rows.mean(axis=0), np.full(len(SCALES), 1 / len(SCALES)))
+        odds = prior._log_odds(rows)
+        weight = np.full(len(SCALES), 1 / len(SCALES))
+        for _ in range(_SCALE_ROUNDS):
+            share = softmax(odds + np.log(len(SCALES) * weight), axis=1)
+            weight = share.mean(axis=0) + _UNLIKELY / len(rows)
+        return replace(prior, log_weight=prior.log_weight + np.log(len(SCALES) * weight))
+
     def responsibilities(self, rows: Singles) -> Singles:
         """Posterior chance of each component, shape (n, K)."""
         if self.components == 1:
             return np.ones((len(rows), 1), dtype=np.float32)
+        odds = self._log_odds(rows)
+        odds -= odds.max(axis=1, keepdims=True)
+        np.exp(odds, out=odds)
+        return np.asarray(odds / odds.sum(axis=1, keepdims=True))
+
+    def _log_odds(self, rows: Singles) -> Singles:
+        """Log-likelihood of each row under each component, weighted, but for a constant: (n, K)."""
         full = self.filters.shape[1]
         odds = np.empty((len(rows), self.components), dtype=np.float32)
         rest = rows[:, full:]
@@ -85,9 +112,7 @@ class Mixture:
         odds += (precision * centre**2).sum(axis=1)
         odds *= -0.5
         odds += self.log_weight.astype(np.float32)
-        odds -= odds.max(axis=1, keepdims=True)
-        np.exp(odds, out=odds)
-        return np.asarray(odds / odds.sum(axis=1, keepdims=True))
+        return odds
 
     def posterior(self, rows: Singles) -> tuple[Singles, Singles]:
         """Posterior means, shape (n, R), and responsibilities."""
@@ -161,7 +186,7 @@ class _Common:
     """What the components share while a mixture is fitted: the covariance of all rows."""
 
     def __init__(self, rows: Singles) -> None:
-        self.full = min(_FULL, rows.shape[1])
+        self.rows, self.full = len(rows), min(_FULL, rows.shape[1])
         centred = rows - rows.mean(axis=0)
         self.variance = centred.astype(np.float64).var(axis=0)
         head = centred[:, : self.full]
@@ -185,6 +210,23 @@ class _Common:
             log_weight.append(np.log(count[c] / len(rows) + 1e-12) + spread)
         single = [np.asarray(a, dtype=np.float32) for a in (mean, filters, roots, gains)]
         return Mixture(np.array(log_weight), *single)
+
+    def scaled(self, mean: Singles, weight: Doubles) -> Mixture:
+        """The common Gaussian in every size, with the weights given."""
+        values, vectors = np.linalg.eigh(shrunk(self.covariance, self.rows))
+        rest = np.maximum(self.variance[self.full :] - 1.0, 0.0)
+        filters, roots, gains, log_weight = [], [], [], np.log(weight)
+        for c, scale in enumerate(SCALES):
+            signal = scale * np.maximum(values, 0.0)
+            precision = (vectors / (1 + signal)) @ vectors.T
+            filters.append((vectors * (signal / (1 + signal))) @ vectors.T)
+            roots.append(np.linalg.cholesky((precision + precision.T) / 2))
+            tail = scale * rest
+            gains.append(np.concatenate([np.zeros(self.full), tail / (1 + tail)]))
+            log_weight[c] -= (np.log1p(signal).sum() + np.log1p(tail).sum()) / 2
+        means = np.tile(mean, (len(SCALES), 1))
+        single = [np.asarray(a, dtype=np.float32) for a in (means, filters, roots, gains)]
+        return Mixture(log_weight, *single)
 
     def _component(
         self, rows: Singles, share: Singles, mean: Singles, count: float, prior: float

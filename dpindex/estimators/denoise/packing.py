@@ -37,6 +37,7 @@ def denoiser_to_bytes(denoiser: Denoiser) -> bytes:
         "rows": denoiser.rows,
         "most": 0.0 if denoiser.table is None else denoiser.table.most,
         "stages": stages,
+        "spread": denoiser.spread.tolist(),
         "shapes": [list(array.shape) for array in arrays],
     }
     body = b"".join(array.astype("<f4").tobytes() for array in arrays)
@@ -69,7 +70,10 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         _require(header["format"] == _FORMAT and header["kind"] == kind and not arrays)
         table = ScoreTable(channel_of(spec), _finite(header["most"])) if stages else None
         error, rows = _finite(header["error"]), int(header["rows"])
-        return Denoiser(spec, kind, error, rows, linear, tuple(stages), table)
+        spread = np.array([_finite(number) for number in header.get("spread", [])])
+        components = stages[-1].filter.prior.components if stages else 0
+        _require(spread.size in (0, components) and bool((spread >= 0).all()))
+        return Denoiser(spec, kind, error, rows, linear, tuple(stages), table, spread)
     except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError):
         raise InputError("these bytes are no denoiser of this index.") from None
 

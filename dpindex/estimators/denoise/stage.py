@@ -171,6 +171,10 @@ class Stage:
         by_bin = table.equivalent(table.row(self.bins.variance.astype(np.float64)))
         return np.asarray(np.take(by_bin, place).mean(axis=0))
 
+    def share(self, z: Singles) -> Singles:
+        """Posterior chance of each component of the filter's prior, shape (n, K)."""
+        return self.filter.prior.responsibilities(self.filter.whitened(z))
+
     def posterior(self, z: Singles, location: Singles, table: ScoreTable) -> Singles:
         """``E[x | everything]``: the prediction and the code's score, ``m + v·g``."""
         prediction, score, place, row = self._read(z, location, table)
