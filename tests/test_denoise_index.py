@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from streams import Seeded
-from test_denoise import low_rank
+from test_denoise import low_rank, photographs
 
 from dpindex import InputError, PrivateIndex, Spec
+from dpindex.estimators.denoise import fit as fitting
 
 DIM = 24
 
@@ -69,6 +70,27 @@ def test_similarities_are_those_of_the_codes() -> None:
         mine, theirs = np.argsort(ranked.ids[i]), np.argsort(plain.ids[i])
         assert ranked.similarity[i, mine] == pytest.approx(plain.similarity[i, theirs], abs=2e-5)
         assert ranked.stderr[i, mine] == pytest.approx(plain.stderr[i, theirs], abs=2e-5)
+
+
+@pytest.mark.parametrize("storage", ["f32", "f16"])
+def test_ranks_by_what_is_uncertain_too(storage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where sizes are told apart: found and scored as by hand."""
+    monkeypatch.setattr(fitting, "_BY_FAR", -1e9)
+    monkeypatch.setattr(fitting, "_several", fitting._sizes)
+    spec = Spec(method="raw-square-wave", dim=96, epsilon=4.0, bounds=(0, 1), seed=5)
+    index = PrivateIndex(spec, storage=storage)
+    index.add(photographs(6000, 0))
+    denoiser = index.fit_denoiser("score")
+    assert denoiser.spread.size
+    asked = photographs(50, 1)
+    unit = asked / np.linalg.norm(asked, axis=1, keepdims=True)
+    scores = unit @ denoiser.to_rank(index.codes).T
+    hits = index.search(asked, query="exact")
+    tolerance = {"f32": 1e-5, "f16": 1e-3}[storage]
+    best = -np.sort(-scores, axis=1)[:, :10]
+    assert hits.scores == pytest.approx(best, abs=tolerance)
+    found = np.take_along_axis(scores, hits.ids.astype(np.intp), axis=1)
+    assert found == pytest.approx(best, abs=2 * tolerance)
 
 
 def test_signs() -> None:
