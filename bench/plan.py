@@ -233,7 +233,7 @@ def markdown(lines: list[dict[str, Any]], folder: Path) -> str:
 
 
 def picture(lines: list[dict[str, Any]], path: Path) -> None:
-    figure, axes = plt.subplots(1, 2, figsize=(10, 5), sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(10, 5), sharey=True, layout="constrained")
     for axis, mode in zip(axes, MODES, strict=True):
         axis.fill_between([0, 1], [-0.1, 0.9], [0.1, 1.1], color="0.93", label="within 0.1")
         for name, colour in zip(TASKS, ("#0072B2", "#D55E00", "#009E73"), strict=True):
@@ -250,7 +250,6 @@ def picture(lines: list[dict[str, Any]], path: Path) -> None:
         axis.set(ylim=(0, 1.02), aspect="equal")
     axes[0].set_ylabel("measured precision@10")
     axes[1].legend(loc="upper left", fontsize=8)
-    figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
