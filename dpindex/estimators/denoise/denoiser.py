@@ -40,8 +40,8 @@ class Denoiser:
     """Turns codes into the best estimate of the vectors behind them. Post-processing: it is free.
 
     Think of it as a filter that knows how the coordinates of *this* collection hang together. It
-    has seen codes and public parameters only. Estimates are shrunken: rank by their cosine, and
-    read similarities off the codes themselves, which are unbiased.
+    has seen codes and public parameters only. Estimates are shrunken: rank by ``to_rank``, and read
+    similarities off the codes themselves, which are unbiased.
 
     Attributes
     ----------
@@ -93,7 +93,12 @@ class Denoiser:
 
         Their inner product with q is ``E⟨x, q⟩ / √E‖x‖²`` given the code. Where errors are known to
         differ, an estimate that lost much counts for less: a blurred one, having little of its own,
-        lies near everything. Else these are unit vectors.
+        lies near everything. Else these are unit vectors, or zero.
+
+        Raises
+        ------
+        InputError
+            For anything that is not codes made under the denoiser's spec.
         """
         _check(codes, self.spec)
         return self._estimates(codes, self._ranked_block)
@@ -123,7 +128,8 @@ class Denoiser:
     def _ranked_block(self, y: Singles) -> Singles:
         estimate, uncertain = self._read(y)
         squares = np.einsum("ij,ij->i", estimate, estimate, dtype=np.float64) + uncertain
-        norms = np.sqrt(np.maximum(squares, 1e-300)).astype(np.float32)[:, None]
+        norms = np.sqrt(squares).astype(np.float32)[:, None]
+        norms[norms == 0] = 1.0
         return np.asarray(estimate / norms)
 
     def _read(self, y: Singles) -> tuple[Singles, Doubles | float]:

@@ -16,7 +16,7 @@ from scipy.special import softmax
 from dpindex.estimators.denoise.spectrum import shrunk
 from dpindex.randomness import PublicStream
 
-__all__ = ["Mixture"]
+__all__ = ["SCALES", "Mixture"]
 
 Doubles = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
@@ -28,6 +28,7 @@ _PRIOR_ROWS = 200.0
 _ROUNDS = 8
 _CENTRE_ROUNDS = 8
 _UNLIKELY = 1e-3
+
 SCALES = 2.0 ** np.arange(-5, 5)
 """Sizes of a scale mixture: variances over that of the common Gaussian."""
 
@@ -68,10 +69,10 @@ class Mixture:
         common = _Common(rows)
         if components == 1:
             return common.maximise(rows, np.ones((len(rows), 1), dtype=np.float32))
-        share = common.maximise(rows, _near_centres(common, rows, components))
+        mixture = common.maximise(rows, _near_centres(common, rows, components))
         for _ in range(_ROUNDS):
-            share = common.maximise(rows, share.responsibilities(rows))
-        return share
+            mixture = common.maximise(rows, mixture.responsibilities(rows))
+        return mixture
 
     @classmethod
     def of_scales(cls, rows: Singles) -> Mixture:
@@ -80,13 +81,13 @@ class Mixture:
         The scale mixture of Wainwright & Simoncelli 2000: vectors of one shape that have more or
         less of everything, as photographs have of contrast.
         """
-        prior = _Common(rows).scaled(rows.mean(axis=0), np.full(len(SCALES), 1 / len(SCALES)))
-        odds = prior._log_odds(rows)
+        unweighted = _Common(rows).in_sizes(rows.mean(axis=0))
+        odds = unweighted._log_odds(rows)
         weight = np.full(len(SCALES), 1 / len(SCALES))
-        for _ in range(_SCALE_ROUNDS):
-            share = softmax(odds + np.log(len(SCALES) * weight), axis=1)
+        for _ in range(_SCALE_ROUNDS):  # expectation–maximisation, over the weights alone
+            share = softmax(odds + np.log(weight), axis=1)
             weight = share.mean(axis=0) + _UNLIKELY / len(rows)
-        return replace(prior, log_weight=prior.log_weight + np.log(len(SCALES) * weight))
+        return replace(unweighted, log_weight=unweighted.log_weight + np.log(weight))
 
     def responsibilities(self, rows: Singles) -> Singles:
         """Posterior chance of each component, shape (n, K)."""
@@ -211,22 +212,22 @@ class _Common:
         single = [np.asarray(a, dtype=np.float32) for a in (mean, filters, roots, gains)]
         return Mixture(np.array(log_weight), *single)
 
-    def scaled(self, mean: Singles, weight: Doubles) -> Mixture:
-        """The common Gaussian in every size, with the weights given."""
+    def in_sizes(self, mean: Singles) -> Mixture:
+        """The common Gaussian in every size, each of weight one."""
         values, vectors = np.linalg.eigh(shrunk(self.covariance, self.rows))
         rest = np.maximum(self.variance[self.full :] - 1.0, 0.0)
-        filters, roots, gains, log_weight = [], [], [], np.log(weight)
-        for c, scale in enumerate(SCALES):
+        filters, roots, gains, log_weight = [], [], [], []
+        for scale in SCALES:
             signal = scale * np.maximum(values, 0.0)
             precision = (vectors / (1 + signal)) @ vectors.T
             filters.append((vectors * (signal / (1 + signal))) @ vectors.T)
             roots.append(np.linalg.cholesky((precision + precision.T) / 2))
             tail = scale * rest
             gains.append(np.concatenate([np.zeros(self.full), tail / (1 + tail)]))
-            log_weight[c] -= (np.log1p(signal).sum() + np.log1p(tail).sum()) / 2
+            log_weight.append(-(np.log1p(signal).sum() + np.log1p(tail).sum()) / 2)
         means = np.tile(mean, (len(SCALES), 1))
         single = [np.asarray(a, dtype=np.float32) for a in (means, filters, roots, gains)]
-        return Mixture(log_weight, *single)
+        return Mixture(np.array(log_weight), *single)
 
     def _component(
         self, rows: Singles, share: Singles, mean: Singles, count: float, prior: float
