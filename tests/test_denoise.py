@@ -378,8 +378,8 @@ def photographs(rows: int, seed: int) -> Doubles:
 def sized() -> tuple[Doubles, Any, Denoiser]:
     """A denoiser that was made to tell sizes, whether or not that is clearly better."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "_BY_FAR", -1e9)
-        patch.setattr(fitting, "_several", fitting._sizes)
+        patch.setattr(fitting, "_SIZED", -1e9)
+        patch.setattr(fitting, "_BY_FAR", 1e9)
         spec = spec_of("raw-square-wave", 4.0, dim=96)
         x = photographs(10_000, 0)
         codes = made(spec, x, 7)
@@ -428,8 +428,8 @@ class TestRanking:
         spec = spec_of("raw-square-wave", 4.0, dim=96)
         codes = made(spec, photographs(10_000, 0), 7)
         assert fit_denoiser(codes, spec, "score").spread.size == 0
-        monkeypatch.setattr(fitting, "_BY_FAR", 2.0)
-        monkeypatch.setattr(fitting, "_COMPONENTS", 1)
+        monkeypatch.setattr(fitting, "_SIZED", 2.0)
+        monkeypatch.setattr(fitting, "_BY_FAR", 1e9)
         assert fit_denoiser(codes, spec, "score").spread.size == len(SCALES)
         plain = made(spec_of("raw-square-wave"), low_rank(6000), 7)
         assert fit_denoiser(plain, spec_of("raw-square-wave"), "score").spread.size == 0

@@ -75,8 +75,8 @@ def test_similarities_are_those_of_the_codes() -> None:
 @pytest.mark.parametrize("storage", ["f32", "f16"])
 def test_ranks_by_what_is_uncertain_too(storage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where sizes are told apart: found and scored as by hand."""
-    monkeypatch.setattr(fitting, "_BY_FAR", -1e9)
-    monkeypatch.setattr(fitting, "_several", fitting._sizes)
+    monkeypatch.setattr(fitting, "_SIZED", -1e9)
+    monkeypatch.setattr(fitting, "_BY_FAR", 1e9)
     spec = Spec(method="raw-square-wave", dim=96, epsilon=4.0, bounds=(0, 1), seed=5)
     index = PrivateIndex(spec, storage=storage)
     index.add(photographs(6000, 0))
