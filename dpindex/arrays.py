@@ -10,7 +10,16 @@ from scipy import sparse
 
 from dpindex.errors import InputError
 
-__all__ = ["AnyArray", "Bytes", "Floats", "Integers", "Vectors", "canonical_csr", "check_padding"]
+__all__ = [
+    "AnyArray",
+    "Bytes",
+    "Floats",
+    "Integers",
+    "Vectors",
+    "canonical_csr",
+    "check_padding",
+    "unit",
+]
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -36,6 +45,14 @@ def canonical_csr(matrix: Any) -> sparse.csr_matrix:
         csr = csr.copy()  # it may still share the caller's arrays
         csr.sum_duplicates()
     return csr
+
+
+def unit(vectors: Floats) -> npt.NDArray[np.float32]:
+    """Rows brought to norm 1, float32; those of norm 0 stay."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    out = np.zeros(vectors.shape, dtype=np.float32)
+    np.divide(vectors, norms, out=out, where=norms > 0, casting="same_kind")
+    return out
 
 
 def check_padding(count: int, longest: int, letters: int) -> None:

@@ -320,7 +320,7 @@ class TestFit:
     def test_error_is_what_the_vectors_say(self, learned: Any) -> None:
         """The held-out error against the true one, within 5 standard errors of 18 000 squares."""
         x, codes, linear = learned("raw-staircase", 3.0, "linear")
-        prediction, _ = linear.linear.predict(codes.to_float())
+        prediction, _, _ = linear.linear.predict(codes.to_float())
         noise = channel_of(linear.spec).noise(codes.to_float()).mean()
         assert linear.error == pytest.approx(error(prediction, x) / noise, abs=0.08)
 

@@ -164,17 +164,18 @@ class CompactIndex:
         """Set the effort of a search, and measure ``recall``."""
         most = self.layout.most_effort
         self._effort = min(most, self.layout.least_effort)
-        self.recall = self._found(self._effort)
+        probes = self._rotated(self._probes)
+        self.recall = self._found(probes, self._effort)
         while self.recall < _WANTED_RECALL and self._effort < most:
             effort = min(most, 2 * self._effort)
-            recall = self._found(effort)
+            recall = self._found(probes, effort)
             if recall < self.recall + _WORTH_DOUBLING:  # what is lost now is lost to precision
                 return
             self._effort, self.recall = effort, recall
 
-    def _found(self, effort: int) -> float:
+    def _found(self, probes: Singles, effort: int) -> float:
         # The vector itself is found by any index; the ten after it count.
-        _, found = self._visit(self._rotated(self._probes), self._true.shape[1], effort)
+        _, found = self._visit(probes, self._true.shape[1], effort)
         pairs = zip(found, self._true[:, 1:], strict=True)
         return float(np.mean([np.isin(true, rows).mean() for rows, true in pairs]))
 

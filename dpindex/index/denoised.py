@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import AnyArray, Floats, Integers
+from dpindex.arrays import AnyArray, Floats, Integers, unit
 from dpindex.estimators import Side
 from dpindex.estimators.denoise import Denoiser
 from dpindex.index.scoring import ESTIMATES, BitScorer, StoreScorer, query_side
 from dpindex.index.settings import Metric, Storage
-from dpindex.index.stores import unit
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 

@@ -21,8 +21,9 @@ class Hits:
         What the ranking is by; higher is nearer. Cosine of the noisy codes (``cosine``), their
         inner product (``ip``), minus their squared distance (``l2``); for sign codes ``Σ y_j s_j``
         with an exact query and ``Σ s_j t_j`` with a private one. Where a denoiser was fitted, the
-        same of denoised vectors: these rank far better, but they are shrunken towards what is usual
-        in the collection, so they are no estimates.
+        same of denoised vectors (a cosine, less what is uncertain where the denoiser knows that):
+        these rank far better, but they are shrunken towards what is usual in the collection, so
+        they are no estimates.
     similarity : float64 array, shape (nq, k)
         The estimate of the true metric, corrected for noise and flips: a cosine in [−1, 1], an
         inner product, or a squared distance. NaN where flips depend on norms nobody declared

@@ -11,15 +11,14 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import Bytes, Floats
+from dpindex.arrays import Bytes, Floats, unit
 from dpindex.index.compact import CompactIndex, parse_layout
 from dpindex.index.settings import Metric, Storage
 
-__all__ = ["BitStore", "FloatStore", "Storage", "training_rows", "unit"]
+__all__ = ["BitStore", "FloatStore", "Storage", "training_rows"]
 
 Doubles = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
-Singles = npt.NDArray[np.float32]
 
 _ROWS_AT_A_TIME, _QUERIES_AT_A_TIME = 8192, 256
 _FAIR_SAMPLE = 16384
@@ -35,14 +34,6 @@ _METRICS = {"cosine": faiss.METRIC_INNER_PRODUCT, "ip": faiss.METRIC_INNER_PRODU
 # enough to answer Ctrl-C, and six times faster this way. Older versions count queries, from 20.
 if faiss.cvar.distance_compute_blas_threshold > 4096:
     faiss.cvar.distance_compute_blas_threshold = 4096
-
-
-def unit(vectors: Singles) -> Singles:
-    """Rows brought to norm 1; those of norm 0 stay."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    normalised = np.zeros_like(vectors)
-    np.divide(vectors, norms, out=normalised, where=norms > 0)
-    return normalised
 
 
 def training_rows(storage: Storage, k: int) -> int:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpindex.arrays import unit
 from dpindex.randomness import PublicStream
 
 __all__ = ["NEIGHBOURS", "Population", "populate"]
@@ -87,7 +88,7 @@ def populate(
     count = min(_QUERIES, len(sample) // 4)
     queries, far = sample[:count], sample[count:][:n]
     per = n / len(far)
-    cosines = _unit(queries) @ _unit(far).T
+    cosines = unit(queries) @ unit(far).T
     order = np.argsort(-cosines, axis=1)
     rank = np.argsort(order, axis=1)
     edges = _strata(per)
@@ -110,11 +111,6 @@ def populate(
         far_true=np.where(replaced, 0.0, np.clip(NEIGHBOURS - rank * per, 0.0, per)),
         per=per,
     )
-
-
-def _unit(x: Singles) -> Singles:
-    norms = np.linalg.norm(x, axis=1, keepdims=True)
-    return np.asarray(x / np.maximum(norms, 1e-30), dtype=np.float32)
 
 
 def _strata(per: float) -> Doubles:
@@ -152,8 +148,8 @@ def _made_up(
     """Vectors at the wanted cosines to each query, made of vectors of the sample drawn nearer."""
     near = np.empty((*wanted.shape, far.shape[1]), dtype=np.float32)
     picks = stream.words(wanted.size, np.uint32).reshape(wanted.shape) / 2.0**32
-    directions = _unit(far)
-    heads = _unit(queries)
+    directions = unit(far)
+    heads = unit(queries)
     differences = (directions[anchors] - heads[:, None]).reshape(-1, far.shape[1])
     moment = differences.T @ differences / np.float32(len(differences))
     spread, basis = np.linalg.eigh(moment.astype(np.float64))
@@ -166,7 +162,7 @@ def _made_up(
         first = np.minimum(np.searchsorted(-behind, -wanted[i]), len(behind) - 1)
         chosen = anchors[i][(first + picks[i] * (len(behind) - first)).astype(np.intp)]
         vectors = _drawn(head, directions[chosen] @ basis - head, spread, wanted[i])
-        near[i] = _unit(vectors @ basis.T) * lengths[chosen][:, None]
+        near[i] = unit(vectors @ basis.T) * lengths[chosen][:, None]
     return near
 
 

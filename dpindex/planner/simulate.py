@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dpindex.arrays import unit
 from dpindex.codes import BitCodes, Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
@@ -107,9 +108,9 @@ class Simulation:
             ranked = read.to_rank
         far = ranked(self._far)
         near = None if self._near is None else ranked(self._near)
-        exact = _unit(self._privatizer.project(self.population.queries))
+        exact = unit(self._privatizer.project(self.population.queries))
         return Prediction(
-            private=self._precision(_unit(read(self._query)), far, near),
+            private=self._precision(unit(read(self._query)), far, near),
             exact=self._precision(exact, far, near),
         )
 
@@ -144,9 +145,4 @@ def _decoded(codes: Codes) -> Singles:
 
 
 def _unit_decoded(codes: Codes) -> Singles:
-    return _unit(_decoded(codes))
-
-
-def _unit(x: npt.NDArray[Any]) -> Singles:
-    norms = np.linalg.norm(x, axis=1, keepdims=True)
-    return np.asarray(x / np.maximum(norms, 1e-30), dtype=np.float32)
+    return unit(_decoded(codes))

@@ -129,7 +129,6 @@ class VerySparse:
             shape=(dim, k),
         )
         fullest = int(np.diff(starts).max())
-        self._first = self._first_entries()
         self.sensitivity = Sensitivity.of_signs(max(1, fullest))
         self.largest = np.ones(k, dtype=np.int64)
         self.fan_in = max(1, int(np.bincount(columns, minlength=k).max()))
@@ -137,7 +136,8 @@ class VerySparse:
     def apply(self, x: Floats) -> Floats:
         return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
 
-    def _first_entries(self) -> npt.NDArray[Any]:
+    @cached_property
+    def _first(self) -> npt.NDArray[Any]:
         """For each attribute 0, or 2 + 4·coordinate + 2·(whether −1) + (whether there are more).
 
         Most attributes meet no entry and most others just one: one look into these few bytes an

@@ -139,9 +139,8 @@ class Denoiser:
         z, location = y, self._channel.locate(y)
         for stage in self.stages[:-1]:
             z = stage.message(z, location, self.table)
-        last = self.stages[-1]
-        uncertain = last.share(z) @ self.spread if self.spread.size else 0.0
-        return last.posterior(z, location, self.table), uncertain
+        estimate, share = self.stages[-1].posterior(z, location, self.table)
+        return estimate, share @ self.spread if self.spread.size else 0.0
 
 
 def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:

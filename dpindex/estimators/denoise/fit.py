@@ -164,7 +164,8 @@ def fit_score(
         if not clearly_better(prediction, best, y[JUDGED]):
             break
         stages, best = (*stages, stage), prediction
-        noise = _advance(rows, stage, table, channel)
+        if len(stages) < _STAGES or chosen is _sizes:
+            noise = _advance(rows, stage, table, channel)
     if chosen is _sizes:
         stage, prediction = _stage(rows, mean, noise, _sizes, y, channel)
         if not clearly_better(best, prediction, y[JUDGED]):
@@ -188,7 +189,7 @@ def _spread(filter_: Filter, y: Singles, channel: Channel) -> Doubles:
     back = (filter_.basis * np.sqrt(filter_.noise)[:, None]).astype(np.float64)
     within = prior.diagonal(filter_.basis) @ filter_.noise
     total = float(np.mean(((y - filter_.mean) ** 2 - channel.noise(y)).sum(axis=1)))
-    beyond = max(0.0, total - float(np.trace(back @ prior.covariance() @ back.T)))
+    beyond = max(0.0, total - float(np.sum((back @ prior.covariance()) * back)))
     return np.asarray(within + beyond * SCALES / (prior.weights @ SCALES), dtype=np.float64)
 
 
@@ -196,7 +197,7 @@ def _stage(
     rows: Rows, mean: Singles, noise: Singles, prior: Prior, y: Singles, channel: Channel
 ) -> tuple[Stage, Singles]:
     filter_ = _filter(rows, mean, noise, prior)
-    prediction, claimed = filter_.predict(rows.held)
+    prediction, claimed, _ = filter_.predict(rows.held)
     bins = _bins(prediction[_MEASURED], claimed[_MEASURED], y[_MEASURED], channel)
     prediction, claimed = prediction[JUDGED], claimed[JUDGED]
     prediction += np.take(bins.offset, bins.place(prediction, claimed))

@@ -79,10 +79,11 @@ class Filter:
         inner = np.linalg.solve(np.eye(len(values)) + spread.T @ seen, spread.T)
         return np.asarray(seen @ inner, dtype=np.float32)
 
-    def predict(self, z: Singles) -> tuple[Singles, Singles]:
+    def predict(self, z: Singles) -> tuple[Singles, Singles, Singles]:
         """Each coordinate predicted from the others, and the variance the filter claims for it.
 
-        A Gaussian estimate is ``a·z + (1−a)·prediction`` with a the coordinate's own share.
+        With the responsibilities behind them, as ``apply`` gives them. A Gaussian estimate is
+        ``a·z + (1−a)·prediction`` with a the coordinate's own share.
         """
         estimate, share = self.apply(z)
         own = share @ self.own
@@ -93,7 +94,7 @@ class Filter:
         estimate /= others
         own /= others
         own *= self.noise
-        return estimate, own
+        return estimate, own, share
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,17 +150,17 @@ class Stage:
 
     def _read(
         self, z: Singles, location: Singles, table: ScoreTable
-    ) -> tuple[Singles, Singles, Places, npt.NDArray[np.intp]]:
-        prediction, claimed = self.filter.predict(z)
+    ) -> tuple[Singles, Singles, Places, npt.NDArray[np.intp], Singles]:
+        prediction, claimed, share = self.filter.predict(z)
         place = self.bins.place(prediction, claimed)
         prediction += np.take(self.bins.offset, place)
         row = table.row(self.bins.variance.astype(np.float64))
         score = table.look_up(np.take(row, place), location - prediction)
-        return prediction, score, place, row
+        return prediction, score, place, row, share
 
     def message(self, z: Singles, location: Singles, table: ScoreTable) -> Singles:
         """The codes as observations in Gaussian noise, for the next stage's filter."""
-        prediction, score, place, row = self._read(z, location, table)
+        prediction, score, place, row, _ = self._read(z, location, table)
         gain = (1 / np.maximum(table.information[row], 1e-300)).astype(np.float32)
         score *= np.take(gain, place)
         score += prediction
@@ -167,17 +168,19 @@ class Stage:
 
     def message_noise(self, z: Singles, table: ScoreTable) -> Doubles:
         """Mean variance of each coordinate's message noise over rows, shape (k,)."""
-        place = self.bins.place(*self.filter.predict(z))
+        prediction, claimed, _ = self.filter.predict(z)
+        place = self.bins.place(prediction, claimed)
         by_bin = table.equivalent(table.row(self.bins.variance.astype(np.float64)))
         return np.asarray(np.take(by_bin, place).mean(axis=0))
 
-    def share(self, z: Singles) -> Singles:
-        """Posterior chance of each component of the filter's prior, shape (n, K)."""
-        return self.filter.prior.responsibilities(self.filter.whitened(z))
+    def posterior(
+        self, z: Singles, location: Singles, table: ScoreTable
+    ) -> tuple[Singles, Singles]:
+        """``E[x | everything]``: the prediction and the code's score, ``m + v·g``.
 
-    def posterior(self, z: Singles, location: Singles, table: ScoreTable) -> Singles:
-        """``E[x | everything]``: the prediction and the code's score, ``m + v·g``."""
-        prediction, score, place, row = self._read(z, location, table)
+        And the posterior chance of each component of the filter's prior, shape (n, K).
+        """
+        prediction, score, place, row, share = self._read(z, location, table)
         score *= np.take(table.variances[row].astype(np.float32), place)
         score += prediction
-        return score
+        return score, share
