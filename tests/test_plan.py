@@ -1,20 +1,22 @@
 """The planner: what it foretells of a larger collection, what it refuses, how it says so.
 
-A prediction is a mean over 100 queries and scatters by 0.05 from run to run (measured at 24
-attributes, the worst case here); with 500 queries by 0.025. Statistical tests allow six deviations
-and more: a false alarm in 1e-8 runs.
+A prediction is a mean over 100 queries and scatters by 0.05 from one noise to another (measured at
+24 attributes, the worst case here); with 500 queries by 0.025. So the noise is known here: what is
+judged is a forecast, not privacy.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from streams import Seeded
 
 import dpindex as dpi
 from dpindex.cli import main
@@ -85,6 +87,14 @@ def test_a_stated_neighbour_cosine_is_kept(sample: np.ndarray) -> None:
 # Plans
 
 
+@pytest.fixture(scope="module", autouse=True)
+def known_noise() -> Iterator[None]:
+    seeds = count()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpindex.privatizer.secret_stream", lambda: Seeded(next(seeds)))
+        yield
+
+
 @pytest.fixture(scope="module")
 def outcome() -> Any:
     with pytest.MonkeyPatch.context() as patch:
@@ -104,7 +114,7 @@ def test_predictions_are_near_what_is_measured(outcome: Any, base: np.ndarray) -
         for query in ("private", "exact"):
             found = index.search(queries, k=10, query=query).ids
             measured = truth.precision(found, 10, NEIGHBOURS).mean()
-            assert abs(row.precision(query) - measured) < 0.17, (method, query)
+            assert abs(row.precision(query) - measured) < 0.15, (method, query)
 
 
 def test_the_best_row_is_recommended_in_a_sentence(outcome: Any) -> None:
@@ -135,7 +145,7 @@ def test_a_byte_budget_is_kept(sample: np.ndarray) -> None:
 def test_the_epsilon_for_a_recall_reaches_it(sample: np.ndarray) -> None:
     stated = {**TERMS, "epsilon": None, "recall": 0.6, "methods": ["raw-staircase"]}
     made = dpi.plan(**stated, public_sample=sample)
-    assert 0.3 < made.best.private < 0.9
+    assert 0.48 < made.best.private < 0.85
     assert made.best.epsilon == float(f"{made.best.epsilon:.2g}")
     less = {**stated, "recall": None, "epsilon": made.best.epsilon / 3}
     assert dpi.plan(**less, public_sample=sample).best.private < 0.3
