@@ -16,7 +16,7 @@ from dpindex.spec import Spec
 
 __all__ = ["total"]
 
-_LEAST_DELTA = 1e-10
+_MIN_DELTA = 1e-10
 """Below this the roundings of the fast Fourier transform (about 1e-15) might begin to show."""
 
 _FOR_ROUNDING = 1e-3
@@ -25,7 +25,7 @@ _FOR_ROUNDING = 1e-3
 _WORTH = 1e-3
 """A tight bound that gains less than this is not worth the loss of exactness."""
 
-_INTERVAL, _MOST_INTERVALS = 1e-4, 200_000
+_INTERVAL, _MAX_INTERVALS = 1e-4, 200_000
 
 
 def total(releases: Iterable[Spec], delta: float | None = None) -> Guarantee:
@@ -75,8 +75,8 @@ def total(releases: Iterable[Spec], delta: float | None = None) -> Guarantee:
     if delta is None or plain.definition == "none":
         return plain
     delta = finite_number(delta, "delta")
-    if not _LEAST_DELTA <= delta < 1:
-        raise InputError(f"delta must lie in [{_LEAST_DELTA:g}, 1), not {delta:g}.")
+    if not _MIN_DELTA <= delta < 1:
+        raise InputError(f"delta must lie in [{_MIN_DELTA:g}, 1), not {delta:g}.")
     epsilon = _tight_epsilon(Counter(specs), delta)
     if plain.delta <= delta and plain.epsilon <= epsilon * (1 + _WORTH):
         return plain
@@ -92,7 +92,7 @@ def _tight_epsilon(releases: Counter[Spec], delta: float) -> float:
                 f"leave delta out to add epsilons and deltas up."
             )
     losses = sum(spec.budget * count for spec, count in releases.items())
-    interval = max(_INTERVAL, losses / _MOST_INTERVALS)
+    interval = max(_INTERVAL, losses / _MAX_INTERVALS)
     together: Any = None
     for spec, count in releases.items():
         distribution = _distribution(spec, interval).self_compose(count)
@@ -126,4 +126,4 @@ def _distance(spec: Spec) -> float:
     """Between the noise that runs and the normal law, over a whole code, in total variation."""
     if spec.delta == 0 or spec.row.deviation is None:
         return 0.0
-    return float(Fraction(table_distance(spec.law)) * spec.dims)
+    return float(Fraction(table_distance(spec.law)) * spec.code_length)

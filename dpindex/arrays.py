@@ -30,7 +30,7 @@ Vectors: TypeAlias = Any
 
 _LETTER_BYTES = 4
 _ALWAYS_ALLOWED = 1 << 30
-_MOST_PADDING = 16
+_MAX_PADDING = 16
 
 
 def canonical_csr(matrix: Any) -> sparse.csr_matrix:
@@ -60,7 +60,7 @@ def check_padding(count: int, longest: int, letters: int) -> None:
 
     Up to 1 GB, or 16 times what the ``letters`` need, is allowed.
     """
-    allowed = max(_ALWAYS_ALLOWED, _MOST_PADDING * _LETTER_BYTES * letters)
+    allowed = max(_ALWAYS_ALLOWED, _MAX_PADDING * _LETTER_BYTES * letters)
     if count * longest * _LETTER_BYTES > allowed:
         raise InputError(
             f"the longest id has {longest} characters, to which all {count} would be padded: that "

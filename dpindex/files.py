@@ -1,34 +1,184 @@
-"""Reading a small file whole, without letting it take more than it may."""
+"""Files: a bounded reader, a durable writer, a lock, and the one container of all binary formats.
+
+A container is a frame with sizes and a SHA-256, a header of JSON, and plain little-endian arrays.
+Sizes and digest are checked before anything is interpreted; nothing is ever unpickled.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import os
 import stat
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from dpindex.arrays import AnyArray
 from dpindex.errors import InputError
 
-__all__ = ["read_file"]
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - no advisory locks on this platform
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["MAGIC", "holding_lock", "lock", "pack", "read_file", "unpack", "write_file"]
+
+MAGIC = b"DPIX"
+"""First bytes of every file."""
+
+_VERSION = 2
+_FRAME = struct.Struct("<4sHHIQ32s")
+"""Magic, version, 0, bytes of the header, bytes of the arrays, SHA-256 of both."""
+
+_MAX_HEADER = 1 << 20
+_DTYPES = {"|i1", "|u1", "<i2", "<i4", "<i8", "<u4", "<f4", "<f8"}
+_PLAIN_ONLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 
 
-def read_file(path: str | os.PathLike[str], most: int) -> bytes:
-    """The bytes of a plain file of at most ``most`` bytes.
+def read_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = True) -> bytes:
+    """The bytes of a plain file of at most ``max_bytes`` bytes.
 
     Raises
     ------
     InputError
-        If there is no such file, it is larger, or it is none (a folder, a pipe, a device).
+        If there is no such file, it is larger, it is a folder, a pipe or a device, or, without
+        ``links``, it or its folder is a symbolic link.
     """
     name = os.fspath(path)
     if "\0" in name:
         raise InputError(f"{name!r} cannot be the name of a file.")
+    if not links and (os.path.islink(name) or os.path.islink(os.path.dirname(name))):
+        raise InputError(f"{name} is a symbolic link; an index holds plain files only.")
     try:
-        # Looked at first: opening a pipe would wait for someone to write to it.
-        status = os.stat(name)
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"{name} is not a plain file.")
-        if status.st_size > most:
-            raise InputError(f"{name} has {status.st_size} bytes; at most {most} are read.")
-        with open(name, "rb") as file:
-            return file.read(status.st_size)  # which is allocated at once, so not ``most``
+        # Without blocking: opening a pipe would wait for someone to write to it.
+        handle = os.open(name, os.O_RDONLY | _PLAIN_ONLY | (0 if links else _NO_LINKS))
+        with open(handle, "rb") as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise InputError(f"{name} is not a plain file.")
+            if status.st_size > max_bytes:
+                raise InputError(f"{name} has {status.st_size} bytes; at most {max_bytes} are read.")
+            return file.read(status.st_size)  # allocated at once, so never the limit itself
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror}; check the path.") from None
+
+
+def write_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write durably and all at once: a temporary file, fsync, rename, fsync of the folder."""
+    place = Path(path)
+    temporary = place.with_name(place.name + ".tmp")
+    # Created exclusively: a link that someone put there is replaced, not followed.
+    temporary.unlink(missing_ok=True)
+    with open(temporary, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, place)
+    if os.name == "posix":
+        folder = os.open(place.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def lock(handle: int) -> bool:
+    """Take the lock of an open file without waiting; False if another holder has it.
+
+    It is the operating system's and ends with the process that holds it.
+    """
+    if fcntl is not None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+    return True
+
+
+@contextmanager
+def holding_lock(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock file at ``path``, made if need be; InputError if another process holds it."""
+    flags = os.O_RDWR | os.O_CREAT | _PLAIN_ONLY | _NO_LINKS
+    handle = os.open(path, flags, 0o600)
+    try:
+        if not lock(handle):
+            raise InputError(f"{what} is being written by another process; wait for it to end.")
+        yield
+    finally:
+        os.close(handle)
+
+
+def pack(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> bytes:
+    """A container of that kind: public facts as JSON, and arrays of integers or floats.
+
+    >>> facts, arrays = unpack(pack("example", {"a": 1}, {"x": np.arange(3)}), "example")
+    >>> facts["a"], arrays["x"].tolist()
+    (1, [0, 1, 2])
+    """
+    little = {
+        name: np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        for name, array in arrays.items()
+    }
+    shapes = [[name, array.dtype.str, list(array.shape)] for name, array in little.items()]
+    text = json.dumps(
+        {"kind": kind, "facts": dict(facts), "arrays": shapes}, sort_keys=True, allow_nan=False
+    )
+    header, body = text.encode(), b"".join(array.tobytes() for array in little.values())
+    digest = hashlib.sha256(header + body).digest()
+    return _FRAME.pack(MAGIC, _VERSION, 0, len(header), len(body), digest) + header + body
+
+
+def unpack(
+    data: bytes | bytearray | memoryview, kind: str
+) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    """Facts and arrays (read-only views of the bytes) of a container; the inverse of :func:`pack`.
+
+    Raises
+    ------
+    InputError
+        If the bytes are cut off, changed, of another version or kind, or no container at all.
+    """
+    data = memoryview(data).toreadonly()
+    if len(data) < _FRAME.size or data[:4] != MAGIC:
+        raise InputError(f"these bytes are not dpindex {kind}.")
+    _, version, reserved, header_bytes, body_bytes, digest = _FRAME.unpack_from(data)
+    if version != _VERSION or reserved:
+        raise InputError(
+            f"these {kind} have format version {data[4]}; this is version {_VERSION}."
+        )
+    if header_bytes > _MAX_HEADER or _FRAME.size + header_bytes + body_bytes != len(data):
+        raise InputError(f"these {kind} are cut off or have bytes too many.")
+    if hashlib.sha256(data[_FRAME.size :]).digest() != digest:
+        raise InputError(f"these {kind} are damaged: their checksum does not match.")
+    wrong = InputError(f"these {kind} have a header that no dpindex writes.")
+    try:
+        header = json.loads(bytes(data[_FRAME.size : _FRAME.size + header_bytes]))
+        found, facts, shapes = header["kind"], header["facts"], header["arrays"]
+        if len(header) != 3 or not isinstance(facts, dict) or not isinstance(found, str):
+            raise wrong
+        if found != kind:
+            raise InputError(f"these bytes are dpindex {found}, not {kind}.")
+        arrays, start = {}, _FRAME.size + header_bytes
+        for name, dtype, shape in shapes:
+            if dtype not in _DTYPES or not all(type(side) is int and side >= 0 for side in shape):
+                raise wrong
+            size, count = np.dtype(dtype).itemsize, math.prod(shape)
+            stop = start + size * count
+            if stop > len(data) or name in arrays or len(shape) > 8:
+                raise wrong
+            arrays[name] = np.frombuffer(data[start:stop], dtype=dtype).reshape(shape)
+            start = stop
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise wrong from None
+    if start != len(data):
+        raise wrong
+    return facts, arrays

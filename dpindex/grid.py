@@ -25,7 +25,7 @@ _FLOAT32_EXACT = 2**24
 _FLOAT32_REACH = 32
 """Largest |attribute|/beta for which float32 scaling stays within the slack (see ``Grid``)."""
 
-_LEAST_UNIT, _MOST_UNIT = 1e-30, 1e30
+_MIN_UNIT, _MAX_UNIT = 1e-30, 1e30
 """Where beta × scale must lie so that neither float type loses bits to under- or overflow."""
 
 
@@ -78,7 +78,7 @@ class Grid:
         Public range of a scaled attribute; values outside are refused, or clipped.
     clip : bool
         Clip to the bounds instead of refusing.
-    fan_in : int
+    max_column_l1 : int
         The most attributes that one projected coordinate sums.
     """
 
@@ -87,7 +87,7 @@ class Grid:
     scale: float
     bounds: tuple[float, float]
     clip: bool
-    fan_in: int
+    max_column_l1: int
 
     @property
     def step(self) -> float:
@@ -107,22 +107,22 @@ class Grid:
 
     @property
     def _largest_sum(self) -> float:
-        return (self.reach / self.step + 1) * self.fan_in
+        return (self.reach / self.step + 1) * self.max_column_l1
 
     def check_capacity(self, most: int) -> None:
         """Refuse parameters whose sums could reach ``most``, or that strain the float types.
 
         ``most`` is at most 2^46: below it, the roundings of float64 stay within the slack.
         """
-        if not _LEAST_UNIT <= self.beta * self.scale <= _MOST_UNIT:
+        if not _MIN_UNIT <= self.beta * self.scale <= _MAX_UNIT:
             raise InputError(
-                f"beta × scale must lie in [{_LEAST_UNIT:g}, {_MOST_UNIT:g}], not "
+                f"beta × scale must lie in [{_MIN_UNIT:g}, {_MAX_UNIT:g}], not "
                 f"{self.beta * self.scale:g}."
             )
         if self._largest_sum >= most:
             raise InputError(
                 f"bounds {self.bounds} are too wide for beta = {self.beta:g}: sums over "
-                f"{self.fan_in} attributes would not be exact; narrow the bounds or raise beta."
+                f"{self.max_column_l1} attributes would not be exact; narrow the bounds or raise beta."
             )
 
     def first_fault(self, x: AnyArray) -> tuple[tuple[int, ...], str] | None:

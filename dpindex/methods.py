@@ -35,7 +35,7 @@ class Method:
     definition : "DP", "iDP" or "none"
         What kind of promise its epsilon is.
     needs_delta : bool
-        True for approximate methods, which take delta in (0, most_delta); pure ones take delta 0.
+        True for approximate methods, which take delta in (0, max_delta); pure ones take delta 0.
     takes_delta : bool
         True for a pure method that is better, and approximate, where a delta is given.
     delta_over : "noise" or "projection"
@@ -63,7 +63,7 @@ class Method:
     default_k: Callable[[Spec], int]
     needs_delta: bool = False
     takes_delta: bool = False
-    most_delta: float = 1.0
+    max_delta: float = 1.0
     delta_over: Literal["noise", "projection"] = "noise"
     exact: bool = True
     entries: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ _TABLE = (
         "random projection with Gaussian noise as first published",
         "Kenthapadi et al. 2013 Lemma 1; Li & Li 2023 Alg. 1, Thm 3.1",
         r.by_entries, r.kenthapadi_gaussian, r.dense_k,
-        needs_delta=True, deviation=kenthapadi_sigma, most_delta=0.5, entries=_ENTRIES,
+        needs_delta=True, deviation=kenthapadi_sigma, max_delta=0.5, entries=_ENTRIES,
         needs="delta below 1/2",
     ),
     Method(

@@ -29,10 +29,10 @@ for each other."""
 
 _CHECK_ROWS = 4096
 
-_MOST_SUM, _MOST_CODE = 2**46, 2**30
+_MAX_SUM, _MAX_CODE = 2**46, 2**30
 """Bounds on projected grid integers, and on what of them is left in a float code, an int32."""
 
-_MOST_DEVIATION = 2**24
+_MAX_DEVIATION = 2**24
 """Bound on the deviation of the noise in a float code, which then never leaves an int32."""
 
 # Freeing one large block tells glibc's malloc to keep blocks of that size instead of handing every
@@ -73,10 +73,10 @@ class Privatizer:
 
     def _check_capacity(self) -> None:
         if self.spec.row.kind == "bits":
-            return self.spec.grid.check_capacity(_MOST_SUM)
+            return self.spec.grid.check_capacity(_MAX_SUM)
         gain, deviation = self.decoder.gain, math.sqrt(self.decoder.variance[0])
-        self.spec.grid.check_capacity(min(_MOST_SUM, int(_MOST_CODE * gain)))
-        if deviation > _MOST_DEVIATION * gain:
+        self.spec.grid.check_capacity(min(_MAX_SUM, int(_MAX_CODE * gain)))
+        if deviation > _MAX_DEVIATION * gain:
             raise InputError(
                 f"epsilon = {self.spec.budget:g} asks {self.spec.method} for more noise than a "
                 f"code can hold; raise epsilon or lower k."
@@ -108,7 +108,7 @@ class Privatizer:
             raise InputError(f"threads must be at least 1, not {threads}.")
         rows = self._checked(x)
         out = np.empty((rows.shape[0], self._width), dtype=self._usual)
-        step = max(1, _TASK_NUMBERS // self.spec.dims)
+        step = max(1, _TASK_NUMBERS // self.spec.code_length)
         starts = range(0, len(out), step)
 
         def task(start: int) -> list[tuple[int, Integers]]:
@@ -120,7 +120,9 @@ class Privatizer:
         else:
             with ThreadPoolExecutor(workers) as pool:
                 unusual = list(pool.map(task, starts))
-        return self.wrap(_patched(out, [block for blocks in unusual for block in blocks]))
+        return self.codes_from_storage(
+            _patched(out, [block for blocks in unusual for block in blocks])
+        )
 
     def project(self, x: Vectors, *, first_row: int = 0) -> Floats:
         """The exact projection, in grid integers held in floats, shape (n, k): *not private*.
@@ -173,7 +175,11 @@ class Privatizer:
 
     def _project(self, rows: Any, first_row: int) -> Floats:
         """Projected rows, made a cacheful at a time."""
-        width = self.spec.dims if sparse.issparse(rows) else max(self.spec.dim, self.spec.dims)
+        width = (
+            self.spec.code_length
+            if sparse.issparse(rows)
+            else max(self.spec.dim, self.spec.code_length)
+        )
         step = max(16, _CACHE_NUMBERS // width)
         parts = [
             self._project_block(_rows(rows, start, start + step), first_row + start)
@@ -236,7 +242,11 @@ class Privatizer:
     @property
     def _width(self) -> int:
         """Columns of the stored form: bytes of packed bits, or numbers."""
-        return -(-self.spec.dims // 8) if self.spec.row.kind == "bits" else self.spec.dims
+        return (
+            -(-self.spec.code_length // 8)
+            if self.spec.row.kind == "bits"
+            else self.spec.code_length
+        )
 
     @property
     def _usual(self) -> type[np.uint8] | type[np.int16]:
@@ -259,11 +269,11 @@ class Privatizer:
             place[...] = noisy
         return []
 
-    def wrap(self, values: Integers) -> Codes:
+    def codes_from_storage(self, values: Integers) -> Codes:
         """Stored codes (packed bits or small integers, shape (n, …)) with what decodes them."""
         if self.spec.row.kind == "bits":
             return BitCodes(
-                values.astype(np.uint8, copy=False), self.spec.dims, self.spec.fingerprint
+                values.astype(np.uint8, copy=False), self.spec.code_length, self.spec.fingerprint
             )
         decoder = self.decoder
         return FloatCodes(values, decoder.gain * self.step, decoder.offset, self.spec.fingerprint)

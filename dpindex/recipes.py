@@ -66,25 +66,25 @@ def identity(spec: Spec) -> Projection:
 
 
 def oporp(spec: Spec) -> Projection:
-    return Oporp(spec.dim, spec.dims, spec.seed, spec.repetitions)
+    return Oporp(spec.dim, spec.code_length, spec.seed, spec.repetitions)
 
 
 def rademacher(spec: Spec) -> Projection:
-    return Rademacher(spec.dim, spec.dims, spec.seed)
+    return Rademacher(spec.dim, spec.code_length, spec.seed)
 
 
 def gaussian(spec: Spec) -> Projection:
-    return Gaussian(spec.dim, spec.dims, spec.seed)
+    return Gaussian(spec.dim, spec.code_length, spec.seed)
 
 
 def _very_sparse(spec: Spec) -> Projection:
-    return VerySparse(spec.dim, spec.dims, spec.seed, _sparsity(spec))
+    return VerySparse(spec.dim, spec.code_length, spec.seed, _sparsity(spec))
 
 
 _ENTRIES: dict[str | None, Callable[[Spec], Projection]] = {
     "gaussian": gaussian,
     "rademacher": rademacher,
-    "uniform": lambda spec: Uniform(spec.dim, spec.dims, spec.seed),
+    "uniform": lambda spec: Uniform(spec.dim, spec.code_length, spec.seed),
     "very-sparse": _very_sparse,
 }
 
@@ -97,16 +97,16 @@ def by_entries(spec: Spec) -> Projection:
 def by_fine_entries(spec: Spec) -> Projection:
     """The same with normal entries rounded finely enough for Prop. 4.5."""
     if spec.entries == "gaussian":
-        return Gaussian(spec.dim, spec.dims, spec.seed, _SIGN_ENTRY_BITS)
+        return Gaussian(spec.dim, spec.code_length, spec.seed, _SIGN_ENTRY_BITS)
     return by_entries(spec)
 
 
 def sparse_jl(spec: Spec) -> Projection:
-    return SparseJL(spec.dim, spec.dims, spec.seed, _sparsity(spec))
+    return SparseJL(spec.dim, spec.code_length, spec.seed, _sparsity(spec))
 
 
 def fast_jl(spec: Spec) -> Projection:
-    return FastJL(spec.dim, spec.dims, spec.seed)
+    return FastJL(spec.dim, spec.code_length, spec.seed)
 
 
 def _sparsity(spec: Spec) -> int:
@@ -162,21 +162,21 @@ def staircase(spec: Spec) -> FloatLaw:
 def optimal_gaussian(spec: Spec) -> FloatLaw:
     """Balle & Wang's σ at the realised Δ₂, the largest row norm (Li & Li 2023, Thm 3.5, Eq. 13)."""
     norm = math.sqrt(spec.projection.sensitivity.squares)
-    return gaussian_noise(spec.budget, spec.delta, norm, spec.dims)
+    return gaussian_noise(spec.budget, spec.delta, norm, spec.code_length)
 
 
 def kenthapadi_gaussian(spec: Spec) -> FloatLaw:
     """Kenthapadi's σ at the realised Δ₂ (Li & Li 2023, Alg. 1, Thm 3.1)."""
     norm = math.sqrt(spec.projection.sensitivity.squares)
     sigma = norm * kenthapadi_sigma(spec.budget, spec.delta)
-    return rounded_gaussian(sigma, spec.budget, spec.delta, spec.dims)
+    return rounded_gaussian(sigma, spec.budget, spec.delta, spec.code_length)
 
 
 def analytic_gaussian(spec: Spec) -> FloatLaw:
     """``√(2(log(1/δ) + ε))/ε`` times the bound of Lemma 3.3 (Li & Li 2023, Thm 3.4)."""
-    norm = spec.projection.spread * analytic_sensitivity(spec.dim, spec.dims, spec.delta)
+    norm = spec.projection.spread * analytic_sensitivity(spec.dim, spec.code_length, spec.delta)
     sigma = norm * kenthapadi_sigma(spec.budget, spec.delta / 2)
-    return rounded_gaussian(sigma, spec.budget, spec.delta / 2, spec.dims)
+    return rounded_gaussian(sigma, spec.budget, spec.delta / 2, spec.code_length)
 
 
 # Laws of float codes under l2 adjacency
@@ -208,7 +208,12 @@ def _ball_gaussian(spec: Spec, stretch: float, sigma: float, delta: float, moved
     if cell_bits:
         moved_cells += math.sqrt(moved)
     return gaussian_cells(
-        sigma * moved_cells, spec.budget, delta, spec.dims, cell_bits=cell_bits, grid_bits=bits
+        sigma * moved_cells,
+        spec.budget,
+        delta,
+        spec.code_length,
+        cell_bits=cell_bits,
+        grid_bits=bits,
     )
 
 
@@ -216,7 +221,7 @@ def ball_optimal(spec: Spec) -> FloatLaw:
     """Balle & Wang's σ at ``Δ₂ = B·‖W‖``, the realised operator norm (METHODS 3)."""
     projection: Any = spec.projection
     sigma = optimal_sigma(spec.budget, spec.delta)
-    return _ball_gaussian(spec, projection.operator_norm, sigma, spec.delta, spec.dims)
+    return _ball_gaussian(spec, projection.operator_norm, sigma, spec.delta, spec.code_length)
 
 
 def ball_direct(spec: Spec) -> FloatLaw:
@@ -224,14 +229,14 @@ def ball_direct(spec: Spec) -> FloatLaw:
 
     Tu prints log(1/2δ) under the second root; the proof spends δ/2 there, which gives log(1/δ).
     """
-    stretch = spec.projection.spread * direct_sensitivity(spec.dims, spec.delta)
+    stretch = spec.projection.spread * direct_sensitivity(spec.code_length, spec.delta)
     sigma = kenthapadi_sigma(spec.budget, spec.delta / 2)
-    return _ball_gaussian(spec, stretch, sigma, spec.delta / 2, spec.dims)
+    return _ball_gaussian(spec, stretch, sigma, spec.delta / 2, spec.code_length)
 
 
 def ball_composition(spec: Spec) -> FloatLaw:
     """Each coordinate (ε₁, δ/2k)-private by itself, all together by composition (Tu, Thm 2)."""
-    k, share = spec.dims, spec.delta / (4 * spec.dims)
+    k, share = spec.code_length, spec.delta / (4 * spec.code_length)
     epsilon = composition_epsilon(spec.budget, spec.delta, k)
     if epsilon > 1:
         raise InputError(
@@ -294,15 +299,15 @@ def published_response(spec: Spec) -> SignLaw:
 
 def _sign_changes(spec: Spec) -> tuple[int, float, float]:
     # On the grid one beta is 2^bits steps, a little more than beta itself.
-    ratio = grid_step(spec.beta, GRID_BITS) * (1 << GRID_BITS) / spec.least_norm
+    ratio = grid_step(spec.beta, GRID_BITS) * (1 << GRID_BITS) / spec.min_norm_on_grid
     chance = rounded_change_probability(spec.dim, ratio, 2.0**-_SIGN_ENTRY_BITS)
-    return spec.dims, chance, spec.delta
+    return spec.code_length, chance, spec.delta
 
 
 def individual_flips(spec: Spec) -> SignLaw:
-    return IndividualFlips(spec.budget, spec.dims, spec.projection.sensitivity.count)
+    return IndividualFlips(spec.budget, spec.code_length, spec.projection.sensitivity.count)
 
 
 def individual_gaussian(spec: Spec) -> SignLaw:
     count = spec.projection.sensitivity.count
-    return IndividualGaussian(spec.budget, spec.delta, spec.dims, count)
+    return IndividualGaussian(spec.budget, spec.delta, spec.code_length, count)

@@ -113,7 +113,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     @property
     def _n_features_out(self) -> int:
-        return self.spec_.dims
+        return self.spec_.code_length
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

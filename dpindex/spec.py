@@ -23,13 +23,13 @@ from dpindex.projections import Projection
 __all__ = ["Spec"]
 
 _FORMAT = 1
-_LEAST_EPSILON, _MOST_EPSILON = 1e-3, 64.0
-_LEAST_DELTA = 1e-30
-_MOST_TEXT = 1 << 16
-_MOST_DIM = 1 << 31
-_MOST_K = 1 << 20
-_MOST_BLOCKS = 1024
-_MOST_GAP = 1 << 16
+_MIN_EPSILON, _MAX_EPSILON = 1e-3, 64.0
+_MIN_DELTA = 1e-30
+_MAX_TEXT = 1 << 16
+_MAX_DIM = 1 << 31
+_MAX_K = 1 << 20
+_MAX_BLOCKS = 1024
+_MAX_GAP = 1 << 16
 """One entry in at most so many is not zero: the law of the gaps is a table of four times that."""
 _ONE_ATTRIBUTE = attribute(1.0)
 
@@ -106,7 +106,7 @@ class Spec:
     def __post_init__(self) -> None:
         set_ = object.__setattr__
         row = find_method(self.method)
-        set_(self, "dim", _integer(self.dim, "dim", 1, _MOST_DIM - 1))
+        set_(self, "dim", _integer(self.dim, "dim", 1, _MAX_DIM - 1))
         set_(self, "repetitions", _integer(self.repetitions, "repetitions", 1, 1024))
         set_(self, "seed", _integer(self.seed, "seed", 0, 2**63 - 1))
         set_(self, "scale", finite_number(self.scale, "scale", above=0.0))
@@ -122,7 +122,7 @@ class Spec:
         if self.repetitions > 1 and not row.repeats:
             raise InputError(f"{row.name} takes no repetitions: they are for sign codes of OPORP.")
         k = row.default_k(self) if self.k is None else self.k
-        k = _integer(k, "k", 1, max(_MOST_K, self.dim * self.repetitions))
+        k = _integer(k, "k", 1, max(_MAX_K, self.dim * self.repetitions))
         self._check_k(row, k)
         set_(self, "k", k)
         set_(self, "entries", self._checked_entries(row))
@@ -145,15 +145,15 @@ class Spec:
         if self.epsilon is None:
             raise InputError(f"{row.name} needs an epsilon.")
         epsilon = finite_number(self.epsilon, "epsilon", above=0.0)
-        if not _LEAST_EPSILON <= epsilon <= _MOST_EPSILON:
+        if not _MIN_EPSILON <= epsilon <= _MAX_EPSILON:
             raise InputError(
-                f"epsilon must lie in [{_LEAST_EPSILON:g}, {_MOST_EPSILON:g}], not {epsilon:g}."
+                f"epsilon must lie in [{_MIN_EPSILON:g}, {_MAX_EPSILON:g}], not {epsilon:g}."
             )
         set_(self, "epsilon", epsilon)
         takes_it = row.needs_delta or (row.takes_delta and delta != 0)
-        if takes_it and not _LEAST_DELTA <= delta < row.most_delta:
+        if takes_it and not _MIN_DELTA <= delta < row.max_delta:
             raise InputError(
-                f"{row.name} needs a delta in [{_LEAST_DELTA:g}, {row.most_delta:g}), for example "
+                f"{row.name} needs a delta in [{_MIN_DELTA:g}, {row.max_delta:g}), for example "
                 f"1e-6, not {delta:g}: its guarantee is an approximate one."
             )
         if row.pure and not takes_it and delta != 0:
@@ -190,7 +190,7 @@ class Spec:
         given = self.sparsity
         if self.entries == "very-sparse":
             customary = max(1, math.isqrt(self.dim))
-            return _integer(customary if given is None else given, "sparsity", 1, _MOST_GAP)
+            return _integer(customary if given is None else given, "sparsity", 1, _MAX_GAP)
         if not row.blocks:
             if given is not None:
                 raise InputError(
@@ -200,7 +200,7 @@ class Spec:
             return None
         if given is None:
             return next(s for s in (4, 3, 2, 1) if k % s == 0)
-        sparsity = _integer(given, "sparsity", 1, _MOST_BLOCKS)
+        sparsity = _integer(given, "sparsity", 1, _MAX_BLOCKS)
         if k % sparsity:
             raise InputError(
                 f"k = {k} is not a multiple of sparsity = {sparsity}: every attribute moves one "
@@ -224,7 +224,7 @@ class Spec:
                 f"{row.name} with a delta needs min_norm: a public lower bound on the norm of "
                 f"every vector."
             )
-        if self.least_norm <= self.beta:
+        if self.min_norm_on_grid <= self.beta:
             raise InputError(
                 f"{row.name} needs a min_norm above beta = {self.beta:g}, not {self.min_norm:g}."
             )
@@ -235,7 +235,7 @@ class Spec:
         return grid_step(self.beta, GRID_BITS) * math.sqrt(self.dim) / 2
 
     @property
-    def least_norm(self) -> float:
+    def min_norm_on_grid(self) -> float:
         """What remains of ``min_norm`` on the grid; vectors may fall short of it by one slack."""
         return (self.min_norm or 0.0) - 2.001 * self.norm_slack
 
@@ -245,7 +245,7 @@ class Spec:
         return find_method(self.method)
 
     @property
-    def dims(self) -> int:
+    def code_length(self) -> int:
         """Length of a code: ``k``, resolved."""
         return self.k if self.k is not None else self.row.default_k(self)
 
@@ -291,7 +291,7 @@ class Spec:
             scale=self.scale,
             bounds=self.bounds,
             clip=self.clip,
-            fan_in=self.projection.fan_in,
+            max_column_l1=self.projection.max_column_l1,
         )
 
     @property
@@ -318,8 +318,8 @@ class Spec:
     @classmethod
     def from_json(cls, text: str | bytes) -> Spec:
         """The inverse of :meth:`to_json`; raises InputError on anything that is not a spec."""
-        if len(text) > _MOST_TEXT:
-            raise InputError(f"the spec is not valid JSON: it has over {_MOST_TEXT} characters.")
+        if len(text) > _MAX_TEXT:
+            raise InputError(f"the spec is not valid JSON: it has over {_MAX_TEXT} characters.")
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -338,7 +338,7 @@ class Spec:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Spec:
         """The spec in a file; raises InputError, which begins with the path, if there is none."""
-        text = read_file(path, _MOST_TEXT)
+        text = read_file(path, _MAX_TEXT)
         try:
             return cls.from_json(text)
         except InputError as error:

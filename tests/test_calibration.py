@@ -129,7 +129,7 @@ def test_ball_noise_covers_the_worst_direction(row: Method) -> None:
     before = spec.projection.apply(start).astype(np.int64)
     after = spec.projection.apply(moved).astype(np.int64)
     most = 0.0
-    for dithers in rng.integers(0, gain, (300, 1, spec.dims)):
+    for dithers in rng.integers(0, gain, (300, 1, spec.code_length)):
         cells = (after + dithers) // gain - (before + dithers) // gain
         most = max(most, math.sqrt(float((cells.astype(float) ** 2).sum(axis=1).max())))
     mu = most / _sigma_in_cells(spec)

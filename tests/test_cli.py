@@ -258,7 +258,7 @@ def test_evaluate_denoises(run: Run, files: Path) -> None:
     np.save(files / "base.npy", low_rank(600))
     code, _, err = run(
         *("evaluate", "base.npy", "base.npy", "--report", "report", "--epsilons", "3"),
-        *("--methods", "raw-staircase", "--runs", 1, "--most-queries", 5, "--bounds", 0, 1),
+        *("--methods", "raw-staircase", "--runs", 1, "--max-queries", 5, "--bounds", 0, 1),
         *("--denoise", "linear"),
     )
     assert code == 0, err

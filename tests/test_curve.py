@@ -192,7 +192,9 @@ class TestSpecGrid:
             seed=9,
         )
         assert grid.refused == ()
-        assert [(s.method, s.dims, s.epsilon, s.delta, s.repetitions) for s in grid.specs] == [
+        assert [
+            (s.method, s.code_length, s.epsilon, s.delta, s.repetitions) for s in grid.specs
+        ] == [
             *(("dp-oporp", k, e, 1e-5, 1) for k in (16, 32) for e in (1.0, 2.0)),
             *(("dp-signoporp-rr", k, e, 0.0, 2) for k in (16, 32) for e in (1.0, 2.0)),
             *(("raw-square-wave", 64, e, 0.0, 1) for e in (1.0, 2.0)),

@@ -51,7 +51,7 @@ def test_sensitivity_by_brute_force(dim: int, k: int) -> None:
         change = projection.apply(x + sign * beta * np.eye(dim)) - projection.apply(x)
         assert (np.abs(change) == beta).all()
         np.testing.assert_allclose(projection.gain * np.linalg.norm(change, axis=1), beta)
-    assert projection.fan_in == dim
+    assert projection.max_column_l1 == dim
 
 
 def test_inner_products_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:

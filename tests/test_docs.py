@@ -85,9 +85,9 @@ def test_the_limits_that_are_stated() -> None:
     from dpindex.vectors import location
 
     text = TEXT["docs/threat-model.md"]
-    assert base._MOST_BYTES == 2**30
+    assert base._MAX_BYTES == 2**30
     assert "1 GB (2^30 bytes)" in text
-    assert spec._MOST_TEXT == 64 << 10
-    assert segments._MOST_MANIFEST_BYTES == 16 << 20
-    assert files.MOST_BYTES == 2**30
+    assert spec._MAX_TEXT == 64 << 10
+    assert segments._MAX_MANIFEST_BYTES == 16 << 20
+    assert files.MAX_BYTES == 2**30
     assert f"{location.MAX_RATIO} times" in text

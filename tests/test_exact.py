@@ -25,12 +25,12 @@ from dpindex.audit.maps import _bounds, read_map
 from dpindex.audit.rounded import distance_to_rounded, gaussian_check
 from dpindex.audit.signs import binomial_tail, change_chance
 from dpindex.cli import app
-from dpindex.noise.flips import FlipsByLevel, response_threshold
 from dpindex.noise.gaussian import gaussian_table
-from dpindex.noise.ladder import ladder_table
+from dpindex.noise.geometric import geometric_table
+from dpindex.noise.randomized_response import FlipsByLevel, response_threshold
 from dpindex.noise.sign_changes import change_probability
 from dpindex.noise.tables import CellTable
-from dpindex.noise.wide import WideLaplace
+from dpindex.noise.two_digit import TwoDigitLaplace
 
 SPECS = list(default_specs())
 PRIVATE = list(dict.fromkeys(spec.method for spec in SPECS))
@@ -54,7 +54,7 @@ def test_exp_below_is_below_and_tight(x: Fraction) -> None:
 
 @pytest.mark.parametrize(("width", "inner"), [(1, 1), (4, 2), (5, 5), (7, 1)])
 def test_the_lemma_on_unbounded_tables_agrees_with_all_pairs(width: int, inner: int) -> None:
-    table = ladder_table(mpmath.mpf("0.7"), width, inner, 0)
+    table = geometric_table(mpmath.mpf("0.7"), width, inner, 0)
     shift = 2 * width + 1
     half, period = 1 << 63, table.period
     side = table.masses[len(table.masses) // 2 : -1]
@@ -124,7 +124,7 @@ def test_signs_that_can_change_are_counted(norm: float) -> None:
 
 
 def test_steps_of_a_law_in_two_digits_agree_with_all_pairs() -> None:
-    source = WideLaplace(mpmath.mpf("0.01"), 0)
+    source = TwoDigitLaplace(mpmath.mpf("0.01"), 0)
     base, high, low = 1 << source.digit, source.high, source.low
     side = high.masses[len(high.masses) // 2 : -1]
 

@@ -88,7 +88,7 @@ def test_sensitivities_by_brute_force(kind: Any) -> None:
     assert sizes.squares == (moved**2).sum(axis=1).max()
     assert sizes.count == np.count_nonzero(moved, axis=1).max()
     np.testing.assert_array_equal(projection.largest, np.abs(moved).max(axis=0))
-    assert projection.fan_in == np.abs(moved).sum(axis=0).max()
+    assert projection.max_column_l1 == np.abs(moved).sum(axis=0).max()
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 5), (60, 12), (12, 60), (300, 40)])

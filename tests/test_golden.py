@@ -68,7 +68,7 @@ def test_codes_and_specs_are_read(name: str) -> None:
     assert hashlib.sha256(data).hexdigest() == FACTS[name]["file"]
     codes = codes_from_bytes(data)
     assert codes.to_bytes() == data
-    assert (len(codes), codes.k, codes.fingerprint) == (10, spec.dims, spec.fingerprint)
+    assert (len(codes), codes.k, codes.fingerprint) == (10, spec.code_length, spec.fingerprint)
     # A device of today makes codes that a searcher of then could compare with these.
     ours = Privatizer(spec).privatize(make.vectors()[:10])
     assert ours.fingerprint == codes.fingerprint

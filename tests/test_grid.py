@@ -26,7 +26,7 @@ def _grid(**changes: Any) -> Grid:
         "scale": 1.0,
         "bounds": (-1.0, 1.0),
         "clip": False,
-        "fan_in": 1,
+        "max_column_l1": 1,
     }
     return Grid(**{**stated, **changes})
 
@@ -161,9 +161,9 @@ def test_byte_order_of_the_input_does_not_matter(order: str) -> None:
         ({"bounds": (-32.0, 32.0)}, np.float32),
         ({"bounds": (0.0, 32.0001)}, np.float64),
         ({"bounds": (-33.0, 1.0)}, np.float64),
-        ({"fan_in": 4094}, np.float32),
-        ({"fan_in": 4097}, np.float64),
-        ({"bits": 14, "fan_in": 1100}, np.float64),
+        ({"max_column_l1": 4094}, np.float32),
+        ({"max_column_l1": 4097}, np.float64),
+        ({"bits": 14, "max_column_l1": 1100}, np.float64),
         ({"beta": 0.01}, np.float64),
         ({"beta": 0.01, "bounds": (-0.3, 0.3)}, np.float32),
         ({"scale": 255.0}, np.float32),
@@ -179,7 +179,7 @@ def test_float_type_follows_from_public_parameters_only(
 
 
 def test_sums_in_the_chosen_type_are_exact() -> None:
-    grid = _grid(fan_in=4094)
+    grid = _grid(max_column_l1=4094)
     largest = grid.round(np.array([1.0]))[0] * 4094
     assert grid.dtype == np.float32
     assert largest < 2**24
@@ -189,9 +189,9 @@ def test_sums_in_the_chosen_type_are_exact() -> None:
 def test_capacity(most: int) -> None:
     edge = most / 4096
     _grid(bounds=(0.0, edge * 0.999)).check_capacity(most)
-    _grid(bounds=(0.0, edge * 0.99 / 100), fan_in=100).check_capacity(most)
+    _grid(bounds=(0.0, edge * 0.99 / 100), max_column_l1=100).check_capacity(most)
     edge *= 1.001
-    for changes in ({"bounds": (-edge, 0.0)}, {"bounds": (0.0, edge / 100), "fan_in": 100}):
+    for changes in ({"bounds": (-edge, 0.0)}, {"bounds": (0.0, edge / 100), "max_column_l1": 100}):
         with pytest.raises(InputError, match="are too wide for beta = 1"):
             _grid(**changes).check_capacity(most)
 
@@ -275,7 +275,7 @@ def test_a_bound_in_the_data_own_precision_is_no_fault(
     """float32(0.1) > 0.1. Such values count as the bound itself, so that the sums of the grid and
     its sensitivity are those of the bounds; the next float further out is refused.
     """
-    grid = Grid(beta=0.01, bits=12, scale=1.0, bounds=bounds, clip=clip, fan_in=1)
+    grid = Grid(beta=0.01, bits=12, scale=1.0, bounds=bounds, clip=clip, max_column_l1=1)
     x = np.array(bounds, dtype=dtype)
     assert grid.first_fault(x) is None
     ends = grid.round(np.array(bounds))
@@ -291,7 +291,7 @@ def test_a_bound_in_the_data_own_precision_is_no_fault(
 
 
 def test_a_bound_beyond_the_data_own_range_lets_no_infinity_in() -> None:
-    grid = Grid(beta=1e4, bits=12, scale=1.0, bounds=(-1e5, 1e5), clip=False, fan_in=1)
+    grid = Grid(beta=1e4, bits=12, scale=1.0, bounds=(-1e5, 1e5), clip=False, max_column_l1=1)
     assert grid.first_fault(np.array([6e4], np.float16)) is None
     fault = grid.first_fault(np.array([0, np.inf], np.float16))
     assert fault is not None
@@ -306,7 +306,7 @@ def test_neighbours_at_a_bound_stay_neighbours(
 ) -> None:
     """Of two values a beta apart, one of which rounding moved past the bound."""
     beta = high * share
-    grid = Grid(beta=beta, bits=12, scale=1.0, bounds=(-high, high), clip=False, fan_in=1)
+    grid = Grid(beta=beta, bits=12, scale=1.0, bounds=(-high, high), clip=False, max_column_l1=1)
     one = dtype(high)
     other = dtype(data.draw(st.floats(float(high) - beta, float(high))))
     pair = np.array([one, other])

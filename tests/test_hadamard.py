@@ -58,7 +58,7 @@ def test_sensitivities_by_brute_force(dim: int, k: int) -> None:
     assert sizes.squares == max(1, (moved**2).sum(axis=1).max())
     assert sizes.count == max(1, np.count_nonzero(moved, axis=1).max())
     np.testing.assert_array_equal(projection.largest, np.maximum(moved.max(axis=0), 1))
-    assert projection.fan_in >= moved.sum(axis=0).max()
+    assert projection.max_column_l1 >= moved.sum(axis=0).max()
 
 
 def test_inner_products_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute
 from dpindex.cli import app
-from dpindex.filelock import locked
+from dpindex.files import lock as locked
 from dpindex.index import IndexDirectory, Settings, build_index
 from dpindex.ledger import records
 from dpindex.privatizer import Privatizer
@@ -53,8 +53,8 @@ def test_a_second_release_is_refused_or_counted(ledger: Ledger) -> None:
         with pytest.raises(InputError, match=r"id 'b' \(row 1\) was released before, as were 1"):
             again.record(SPEC, ["d", "b"])
     assert shown(ledger) == [(3, 1, [1.0])]
-    assert ledger.record(SPEC.with_epsilon(0.5), ["d", "b"], again=True) == 1
-    assert ledger.record(SPEC, ["b"], again=True) == 1
+    assert ledger.record(SPEC.with_epsilon(0.5), ["d", "b"], allow_rerelease=True) == 1
+    assert ledger.record(SPEC, ["b"], allow_rerelease=True) == 1
     assert shown(ledger) == [(1, 3, [2.5]), (2, 1, [1.0]), (1, 1, [0.5])]
     assert [(e.count, e.spec.epsilon) for e in ledger.entries()] == [(3, 1.0), (2, 0.5), (1, 1.0)]
     assert [str(t) for t in ledger.totals(["b"])] == [
@@ -65,9 +65,9 @@ def test_a_second_release_is_refused_or_counted(ledger: Ledger) -> None:
 def test_the_order_of_releases_does_not_split_a_total(ledger: Ledger) -> None:
     for ids in (["a"], ["b"]):
         ledger.record(SPEC, ids)
-    ledger.record(SPEC.with_epsilon(2.0), ["a", "b"], again=True)
-    ledger.record(SPEC, ["a"], again=True)
-    ledger.record(SPEC, ["b"], again=True)
+    ledger.record(SPEC.with_epsilon(2.0), ["a", "b"], allow_rerelease=True)
+    ledger.record(SPEC, ["a"], allow_rerelease=True)
+    ledger.record(SPEC, ["b"], allow_rerelease=True)
     assert shown(ledger) == [(2, 3, [4.0])]
 
 
@@ -78,14 +78,14 @@ def test_kinds_that_do_not_add_up_stand_side_by_side(ledger: Ledger) -> None:
         Spec("idp-signoporp-rr", dim=6, k=2, epsilon=4.0),
     )
     for spec in (SPEC, *others, SPEC):
-        ledger.record(spec, [7], again=True)
+        ledger.record(spec, [7], allow_rerelease=True)
     assert shown(ledger) == [(1, 5, [2.0, 2.0, 3.0, 4.0])]
 
 
 def test_tight_totals(ledger: Ledger) -> None:
     spec = Spec("dp-oporp", dim=6, k=2, epsilon=1.0, delta=1e-6)
     for _ in range(4):
-        ledger.record(spec, IDS, again=True)
+        ledger.record(spec, IDS, allow_rerelease=True)
     assert ledger.totals()[0].guarantees[0].epsilon == 4.0
     tight = ledger.totals(delta=1e-6)[0].guarantees[0]
     assert (tight.delta, tight.epsilon < 2.2) == (1e-6, True)
@@ -251,7 +251,7 @@ def test_an_index_remembers_removed_ids_by_its_ledger(ledger: Ledger) -> None:
     with pytest.raises(InputError, match=TWICE):
         PrivateIndex(SPEC).add(VECTORS[3], [IDS[3]], ledger=ledger)
     assert len(index) == 9
-    index.add(VECTORS[:3], IDS[:3], ledger=ledger, again=True)
+    index.add(VECTORS[:3], IDS[:3], ledger=ledger, allow_rerelease=True)
     assert (len(index), shown(ledger)) == (12, [(3, 2, [2.0]), (9, 1, [1.0])])
 
 
@@ -262,7 +262,7 @@ def test_what_is_refused_costs_nothing(ledger: Ledger) -> None:
             index.add(vectors, ids, ledger=ledger)
     assert not ledger.path.exists()
     with pytest.raises(InputError, match="name the ledger"):
-        index.add(VECTORS, IDS, again=True)
+        index.add(VECTORS, IDS, allow_rerelease=True)
 
 
 def test_counted_before_the_codes_exist(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +306,7 @@ def test_a_build_is_counted_once_however_often_it_dies(
     with pytest.raises(InputError, match=TWICE):
         build(tmp_path / "second", ledger)
     assert not (tmp_path / "second").exists()
-    build(tmp_path / "second", ledger, again=True)
+    build(tmp_path / "second", ledger, allow_rerelease=True)
     assert shown(ledger) == [(12, 2, [2.0])]
 
 
@@ -347,7 +347,7 @@ def test_a_build_needs_ids_and_a_ledger_of_its_own_place(ledger: Ledger, tmp_pat
     with pytest.raises(InputError, match="meant to be published"):
         build(tmp_path / "index", Ledger(tmp_path / "index" / "ledger"))
     with pytest.raises(InputError, match="name the ledger"):
-        build(tmp_path / "index", None, again=True)
+        build(tmp_path / "index", None, allow_rerelease=True)
     assert not (tmp_path / "index").exists()
     build(tmp_path / "index", ledger)
     index = PrivateIndex.open(tmp_path / "index")
@@ -389,7 +389,9 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(InputError, match=TWICE):
             run(words)
     run("add ix x.npy --ids new.txt --ledger book")
-    output = run("privatize x.npy x.codes --spec spec.json --ids ids.txt --ledger book --again")
+    output = run(
+        "privatize x.npy x.codes --spec spec.json --ids ids.txt --ledger book --allow-rerelease"
+    )
     assert "12 ids, 2 releases each: epsilon = 2 (pure DP) under attribute(beta=1)." in output
     assert "12 ids, 1 release each: epsilon = 1" in run("ledger book")
     facts = json.loads(run("ledger book --json"))
@@ -398,7 +400,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for words, message in (
         (f"build x.npy other {options}", "name a file of ids"),
         ("privatize x.npy y.codes --spec spec.json --ids ids.txt", "name it with --ledger"),
-        ("privatize x.npy y.codes --spec spec.json --again", "name it with --ledger"),
+        ("privatize x.npy y.codes --spec spec.json --allow-rerelease", "name it with --ledger"),
         ("add ix x.codes --ids new.txt --ledger book", "holds codes"),
         ("add ix x.npy --ids ids.txt --ledger book", "already in the index"),
         ("add ix x.npy --ids new.txt --ledger ix/book", "meant to be published"),

@@ -51,7 +51,7 @@ def test_a_row_says_what_it_is(row: Method) -> None:
 @pytest.mark.parametrize("dim", [1, 2, 5, 24, 784])
 def test_the_default_k_is_allowed(row: Method, dim: int) -> None:
     spec = example(row, dim, k=None)
-    assert spec.dims == spec.k == spec.projection.k
+    assert spec.code_length == spec.k == spec.projection.k
     assert spec.projection.dim == dim
     if row.fixed_k:
         assert spec.k == dim
@@ -103,7 +103,7 @@ def test_gaussian_noise_is_for_an_l2_sensitivity_of_one_beta(name: str) -> None:
     sigma = math.sqrt(variance) * 2.0 ** (law.table.cell_bits - law.grid_bits)
     assert sigma == pytest.approx(4.22467889, rel=1e-3)  # rounding to cells adds 1/12 cell²
     assert sigma >= 4.22467889
-    assert law is gaussian_noise(1.0, 1e-6, 1.0, spec.dims)
+    assert law is gaussian_noise(1.0, 1e-6, 1.0, spec.code_length)
     assert optimal_sigma(1.0, 1e-6) == pytest.approx(4.22467889, rel=1e-7)
 
 

@@ -24,14 +24,19 @@ import dpindex.randomness.secret
 from dpindex import Spec, l2
 from dpindex.audit import attack, verify
 from dpindex.grid import Grid
-from dpindex.noise.base import AdditiveNoise, WideNoise
-from dpindex.noise.flips import FlipsByLevel, IndividualFlips, geometric_flips, response_threshold
+from dpindex.noise.base import AdditiveNoise, TwoDigitNoise
 from dpindex.noise.gaussian import gaussian_noise, gaussian_table, optimal_sigma
-from dpindex.noise.ladder import ladder_table
+from dpindex.noise.geometric import geometric_table
 from dpindex.noise.laplace import laplace_noise
+from dpindex.noise.randomized_response import (
+    FlipsByLevel,
+    IndividualFlips,
+    geometric_flips,
+    response_threshold,
+)
 from dpindex.noise.staircase import staircase_noise
 from dpindex.noise.tables import CellTable
-from dpindex.noise.wide import WideLaplace
+from dpindex.noise.two_digit import TwoDigitLaplace
 from dpindex.projections import Oporp
 from dpindex.randomness import SecretStream
 
@@ -87,7 +92,7 @@ def steep_ratio(patch: pytest.MonkeyPatch) -> Spec:
 def ladder(spec: Spec, width: int) -> Spec:
     law: Any = spec.law
     inner = max(1, round(width / (1 + math.exp(0.5))))
-    return with_table(spec, ladder_table(mpmath.mpf(1), width, inner, law.table.cell_bits))
+    return with_table(spec, geometric_table(mpmath.mpf(1), width, inner, law.table.cell_bits))
 
 
 def cells_per_beta(spec: Spec) -> int:
@@ -125,7 +130,7 @@ def with_grid(kind: type[Grid]) -> Callable[[pytest.MonkeyPatch], Spec]:
     def make(patch: pytest.MonkeyPatch) -> Spec:
         spec = staircase()
         g = spec.grid
-        return altered(spec, grid=kind(g.beta, g.bits, g.scale, g.bounds, g.clip, g.fan_in))
+        return altered(spec, grid=kind(g.beta, g.bits, g.scale, g.bounds, g.clip, g.max_column_l1))
 
     return make
 
@@ -268,11 +273,11 @@ def l1_for_l2(patch: pytest.MonkeyPatch) -> Spec:
 def steep_digits(patch: pytest.MonkeyPatch) -> Spec:
     spec = dense("dp-rp-l", epsilon=0.1)
     law: Any = spec.law
-    wide = WideLaplace(law.source.drop * mpmath.mpf("1.05"), law.source.cell_bits)
-    return altered(spec, law=WideNoise(wide, law.grid_bits))
+    wide = TwoDigitLaplace(law.source.drop * mpmath.mpf("1.05"), law.source.cell_bits)
+    return altered(spec, law=TwoDigitNoise(wide, law.grid_bits))
 
 
-class Crossed(WideLaplace):
+class Crossed(TwoDigitLaplace):
     """The low digit put where the high one belongs."""
 
     def sample(self, count: int, stream: Any) -> Any:
@@ -284,7 +289,7 @@ def crossed_digits(patch: pytest.MonkeyPatch) -> Spec:
     spec = dense("dp-rp-l", epsilon=0.1)
     law: Any = spec.law
     crossed = Crossed(law.source.drop, law.source.cell_bits)
-    return altered(spec, law=WideNoise(crossed, law.grid_bits))
+    return altered(spec, law=TwoDigitNoise(crossed, law.grid_bits))
 
 
 def short_norm(patch: pytest.MonkeyPatch) -> Spec:

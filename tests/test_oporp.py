@@ -72,7 +72,7 @@ def test_each_attribute_lies_in_one_bin_of_bounded_length(
     lengths = np.abs(matrix).sum(axis=0)
     bins = k // repetitions
     length = -(-dim // bins)
-    assert Oporp(dim, k, 3, repetitions).fan_in == length
+    assert Oporp(dim, k, 3, repetitions).max_column_l1 == length
     assert lengths.max() <= length
     if dim % bins == 0:
         assert (lengths == length).all()
@@ -159,7 +159,7 @@ def test_inner_products_over_seeds(
         projection = Oporp(dim, k, seed, repetitions)
         x, y = projection.apply(np.stack([u, v])) * projection.gain
         products[seed] = x @ y
-    padded = projection.bins * projection.fan_in
+    padded = projection.bins * projection.max_column_l1
     factor = (padded - projection.bins) / max(1, padded - 1) / k
     variance = factor * ((u @ u) * (v @ v) + (u @ v) ** 2 - 2 * float((u**2 * v**2).sum()))
     assert projection.inner_product_factor == pytest.approx(factor)

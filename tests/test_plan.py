@@ -136,10 +136,10 @@ def test_a_plan_for_exact_queries_ranks_by_them(sample: np.ndarray) -> None:
 
 
 def test_a_byte_budget_is_kept(sample: np.ndarray) -> None:
-    made = dpi.plan(**TERMS, public_sample=sample, methods=FEW, most_bytes=6)
+    made = dpi.plan(**TERMS, public_sample=sample, methods=FEW, max_bytes=6)
     assert {row.bytes_per_vector for row in made.rows} <= set(range(7))
     with pytest.raises(dpi.InputError, match="codes of at most 2 bytes"):
-        dpi.plan(**TERMS, public_sample=sample, methods=["raw-square-wave"], most_bytes=2)
+        dpi.plan(**TERMS, public_sample=sample, methods=["raw-square-wave"], max_bytes=2)
 
 
 def test_the_epsilon_for_a_recall_reaches_it(sample: np.ndarray) -> None:
@@ -178,14 +178,14 @@ def test_record_level_terms_lead_to_record_level_methods(sample: np.ndarray) -> 
         ({"recall": 0.5}, "an epsilon or a wanted recall"),
         ({"epsilon": None, "recall": 1.5}, "between 0 and 1"),
         (
-            {"epsilon": None, "recall": 0.9, "methods": ["dp-signoporp-rr"], "most_bytes": 1},
+            {"epsilon": None, "recall": 0.9, "methods": ["dp-signoporp-rr"], "max_bytes": 1},
             "out of reach",
         ),
         ({"n": 10}, "n must be a whole number of at least 500"),
         ({"dim": 5000}, "too wide"),
         ({"dim": 23}, "has 24 columns, not dim = 23"),
         ({"query": "both"}, "'private' or 'exact'"),
-        ({"most_bytes": 0}, "bytes must be"),
+        ({"max_bytes": 0}, "bytes must be"),
         ({"methods": ["none-oporp"]}, "not private"),
         ({"methods": ["raw-gaussian"]}, "needs a delta"),
         ({"methods": ["magic"]}, "there is no method 'magic'"),
@@ -218,7 +218,7 @@ def test_the_collection_itself_is_refused_as_a_sample(sample: np.ndarray) -> Non
     stated = {**TERMS, "n": len(sample)}
     with pytest.raises(dpi.InputError, match="no epsilon covers"):
         dpi.plan(**stated, public_sample=sample, methods=["raw-staircase"])
-    made = dpi.plan(**stated, public_sample=sample, methods=["raw-staircase"], i_know_it_leaks=True)
+    made = dpi.plan(**stated, public_sample=sample, methods=["raw-staircase"], skip_leak_check=True)
     assert made.n == len(sample)
 
 
@@ -287,7 +287,7 @@ def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
         (("--epsilon", 4, "--typical-norm", 1), "--neighbour-cosine"),
         (("--epsilon", 4, "--beta", 1, "--l2", 1), "not both"),
         (("--epsilon", 4, "--format", "npz"), "not as npz"),
-        (("--epsilon", 4, "--public-sample", "sample.npy", "--n", 600), "--i-know-it-leaks"),
+        (("--epsilon", 4, "--public-sample", "sample.npy", "--n", 600), "--skip-leak-check"),
     ],
 )
 def test_bad_input_is_one_sentence(

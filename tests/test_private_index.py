@@ -425,7 +425,7 @@ def test_ctrl_c_between_blocks_of_covering_does_not_shift_rows(
 
 
 @pytest.mark.parametrize(
-    "place", ["dpindex.index.ids.Ids.append", "dpindex.index.rows.Growing.put"]
+    "place", ["dpindex.index.ids.Ids.append", "dpindex.index.rows.CodeBuffer.put"]
 )
 def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(
     place: str, monkeypatch: pytest.MonkeyPatch

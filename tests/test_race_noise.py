@@ -13,7 +13,7 @@ from scipy import stats
 from dpindex.audit.bounds import exp_below
 from dpindex.audit.laws import worst_table_ratio
 from dpindex.errors import InputError
-from dpindex.noise.ladder import ladder_table
+from dpindex.noise.geometric import geometric_table
 from dpindex.noise.tables import CellTable
 from dpindex.race.noise import CountNoise, count_noise
 from dpindex.randomness import secret_stream
@@ -53,7 +53,7 @@ def test_pure_law_is_exact(
     assert passes(law.table, epsilon, changed)
     # The same law with 5 % less noise fails, and so does the claim of a 5 % smaller epsilon.
     with mpmath.workprec(400):
-        weak = ladder_table(mpmath.mpf(epsilon) * mpmath.mpf("1.05") / changed, 1, 1, 0)
+        weak = geometric_table(mpmath.mpf(epsilon) * mpmath.mpf("1.05") / changed, 1, 1, 0)
     assert not passes(weak, epsilon, changed)
     assert not passes(law.table, epsilon * 0.95, changed)
 

@@ -18,7 +18,7 @@ import dpindex.race.verify as module
 from dpindex.cli import app
 from dpindex.errors import InputError
 from dpindex.noise.gaussian import gaussian_table, optimal_sigma
-from dpindex.noise.ladder import ladder_table
+from dpindex.noise.geometric import geometric_table
 from dpindex.race import L2, SRP, PairedSRP, RaceSketch, SketchSpec
 from dpindex.race.verify import default_sketches, verify_file, verify_sketch
 
@@ -61,12 +61,12 @@ STREAM = "stream: noise is used once"
 
 
 def weak_ratio(sketch: RaceSketch) -> None:
-    table = ladder_table(mpmath.mpf("1.05") / 20, 1, 1, 0)
+    table = geometric_table(mpmath.mpf("1.05") / 20, 1, 1, 0)
     sketch._noise = replace(sketch._noise, table=table)
 
 
 def one_row_short(sketch: RaceSketch) -> None:
-    sketch._noise = replace(sketch._noise, table=ladder_table(mpmath.mpf(1) / 19, 1, 1, 0))
+    sketch._noise = replace(sketch._noise, table=geometric_table(mpmath.mpf(1) / 19, 1, 1, 0))
 
 
 def small_sigma(sketch: RaceSketch) -> None:
@@ -75,7 +75,7 @@ def small_sigma(sketch: RaceSketch) -> None:
 
 
 def other_outcomes(sketch: RaceSketch) -> None:
-    table = ladder_table(mpmath.mpf(1) / 20, 1, 1, 0)
+    table = geometric_table(mpmath.mpf(1) / 20, 1, 1, 0)
     table._values = table._values // 2
     table._buckets = table._bucket_table()
     sketch._noise = replace(sketch._noise, table=table)

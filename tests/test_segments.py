@@ -274,7 +274,7 @@ def test_a_manifest_comes_back() -> None:
 
 def test_segments_stay_small() -> None:
     wide = Spec(method="raw-staircase", dim=100_000, epsilon=1.0)
-    assert rows_per_segment(wide) * 4 * wide.dims <= 1 << 25
+    assert rows_per_segment(wide) * 4 * wide.code_length <= 1 << 25
     assert rows_per_segment(SPEC) == 65536
     huge = Spec(method="raw-staircase", dim=10**8, epsilon=1.0)
     assert rows_per_segment(huge) == 1

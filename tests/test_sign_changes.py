@@ -75,7 +75,9 @@ def test_realised_projections_change_no_more_signs(shape: str) -> None:
         x = dpi.Privatizer(spec).project(u)[0]
         near = int(np.count_nonzero(np.abs(x) <= spec.projection.largest * (1 << spec.grid.bits)))
         total += near
-        chance = rounded_change_probability(dim, 1.0 / spec.least_norm * (1 + 2**-16), 2.0**-12)
+        chance = rounded_change_probability(
+            dim, 1.0 / spec.min_norm_on_grid * (1 + 2**-16), 2.0**-12
+        )
         assert near <= quantile_count(512, chance, 1e-6)
     trials = 40 * 512
     assert total <= trials * chance + 6 * math.sqrt(trials * chance * (1 - chance))

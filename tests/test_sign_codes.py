@@ -160,11 +160,11 @@ def test_cosines_are_unbiased_and_their_errors_cover(name: str, rho: float, quer
     factor = spec.projection.inner_product_factor
     if query == "private":
         curve = agreement_curve(law, spread, law, spread)
-        value, stderr = cosine_from_agreement((x * t).mean(axis=1), spec.dims, curve, factor)
+        value, stderr = cosine_from_agreement((x * t).mean(axis=1), spec.code_length, curve, factor)
     else:
         sizes = np.linalg.norm(y, axis=1)
         value, stderr = cosine_from_score(
-            (x * y).sum(axis=1), sizes, spec.dims, law, spread, factor
+            (x * y).sum(axis=1), sizes, spec.code_length, law, spread, factor
         )
     error = value - truth
     # 0.05 deviations are left over from the second order, at ρ near 1 above all.

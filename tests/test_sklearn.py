@@ -50,10 +50,10 @@ def test_every_method_transforms(row: Any) -> None:
     x = np.random.default_rng(0).uniform(0.5, 1, (20, 12)).astype(np.float32)
     model = clone(PrivateProjection(**arguments, k=k))
     codes = model.fit_transform(x)
-    assert codes.shape == (20, model.spec_.dims)
+    assert codes.shape == (20, model.spec_.code_length)
     assert codes.dtype == np.float32
     assert model.spec_ == dpi.Spec(**arguments, dim=12, k=k, clip=True)
-    assert len(model.get_feature_names_out()) == model.spec_.dims
+    assert len(model.get_feature_names_out()) == model.spec_.code_length
     assert np.isfinite(codes).all()
     assert model.transform(sparse.csr_matrix(x)).shape == codes.shape
 

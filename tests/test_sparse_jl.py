@@ -38,7 +38,7 @@ def test_every_attribute_moves_one_coordinate_of_every_block(dim: int, k: int, s
     assert (blocks.sum(axis=2) == 1).all()
     sizes = projection.sensitivity
     assert sizes.count == sizes.l1 == sizes.squares == s
-    assert projection.fan_in == np.abs(matrix).sum(axis=0).max()
+    assert projection.max_column_l1 == np.abs(matrix).sum(axis=0).max()
     np.testing.assert_allclose((matrix**2).sum(axis=1) * projection.gain**2, 1)
     assert (matrix**2).mean() == pytest.approx(projection.spread**2)
 
@@ -93,7 +93,7 @@ def test_very_sparse_entries(s: int) -> None:
     assert abs(matrix.sum()) < 6 * math.sqrt(filled)
     sizes, rows = projection.sensitivity, np.count_nonzero(matrix, axis=1)
     assert sizes.count == sizes.l1 == sizes.squares == rows.max()
-    assert projection.fan_in == np.count_nonzero(matrix, axis=0).max()
+    assert projection.max_column_l1 == np.count_nonzero(matrix, axis=0).max()
     assert (projection.gain * projection.spread) ** 2 == pytest.approx(1 / 50)
 
 

@@ -35,7 +35,7 @@ def specs(draw: st.DrawFn) -> dpi.Spec:
     if row.definition != "none":
         arguments["epsilon"] = draw(st.floats(1e-3, 64))
     if row.needs_delta:
-        arguments["delta"] = draw(st.floats(1e-30, row.most_delta, exclude_max=True))
+        arguments["delta"] = draw(st.floats(1e-30, row.max_delta, exclude_max=True))
     kind = draw(st.sampled_from(row.adjacencies))
     size = draw(POSITIVE)
     arguments["adjacency"] = dpi.attribute(size) if kind == "attribute" else dpi.l2(size)
@@ -137,7 +137,7 @@ def test_equal_numbers_are_equal_specs() -> None:
 def test_k_is_resolved() -> None:
     """A spec that leaves k out equals the one that names the default."""
     spec = dpi.Spec("dp-oporp-staircase", 784, epsilon=2.0)
-    assert spec.k == spec.dims == 128
+    assert spec.k == spec.code_length == 128
     assert spec == dpi.Spec("dp-oporp-staircase", 784, k=128, epsilon=2.0)
     assert dpi.Spec("raw-laplace", 3_000_000, epsilon=2.0).k == 3_000_000
 

@@ -186,6 +186,6 @@ def test_small_storage_loses_little(metric: Metric, storage: Storage, size: floa
 
 def test_ranges_fitted_to_few_rows_are_outgrown() -> None:
     sample = np.ones((3, 4), dtype=np.float32)
-    assert FloatStore("cosine", "int8", sample).outgrown(6)
-    assert not FloatStore("cosine", "int8", sample).outgrown(5)
-    assert not FloatStore("cosine", "f32", sample).outgrown(10**6)
+    assert FloatStore("cosine", "int8", sample).needs_retraining(6)
+    assert not FloatStore("cosine", "int8", sample).needs_retraining(5)
+    assert not FloatStore("cosine", "f32", sample).needs_retraining(10**6)

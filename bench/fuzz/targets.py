@@ -39,7 +39,7 @@ from dpindex.race import L2, SRP, RaceSketch
 from dpindex.vectors import open_vectors, read_ids
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
-_MOST_READ = 1 << 16
+_MAX_READ = 1 << 16
 _VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2, 7, 2**31 - 1, 2**31, 2**63, 10**40, 0.0, -0.0, 0.5, 1e-320,
     1e308, float("inf"), float("nan"), "", "0", "000000", "\0", "../x", "é", "\ud800", [], {},
@@ -444,7 +444,7 @@ def _reads_vectors(suffix: str) -> Callable[[bytes], None]:
     def read(data: bytes) -> None:
         path.write_bytes(data)
         with open_vectors(path) as source:
-            rows = max(1, min(source.shape[0], _MOST_READ // source.shape[1]))
+            rows = max(1, min(source.shape[0], _MAX_READ // source.shape[1]))
             chunk = source.rows(0, rows)
             assert chunk.shape == (rows, source.shape[1])
             assert chunk.dtype == source.dtype

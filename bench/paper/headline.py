@@ -52,7 +52,7 @@ NOT_DRAWN: dict[str, tuple[dict[str, Any], bool]] = {
 """What our denoiser makes of the papers' codes, for the page beside the figure."""
 
 MEASURED = {**NOT_DRAWN, **LINES}
-MOST_DENOISED = 10.0
+MAX_DENOISED = 10.0
 MODES = {"private": "both sides private", "exact": "the searcher keeps the query"}
 PUBLISHED = Path(__file__).parents[2] / "docs" / "headline.png"
 
@@ -112,7 +112,7 @@ def main() -> None:
         for seed in range(chosen.repetitions)
         for line in reversed(MEASURED)  # those that need no fit come first
         for epsilon in EPSILONS
-        if not (MEASURED[line][1] and epsilon > MOST_DENOISED)
+        if not (MEASURED[line][1] and epsilon > MAX_DENOISED)
     ]
     todo = [] if chosen.redraw else [unit for unit in wanted if unit not in done]
     if todo:

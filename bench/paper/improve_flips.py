@@ -15,12 +15,12 @@ import numpy as np
 from common import arguments, draw, epsilon_axis, read_csv, show, style, write_csv
 from scipy.special import ndtr
 
-from dpindex.noise.flips import geometric_thresholds, smooth_thresholds
+from dpindex.noise.randomized_response import geometric_thresholds, smooth_thresholds
 
 BUDGETS = (0.1, 0.5, 2.0)
 EPSILONS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 SPREADS = (1.5, 5.0)
-MOST_LEVEL = 20
+MAX_LEVEL = 20
 LAWS = {
     "smooth (as published)": smooth_thresholds,
     "geometric (ours)": geometric_thresholds,
@@ -46,7 +46,7 @@ def main() -> None:
                 where = {"law": law, "epsilon": epsilon, "spread": spread}
                 rows.append({**where, "level": "mean", "signal": signal})
         for epsilon in BUDGETS:
-            for level, chance in enumerate(flips(law, epsilon, MOST_LEVEL), start=1):
+            for level, chance in enumerate(flips(law, epsilon, MAX_LEVEL), start=1):
                 where = {"law": law, "epsilon": epsilon, "spread": 0.0}
                 rows.append({**where, "level": level, "signal": 1 - 2 * float(chance)})
     write_csv("improve_flips", rows)
@@ -75,7 +75,7 @@ def main() -> None:
                         **style(4 + j, linestyle=dashes),
                     )
         if i == 0:
-            axes.set_xticks(range(0, MOST_LEVEL + 1, 5))
+            axes.set_xticks(range(0, MAX_LEVEL + 1, 5))
         else:
             epsilon_axis(axes, EPSILONS)
         axes.set_ylim(0, 1.02)

@@ -18,7 +18,7 @@ from common import DELTA, arguments, draw, epsilon_axis, read_csv, show, style, 
 
 import dpindex as dpi
 from dpindex.noise import optimal_sigma
-from dpindex.noise.staircase import least_variance_share
+from dpindex.noise.staircase import min_variance_share
 from dpindex.randomness import secret_stream
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
@@ -38,7 +38,7 @@ def variance(method: str, epsilon: float) -> float:
     if method == "dp-oporp-laplace":
         return 2.0 / epsilon**2
     # Geng & Viswanath 2014: levels j of mass ∝ b^j, of widths 2γ (level 0) and 2 (the others).
-    b, share = math.exp(-epsilon), least_variance_share(epsilon)
+    b, share = math.exp(-epsilon), min_variance_share(epsilon)
     edges = share + np.arange(0, 4 + math.ceil(60 / epsilon))
     masses = b ** np.arange(len(edges))
     lower = np.concatenate([[0.0], edges[:-1]])

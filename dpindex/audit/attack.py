@@ -23,7 +23,7 @@ from dpindex.spec import Spec
 
 __all__ = ["AttackReport", "attack"]
 
-_LEAST_TRIALS = 100
+_MIN_TRIALS = 100
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ def attack(
         raise InputError(f"{spec.method} promises nothing: there is no claim to attack.")
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must lie between 0 and 1, not {confidence!r}.")
-    if trials is not None and trials < _LEAST_TRIALS:
-        raise InputError(f"trials must be at least {_LEAST_TRIALS}, not {trials!r}.")
+    if trials is not None and trials < _MIN_TRIALS:
+        raise InputError(f"trials must be at least {_MIN_TRIALS}, not {trials!r}.")
     if not seconds > 0:
         raise InputError(f"seconds must be above 0, not {seconds!r}.")
     started = time.perf_counter()

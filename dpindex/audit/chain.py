@@ -59,7 +59,7 @@ def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
         reach += above_root(Fraction(spec.dim)) * (1 + 2 * error)
         bound = f"2^{grid.bits} + √dim·(1 + errors) = {float(reach):.8f}"
     widest = int(c * most + error) + 1
-    total = widest * max(grid.fan_in, found.fan_in)
+    total = widest * max(grid.max_column_l1, found.max_column_l1)
     exact = 1 << (info.nmant + 1)
     if spec.row.kind == "float":
         # Sums held in float32 get their noise in 32 bits; others in 64, and then lose low bits.
@@ -96,7 +96,7 @@ def code_distance(spec: Spec, found: RealisedMap, square: Fraction, reach: Fract
             cells = -(-(1 << spec.grid.bits) >> cell_bits)
             return above_root(Fraction(found.squares)) * cells
         cells_moved = above_root(square) * reach / (1 << cell_bits)
-        return cells_moved + (above_root(Fraction(spec.dims)) if cell_bits else 0)
+        return cells_moved + (above_root(Fraction(spec.code_length)) if cell_bits else 0)
 
     return distance
 

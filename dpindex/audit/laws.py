@@ -21,11 +21,11 @@ from dpindex.audit.checks import Check, digits
 from dpindex.audit.maps import RealisedMap
 from dpindex.audit.rounded import gaussian_check, individual_gaussian_check
 from dpindex.audit.signs import changes_check
-from dpindex.noise.base import AdditiveNoise, WideNoise
-from dpindex.noise.flips import FlipsByLevel, IndividualFlips, IndividualGaussian
+from dpindex.noise.base import AdditiveNoise, TwoDigitNoise
+from dpindex.noise.randomized_response import FlipsByLevel, IndividualFlips, IndividualGaussian
 from dpindex.noise.square_wave import SquareWave
 from dpindex.noise.tables import CellTable
-from dpindex.noise.wide import WideLaplace
+from dpindex.noise.two_digit import TwoDigitLaplace
 from dpindex.privacy import Attribute
 from dpindex.spec import Spec
 
@@ -186,10 +186,10 @@ def _additive(spec: Spec, law: AdditiveNoise, part: Part) -> list[Check]:
     ]
 
 
-def _wide(spec: Spec, law: WideNoise, part: Part) -> list[Check]:
+def _wide(spec: Spec, law: TwoDigitNoise, part: Part) -> list[Check]:
     source: Any = law.source
     if spec.guarantee.delta == 0:
-        ratio = _worst_step(source) if isinstance(source, WideLaplace) else (1, 0)
+        ratio = _worst_step(source) if isinstance(source, TwoDigitLaplace) else (1, 0)
         return _by_cell(spec, source.cell_bits, part.found, ratio)
     return [gaussian_check(spec, law, part.distance(source.cell_bits))]
 
@@ -210,7 +210,7 @@ def _by_cell(spec: Spec, cell_bits: int, found: RealisedMap, ratio: Ratio) -> li
     ]
 
 
-def _worst_step(source: WideLaplace) -> Ratio:
+def _worst_step(source: TwoDigitLaplace) -> Ratio:
     """The largest ``P(z)/P(z ± 1)`` of a law in two digits, ``2^digit · high + low``.
 
     *Lemma.* A step stays within the low digit, or leads from its last value to 0 while the high
@@ -255,7 +255,7 @@ def _flips(spec: Spec, law: FlipsByLevel, part: Part) -> list[Check]:
     if spec.guarantee.delta > 0:
         # Flips of one chance, of which so many cost epsilon; how many signs change is a chance.
         budget = Fraction(spec.guarantee.epsilon)
-        afforded = (n for n in range(spec.dims, 0, -1) if _within(ratio, budget / n))
+        afforded = (n for n in range(spec.code_length, 0, -1) if _within(ratio, budget / n))
         return [changes_check(spec, next(afforded, 0) if len(levels) == 1 else 0)]
     return [
         _ratio_check(
@@ -297,7 +297,7 @@ def _individual_flips(spec: Spec, law: IndividualFlips, part: Part) -> list[Chec
             f"iDP only (Li & Li 2023, Def. 2.6, Thm 6.2): A is held fixed at the actual vector, of "
             f"its N signs at most {moved} move, and so many flips of their share compose to ε; on "
             f"a neighbour A may differ, so this is not DP",
-            not wrong and len(shares) == spec.dims,
+            not wrong and len(shares) == spec.code_length,
         )
     ]
 
@@ -308,7 +308,7 @@ def _individual_gaussian(spec: Spec, law: IndividualGaussian, part: Part) -> lis
 
 _CHECKS: dict[type[Any], Callable[[Spec, Any, Part], list[Check]]] = {
     AdditiveNoise: _additive,
-    WideNoise: _wide,
+    TwoDigitNoise: _wide,
     FlipsByLevel: _flips,
     SquareWave: _square_wave,
     IndividualFlips: _individual_flips,
@@ -317,7 +317,7 @@ _CHECKS: dict[type[Any], Callable[[Spec, Any, Part], list[Check]]] = {
 
 PROVES: dict[type[Any], str] = {
     AdditiveNoise: "DP",
-    WideNoise: "DP",
+    TwoDigitNoise: "DP",
     FlipsByLevel: "DP",
     SquareWave: "DP",
     IndividualFlips: "iDP",

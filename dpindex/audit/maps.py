@@ -16,9 +16,9 @@ from dpindex.spec import Spec
 
 __all__ = ["RealisedMap", "norm_check", "projection_check", "read_map"]
 
-_MOST_ENTRIES = 1 << 32
+_MAX_ENTRIES = 1 << 32
 _CHUNK_ENTRIES = 1 << 22
-_MOST_GRAM = 96
+_MAX_GRAM = 96
 _SCALE_BITS = 40
 
 
@@ -32,7 +32,7 @@ class RealisedMap:
         The most non-zero entries, the largest ``Σ|w|`` and ``Σw²`` of any row.
     largest : int array, shape (k,)
         The largest ``|w|`` of each coordinate.
-    fan_in : int
+    max_column_l1 : int
         The largest ``Σ|w|`` of any coordinate.
     sound : bool
         Whether all entries are integers, and the dense and the sparse route agree on them.
@@ -44,23 +44,23 @@ class RealisedMap:
     l1: int
     squares: int
     largest: npt.NDArray[np.int64]
-    fan_in: int
+    max_column_l1: int
     sound: bool
     gram: npt.NDArray[np.int64] | None
 
 
 def read_map(spec: Spec) -> RealisedMap:
     """Apply both routes (dense and sparse) of the projection to every unit vector."""
-    dim, k = spec.dim, spec.dims
-    if dim * k > _MOST_ENTRIES:
+    dim, k = spec.dim, spec.code_length
+    if dim * k > _MAX_ENTRIES:
         raise InputError(
             f"the verifier reads every entry of the projection, and dim × k = {dim * k} is beyond "
-            f"{_MOST_ENTRIES}; verify a smaller spec of the same method and epsilon."
+            f"{_MAX_ENTRIES}; verify a smaller spec of the same method and epsilon."
         )
     wants_gram = spec.adjacency.kind == "l2"
-    if wants_gram and min(dim, k) > _MOST_GRAM:
+    if wants_gram and min(dim, k) > _MAX_GRAM:
         raise InputError(
-            f"the verifier proves an operator norm for at most {_MOST_GRAM} attributes or "
+            f"the verifier proves an operator norm for at most {_MAX_GRAM} attributes or "
             f"coordinates; verify a smaller spec of the same method and epsilon."
         )
     count = l1 = squares = 0
@@ -97,12 +97,12 @@ def projection_check(spec: Spec, found: RealisedMap) -> Check:
         found.count <= claimed.count
         and found.l1 <= claimed.l1
         and found.squares <= claimed.squares
-        and found.fan_in <= spec.projection.fan_in
+        and found.max_column_l1 <= spec.projection.max_column_l1
         and bool((found.largest <= spec.projection.largest).all())
     )
     return Check(
         "projection: what one attribute moves",
-        f"{found.count} of {spec.dims} coordinates, Σ|w| = {found.l1}, Σw² = {found.squares}"
+        f"{found.count} of {spec.code_length} coordinates, Σ|w| = {found.l1}, Σw² = {found.squares}"
         + ("" if found.sound else ", entries or routes that do not agree"),
         f"{claimed.count}, {claimed.l1}, {claimed.squares}",
         "every other coordinate has the same law on both neighbours and is independent, so only "

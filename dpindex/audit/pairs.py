@@ -27,8 +27,8 @@ from dpindex.spec import Spec
 __all__ = ["Pair", "worst_pairs"]
 
 _CHUNK_ENTRIES = 1 << 22
-_MOST_ATTRIBUTES = 1 << 16
-_MOST_GROUPS = 8
+_MAX_ATTRIBUTES = 1 << 16
+_MAX_GROUPS = 8
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def worst_pairs(spec: Spec) -> list[Pair]:
 
 def _columns(spec: Spec) -> npt.NDArray[np.int8]:
     """Signs of the map, attribute by attribute, of the first attributes: shape (attributes, k)."""
-    count = min(spec.dim, _MOST_ATTRIBUTES, max(1, (1 << 28) // spec.dims))
+    count = min(spec.dim, _MAX_ATTRIBUTES, max(1, (1 << 28) // spec.code_length))
     rows = max(1, _CHUNK_ENTRIES // spec.dim)
     parts = []
     for start in range(0, count, rows):
@@ -123,7 +123,7 @@ def _moves(spec: Spec) -> dict[int, tuple[npt.NDArray[np.intp], npt.NDArray[np.i
 
     Of maps whose attributes move more and less, only those that move the most.
     """
-    free = np.ones(spec.dims, dtype=np.bool_)
+    free = np.ones(spec.code_length, dtype=np.bool_)
     found = {}
     columns = _columns(spec)
     most = np.count_nonzero(columns, axis=1).max()
@@ -175,7 +175,7 @@ def _pair(
     ends = np.concatenate([(row[coordinates] * signs) for row in projected], axis=1)
     _, kind, sizes = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
     rank = np.argsort(np.argsort(-sizes, kind="stable"))[kind.ravel()]
-    group = np.minimum(rank, _MOST_GROUPS - 1)
+    group = np.minimum(rank, _MAX_GROUPS - 1)
     return Pair(name, (one, other), tuple(moves), coordinates, signs, group)
 
 

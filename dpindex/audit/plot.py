@@ -14,8 +14,8 @@ from dpindex.errors import InputError
 __all__ = ["attack_png"]
 
 _ONE, _OTHER, _CLAIM = "#0072B2", "#D55E00", "#333333"  # Okabe & Ito, told apart by anyone
-_LEAST_COUNT = 20
-_MOST_BARS = 160
+_MIN_COUNT = 20
+_MAX_BARS = 160
 _DPI = 160
 
 
@@ -49,9 +49,9 @@ def attack_png(report: AttackReport) -> bytes:
 def _draw_values(values: Any, ratios: Any, report: AttackReport) -> None:
     places, first, second = report.histogram
     # As many neighbouring values together as make a readable number of steps; rare ends left out.
-    seen = np.flatnonzero(first + second >= _LEAST_COUNT)
+    seen = np.flatnonzero(first + second >= _MIN_COUNT)
     low, high = int(places[seen[0]]), int(places[seen[-1]])
-    width = max(1, -(-(high - low + 1) // _MOST_BARS))
+    width = max(1, -(-(high - low + 1) // _MAX_BARS))
     edges = np.arange(low, high + width + 1, width)
     counts = [np.histogram(places, edges, weights=side)[0] for side in (first, second)]
     borders = edges - 0.5
@@ -64,7 +64,7 @@ def _draw_values(values: Any, ratios: Any, report: AttackReport) -> None:
     values.set_ylabel("share of releases")
     values.set_title("what a release shows of the attribute that changed", fontsize=10)
     values.tick_params(labelbottom=False)
-    enough = np.minimum(*counts) >= _LEAST_COUNT
+    enough = np.minimum(*counts) >= _MIN_COUNT
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(enough, np.log(counts[0] / counts[1]), np.nan)
     ratios.stairs(ratio, borders, baseline=None, color=_CLAIM, linewidth=1.2)

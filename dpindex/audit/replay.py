@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.audit.checks import Check
-from dpindex.noise.base import AdditiveNoise, WideNoise
-from dpindex.noise.flips import FlipsByLevel, IndividualFlips, IndividualGaussian
+from dpindex.noise.base import AdditiveNoise, TwoDigitNoise
+from dpindex.noise.randomized_response import FlipsByLevel, IndividualFlips, IndividualGaussian
 from dpindex.noise.square_wave import _CELL_BITS, SquareWave
 from dpindex.noise.tables import CellTable
-from dpindex.noise.wide import WideLaplace
+from dpindex.noise.two_digit import TwoDigitLaplace
 from dpindex.spec import Spec
 
 __all__ = ["Constant", "replay_checks"]
@@ -119,14 +119,14 @@ class _Wide:
         return self._draws[:count].copy()
 
 
-def _wide_faults(spec: Spec, law: WideNoise) -> tuple[int, int]:
+def _wide_faults(spec: Spec, law: TwoDigitNoise) -> tuple[int, int]:
     """Both tables by themselves, and then whether their draws are put together as two digits."""
     source: Any = law.source
-    names = ("high", "low") if isinstance(source, WideLaplace) else ("coarse", "fine")
+    names = ("high", "low") if isinstance(source, TwoDigitLaplace) else ("coarse", "fine")
     faults = [_table_faults(getattr(source, name)) for name in names]
     base, cell = 1 << source.digit, 1 << source.cell_bits
     pairs = [(h, n) for h in (-3, -2, -1, 0, 1, 2) for n in (0, 1, cell, base * cell - 1)]
-    if isinstance(source, WideLaplace):  # a magnitude about −½: −1 − h is the mirror of h
+    if isinstance(source, TwoDigitLaplace):  # a magnitude about −½: −1 − h is the mirror of h
         wanted = [(~h if h < 0 else h) * base * cell + n for h, n in pairs]
         wanted = [~w if h < 0 else w for (h, _), w in zip(pairs, wanted, strict=True)]
     else:
@@ -161,13 +161,15 @@ def _flip_faults(spec: Spec, law: FlipsByLevel) -> tuple[int, int]:
 def _individual_faults(spec: Spec, law: IndividualFlips) -> tuple[int, int]:
     tried = wrong = 0
     width = 1 << spec.grid.bits
-    for size in sorted({1, 2, spec.dims // 2, spec.dims} & set(range(1, spec.dims + 1))):
-        x = np.full((1, spec.dims), float(width + 1))
+    for size in sorted(
+        {1, 2, spec.code_length // 2, spec.code_length} & set(range(1, spec.code_length + 1))
+    ):
+        x = np.full((1, spec.code_length), float(width + 1))
         x[0, :size] = np.where(np.arange(size) % 2, width, -1)
         threshold = int(law._table[1 + size])
         for number in (threshold - 1, threshold):
             flipped = law.perturb(x, Constant(number)) != (x > 0)
-            expected = (np.arange(spec.dims) < size) & (number < threshold)
+            expected = (np.arange(spec.code_length) < size) & (number < threshold)
             tried += x.size
             wrong += int(np.count_nonzero(flipped[0] != expected))
     return tried, wrong
@@ -203,7 +205,7 @@ _THIRDS: _Pair = Constant(_THIRD), Constant(2 * _THIRD)
 _ENDS: _Pair = Constant(0), Constant(_ONE - 1)
 _REPLAYS: dict[type[Any], tuple[_Faults, _Pair, int]] = {
     AdditiveNoise: (lambda spec, law: _table_faults(law.table), _THIRDS, 0),
-    WideNoise: (_wide_faults, _THIRDS, 0),
+    TwoDigitNoise: (_wide_faults, _THIRDS, 0),
     IndividualGaussian: (lambda spec, law: _table_faults(law._table), _THIRDS, 0),
     FlipsByLevel: (_flip_faults, _ENDS, 1),
     IndividualFlips: (_individual_faults, _ENDS, 1),
@@ -220,7 +222,9 @@ def replay_checks(spec: Spec) -> list[Check]:
         return []
     faults, sources, place = _REPLAYS[kind]
     tried, wrong = faults(spec, law)
-    x = np.full((3, spec.dims), float(place + (law.low if isinstance(law, SquareWave) else 0)))
+    x = np.full(
+        (3, spec.code_length), float(place + (law.low if isinstance(law, SquareWave) else 0))
+    )
     one, other = (law.perturb(x.copy(), source) for source in sources)
     bare = int(np.count_nonzero(~(one != other).all(axis=0)))
     return [
@@ -233,7 +237,7 @@ def replay_checks(spec: Spec) -> list[Check]:
         ),
         Check(
             "sampler: noise on every coordinate",
-            f"{bare} of {spec.dims} without",
+            f"{bare} of {spec.code_length} without",
             "0 without",
             "two words that lead to different outcomes must change every coordinate",
             bare == 0,

@@ -19,10 +19,10 @@ import mpmath
 import numpy as np
 
 from dpindex.audit.checks import Check, above_root, digits
-from dpindex.noise.base import AdditiveNoise, WideNoise
-from dpindex.noise.flips import IndividualGaussian
+from dpindex.noise.base import AdditiveNoise, TwoDigitNoise
+from dpindex.noise.randomized_response import IndividualGaussian
 from dpindex.noise.tables import CellTable
-from dpindex.noise.wide import WideGaussian
+from dpindex.noise.two_digit import TwoDigitGaussian
 from dpindex.spec import Spec
 
 __all__ = ["distance_to_rounded", "gaussian_check", "gaussian_delta", "individual_gaussian_check"]
@@ -46,7 +46,7 @@ def gaussian_check(spec: Spec, law: Any, cells: Fraction) -> Check:
 
 def individual_gaussian_check(spec: Spec, law: IndividualGaussian, moved: int) -> Check:
     table = law._table
-    sizes = np.minimum(np.arange(1, spec.dims + 1), moved)
+    sizes = np.minimum(np.arange(1, spec.code_length + 1), moved)
     multipliers = np.floor(law._deviation / (law._sigma * np.sqrt(sizes))).astype(np.int64)
     # The largest L2 shift that any size of A makes; no more than ``moved`` of A move.
     most = max(int(m) ** 2 * int(n) for m, n in zip(multipliers, sizes, strict=True))
@@ -79,7 +79,7 @@ def _check(name: str, spec: Spec, shift: Fraction, distance: Fraction, theorem: 
     epsilon, delta = Fraction(spec.guarantee.epsilon), Fraction(spec.guarantee.delta)
     with mpmath.workprec(320):
         mu = mpmath.mpf(shift.numerator) / shift.denominator
-        found = gaussian_delta(mu, mpmath.mpf(float(epsilon)), spec.dims, distance)
+        found = gaussian_delta(mu, mpmath.mpf(float(epsilon)), spec.code_length, distance)
         passed = bool(found <= mpmath.mpf(float(delta)))
     text = f"δ = {digits(found)} at ε = {digits(epsilon)}, shift of {float(shift):.9g} deviations"
     return Check(name, text, digits(delta), theorem, passed)
@@ -91,13 +91,13 @@ def _normal_law(law: Any) -> tuple[list[Fraction], Fraction]:
         deviation = above_root(_variance(law.table) - Fraction(1, 12))  # Sheppard
         return [distance_to_rounded(law.table, deviation)], deviation
     source = law.source
-    assert isinstance(law, WideNoise)
-    assert isinstance(source, WideGaussian)
+    assert isinstance(law, TwoDigitNoise)
+    assert isinstance(source, TwoDigitGaussian)
     base = 1 << source.digit
     coarse = above_root(_variance(source.coarse))
     fine = above_root(_variance(source.fine) - Fraction(1, 12))
     deviation = above_root((coarse * base) ** 2 + fine**2)
-    # L·C + N has the density of N(0, σ²) times 1 ± 5·e^{−2π²s²}, s = σ₁σ₂/σ: see WideGaussian.
+    # L·C + N has the density of N(0, σ²) times 1 ± 5·e^{−2π²s²}, s = σ₁σ₂/σ: see TwoDigitGaussian.
     share = coarse * fine / deviation
     with mpmath.workprec(128):
         s = mpmath.mpf(share.numerator) / share.denominator

@@ -42,10 +42,10 @@ def changes_check(spec: Spec, affordable: int) -> Check:
     ratio = math.inf if least <= 0 else float(step * (1 << spec.grid.bits) / least) * (1 + 1e-12)
     chance = _rounded_chance(spec.dim, ratio)
     above = Fraction(math.ceil(chance * (1 << _SCALE_BITS)), 1 << _SCALE_BITS)
-    tail = binomial_tail(spec.dims, above, affordable)
+    tail = binomial_tail(spec.code_length, above, affordable)
     return Check(
         "law: signs that can change",
-        f"more than {affordable} of {spec.dims} with chance {float(tail):.6g}, each with chance "
+        f"more than {affordable} of {spec.code_length} with chance {float(tail):.6g}, each with chance "
         f"{chance:.9g} at most",
         f"δ = {spec.delta!r}",
         "delta is over the projection (Li & Li 2023, Prop. 4.5): for one vector at a time and "

@@ -28,8 +28,8 @@ _BATCH_NUMBERS = 1 << 22
 _COMMAND_NUMBERS = 1 << 23
 _COMMAND_ROWS = 20_000
 _REPEAT_ROWS = 8192
-_MOST_CANDIDATES = 1024
-_MOST_GROUPS = 3
+_MAX_CANDIDATES = 1024
+_MAX_GROUPS = 3
 _REACH = 1 << 16
 
 Counts = npt.NDArray[np.int64]
@@ -102,7 +102,7 @@ class Run:
 
     def batches(self, share: float) -> Iterator[int]:
         """Sizes of batches that together are ``share`` of what the run may spend."""
-        width = max(self.privatizer.spec.dim, self.privatizer.spec.dims)
+        width = max(self.privatizer.spec.dim, self.privatizer.spec.code_length)
         size = max(64, min(1 << 18, _BATCH_NUMBERS // width))
         if self.trials is not None:
             total = max(1, round(self.trials * share))
@@ -131,7 +131,7 @@ def attack_pair(run: Run, pair: Pair, part: float) -> list[Tally]:
         count += size
     hits[1] = hits[1, ::-1].copy()  # a large value speaks for the second neighbour
     tallies = []
-    for group, size in enumerate(np.bincount(pair.group)[:_MOST_GROUPS].tolist()):
+    for group, size in enumerate(np.bincount(pair.group)[:_MAX_GROUPS].tolist()):
         pooled = hits[:, :, pair.group == group].sum(axis=2)
         name = f"{pair.name}, pool {group + 1} of {size} × {pair.coordinates.shape[1]} coordinates"
         tallies.append(Tally(name, pooled, count * size))
@@ -177,7 +177,7 @@ def _thresholds(run: Run, histogram: Histogram) -> tuple[int, int]:
 
     def best(order: slice, favoured: int) -> int:
         sums = [np.cumsum(side[order]) for side in counts]
-        places = np.unique(np.linspace(0, len(values) - 1, _MOST_CANDIDATES).astype(np.intp))
+        places = np.unique(np.linspace(0, len(values) - 1, _MAX_CANDIDATES).astype(np.intp))
         hits = [sums[favoured][places], sums[1 - favoured][places]]
         trials = [sums[favoured][-1], sums[1 - favoured][-1]]
         bounds = epsilon_lower_bound(hits, trials, run.delta, run.alpha / len(places))

@@ -46,7 +46,7 @@ def evaluate(
     ] = "",
     runs: Annotated[int, typer.Option(help="Builds of each, with fresh seeds and noise.")] = 10,
     query: Annotated[str, typer.Option(help="Query modes, with commas.")] = "private,exact",
-    most_queries: Annotated[
+    max_queries: Annotated[
         int | None, typer.Option(help="Use the first so many queries.  [default: all]")
     ] = None,
     neighbours: Annotated[int, typer.Option(help="True neighbours of a query.")] = 50,
@@ -86,7 +86,7 @@ def evaluate(
         )
         for sentence in grid.refused:
             typer.echo(f"left out: {sentence}", err=True)
-        asked = as_source(query_source.read()[:most_queries], query_source.name)
+        asked = as_source(query_source.read()[:max_queries], query_source.name)
         modes = _list(query, "--query", str)
         with o.progress_bar("measuring") as bar:
             curve = recall_curve(

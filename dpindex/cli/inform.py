@@ -67,7 +67,7 @@ def info(
         f"{index}: {len(opened)} vectors of {stated.dim} attributes, {size} bytes",
         f"method      {stated.method}: {stated.row.summary}",
         f"source      {stated.row.source}",
-        f"code        {stated.dims} {'bits' if stated.row.kind == 'bits' else 'numbers'}"
+        f"code        {stated.code_length} {'bits' if stated.row.kind == 'bits' else 'numbers'}"
         + (f" in {stated.repetitions} repetitions" if stated.repetitions > 1 else ""),
         f"search      {opened.metric}, storage {opened.storage}, "
         f"private queries at epsilon = {opened.query_spec.budget:g}",

@@ -68,7 +68,7 @@ def build(
         bool, typer.Option("--allow-unprotected", help="Build with a none-* baseline.")
     ] = False,
     ledger: o.LedgerFile = None,
-    again: o.Again = False,
+    allow_rerelease: o.Again = False,
 ) -> None:
     """Privatize vectors into an index; run again to resume."""
     from dpindex.index import PrivateIndex, Settings, build_index
@@ -95,7 +95,7 @@ def build(
         choices: Any = {"metric": metric, "storage": storage, "query_epsilon": query_epsilon}
         PrivateIndex(spec, **choices)  # refuses a wrong choice before the budget is spent
         names = None if ids is None else read_ids(ids)
-        book = o.open_ledger(ledger, names, again)
+        book = o.open_ledger(ledger, names, allow_rerelease)
         with o.progress_bar("privatizing") as report:
             done = build_index(
                 source,
@@ -105,7 +105,7 @@ def build(
                 progress=report,
                 allow_unprotected=allow_unprotected,
                 ledger=book,
-                again=again,
+                allow_rerelease=allow_rerelease,
             )
         typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
     if denoise is not None:
@@ -125,18 +125,18 @@ def privatize(
         str | None, typer.Option("--ids", help="File of ids, one for each row, for the ledger.")
     ] = None,
     ledger: o.LedgerFile = None,
-    again: o.Again = False,
+    allow_rerelease: o.Again = False,
 ) -> None:
     """Turn vectors into codes, as a device does."""
     o.refuse_existing(codes)
     names = None if ids is None else read_ids(ids)
-    book = o.open_ledger(ledger, names, again)
+    book = o.open_ledger(ledger, names, allow_rerelease)
     if names is not None and book is None:
         raise InputError("codes carry no ids: --ids is for the ledger; name it with --ledger.")
     stated = Spec.read(spec)
     with open_vectors(vectors) as source, o.progress_bar("privatizing") as report:
         if book is not None:
-            _record(book, source, stated, names, again)
+            _record(book, source, stated, names, allow_rerelease)
         data = _privatize(source, stated, report).to_bytes()
     temporary = codes.with_name(codes.name + ".tmp")
     temporary.write_bytes(data)
@@ -153,7 +153,7 @@ def add(
     ids: IdsFile = None,
     denoise: o.Denoise = None,
     ledger: o.LedgerFile = None,
-    again: o.Again = False,
+    allow_rerelease: o.Again = False,
 ) -> None:
     """Add the codes of devices, or vectors; a denoiser that was fitted serves them too."""
     from dpindex.index import PrivateIndex
@@ -161,7 +161,7 @@ def add(
     opened = PrivateIndex.open(index)
     names = None if ids is None else read_ids(ids)
     before = len(opened)
-    book = o.open_ledger(ledger, names, again)
+    book = o.open_ledger(ledger, names, allow_rerelease)
     codes = o.read_codes(Path(items))
     if codes is not None:
         if book is not None:
@@ -172,7 +172,7 @@ def add(
             if book is not None:
                 book.refuse_inside(index)
                 opened.check_ids(names, source.shape[0])
-                _record(book, source, opened.spec, names, again)
+                _record(book, source, opened.spec, names, allow_rerelease)
             opened.add_codes(_privatize(source, opened.spec, report), names)
     if denoise is not None:
         _fit(opened, denoise)
@@ -191,20 +191,22 @@ def _fit(index: PrivateIndex, kind: o.Denoiser) -> None:
         typer.echo(f"Denoised: {found.kind}, learned from {found.rows} codes.")
 
 
-def _record(book: Ledger, source: VectorSource, spec: Spec, ids: Any, again: bool) -> None:
+def _record(
+    book: Ledger, source: VectorSource, spec: Spec, ids: Any, allow_rerelease: bool
+) -> None:
     """Look at everything first: what is refused should not cost anything."""
     if len(ids) != source.shape[0]:
         raise InputError(f"there are {len(ids)} ids for {source.shape[0]} vectors.")
     privatizer = Privatizer(spec)
     for first, chunk in source.chunks(_rows_at_a_time(source, spec)):
         privatizer.check(chunk, first_row=first)
-    book.record(spec, ids, again=again)
+    book.record(spec, ids, allow_rerelease=allow_rerelease)
 
 
 def _rows_at_a_time(source: VectorSource, spec: Spec) -> int:
     if source.shape[1] != spec.dim:
         raise InputError(f"{source.name} has {source.shape[1]} columns; the spec says {spec.dim}.")
-    return max(1, _CHUNK_BYTES // (8 * (spec.dims if source.is_sparse else spec.dim)))
+    return max(1, _CHUNK_BYTES // (8 * (spec.code_length if source.is_sparse else spec.dim)))
 
 
 def _privatize(source: VectorSource, spec: Spec, report: Any) -> Codes:
@@ -213,4 +215,4 @@ def _privatize(source: VectorSource, spec: Spec, report: Any) -> Codes:
     for first, chunk in source.chunks(_rows_at_a_time(source, spec)):
         parts.append(privatizer.privatize(chunk, first_row=first).stored)
         report(first + len(parts[-1]), source.shape[0])
-    return privatizer.wrap(np.concatenate(parts))
+    return privatizer.codes_from_storage(np.concatenate(parts))

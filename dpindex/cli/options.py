@@ -54,7 +54,7 @@ __all__ = [
     "task_bar",
 ]
 
-_MOST_CODES = 1 << 33
+_MAX_CODES = 1 << 33
 
 Epsilon = Annotated[float | None, typer.Option(help="Budget of one release of one vector.")]
 Delta = Annotated[float, typer.Option(help="For Gaussian methods, e.g. 1e-6; pure ones need 0.")]
@@ -113,7 +113,8 @@ LedgerFile = Annotated[
     typer.Option("--ledger", help="Your private file of releases: refuses an id a second time."),
 ]
 Again = Annotated[
-    bool, typer.Option("--again", help="Allow ids that the ledger knows; epsilons add up.")
+    bool,
+    typer.Option("--allow-rerelease", help="Allow ids that the ledger knows; epsilons add up."),
 ]
 
 
@@ -132,11 +133,13 @@ def make_spec(
     return Spec(method=method, dim=dim, adjacency=adjacency, **rest)
 
 
-def open_ledger(path: Path | None, ids: Any | None, again: bool) -> Ledger | None:
-    """The ledger that was named, if any; it needs ids, and ``--again`` needs it."""
+def open_ledger(path: Path | None, ids: Any | None, allow_rerelease: bool) -> Ledger | None:
+    """The ledger that was named, if any; it needs ids, and ``--allow-rerelease`` needs it."""
     if path is None:
-        if again:
-            raise InputError("--again is about what a ledger knows; name it with --ledger.")
+        if allow_rerelease:
+            raise InputError(
+                "--allow-rerelease is about what a ledger knows; name it with --ledger."
+            )
         return None
     if ids is None:
         raise InputError("a ledger counts releases by id; name a file of ids with --ids.")
@@ -198,7 +201,7 @@ def read_codes(path: Path) -> Codes | None:
     with path.open("rb") as file:
         if file.read(4) != b"DPIX":
             return None
-    data = read_file(path, _MOST_CODES)
+    data = read_file(path, _MAX_CODES)
     try:
         return codes_from_bytes(data)
     except InputError as error:

@@ -58,16 +58,16 @@ def plan(
     bounds: o.Bounds = (-1.0, 1.0),
     clip: o.Clip = False,
     norm: o.Norm = None,
-    most_bytes: Annotated[
+    max_bytes: Annotated[
         int | None, typer.Option(help="Bytes that a published code may have.")
     ] = None,
     methods: Annotated[
         str, typer.Option(help="Methods to consider, with commas.  [default: all that give DP]")
     ] = "",
     form: Annotated[Format, typer.Option("--format", help="table or json.")] = Format.table,
-    i_know_it_leaks: Annotated[
+    skip_leak_check: Annotated[
         bool,
-        typer.Option("--i-know-it-leaks", help="Go on although the sample looks private."),
+        typer.Option("--skip-leak-check", help="Go on although the sample looks private."),
     ] = False,
 ) -> None:
     """Predict, from public knowledge alone, what an epsilon will find, and recommend a method."""
@@ -91,9 +91,9 @@ def plan(
         "bounds": bounds,
         "clip": clip,
         "norm": norm,
-        "most_bytes": most_bytes,
+        "max_bytes": max_bytes,
         "methods": methods.replace(",", " ").split() or None,
-        "i_know_it_leaks": i_know_it_leaks,
+        "skip_leak_check": skip_leak_check,
     }
     with o.task_bar("rehearsing") as bar:
         if public_sample is None:

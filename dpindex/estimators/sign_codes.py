@@ -23,7 +23,7 @@ Doubles = npt.NDArray[np.float64]
 _ANGLES = 129
 _NODES = 24
 _REACH = 8.0
-_MOST_CELLS = 96
+_MAX_CELLS = 96
 
 
 class AgreementCurve:
@@ -49,7 +49,7 @@ def _edges(law: SignLaw, spread: float) -> Doubles:
     """Where flips may jump, in standard deviations: at whole betas, up to eight deviations."""
     if not law.depends_on_size:
         return np.array([0.0, _REACH])
-    cells = min(_MOST_CELLS, math.ceil(_REACH * spread))
+    cells = min(_MAX_CELLS, math.ceil(_REACH * spread))
     edges = np.arange(cells + 1) / spread
     return np.unique(np.concatenate([edges[edges < _REACH], [_REACH]]))
 

@@ -126,7 +126,7 @@ class Curve:
 
 def label(spec: Spec) -> str:
     """What a spec is called beside others: everything that tells it apart but its epsilon."""
-    parts = [f"{spec.method}, k = {spec.dims}"]
+    parts = [f"{spec.method}, k = {spec.code_length}"]
     if spec.repetitions > 1:
         parts.append(f"{spec.repetitions} repetitions")
     if spec.delta > 0:

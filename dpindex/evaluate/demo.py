@@ -171,7 +171,7 @@ def _inversion_picture(
         f"Ten held-out digits, and what an attacker who learned from all published codes makes of "
         f"their {_ATTACKED.method} codes; ε under {_ATTACKED.adjacency}. A plain "
         f"grey square has cosine {blind:.2f} already. The same attack on {_INDEX.method}, k = "
-        f"{_INDEX.dims}, reaches {', '.join(own)} at these epsilons. An epsilon that hides one "
+        f"{_INDEX.code_length}, reaches {', '.join(own)} at these epsilons. An epsilon that hides one "
         f"pixel does not hide a picture, which costs up to 64 times as much."
     )
     png = gallery_png(rows, _SHAPE, (0.0, _WHITE))

@@ -27,8 +27,8 @@ EXPOSURE = ("rebuilt_error", "rebuilt_cosine")
 
 _REBUILT = 500
 _LEARNED_FROM = 8192
-_MOST_DIMS = 2048
-_MOST_NUMBERS = 1 << 22
+_MAX_DIMS = 2048
+_MAX_NUMBERS = 1 << 22
 
 
 class Exposed:
@@ -54,11 +54,11 @@ class Exposed:
         write out. The index's denoiser serves the attacker too, if it is of the stronger kind.
         """
         spec, unknown = self._spec, dict.fromkeys(EXPOSURE, math.nan)
-        if spec.dims > _MOST_DIMS or spec.dim * spec.dims > _MOST_NUMBERS:
+        if spec.code_length > _MAX_DIMS or spec.dim * spec.code_length > _MAX_NUMBERS:
             return unknown
         if self._originals is None:
             return unknown
-        codes = Privatizer(spec).wrap(np.concatenate(self._stored))
+        codes = Privatizer(spec).codes_from_storage(np.concatenate(self._stored))
         denoiser = self._strongest(codes, denoiser)
         truth = self._originals.astype(np.float64)
         estimate = invert(codes.take(slice(len(truth))), spec, denoiser).astype(np.float64)

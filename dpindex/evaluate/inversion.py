@@ -23,7 +23,7 @@ from dpindex.spec import Spec
 
 __all__ = ["cosines", "invert"]
 
-_MOST_NUMBERS = 1 << 26
+_MAX_NUMBERS = 1 << 26
 _QUANTILES = 4096
 
 
@@ -74,10 +74,10 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> npt.ND
     """
     if codes.fingerprint != spec.fingerprint:
         raise InputError("these codes were made under another spec than the one given.")
-    if spec.dim * spec.dims > _MOST_NUMBERS:
+    if spec.dim * spec.code_length > _MAX_NUMBERS:
         raise InputError(
-            f"the projection has {spec.dim} × {spec.dims} entries, too many to invert; "
-            f"{_MOST_NUMBERS} at most."
+            f"the projection has {spec.dim} × {spec.code_length} entries, too many to invert; "
+            f"{_MAX_NUMBERS} at most."
         )
     low, high = spec.bounds
     mean, variance = (low + high) / 2, (high - low) ** 2 / 12

@@ -58,7 +58,7 @@ def _spec_cells(curve: Curve, spec: Spec, query: QueryMode) -> tuple[Any, ...]:
         str(spec.adjacency),
         spec.epsilon,
         spec.delta,
-        spec.dims,
+        spec.code_length,
         spec.repetitions,
         query,
         asked if query == "private" and spec.epsilon is not None else None,

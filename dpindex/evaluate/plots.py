@@ -29,7 +29,7 @@ PANEL_TITLES: Mapping[str, str] = {
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4A9E")
 _MARKERS = "osD^vPX*"
 _CEILINGS = ("#333333", "#777777", "#A0A0A0")
-_MOST_TICKS = 9
+_MAX_TICKS = 9
 _DPI = 160
 
 
@@ -150,7 +150,7 @@ def _dress(panel: Any, curve: Curve, what: str) -> None:
     panel.set_title(title, fontsize=11)
     panel.set_xlabel(curve.adjacency)
     panel.set_xscale("log")
-    ticks = curve.epsilons[:: -(-len(curve.epsilons) // _MOST_TICKS) or 1]
+    ticks = curve.epsilons[:: -(-len(curve.epsilons) // _MAX_TICKS) or 1]
     panel.set_xticks(ticks, [f"{epsilon:g}" for epsilon in ticks])
     panel.minorticks_off()
     panel.set_ylim(0.0, 1.02)

@@ -42,7 +42,7 @@ def build_index(
     progress: Callable[[int, int], None] | None = None,
     allow_unprotected: bool = False,
     ledger: Ledger | None = None,
-    again: bool = False,
+    allow_rerelease: bool = False,
 ) -> int:
     """Privatize a source into an index directory, segment by segment.
 
@@ -65,7 +65,7 @@ def build_index(
     ledger : Ledger, optional
         Where the release of all rows is written down before the first; it needs ``ids``. A build
         that resumes was written down already.
-    again : bool
+    allow_rerelease : bool
         Allow ids that the ledger knows, at the price of one more epsilon each.
 
     Returns
@@ -90,9 +90,9 @@ def build_index(
     if ledger is not None:
         ledger.refuse_inside(directory.path)
         if not directory.exists:  # before anything is written
-            ledger.check(names, again=again)
-    elif again:
-        raise InputError("again is about what a ledger knows; name the ledger.")
+            ledger.check(names, allow_rerelease=allow_rerelease)
+    elif allow_rerelease:
+        raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
     mark = _mark(source, names)
     step = _rows_at_a_time(source, spec)
     start = _resumed(directory, settings, mark).count if directory.exists else 0
@@ -102,7 +102,7 @@ def build_index(
     with directory.writing(new=not directory.exists):
         manifest, token = _begin(directory, settings, mark)
         if ledger is not None:  # before the first code; a second time it knows the token
-            ledger.record(spec, names, again=again, token=token)
+            ledger.record(spec, names, allow_rerelease=allow_rerelease, token=token)
         start = manifest.count
         if progress:
             progress(start, rows)

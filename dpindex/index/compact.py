@@ -29,14 +29,14 @@ _FORM = re.compile(
     r"(?:Flat|SQ4|SQ6|SQ8|SQfp16|PQ(?P<parts>\d{1,4})(?:x(?P<bits>4fs|4|8))?)"
     r")"
 )
-_MOST_LISTS = 1 << 17
+_MAX_LISTS = 1 << 17
 _ROWS_PER_LIST = 64
 _TRAINING_ROWS = 65536
 _PROBES = 100
 _NEIGHBOURS = 10
 _WANTED_RECALL = 0.98
 _WORTH_DOUBLING = 0.002
-_MOST_NODES = 1024
+_MAX_NODES = 1024
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,19 @@ class Layout:
         return max(_TRAINING_ROWS, _ROWS_PER_LIST * self.lists)
 
     @property
-    def least_rows(self) -> int:
+    def min_rows(self) -> int:
         """Rows it must have: one for each centroid."""
         return max(self.lists, 256 if "PQ" in self.factory else 1)
 
     @property
-    def least_effort(self) -> int:
+    def min_effort(self) -> int:
         """Buckets or nodes that a search visits at first."""
         return 16 if self.graph else 1
 
     @property
-    def most_effort(self) -> int:
+    def max_effort(self) -> int:
         """All buckets; of a graph, as many nodes as still make sense."""
-        return _MOST_NODES if self.graph else max(1, self.lists)
+        return _MAX_NODES if self.graph else max(1, self.lists)
 
 
 def parse_layout(storage: str, k: int) -> Layout:
@@ -105,8 +105,8 @@ def parse_layout(storage: str, k: int) -> Layout:
         if parts < 1 or width % parts:
             raise InputError(f"storage {storage!r} cuts {width} numbers into {parts} equal parts.")
     lists = int(match["lists"] or 0)
-    if lists > _MOST_LISTS or (match["lists"] and lists < 1):
-        raise InputError(f"storage {storage!r} has {lists} lists; 1 to {_MOST_LISTS} are possible.")
+    if lists > _MAX_LISTS or (match["lists"] and lists < 1):
+        raise InputError(f"storage {storage!r} has {lists} lists; 1 to {_MAX_LISTS} are possible.")
     if match["graph"] and not 2 <= int(match["graph"][4:]) <= 256:
         raise InputError(f"storage {storage!r}: a graph has 2 to 256 links a node.")
     return Layout(rotation, match["factory"], lists, match["graph"] is not None)
@@ -122,10 +122,10 @@ class CompactIndex:
     """
 
     def __init__(self, layout: Layout, metric: int, sample: Singles) -> None:
-        if len(sample) < layout.least_rows:
+        if len(sample) < layout.min_rows:
             raise InputError(
                 f"storage {layout.factory!r} is trained on the vectors and needs at least "
-                f"{layout.least_rows} of them, not {len(sample)}."
+                f"{layout.min_rows} of them, not {len(sample)}."
             )
         self.layout = layout
         self._metric = metric
@@ -162,8 +162,8 @@ class CompactIndex:
 
     def tune(self) -> None:
         """Set the effort of a search, and measure ``recall``."""
-        most = self.layout.most_effort
-        self._effort = min(most, self.layout.least_effort)
+        most = self.layout.max_effort
+        self._effort = min(most, self.layout.min_effort)
         probes = self._rotated(self._probes)
         self.recall = self._found(probes, self._effort)
         while self.recall < _WANTED_RECALL and self._effort < most:
@@ -200,7 +200,7 @@ class CompactIndex:
 
     def _exhaustive(self, rotated: Singles, count: int) -> tuple[Singles, Rows]:
         if not self.layout.graph:
-            return self._visit(rotated, count, self.layout.most_effort)
+            return self._visit(rotated, count, self.layout.max_effort)
         scores, rows = faiss.downcast_index(self._index.storage).search(rotated, count)
         return scores, rows
 

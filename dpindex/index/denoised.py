@@ -46,7 +46,7 @@ class DenoisedScorer(StoreScorer):
         self._values: AnyArray = np.empty((0, 0), dtype=np.int8)
 
     def _vectors(self, values: Integers) -> Floats:
-        codes = self._data.wrap(values)
+        codes = self._data.codes_from_storage(values)
         return self._denoiser.to_rank(codes) if self._metric == "cosine" else self._denoiser(codes)
 
     def cover(self, values: Integers) -> None:
@@ -62,7 +62,7 @@ class DenoisedScorer(StoreScorer):
     def estimate(
         self, queries: Any, spec: Spec | None, scores: Doubles, rows: Rows
     ) -> tuple[Doubles, Doubles]:
-        width = max(1, _PAIRS_AT_A_TIME // (len(rows) * self._data.spec.dims))
+        width = max(1, _PAIRS_AT_A_TIME // (len(rows) * self._data.spec.code_length))
         parts = [
             self._pairs(queries, spec, rows[:, start : start + width])
             for start in range(0, rows.shape[1], width)
@@ -72,7 +72,7 @@ class DenoisedScorer(StoreScorer):
 
     def _pairs(self, queries: Any, spec: Spec | None, rows: Rows) -> tuple[Doubles, Doubles]:
         data = self._data
-        decoded: Floats = data.wrap(self._values[rows.ravel()]).to_float()
+        decoded: Floats = data.codes_from_storage(self._values[rows.ravel()]).to_float()
         asked: Floats = queries if spec is None else queries.to_float()
         if data.spec.row.kind == "bits":
             ip = _inner_products(decoded, asked, rows.shape)

@@ -18,7 +18,7 @@ _HEADER = struct.Struct("<4sBxxxQ")
 _INTEGERS, _STRINGS = 0, 1
 _LONGEST = 4096
 _LARGEST = np.iinfo(np.int64).max
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 
 
 def as_ids(ids: Any) -> AnyArray:
@@ -175,7 +175,7 @@ def ids_from_bytes(data: bytes) -> AnyArray:
     longest = max(map(len, texts), default=0)
     if longest > _LONGEST or any(text.endswith("\0") for text in texts):
         raise broken
-    if 4 * count * longest > _MOST_BYTES:  # more than the 65536 rows that a segment may have
+    if 4 * count * longest > _MAX_BYTES:  # more than the 65536 rows that a segment may have
         raise broken
     return np.array(texts, dtype=np.str_)
 

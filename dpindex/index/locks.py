@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dpindex.errors import InputError
-from dpindex.filelock import locked
+from dpindex.files import lock as locked
 
 __all__ = ["ReadWriteLock", "writer_lock"]
 

@@ -19,7 +19,7 @@ FORMAT = 1
 NAME = re.compile(r"[0-9]{6}")
 """Segments and denoisers are numbered, and no number is used twice."""
 
-_MOST_FILE_BYTES = 1 << 33
+_MAX_FILE_BYTES = 1 << 33
 _HASH = re.compile(r"[0-9a-f]{64}")
 _STATES = ("building", "complete")
 
@@ -181,7 +181,7 @@ def _denoising(data: Any) -> Denoising | None:
 
 def _mark(entry: Any) -> FileMark:
     size, digest = entry["bytes"], entry["sha256"]
-    if type(size) is not int or not 0 <= size <= _MOST_FILE_BYTES:
+    if type(size) is not int or not 0 <= size <= _MAX_FILE_BYTES:
         raise ValueError("size")
     if type(digest) is not str or not _HASH.fullmatch(digest):
         raise ValueError("hash")

@@ -18,8 +18,8 @@ from dpindex.index.denoised import DenoisedScorer
 from dpindex.index.hits import Hits
 from dpindex.index.ids import Ids
 from dpindex.index.locks import ReadWriteLock
-from dpindex.index.queries import Queries, QueryMode, check_form, prepared
-from dpindex.index.rows import Growing
+from dpindex.index.queries import Queries, QueryMode, check_format, prepared
+from dpindex.index.rows import CodeBuffer
 from dpindex.index.saved import Contents, Saved, read_index, write_index
 from dpindex.index.scoring import BitScorer, FloatScorer, Scorer
 from dpindex.index.settings import Metric, Settings, Storage
@@ -79,7 +79,7 @@ class PrivateIndex:
         self._privatizer = Privatizer(spec)
         self._query_privatizer = Privatizer(self.query_spec)
         self._ids = Ids()
-        self._values = Growing()
+        self._values = CodeBuffer()
         self._lock = ReadWriteLock()
         self._denoiser: Denoiser | None = None
         self._scorer = self._new_scorer()
@@ -147,7 +147,7 @@ class PrivateIndex:
     def codes(self) -> Codes:
         """All codes in the order of their rows: what the index publishes."""
         with self._lock.read():
-            return self._privatizer.wrap(self._values.first(len(self)).copy())
+            return self._privatizer.codes_from_storage(self._values.first(len(self)).copy())
 
     def add(
         self,
@@ -155,7 +155,7 @@ class PrivateIndex:
         ids: Any | None = None,
         *,
         ledger: Ledger | None = None,
-        again: bool = False,
+        allow_rerelease: bool = False,
     ) -> None:
         """Privatize vectors and add them; this spends the budget of each.
 
@@ -167,7 +167,7 @@ class PrivateIndex:
         ledger : Ledger, optional
             Where the releases are written down first. It remembers ids that were removed here, and
             ids of other indexes; it needs ``ids``.
-        again : bool
+        allow_rerelease : bool
             Allow ids that the ledger knows, at the price of one more epsilon each.
 
         Raises
@@ -182,9 +182,11 @@ class PrivateIndex:
                 if self._saved is not None:
                     ledger.refuse_inside(self._saved.path)
                 self._privatizer.check(X)  # what is refused should not cost anything
-                ledger.record(self.spec, None if ids is None else checked, again=again)
-            elif again:
-                raise InputError("again is about what a ledger knows; name the ledger.")
+                ledger.record(
+                    self.spec, None if ids is None else checked, allow_rerelease=allow_rerelease
+                )
+            elif allow_rerelease:
+                raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
             self._append(self._privatizer.privatize(X), checked)
 
     def check_ids(self, ids: Any | None, count: int) -> None:
@@ -204,7 +206,7 @@ class PrivateIndex:
             raise InputError("add_codes takes dpindex codes; use add for vectors.")
         if codes.fingerprint != self.spec.fingerprint:
             raise InputError("these codes were made under another spec than this index.")
-        check_form(codes, self.spec)
+        check_format(codes, self.spec)
         with self._lock.write():
             self._append(codes, self._ids.check(ids, len(codes)))
 
@@ -225,7 +227,7 @@ class PrivateIndex:
             rows = self._ids.rows(ids)
             mask = np.ones(len(self._ids), dtype=np.bool_)
             mask[rows] = False
-            ids, values = self._ids.kept(mask), Growing()
+            ids, values = self._ids.kept(mask), CodeBuffer()
             values.put(0, self._values.first(len(self))[mask])
             saved = None if self._saved is None else replace(self._saved, rows=0)
             scorer = self._new_scorer()
@@ -386,7 +388,7 @@ class PrivateIndex:
             query_epsilon=settings.query_epsilon,
         )
         for codes, ids in segments:
-            check_form(codes, settings.spec)
+            check_format(codes, settings.spec)
             index._append(codes, index._ids.check(ids, len(codes)))
         index._denoiser, index._saved = saved.denoiser, saved
         index._scorer = index._new_scorer()

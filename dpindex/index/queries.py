@@ -11,7 +11,7 @@ from dpindex.errors import InputError
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
-__all__ = ["Queries", "QueryMode", "check_form", "prepared"]
+__all__ = ["Queries", "QueryMode", "check_format", "prepared"]
 
 QueryMode = Literal["exact", "private"]
 
@@ -48,21 +48,21 @@ def prepared(
         known = {p.spec.fingerprint: p for p in (private, data)}
         if asked.fingerprint not in known:
             raise InputError("these query codes were made under another spec than this index.")
-        check_form(asked, data.spec)
+        check_format(asked, data.spec)
         if len(asked) == 0:
             raise InputError("there are no query codes.")
         maker = known[asked.fingerprint]  # decodes them, whatever they say of themselves
-        return Queries(maker.wrap(asked.stored), maker.spec)
+        return Queries(maker.codes_from_storage(asked.stored), maker.spec)
     if query == "private":
         return Queries(private.privatize(asked), private.spec)
     return Queries(data.project(asked), None)
 
 
-def check_form(codes: Codes, spec: Spec) -> None:
+def check_format(codes: Codes, spec: Spec) -> None:
     """A fingerprint can be copied; the form of the codes must fit as well."""
     kind = "bits" if isinstance(codes, BitCodes) else "float"
-    if kind != spec.row.kind or codes.k != spec.dims:
+    if kind != spec.row.kind or codes.k != spec.code_length:
         raise InputError(
             f"these are {kind} codes of length {codes.k}; the index holds "
-            f"{spec.row.kind} codes of length {spec.dims}."
+            f"{spec.row.kind} codes of length {spec.code_length}."
         )

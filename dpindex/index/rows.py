@@ -10,10 +10,10 @@ import numpy.typing as npt
 from dpindex.arrays import Integers
 from dpindex.codes import narrowest
 
-__all__ = ["Growing"]
+__all__ = ["CodeBuffer"]
 
 
-class Growing:
+class CodeBuffer:
     """Rows in one array that doubles its room; widens its integers when new rows need it."""
 
     def __init__(self) -> None:

@@ -71,7 +71,7 @@ def _write(directory: IndexDirectory, contents: Contents, saved: Saved | None) -
     count, denoiser = len(contents.ids), contents.denoiser
     for row in range(start, count, step):
         rows = slice(row, row + step)
-        codes = privatizer.wrap(contents.values[rows])
+        codes = privatizer.codes_from_storage(contents.values[rows])
         manifest = directory.write_segment(manifest, codes, contents.ids[rows])
     if denoiser is not None and (saved is None or denoiser is not saved.denoiser):
         manifest = directory.write_denoiser(manifest, denoiser_to_bytes(denoiser))

@@ -103,8 +103,8 @@ class StoreScorer(ABC):
         return None if self._store is None else self._store.recall
 
     def cover(self, values: Integers) -> None:
-        if self._store is None or self._store.outgrown(len(values)):
-            rows = training_rows(self._storage, self._data.spec.dims)
+        if self._store is None or self._store.needs_retraining(len(values)):
+            rows = training_rows(self._storage, self._data.spec.code_length)
             places = np.linspace(0, len(values) - 1, min(len(values), rows))
             sample = self._vectors(values[places.astype(np.intp)])
             self._store = FloatStore(self._ranked_by, self._storage, sample)
@@ -132,7 +132,7 @@ class FloatScorer(StoreScorer):
     _squares: Doubles = np.empty(0)
 
     def _vectors(self, values: Integers) -> Floats:
-        return self._data.wrap(values).to_float()
+        return self._data.codes_from_storage(values).to_float()
 
     def _remember(self, start: int, vectors: Floats) -> None:
         side = Side.of(vectors, None, 1.0)
@@ -151,7 +151,7 @@ class FloatScorer(StoreScorer):
         data = self._data
         y = query_side(self._decoded(queries, spec), spec, data, self._query).column()
         sums = self._total, self._squares
-        stored = Side(*sums, data.spec.dims, data.decoder, data.step, data.spec.norm)
+        stored = Side(*sums, data.spec.code_length, data.decoder, data.step, data.spec.norm)
         x = stored.at(rows)
         ip = self._inner_products(scores, x, y)
         return ESTIMATES[self._metric](ip, x, y, data.spec.projection.inner_product_factor)
@@ -172,7 +172,7 @@ class BitScorer:
 
     def __init__(self, data: Privatizer, query: Privatizer) -> None:
         self._data, self._query = data, query
-        self._store = BitStore(data.spec.dims)
+        self._store = BitStore(data.spec.code_length)
 
     def covers(self, count: int) -> bool:
         return len(self._store) == count and self._store.scan_ready
@@ -206,7 +206,7 @@ class BitScorer:
         factor = data.projection.inner_product_factor
         if spec is None:
             norms = np.linalg.norm(queries.astype(np.float64), axis=1)[:, None]
-            return cosine_from_score(scores, norms, data.dims, law, spread, factor)
+            return cosine_from_score(scores, norms, data.code_length, law, spread, factor)
         query_law: Any = spec.law
         curve = agreement_curve(law, spread, query_law, query_spread)
-        return cosine_from_agreement(scores / data.dims, data.dims, curve, factor)
+        return cosine_from_agreement(scores / data.code_length, data.code_length, curve, factor)

@@ -35,7 +35,7 @@ NOTE = "source.json"
 """Tells one build's input from another; it goes when the build ends."""
 
 _MANIFEST = "manifest.json"
-_MOST_MANIFEST_BYTES = 1 << 24
+_MAX_MANIFEST_BYTES = 1 << 24
 _PLAIN_ONLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _SEGMENT_FILE = re.compile(r"[0-9]{6}\.(codes|ids|model)(\.tmp)?")
 _FOLDERS = ("segments", "ids", "denoiser")
@@ -45,7 +45,7 @@ _SEGMENT_ROWS = 65536
 
 def rows_per_segment(spec: Spec) -> int:
     """Rows whose codes fill a segment: few enough for memory, and for one file to be read whole."""
-    width = -(-spec.dims // 8) if spec.row.kind == "bits" else 4 * spec.dims
+    width = -(-spec.code_length // 8) if spec.row.kind == "bits" else 4 * spec.code_length
     return max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // width))
 
 
@@ -64,7 +64,7 @@ class IndexDirectory:
         """The committed manifest."""
         if not self.exists:
             raise InputError(f"{self.path} is not a dpindex index: it has no {_MANIFEST}.")
-        text = self._read(_MANIFEST, _MOST_MANIFEST_BYTES)
+        text = self._read(_MANIFEST, _MAX_MANIFEST_BYTES)
         return Manifest.from_json(text, self.path / _MANIFEST)
 
     def segments(self, manifest: Manifest) -> Iterator[tuple[Codes, AnyArray]]:
@@ -184,7 +184,7 @@ class IndexDirectory:
     def commit(self, manifest: Manifest) -> Manifest:
         """Make the manifest the truth, durably, in one rename."""
         text = manifest.to_json().encode()
-        if len(text) > _MOST_MANIFEST_BYTES:
+        if len(text) > _MAX_MANIFEST_BYTES:
             raise InputError(
                 f"{self.path} has {len(manifest.segments)} segments, too many for one manifest; "
                 f"save the index to a new directory."
@@ -209,7 +209,7 @@ class IndexDirectory:
         if not (self.path / NOTE).is_file():
             return None
         try:
-            return json.loads(self._read(NOTE, _MOST_MANIFEST_BYTES))
+            return json.loads(self._read(NOTE, _MAX_MANIFEST_BYTES))
         except (ValueError, RecursionError):
             raise InputError(f"{self.path / NOTE} is damaged: it is no valid JSON.") from None
 

@@ -40,7 +40,7 @@ class Settings:
         if self.storage not in _PLAIN_STORAGES:
             from dpindex.index.compact import parse_layout  # here: it needs Faiss
 
-            parse_layout(self.storage, self.spec.dims)
+            parse_layout(self.storage, self.spec.code_length)
         method = self.spec.method
         if self.spec.row.kind == "bits" and self.metric != "cosine":
             raise InputError(f"{method} keeps signs, which know cosines only, not {self.metric!r}.")

@@ -41,7 +41,7 @@ def training_rows(storage: Storage, k: int) -> int:
     if storage == "f32" or storage in _QUANTIZERS:
         return _FAIR_SAMPLE
     layout = parse_layout(storage, k)
-    return max(layout.least_rows, min(layout.training_rows, _SAMPLE_NUMBERS // k))
+    return max(layout.min_rows, min(layout.training_rows, _SAMPLE_NUMBERS // k))
 
 
 class FloatStore:
@@ -49,7 +49,7 @@ class FloatStore:
 
     ``f32`` is exact; ``f16`` halves and ``int8`` quarters the memory, at a small loss of recall;
     a factory string does what it says, with its recall measured. What is fitted to the vectors is
-    fitted to a sample; see ``outgrown``.
+    fitted to a sample; see ``needs_retraining``.
     """
 
     def __init__(self, metric: Metric, storage: Storage, sample: Floats) -> None:
@@ -80,7 +80,7 @@ class FloatStore:
         """Share of the ten flat neighbours that are found, if it was measured."""
         return self._index.recall if isinstance(self._index, CompactIndex) else None
 
-    def outgrown(self, count: int) -> bool:
+    def needs_retraining(self, count: int) -> bool:
         """Whether it was fitted to few rows, far fewer than ``count``: begin anew then."""
         return self._sampled < self._fair and count >= 2 * self._sampled
 

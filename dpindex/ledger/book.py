@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from dpindex.accounting import total
 from dpindex.errors import InputError
-from dpindex.filelock import locked
+from dpindex.files import lock as locked
 from dpindex.ledger.records import (
     CHECK_BYTES,
     DIGEST_BYTES,
@@ -94,7 +94,7 @@ class Ledger:
     >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
     >>> ledger.record(spec, ["ann", "bob"])
     0
-    >>> ledger.record(spec, ["ann"], again=True)
+    >>> ledger.record(spec, ["ann"], allow_rerelease=True)
     1
     >>> print(*ledger.totals(), sep="\\n")
     1 ids, 2 releases each: epsilon = 2 (pure DP) under attribute(beta=1)
@@ -118,16 +118,21 @@ class Ledger:
                 f"keep it elsewhere."
             )
 
-    def check(self, ids: Iterable[Any] | None, *, again: bool = False) -> None:
+    def check(self, ids: Iterable[Any] | None, *, allow_rerelease: bool = False) -> None:
         """Raise the InputError that ``record`` would raise; writes nothing."""
         names = _named(ids)
         if self.path.exists():
             digests = _digests(names, self._key())
             with opened(self.path, os.O_RDONLY, "ledger") as file:
-                self._known(Records(file, self.path), names, digests, again)
+                self._known(Records(file, self.path), names, digests, allow_rerelease)
 
     def record(
-        self, spec: Spec, ids: Iterable[Any] | None, *, again: bool = False, token: str = ""
+        self,
+        spec: Spec,
+        ids: Iterable[Any] | None,
+        *,
+        allow_rerelease: bool = False,
+        token: str = "",
     ) -> int:
         """Write down one release of each id under ``spec``, durably. Call it *before* privatizing.
 
@@ -135,7 +140,7 @@ class Ledger:
         ----------
         ids : iterable of whole numbers or strings
             Unique; None, where a caller's ids are optional, is refused.
-        again : bool
+        allow_rerelease : bool
             Allow ids that were released before.
         token : str, optional
             Names the work that this entry is for. Work that was interrupted and is taken up under
@@ -148,7 +153,7 @@ class Ledger:
         Raises
         ------
         InputError
-            For an id released before, unless ``again``; for a damaged ledger or a missing key; and
+            For an id released before, unless ``allow_rerelease``; for a damaged ledger or a missing key; and
             if another process is writing. Nothing is written then.
         """
         names = _named(ids)
@@ -160,11 +165,13 @@ class Ledger:
             ):
                 return 0
             records = Records(file, self.path)
-            known = self._known(records, names, digests, again)
+            known = self._known(records, names, digests, allow_rerelease)
             append(file, packed(spec, digests, token, records.seal), records.end)
         return known
 
-    def _known(self, records: Records, names: list[str], digests: Digests, again: bool) -> int:
+    def _known(
+        self, records: Records, names: list[str], digests: Digests, allow_rerelease: bool
+    ) -> int:
         """How many of the ids are in the records, all of which are read."""
         rows = np.argsort(digests)
         order = digests[rows]
@@ -174,12 +181,12 @@ class Ledger:
         for record in records:
             known[rows[_places(order, record.digests)]] = True
         count = int(np.count_nonzero(known))
-        if count and not again:
+        if count and not allow_rerelease:
             row = int(np.argmax(known))
             raise InputError(
                 f"id {names[row]!r} (row {row}) was released before, as were {count} of these "
                 f"{len(names)} ids in all; each release costs its epsilon again. `dpindex ledger "
-                f"{self.path}` shows the totals; say `again` if you mean it."
+                f"{self.path}` shows the totals; allow_rerelease (--allow-rerelease) permits it."
             )
         return count
 

@@ -42,8 +42,8 @@ PLAIN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _START = len(MAGIC) + CHECK_BYTES
 _HEADER = struct.Struct("<IQ")
 _SEAL_BYTES = 32
-_MOST_BYTES = 1 << 33
-_MOST_TEXT = 1 << 16
+_MAX_BYTES = 1 << 33
+_MAX_TEXT = 1 << 16
 
 Digests = npt.NDArray[np.bytes_]
 
@@ -71,7 +71,7 @@ class Records:
 
     def __iter__(self) -> Iterator[Record]:
         size = os.fstat(self._file.fileno()).st_size
-        if size > _MOST_BYTES:
+        if size > _MAX_BYTES:
             raise InputError(f"{self._path} is larger than a ledger may be ({size} bytes).")
         self._file.seek(0)
         if read(self._file, len(MAGIC)) != MAGIC or size < _START:
@@ -85,7 +85,7 @@ class Records:
                 raise self._damaged()
             text_bytes, count = _HEADER.unpack(header)
             body_bytes = text_bytes + count * DIGEST_BYTES
-            if text_bytes > _MOST_TEXT or not count:
+            if text_bytes > _MAX_TEXT or not count:
                 raise self._damaged()
             if size - self.end < head_bytes + body_bytes + _SEAL_BYTES:
                 return

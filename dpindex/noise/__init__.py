@@ -8,18 +8,18 @@ from dpindex.noise.base import (
     NoFlips,
     NoNoise,
     SignLaw,
-    WideNoise,
+    TwoDigitNoise,
 )
 from dpindex.noise.choice import sjlt_noise
-from dpindex.noise.flips import (
+from dpindex.noise.gaussian import gaussian_noise, optimal_sigma
+from dpindex.noise.laplace import laplace_noise
+from dpindex.noise.randomized_response import (
     IndividualFlips,
     IndividualGaussian,
     geometric_flips,
     randomized_response,
     smooth_flips,
 )
-from dpindex.noise.gaussian import gaussian_noise, optimal_sigma
-from dpindex.noise.laplace import laplace_noise
 from dpindex.noise.square_wave import square_wave
 from dpindex.noise.staircase import staircase_noise
 
@@ -33,7 +33,7 @@ __all__ = [
     "NoFlips",
     "NoNoise",
     "SignLaw",
-    "WideNoise",
+    "TwoDigitNoise",
     "gaussian_noise",
     "geometric_flips",
     "laplace_noise",

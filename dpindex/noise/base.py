@@ -22,17 +22,17 @@ __all__ = [
     "NoNoise",
     "NoiseSource",
     "SignLaw",
-    "WideNoise",
+    "TwoDigitNoise",
     "check_deviation",
 ]
 
 GRID_BITS = 12
 """Grid bits per beta that every law uses unless it needs a finer grid."""
 
-_MOST_CELLS = 2.0**24
+_MAX_CELLS = 2.0**24
 
 
-def check_deviation(cells: float, most: float = _MOST_CELLS) -> None:
+def check_deviation(cells: float, most: float = _MAX_CELLS) -> None:
     """Refuse a law that deviates by too many cells for a code, before its table is made."""
     if not cells <= most:
         raise InputError(
@@ -167,8 +167,8 @@ class AdditiveNoise(_CellNoise):
         self.table = table
 
 
-class WideNoise(_CellNoise):
-    """Noise whose law takes two tables: see :mod:`dpindex.noise.wide`."""
+class TwoDigitNoise(_CellNoise):
+    """Noise whose law takes two tables: see :mod:`dpindex.noise.two_digit`."""
 
     def __init__(self, source: NoiseSource, grid_bits: int) -> None:
         super().__init__(source, grid_bits)

@@ -7,9 +7,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TypeAlias
 
-from dpindex.noise.base import GRID_BITS, AdditiveNoise, WideNoise, check_deviation
+from dpindex.noise.base import GRID_BITS, AdditiveNoise, TwoDigitNoise, check_deviation
 from dpindex.noise.tables import CellTable
-from dpindex.noise.wide import WideGaussian, discrete_gaussian_table
+from dpindex.noise.two_digit import TwoDigitGaussian, discrete_gaussian_table
 from dpindex.normal import upper_tails
 
 __all__ = [
@@ -31,7 +31,7 @@ _SAFETY = 1e-9
 _DELTA_FOR_ROUNDING = 2.0**-30
 """Share of delta that is left for the finite precision of the table."""
 
-GaussianNoise: TypeAlias = AdditiveNoise | WideNoise
+GaussianNoise: TypeAlias = AdditiveNoise | TwoDigitNoise
 
 
 def safe_delta(delta: float) -> float:
@@ -60,16 +60,16 @@ def optimal_sigma(epsilon: float, delta: float) -> float:
 
 
 def gaussian_table(
-    sigma: float, epsilon: float, delta: float, dims: int, cell_bits: int
+    sigma: float, epsilon: float, delta: float, code_length: int, cell_bits: int
 ) -> CellTable:
     """``round(N(0, σ²))`` with σ in cells, as exact integer masses.
 
     On integers ``round(x + N) = x + round(N)``, so the law is post-processing of the continuous
     mechanism and Balle & Wang's theorem holds for it in every dimension (METHODS 3). Each mass is
     off by at most two units of 2^-bits; the bits are chosen such that this costs less than the
-    share ``2⁻³⁰`` of delta that ``safe_delta`` held back, over all ``dims`` coordinates.
+    share ``2⁻³⁰`` of delta that ``safe_delta`` held back, over all ``code_length`` coordinates.
     """
-    bits = _table_bits(epsilon, delta, dims)
+    bits = _table_bits(epsilon, delta, code_length)
     reach = math.ceil(sigma * math.sqrt(2 * math.log(2) * bits)) + 1
     tails = upper_tails(sigma, bits, reach)
     # Masses are differences of upper tails beyond z − ½, symmetric exactly.
@@ -80,8 +80,8 @@ def gaussian_table(
     return CellTable(masses, first=-len(side), bits=bits, cell_bits=cell_bits)
 
 
-def _table_bits(epsilon: float, delta: float, dims: int) -> int:
-    need = 1.4427 * epsilon + math.log2(1 / delta) + math.log2(dims) + 30 + 24
+def _table_bits(epsilon: float, delta: float, code_length: int) -> int:
+    need = 1.4427 * epsilon + math.log2(1 / delta) + math.log2(code_length) + 30 + 24
     return 64 * math.ceil(need / 64)
 
 
@@ -92,32 +92,32 @@ def table_distance(law: object) -> Fraction:
     """
     if isinstance(law, AdditiveNoise):
         return Fraction(len(law.table.masses) + 1, 1 << law.table.bits)
-    if isinstance(law, WideNoise) and isinstance(law.source, WideGaussian):
+    if isinstance(law, TwoDigitNoise) and isinstance(law.source, TwoDigitGaussian):
         tables = (law.source.coarse, law.source.fine)
         return sum((Fraction(len(t.masses) + 1, 1 << t.bits) for t in tables), Fraction(1, 10**100))
     raise TypeError("this law is no rounded normal law")
 
 
 def gaussian_cells(
-    sigma: float, epsilon: float, delta: float, dims: int, *, cell_bits: int, grid_bits: int
+    sigma: float, epsilon: float, delta: float, code_length: int, *, cell_bits: int, grid_bits: int
 ) -> GaussianNoise:
     """Rounded Gaussian noise with ``sigma`` in cells of ``2^cell_bits`` grid steps."""
     check_deviation(sigma)
     if sigma <= _WIDEST_TABLE:
-        table = gaussian_table(sigma, epsilon, delta, dims, cell_bits)
+        table = gaussian_table(sigma, epsilon, delta, code_length, cell_bits)
         return AdditiveNoise(table, grid_bits)
     digit = max(1, round(math.log2(math.sqrt(sigma) / 2)))
     fine_sigma = 4.0 * (1 << digit)
     coarse_sigma = math.sqrt(sigma**2 - fine_sigma**2) / (1 << digit) * (1 + 2.0**-40)
-    bits = _table_bits(epsilon, delta, dims)
-    fine = gaussian_table(fine_sigma, epsilon, delta, dims, cell_bits)
-    return WideNoise(
-        WideGaussian(discrete_gaussian_table(coarse_sigma, bits), fine, digit), grid_bits
+    bits = _table_bits(epsilon, delta, code_length)
+    fine = gaussian_table(fine_sigma, epsilon, delta, code_length, cell_bits)
+    return TwoDigitNoise(
+        TwoDigitGaussian(discrete_gaussian_table(coarse_sigma, bits), fine, digit), grid_bits
     )
 
 
 @lru_cache(maxsize=64)
-def rounded_gaussian(sigma: float, epsilon: float, delta: float, dims: int) -> GaussianNoise:
+def rounded_gaussian(sigma: float, epsilon: float, delta: float, code_length: int) -> GaussianNoise:
     """Rounded Gaussian noise with ``sigma`` in betas, for attribute adjacency.
 
     A beta is a whole number of cells, and every entry of the projection is an integer, so a change
@@ -128,9 +128,15 @@ def rounded_gaussian(sigma: float, epsilon: float, delta: float, dims: int) -> G
     grid_bits = max(GRID_BITS, cells_bits)
     cell_bits = grid_bits - cells_bits
     cells = sigma * (1 << cells_bits)
-    return gaussian_cells(cells, epsilon, delta, dims, cell_bits=cell_bits, grid_bits=grid_bits)
+    return gaussian_cells(
+        cells, epsilon, delta, code_length, cell_bits=cell_bits, grid_bits=grid_bits
+    )
 
 
-def gaussian_noise(epsilon: float, delta: float, sensitivity: float, dims: int) -> GaussianNoise:
-    """Optimal Gaussian noise for an L2 sensitivity given in betas, over ``dims`` coordinates."""
-    return rounded_gaussian(optimal_sigma(epsilon, delta) * sensitivity, epsilon, delta, dims)
+def gaussian_noise(
+    epsilon: float, delta: float, sensitivity: float, code_length: int
+) -> GaussianNoise:
+    """Optimal Gaussian noise for an L2 sensitivity given in betas, over ``code_length`` coordinates."""
+    return rounded_gaussian(
+        optimal_sigma(epsilon, delta) * sensitivity, epsilon, delta, code_length
+    )

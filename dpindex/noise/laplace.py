@@ -7,19 +7,19 @@ from functools import lru_cache
 
 import mpmath
 
-from dpindex.noise.base import GRID_BITS, AdditiveNoise, WideNoise, check_deviation
-from dpindex.noise.ladder import ladder_table
-from dpindex.noise.wide import WideLaplace
+from dpindex.noise.base import GRID_BITS, AdditiveNoise, TwoDigitNoise, check_deviation
+from dpindex.noise.geometric import geometric_table
+from dpindex.noise.two_digit import TwoDigitLaplace
 
 __all__ = ["laplace_noise"]
 
 _CELLS_PER_DEVIATION = 32
-_LEAST_DROP = 2.0**-10
+_MIN_DROP = 2.0**-10
 """Below this loss a cell, the noise is drawn in two digits."""
 
 
 @lru_cache(maxsize=64)
-def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise | WideNoise:
+def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise | TwoDigitNoise:
     """Noise ``P(a) ∝ e^{−ε·a/(N·sensitivity)}`` on the magnitude a in cells, N cells per beta.
 
     Laplace mechanism (Dwork et al. 2006; Li & Li 2023, Thm 2.1) with an L1 sensitivity of so many
@@ -36,6 +36,6 @@ def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise | WideN
     with mpmath.workprec(400):
         drop = mpmath.mpf(epsilon) / (cells * sensitivity)
     cell_bits = grid_bits - (cells.bit_length() - 1)
-    if drop < _LEAST_DROP:
-        return WideNoise(WideLaplace(drop, cell_bits), grid_bits)
-    return AdditiveNoise(ladder_table(drop, 1, 1, cell_bits), grid_bits)
+    if drop < _MIN_DROP:
+        return TwoDigitNoise(TwoDigitLaplace(drop, cell_bits), grid_bits)
+    return AdditiveNoise(geometric_table(drop, 1, 1, cell_bits), grid_bits)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dpindex.arrays import Floats, Integers
 from dpindex.noise.base import GRID_BITS, Decoder
-from dpindex.noise.flips import draw_flips
+from dpindex.noise.randomized_response import draw_flips
 from dpindex.randomness import BitSource
 
 __all__ = ["SquareWave", "draw_below", "square_wave"]

@@ -8,15 +8,15 @@ from functools import lru_cache
 import mpmath
 
 from dpindex.noise.base import GRID_BITS, AdditiveNoise
-from dpindex.noise.ladder import ladder_table
+from dpindex.noise.geometric import geometric_table
 
-__all__ = ["least_variance_share", "staircase_noise"]
+__all__ = ["min_variance_share", "staircase_noise"]
 
 _INNER_CELLS = 8.0
-_MOST_CELLS_BITS = 14
+_MAX_CELLS_BITS = 14
 
 
-def least_variance_share(epsilon: float) -> float:
+def min_variance_share(epsilon: float) -> float:
     """h/N of the staircase law with the least variance, in (0, ½).
 
     Geng & Viswanath 2014 (the optimal γ for noise power), with b = e^−ε:
@@ -24,7 +24,7 @@ def least_variance_share(epsilon: float) -> float:
     ``1/(1+e^{ε/2})`` is the best for E|noise| instead; at ε = 5 its variance is 25 % larger, at
     ε = 10 2.7 times. In double precision the formula cancels below ε = 0.05, where both are ½.
 
-    >>> round(least_variance_share(5.0), 4)
+    >>> round(min_variance_share(5.0), 4)
     0.1445
     """
     if epsilon < 0.05:
@@ -39,18 +39,18 @@ def staircase_noise(epsilon: float) -> AdditiveNoise:
     """Staircase noise (Geng & Viswanath 2014) for a shift of one beta in one coordinate.
 
     Level 0 reaches h cells to either side of −½, and every further N cells (one beta) lose a factor
-    e^ε. Any h is ε-DP for shifts up to N *in one coordinate*; :func:`least_variance_share` gives
+    e^ε. Any h is ε-DP for shifts up to N *in one coordinate*; :func:`min_variance_share` gives
     the best h/N. Unlike Laplace noise, a small shift may cost the whole epsilon, so a change spread
     over many coordinates costs epsilon for each, however small: the guarantee is not one for L1
     balls.
     """
-    best = least_variance_share(epsilon)
+    best = min_variance_share(epsilon)
     # Below ε = ½ the law is close to Laplace's and a coarser h costs nothing.
     inner_cells = min(_INNER_CELLS, max(1.0, 16 * epsilon))
     cell_count_bits = math.ceil(math.log2(inner_cells / best))
-    cell_count_bits = min(cell_count_bits, _MOST_CELLS_BITS)
+    cell_count_bits = min(cell_count_bits, _MAX_CELLS_BITS)
     cells = 1 << cell_count_bits
     inner = max(1, round(best * cells))
     grid_bits = max(GRID_BITS, cell_count_bits)
-    table = ladder_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cell_count_bits)
+    table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cell_count_bits)
     return AdditiveNoise(table, grid_bits)

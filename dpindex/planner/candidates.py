@@ -14,7 +14,7 @@ __all__ = ["candidates"]
 _SHARES = (1, 2, 4, 8, 16)
 """Attributes in a bin of OPORP; with one in each, numbers are those of a raw method."""
 
-_LEAST_BINS = 8
+_MIN_BINS = 8
 _FLOAT_LENGTHS, _BIT_LENGTHS = (128, 256, 512), (512, 1024)
 """Lengths of codes of dense projections, which do not depend on the number of attributes."""
 
@@ -22,7 +22,7 @@ _CODE_BYTES = (1, 2)
 
 
 def candidates(
-    dim: int, names: Iterable[str] | None, epsilon: float, most_bytes: int | None, **common: Any
+    dim: int, names: Iterable[str] | None, epsilon: float, max_bytes: int | None, **common: Any
 ) -> SpecGrid:
     """Specs of every DP method that has a guarantee under these terms, at a ladder of lengths.
 
@@ -30,7 +30,7 @@ def candidates(
     ----------
     names : iterable of str, optional
         Methods to consider; by default all that give DP. Individual DP is weaker and no default.
-    most_bytes : int, optional
+    max_bytes : int, optional
         Bytes that a code may have; lengths that just fit are tried too.
     **common
         Fields that all specs share: adjacency, delta, scale, bounds, clip, norm.
@@ -41,7 +41,7 @@ def candidates(
         if bare := [row.name for row in rows if row.definition == "none"]:
             raise InputError(f"{bare[0]} is not private, so there is nothing to plan with it.")
     grids = [
-        spec_grid(dim, [row.name], [epsilon], _lengths(row, dim, most_bytes), **common)
+        spec_grid(dim, [row.name], [epsilon], _lengths(row, dim, max_bytes), **common)
         for row in rows
     ]
     return SpecGrid(
@@ -50,17 +50,17 @@ def candidates(
     )
 
 
-def _lengths(row: Method, dim: int, most_bytes: int | None) -> Sequence[int | None]:
+def _lengths(row: Method, dim: int, max_bytes: int | None) -> Sequence[int | None]:
     if row.fixed_k:
         return (None,)
     bits = row.kind == "bits"
     if row.bins:
         shares = _SHARES if bits else _SHARES[1:]
-        lengths = {dim // share for share in shares if dim // share >= _LEAST_BINS} or {dim}
+        lengths = {dim // share for share in shares if dim // share >= _MIN_BINS} or {dim}
     else:
         lengths = set(_BIT_LENGTHS if bits else _FLOAT_LENGTHS)
-    if most_bytes is not None:
-        fitting = {8 * most_bytes} if bits else {most_bytes // size for size in _CODE_BYTES}
-        most = 8 * most_bytes if bits else most_bytes
+    if max_bytes is not None:
+        fitting = {8 * max_bytes} if bits else {max_bytes // size for size in _CODE_BYTES}
+        most = 8 * max_bytes if bits else max_bytes
         lengths = {k for k in lengths | fitting if 0 < k <= (min(most, dim) if row.bins else most)}
     return sorted(lengths, reverse=True)

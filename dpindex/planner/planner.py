@@ -14,12 +14,12 @@ from dpindex.errors import InputError
 from dpindex.evaluate.ground_truth import source_of
 from dpindex.index.private_index import QueryMode
 from dpindex.planner.candidates import candidates
+from dpindex.planner.explanation import reason, remarks
 from dpindex.planner.facts import Facts
-from dpindex.planner.guard import refuse_private
+from dpindex.planner.leak_check import refuse_private
 from dpindex.planner.population import Population, populate
 from dpindex.planner.result import Plan, Row
 from dpindex.planner.simulate import Ranking, Simulation
-from dpindex.planner.text import reason, remarks
 from dpindex.privacy import Adjacency, attribute
 from dpindex.privacy.adjacency import finite_number
 from dpindex.privatizer import Privatizer
@@ -31,9 +31,9 @@ __all__ = ["Progress", "plan"]
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Called with (predictions done, predictions in all, what is predicted now)."""
 
-_LEAST_ROWS, _MOST_ROWS = 500, 2000
-_LEAST_VECTORS = 500
-_MOST_DIM = 4096
+_MIN_ROWS, _MAX_ROWS = 500, 2000
+_MIN_VECTORS = 500
+_MAX_DIM = 4096
 _QUICK_ROUNDS = 4
 _LEARNED_NUMBERS = 1 << 24
 """Numbers that a finalist's denoiser learns from: as many rows as a minute allows."""
@@ -45,7 +45,7 @@ _ENOUGH = 0.99
 _EVEN = 0.01
 """Predictions that differ by less than this part are called even: the shorter code wins."""
 
-_LEAST_EPSILON, _MOST_EPSILON = 0.05, 64.0
+_MIN_EPSILON, _MAX_EPSILON = 0.05, 64.0
 _COARSE_STEPS, _FINE_STEPS = 6, 4
 _CONTENDERS = 5
 
@@ -65,9 +65,9 @@ def plan(
     bounds: tuple[float, float] = (-1.0, 1.0),
     clip: bool = False,
     norm: float | None = None,
-    most_bytes: int | None = None,
+    max_bytes: int | None = None,
     methods: Sequence[str] | None = None,
-    i_know_it_leaks: bool = False,
+    skip_leak_check: bool = False,
     progress: Progress | None = None,
 ) -> Plan:
     """Predict what each method would find in a collection, and recommend one.
@@ -92,11 +92,11 @@ def plan(
         The queries that are planned for; both are predicted.
     delta, adjacency, scale, bounds, clip, norm
         As in :class:`dpindex.Spec`; with delta 0 only pure methods are considered.
-    most_bytes : int, optional
+    max_bytes : int, optional
         Bytes that a published code may have.
     methods : sequence of str, optional
         Methods to consider; by default all that give DP.
-    i_know_it_leaks : bool
+    skip_leak_check : bool
         Go on even where the sample looks like the private vectors themselves.
     progress : callable, optional
 
@@ -112,7 +112,7 @@ def plan(
     >>> outcome.recommended.spec.method
     'raw-staircase'
     """
-    _check(dim, n, epsilon, recall, query, most_bytes)
+    _check(dim, n, epsilon, recall, query, max_bytes)
     if (public_sample is None) == (facts is None):
         raise InputError("give a public sample or public facts, one of the two, to plan with.")
     common: dict[str, Any] = {
@@ -123,20 +123,20 @@ def plan(
         "clip": clip,
         "norm": norm,
     }
-    terms = _Terms(dim, methods, most_bytes, common)
-    first = terms.specs(_MOST_EPSILON if epsilon is None else epsilon)[0]
+    terms = _Terms(dim, methods, max_bytes, common)
+    first = terms.specs(_MAX_EPSILON if epsilon is None else epsilon)[0]
     if facts is not None:
         sample = np.clip(facts.sample(dim), *first.bounds) * np.float32(first.scale)
     else:
         source = source_of(public_sample, "the public sample")
         if source.shape[1] != dim:
             raise InputError(f"{source.name} has {source.shape[1]} columns, not dim = {dim}.")
-        if source.shape[0] < _LEAST_ROWS:
+        if source.shape[0] < _MIN_ROWS:
             raise InputError(
-                f"{source.name} has {source.shape[0]} rows; a plan needs at least {_LEAST_ROWS} "
+                f"{source.name} has {source.shape[0]} rows; a plan needs at least {_MIN_ROWS} "
                 f"public vectors, or facts."
             )
-        if not i_know_it_leaks:
+        if not skip_leak_check:
             refuse_private(source, n)
         sample = _picked(source)
         Privatizer(first).check(sample)
@@ -162,7 +162,7 @@ def _check(
     epsilon: float | None,
     recall: float | None,
     query: str,
-    most_bytes: int | None,
+    max_bytes: int | None,
 ) -> None:
     if (epsilon is None) == (recall is None):
         raise InputError("give an epsilon or a wanted recall, one of the two.")
@@ -170,21 +170,21 @@ def _check(
         raise InputError(f"the recall must lie between 0 and 1, not be {recall!r}.")
     if query not in ("private", "exact"):
         raise InputError(f"query must be 'private' or 'exact', not {query!r}.")
-    for value, name, least in ((dim, "dim", 2), (n, "n", _LEAST_VECTORS), (most_bytes, "bytes", 1)):
+    for value, name, least in ((dim, "dim", 2), (n, "n", _MIN_VECTORS), (max_bytes, "bytes", 1)):
         if value is not None and (not isinstance(value, int | np.integer) or value < least):
             raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
-    if dim > _MOST_DIM:
+    if dim > _MAX_DIM:
         raise InputError(
             f"vectors of {dim} attributes are too wide to rehearse with; the planner goes up to "
-            f"{_MOST_DIM}."
+            f"{_MAX_DIM}."
         )
 
 
 def _picked(source: VectorSource) -> Any:
     """At most 2000 rows, evenly spread, as dense float32."""
-    wanted = np.linspace(0, source.shape[0] - 1, min(source.shape[0], _MOST_ROWS)).astype(np.int64)
+    wanted = np.linspace(0, source.shape[0] - 1, min(source.shape[0], _MAX_ROWS)).astype(np.int64)
     parts = []
-    for start, chunk in source.chunks(4 * _MOST_ROWS):
+    for start, chunk in source.chunks(4 * _MAX_ROWS):
         part = chunk[wanted[(wanted >= start) & (wanted < start + chunk.shape[0])] - start]
         parts.append(part.toarray() if scipy.sparse.issparse(part) else part)
     return np.concatenate(parts).astype(np.float32)
@@ -196,11 +196,11 @@ class _Terms:
 
     dim: int
     methods: Sequence[str] | None
-    most_bytes: int | None
+    max_bytes: int | None
     common: dict[str, Any]
 
     def grid(self, epsilon: float) -> Any:
-        return candidates(self.dim, self.methods, epsilon, self.most_bytes, **self.common)
+        return candidates(self.dim, self.methods, epsilon, self.max_bytes, **self.common)
 
     def specs(self, epsilon: float) -> tuple[Spec, ...]:
         grid = self.grid(epsilon)
@@ -224,7 +224,7 @@ class _Rehearsal:
         """All candidates at that epsilon, best first, the most promising with their denoisers."""
         rows = self._ordered(self._quick(self._terms.specs(epsilon), _FINALISTS))
         if not rows:
-            raise InputError(_nothing_left(self._terms.most_bytes, self.refused))
+            raise InputError(_nothing_left(self._terms.max_bytes, self.refused))
         for i, row in enumerate(finalists := _finalists(rows)):
             if max(map(self._value, rows)) > _ENOUGH:
                 break
@@ -245,15 +245,15 @@ class _Rehearsal:
         def coarse(epsilon: float) -> Row:
             return self._ordered(self._quick([s.with_epsilon(epsilon) for s in contenders]))[0]
 
-        top = coarse(_MOST_EPSILON)
+        top = coarse(_MAX_EPSILON)
         if self._value(top) < recall:
             raise InputError(
-                f"a recall of {recall:g} is out of reach: at epsilon = {_MOST_EPSILON:g}, "
+                f"a recall of {recall:g} is out of reach: at epsilon = {_MAX_EPSILON:g}, "
                 f"{top.method} is put at {self._value(top):.2f}; ask for less."
             )
         high, best = _least(
             coarse, self._value, recall,
-            (_LEAST_EPSILON, _MOST_EPSILON), _COARSE_STEPS, top,
+            (_MIN_EPSILON, _MAX_EPSILON), _COARSE_STEPS, top,
         )  # fmt: skip
         # A better denoiser needs less: how much less, the best of the coarse search tells.
         epsilon, _ = _least(
@@ -270,23 +270,23 @@ class _Rehearsal:
         return sorted(rows, key=self._value, reverse=True)
 
     def _quick(self, specs: Sequence[Spec], more: int = 0) -> list[Row]:
-        rows, most = [], self._terms.most_bytes
+        rows, most = [], self._terms.max_bytes
         for i, spec in enumerate(specs):
             self._progress(i, len(specs) + more, _task(spec))
             simulation = Simulation(spec, self._people, _QUICK_ROUNDS)
             try:
                 size = simulation.bytes_per_vector
             except InputError as error:  # noise that no code can hold, at this epsilon
-                self.refused[f"{spec.method}, k = {spec.dims}: {error}"] = None
+                self.refused[f"{spec.method}, k = {spec.code_length}: {error}"] = None
                 continue
             if most is None or size <= most:
                 rows.append(self._row(simulation, ("plain", "linear")))
         return rows
 
-    def _closer(self, row: Row, most_rounds: int = 64) -> Row:
+    def _closer(self, row: Row, max_rounds: int = 64) -> Row:
         """The row anew, with the denoiser that ``fit_denoiser()`` would choose."""
         far = len(self._people.far)
-        rounds = max(1, min(most_rounds, _LEARNED_NUMBERS // (far * row.k), int(self._people.per)))
+        rounds = max(1, min(max_rounds, _LEARNED_NUMBERS // (far * row.k), int(self._people.per)))
         return self._row(Simulation(row.spec, self._people, rounds), ("plain", "auto"))
 
     def _row(self, simulation: Simulation, rankings: tuple[Ranking, ...]) -> Row:
@@ -303,10 +303,10 @@ class _Rehearsal:
         )
 
 
-def _nothing_left(most_bytes: int | None, refused: Iterable[str]) -> str:
+def _nothing_left(max_bytes: int | None, refused: Iterable[str]) -> str:
     for sentence in refused:
         return f"no method is left at this epsilon: {sentence}"
-    return f"no method makes codes of at most {most_bytes} bytes."
+    return f"no method makes codes of at most {max_bytes} bytes."
 
 
 def _finalists(rows: Sequence[Row]) -> list[Row]:
@@ -339,4 +339,4 @@ def _least(
 
 
 def _task(spec: Spec, how: str = "") -> str:
-    return f"{spec.method}, k = {spec.dims}, ε = {spec.budget:.3g}" + (how and f", {how}")
+    return f"{spec.method}, k = {spec.code_length}, ε = {spec.budget:.3g}" + (how and f", {how}")

@@ -42,7 +42,7 @@ _ANCHORS = slice(5, 30)
 
 _TRUE_WIDTH, _OTHER_STRATA = 2, 20
 _LOG_PULL, _HALVINGS = (-8.0, 12.0), 16
-_LEAST_DISTANCE = 1e-6
+_MIN_DISTANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,7 @@ def _foretold(
     distance: Doubles, place: Doubles, neighbour_cosine: float | None, per: float
 ) -> Doubles:
     """Cosines at fractional ranks ``place`` of the sample, (q, s), from its nearest, (q, 11)."""
-    distance = np.maximum(distance, _LEAST_DISTANCE)
+    distance = np.maximum(distance, _MIN_DISTANCE)
     last = distance[:, _TAIL:]
     # Each query's own exponent: noisy, but queries differ, and their mean would foretell too much.
     power = np.log(last / distance[:, :_TAIL]).mean(axis=1, keepdims=True)

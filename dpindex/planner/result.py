@@ -46,7 +46,7 @@ class Row:
 
     @property
     def k(self) -> int:
-        return self.spec.dims
+        return self.spec.code_length
 
     @property
     def epsilon(self) -> float:

@@ -100,7 +100,7 @@ class Simulation:
                 return None
             people = self.population
             most = int(len(people.far) * people.per)  # a collection has no more codes than vectors
-            learned = self._privatizer.wrap(self._far.stored[:most])
+            learned = self._privatizer.codes_from_storage(self._far.stored[:most])
             try:
                 read = fit_denoiser(learned, self.spec, ranking)
             except InputError:  # it cannot learn from these codes, and says so

@@ -14,7 +14,7 @@ from dpindex.errors import InputError
 
 __all__ = ["Identity", "Projection", "Sensitivity", "check_size", "scatter"]
 
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 """What the tables of one projection may take; making them takes up to three times that."""
 
 
@@ -26,7 +26,7 @@ def check_size(
     A spec of a hundred bytes may declare any ``dim`` and ``k``: whoever opens one from a stranger
     must not lose more than this to it.
     """
-    if max(size, 8 * dim, 8 * k) > _MOST_BYTES:
+    if max(size, 8 * dim, 8 * k) > _MAX_BYTES:
         raise InputError(
             f"this {dim} × {k} projection would take more than 1 GB (2^30 bytes), which is all "
             f"that a projection may; {advice}."
@@ -69,7 +69,7 @@ class Projection(Protocol):
     def k(self) -> int: ...
 
     @property
-    def fan_in(self) -> int:
+    def max_column_l1(self) -> int:
         """The largest ``Σ_i |w_ij|``: bounds a coordinate, and every sum on the way to it."""
         ...
 
@@ -108,7 +108,7 @@ class Projection(Protocol):
 class Identity:
     """No projection: the raw coordinates themselves, k = dim."""
 
-    fan_in = 1
+    max_column_l1 = 1
     gain = 1.0
     inner_product_factor = 0.0
     sensitivity = Sensitivity.of_signs(1)

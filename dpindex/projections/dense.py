@@ -21,7 +21,7 @@ __all__ = ["Dense", "Gaussian", "Rademacher", "Uniform", "operator_norm"]
 _ROWS = 4096
 _BLOCK_ENTRIES = 1 << 20
 _ENTRY_BYTES = 4
-_MOST_GRAM = 1 << 13
+_MAX_GRAM = 1 << 13
 
 
 class Dense:
@@ -47,7 +47,7 @@ class Dense:
             yield np.abs(self._entries[start : start + step].astype(np.int64))
 
     @cached_property
-    def fan_in(self) -> int:
+    def max_column_l1(self) -> int:
         return max(1, int(sum(block.sum(axis=0) for block in self._blocks()).max()))
 
     @cached_property
@@ -135,10 +135,10 @@ def operator_norm(entries: Integers) -> float:
     """
     narrow = entries if entries.shape[1] <= entries.shape[0] else entries.T
     size = narrow.shape[1]
-    if size > _MOST_GRAM:
+    if size > _MAX_GRAM:
         raise InputError(
             f"the norm of a {entries.shape[0]} × {entries.shape[1]} map takes too long to bound; "
-            f"lower dim or k to {_MOST_GRAM}, or use row-oporp-g."
+            f"lower dim or k to {_MAX_GRAM}, or use row-oporp-g."
         )
     gram = np.zeros((size, size))
     for start in range(0, len(narrow), _ROWS):

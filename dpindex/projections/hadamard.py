@@ -25,7 +25,7 @@ __all__ = ["FastJL", "walsh_hadamard"]
 
 _NUMBERS = 1 << 22
 _ENTRY_BYTES = 16
-_MOST_REALISED = 1 << 31
+_MAX_REALISED = 1 << 31
 """Entries of ``P·H·D``, all of which are looked at once for its sensitivity: some minutes."""
 
 
@@ -65,7 +65,7 @@ class FastJL:
         inverse = max(1, round(self.padded / max(1.0, math.log(self.padded)) ** 2))
         size = _ENTRY_BYTES * (k * self.padded // inverse)
         check_size(dim, k, size, "lower dim or k, or use dp-sjlt-gaussian")
-        if k * self.padded > _MOST_REALISED:
+        if k * self.padded > _MAX_REALISED:
             raise InputError(
                 f"a {dim} × {k} transform has more than 2^31 entries to take the sensitivity of; "
                 f"lower dim or k, or use dp-sjlt-gaussian."
@@ -83,7 +83,7 @@ class FastJL:
         self.inner_product_factor = (1.0 + 3.0 * (inverse - 1.0) / self.padded) / k
 
     @cached_property
-    def fan_in(self) -> int:
+    def max_column_l1(self) -> int:
         # Sums inside P reach this; a coordinate itself stays far below.
         return max(1, int(abs(self._sparse).sum(axis=1).max())) * self.padded
 

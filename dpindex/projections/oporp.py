@@ -42,11 +42,11 @@ class Oporp:
         self.k = k
         self.repetitions = repetitions
         self.bins = k // repetitions
-        self.fan_in = -(-dim // self.bins)
+        self.max_column_l1 = -(-dim // self.bins)
         self.gain = 1.0 / math.sqrt(repetitions)
         self.spread = 1.0 / math.sqrt(self.bins)
         # Li & Li 2023, Thm 3.10: fixed-length bins bring the factor (p−k)/(p−1), p after padding.
-        padded = self.bins * self.fan_in
+        padded = self.bins * self.max_column_l1
         self.inner_product_factor = (padded - self.bins) / max(1, padded - 1) / k
         self.sensitivity = Sensitivity.of_signs(repetitions)
         self.largest = np.ones(k, dtype=np.int64)
@@ -54,17 +54,17 @@ class Oporp:
         self._signs = np.empty((repetitions, dim), dtype=np.int8)
         for repetition in range(repetitions):
             stream = PublicStream(seed, f"oporp/{dim}/{self.bins}/{repetition}")
-            places = stream.permutation(self.bins * self.fan_in)
+            places = stream.permutation(self.bins * self.max_column_l1)
             # The attribute places[j·L + l] lies in bin j; padding attributes are left out.
             bin_of = np.empty(len(places), dtype=np.int32)
-            bin_of[places] = np.arange(len(places)) // self.fan_in
+            bin_of[places] = np.arange(len(places)) // self.max_column_l1
             self._bins[repetition] = bin_of[:dim]
             self._signs[repetition] = stream.signs(dim)
 
     @cached_property
     def _layout(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]:
         """Attributes and their signs by place, shape (repetitions, L, bins); sign 0 for padding."""
-        columns = np.zeros((self.repetitions, self.fan_in, self.bins), dtype=np.intp)
+        columns = np.zeros((self.repetitions, self.max_column_l1, self.bins), dtype=np.intp)
         signs = np.zeros(columns.shape, dtype=np.float32)
         for repetition, bins in enumerate(self._bins):
             order = np.argsort(bins, kind="stable")
@@ -80,11 +80,11 @@ class Oporp:
         out = np.empty((len(x), self.k), dtype=x.dtype)
         for repetition in range(self.repetitions):
             terms = np.take(x, columns[repetition].ravel(), axis=1, mode="wrap")
-            terms = terms.reshape(len(x), self.fan_in, self.bins)
+            terms = terms.reshape(len(x), self.max_column_l1, self.bins)
             terms *= signs[repetition]
             target = out[:, repetition * self.bins : (repetition + 1) * self.bins]
             np.copyto(target, terms[:, 0])
-            for slot in range(1, self.fan_in):
+            for slot in range(1, self.max_column_l1):
                 np.add(target, terms[:, slot], out=target)
         return out
 

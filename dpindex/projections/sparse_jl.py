@@ -70,7 +70,7 @@ class SparseJL:
         return places, (1 - 2 * (packed & 1).astype(np.int8)).astype(np.int8)
 
     @cached_property
-    def fan_in(self) -> int:
+    def max_column_l1(self) -> int:
         counts = np.zeros(self.k, dtype=np.int64)
         for start in range(0, self.dim, _PIECE):
             places, _ = self._entries(slice(start, start + _PIECE))
@@ -131,7 +131,7 @@ class VerySparse:
         fullest = int(np.diff(starts).max())
         self.sensitivity = Sensitivity.of_signs(max(1, fullest))
         self.largest = np.ones(k, dtype=np.int64)
-        self.fan_in = max(1, int(np.bincount(columns, minlength=k).max()))
+        self.max_column_l1 = max(1, int(np.bincount(columns, minlength=k).max()))
 
     def apply(self, x: Floats) -> Floats:
         return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")

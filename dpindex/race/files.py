@@ -15,7 +15,7 @@ from dpindex.arrays import Integers
 from dpindex.errors import InputError
 from dpindex.race.spec import SketchSpec
 
-__all__ = ["MAGIC", "MOST_BYTES", "Release", "pack", "unpack"]
+__all__ = ["MAGIC", "MAX_BYTES", "Release", "pack", "unpack"]
 
 MAGIC = b"DPRS"
 """First bytes of every sketch."""
@@ -24,8 +24,8 @@ _VERSION = 1
 _FRAME = struct.Struct("<4sHHQ32s")
 """Magic, version, bytes of the header, bytes of the counts, SHA-256 of all that follows."""
 
-_MOST_HEADER = 2048
-MOST_BYTES = 1 << 30
+_MAX_HEADER = 2048
+MAX_BYTES = 1 << 30
 """No sketch is longer: 2^27 counts of seven bytes, and the header."""
 
 _FACTS = {"spec", "epsilon", "delta", "offset", "variance", "least", "bytes"}
@@ -83,7 +83,7 @@ def unpack(data: bytes | bytearray | memoryview) -> tuple[SketchSpec, Release]:
     _, version, header_size, body_size, digest = _FRAME.unpack_from(data)
     if version != _VERSION:
         raise InputError(f"this sketch has format version {version}; this is version {_VERSION}.")
-    if header_size > _MOST_HEADER or _FRAME.size + header_size + body_size != len(data):
+    if header_size > _MAX_HEADER or _FRAME.size + header_size + body_size != len(data):
         raise InputError("this sketch is cut off or has bytes too many.")
     if hashlib.sha256(memoryview(data)[_FRAME.size :]).digest() != digest:
         raise InputError("this sketch is damaged: its checksum does not match.")

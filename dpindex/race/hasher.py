@@ -32,7 +32,7 @@ _STEP_BITS = 12
 """Grid steps per bandwidth, as a power of two."""
 
 _BUCKET = 2.0 ** -(_DIRECTION_BITS + _STEP_BITS)
-_MOST_SUM = 2.0**33
+_MAX_SUM = 2.0**33
 """Largest L1 norm of a rounded record: times 2^20 it stays at 2^53."""
 
 _ROWS_AT_ONCE = 8192
@@ -160,9 +160,9 @@ class Hasher:
         np.rint(data, out=data)
         if isinstance(self.hash, L2):
             sums = np.asarray(abs(wide).sum(axis=1)).ravel()
-            if not (sums <= _MOST_SUM).all():
-                bad = int(np.flatnonzero(~(sums <= _MOST_SUM))[0])
-                reach = int(_MOST_SUM) >> _STEP_BITS
+            if not (sums <= _MAX_SUM).all():
+                bad = int(np.flatnonzero(~(sums <= _MAX_SUM))[0])
+                reach = int(_MAX_SUM) >> _STEP_BITS
                 raise InputError(
                     f"row {first_row + bad} lies more than {reach} bandwidths from the origin; "
                     f"centre the data or widen the bandwidth."

@@ -22,8 +22,8 @@ __all__ = ["L2", "SRP", "Hash", "PairedSRP", "hash_from_json", "kernel_sum"]
 
 Doubles: TypeAlias = npt.NDArray[np.float64]
 
-_MOST_BITS = 31
-_MOST_HASHES = 16
+_MAX_BITS = 31
+_MAX_HASHES = 16
 _KERNEL_PAIRS = 1 << 22
 
 
@@ -39,7 +39,7 @@ class SRP:
     kind: ClassVar[str] = "srp"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bits", whole(self.bits, "bits", 1, _MOST_BITS))
+        object.__setattr__(self, "bits", whole(self.bits, "bits", 1, _MAX_BITS))
 
     @property
     def directions(self) -> int:
@@ -75,7 +75,7 @@ class PairedSRP:
 
     def __post_init__(self) -> None:
         # One bit would give the constant kernel 1.
-        object.__setattr__(self, "bits", whole(self.bits, "bits", 2, _MOST_BITS))
+        object.__setattr__(self, "bits", whole(self.bits, "bits", 2, _MAX_BITS))
 
     @property
     def directions(self) -> int:
@@ -109,7 +109,7 @@ class L2:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bandwidth", number(self.bandwidth, "bandwidth", above=0.0))
-        object.__setattr__(self, "hashes", whole(self.hashes, "hashes", 1, _MOST_HASHES))
+        object.__setattr__(self, "hashes", whole(self.hashes, "hashes", 1, _MAX_HASHES))
 
     @property
     def directions(self) -> int:

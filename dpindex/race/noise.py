@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dpindex.errors import InputError
 from dpindex.noise.gaussian import gaussian_table, optimal_sigma
-from dpindex.noise.ladder import ladder_table
+from dpindex.noise.geometric import geometric_table
 from dpindex.noise.tables import CellTable
 from dpindex.privacy.adjacency import Neighbouring
 from dpindex.randomness import BitSource
@@ -27,10 +27,10 @@ __all__ = ["CHANGES", "CountNoise", "count_noise"]
 CHANGES: dict[str, int] = {"add-remove": 1, "replace": 2}
 """Counts of a row that differ between neighbours, each by one."""
 
-_LEAST_DROP = 9e-6
+_MIN_DROP = 9e-6
 """Down to here masses of 64 bits keep the ratio (verified); the table then has 3·10⁶ cells."""
 
-_MOST_SIGMA = 1e5
+_MAX_SIGMA = 1e5
 
 
 @dataclass(frozen=True)
@@ -91,21 +91,21 @@ def count_noise(
     changed = rows * CHANGES[neighbouring]
     if delta > 0:
         sigma = optimal_sigma(epsilon, delta) * math.sqrt(changed)
-        if sigma > _MOST_SIGMA:
+        if sigma > _MAX_SIGMA:
             raise InputError(
                 f"{rows} rows under epsilon = {epsilon:g}, delta = {delta:g} need a standard "
-                f"deviation {sigma:.3g}, above {_MOST_SIGMA:g}; take fewer rows or a larger budget."
+                f"deviation {sigma:.3g}, above {_MAX_SIGMA:g}; take fewer rows or a larger budget."
             )
         table = gaussian_table(sigma, epsilon, delta, rows * width, 0)
         return CountNoise(table, False, 0.0, table.moments()[0])
     with mpmath.workprec(400):
         drop = mpmath.mpf(epsilon) / changed
-    if drop < _LEAST_DROP:
+    if drop < _MIN_DROP:
         raise InputError(
-            f"{rows} rows leave each count epsilon = {float(drop):.2g}, below {_LEAST_DROP:g}; "
+            f"{rows} rows leave each count epsilon = {float(drop):.2g}, below {_MIN_DROP:g}; "
             f"take fewer rows, more epsilon, or delta > 0."
         )
-    table = ladder_table(drop, 1, 1, 0)
+    table = geometric_table(drop, 1, 1, 0)
     if as_published:
         return CountNoise(table, False, 0.5, table.moments()[0])
     ratio = math.exp(-float(drop))

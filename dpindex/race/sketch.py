@@ -19,7 +19,7 @@ from dpindex.privacy.adjacency import Neighbouring
 from dpindex.privatizer import cores
 from dpindex.race.answers import Answers
 from dpindex.race.checks import matrix
-from dpindex.race.files import MOST_BYTES, Release, pack, smallest, unpack
+from dpindex.race.files import MAX_BYTES, Release, pack, smallest, unpack
 from dpindex.race.hashes import Hash
 from dpindex.race.spec import SketchGuarantee, SketchSpec
 from dpindex.race.theory import optimal_rows
@@ -245,7 +245,7 @@ class RaceSketch(Answers):
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RaceSketch:
         """Read a file written by ``save``."""
-        data = read_file(path, MOST_BYTES)
+        data = read_file(path, MAX_BYTES)
         try:
             return cls.from_bytes(data)
         except InputError as error:

@@ -17,10 +17,10 @@ from dpindex.race.noise import CountNoise, count_noise
 __all__ = ["SketchGuarantee", "SketchSpec"]
 
 _DEFAULT_WIDTH = 1000
-_MOST_CELLS = 1 << 27
-_MOST_DIRECTIONS = 1 << 28
-_LEAST_EPSILON, _MOST_EPSILON = 1e-3, 64.0
-_LEAST_DELTA = 1e-30
+_MAX_CELLS = 1 << 27
+_MAX_DIRECTIONS = 1 << 28
+_MIN_EPSILON, _MAX_EPSILON = 1e-3, 64.0
+_MIN_DELTA = 1e-30
 
 
 class SketchGuarantee(Guarantee):
@@ -95,23 +95,22 @@ class SketchSpec:
             ("seed", 0, (1 << 63) - 1),
         ):
             set_(self, name, whole(getattr(self, name), name, least, most))
-        if self.rows * self.columns > _MOST_CELLS:
+        if self.rows * self.columns > _MAX_CELLS:
             raise InputError(
                 f"{self.rows} rows of {self.width} columns are more than 2^27 counts; take fewer."
             )
-        if self.rows * self.hash.directions * self.dim > _MOST_DIRECTIONS:
+        if self.rows * self.hash.directions * self.dim > _MAX_DIRECTIONS:
             raise InputError(
                 f"{self.rows} rows of {self.hash.directions} directions in {self.dim} dimensions "
                 f"are more than 2^28 numbers; take fewer rows, bits or hashes, or project first."
             )
         set_(self, "epsilon", number(self.epsilon, "epsilon"))
         set_(self, "delta", number(self.delta, "delta"))
-        if not _LEAST_EPSILON <= self.epsilon <= _MOST_EPSILON:
+        if not _MIN_EPSILON <= self.epsilon <= _MAX_EPSILON:
             raise InputError(
-                f"epsilon must lie in [{_LEAST_EPSILON:g}, {_MOST_EPSILON:g}], "
-                f"not {self.epsilon:g}."
+                f"epsilon must lie in [{_MIN_EPSILON:g}, {_MAX_EPSILON:g}], not {self.epsilon:g}."
             )
-        if self.delta != 0 and not _LEAST_DELTA <= self.delta < 1:
+        if self.delta != 0 and not _MIN_DELTA <= self.delta < 1:
             raise InputError(f"delta must be 0 or lie in [1e-30, 1), not {self.delta:g}.")
         Records(self.neighbouring)
         if not isinstance(self.as_published, bool):

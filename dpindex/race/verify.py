@@ -34,7 +34,7 @@ from dpindex.audit.rounded import distance_to_rounded, gaussian_delta
 from dpindex.errors import InputError
 from dpindex.noise.gaussian import optimal_sigma
 from dpindex.noise.tables import CellTable
-from dpindex.race.hasher import _MOST_SUM
+from dpindex.race.hasher import _MAX_SUM
 from dpindex.race.hashes import L2
 from dpindex.race.noise import CHANGES, CountNoise
 from dpindex.race.sketch import RaceSketch
@@ -132,7 +132,7 @@ def _sums_check(sketch: RaceSketch) -> Check:
     """|Σ a_j x_j| ≤ max|a_j|·Σ|x_j|, and the hasher refuses or scales what has a larger Σ|x_j|."""
     directions = sketch.spec.hasher._directions
     whole = bool((directions == np.rint(directions)).all())
-    most = int(np.abs(directions).max()) * int(_MOST_SUM) + (1 << 28)  # offsets are below 2^28
+    most = int(np.abs(directions).max()) * int(_MAX_SUM) + (1 << 28)  # offsets are below 2^28
     return Check(
         "hash: sums are exact integers",
         f"at most {most}" if whole else "directions that are no integers",

@@ -22,7 +22,7 @@ __all__ = ["Archive", "open_npz"]
 _RATIOS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: MAX_RATIO, zipfile.ZIP_LZMA: 1 << 13}
 """How much each way of compressing can shrink data at most; bzip2 has no useful bound."""
 
-_MOST_DICTIONARY = 1 << 26
+_MAX_DICTIONARY = 1 << 26
 """What LZMA uses at its highest preset."""
 
 _SPARSE_MARKS = {"data", "format", "shape"}
@@ -58,9 +58,9 @@ class Archive:
                 f"array {key!r} claims {info.file_size} bytes, more than can come from the"
                 f" {stored} stored; the file is damaged."
             )
-        if info.compress_type == zipfile.ZIP_LZMA and self._dictionary(info) > _MOST_DICTIONARY:
+        if info.compress_type == zipfile.ZIP_LZMA and self._dictionary(info) > _MAX_DICTIONARY:
             raise self._location.error(
-                f"array {key!r} needs more than {_MOST_DICTIONARY >> 20} MB to decompress; save it"
+                f"array {key!r} needs more than {_MAX_DICTIONARY >> 20} MB to decompress; save it"
                 " again with numpy.savez_compressed."
             )
         stream = self._resources.enter_context(self._zip.open(info))

@@ -27,7 +27,7 @@ _NEGLIGIBLE = 1e-7
 _CELLS_PER_DEVIATION = 32
 _DEVIATIONS = 12
 _VARIANCES = 64
-_MOST_POINTS = 4096
+_MAX_POINTS = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +115,11 @@ class ScoreTable:
         # Edges lie on the lattice of half cells; a law of very many is put on a coarser one.
         widest = float(np.abs(channel.edges).max()) + 3 * math.sqrt(most)
         step = channel.cell / 2
-        step *= max(1, math.ceil(2 * widest / step / _MOST_POINTS))
+        step *= max(1, math.ceil(2 * widest / step / _MAX_POINTS))
         self._half = math.ceil(widest / step)
         self._per_unit = 1 / step
         least = (step / 2) ** 2
-        self._log_least = math.log(least)
+        self._log_min = math.log(least)
         self.variances = np.geomspace(least, max(most, 4 * least), _VARIANCES)
         self._log_step = math.log(self.variances[1] / self.variances[0])
         points = 2 * self._half + 1
@@ -140,7 +140,7 @@ class ScoreTable:
 
     def row(self, variance: Doubles) -> npt.NDArray[np.intp]:
         """The table's row for each variance."""
-        place = (np.log(np.maximum(variance, 1e-300)) - self._log_least) / self._log_step
+        place = (np.log(np.maximum(variance, 1e-300)) - self._log_min) / self._log_step
         return np.clip(np.rint(place), 0, _VARIANCES - 1).astype(np.intp)
 
     def equivalent(self, row: npt.NDArray[np.intp]) -> Doubles:
@@ -169,7 +169,7 @@ def channel_of(spec: Spec) -> Channel:
         raise InputError(f"{spec.method} adds no noise: there is nothing to denoise.")
     law: Any = spec.law
     if spec.row.kind == "bits":
-        return _signs(law, spec.dims)
+        return _signs(law, spec.code_length)
     privatizer = Privatizer(spec)
     step, decoder = privatizer.step, privatizer.decoder
     if isinstance(law, SquareWave):
@@ -235,7 +235,7 @@ def _square(law: SquareWave, decoder: Decoder, step: float) -> Channel:
     )
 
 
-def _signs(law: Any, dims: int) -> Channel:
+def _signs(law: Any, code_length: int) -> Channel:
     """Signs as numbers ``±1``: what is left of a sign near zero bounds the signal from below."""
     kept = 1.0 - 2.0 * float(law.flip_probability(np.full(1, 0.5), 0.5)[0])
-    return Channel(1.0, 0.0, (1.0 - kept**2, 0.0, 0.0), bits=dims)
+    return Channel(1.0, 0.0, (1.0 - kept**2, 0.0, 0.0), bits=code_length)

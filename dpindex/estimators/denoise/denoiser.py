@@ -105,12 +105,12 @@ class Denoiser:
 
     def _estimates(self, codes: Codes, block: Callable[[Singles], Singles]) -> Singles:
         stored = codes.stored
-        out = np.empty((len(codes), self.spec.dims), dtype=np.float32)
+        out = np.empty((len(codes), self.spec.code_length), dtype=np.float32)
 
         def denoise(rows: slice) -> None:
             out[rows] = block(self._channel.decode(stored[rows]))
 
-        blockwise(len(codes), self.spec.dims, denoise)
+        blockwise(len(codes), self.spec.code_length, denoise)
         return out
 
     def _foreign(self, codes: Codes, spec: Spec) -> Singles:
@@ -182,7 +182,7 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
     channel = channel_of(spec)
     if kind == "score" and not channel.has_shape:
         raise InputError(f"{spec.method} keeps signs, which have a linear denoiser only.")
-    rows = Rows(codes.stored, channel, spec.dims)
+    rows = Rows(codes.stored, channel, spec.code_length)
     y = rows.held[JUDGED].copy()
     if channel.noise(y).mean() < _HARDLY_ANY * y.var():
         raise InputError(f"{spec.method} adds hardly any noise here: there is nothing to denoise.")
@@ -201,5 +201,5 @@ def _check(codes: Codes, spec: Spec) -> None:
     """Only codes come in: no array of numbers, so no vector, is ever accepted."""
     if not isinstance(codes, BitCodes | FloatCodes):
         raise InputError("a denoiser takes dpindex codes, never vectors.")
-    if codes.fingerprint != spec.fingerprint or codes.k != spec.dims:
+    if codes.fingerprint != spec.fingerprint or codes.k != spec.code_length:
         raise InputError("these codes were made under another spec than the denoiser's.")

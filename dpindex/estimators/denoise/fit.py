@@ -22,10 +22,10 @@ Doubles = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Prior: TypeAlias = Callable[[Singles], Mixture]
 
-_MOST_DIRECTIONS = 256
+_MAX_DIRECTIONS = 256
 _COMPONENTS = 16
 _MIXTURE_ROWS = 32768
-_LEAST_FOR_MIXTURE = 4096
+_MIN_FOR_MIXTURE = 4096
 _STAGES = 4
 _SURELY = 2.0
 """Standard errors by which a stage or the whole must be better than what it replaces."""
@@ -67,7 +67,7 @@ def _sizes(rows: Singles) -> Mixture:
 def _filter(rows: Rows, mean: Singles, noise: Singles, prior: Prior) -> Filter:
     scale = (1 / np.sqrt(noise)).astype(np.float32)
     moment, count = covariance(((z - mean) * scale for z in rows.blocks()), len(mean))
-    basis, _ = signal_directions(moment, count, _MOST_DIRECTIONS)
+    basis, _ = signal_directions(moment, count, _MAX_DIRECTIONS)
     if basis.shape[1] == 0:
         raise InputError(
             f"{count} codes are too few to denoise: nothing stands out of the noise; add more "
@@ -149,7 +149,7 @@ def fit_score(
     y = rows.held.copy()
     chosen: Prior = _one
     first = {chosen: _stage(rows, mean, noise, chosen, y, channel)}
-    if len(rows) >= _LEAST_FOR_MIXTURE:  # the first stage decides for all
+    if len(rows) >= _MIN_FOR_MIXTURE:  # the first stage decides for all
         for other, surely in ((_sizes, _SIZED), (_several, _BY_FAR)):
             first[other] = _stage(rows, mean, noise, other, y, channel)
             if clearly_better(first[other][1], first[chosen][1], y[JUDGED], surely):

@@ -19,7 +19,7 @@ from dpindex.spec import Spec
 __all__ = ["denoiser_from_bytes", "denoiser_to_bytes"]
 
 _FORMAT = 1
-_MOST_HEADER = 1 << 20
+_MAX_HEADER = 1 << 20
 
 
 def denoiser_to_bytes(denoiser: Denoiser) -> bytes:
@@ -53,14 +53,14 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         If the bytes are no denoiser for codes of that length.
     """
     try:
-        line, body = data[:_MOST_HEADER].split(b"\n", 1)[0], data[data.index(b"\n") + 1 :]
+        line, body = data[:_MAX_HEADER].split(b"\n", 1)[0], data[data.index(b"\n") + 1 :]
         header = json.loads(line)
         shapes = [tuple(int(side) for side in shape) for shape in header["shapes"]]
         arrays = _cut(body, shapes)
-        linear, arrays = _filter(arrays, spec.dims)
+        linear, arrays = _filter(arrays, spec.code_length)
         stages = []
         for values, claims in header["stages"]:
-            filter_, arrays = _filter(arrays, spec.dims)
+            filter_, arrays = _filter(arrays, spec.code_length)
             (offset, variance), arrays = arrays[:2], arrays[2:]
             size = Bins.SIDES[0] * Bins.SIDES[1]
             _require(offset.shape == variance.shape == (size,))

@@ -17,11 +17,11 @@ __all__ = ["Rows", "blockwise"]
 
 Singles = npt.NDArray[np.float32]
 
-_MOST_NUMBERS = 1 << 26
+_MAX_NUMBERS = 1 << 26
 _HELD_NUMBERS = 1 << 22
 _BLOCK_NUMBERS = 1 << 20
 _HELD_SHARE = 8
-_LEAST_ROWS = 500
+_MIN_ROWS = 500
 
 
 def blockwise(count: int, k: int, action: Callable[[slice], None]) -> None:
@@ -46,13 +46,13 @@ class Rows:
     """
 
     def __init__(self, stored: Integers, channel: Channel, k: int) -> None:
-        least = max(_LEAST_ROWS, k)
+        least = max(_MIN_ROWS, k)
         if len(stored) < least:
             raise InputError(
                 f"{len(stored)} codes are too few to learn a denoiser from; codes of length {k} "
                 f"need at least {least}."
             )
-        stored = stored[:: max(1, -(-len(stored) * k // _MOST_NUMBERS))]
+        stored = stored[:: max(1, -(-len(stored) * k // _MAX_NUMBERS))]
         held = np.zeros(len(stored), dtype=np.bool_)
         wanted = min(len(stored) // _HELD_SHARE, max(256, _HELD_NUMBERS // k))
         held[:: len(stored) // wanted] = True

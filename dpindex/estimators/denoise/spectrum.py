@@ -12,7 +12,7 @@ __all__ = ["covariance", "shrunk", "signal_directions", "spiked"]
 Doubles = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 
-_LEAST_SIGNAL = 0.02
+_MIN_SIGNAL = 0.02
 """Directions whose estimated signal is below this share of the noise are left out."""
 
 
@@ -59,7 +59,7 @@ def signal_directions(moment: Doubles, rows: int, most: int) -> tuple[Singles, D
     eigenvalues, vectors = np.linalg.eigh(moment)
     signal, trust = spiked(eigenvalues, len(moment) / rows)
     strength = (signal * trust)[::-1]
-    kept = min(most, int(np.count_nonzero(strength > _LEAST_SIGNAL)))
+    kept = min(most, int(np.count_nonzero(strength > _MIN_SIGNAL)))
     return vectors[:, ::-1][:, :kept].astype(np.float32), strength[:kept]
 
 

@@ -21,7 +21,7 @@ Doubles = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int32]
 
-_MOST_OWN = 0.95
+_MAX_OWN = 0.95
 """A coordinate's share in its own estimate is kept below this when it is divided out."""
 
 
@@ -88,7 +88,7 @@ class Filter:
         estimate, share = self.apply(z)
         own = share @ self.own
         own += self.between
-        np.minimum(own, np.float32(_MOST_OWN), out=own)
+        np.minimum(own, np.float32(_MAX_OWN), out=own)
         others = 1 - own
         estimate -= own * z
         estimate /= others

@@ -24,7 +24,7 @@ __all__ = ["RaceRegressor"]
 Bounds: TypeAlias = tuple[Any, Any]
 
 _PAIR = PairedSRP(2)
-_MOST_EVALUATIONS = 2000
+_MAX_EVALUATIONS = 2000
 
 
 class RaceRegressor(RegressorMixin, SketchEstimator):  # type: ignore[misc]
@@ -155,7 +155,7 @@ def _surrogate(sketch: RaceSketch) -> npt.NDArray[np.float64]:
         return float(sketch.count(np.append(theta, -1.0))[0])
 
     start = np.zeros(sketch.spec.dim - 1)
-    found = optimize.minimize(loss, start, method="Powell", options={"maxfev": _MOST_EVALUATIONS})
+    found = optimize.minimize(loss, start, method="Powell", options={"maxfev": _MAX_EVALUATIONS})
     return np.asarray(found.x)
 
 

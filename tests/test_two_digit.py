@@ -12,7 +12,7 @@ from streams import Seeded
 
 from dpindex.noise.gaussian import gaussian_cells, gaussian_table
 from dpindex.noise.laplace import laplace_noise
-from dpindex.noise.wide import WideGaussian, WideLaplace, discrete_gaussian_table
+from dpindex.noise.two_digit import TwoDigitGaussian, TwoDigitLaplace, discrete_gaussian_table
 
 
 def _exp_below(x: Fraction) -> Fraction:
@@ -22,7 +22,7 @@ def _exp_below(x: Fraction) -> Fraction:
         return Fraction(int(mpmath.floor(lower * mpmath.mpf(2) ** 700)), 1 << 700)
 
 
-def _law(source: WideGaussian) -> tuple[list[int], int]:
+def _law(source: TwoDigitGaussian) -> tuple[list[int], int]:
     """Masses of ``L·C + F`` from the two tables, over 2^(bits + bits), and the first value."""
     step = 1 << source.digit
     first = source.coarse.first * step + source.fine.first
@@ -39,7 +39,7 @@ def test_two_digits_have_the_law_of_one_rounded_gaussian() -> None:
     centre, and absolutely everywhere within the tables' precision."""
     digit, bits = 2, 192
     fine_sigma, coarse_sigma = 16.0, math.sqrt(40.0**2 - 16.0**2) / 4
-    source = WideGaussian(
+    source = TwoDigitGaussian(
         discrete_gaussian_table(coarse_sigma, bits),
         gaussian_table(fine_sigma, 60.0, 1e-12, 1000, 0),
         digit,
@@ -65,7 +65,7 @@ def test_divergence_of_the_wide_gaussian() -> None:
     below = _exp_below(Fraction(1))
     for factor, holds in ((1.0, True), (0.95, False)):
         wanted = sigma * factor
-        source = WideGaussian(
+        source = TwoDigitGaussian(
             discrete_gaussian_table(math.sqrt(wanted**2 - 8.0**2) / 2, 128),
             gaussian_table(8.0, epsilon, delta, 100, 0),
             1,
@@ -99,7 +99,7 @@ def test_wide_gaussian_draws_and_moments() -> None:
 def test_every_step_of_the_wide_laplace_loses_at_most_the_drop(drop: float) -> None:
     """P(a)/P(a ± 1) ≤ e^drop for the integers of both tables, over many high digits and the
     restart of their tail; and no less than 99.9 % of it is used."""
-    source = WideLaplace(mpmath.mpf(drop), 0)
+    source = TwoDigitLaplace(mpmath.mpf(drop), 0)
     size = 1 << source.digit
     table, low = source.high, source.low.masses
     side = list(table.masses[len(table.masses) // 2 : -1])
@@ -121,7 +121,7 @@ def test_every_step_of_the_wide_laplace_loses_at_most_the_drop(drop: float) -> N
 
 def test_wide_laplace_draws_and_moments() -> None:
     noise = laplace_noise(0.5, 4000)
-    assert isinstance(noise.source, WideLaplace)
+    assert isinstance(noise.source, TwoDigitLaplace)
     count, scale = 1 << 19, 4000 / 0.5 * 4096
     draws = noise.source.sample(count, Seeded(5)) + 0.5
     size = np.abs(draws)
@@ -138,7 +138,7 @@ def test_wide_laplace_draws_and_moments() -> None:
 
 
 def test_wide_laplace_moments_are_those_of_its_law() -> None:
-    source = WideLaplace(mpmath.mpf(0.05), 0)
+    source = TwoDigitLaplace(mpmath.mpf(0.05), 0)
     a = np.arange(20_000) + 0.5
     law = np.exp(-0.05 * np.arange(20_000)) * -math.expm1(-0.05)
     variance, fourth = source.moments()

@@ -19,7 +19,7 @@ import pytest
 from streams import Seeded
 
 from dpindex.noise import AdditiveNoise, laplace_noise, staircase_noise
-from dpindex.noise.ladder import ladder_table
+from dpindex.noise.geometric import geometric_table
 from dpindex.noise.tables import CellTable
 from dpindex.randomness import secret_stream
 
@@ -259,7 +259,7 @@ def test_ladder_without_rounding_up_would_fail() -> None:
 @pytest.mark.parametrize("drop", [0.003, 0.4, 30.0])
 def test_any_ladder_keeps_its_drop(width: int, inner: int, drop: float) -> None:
     """The masses of values ``width`` apart, for shapes that no method uses."""
-    table = ladder_table(mpmath.mpf(drop), width, inner, 0)
+    table = geometric_table(mpmath.mpf(drop), width, inner, 0)
     law = _magnitudes(table, 2 * table.period + 2 * width)
     least = _sliding_least(law, width)
     bound = _exp_below(drop)

@@ -44,8 +44,8 @@ def _refuse(source: VectorSource, reason: str) -> None:
     raise InputError(
         f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
         f"chosen by looking at private data give something of it away that no epsilon covers; "
-        f"name a public sample or public facts instead, or pass --i-know-it-leaks "
-        f"(i_know_it_leaks=True) if it is public after all or you accept that."
+        f"name a public sample or public facts instead, or pass --skip-leak-check "
+        f"(skip_leak_check=True) if it is public after all or you accept that."
     )
 
 

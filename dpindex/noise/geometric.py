@@ -14,7 +14,7 @@ import mpmath
 
 from dpindex.noise.tables import CellTable
 
-__all__ = ["ladder_table"]
+__all__ = ["geometric_table"]
 
 _BITS = 64
 _RATIO_BITS = 320
@@ -22,7 +22,7 @@ _TAIL = 2.0**-20
 """A table covers all but about this much; beyond it the law repeats itself, shifted."""
 
 
-def ladder_table(drop: mpmath.mpf, width: int, inner: int, cell_bits: int) -> CellTable:
+def geometric_table(drop: mpmath.mpf, width: int, inner: int, cell_bits: int) -> CellTable:
     """The two-sided ladder law as a table, rounded so that the ratio e^drop holds in integers.
 
     Parameters

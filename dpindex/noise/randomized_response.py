@@ -36,7 +36,7 @@ __all__ = [
 
 _ONE = 1 << 64
 _COIN = 1 << 63
-_MOST_LEVELS = 1 << 16
+_MAX_LEVELS = 1 << 16
 _STEPS = 1 << GRID_BITS
 
 
@@ -70,7 +70,7 @@ def _chained(epsilon: float, wanted: list[int] | None) -> list[int]:
     with mpmath.workprec(512):
         ratio_up = int(mpmath.ceil(mpmath.ldexp(mpmath.exp(-mpmath.mpf(epsilon)), 256)))
     chain = [response_threshold(epsilon)]
-    while len(chain) < _MOST_LEVELS:
+    while len(chain) < _MAX_LEVELS:
         follow = -(-chain[-1] * ratio_up >> 256)
         if follow == chain[-1]:
             break  # rounded up to itself, as it would be for ever
@@ -95,7 +95,7 @@ def smooth_thresholds(epsilon: float) -> list[int]:
     Rounding each threshold up by itself would break the ratio between neighbours (METHODS 4), so
     each is also kept at e^−ε of the one before.
     """
-    levels = min(_MOST_LEVELS, math.ceil(46.0 / epsilon) + 1)
+    levels = min(_MAX_LEVELS, math.ceil(46.0 / epsilon) + 1)
     with mpmath.workprec(256):
         ratio = mpmath.exp(mpmath.mpf(epsilon))
         power, wanted = ratio, []
@@ -169,9 +169,9 @@ def _perturbed_set(x: Floats) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int
     return near, np.count_nonzero(near, axis=1)
 
 
-def _expected_size(dims: int, spread: float) -> float:
+def _expected_size(code_length: int, spread: float) -> float:
     """Mean of ``|A|`` when coordinates are normal with deviation ``spread`` (in betas)."""
-    return max(1.0, dims * math.erf(1.0 / (spread * math.sqrt(2))))
+    return max(1.0, code_length * math.erf(1.0 / (spread * math.sqrt(2))))
 
 
 class IndividualFlips:
@@ -184,7 +184,7 @@ class IndividualFlips:
     ----------
     epsilon : float
         Budget of all signs together.
-    dims : int
+    code_length : int
         Signs.
     changes : int, optional
         The most coordinates that one attribute moves; all by default. OPORP: one, so that the
@@ -194,14 +194,14 @@ class IndividualFlips:
     grid_bits = GRID_BITS
     depends_on_size = True
 
-    def __init__(self, epsilon: float, dims: int, changes: int | None = None) -> None:
+    def __init__(self, epsilon: float, code_length: int, changes: int | None = None) -> None:
         self.epsilon = epsilon
-        self.dims = dims
-        self.changes = changes or dims
-        if self.changes > _MOST_LEVELS:
-            raise InputError(f"a budget is shared by at most {_MOST_LEVELS} signs; lower k.")
+        self.code_length = code_length
+        self.changes = changes or code_length
+        if self.changes > _MAX_LEVELS:
+            raise InputError(f"a budget is shared by at most {_MAX_LEVELS} signs; lower k.")
         shared = [response_threshold(epsilon, size) for size in range(1, self.changes + 1)]
-        by_size = shared + [shared[-1]] * (dims - self.changes)
+        by_size = shared + [shared[-1]] * (code_length - self.changes)
         # 0: an exact zero (a coin); 1: outside A (never); 1 + N: one of N in A.
         self._table = np.array([_COIN, 0, *by_size], dtype=np.uint64)
 
@@ -212,7 +212,7 @@ class IndividualFlips:
         return (x > 0) ^ draw_flips(self._table, index, stream)
 
     def flip_probability(self, x: Floats, spread: float) -> npt.NDArray[np.float64]:
-        signs = min(self.changes, _expected_size(self.dims, spread))
+        signs = min(self.changes, _expected_size(self.code_length, spread))
         inside = 1.0 / (1.0 + math.exp(self.epsilon / signs))
         return np.where(x <= 1.0, inside, 0.0)
 
@@ -230,14 +230,16 @@ class IndividualGaussian:
     grid_bits = GRID_BITS
     depends_on_size = True
 
-    def __init__(self, epsilon: float, delta: float, dims: int, changes: int | None = None) -> None:
-        self.dims = dims
-        self.changes = changes or dims
+    def __init__(
+        self, epsilon: float, delta: float, code_length: int, changes: int | None = None
+    ) -> None:
+        self.code_length = code_length
+        self.changes = changes or code_length
         self._sigma = optimal_sigma(epsilon, delta)
         least = self._sigma * math.sqrt(self.changes)
         self._deviation = max(1024.0, least)
-        check_deviation(self._deviation, _MOST_LEVELS)
-        self._table = gaussian_table(self._deviation, epsilon, delta, dims, 0)
+        check_deviation(self._deviation, _MAX_LEVELS)
+        self._table = gaussian_table(self._deviation, epsilon, delta, code_length, 0)
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
         near, size = _perturbed_set(x)
@@ -256,5 +258,7 @@ class IndividualGaussian:
     def flip_probability(self, x: Floats, spread: float) -> npt.NDArray[np.float64]:
         from scipy.special import ndtr
 
-        deviation = self._sigma * math.sqrt(min(self.changes, _expected_size(self.dims, spread)))
+        deviation = self._sigma * math.sqrt(
+            min(self.changes, _expected_size(self.code_length, spread))
+        )
         return np.where(x <= 1.0, ndtr(-np.asarray(x, dtype=np.float64) / deviation), 0.0)

@@ -24,7 +24,7 @@ from dpindex.noise import (
     randomized_response,
     smooth_flips,
 )
-from dpindex.noise.flips import FlipsByLevel, draw_flips, response_threshold
+from dpindex.noise.randomized_response import FlipsByLevel, draw_flips, response_threshold
 from dpindex.randomness import secret_stream
 
 BETA = 4096

@@ -13,11 +13,11 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.noise.ladder import ladder_table
+from dpindex.noise.geometric import geometric_table
 from dpindex.noise.tables import CellTable
 from dpindex.randomness import BitSource
 
-__all__ = ["WideGaussian", "WideLaplace", "discrete_gaussian_table"]
+__all__ = ["TwoDigitGaussian", "TwoDigitLaplace", "discrete_gaussian_table"]
 
 _KEY_BITS = 64
 _RATIO_BITS = 384
@@ -37,7 +37,7 @@ def discrete_gaussian_table(sigma: float, bits: int) -> CellTable:
     return CellTable(masses, first=-len(side), bits=bits)
 
 
-class WideGaussian:
+class TwoDigitGaussian:
     """``N(0, σ²)`` rounded to cells, σ² = 4^digit·σ₁² + σ₂²: discrete plus rounded Gaussian.
 
     *Why it is the Gaussian mechanism.* Let L = 2^digit, C discrete Gaussian on the integers and N
@@ -71,7 +71,7 @@ class WideGaussian:
         return coarse + fine, coarse_fourth + 6 * coarse * fine + fine_fourth
 
 
-class WideLaplace:
+class TwoDigitLaplace:
     """``P(a) ∝ e^{−drop·a}`` on the magnitude a of a law symmetric about −½, in two digits.
 
     ``a = 2^digit·b + c``: for a geometric law the digits are independent. Masses of the low digit
@@ -90,7 +90,7 @@ class WideLaplace:
         self.low = CellTable(low, first=0, cell_bits=cell_bits)
         with mpmath.workprec(_RATIO_BITS):
             fall = drop + mpmath.log(mpmath.mpf(low[0]) / low[-1])
-            self.high = ladder_table(fall * (1 - mpmath.ldexp(1, 64 - _RATIO_BITS)), 1, 1, 0)
+            self.high = geometric_table(fall * (1 - mpmath.ldexp(1, 64 - _RATIO_BITS)), 1, 1, 0)
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
         """``count`` independent draws, int64, with a uniform offset inside each cell."""
