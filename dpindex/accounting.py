@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
+from dpindex.checks import finite_number
 from dpindex.errors import InputError
 from dpindex.noise.gaussian import table_distance
 from dpindex.privacy import Guarantee, compose
-from dpindex.privacy.adjacency import finite_number
 from dpindex.spec import Spec
 
 __all__ = ["total"]

@@ -64,7 +64,9 @@ def read_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = Tru
             if not stat.S_ISREG(status.st_mode):
                 raise InputError(f"{name} is not a plain file.")
             if status.st_size > max_bytes:
-                raise InputError(f"{name} has {status.st_size} bytes; at most {max_bytes} are read.")
+                raise InputError(
+                    f"{name} has {status.st_size} bytes; at most {max_bytes} are read."
+                )
             return file.read(status.st_size)  # allocated at once, so never the limit itself
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror}; check the path.") from None
@@ -150,9 +152,7 @@ def unpack(
         raise InputError(f"these bytes are not dpindex {kind}.")
     _, version, reserved, header_bytes, body_bytes, digest = _FRAME.unpack_from(data)
     if version != _VERSION or reserved:
-        raise InputError(
-            f"these {kind} have format version {data[4]}; this is version {_VERSION}."
-        )
+        raise InputError(f"these {kind} have format version {data[4]}; this is version {_VERSION}.")
     if header_bytes > _MAX_HEADER or _FRAME.size + header_bytes + body_bytes != len(data):
         raise InputError(f"these {kind} are cut off or have bytes too many.")
     if hashlib.sha256(data[_FRAME.size :]).digest() != digest:

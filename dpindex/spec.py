@@ -11,13 +11,13 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
+from dpindex.checks import finite_number
 from dpindex.errors import InputError
 from dpindex.files import read_file
 from dpindex.grid import Grid, grid_step
 from dpindex.methods import Method, find_method
 from dpindex.noise import GRID_BITS, FloatLaw, SignLaw
 from dpindex.privacy import Adjacency, Attribute, Guarantee, adjacency_from_json, attribute
-from dpindex.privacy.adjacency import finite_number
 from dpindex.projections import Projection
 
 __all__ = ["Spec"]

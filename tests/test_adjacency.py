@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpindex.checks import finite_number
 from dpindex.errors import InputError
 from dpindex.privacy import L2, Adjacency, Attribute, adjacency_from_json, attribute, l2
-from dpindex.privacy.adjacency import finite_number
 
 
 @pytest.mark.parametrize("make", [attribute, l2])

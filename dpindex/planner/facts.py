@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpindex.checks import finite_number
 from dpindex.errors import InputError
-from dpindex.privacy.adjacency import finite_number
 from dpindex.projections.entries import normal_integers
 from dpindex.randomness import PublicStream
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse
 
+from dpindex.checks import finite_number
 from dpindex.errors import InputError
 from dpindex.evaluate.ground_truth import source_of
 from dpindex.index.private_index import QueryMode
@@ -21,7 +22,6 @@ from dpindex.planner.population import Population, populate
 from dpindex.planner.result import Plan, Row
 from dpindex.planner.simulate import Ranking, Simulation
 from dpindex.privacy import Adjacency, attribute
-from dpindex.privacy.adjacency import finite_number
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
+from dpindex.checks import finite_number
 from dpindex.errors import InputError
 
 __all__ = [
@@ -17,25 +16,10 @@ __all__ = [
     "Records",
     "adjacency_from_json",
     "attribute",
-    "finite_number",
     "l2",
 ]
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
-
-
-def finite_number(value: Any, name: str, above: float | None = None) -> float:
-    """``value`` as a float, if it is a real number (NumPy's too), finite and large enough."""
-    try:
-        real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        number = float(value) if real else math.nan
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise InputError(f"{name} must be a finite number, not {value!r}.")
-    if above is not None and not number > above:
-        raise InputError(f"{name} must be above {above:g}, not {value!r}.")
-    return number + 0.0  # −0 becomes 0: equal numbers have equal text
 
 
 @dataclass(frozen=True)
