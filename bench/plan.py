@@ -115,7 +115,7 @@ def predict(name: str, task: Task, epsilon: float, path: Path) -> None:
     print(plan.why, flush=True)
     lines = [
         (name, f"{epsilon:g}", row.method, row.k, row.ranking,
-         round(row.private, 4), round(row.exact, 4), int(row is plan.best))
+         round(row.private, 4), round(row.calibration.exact, 4), int(row is plan.best))
         for row in plan.rows
     ]  # fmt: skip
     append(path, PREDICTED, lines)

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from dpindex import PrivateIndex, Privatizer, Spec
 from dpindex.noise import randomized_response, staircase_noise
 from dpindex.noise.randomized_response import draw_flips
-from dpindex.randomness import secret_stream
+from dpindex.randomness.secret import secret_stream
 
 ROUNDS = 15
 

@@ -14,7 +14,6 @@ from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.ledger import Ledger
 from dpindex.methods import methods
-from dpindex.noise import sjlt_noise
 from dpindex.privacy import Guarantee, attribute, compose, l2
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
@@ -43,7 +42,6 @@ __all__ = [
     "l2",
     "methods",
     "plan",
-    "sjlt_noise",
     "total",
 ]
 

@@ -115,8 +115,8 @@ def _distribution(spec: Spec, interval: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as losses
 
     promise = spec.guarantee
-    if promise.delta > 0 and spec.row.deviation is not None:
-        deviation = spec.row.deviation(promise.epsilon, promise.delta)
+    if promise.delta > 0 and spec.mechanism.calibration.deviation is not None:
+        deviation = spec.mechanism.calibration.deviation(promise.epsilon, promise.delta)
         return losses.from_gaussian_mechanism(deviation, value_discretization_interval=interval)
     pair = losses.common.DifferentialPrivacyParameters(promise.epsilon, promise.delta)
     return losses.from_privacy_parameters(pair, value_discretization_interval=interval)
@@ -124,6 +124,6 @@ def _distribution(spec: Spec, interval: float) -> Any:
 
 def _distance(spec: Spec) -> float:
     """Between the noise that runs and the normal law, over a whole code, in total variation."""
-    if spec.delta == 0 or spec.row.deviation is None:
+    if spec.delta == 0 or spec.mechanism.calibration.deviation is None:
         return 0.0
     return float(Fraction(table_distance(spec.law)) * spec.code_length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ __all__ = [
     "Vectors",
     "canonical_csr",
     "check_padding",
+    "cores",
     "unit",
 ]
 
@@ -45,6 +47,13 @@ def canonical_csr(matrix: Any) -> sparse.csr_matrix:
         csr = csr.copy()  # it may still share the caller's arrays
         csr.sum_duplicates()
     return csr
+
+
+def cores() -> int:
+    """Processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def unit(vectors: Floats) -> npt.NDArray[np.float32]:

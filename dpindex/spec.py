@@ -1,45 +1,27 @@
-"""What the data holder states, checked once: a frozen, public description of a mechanism."""
+"""The spec: what the data holder states, checked as a whole, and what it resolves to."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-import numbers
-import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dpindex.checks import finite_number
-from dpindex.errors import InputError
-from dpindex.files import read_file
-from dpindex.grid import Grid, grid_step
+from dpindex.codes import CodeFormat
+from dpindex.grid import Grid
 from dpindex.methods import Method, find_method
-from dpindex.noise import GRID_BITS, FloatLaw, SignLaw
-from dpindex.privacy import Adjacency, Attribute, Guarantee, adjacency_from_json, attribute
+from dpindex.parameters import Parameters
+from dpindex.privacy import Guarantee
 from dpindex.projections import Projection
 
 __all__ = ["Spec"]
 
-_FORMAT = 1
-_MIN_EPSILON, _MAX_EPSILON = 1e-3, 64.0
-_MIN_DELTA = 1e-30
-_MAX_TEXT = 1 << 16
-_MAX_DIM = 1 << 31
-_MAX_K = 1 << 20
-_MAX_BLOCKS = 1024
-_MAX_GAP = 1 << 16
-"""One entry in at most so many is not zero: the law of the gaps is a table of four times that."""
-_ONE_ATTRIBUTE = attribute(1.0)
-
 
 @dataclass(frozen=True)
-class Spec:
-    """Everything public about how vectors become codes. Think of it as the label on the index.
+class Spec(Parameters):
+    """Everything public about how vectors become codes: frozen, checked once, with a JSON round trip.
 
-    Two parties with equal specs produce comparable codes; only the noise is secret. One warning:
-    ``epsilon`` counts changes of *one attribute* under the default adjacency, not whole records.
+    Two parties with equal specs produce comparable codes; only the noise is secret. Under the
+    default adjacency ``epsilon`` counts changes of *one attribute*, not of a whole record.
 
     Parameters
     ----------
@@ -69,7 +51,7 @@ class Spec:
         Entries of a random projection: "gaussian", "rademacher", "uniform" or "very-sparse".
     sparsity : int, optional
         Sparse Johnson-Lindenstrauss maps: coordinates that one attribute moves, a divisor of k.
-        Very sparse entries: one in so many is not zero, √dim by default.
+        Very sparse entries: 1 / density, √dim by default.
     norm : float, optional
         Public norm of *every* vector after scaling (1 for unit embeddings); sharpens similarities.
     seed : int
@@ -87,206 +69,53 @@ class Spec:
     True
     """
 
-    method: str
-    dim: int
-    k: int | None = None
-    epsilon: float | None = None
-    delta: float = 0.0
-    adjacency: Adjacency = _ONE_ATTRIBUTE
-    repetitions: int = 1
-    scale: float = 1.0
-    bounds: tuple[float, float] = (-1.0, 1.0)
-    clip: bool = False
-    min_norm: float | None = None
-    norm: float | None = None
-    seed: int = 0
-    entries: str | None = None
-    sparsity: int | None = None
-
     def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        row = find_method(self.method)
-        set_(self, "dim", _integer(self.dim, "dim", 1, _MAX_DIM - 1))
-        set_(self, "repetitions", _integer(self.repetitions, "repetitions", 1, 1024))
-        set_(self, "seed", _integer(self.seed, "seed", 0, 2**63 - 1))
-        set_(self, "scale", finite_number(self.scale, "scale", above=0.0))
-        set_(self, "bounds", _interval(self.bounds))
-        if not isinstance(self.clip, bool):
-            raise InputError(f"clip must be true or false, not {self.clip!r}.")
-        if not isinstance(self.adjacency, Adjacency):
-            raise InputError("adjacency must be dpindex.attribute(…) or dpindex.l2(…).")
-        self._check_guarantee(row)
-        for name in ("min_norm", "norm"):
-            if getattr(self, name) is not None:
-                set_(self, name, finite_number(getattr(self, name), name, above=0.0))
-        if self.repetitions > 1 and not row.repeats:
-            raise InputError(f"{row.name} takes no repetitions: they are for sign codes of OPORP.")
-        k = row.default_k(self) if self.k is None else self.k
-        k = _integer(k, "k", 1, max(_MAX_K, self.dim * self.repetitions))
-        self._check_k(row, k)
-        set_(self, "k", k)
-        set_(self, "entries", self._checked_entries(row))
-        set_(self, "sparsity", self._checked_sparsity(row, k))
-        self._check_min_norm(row)
-        if row.bounded and self.bounds[1] - self.bounds[0] > self.beta:
-            raise InputError(
-                f"{row.name} needs bounds no wider than beta = {self.beta:g}, not "
-                f"[{self.bounds[0]:g}, {self.bounds[1]:g}]; state the public range of an attribute."
-            )
+        mechanism = find_method(self.method)
+        super().__post_init__()
+        self._set(mechanism.resolved(self))
 
-    def _check_guarantee(self, row: Method) -> None:
-        set_ = object.__setattr__
-        delta = finite_number(self.delta, "delta")
-        set_(self, "delta", delta)
-        if row.definition == "none":
-            if self.epsilon is not None or delta != 0:
-                raise InputError(f"{row.name} is not private: it takes no epsilon and no delta.")
-            return
-        if self.epsilon is None:
-            raise InputError(f"{row.name} needs an epsilon.")
-        epsilon = finite_number(self.epsilon, "epsilon", above=0.0)
-        if not _MIN_EPSILON <= epsilon <= _MAX_EPSILON:
-            raise InputError(
-                f"epsilon must lie in [{_MIN_EPSILON:g}, {_MAX_EPSILON:g}], not {epsilon:g}."
-            )
-        set_(self, "epsilon", epsilon)
-        takes_it = row.needs_delta or (row.takes_delta and delta != 0)
-        if takes_it and not _MIN_DELTA <= delta < row.max_delta:
-            raise InputError(
-                f"{row.name} needs a delta in [{_MIN_DELTA:g}, {row.max_delta:g}), for example "
-                f"1e-6, not {delta:g}: its guarantee is an approximate one."
-            )
-        if row.pure and not takes_it and delta != 0:
-            raise InputError(f"{row.name} is pure: delta must be 0, not {delta:g}.")
-        if self.adjacency.kind not in row.adjacencies:
-            raise InputError(
-                f"{row.name} has no guarantee under {self.adjacency}: it is analysed for "
-                f"{' and '.join(row.adjacencies)} adjacency only."
-            )
-
-    def _check_k(self, row: Method, k: int) -> None:
-        if row.fixed_k and k != self.dim:
-            raise InputError(f"{row.name} keeps every coordinate: k must be dim = {self.dim}.")
-        if k % self.repetitions:
-            raise InputError(f"k = {k} is not a multiple of repetitions = {self.repetitions}.")
-        if row.bins and k // self.repetitions > self.dim:
-            raise InputError(
-                f"{row.name} needs k / repetitions ≤ dim: {k // self.repetitions} bins cannot be "
-                f"filled by {self.dim} attributes."
-            )
-
-    def _checked_entries(self, row: Method) -> str | None:
-        if not row.entries:
-            if self.entries is not None:
-                raise InputError(f"{row.name} has a projection of its own; leave entries out.")
-            return None
-        entries = row.entries[0] if self.entries is None else self.entries
-        if entries not in row.entries:
-            known = ", ".join(row.entries)
-            raise InputError(f"entries of {row.name} must be one of {known}, not {entries!r}.")
-        return entries
-
-    def _checked_sparsity(self, row: Method, k: int) -> int | None:
-        given = self.sparsity
-        if self.entries == "very-sparse":
-            customary = max(1, math.isqrt(self.dim))
-            return _integer(customary if given is None else given, "sparsity", 1, _MAX_GAP)
-        if not row.blocks:
-            if given is not None:
-                raise InputError(
-                    f"{row.name} does not use sparsity here: it is for very-sparse entries and "
-                    f"sparse Johnson-Lindenstrauss maps."
-                )
-            return None
-        if given is None:
-            return next(s for s in (4, 3, 2, 1) if k % s == 0)
-        sparsity = _integer(given, "sparsity", 1, _MAX_BLOCKS)
-        if k % sparsity:
-            raise InputError(
-                f"k = {k} is not a multiple of sparsity = {sparsity}: every attribute moves one "
-                f"coordinate in each of {sparsity} equal blocks."
-            )
-        return sparsity
-
-    def _check_min_norm(self, row: Method) -> None:
-        if not (row.norm_bound and self.delta > 0):
-            if self.min_norm is not None:
-                pure = " with delta 0" if row.norm_bound else ""
-                raise InputError(f"{row.name} does not use min_norm{pure}; leave it out.")
-            return
-        if self.entries != "gaussian":
-            raise InputError(
-                f"{row.name} with a delta needs gaussian entries, not {self.entries}: for others "
-                f"no bound on the signs that can change holds for all vectors."
-            )
-        if self.min_norm is None:
-            raise InputError(
-                f"{row.name} with a delta needs min_norm: a public lower bound on the norm of "
-                f"every vector."
-            )
-        if self.min_norm_on_grid <= self.beta:
-            raise InputError(
-                f"{row.name} needs a min_norm above beta = {self.beta:g}, not {self.min_norm:g}."
-            )
+    def __reduce__(self) -> Any:
+        # What it resolves to is made again where it is needed: tables may take megabytes.
+        return type(self).from_json, (self.to_json(),)
 
     @property
-    def norm_slack(self) -> float:
-        """How much rounding to the grid can shorten a vector: half a step in every coordinate."""
-        return grid_step(self.beta, GRID_BITS) * math.sqrt(self.dim) / 2
-
-    @property
-    def min_norm_on_grid(self) -> float:
-        """What remains of ``min_norm`` on the grid; vectors may fall short of it by one slack."""
-        return (self.min_norm or 0.0) - 2.001 * self.norm_slack
-
-    @property
-    def row(self) -> Method:
+    def mechanism(self) -> Method:
         """The method's row in the table."""
         return find_method(self.method)
 
     @property
     def code_length(self) -> int:
-        """Length of a code: ``k``, resolved."""
-        return self.k if self.k is not None else self.row.default_k(self)
-
-    @property
-    def budget(self) -> float:
-        """``epsilon`` of a private method, as a plain float (infinite for the baselines)."""
-        return math.inf if self.epsilon is None else self.epsilon
-
-    @property
-    def beta(self) -> float:
-        """The step that the grid is laid out for, in units of the scaled attribute."""
-        adjacency = self.adjacency
-        return adjacency.beta if isinstance(adjacency, Attribute) else adjacency.radius
+        """Coordinates of a code: ``k``, resolved."""
+        return self.projection.k if self.k is None else self.k
 
     @property
     def guarantee(self) -> Guarantee:
         """What one code promises about the vector behind it."""
+        calibration = self.mechanism.calibration
         return Guarantee(
             epsilon=self.budget,
             delta=self.delta,
-            definition=self.row.definition,
+            definition=calibration.definition,
             adjacency=self.adjacency,
-            exact=self.row.exact and self.row.definition != "none",
-            delta_over=self.row.delta_over if self.delta > 0 else "noise",
+            exact=calibration.exact and self.mechanism.private,
+            delta_over=calibration.delta_over if self.delta > 0 else "noise",
         )
 
     @cached_property
     def projection(self) -> Projection:
         """The public projection: a function of this spec alone."""
-        return self.row.projection(self)
+        return self.mechanism.family.make(self)
 
     @cached_property
-    def law(self) -> FloatLaw | SignLaw:
-        """The calibrated law of the secret noise."""
-        return self.row.law(self)
+    def law(self) -> Any:
+        """The calibrated law of the secret noise, a :class:`dpindex.noise.law.Law`."""
+        return self.mechanism.calibration.law(self, self.projection)
 
     @cached_property
     def grid(self) -> Grid:
         """The integer grid that attributes are rounded to."""
         return Grid(
-            beta=self.beta,
+            beta=self.adjacency.size,
             bits=self.law.grid_bits,
             scale=self.scale,
             bounds=self.bounds,
@@ -295,74 +124,12 @@ class Spec:
         )
 
     @property
-    def fingerprint(self) -> bytes:
-        """Sixteen bytes that codes carry, so that codes of another spec are noticed."""
-        return hashlib.sha256(self.to_json().encode()).digest()[:16]
+    def step(self) -> float:
+        """Units of the scaled attributes per grid step of a projected coordinate."""
+        return self.grid.step * self.projection.scale
 
-    def with_epsilon(self, epsilon: float) -> Spec:
-        """The same projection and method under another budget (for private queries)."""
-        return replace(self, epsilon=epsilon)
-
-    def to_json(self) -> str:
-        """Canonical JSON: equal specs give equal text."""
-        data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        # Later than format 1: left out where unused, so that older specs keep their text.
-        for name in ("entries", "sparsity"):
-            if data[name] is None:
-                del data[name]
-        data["adjacency"] = self.adjacency.to_json()
-        data["bounds"] = list(self.bounds)
-        data["format"] = _FORMAT
-        return json.dumps(data, sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Spec:
-        """The inverse of :meth:`to_json`; raises InputError on anything that is not a spec."""
-        if len(text) > _MAX_TEXT:
-            raise InputError(f"the spec is not valid JSON: it has over {_MAX_TEXT} characters.")
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"the spec is not valid JSON: {error}.") from None
-        if not isinstance(data, dict) or data.pop("format", None) != _FORMAT:
-            raise InputError(f"the spec is not a dpindex spec of format {_FORMAT}.")
-        known = {f.name for f in fields(cls)}
-        if strange := sorted(set(data) - known):
-            raise InputError(f"the spec has an unknown field {strange[0]!r}.")
-        if missing := sorted({"method", "dim"} - set(data)):
-            raise InputError(f"the spec lacks the field {missing[0]!r}.")
-        if "adjacency" in data:
-            data["adjacency"] = adjacency_from_json(data["adjacency"])
-        return cls(**data)
-
-    @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Spec:
-        """The spec in a file; raises InputError, which begins with the path, if there is none."""
-        text = read_file(path, _MAX_TEXT)
-        try:
-            return cls.from_json(text)
-        except InputError as error:
-            raise InputError(f"{os.fspath(path)}: {error}") from None
-
-
-def _integer(value: Any, name: str, least: int, most: int) -> int:
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    try:
-        whole = int(value) if real else least - 1
-    except (ValueError, OverflowError):  # NaN and infinity
-        whole = least - 1
-    if not least <= whole <= most or whole != value:
-        raise InputError(f"{name} must be a whole number from {least} to {most}, not {value!r}.")
-    return whole
-
-
-def _interval(value: Any) -> tuple[float, float]:
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        raise InputError(f"bounds must be a pair (low, high), not {value!r}.")
-    low, high = (
-        finite_number(value[0], "the lower bound"),
-        finite_number(value[1], "the upper bound"),
-    )
-    if low >= high:
-        raise InputError(f"bounds must have low < high, not ({low:g}, {high:g}).")
-    return low, high
+    @cached_property
+    def format(self) -> CodeFormat:
+        """How its codes are stored and read."""
+        made: CodeFormat = self.law.code_format(self.code_length, self.fingerprint, self.step)
+        return made

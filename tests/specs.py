@@ -14,7 +14,7 @@ def needed(row: Method) -> dict[str, Any]:
     arguments: dict[str, Any] = {"method": row.name, "epsilon": epsilon}
     if row.needs_delta:
         arguments["delta"] = 1e-6
-    if row.bounded:
+    if row.calibration.bounded:
         arguments["bounds"] = (0.0, 1.0)
     if "min_norm" in row.needs:
         arguments["min_norm"] = 2.0
@@ -24,5 +24,5 @@ def needed(row: Method) -> dict[str, Any]:
 
 def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
     """A small spec of that method."""
-    k = None if row.fixed_k else min(dim, 8)
+    k = None if row.family.keeps_all else min(dim, 8)
     return Spec(**{**needed(row), "dim": dim, "k": k, **changes})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpindex import Guarantee, InputError, Spec, attribute, compose, l2, total
 from dpindex.noise import optimal_sigma
-from dpindex.noise.published import kenthapadi_sigma
+from dpindex.noise.gaussian_calibrations import kenthapadi_sigma
 from dpindex.privacy.adjacency import Records
 from dpindex.race.spec import SketchGuarantee
 

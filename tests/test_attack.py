@@ -106,7 +106,7 @@ def test_pairs_are_neighbours_attribute_by_attribute(name: str) -> None:
         one, other = pair.rows
         assert np.flatnonzero(one != other).tolist() == sorted(pair.carriers)
         for a, b in zip(one, other, strict=True):
-            assert abs(Fraction(float(a)) - Fraction(float(b))) <= Fraction(spec.beta)
+            assert abs(Fraction(float(a)) - Fraction(float(b))) <= Fraction(spec.adjacency.size)
         places = pair.coordinates.ravel()
         assert len(set(places.tolist())) == len(places)
         single = pair.single()

@@ -18,25 +18,25 @@ from specs import needed
 import dpindex as dpi
 from dpindex.methods import Method
 from dpindex.noise import optimal_sigma
-from dpindex.noise.published import kenthapadi_sigma
+from dpindex.noise.gaussian_calibrations import kenthapadi_sigma
 
 EPSILON, DELTA, DIM = 1.3, 1e-6, 9
 ROWS = [
     row
     for row in dpi.methods()
-    if row.kind == "float" and row.definition == "DP" and not row.bounded
+    if row.codes == "numbers" and row.definition == "DP" and not row.calibration.bounded
 ]
 ATTRIBUTE = [row for row in ROWS if "attribute" in row.adjacencies]
 BALL = [row for row in ROWS if "l2" in row.adjacencies]
 SHAPES = [
     pytest.param(row, entries, id=f"{row.name}-{entries}")
     for row in ATTRIBUTE
-    for entries in row.entries or (None,)
+    for entries in row.family.entries or (None,)
 ]
 
 
 def _spec(row: Method, **changes: Any) -> dpi.Spec:
-    k = DIM if row.fixed_k else 8
+    k = DIM if row.family.keeps_all else 8
     return dpi.Spec(**{**needed(row), "dim": DIM, "k": k, "epsilon": EPSILON, "seed": 5, **changes})
 
 
@@ -119,7 +119,7 @@ def test_ball_noise_covers_the_worst_direction(row: Method) -> None:
     matrix = spec.projection.apply(np.eye(DIM))
     rng = np.random.default_rng(1)
     directions = rng.normal(size=(40, DIM))
-    if row.delta_over == "noise":
+    if row.calibration.delta_over == "noise":
         directions = np.concatenate([directions, np.linalg.svd(matrix.T)[2][:1]])
     directions *= radius / np.linalg.norm(directions, axis=1, keepdims=True)
     base = rng.uniform(-0.4, 0.4, (1, DIM))
@@ -134,7 +134,7 @@ def test_ball_noise_covers_the_worst_direction(row: Method) -> None:
         most = max(most, math.sqrt(float((cells.astype(float) ** 2).sum(axis=1).max())))
     mu = most / _sigma_in_cells(spec)
     assert _delta(mu, 0.9) <= DELTA
-    if row.delta_over == "noise":
+    if row.calibration.delta_over == "noise":
         assert _delta(mu / 0.95, 0.9) > DELTA
         assert 1 / mu <= 1.02 * optimal_sigma(0.9, DELTA)  # rounding costs less than 2 %
 
@@ -155,16 +155,16 @@ def test_the_ball_reaches_every_pair_on_the_grid() -> None:
         assert 0.98 * promised <= worst <= promised
 
 
-SIGNS = [row for row in dpi.methods() if row.kind == "bits" and row.definition == "DP"]
+SIGNS = [row for row in dpi.methods() if row.codes == "signs" and row.definition == "DP"]
 SIGN_SHAPES = [
     pytest.param(row.name, {"entries": entries} if entries else {}, id=f"{row.name}-{entries}")
     for row in SIGNS
     if row.pure
-    for entries in row.entries or (None,)
+    for entries in row.family.entries or (None,)
 ] + [
     pytest.param(row.name, {"repetitions": 2}, id=f"{row.name}-repeated")
     for row in SIGNS
-    if row.repeats
+    if row.family.repeats
 ]
 
 

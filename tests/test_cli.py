@@ -299,10 +299,10 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
         options += ["--beta", adjacency.beta]
     else:
         options += ["--l2", adjacency.radius]
-    if row.entries:
-        stated["entries"] = row.entries[-1]
-        options += ["--entries", row.entries[-1]]
-    if row.blocks or stated.get("entries") == "very-sparse":
+    if row.family.entries:
+        stated["entries"] = row.family.entries[-1]
+        options += ["--entries", row.family.entries[-1]]
+    if row.family.blocks or stated.get("entries") == "very-sparse":
         stated["sparsity"] = 2
         options += ["--sparsity", 2]
     code, out, err = run("spec", "--dim", 24, *options)

@@ -50,7 +50,7 @@ def test_sensitivity_by_brute_force(dim: int, k: int) -> None:
     for sign in (1, -1):
         change = projection.apply(x + sign * beta * np.eye(dim)) - projection.apply(x)
         assert (np.abs(change) == beta).all()
-        np.testing.assert_allclose(projection.gain * np.linalg.norm(change, axis=1), beta)
+        np.testing.assert_allclose(projection.scale * np.linalg.norm(change, axis=1), beta)
     assert projection.max_column_l1 == dim
 
 
@@ -65,7 +65,7 @@ def test_inner_products_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     products = np.empty(6000)
     for seed in range(len(products)):
         projection = Rademacher(dim, k, seed)
-        x, y = projection.apply(np.stack([u, v])) * projection.gain
+        x, y = projection.apply(np.stack([u, v])) * projection.scale
         products[seed] = x @ y
     norms = (u @ u) * (v @ v) + (u @ v) ** 2
     variance = (norms - 2 * float((u**2 * v**2).sum())) / k
@@ -78,4 +78,4 @@ def test_inner_products_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_spread_is_the_root_mean_square_of_a_coordinate() -> None:
     projection = Rademacher(12, 8, 0)
-    assert (projection.apply(np.eye(12)) ** 2).mean() == projection.spread**2
+    assert (projection.apply(np.eye(12)) ** 2).mean() == projection.rms**2

@@ -15,7 +15,7 @@ from dpindex.methods import find_method
 from dpindex.randomness import public
 
 DRAWS = 20_000
-FLOATS = [row for row in dpi.methods() if row.kind == "float" and row.definition == "DP"]
+FLOATS = [row for row in dpi.methods() if row.codes == "numbers" and row.definition == "DP"]
 SHAPES = [
     *(pytest.param(row, None, id=row.name) for row in FLOATS),
     pytest.param(find_method("dp-rp-g-opt"), "very-sparse", id="very-sparse"),
@@ -38,10 +38,12 @@ def test_inner_product_variance_of_theorems_3_8_to_3_10(
     v = 0.7 * u + 0.3 * v
     common: dict[str, Any] = {"dim": dim, "k": k, "epsilon": 8.0, "delta": 1e-6}
     spec = dpi.Spec(name, **common)
-    step, decoder = spec.grid.step * spec.projection.gain, spec.law.decoder
+    step, decoder = spec.grid.step * spec.projection.scale, spec.law.decoder
     rows = spec.grid.round(np.stack([u, v]))
     draws = 1 if name == "raw-gaussian" else DRAWS
-    exact = np.stack([spec.row.projection(_seeded(spec, s)).apply(rows) for s in range(draws)])
+    exact = np.stack(
+        [spec.mechanism.projection(_seeded(spec, s)).apply(rows) for s in range(draws)]
+    )
     exact = np.broadcast_to(exact, (DRAWS, 2, k)).copy()
     codes = spec.law.perturb(exact.reshape(-1, k), Seeded(7)).reshape(DRAWS, 2, k)
     decoded = (codes + decoder.offset) * decoder.gain * step
@@ -80,7 +82,7 @@ def test_distances_are_unbiased_with_honest_errors(
     rng = np.random.default_rng(0)
     dim, high = 48, 1.0 if "attribute" in row.adjacencies else 0.3
     changes: dict[str, Any] = {"dim": dim, "epsilon": 6.0, "entries": entries}
-    changes["k"] = dim if row.fixed_k else 24
+    changes["k"] = dim if row.family.keeps_all else 24
     if entries == "very-sparse":
         changes["sparsity"] = 3
     errors: dict[Any, list[Any]] = {"exact": [], "private": []}
@@ -116,9 +118,11 @@ def test_private_sparse_jl_distance_variance(
     rng = np.random.default_rng(4)
     u, v = rng.uniform(-1, 1, (2, dim))
     spec = dpi.Spec(name, dim, k=k, epsilon=6.0, delta=delta, sparsity=s)
-    step, decoder = spec.grid.step * spec.projection.gain, spec.law.decoder
+    step, decoder = spec.grid.step * spec.projection.scale, spec.law.decoder
     rows = spec.grid.round(np.stack([u, v]))
-    exact = np.stack([spec.row.projection(_seeded(spec, i)).apply(rows) for i in range(DRAWS)])
+    exact = np.stack(
+        [spec.mechanism.projection(_seeded(spec, i)).apply(rows) for i in range(DRAWS)]
+    )
     codes = spec.law.perturb(exact.reshape(-1, k), Seeded(3)).reshape(DRAWS, 2, k)
     decoded = (codes + decoder.offset) * decoder.gain * step
     sigma2 = 2 * s / 6.0**2 if delta == 0 else dpi.noise.optimal_sigma(6.0, delta) ** 2

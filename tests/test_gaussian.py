@@ -12,7 +12,7 @@ from streams import Seeded
 from dpindex.noise import gaussian_noise, optimal_sigma
 from dpindex.noise.gaussian import gaussian_table
 from dpindex.noise.tables import CellTable
-from dpindex.randomness import secret_stream
+from dpindex.randomness.secret import secret_stream
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 REFERENCE = {  # METHODS 3, at L2 sensitivity 1 and delta 1e-6

@@ -122,7 +122,7 @@ def test_inner_products_over_seeds(kind: Any, monkeypatch: pytest.MonkeyPatch) -
     products = np.empty(4000)
     for seed in range(len(products)):
         projection = kind(dim, k, seed)
-        x, y = projection.apply(np.stack([u, v])) * projection.gain
+        x, y = projection.apply(np.stack([u, v])) * projection.scale
         products[seed] = x @ y
     kurtosis = {Gaussian: 3.0, Uniform: 1.8}[kind]
     norms = (u @ u) * (v @ v) + (u @ v) ** 2

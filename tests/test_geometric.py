@@ -21,7 +21,7 @@ from streams import Seeded
 from dpindex.noise import AdditiveNoise, laplace_noise, staircase_noise
 from dpindex.noise.geometric import geometric_table
 from dpindex.noise.tables import CellTable
-from dpindex.randomness import secret_stream
+from dpindex.randomness.secret import secret_stream
 
 EPSILONS = (0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 20.0, 40.0, 50.0, 64.0)
 LAWS = {"laplace": laplace_noise, "staircase": staircase_noise}

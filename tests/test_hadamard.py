@@ -68,7 +68,7 @@ def test_inner_products_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     products, promised = np.empty(3000), 0.0
     for seed in range(len(products)):
         projection = FastJL(60, 8, seed)
-        x, y = projection.apply(np.stack([u, v])) * projection.gain
+        x, y = projection.apply(np.stack([u, v])) * projection.scale
         products[seed] = x @ y
         promised = projection.inner_product_factor
     variance = promised * ((u @ u) * (v @ v) + (u @ v) ** 2)

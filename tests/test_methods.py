@@ -34,7 +34,7 @@ def test_other_names_are_refused_with_the_choice(name: Any) -> None:
 
 @pytest.mark.parametrize("row", EVERY)
 def test_a_row_says_what_it_is(row: Method) -> None:
-    assert row.kind in ("float", "bits")
+    assert row.codes in ("float", "bits")
     assert row.summary
     assert row.source
     # The prefix is what people read: it must tell the definition.
@@ -53,7 +53,7 @@ def test_the_default_k_is_allowed(row: Method, dim: int) -> None:
     spec = example(row, dim, k=None)
     assert spec.code_length == spec.k == spec.projection.k
     assert spec.projection.dim == dim
-    if row.fixed_k:
+    if row.family.keeps_all:
         assert spec.k == dim
 
 
@@ -64,7 +64,7 @@ def test_parts_fit_together(row: Method) -> None:
     x = np.random.default_rng(0).uniform(0, 1, (5, spec.dim))
     x *= 3 / np.linalg.norm(x, axis=1, keepdims=True).clip(3)
     codes = dpi.Privatizer(spec).privatize(x)
-    assert isinstance(codes, dpi.BitCodes if row.kind == "bits" else dpi.FloatCodes)
+    assert isinstance(codes, dpi.BitCodes if row.codes == "signs" else dpi.FloatCodes)
     assert codes.to_float().shape == (5, spec.k)
     assert codes.fingerprint == spec.fingerprint
     assert spec.law.grid_bits >= 12

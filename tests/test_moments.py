@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dpindex.estimators.moments import noise_moments
 from dpindex.noise import (
     GRID_BITS,
     FloatLaw,
@@ -21,7 +20,8 @@ from dpindex.noise import (
     square_wave,
     staircase_noise,
 )
-from dpindex.randomness import secret_stream
+from dpindex.noise.moments import noise_moments
+from dpindex.randomness.secret import secret_stream
 
 Array = npt.NDArray[Any]
 UNIT = 1.0 / 2**GRID_BITS

@@ -24,7 +24,7 @@ import dpindex.randomness.secret
 from dpindex import Spec, l2
 from dpindex.audit import attack, verify
 from dpindex.grid import Grid
-from dpindex.noise.base import AdditiveNoise, TwoDigitNoise
+from dpindex.noise.additive import AdditiveNoise
 from dpindex.noise.gaussian import gaussian_noise, gaussian_table, optimal_sigma
 from dpindex.noise.geometric import geometric_table
 from dpindex.noise.laplace import laplace_noise
@@ -38,7 +38,7 @@ from dpindex.noise.staircase import staircase_noise
 from dpindex.noise.tables import CellTable
 from dpindex.noise.two_digit import TwoDigitLaplace
 from dpindex.projections import Oporp
-from dpindex.randomness import SecretStream
+from dpindex.randomness.secret import SecretStream
 
 METHODS = import_module("dpindex.methods")  # the package's `methods` is the function
 
@@ -261,7 +261,7 @@ def dense(method: str, **changes: Any) -> Spec:
 def small_dense_sigma(patch: pytest.MonkeyPatch) -> Spec:
     """Noise for a map whose rows are a twentieth shorter."""
     spec = dense("dp-rp-g-opt", delta=1e-6)
-    norm = 0.95 * math.sqrt(spec.projection.sensitivity.squares)
+    norm = 0.95 * math.sqrt(spec.projection.sensitivity.l2_squared)
     return altered(spec, law=gaussian_noise(1.0, 1e-6, norm, K))
 
 
@@ -274,7 +274,7 @@ def steep_digits(patch: pytest.MonkeyPatch) -> Spec:
     spec = dense("dp-rp-l", epsilon=0.1)
     law: Any = spec.law
     wide = TwoDigitLaplace(law.source.drop * mpmath.mpf("1.05"), law.source.cell_bits)
-    return altered(spec, law=TwoDigitNoise(wide, law.grid_bits))
+    return altered(spec, law=AdditiveNoise(wide, law.grid_bits))
 
 
 class Crossed(TwoDigitLaplace):
@@ -289,7 +289,7 @@ def crossed_digits(patch: pytest.MonkeyPatch) -> Spec:
     spec = dense("dp-rp-l", epsilon=0.1)
     law: Any = spec.law
     crossed = Crossed(law.source.drop, law.source.cell_bits)
-    return altered(spec, law=TwoDigitNoise(crossed, law.grid_bits))
+    return altered(spec, law=AdditiveNoise(crossed, law.grid_bits))
 
 
 def short_norm(patch: pytest.MonkeyPatch) -> Spec:

@@ -157,7 +157,7 @@ def test_inner_products_over_seeds(
     products = np.empty(6_000)
     for seed in range(len(products)):
         projection = Oporp(dim, k, seed, repetitions)
-        x, y = projection.apply(np.stack([u, v])) * projection.gain
+        x, y = projection.apply(np.stack([u, v])) * projection.scale
         products[seed] = x @ y
     padded = projection.bins * projection.max_column_l1
     factor = (padded - projection.bins) / max(1, padded - 1) / k
@@ -175,4 +175,4 @@ def test_spread_is_the_root_mean_square_of_a_coordinate() -> None:
     """The squares of a unit vector add up to one over the k/t bins of a repetition."""
     projection = Oporp(12, 8, 0, 2)
     squares = projection.apply(np.eye(12)) ** 2
-    assert squares.mean() == pytest.approx(projection.spread**2)
+    assert squares.mean() == pytest.approx(projection.rms**2)

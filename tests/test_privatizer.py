@@ -11,9 +11,9 @@ from scipy import sparse
 from specs import example, needed
 
 import dpindex as dpi
+from dpindex.arrays import cores
 from dpindex.codes import FloatCodes
 from dpindex.errors import InputError
-from dpindex.privatizer import cores
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
 NOISY_FLOATS = [
@@ -70,7 +70,7 @@ def test_booleans() -> None:
 @pytest.mark.parametrize("row", EVERY)
 def test_projections_agree_across_layouts_splits_and_instances(row: Any) -> None:
     """A phone with one vector and a server with a million have the same bits (n spans blocks)."""
-    spec = example(row, **({"k": 12} if not row.fixed_k else {}))
+    spec = example(row, **({"k": 12} if not row.family.keeps_all else {}))
     rng = np.random.default_rng(2)
     x = rng.uniform(0, 1, (9000, 24)).astype(np.float32)
     x[rng.random(x.shape) < 0.6] = 0
@@ -287,7 +287,7 @@ def test_codes_do_not_depend_on_threads(row: Any) -> None:
     for threads in (None, 1, 2, 5):
         codes = privatizer.privatize(x, threads=threads)
         assert len(codes) == len(x)
-        if row.kind == "float":
+        if row.codes == "numbers":
             noise = codes.to_float() - exact * privatizer.step
             constant, first, second = privatizer.decoder.variance
             stated = (constant + first * exact + second * exact**2) * privatizer.step**2
@@ -382,7 +382,7 @@ def test_decoded_codes_are_unbiased_with_the_variance_they_state(row: Any, epsil
     fourth moments): a false alarm has probability below 1e-7. That is 1 to 4 % of the variance, so
     noise 5 % too small is seen.
     """
-    changes = {} if row.fixed_k else {"k": 24}
+    changes = {} if row.family.keeps_all else {"k": 24}
     spec = example(row, epsilon=epsilon, **changes)
     low, high = spec.bounds
     x = np.random.default_rng(6).uniform(low, high, 24)

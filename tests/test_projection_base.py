@@ -29,6 +29,6 @@ def test_facts_hold_for_the_map_in_use(projection: Projection) -> None:
     assert matrix.shape == (projection.dim, projection.k)
     assert set(np.unique(matrix)) <= {-1.0, 0.0, 1.0}
     assert np.abs(matrix).sum(axis=0).max() == projection.max_column_l1
-    assert (matrix**2).mean() == pytest.approx(projection.spread**2)
+    assert (matrix**2).mean() == pytest.approx(projection.rms**2)
     # Squared norms keep their size: every attribute has weight 1 after the gain.
-    np.testing.assert_allclose((matrix**2).sum(axis=1) * projection.gain**2, 1.0)
+    np.testing.assert_allclose((matrix**2).sum(axis=1) * projection.scale**2, 1.0)

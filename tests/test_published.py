@@ -6,7 +6,7 @@ import mpmath
 import pytest
 
 from dpindex.noise import optimal_sigma, sjlt_noise
-from dpindex.noise.published import (
+from dpindex.noise.gaussian_calibrations import (
     analytic_sensitivity,
     column_sensitivity,
     composition_epsilon,

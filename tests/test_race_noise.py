@@ -16,7 +16,7 @@ from dpindex.errors import InputError
 from dpindex.noise.geometric import geometric_table
 from dpindex.noise.tables import CellTable
 from dpindex.race.noise import CountNoise, count_noise
-from dpindex.randomness import secret_stream
+from dpindex.randomness.secret import secret_stream
 
 PURE = [
     (0.1, 100, "add-remove"),

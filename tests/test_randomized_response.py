@@ -25,7 +25,7 @@ from dpindex.noise import (
     smooth_flips,
 )
 from dpindex.noise.randomized_response import FlipsByLevel, draw_flips, response_threshold
-from dpindex.randomness import secret_stream
+from dpindex.randomness.secret import secret_stream
 
 BETA = 4096
 ONE = 1 << 64

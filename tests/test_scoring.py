@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from dpindex.codes import Codes
-from dpindex.estimators import Side, cosine, inner_product, squared_distance
+from dpindex.estimators import NoisyVectorStats, cosine, inner_product, squared_distance
 from dpindex.index.scoring import BitScorer, FloatScorer
 from dpindex.index.settings import Metric
 from dpindex.privatizer import Privatizer
@@ -44,12 +44,12 @@ def test_float_scores_and_estimates_come_from_the_codes(
     if query == "exact":
         queries: Any = data.project(_vectors(5, 1))
         y = queries.astype(np.float64) * data.step
-        of, side = None, Side.of(y, None, 1.0, norm)
+        of, side = None, NoisyVectorStats.of(y, None, 1.0, norm)
     else:
         maker = data if query == "private" else asked
         queries = maker.privatize(_vectors(5, 1))
         y = queries.to_float().astype(np.float64)
-        of, side = maker.spec, Side.of(y, maker.decoder, maker.step, norm)
+        of, side = maker.spec, NoisyVectorStats.of(y, maker.decoder, maker.step, norm)
     scores, rows = scorer.search(queries, of, 12)
     x = codes.to_float().astype(np.float64)[rows]
     ip = (x * y[:, None, :]).sum(axis=2)
@@ -59,7 +59,7 @@ def test_float_scores_and_estimates_come_from_the_codes(
         "l2": -((x - y[:, None, :]) ** 2).sum(axis=2),
     }[metric]
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
-    stored = Side(x.sum(axis=2), (x**2).sum(axis=2), 16, data.decoder, data.step, norm)
+    stored = NoisyVectorStats(x.sum(axis=2), (x**2).sum(axis=2), 16, data.decoder, data.step, norm)
     factor = spec.projection.inner_product_factor
     value, stderr = ESTIMATORS[metric](ip, stored, side.column(), factor)
     ours = scorer.estimate(queries, of, scores, rows)

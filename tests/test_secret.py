@@ -123,7 +123,7 @@ def test_cannot_be_stored_or_copied(store: Any) -> None:
 FORK = """
 import os
 import numpy as np
-from dpindex.randomness import SecretStream, secret_stream
+from dpindex.randomness.secret import SecretStream, secret_stream
 
 def draw(streams):
     return b"".join(stream.words(4, np.uint64).tobytes() for stream in streams)
@@ -197,7 +197,7 @@ def test_a_fork_that_python_does_not_notice() -> None:
 MULTIPROCESSING = """
 import multiprocessing
 import numpy as np
-from dpindex.randomness import secret_stream
+from dpindex.randomness.secret import secret_stream
 
 def draw(_):
     return secret_stream().words(4, np.uint64).tobytes()

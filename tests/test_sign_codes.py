@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from dpindex.estimators import agreement_curve, cosine_from_agreement, cosine_from_score
-from dpindex.estimators.sign_codes import signal_kept
+from dpindex.estimators.signs import signal_kept
 from dpindex.noise import (
     GRID_BITS,
     IndividualFlips,
@@ -26,7 +26,7 @@ from dpindex.noise import (
     smooth_flips,
 )
 from dpindex.privatizer import Privatizer
-from dpindex.randomness import secret_stream
+from dpindex.randomness.secret import secret_stream
 from dpindex.spec import Spec
 
 Array = npt.NDArray[Any]
@@ -145,7 +145,7 @@ def _coded(name: str, rho: float) -> tuple[Spec, Array, Array, Array, Array, flo
     u, v = _normal_pairs(PAIRS, spec.dim, rho)
     u, v = (NORM * part / np.linalg.norm(part, axis=1, keepdims=True) for part in (u, v))
     maker = Privatizer(spec)
-    spread = NORM * spec.projection.spread / spec.beta
+    spread = NORM * spec.projection.rms / spec.adjacency.size
     signs = [maker.privatize(part).to_signs().astype(np.float64) for part in (u, v)]
     truth = (u * v).sum(axis=1) / NORM**2
     return spec, *signs, maker.project(v).astype(np.float64), truth, spread

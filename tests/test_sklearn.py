@@ -46,7 +46,7 @@ def test_check_estimator(estimator: PrivateProjection, failing: dict[str, str]) 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in dpi.methods()])
 def test_every_method_transforms(row: Any) -> None:
     arguments = needed(row) | {"bounds": (0.0, 1.0)}
-    k = None if row.fixed_k else 8
+    k = None if row.family.keeps_all else 8
     x = np.random.default_rng(0).uniform(0.5, 1, (20, 12)).astype(np.float32)
     model = clone(PrivateProjection(**arguments, k=k))
     codes = model.fit_transform(x)

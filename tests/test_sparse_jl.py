@@ -39,8 +39,8 @@ def test_every_attribute_moves_one_coordinate_of_every_block(dim: int, k: int, s
     sizes = projection.sensitivity
     assert sizes.count == sizes.l1 == sizes.squares == s
     assert projection.max_column_l1 == np.abs(matrix).sum(axis=0).max()
-    np.testing.assert_allclose((matrix**2).sum(axis=1) * projection.gain**2, 1)
-    assert (matrix**2).mean() == pytest.approx(projection.spread**2)
+    np.testing.assert_allclose((matrix**2).sum(axis=1) * projection.scale**2, 1)
+    assert (matrix**2).mean() == pytest.approx(projection.rms**2)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_very_sparse_entries(s: int) -> None:
     sizes, rows = projection.sensitivity, np.count_nonzero(matrix, axis=1)
     assert sizes.count == sizes.l1 == sizes.squares == rows.max()
     assert projection.max_column_l1 == np.count_nonzero(matrix, axis=0).max()
-    assert (projection.gain * projection.spread) ** 2 == pytest.approx(1 / 50)
+    assert (projection.scale * projection.rms) ** 2 == pytest.approx(1 / 50)
 
 
 @pytest.mark.parametrize(("make", "kurtosis"), [
@@ -113,7 +113,7 @@ def test_inner_products_over_seeds(
     products = np.empty(6000)
     for seed in range(len(products)):
         projection = make(seed)
-        x, y = projection.apply(np.stack([u, v])) * projection.gain
+        x, y = projection.apply(np.stack([u, v])) * projection.scale
         products[seed] = x @ y
     norms = (u @ u) * (v @ v) + (u @ v) ** 2
     variance = (norms + (kurtosis - 3) * float((u**2 * v**2).sum())) / 4

@@ -26,22 +26,22 @@ POSITIVE = st.floats(1e-30, 1e30)
 def specs(draw: st.DrawFn) -> dpi.Spec:
     """Any valid spec of any method."""
     row = draw(st.sampled_from(dpi.methods()))
-    arguments = needed(row) | {"dim": draw(st.integers(1, 2**31 - 1 if row.bins else 2**20))}
-    repetitions = draw(st.integers(1, 8)) if row.repeats else 1
+    arguments = needed(row) | {"dim": draw(st.integers(1, 2**31 - 1 if row.family.bins else 2**20))}
+    repetitions = draw(st.integers(1, 8)) if row.family.repeats else 1
     arguments["repetitions"] = repetitions
-    if not row.fixed_k and draw(st.booleans()):
-        most = min(arguments["dim"], 2**17) if row.bins else 2**20
+    if not row.family.keeps_all and draw(st.booleans()):
+        most = min(arguments["dim"], 2**17) if row.family.bins else 2**20
         arguments["k"] = repetitions * draw(st.integers(1, most))
     if row.definition != "none":
         arguments["epsilon"] = draw(st.floats(1e-3, 64))
     if row.needs_delta:
-        arguments["delta"] = draw(st.floats(1e-30, row.max_delta, exclude_max=True))
+        arguments["delta"] = draw(st.floats(1e-30, row.calibration.max_delta, exclude_max=True))
     kind = draw(st.sampled_from(row.adjacencies))
     size = draw(POSITIVE)
     arguments["adjacency"] = dpi.attribute(size) if kind == "attribute" else dpi.l2(size)
     if "min_norm" in arguments:
         arguments["min_norm"] = 100 * size
-    if row.bounded:
+    if row.calibration.bounded:
         arguments["bounds"] = (0.0, size / 2)
     else:
         low = draw(st.floats(-1e30, 1e30))
@@ -250,7 +250,7 @@ def test_no_guarantee_under_an_adjacency_it_was_not_analysed_for(row: Any) -> No
 def test_bins_cannot_outnumber_attributes(row: Any) -> None:
     assert example(row, k=24).k == 24
     refused("25 bins cannot be filled by 24 attributes", **needed(row), k=25)
-    if row.repeats:
+    if row.family.repeats:
         assert example(row, k=48, repetitions=2).k == 48
         refused("25 bins", **needed(row), k=50, repetitions=2)
         refused("k = 25 is not a multiple of repetitions = 2", **needed(row), k=25, repetitions=2)

@@ -16,7 +16,7 @@ from streams import Scripted, Seeded
 
 from dpindex.noise import square_wave
 from dpindex.noise.square_wave import SquareWave, draw_below
-from dpindex.randomness import secret_stream
+from dpindex.randomness.secret import secret_stream
 
 ONE = 1 << 64
 CELL = 32

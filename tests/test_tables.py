@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streams import Scripted, Seeded
 
 from dpindex.noise.tables import CellTable
-from dpindex.randomness import secret_stream
+from dpindex.randomness.secret import secret_stream
 
 TOPS = np.arange(1 << 16, dtype=np.uint32)
 

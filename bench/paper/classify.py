@@ -25,7 +25,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.svm import SVC, LinearSVC
 
 import dpindex as dpi
-from dpindex.randomness import secret_stream
+from dpindex.randomness.secret import secret_stream
 from dpindex.sklearn import PrivateProjection
 
 EPSILONS = (1.0, 5.0, 10.0, 50.0)

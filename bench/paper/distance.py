@@ -77,7 +77,7 @@ def simulated(law_name: str, epsilon: float, delta: float, draws: int) -> dict[s
     exact = np.concatenate(
         [replace(spec, seed=seed).projection.apply(rows) for seed in range(draws)]
     )
-    decoder, step = law.decoder, spec.grid.step * spec.projection.gain
+    decoder, step = law.decoder, spec.grid.step * spec.projection.scale
     codes = law.perturb(exact, secret_stream())
     x = ((codes + decoder.offset) * decoder.gain * step).reshape(draws, 2, K)
     noise = optimal_sigma(epsilon, delta) ** 2 if spent else 2 * SPARSITY / epsilon**2

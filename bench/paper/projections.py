@@ -39,7 +39,7 @@ def sensitivity(repetitions: int) -> list[dict[str, Any]]:
         for k in KS:
             for p in SIZES:
                 maps = [make(p, k, seed) for seed in range(repetitions)]
-                norms = [math.sqrt(m.sensitivity.squares) * m.gain for m in maps]
+                norms = [math.sqrt(m.sensitivity.l2_squared) * m.gain for m in maps]
                 mean, spread = float(np.mean(norms)), float(np.std(norms, ddof=1))
                 rows.append({"type": name, "k": k, "p": p, "l2": mean, "std": spread})
     return rows

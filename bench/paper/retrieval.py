@@ -56,7 +56,7 @@ def specs_of(line: str, dim: int, k: int) -> list[dpi.Spec]:
     return [
         dpi.Spec(
             dim=dim,
-            k=None if row.fixed_k else k,
+            k=None if row.family.keeps_all else k,
             epsilon=epsilon,
             delta=DELTA if row.needs_delta else 0.0,
             scale=255,
@@ -85,7 +85,7 @@ def measure(data: str, k: int, lines: list[str], seed: int, queries: int) -> lis
     return [
         {
             "data": data,
-            "k": run.spec.k if run.spec.row.fixed_k else k,
+            "k": run.spec.k if run.spec.mechanism.fixed_k else k,
             "line": named[run.spec],
             "epsilon": run.spec.epsilon,
             "seed": seed,

@@ -45,7 +45,7 @@ def simulated(spec: dpi.Spec, u: Any, v: Any, draws: int) -> tuple[float, float]
     fresh = [replace(spec, seed=seed).projection.apply(rows) for seed in range(draws)]
     exact = np.concatenate(fresh)
     codes = law.perturb(exact, secret_stream())
-    decoder, step = law.decoder, spec.grid.step * spec.projection.gain
+    decoder, step = law.decoder, spec.grid.step * spec.projection.scale
     decoded = ((codes + decoder.offset) * decoder.gain * step).reshape(draws, 2, -1)
     products = (decoded[:, 0] * decoded[:, 1]).sum(axis=1)
     return float(products.mean()), float(products.var())

@@ -158,7 +158,7 @@ def attack(
     findings = [
         tally.finding(run.delta, run.alpha / 3 / kinds.count(tally.pooled)) for tally in tallies
     ]
-    if run.delta > 0 and spec.row.kind == "float":
+    if run.delta > 0 and spec.mechanism.codes == "numbers":
         findings.append(gaussian_finding(run.histograms[0], run.delta, run.alpha / 3))
     findings.sort(key=lambda finding: -finding.lower_bound)
     took = time.perf_counter() - started

@@ -51,7 +51,7 @@ def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
     c = Fraction(factor)
     error = c * (roundoff * most + least) + roundoff * c * (most * (1 + roundoff) + least) + least
     error += c * most / (1 << 53)
-    steps = c * Fraction(spec.beta) * Fraction(grid.scale) + 2 * error
+    steps = c * Fraction(spec.adjacency.size) * Fraction(grid.scale) + 2 * error
     passed = steps <= 1 << grid.bits and grid.bits >= 1 and grid.bits == spec.law.grid_bits
     reach = Fraction(1 << grid.bits)
     if not isinstance(spec.adjacency, Attribute):
@@ -61,7 +61,7 @@ def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
     widest = int(c * most + error) + 1
     total = widest * max(grid.max_column_l1, found.max_column_l1)
     exact = 1 << (info.nmant + 1)
-    if spec.row.kind == "float":
+    if spec.mechanism.codes == "numbers":
         # Sums held in float32 get their noise in 32 bits; others in 64, and then lose low bits.
         narrow = grid.dtype == np.float32
         exact = min(exact, ((1 << 31) - 1) << (0 if narrow else _cell_bits(spec.law)))
@@ -94,7 +94,7 @@ def code_distance(spec: Spec, found: RealisedMap, square: Fraction, reach: Fract
     def distance(cell_bits: int) -> Fraction:
         if isinstance(spec.adjacency, Attribute):
             cells = -(-(1 << spec.grid.bits) >> cell_bits)
-            return above_root(Fraction(found.squares)) * cells
+            return above_root(Fraction(found.l2_squared)) * cells
         cells_moved = above_root(square) * reach / (1 << cell_bits)
         return cells_moved + (above_root(Fraction(spec.code_length)) if cell_bits else 0)
 
@@ -111,10 +111,10 @@ def composition_check(spec: Spec, moved: int) -> tuple[Check, Fraction]:
         theorem = "the law's own check composes over the perturbed set A (Li & Li 2023, Thm 6.2)"
     elif moved == 1:
         theorem = "one coordinate moves: its loss is the loss of the code"
-    elif spec.row.kind == "bits" and promise.delta > 0:
+    elif spec.mechanism.codes == "signs" and promise.delta > 0:
         found = "as many signs as can change"
         theorem = "sequential composition over those signs (Li & Li 2023, Thms 2.3 and 4.1)"
-    elif spec.row.kind == "bits":
+    elif spec.mechanism.codes == "signs":
         theorem = "sequential composition (Li & Li 2023, Thm 2.3; Dwork & Roth 2014, Thm 3.16)"
     else:
         found = f"all {moved} at once"

@@ -61,7 +61,7 @@ def verify(spec: Spec) -> ExactReport:
     found = read_map(spec)
     checks, reach = grid_checks(spec, found)
     checks.append(projection_check(spec, found))
-    square = Fraction(found.squares)
+    square = Fraction(found.l2_squared)
     if spec.adjacency.kind == "l2":
         norm, square = norm_check(spec, found)
         checks.append(norm)
@@ -114,22 +114,26 @@ def _candidates() -> Iterator[Spec]:
     for row in methods():
         if row.definition == "none":
             continue
-        deltas = (0.0, _DELTA) if row.takes_delta else (_DELTA if row.needs_delta else 0.0,)
-        for kind, entries, delta in product(row.adjacencies, row.entries or (None,), deltas):
-            bounded = row.norm_bound and delta > 0
+        deltas = (
+            (0.0, _DELTA)
+            if row.calibration.delta == "optional"
+            else (_DELTA if row.needs_delta else 0.0,)
+        )
+        for kind, entries, delta in product(row.adjacencies, row.family.entries or (None,), deltas):
+            bounded = row.calibration.norm_bound and delta > 0
             if bounded and entries != "gaussian":
                 continue
             for epsilon in _budgets(row, kind, entries):
-                for times in (1, 3) if row.repeats else (1,):
+                for times in (1, 3) if row.family.repeats else (1,):
                     yield Spec(
                         method=row.name,
                         dim=_DIM,
-                        k=_DIM if row.fixed_k else 24 if row.bins else _DENSE_K,
+                        k=_DIM if row.family.keeps_all else 24 if row.family.bins else _DENSE_K,
                         epsilon=epsilon,
                         delta=delta,
                         adjacency=attribute(1.0) if kind == "attribute" else l2(2.0),
                         repetitions=times,
-                        bounds=(0.0, 1.0) if row.bounded else (-1.0, 1.0),
+                        bounds=(0.0, 1.0) if row.calibration.bounded else (-1.0, 1.0),
                         entries=entries,
                         min_norm=_NORM if bounded else None,
                     )
@@ -137,10 +141,10 @@ def _candidates() -> Iterator[Spec]:
 
 def _budgets(row: Method, adjacency: str, entries: str | None) -> tuple[float, ...]:
     """Twelve where one coordinate moves or bits flip; fewer where the tables are large."""
-    single = adjacency == "attribute" and (row.fixed_k or row.bins)
+    single = adjacency == "attribute" and (row.family.keeps_all or row.family.bins)
     usual = entries in (None, "rademacher")
     if row.definition == "iDP" and row.needs_delta:
         return _FEWER
-    if usual and (single or row.kind == "bits"):
+    if usual and (single or row.codes == "signs"):
         return _EPSILONS
     return _FEWER if usual else (1.0,)

@@ -21,11 +21,12 @@ from dpindex.audit.checks import Check, digits
 from dpindex.audit.maps import RealisedMap
 from dpindex.audit.rounded import gaussian_check, individual_gaussian_check
 from dpindex.audit.signs import changes_check
-from dpindex.noise.base import AdditiveNoise, TwoDigitNoise
-from dpindex.noise.randomized_response import FlipsByLevel, IndividualFlips, IndividualGaussian
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.individual import IndividualFlips, IndividualGaussian
+from dpindex.noise.randomized_response import FlipsByLevel
 from dpindex.noise.square_wave import SquareWave
 from dpindex.noise.tables import CellTable
-from dpindex.noise.two_digit import TwoDigitLaplace
+from dpindex.noise.two_digit import TwoDigitGaussian, TwoDigitLaplace
 from dpindex.privacy import Attribute
 from dpindex.spec import Spec
 
@@ -161,8 +162,8 @@ def _cells(spec: Spec, cell_bits: int) -> tuple[int, str]:
     )
 
 
-def _additive(spec: Spec, law: AdditiveNoise, part: Part) -> list[Check]:
-    table, single = law.table, part.found.l1 == 1 and isinstance(spec.adjacency, Attribute)
+def _additive(spec: Spec, law: Any, part: Part) -> list[Check]:
+    table, single = law.source, part.found.l1 == 1 and isinstance(spec.adjacency, Attribute)
     cells, dither = _cells(spec, table.cell_bits)
     if spec.guarantee.delta == 0 and not single:
         return _by_cell(spec, table.cell_bits, part.found, worst_table_ratio(table, 1))
@@ -186,7 +187,7 @@ def _additive(spec: Spec, law: AdditiveNoise, part: Part) -> list[Check]:
     ]
 
 
-def _wide(spec: Spec, law: TwoDigitNoise, part: Part) -> list[Check]:
+def _wide(spec: Spec, law: AdditiveNoise, part: Part) -> list[Check]:
     source: Any = law.source
     if spec.guarantee.delta == 0:
         ratio = _worst_step(source) if isinstance(source, TwoDigitLaplace) else (1, 0)
@@ -245,7 +246,7 @@ def _flips(spec: Spec, law: FlipsByLevel, part: Part) -> list[Check]:
     levels = law.thresholds
     pairs = [(_ONE // 2, levels[0]), (_ONE - levels[0], levels[0])]
     pairs += list(pairwise(levels))
-    wide_enough = len(levels) == 1 or bool((law._weights >= part.found.largest).all())
+    wide_enough = len(levels) == 1 or bool((law.weights >= part.found.largest).all())
     ratio = _worst(
         ratio
         for p, q in pairs
@@ -285,7 +286,7 @@ def _square_wave(spec: Spec, law: SquareWave, part: Part) -> list[Check]:
 
 def _individual_flips(spec: Spec, law: IndividualFlips, part: Part) -> list[Check]:
     budget, moved = Fraction(spec.guarantee.epsilon), part.found.count
-    thresholds = [int(q) for q in law._table[2:]]
+    thresholds = [int(q) for q in law.table[2:]]
     shares = [(budget / min(n, moved), q) for n, q in enumerate(thresholds, 1)]
     wrong = [n for n, (share, q) in enumerate(shares, 1) if not _within((_ONE - q, q), share)]
     return [
@@ -307,8 +308,9 @@ def _individual_gaussian(spec: Spec, law: IndividualGaussian, part: Part) -> lis
 
 
 _CHECKS: dict[type[Any], Callable[[Spec, Any, Part], list[Check]]] = {
-    AdditiveNoise: _additive,
-    TwoDigitNoise: _wide,
+    CellTable: _additive,
+    TwoDigitGaussian: _wide,
+    TwoDigitLaplace: _wide,
     FlipsByLevel: _flips,
     SquareWave: _square_wave,
     IndividualFlips: _individual_flips,
@@ -316,8 +318,9 @@ _CHECKS: dict[type[Any], Callable[[Spec, Any, Part], list[Check]]] = {
 }
 
 PROVES: dict[type[Any], str] = {
-    AdditiveNoise: "DP",
-    TwoDigitNoise: "DP",
+    CellTable: "DP",
+    TwoDigitGaussian: "DP",
+    TwoDigitLaplace: "DP",
     FlipsByLevel: "DP",
     SquareWave: "DP",
     IndividualFlips: "iDP",
@@ -328,7 +331,8 @@ PROVES: dict[type[Any], str] = {
 
 def law_kind(law: object) -> type[Any] | None:
     """The known class of a law, or None if there is no exact check for it."""
-    return next((kind for kind in _CHECKS if isinstance(law, kind)), None)
+    drawn = getattr(law, "source", law)  # an additive law is known by what it draws from
+    return next((kind for kind in _CHECKS if isinstance(drawn, kind)), None)
 
 
 def law_checks(spec: Spec, part: Part) -> list[Check]:

@@ -28,7 +28,7 @@ class RealisedMap:
 
     Attributes
     ----------
-    count, l1, squares : int
+    count, l1, l2_squared : int
         The most non-zero entries, the largest ``Σ|w|`` and ``Σw²`` of any row.
     largest : int array, shape (k,)
         The largest ``|w|`` of each coordinate.
@@ -42,7 +42,7 @@ class RealisedMap:
 
     count: int
     l1: int
-    squares: int
+    l2_squared: int
     largest: npt.NDArray[np.int64]
     max_column_l1: int
     sound: bool
@@ -63,7 +63,7 @@ def read_map(spec: Spec) -> RealisedMap:
             f"the verifier proves an operator norm for at most {_MAX_GRAM} attributes or "
             f"coordinates; verify a smaller spec of the same method and epsilon."
         )
-    count = l1 = squares = 0
+    count = l1 = l2_squared = 0
     largest, sums = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
     sound, blocks = True, []
     rows = max(1, _CHUNK_ENTRIES // max(dim, k))
@@ -78,7 +78,7 @@ def read_map(spec: Spec) -> RealisedMap:
         sound &= bool(np.array_equal(np.abs(image), entries))
         count = max(count, int(np.count_nonzero(entries, axis=1).max()))
         l1 = max(l1, int(entries.sum(axis=1).max()))
-        squares = max(squares, int((entries**2).sum(axis=1).max()))
+        l2_squared = max(l2_squared, int((entries**2).sum(axis=1).max()))
         largest = np.maximum(largest, entries.max(axis=0))
         sums += entries.sum(axis=0)
         if wants_gram:
@@ -87,7 +87,7 @@ def read_map(spec: Spec) -> RealisedMap:
     if wants_gram:
         whole = np.concatenate(blocks)
         gram = whole.T @ whole if k <= dim else whole @ whole.T
-    return RealisedMap(count, l1, squares, largest, int(sums.max()), sound, gram)
+    return RealisedMap(count, l1, l2_squared, largest, int(sums.max()), sound, gram)
 
 
 def projection_check(spec: Spec, found: RealisedMap) -> Check:
@@ -96,15 +96,15 @@ def projection_check(spec: Spec, found: RealisedMap) -> Check:
     within = (
         found.count <= claimed.count
         and found.l1 <= claimed.l1
-        and found.squares <= claimed.squares
+        and found.l2_squared <= claimed.l2_squared
         and found.max_column_l1 <= spec.projection.max_column_l1
         and bool((found.largest <= spec.projection.largest).all())
     )
     return Check(
         "projection: what one attribute moves",
-        f"{found.count} of {spec.code_length} coordinates, Σ|w| = {found.l1}, Σw² = {found.squares}"
+        f"{found.count} of {spec.code_length} coordinates, Σ|w| = {found.l1}, Σw² = {found.l2_squared}"
         + ("" if found.sound else ", entries or routes that do not agree"),
-        f"{claimed.count}, {claimed.l1}, {claimed.squares}",
+        f"{claimed.count}, {claimed.l1}, {claimed.l2_squared}",
         "every other coordinate has the same law on both neighbours and is independent, so only "
         "the coordinates moved count; all attributes are read, by the dense and the sparse route",
         found.sound and within,

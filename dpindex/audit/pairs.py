@@ -65,7 +65,7 @@ class Pair:
         For numbers it is the code, for signs the sum of those that moved, turned to one side: the
         log-likelihood ratio is monotone in it, so a threshold on it is the best test.
         """
-        values: npt.NDArray[Any] = codes.to_signs() if isinstance(codes, BitCodes) else codes.values
+        values: npt.NDArray[Any] = codes.to_signs() if isinstance(codes, BitCodes) else codes.stored
         count, moved = self.coordinates.shape
         places = self.coordinates.ravel()
         if not np.array_equal(places, np.arange(values.shape[1])):
@@ -98,11 +98,11 @@ def worst_pairs(spec: Spec) -> list[Pair]:
     moves = _moves(spec)
     # Everything moved, or a spec whose bins overlap over repetitions: no room to place helpers.
     members = _members(spec, moves) if spec.repetitions == 1 and len(moves) > 1 else {}
-    pairs = [_pair(spec, "across zero", moves, members, -spec.beta / 2)]
+    pairs = [_pair(spec, "across zero", moves, members, -spec.adjacency.size / 2)]
     if members and getattr(spec.law, "depends_on_size", False):
         for level in (1, 2):
             name = f"level {level} against {level + 1}"
-            pairs.append(_pair(spec, name, moves, members, level * spec.beta))
+            pairs.append(_pair(spec, name, moves, members, level * spec.adjacency.size))
     return pairs
 
 
@@ -182,10 +182,10 @@ def _pair(
 def _ends(spec: Spec) -> tuple[float, float]:
     """Two values of an attribute one beta apart, about zero where the bounds allow it."""
     low, high = spec.bounds
-    half = spec.beta / 2
+    half = spec.adjacency.size / 2
     if low <= -half and half <= high:
         return -half, half
-    top = min(high, low + spec.beta)
-    while Fraction(top) - Fraction(low) > Fraction(spec.beta):
+    top = min(high, low + spec.adjacency.size)
+    while Fraction(top) - Fraction(low) > Fraction(spec.adjacency.size):
         top = float(np.nextafter(top, low))
     return low, top

@@ -72,7 +72,9 @@ def _draw_values(values: Any, ratios: Any, report: AttackReport) -> None:
     for sign in (-1, 1):
         ratios.axhline(sign * epsilon, color=_CLAIM, linestyle="--", linewidth=1)
     ratios.set_ylabel("log of their ratio")
-    ratios.set_xlabel("released value" if report.spec.row.kind == "float" else "sum of its signs")
+    ratios.set_xlabel(
+        "released value" if report.spec.mechanism.codes == "numbers" else "sum of its signs"
+    )
 
 
 def _draw_bounds(panel: Any, report: AttackReport) -> None:

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.audit.checks import Check
-from dpindex.noise.base import AdditiveNoise, TwoDigitNoise
-from dpindex.noise.randomized_response import FlipsByLevel, IndividualFlips, IndividualGaussian
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.individual import IndividualFlips, IndividualGaussian
+from dpindex.noise.randomized_response import FlipsByLevel
 from dpindex.noise.square_wave import _CELL_BITS, SquareWave
 from dpindex.noise.tables import CellTable
-from dpindex.noise.two_digit import TwoDigitLaplace
+from dpindex.noise.two_digit import TwoDigitGaussian, TwoDigitLaplace
 from dpindex.spec import Spec
 
 __all__ = ["Constant", "replay_checks"]
@@ -119,7 +120,7 @@ class _Wide:
         return self._draws[:count].copy()
 
 
-def _wide_faults(spec: Spec, law: TwoDigitNoise) -> tuple[int, int]:
+def _wide_faults(spec: Spec, law: AdditiveNoise) -> tuple[int, int]:
     """Both tables by themselves, and then whether their draws are put together as two digits."""
     source: Any = law.source
     names = ("high", "low") if isinstance(source, TwoDigitLaplace) else ("coarse", "fine")
@@ -144,7 +145,7 @@ def _wide_faults(spec: Spec, law: TwoDigitNoise) -> tuple[int, int]:
 def _flip_faults(spec: Spec, law: FlipsByLevel) -> tuple[int, int]:
     """At both ends of every level of every coordinate; coordinates may have levels of their own."""
     levels = len(law.thresholds)
-    width = law._weights[None, :] * (1 << spec.grid.bits)
+    width = law.weights[None, :] * (1 << spec.grid.bits)
     first = np.arange(levels, dtype=np.float64)[:, None] * width + 1
     final = first + width - 1
     final[-1] *= 2  # the last level goes on for ever
@@ -166,7 +167,7 @@ def _individual_faults(spec: Spec, law: IndividualFlips) -> tuple[int, int]:
     ):
         x = np.full((1, spec.code_length), float(width + 1))
         x[0, :size] = np.where(np.arange(size) % 2, width, -1)
-        threshold = int(law._table[1 + size])
+        threshold = int(law.table[1 + size])
         for number in (threshold - 1, threshold):
             flipped = law.perturb(x, Constant(number)) != (x > 0)
             expected = (np.arange(spec.code_length) < size) & (number < threshold)
@@ -204,9 +205,10 @@ _Pair = tuple[Constant, Constant]
 _THIRDS: _Pair = Constant(_THIRD), Constant(2 * _THIRD)
 _ENDS: _Pair = Constant(0), Constant(_ONE - 1)
 _REPLAYS: dict[type[Any], tuple[_Faults, _Pair, int]] = {
-    AdditiveNoise: (lambda spec, law: _table_faults(law.table), _THIRDS, 0),
-    TwoDigitNoise: (_wide_faults, _THIRDS, 0),
-    IndividualGaussian: (lambda spec, law: _table_faults(law._table), _THIRDS, 0),
+    CellTable: (lambda spec, law: _table_faults(law.source), _THIRDS, 0),
+    TwoDigitGaussian: (_wide_faults, _THIRDS, 0),
+    TwoDigitLaplace: (_wide_faults, _THIRDS, 0),
+    IndividualGaussian: (lambda spec, law: _table_faults(law.table), _THIRDS, 0),
     FlipsByLevel: (_flip_faults, _ENDS, 1),
     IndividualFlips: (_individual_faults, _ENDS, 1),
     SquareWave: (_window_faults, (_ThenThird(0), _ThenThird(_ONE - 1)), 0),
@@ -217,7 +219,8 @@ _REPLAYS: dict[type[Any], tuple[_Faults, _Pair, int]] = {
 def replay_checks(spec: Spec) -> list[Check]:
     """The sampler follows the table, and no coordinate of a code is left without noise."""
     law: Any = spec.law
-    kind = next((kind for kind in _REPLAYS if isinstance(law, kind)), None)
+    drawn = getattr(law, "source", law)
+    kind = next((kind for kind in _REPLAYS if isinstance(drawn, kind)), None)
     if kind is None:
         return []
     faults, sources, place = _REPLAYS[kind]

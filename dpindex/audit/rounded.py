@@ -19,8 +19,7 @@ import mpmath
 import numpy as np
 
 from dpindex.audit.checks import Check, above_root, digits
-from dpindex.noise.base import AdditiveNoise, TwoDigitNoise
-from dpindex.noise.randomized_response import IndividualGaussian
+from dpindex.noise.individual import IndividualGaussian
 from dpindex.noise.tables import CellTable
 from dpindex.noise.two_digit import TwoDigitGaussian
 from dpindex.spec import Spec
@@ -45,12 +44,12 @@ def gaussian_check(spec: Spec, law: Any, cells: Fraction) -> Check:
 
 
 def individual_gaussian_check(spec: Spec, law: IndividualGaussian, moved: int) -> Check:
-    table = law._table
+    table = law.table
     sizes = np.minimum(np.arange(1, spec.code_length + 1), moved)
-    multipliers = np.floor(law._deviation / (law._sigma * np.sqrt(sizes))).astype(np.int64)
+    multipliers = np.floor(law.deviation / (law.sigma * np.sqrt(sizes))).astype(np.int64)
     # The largest L2 shift that any size of A makes; no more than ``moved`` of A move.
     most = max(int(m) ** 2 * int(n) for m, n in zip(multipliers, sizes, strict=True))
-    deviation = Fraction(law._deviation)
+    deviation = Fraction(law.deviation)
     check = _check(
         "law: Gaussian inside A, worst size of A",
         spec,
@@ -87,11 +86,10 @@ def _check(name: str, spec: Spec, shift: Fraction, distance: Fraction, theorem: 
 
 def _normal_law(law: Any) -> tuple[list[Fraction], Fraction]:
     """Distances that add up to that of the noise from a rounded normal, and its deviation."""
-    if isinstance(law, AdditiveNoise):
-        deviation = above_root(_variance(law.table) - Fraction(1, 12))  # Sheppard
-        return [distance_to_rounded(law.table, deviation)], deviation
     source = law.source
-    assert isinstance(law, TwoDigitNoise)
+    if isinstance(source, CellTable):
+        deviation = above_root(_variance(source) - Fraction(1, 12))  # Sheppard
+        return [distance_to_rounded(source, deviation)], deviation
     assert isinstance(source, TwoDigitGaussian)
     base = 1 << source.digit
     coarse = above_root(_variance(source.coarse))

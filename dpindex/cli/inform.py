@@ -65,9 +65,9 @@ def info(
         return
     lines = [
         f"{index}: {len(opened)} vectors of {stated.dim} attributes, {size} bytes",
-        f"method      {stated.method}: {stated.row.summary}",
-        f"source      {stated.row.source}",
-        f"code        {stated.code_length} {'bits' if stated.row.kind == 'bits' else 'numbers'}"
+        f"method      {stated.method}: {stated.mechanism.summary}",
+        f"source      {stated.mechanism.source}",
+        f"code        {stated.code_length} {'bits' if stated.mechanism.codes == 'bits' else 'numbers'}"
         + (f" in {stated.repetitions} repetitions" if stated.repetitions > 1 else ""),
         f"search      {opened.metric}, storage {opened.storage}, "
         f"private queries at epsilon = {opened.query_spec.budget:g}",
@@ -95,13 +95,13 @@ def methods(as_json: AsJson = False) -> None:
     rows = [
         {
             "name": row.name,
-            "codes": row.kind,
+            "codes": row.codes,
             "definition": row.definition,
             "kind": _kind(row),
             "adjacency": ", ".join(row.adjacencies) if row.definition != "none" else "none",
             "needs": row.needs,
-            "entries": ", ".join(row.entries),
-            "exact": row.exact and row.definition != "none",
+            "entries": ", ".join(row.family.entries),
+            "exact": row.calibration.exact and row.definition != "none",
             "summary": row.summary,
             "source": row.source,
         }
@@ -122,7 +122,7 @@ def methods(as_json: AsJson = False) -> None:
 def _kind(row: Method) -> str:
     if row.definition == "none":
         return "none"
-    if row.takes_delta:
+    if row.calibration.delta == "optional":
         return "pure or approximate"
     return "pure" if row.pure else "approximate"
 

@@ -215,4 +215,4 @@ def _privatize(source: VectorSource, spec: Spec, report: Any) -> Codes:
     for first, chunk in source.chunks(_rows_at_a_time(source, spec)):
         parts.append(privatizer.privatize(chunk, first_row=first).stored)
         report(first + len(parts[-1]), source.shape[0])
-    return privatizer.codes_from_storage(np.concatenate(parts))
+    return spec.format.codes(np.concatenate(parts))

@@ -133,7 +133,7 @@ def label(spec: Spec) -> str:
         parts.append(f"δ = {spec.delta:g}")
     if spec.min_norm is not None:
         parts.append(f"norm ≥ {spec.min_norm:g}")
-    return ", ".join(parts) + (" (iDP)" if spec.row.definition == "iDP" else "")
+    return ", ".join(parts) + (" (iDP)" if spec.mechanism.definition == "iDP" else "")
 
 
 def _point(spec: Spec, query: QueryMode, runs: Sequence[Run]) -> Point:

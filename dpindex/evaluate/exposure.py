@@ -17,7 +17,6 @@ from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, fit_denoiser
 from dpindex.evaluate.inversion import cosines, invert
-from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
 __all__ = ["EXPOSURE", "Exposed"]
@@ -58,7 +57,7 @@ class Exposed:
             return unknown
         if self._originals is None:
             return unknown
-        codes = Privatizer(spec).codes_from_storage(np.concatenate(self._stored))
+        codes = spec.format.codes(np.concatenate(self._stored))
         denoiser = self._strongest(codes, denoiser)
         truth = self._originals.astype(np.float64)
         estimate = invert(codes.take(slice(len(truth))), spec, denoiser).astype(np.float64)
@@ -67,8 +66,8 @@ class Exposed:
         return {EXPOSURE[0]: float(error), EXPOSURE[1]: float(cosines(estimate, truth).mean())}
 
     def _strongest(self, codes: Codes, denoiser: Denoiser | None) -> Denoiser | None:
-        row = self._spec.row
-        if row.kind == "bits" or row.definition == "none":
+        row = self._spec.mechanism
+        if row.codes == "signs" or not row.private:
             return None
         if denoiser is not None and denoiser.kind == "score":
             return denoiser

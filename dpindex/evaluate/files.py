@@ -74,6 +74,6 @@ def _caption(curve: Curve, measure: str) -> str:
     ]
     if any(point.spec.epsilon is None for point in curve.points):
         words.append("Dashed: the same projection without privacy, the ceiling of its kind.")
-    if any(point.spec.row.definition == "iDP" for point in curve.points):
+    if any(point.spec.mechanism.definition == "iDP" for point in curve.points):
         words.append("Dotted: iDP, whose epsilon promises less than that of DP.")
     return " ".join(words)

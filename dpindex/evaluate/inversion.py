@@ -18,7 +18,6 @@ from scipy.special import ndtri
 from dpindex.codes import BitCodes, Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser
-from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
 __all__ = ["cosines", "invert"]
@@ -100,15 +99,14 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> npt.ND
 def _matrix(spec: Spec) -> npt.NDArray[np.float64]:
     """The public projection written out, with its gain: float64, shape (dim, k)."""
     entries = spec.projection.apply(np.eye(spec.dim, dtype=np.float32))
-    return entries.astype(np.float64) * spec.projection.gain
+    return entries.astype(np.float64) * spec.projection.scale
 
 
 def _numbers_seen(
     spec: Spec, mean: npt.NDArray[np.float64], variance: npt.NDArray[np.float64]
 ) -> _Channel:
-    privatizer = Privatizer(spec)
-    step = privatizer.step
-    constant, first, second = privatizer.decoder.variance
+    step = spec.step
+    constant, first, second = spec.law.moments.variance_of_x
     # The law's variance may depend on x (square wave): its mean over the prior, in grid steps.
     noise = constant + first * mean / step + second * (mean**2 + variance) / step**2
     return _Channel(np.ones_like(mean), mean, noise * step**2)
@@ -122,8 +120,10 @@ def _signs_seen(
     deviation = np.sqrt(variance)
     places = mean[:, None] + deviation[:, None] * quantiles
     # The law counts in betas of the unscaled projection.
-    betas = places / (spec.projection.gain * spec.beta)
-    spread = float(np.sqrt(np.mean(mean**2 + variance))) / (spec.projection.gain * spec.beta)
+    betas = places / (spec.projection.scale * spec.adjacency.size)
+    spread = float(np.sqrt(np.mean(mean**2 + variance))) / (
+        spec.projection.scale * spec.adjacency.size
+    )
     sign = np.sign(places) * (1 - 2 * law.flip_probability(np.abs(betas), spread))
     expected = sign.mean(axis=1)
     covariance = (sign * quantiles).mean(axis=1) * deviation

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from dpindex.codes import BitCodes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.evaluate.curve import MEASURES, Curve, QueryMode, Run, label
@@ -170,7 +169,7 @@ def _build(index: PrivateIndex, base: VectorSource, denoise: Kind | None) -> dic
         index.add_codes(codes)
         seconds += time.perf_counter() - start
         exposed.see(chunk, codes)
-        published = codes.packed if isinstance(codes, BitCodes) else codes.values
+        published = codes.stored
         largest = max(largest, published.itemsize * published.shape[1])
     start = time.perf_counter()
     denoiser = _denoiser(index, denoise)
@@ -180,9 +179,9 @@ def _build(index: PrivateIndex, base: VectorSource, denoise: Kind | None) -> dic
 
 
 def _denoiser(index: PrivateIndex, denoise: Kind | None) -> Denoiser | None:
-    if denoise is None or index.spec.row.definition == "none":
+    if denoise is None or not index.spec.mechanism.private:
         return None
-    kind = "linear" if index.spec.row.kind == "bits" else denoise
+    kind = "linear" if index.spec.mechanism.codes == "signs" else denoise
     try:
         return index.fit_denoiser(kind)
     except InputError:  # too few codes, or all noise: searched as they are, as documented

@@ -54,7 +54,7 @@ def _spec_cells(curve: Curve, spec: Spec, query: QueryMode) -> tuple[Any, ...]:
     asked = curve.query_epsilon or spec.epsilon
     return (
         spec.method,
-        spec.row.definition,
+        spec.mechanism.definition,
         str(spec.adjacency),
         spec.epsilon,
         spec.delta,

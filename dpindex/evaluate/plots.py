@@ -121,7 +121,7 @@ def _styles(curve: Curve) -> dict[str, dict[str, Any]]:
         variant = seen[method] = seen.get(method, -1) + 1
         styles[point.label] = {
             "color": _COLOURS[number % len(_COLOURS)],
-            "linestyle": ":" if point.spec.row.definition == "iDP" else "-",
+            "linestyle": ":" if point.spec.mechanism.definition == "iDP" else "-",
             "linewidth": 1.8,
             "marker": _MARKERS[(number + 3 * variant) % len(_MARKERS)],
             "markersize": 5.5,

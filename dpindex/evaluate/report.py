@@ -144,7 +144,9 @@ def _summary(curve: Curve, mode: QueryMode, measure: str = "precision@10") -> st
     """One row a method and one column an epsilon; the best DP method of each stands out."""
     lines = curve.series(mode)
     best: dict[float, Point] = {}  # among DP methods: the epsilon of iDP is another thing
-    for point in (p for line in lines.values() for p in line if p.spec.row.definition == "DP"):
+    for point in (
+        p for line in lines.values() for p in line if p.spec.mechanism.definition == "DP"
+    ):
         leader = best.setdefault(point.spec.budget, point)
         if point.mean[measure] > leader.mean[measure]:
             best[point.spec.budget] = point

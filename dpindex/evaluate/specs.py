@@ -73,7 +73,7 @@ def spec_grid(
     refused: dict[str, None] = {}
     for method in methods:
         row = find_method(method)
-        for k in (None,) if row.fixed_k else ks:
+        for k in (None,) if row.family.keeps_all else ks:
             for epsilon in (None,) if row.definition == "none" else epsilons:
                 try:
                     spec = Spec(
@@ -82,7 +82,7 @@ def spec_grid(
                         k=k,
                         epsilon=epsilon,
                         delta=delta if row.needs_delta else 0.0,
-                        repetitions=repetitions if row.repeats else 1,
+                        repetitions=repetitions if row.family.repeats else 1,
                         **common,
                     )
                 except InputError as error:

@@ -79,7 +79,7 @@ def build_index(
         the ledger knows.
     """
     spec = settings.spec
-    if spec.row.definition == "none" and not allow_unprotected:
+    if not spec.mechanism.private and not allow_unprotected:
         raise InputError(f"{spec.method} protects nothing; allow it explicitly to build with it.")
     rows, columns = source.shape
     if columns != spec.dim:

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import AnyArray, Floats, Integers, unit
-from dpindex.estimators import Side
+from dpindex.estimators import NoisyVectorStats
 from dpindex.estimators.denoise import Denoiser
-from dpindex.index.scoring import ESTIMATES, BitScorer, StoreScorer, query_side
+from dpindex.index.scoring import ESTIMATES, BitScorer, StoreScorer, moments, query_side
 from dpindex.index.settings import Metric, Storage
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
@@ -46,7 +46,7 @@ class DenoisedScorer(StoreScorer):
         self._values: AnyArray = np.empty((0, 0), dtype=np.int8)
 
     def _vectors(self, values: Integers) -> Floats:
-        codes = self._data.codes_from_storage(values)
+        codes = self._data.spec.format.codes(values)
         return self._denoiser.to_rank(codes) if self._metric == "cosine" else self._denoiser(codes)
 
     def cover(self, values: Integers) -> None:
@@ -72,14 +72,14 @@ class DenoisedScorer(StoreScorer):
 
     def _pairs(self, queries: Any, spec: Spec | None, rows: Rows) -> tuple[Doubles, Doubles]:
         data = self._data
-        decoded: Floats = data.codes_from_storage(self._values[rows.ravel()]).to_float()
+        decoded: Floats = data.spec.format.codes(self._values[rows.ravel()]).to_float()
         asked: Floats = queries if spec is None else queries.to_float()
-        if data.spec.row.kind == "bits":
+        if data.spec.mechanism.codes == "signs":
             ip = _inner_products(decoded, asked, rows.shape)
             return BitScorer(data, self._query).estimate(queries, spec, ip, rows)
         if spec is None:
             asked = self._exact(queries)
-        stored = Side.of(decoded, data.decoder, data.step, data.spec.norm)
+        stored = NoisyVectorStats.of(decoded, moments(data.spec), data.spec.norm)
         x = stored.at(np.arange(rows.size).reshape(rows.shape))
         y = query_side(asked, spec, data, self._query).column()
         ip = _inner_products(decoded, asked, rows.shape)

@@ -131,7 +131,7 @@ class PrivateIndex:
         data, query = self._privatizer, self._query_privatizer
         if self._denoiser is not None:
             return DenoisedScorer(data, query, self.metric, self.storage, self._denoiser)
-        if self.spec.row.kind == "bits":
+        if self.spec.mechanism.codes == "signs":
             return BitScorer(data, query)
         return FloatScorer(data, query, self.metric, self.storage)
 
@@ -147,7 +147,7 @@ class PrivateIndex:
     def codes(self) -> Codes:
         """All codes in the order of their rows: what the index publishes."""
         with self._lock.read():
-            return self._privatizer.codes_from_storage(self._values.first(len(self)).copy())
+            return self.spec.format.codes(self._values.first(len(self)).copy())
 
     def add(
         self,
@@ -362,7 +362,7 @@ class PrivateIndex:
             If the directory belongs to something else, cannot be written, or the method protects
             nothing and ``allow_unprotected`` is false.
         """
-        if self.spec.row.definition == "none" and not allow_unprotected:
+        if not self.spec.mechanism.private and not allow_unprotected:
             raise InputError(
                 f"{self.spec.method} protects nothing; pass allow_unprotected=True to save it."
             )

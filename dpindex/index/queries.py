@@ -52,7 +52,7 @@ def prepared(
         if len(asked) == 0:
             raise InputError("there are no query codes.")
         maker = known[asked.fingerprint]  # decodes them, whatever they say of themselves
-        return Queries(maker.codes_from_storage(asked.stored), maker.spec)
+        return Queries(maker.spec.format.codes(asked.stored), maker.spec)
     if query == "private":
         return Queries(private.privatize(asked), private.spec)
     return Queries(data.project(asked), None)
@@ -61,8 +61,8 @@ def prepared(
 def check_format(codes: Codes, spec: Spec) -> None:
     """A fingerprint can be copied; the form of the codes must fit as well."""
     kind = "bits" if isinstance(codes, BitCodes) else "float"
-    if kind != spec.row.kind or codes.k != spec.code_length:
+    if kind != spec.mechanism.codes or codes.k != spec.code_length:
         raise InputError(
             f"these are {kind} codes of length {codes.k}; the index holds "
-            f"{spec.row.kind} codes of length {spec.code_length}."
+            f"{spec.mechanism.codes} codes of length {spec.code_length}."
         )

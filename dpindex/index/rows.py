@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import Integers
-from dpindex.codes import narrowest
+from dpindex.codes.numbers import narrowest
 
 __all__ = ["CodeBuffer"]
 

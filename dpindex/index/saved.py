@@ -13,7 +13,6 @@ from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.segments import IndexDirectory, rows_per_segment
 from dpindex.index.settings import Settings
-from dpindex.privatizer import Privatizer
 
 __all__ = ["Contents", "Saved", "read_index", "write_index"]
 
@@ -67,11 +66,11 @@ def _write(directory: IndexDirectory, contents: Contents, saved: Saved | None) -
         if start == 0:  # rows were removed: everything that is left is written anew
             manifest = replace(manifest, segments=())
     spec = contents.settings.spec
-    privatizer, step = Privatizer(spec), rows_per_segment(spec)
+    step = rows_per_segment(spec)
     count, denoiser = len(contents.ids), contents.denoiser
     for row in range(start, count, step):
         rows = slice(row, row + step)
-        codes = privatizer.codes_from_storage(contents.values[rows])
+        codes = spec.format.codes(contents.values[rows])
         manifest = directory.write_segment(manifest, codes, contents.ids[rows])
     if denoiser is not None and (saved is None or denoiser is not saved.denoiser):
         manifest = directory.write_denoiser(manifest, denoiser_to_bytes(denoiser))

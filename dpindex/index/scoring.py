@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dpindex.arrays import Floats, Integers
 from dpindex.estimators import (
-    Side,
+    NoisyVectorStats,
     agreement_curve,
     cosine,
     cosine_from_agreement,
@@ -21,6 +21,7 @@ from dpindex.estimators import (
 )
 from dpindex.index.settings import Metric, Storage
 from dpindex.index.stores import BitStore, FloatStore, training_rows
+from dpindex.noise.moments import NoiseMoments
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
@@ -33,13 +34,21 @@ _ROWS_AT_A_TIME = 16384
 ESTIMATES = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}
 
 
-def query_side(decoded: Floats, spec: Spec | None, data: Privatizer, query: Privatizer) -> Side:
+def moments(spec: Spec) -> NoiseMoments:
+    """How the noise of a spec's codes scatters a coordinate, in the data's units."""
+    found: NoiseMoments = spec.law.moments.in_units(spec.step)
+    return found
+
+
+def query_side(
+    decoded: Floats, spec: Spec | None, data: Privatizer, query: Privatizer
+) -> NoisyVectorStats:
     """Decoded queries as a side: exact if ``spec`` is None, else noisy under its law."""
     norm = data.spec.norm
     if spec is None:
-        return Side.of(decoded, None, 1.0, norm)
+        return NoisyVectorStats.of(decoded, norm=norm)
     noisy = query if spec == query.spec else data
-    return Side.of(decoded, noisy.decoder, noisy.step, norm)
+    return NoisyVectorStats.of(decoded, moments(noisy.spec), norm)
 
 
 class Scorer(Protocol):
@@ -122,7 +131,7 @@ class StoreScorer(ABC):
 
     def _exact(self, queries: Floats) -> Floats:
         """Exact projections in units of the vectors."""
-        return np.asarray(queries * self._data.step, dtype=np.float32)
+        return np.asarray(queries * self._data.spec.step, dtype=np.float32)
 
 
 class FloatScorer(StoreScorer):
@@ -132,10 +141,10 @@ class FloatScorer(StoreScorer):
     _squares: Doubles = np.empty(0)
 
     def _vectors(self, values: Integers) -> Floats:
-        return self._data.codes_from_storage(values).to_float()
+        return self._data.spec.format.codes(values).to_float()
 
     def _remember(self, start: int, vectors: Floats) -> None:
-        side = Side.of(vectors, None, 1.0)
+        side = NoisyVectorStats.of(vectors)
         self._total = np.concatenate([self._total[:start], side.total])
         self._squares = np.concatenate([self._squares[:start], side.squares])
 
@@ -151,12 +160,12 @@ class FloatScorer(StoreScorer):
         data = self._data
         y = query_side(self._decoded(queries, spec), spec, data, self._query).column()
         sums = self._total, self._squares
-        stored = Side(*sums, data.spec.code_length, data.decoder, data.step, data.spec.norm)
+        stored = NoisyVectorStats(*sums, data.spec.code_length, moments(data.spec), data.spec.norm)
         x = stored.at(rows)
         ip = self._inner_products(scores, x, y)
         return ESTIMATES[self._metric](ip, x, y, data.spec.projection.inner_product_factor)
 
-    def _inner_products(self, scores: Doubles, x: Side, y: Side) -> Doubles:
+    def _inner_products(self, scores: Doubles, x: NoisyVectorStats, y: NoisyVectorStats) -> Doubles:
         """``⟨x̃, ỹ⟩`` back from what the store ranks by."""
         if self._metric == "ip":
             return scores
@@ -190,7 +199,7 @@ class BitScorer:
         """Deviation of a projected coordinate in betas; NaN where it is needed and unknown."""
         law: Any = spec.law
         if spec.norm is not None:
-            return spec.norm * spec.projection.spread / spec.beta
+            return spec.norm * spec.projection.rms / spec.adjacency.size
         return math.nan if law.depends_on_size else 1.0
 
     def estimate(

@@ -45,7 +45,7 @@ _SEGMENT_ROWS = 65536
 
 def rows_per_segment(spec: Spec) -> int:
     """Rows whose codes fill a segment: few enough for memory, and for one file to be read whole."""
-    width = -(-spec.code_length // 8) if spec.row.kind == "bits" else 4 * spec.code_length
+    width = -(-spec.code_length // 8) if spec.mechanism.codes == "signs" else 4 * spec.code_length
     return max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // width))
 
 

@@ -42,9 +42,9 @@ class Settings:
 
             parse_layout(self.storage, self.spec.code_length)
         method = self.spec.method
-        if self.spec.row.kind == "bits" and self.metric != "cosine":
+        if self.spec.mechanism.codes == "signs" and self.metric != "cosine":
             raise InputError(f"{method} keeps signs, which know cosines only, not {self.metric!r}.")
-        if self.spec.row.kind == "bits" and self.storage != "f32":
+        if self.spec.mechanism.codes == "signs" and self.storage != "f32":
             raise InputError(f"{method} keeps bits; storage {self.storage!r} is for float codes.")
         if self.query_epsilon is not None:
             checked = self.query_spec.epsilon

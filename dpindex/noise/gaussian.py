@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import lru_cache
-from typing import TypeAlias
 
-from dpindex.noise.base import GRID_BITS, AdditiveNoise, TwoDigitNoise, check_deviation
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.law import GRID_BITS, check_deviation
 from dpindex.noise.tables import CellTable
 from dpindex.noise.two_digit import TwoDigitGaussian, discrete_gaussian_table
 from dpindex.normal import upper_tails
 
 __all__ = [
     "gaussian_cells",
-    "gaussian_noise",
     "gaussian_table",
     "optimal_sigma",
     "rounded_gaussian",
@@ -30,8 +29,6 @@ _WIDEST_TABLE = 1024.0
 _SAFETY = 1e-9
 _DELTA_FOR_ROUNDING = 2.0**-30
 """Share of delta that is left for the finite precision of the table."""
-
-GaussianNoise: TypeAlias = AdditiveNoise | TwoDigitNoise
 
 
 def safe_delta(delta: float) -> float:
@@ -65,7 +62,7 @@ def gaussian_table(
     """``round(N(0, σ²))`` with σ in cells, as exact integer masses.
 
     On integers ``round(x + N) = x + round(N)``, so the law is post-processing of the continuous
-    mechanism and Balle & Wang's theorem holds for it in every dimension (METHODS 3). Each mass is
+    mechanism and Balle & Wang's theorem holds for it in every dimension. Each mass is
     off by at most two units of 2^-bits; the bits are chosen such that this costs less than the
     share ``2⁻³⁰`` of delta that ``safe_delta`` held back, over all ``code_length`` coordinates.
     """
@@ -90,17 +87,18 @@ def table_distance(law: object) -> Fraction:
 
     Half the sum of what masses are off, two units at most, and the tails cut off, below one unit.
     """
-    if isinstance(law, AdditiveNoise):
-        return Fraction(len(law.table.masses) + 1, 1 << law.table.bits)
-    if isinstance(law, TwoDigitNoise) and isinstance(law.source, TwoDigitGaussian):
-        tables = (law.source.coarse, law.source.fine)
+    source = getattr(law, "source", None)
+    if isinstance(source, CellTable):
+        return Fraction(len(source.masses) + 1, 1 << source.bits)
+    if isinstance(source, TwoDigitGaussian):
+        tables = (source.coarse, source.fine)
         return sum((Fraction(len(t.masses) + 1, 1 << t.bits) for t in tables), Fraction(1, 10**100))
     raise TypeError("this law is no rounded normal law")
 
 
 def gaussian_cells(
     sigma: float, epsilon: float, delta: float, code_length: int, *, cell_bits: int, grid_bits: int
-) -> GaussianNoise:
+) -> AdditiveNoise:
     """Rounded Gaussian noise with ``sigma`` in cells of ``2^cell_bits`` grid steps."""
     check_deviation(sigma)
     if sigma <= _WIDEST_TABLE:
@@ -111,13 +109,12 @@ def gaussian_cells(
     coarse_sigma = math.sqrt(sigma**2 - fine_sigma**2) / (1 << digit) * (1 + 2.0**-40)
     bits = _table_bits(epsilon, delta, code_length)
     fine = gaussian_table(fine_sigma, epsilon, delta, code_length, cell_bits)
-    return TwoDigitNoise(
-        TwoDigitGaussian(discrete_gaussian_table(coarse_sigma, bits), fine, digit), grid_bits
-    )
+    coarse = discrete_gaussian_table(coarse_sigma, bits)
+    return AdditiveNoise(TwoDigitGaussian(coarse, fine, digit), grid_bits)
 
 
 @lru_cache(maxsize=64)
-def rounded_gaussian(sigma: float, epsilon: float, delta: float, code_length: int) -> GaussianNoise:
+def rounded_gaussian(sigma: float, epsilon: float, delta: float, code_length: int) -> AdditiveNoise:
     """Rounded Gaussian noise with ``sigma`` in betas, for attribute adjacency.
 
     A beta is a whole number of cells, and every entry of the projection is an integer, so a change
@@ -130,13 +127,4 @@ def rounded_gaussian(sigma: float, epsilon: float, delta: float, code_length: in
     cells = sigma * (1 << cells_bits)
     return gaussian_cells(
         cells, epsilon, delta, code_length, cell_bits=cell_bits, grid_bits=grid_bits
-    )
-
-
-def gaussian_noise(
-    epsilon: float, delta: float, sensitivity: float, code_length: int
-) -> GaussianNoise:
-    """Optimal Gaussian noise for an L2 sensitivity given in betas, over ``code_length`` coordinates."""
-    return rounded_gaussian(
-        optimal_sigma(epsilon, delta) * sensitivity, epsilon, delta, code_length
     )

@@ -7,11 +7,15 @@ from functools import lru_cache
 
 import mpmath
 
-from dpindex.noise.base import GRID_BITS, AdditiveNoise, TwoDigitNoise, check_deviation
+from dpindex.codes import NumberFormat
+from dpindex.noise.additive import AdditiveNoise
 from dpindex.noise.geometric import geometric_table
+from dpindex.noise.law import GRID_BITS, Calibration, check_deviation
 from dpindex.noise.two_digit import TwoDigitLaplace
+from dpindex.parameters import Parameters
+from dpindex.projections import Projection
 
-__all__ = ["laplace_noise"]
+__all__ = ["LAPLACE", "laplace_noise"]
 
 _CELLS_PER_DEVIATION = 32
 _MIN_DROP = 2.0**-10
@@ -19,7 +23,7 @@ _MIN_DROP = 2.0**-10
 
 
 @lru_cache(maxsize=64)
-def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise | TwoDigitNoise:
+def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise:
     """Noise ``P(a) ∝ e^{−ε·a/(N·sensitivity)}`` on the magnitude a in cells, N cells per beta.
 
     Laplace mechanism (Dwork et al. 2006; Li & Li 2023, Thm 2.1) with an L1 sensitivity of so many
@@ -37,5 +41,13 @@ def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise | TwoDi
         drop = mpmath.mpf(epsilon) / (cells * sensitivity)
     cell_bits = grid_bits - (cells.bit_length() - 1)
     if drop < _MIN_DROP:
-        return TwoDigitNoise(TwoDigitLaplace(drop, cell_bits), grid_bits)
+        return AdditiveNoise(TwoDigitLaplace(drop, cell_bits), grid_bits)
     return AdditiveNoise(geometric_table(drop, 1, 1, cell_bits), grid_bits)
+
+
+def _calibrated(stated: Parameters, projection: Projection) -> AdditiveNoise:
+    """``Lap(Δ₁/ε)``, Δ₁ the largest row sum of the realised map (Li & Li 2023, Alg. 2, Eq. 12)."""
+    return laplace_noise(stated.budget, projection.sensitivity.l1)
+
+
+LAPLACE = Calibration(_calibrated, NumberFormat)

@@ -1,4 +1,4 @@
-"""Flips for sign codes: randomized response, smooth and geometric flips, and the iDP variants.
+"""Randomized response for sign codes: uniform, smooth and geometric flips.
 
 A flip compares a uniform 64-bit integer with an integer threshold; its probability is exactly
 ``threshold / 2^64``. Sixteen bits decide nearly always, the other 48 are read when they tie. An
@@ -8,23 +8,32 @@ exact zero (an empty bin) has threshold 2^63: it comes out as a fair secret coin
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 
 import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import Floats
-from dpindex.errors import InputError
-from dpindex.noise.base import GRID_BITS, check_deviation
-from dpindex.noise.gaussian import gaussian_table, optimal_sigma
+from dpindex.arrays import Bytes, Floats
+from dpindex.codes import SignFormat
+from dpindex.grid import grid_step
+from dpindex.noise.law import GRID_BITS, Calibration, SignLaw
+from dpindex.noise.sign_changes import min_norm_on_grid, quantile_count, rounded_change_probability
+from dpindex.parameters import Parameters
+from dpindex.projections import FINE_ENTRY_BITS, Projection
 from dpindex.randomness import BitSource
 
 __all__ = [
+    "EXACT_RESPONSE",
+    "GEOMETRIC_FLIPS",
+    "NO_FLIPS",
+    "RANDOMIZED_RESPONSE",
+    "SMOOTH_FLIPS",
     "FlipsByLevel",
-    "IndividualFlips",
-    "IndividualGaussian",
+    "NoFlips",
     "draw_flips",
     "geometric_flips",
     "geometric_thresholds",
@@ -84,7 +93,7 @@ def _chained(epsilon: float, wanted: list[int] | None) -> list[int]:
 def geometric_thresholds(epsilon: float) -> list[int]:
     """Flips ``e^{−(L−1)ε}/(1+e^ε)``: two-sided geometric noise on the signed cell number.
 
-    Ghosh, Roughgarden & Sundararajan 2009 (geometric noise) and post-processing (METHODS 4).
+    Ghosh, Roughgarden & Sundararajan 2009 (geometric noise) and post-processing.
     """
     return _chained(epsilon, None)
 
@@ -92,7 +101,7 @@ def geometric_thresholds(epsilon: float) -> list[int]:
 def smooth_thresholds(epsilon: float) -> list[int]:
     """Flips ``1/(1+e^{Lε})`` of Li & Li 2023, Algs. 7 and 8 (Thms 4.7, 4.8).
 
-    Rounding each threshold up by itself would break the ratio between neighbours (METHODS 4), so
+    Rounding each threshold up by itself would break the ratio between neighbours, so
     each is also kept at e^−ε of the one before.
     """
     levels = min(_MAX_LEVELS, math.ceil(46.0 / epsilon) + 1)
@@ -105,7 +114,7 @@ def smooth_thresholds(epsilon: float) -> list[int]:
     return _chained(epsilon, wanted)
 
 
-class FlipsByLevel:
+class FlipsByLevel(SignLaw):
     """Flips by ``L = max(1, ⌈|x_j|/Δ_j⌉)`` alone; the last level goes on for ever.
 
     ``Δ_j = β·max_i|w_ij|`` is the most that one attribute moves coordinate j, so between neighbours
@@ -120,28 +129,26 @@ class FlipsByLevel:
         Largest ``|w_ij|`` of each coordinate, or one for all.
     """
 
-    grid_bits = GRID_BITS
-
     def __init__(self, thresholds: list[int], weights: Sequence[int] = (1,)) -> None:
         self.thresholds = tuple(thresholds)
         self.depends_on_size = len(thresholds) > 1
-        self._weights = np.array(weights, dtype=np.float64)
+        self.weights = np.array(weights, dtype=np.float64)
         # Index 0 is x = 0 exactly: sign −1, flipped by a fair coin.
         self._table = np.array([_COIN, *thresholds], dtype=np.uint64)
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
         level = np.abs(x)
-        level /= (self._weights * _STEPS).astype(x.dtype)
+        level /= (self.weights * _STEPS).astype(x.dtype)
         np.ceil(level, out=level)
         np.minimum(level, len(self.thresholds), out=level)
         return (x > 0) ^ draw_flips(self._table, level.astype(np.intp), stream)
 
-    def flip_probability(self, x: Floats, spread: float) -> npt.NDArray[np.float64]:
-        weights, counts = np.unique(self._weights, return_counts=True)
+    def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
+        weights, counts = np.unique(self.weights, return_counts=True)
         chances = np.zeros(np.shape(x), dtype=np.float64)
         for weight, count in zip(weights, counts, strict=True):
             level = np.clip(np.ceil(x / weight), 1, len(self.thresholds)).astype(np.intp)
-            chances += self._table[level] * (count / len(self._weights) / float(_ONE))
+            chances += self._table[level] * (count / len(self.weights) / float(_ONE))
         return chances
 
 
@@ -163,102 +170,59 @@ def geometric_flips(epsilon: float, weights: tuple[int, ...] = (1,)) -> FlipsByL
     return FlipsByLevel(geometric_thresholds(epsilon), weights)
 
 
-def _perturbed_set(x: Floats) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.intp]]:
-    """``A = {j : |x_j| ≤ β}`` of Li & Li Alg. 10, and its size in each row."""
-    near = np.abs(x) <= _STEPS
-    return near, np.count_nonzero(near, axis=1)
-
-
-def _expected_size(code_length: int, spread: float) -> float:
-    """Mean of ``|A|`` when coordinates are normal with deviation ``spread`` (in betas)."""
-    return max(1.0, code_length * math.erf(1.0 / (spread * math.sqrt(2))))
-
-
-class IndividualFlips:
-    """iDP-SignRP-RR (Li & Li 2023, Alg. 11, Thm 6.2): only signs a neighbour could change flip.
-
-    ``A`` is computed on the actual vector, so this is iDP and not DP: on a neighbour ``A`` may
-    differ, and a bit outside it is never flipped.
-
-    Parameters
-    ----------
-    epsilon : float
-        Budget of all signs together.
-    code_length : int
-        Signs.
-    changes : int, optional
-        The most coordinates that one attribute moves; all by default. OPORP: one, so that the
-        signs of A need not share the budget.
-    """
-
-    grid_bits = GRID_BITS
-    depends_on_size = True
-
-    def __init__(self, epsilon: float, code_length: int, changes: int | None = None) -> None:
-        self.epsilon = epsilon
-        self.code_length = code_length
-        self.changes = changes or code_length
-        if self.changes > _MAX_LEVELS:
-            raise InputError(f"a budget is shared by at most {_MAX_LEVELS} signs; lower k.")
-        shared = [response_threshold(epsilon, size) for size in range(1, self.changes + 1)]
-        by_size = shared + [shared[-1]] * (code_length - self.changes)
-        # 0: an exact zero (a coin); 1: outside A (never); 1 + N: one of N in A.
-        self._table = np.array([_COIN, 0, *by_size], dtype=np.uint64)
+class NoFlips(SignLaw):
+    """Exact signs; an exact zero gets a fair coin so that empty bins do not lean to one side."""
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
-        near, size = _perturbed_set(x)
-        index = np.where(near, 1 + size[:, None], 1)
-        index[x == 0] = 0
-        return (x > 0) ^ draw_flips(self._table, index, stream)
+        coins: Bytes = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8(1)
+        return np.where(x == 0, coins.astype(np.bool_), x > 0)
 
-    def flip_probability(self, x: Floats, spread: float) -> npt.NDArray[np.float64]:
-        signs = min(self.changes, _expected_size(self.code_length, spread))
-        inside = 1.0 / (1.0 + math.exp(self.epsilon / signs))
-        return np.where(x <= 1.0, inside, 0.0)
+    def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
+        return np.zeros(np.shape(x), dtype=np.float64)
 
 
-class IndividualGaussian:
-    """iDP-SignRP-G (Li & Li 2023, Alg. 9, Thm 6.1): Gaussian noise before the sign, inside A only.
+def share(stated: Parameters, projection: Projection) -> float:
+    """Budget of one coordinate: sequential composition over those that one attribute moves.
 
-    The noise needed is ``σ·β·√N_A`` with σ optimal at sensitivity 1 and N_A different for every
-    vector (at most ``changes``, as for :class:`IndividualFlips`). One table at a fixed deviation S
-    serves all: coordinates are multiplied by the integer ``m = ⌊S / (σ√N_A)⌋`` and divided by a
-    beta with a uniform dither, so that a neighbour moves each by at most m, all of A by at most
-    ``m√N_A ≤ S/σ``.
+    All k of a dense projection, one of each repetition of OPORP (Li & Li 2023, Thm 2.3).
     """
+    count = projection.sensitivity.count
+    part = stated.budget / count
+    # The shares may not add up to more than the budget, not even in the last bit.
+    return math.nextafter(part, 0.0) if Fraction(part) * count > stated.budget else part
 
-    grid_bits = GRID_BITS
-    depends_on_size = True
 
-    def __init__(
-        self, epsilon: float, delta: float, code_length: int, changes: int | None = None
-    ) -> None:
-        self.code_length = code_length
-        self.changes = changes or code_length
-        self._sigma = optimal_sigma(epsilon, delta)
-        least = self._sigma * math.sqrt(self.changes)
-        self._deviation = max(1024.0, least)
-        check_deviation(self._deviation, _MAX_LEVELS)
-        self._table = gaussian_table(self._deviation, epsilon, delta, code_length, 0)
+def _by_level(
+    flips: Callable[[float, tuple[int, ...]], FlipsByLevel],
+) -> Callable[[Parameters, Projection], FlipsByLevel]:
+    """Flips at each coordinate's share, its levels as wide as an attribute moves it."""
 
-    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
-        near, size = _perturbed_set(x)
-        multiplier = np.floor(
-            self._deviation / (self._sigma * np.sqrt(np.clip(size, 1, self.changes)))
-        ).astype(np.int64)
-        rows, _ = np.nonzero(near)
-        inside = x[near].astype(np.int64) * multiplier[rows]
-        dither = stream.words(inside.size, np.uint16) & np.uint16(_STEPS - 1)
-        noisy = ((inside + dither) >> GRID_BITS) + self._table.sample(inside.size, stream)
-        coins = (stream.words(inside.size, np.uint8) & np.uint8(1)).astype(np.bool_)
-        signs = x > 0
-        signs[near] = np.where(noisy == 0, coins, noisy > 0)
-        return signs
+    def law(stated: Parameters, projection: Projection) -> FlipsByLevel:
+        largest = tuple(projection.largest.tolist())
+        weights = largest[:1] if len(set(largest)) == 1 else largest
+        return flips(share(stated, projection), weights)
 
-    def flip_probability(self, x: Floats, spread: float) -> npt.NDArray[np.float64]:
-        from scipy.special import ndtr
+    return law
 
-        deviation = self._sigma * math.sqrt(
-            min(self.changes, _expected_size(self.code_length, spread))
-        )
-        return np.where(x <= 1.0, ndtr(-np.asarray(x, dtype=np.float64) / deviation), 0.0)
+
+def _response(stated: Parameters, projection: Projection) -> FlipsByLevel:
+    return randomized_response(share(stated, projection))
+
+
+def _exact_response(stated: Parameters, projection: Projection) -> FlipsByLevel:
+    """ε over the N₊ signs that can change: an exact binomial quantile, or all if delta is 0."""
+    if stated.delta == 0:
+        return _response(stated, projection)
+    # On the grid one beta is 2^bits steps, a little more than beta itself.
+    ratio = grid_step(stated.adjacency.size, GRID_BITS) * _STEPS / min_norm_on_grid(stated)
+    chance = rounded_change_probability(stated.dim, ratio, 2.0**-FINE_ENTRY_BITS)
+    return randomized_response(stated.budget, quantile_count(projection.k, chance, stated.delta))
+
+
+RANDOMIZED_RESPONSE = Calibration(_response, SignFormat)
+SMOOTH_FLIPS = Calibration(_by_level(smooth_flips), SignFormat)
+GEOMETRIC_FLIPS = Calibration(_by_level(geometric_flips), SignFormat)
+EXACT_RESPONSE = Calibration(
+    _exact_response, SignFormat, delta="optional", delta_over="projection", norm_bound=True
+)
+NO_FLIPS = replace(RANDOMIZED_RESPONSE, law=lambda stated, projection: NoFlips(), definition="none")

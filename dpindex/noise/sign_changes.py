@@ -11,11 +11,31 @@ import math
 from scipy.integrate import quad
 from scipy.special import bdtrc, ndtr
 
-__all__ = ["change_probability", "chernoff_count", "quantile_count", "rounded_change_probability"]
+from dpindex.grid import grid_step
+from dpindex.noise.law import GRID_BITS
+from dpindex.parameters import Parameters
+
+__all__ = [
+    "change_probability",
+    "min_norm_on_grid",
+    "norm_slack",
+    "quantile_count",
+    "rounded_change_probability",
+]
 
 _MARGIN = 1e-9
 _RARE = 8.0
 """Standard deviations beyond which the rounding of a projection may lie: 2e-14."""
+
+
+def norm_slack(stated: Parameters) -> float:
+    """How much rounding to the grid can shorten a vector: half a step in every coordinate."""
+    return grid_step(stated.adjacency.size, GRID_BITS) * math.sqrt(stated.dim) / 2
+
+
+def min_norm_on_grid(stated: Parameters) -> float:
+    """What remains of ``min_norm`` on the grid; vectors may fall short of it by one slack."""
+    return (stated.min_norm or 0.0) - 2.001 * norm_slack(stated)
 
 
 def change_probability(dim: int, ratio: float) -> float:
@@ -57,19 +77,11 @@ def rounded_change_probability(dim: int, ratio: float, width: float) -> float:
     return min(1.0, min(bounds) + rare)
 
 
-def chernoff_count(k: int, probability: float, delta: float) -> int:
-    """``min(k, ⌈kP₊ + (ℓ + √(ℓ² + 8kP₊ℓ))/2⌉)``, ``ℓ = log(1/δ)``: as published, Prop. 4.5."""
-    surprise = math.log(1.0 / delta)
-    mean = k * probability
-    bound = mean + (surprise + math.sqrt(surprise**2 + 8.0 * mean * surprise)) / 2.0
-    return max(1, min(k, math.ceil(bound)))
-
-
 def quantile_count(k: int, probability: float, delta: float) -> int:
-    """The least N with ``P(Binomial(k, P₊) > N) ≤ δ``: what the Chernoff bound approximates.
+    """The least N with ``P(Binomial(k, P₊) > N) ≤ δ``; tighter than the Chernoff bound of Prop. 4.5.
 
-    >>> chernoff_count(512, 0.25, 1e-6), quantile_count(512, 0.25, 1e-6)
-    (195, 176)
+    >>> quantile_count(512, 0.25, 1e-6)
+    176
     """
     low, high = 0, k  # the chance at high is at most delta, as k itself is never exceeded
     while low < high:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import replace
+from functools import cached_property, lru_cache
 
 import mpmath
 import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import Floats, Integers
-from dpindex.noise.base import GRID_BITS, Decoder
+from dpindex.codes import NumberFormat
+from dpindex.grid import grid_point
+from dpindex.noise.law import GRID_BITS, Calibration, Likelihood, NumberLaw
+from dpindex.noise.moments import NoiseMoments
 from dpindex.noise.randomized_response import draw_flips
+from dpindex.parameters import Parameters
 from dpindex.randomness import BitSource
 
-__all__ = ["SquareWave", "draw_below", "square_wave"]
+__all__ = ["NARROW_SQUARE_WAVE", "SQUARE_WAVE", "SquareWave", "draw_below", "square_wave"]
 
 _CELL_BITS = 5
 _CELLS = 1 << (GRID_BITS - _CELL_BITS)
+_NARROW = 0.5
+"""Half-width of the narrow square wave over the one of least variance: see bench/denoise."""
 
 
 def draw_below(limits: Integers, stream: BitSource) -> npt.NDArray[np.int64]:
@@ -30,8 +37,8 @@ def draw_below(limits: Integers, stream: BitSource) -> npt.NDArray[np.int64]:
     return (product >> np.uint64(32)).astype(np.int64)
 
 
-class SquareWave:
-    """Square wave on G+1 grid points with half-width B (Li et al. 2020; METHODS 3).
+class SquareWave(NumberLaw):
+    """Square wave on G+1 grid points with half-width B (Li et al. 2020).
 
     A value x in 0 … G becomes y in 0 … G+2B: each of the 2B+1 points within B of x + B has
     probability p, each of the other G points ``q ≥ p·e^−ε``. Since every pair of values in the
@@ -47,12 +54,15 @@ class SquareWave:
         First grid integer of the interval, and G.
     """
 
-    grid_bits = GRID_BITS
+    cell_bits = _CELL_BITS
 
     def __init__(self, inside: int, half_width: int, low: int, cells: int) -> None:
         self.inside, self.half_width, self.low, self.cells = inside, half_width, low, cells
         self._threshold = np.array([inside], dtype=np.uint64)
-        self._decoder = self._make_decoder()
+        at_zero, _ = self._mean_and_variance(0.0)
+        self.slope = self._mean_and_variance(1.0)[0] - at_zero
+        self.scale = (1 << _CELL_BITS) / self.slope
+        self.offset = low / self.scale - at_zero
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
         offsets = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8((1 << _CELL_BITS) - 1)
@@ -77,26 +87,29 @@ class SquareWave:
         mean = chance * first_in + (1 - chance) * first_out
         return mean, chance * second_in + (1 - chance) * second_out - mean**2
 
-    def _make_decoder(self) -> Decoder:
-        at_zero, _ = self._mean_and_variance(0.0)
-        slope = self._mean_and_variance(1.0)[0] - at_zero
-        gain = (1 << _CELL_BITS) / slope
-        # The variance is quadratic in x: three points give its coefficients, in grid steps.
-        points = [0.0, self.cells / 2, float(self.cells)]
-        places = [self.low + p * (1 << _CELL_BITS) for p in points]
+    @cached_property
+    def moments(self) -> NoiseMoments:
         # Rounding x to cells adds f(1−f) cells², 1/6 on average; the curvature makes it 1/slope.
-        dither = (1 << _CELL_BITS) ** 2 / (6.0 * slope)
-        spread = [self._mean_and_variance(p)[1] * gain**2 + dither for p in points]
-        second, first, constant = np.polyfit(places, spread, 2)
-        return Decoder(
-            gain=gain,
-            offset=self.low / gain - at_zero,
-            variance=(float(constant), float(first), float(second)),
-        )
+        dither = (1 << _CELL_BITS) ** 2 / (6.0 * self.slope)
+        middle = self._mean_and_variance(self.cells / 2)[1] * self.scale**2 + dither
+        centre = self.low + self.cells / 2 * (1 << _CELL_BITS)
+        widest = self.slope * (centre - self.offset * self.scale)
+        return NoiseMoments.window(self.slope, centre, widest, middle)
 
-    @property
-    def decoder(self) -> Decoder:
-        return self._decoder
+    @cached_property
+    def likelihood(self) -> Likelihood:
+        """A window on a constant floor, about where the code would be without noise."""
+        inside, window, cell = self.inside / 2.0**64, 2 * self.half_width + 1, 1 << _CELL_BITS
+        within, without = inside / window / cell, (1 - inside) / self.cells / cell
+        half = window / 2 * cell
+        return Likelihood(
+            edges=np.array([-half, half]),
+            jumps=np.array([within - without, without - within]),
+            cell=float(cell),
+            slope=self.slope,
+            shift=self.low - cell * (self.offset + self.half_width),
+            base=without,
+        )
 
 
 @lru_cache(maxsize=64)
@@ -111,7 +124,7 @@ def square_wave(epsilon: float, low: int, high: int, share: float = 1.0) -> Squa
     laws = (_with_half_width(epsilon, half, low, cells) for half in range(cells + 1))
 
     def average_variance(law: SquareWave) -> float:
-        constant, first, second = law.decoder.variance
+        constant, first, second = law.moments.variance_of_x
         places = np.linspace(low, high, 9)
         return float(np.mean(constant + first * places + second * places**2))
 
@@ -128,3 +141,13 @@ def _with_half_width(epsilon: float, half: int, low: int, cells: int) -> SquareW
         # Rounded down, so that p/q = (inside/window) / ((1−inside)/cells) ≤ e^ε in integers.
         inside = int(mpmath.floor((1 << 64) * odds / (1 + odds)))
     return SquareWave(min(inside, (1 << 64) - 1), half, low, cells)
+
+
+def _over_bounds(stated: Parameters, share: float = 1.0) -> SquareWave:
+    size = stated.adjacency.size
+    low, high = (grid_point(bound, size, GRID_BITS) for bound in stated.bounds)
+    return square_wave(stated.budget, low, high, share)
+
+
+SQUARE_WAVE = Calibration(lambda stated, _: _over_bounds(stated), NumberFormat, bounded=True)
+NARROW_SQUARE_WAVE = replace(SQUARE_WAVE, law=lambda stated, _: _over_bounds(stated, _NARROW))

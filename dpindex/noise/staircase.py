@@ -7,10 +7,12 @@ from functools import lru_cache
 
 import mpmath
 
-from dpindex.noise.base import GRID_BITS, AdditiveNoise
+from dpindex.codes import NumberFormat
+from dpindex.noise.additive import AdditiveNoise
 from dpindex.noise.geometric import geometric_table
+from dpindex.noise.law import GRID_BITS, Calibration
 
-__all__ = ["min_variance_share", "staircase_noise"]
+__all__ = ["STAIRCASE", "min_variance_share", "staircase_noise"]
 
 _INNER_CELLS = 8.0
 _MAX_CELLS_BITS = 14
@@ -54,3 +56,7 @@ def staircase_noise(epsilon: float) -> AdditiveNoise:
     grid_bits = max(GRID_BITS, cell_count_bits)
     table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cell_count_bits)
     return AdditiveNoise(table, grid_bits)
+
+
+STAIRCASE = Calibration(lambda stated, projection: staircase_noise(stated.budget), NumberFormat)
+"""For maps that move one coordinate only: the staircase has no guarantee for L1 balls."""

@@ -160,6 +160,13 @@ class CellTable:
                 magnitude = np.where(again < 0, ~again, again) + (self.period << self.cell_bits)
                 draws[where] = magnitude if cell == last else ~magnitude
 
+    def profile(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
+        """The values, centred, their chances and the width of one; tails are left out."""
+        values = self.first + self.offset + np.arange(len(self.masses), dtype=np.float64)
+        masses = np.array([mass / (1 << self.bits) for mass in self.masses])
+        inner = slice(1, -1) if self.tails else slice(None)
+        return values[inner], masses[inner], 1.0
+
     def moments(self) -> tuple[float, float]:
         """Variance and fourth central moment of a draw, in squared (fourth-power) cells.
 

@@ -7,12 +7,14 @@ Two small tables give such a law exactly as one large table would.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import mpmath
 import numpy as np
 import numpy.typing as npt
 
+from dpindex.arrays import AnyArray
 from dpindex.noise.geometric import geometric_table
 from dpindex.noise.tables import CellTable
 from dpindex.randomness import BitSource
@@ -21,6 +23,9 @@ __all__ = ["TwoDigitGaussian", "TwoDigitLaplace", "discrete_gaussian_table"]
 
 _KEY_BITS = 64
 _RATIO_BITS = 384
+_BINS_PER_DEVIATION, _DEVIATIONS = 32, 12
+
+Profile = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]
 
 
 def discrete_gaussian_table(sigma: float, bits: int) -> CellTable:
@@ -35,6 +40,14 @@ def discrete_gaussian_table(sigma: float, bits: int) -> CellTable:
         side.pop()
     masses = [*reversed(side), (1 << bits) - 2 * sum(side), *side]
     return CellTable(masses, first=-len(side), bits=bits)
+
+
+def _profile(variance: float, log_density: Callable[[AnyArray], AnyArray]) -> Profile:
+    """The continuous law behind a source, in bins of 1/32 deviation out to twelve deviations."""
+    reach = _BINS_PER_DEVIATION * _DEVIATIONS
+    values = np.arange(-reach, reach + 1.0)
+    masses = np.exp(log_density(values / _BINS_PER_DEVIATION))
+    return values, masses / masses.sum(), math.sqrt(variance) / _BINS_PER_DEVIATION
 
 
 class TwoDigitGaussian:
@@ -69,6 +82,10 @@ class TwoDigitGaussian:
         fine, fine_fourth = self.fine.moments()
         coarse, coarse_fourth = coarse * base**2, coarse_fourth * base**4
         return coarse + fine, coarse_fourth + 6 * coarse * fine + fine_fourth
+
+    def profile(self) -> Profile:
+        """The normal law of that deviation."""
+        return _profile(self.moments()[0], lambda t: -(t**2) / 2)
 
 
 class TwoDigitLaplace:
@@ -108,6 +125,10 @@ class TwoDigitLaplace:
             m3, m4 = q * (1 + 4 * q + q**2) / rest**3, q * (1 + 11 * q + 11 * q**2 + q**3) / rest**4
             fourth = m4 + 2 * m3 + 3 * m2 / 2 + m1 / 2 + mpmath.mpf(1) / 16
             return float(m2 + m1 + mpmath.mpf(1) / 4), float(fourth)
+
+    def profile(self) -> Profile:
+        """Laplace's law of that deviation."""
+        return _profile(self.moments()[0], lambda t: -math.sqrt(2) * np.abs(t))
 
 
 def _falling(drop: mpmath.mpf, count: int) -> list[int]:

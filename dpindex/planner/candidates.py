@@ -51,10 +51,10 @@ def candidates(
 
 
 def _lengths(row: Method, dim: int, max_bytes: int | None) -> Sequence[int | None]:
-    if row.fixed_k:
+    if row.family.keeps_all:
         return (None,)
-    bits = row.kind == "bits"
-    if row.bins:
+    bits = row.codes == "signs"
+    if row.family.bins:
         shares = _SHARES if bits else _SHARES[1:]
         lengths = {dim // share for share in shares if dim // share >= _MIN_BINS} or {dim}
     else:
@@ -62,5 +62,7 @@ def _lengths(row: Method, dim: int, max_bytes: int | None) -> Sequence[int | Non
     if max_bytes is not None:
         fitting = {8 * max_bytes} if bits else {max_bytes // size for size in _CODE_BYTES}
         most = 8 * max_bytes if bits else max_bytes
-        lengths = {k for k in lengths | fitting if 0 < k <= (min(most, dim) if row.bins else most)}
+        lengths = {
+            k for k in lengths | fitting if 0 < k <= (min(most, dim) if row.family.bins else most)
+        }
     return sorted(lengths, reverse=True)

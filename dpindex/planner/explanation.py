@@ -16,7 +16,7 @@ _POOR = 0.2
 def reason(rows: Sequence[Row], query: QueryMode) -> str:
     """One sentence on why the first row stands first."""
     best = rows[0]
-    unit = "signs" if best.spec.row.kind == "bits" else "numbers"
+    unit = "signs" if best.spec.mechanism.codes == "signs" else "numbers"
     after = "" if best.ranking == "plain" else " and a denoiser"
     other: QueryMode = "exact" if query == "private" else "private"
     sentence = (
@@ -34,10 +34,10 @@ def reason(rows: Sequence[Row], query: QueryMode) -> str:
 
 
 def _ground(best: Row, rival: Row) -> str:
-    if best.spec.row.kind == "bits":
+    if best.spec.mechanism.codes == "signs":
         return f"{best.noise:.0%} of its signs are flipped, and a sign costs one bit"
     level = f"its noise has {best.noise:.2g} times the spread of a coordinate"
-    if rival.spec.row.kind == "float" and best.noise < 0.97 * rival.noise:
+    if rival.spec.mechanism.codes == "numbers" and best.noise < 0.97 * rival.noise:
         return f"{level} where the next has {rival.noise:.2g}"
     if best.ranking != "plain":
         return f"{level}, and {best.k} coordinates that tell of each other let it be taken out"

@@ -313,7 +313,7 @@ def _finalists(rows: Sequence[Row]) -> list[Row]:
     """The best of each of the first methods whose noise has a shape that can be made use of."""
     best: dict[str, Row] = {}
     for row in rows:
-        if row.spec.row.kind == "float":
+        if row.spec.mechanism.codes == "numbers":
             best.setdefault(row.method, row)
     return list(best.values())[:_FINALISTS]
 

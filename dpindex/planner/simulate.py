@@ -85,9 +85,9 @@ class Simulation:
     def noise(self) -> float:
         """Deviation of the noise over that of the coordinates; for signs, the share flipped."""
         privatizer, vectors = self._privatizer, self.population.queries
-        exact = privatizer.project(vectors) * privatizer.step
+        exact = privatizer.project(vectors) * privatizer.spec.step
         noisy = _decoded(self._query)
-        if self.spec.row.kind == "bits":
+        if self.spec.mechanism.codes == "signs":
             return float(np.mean((noisy > 0) != (exact > 0)))
         return float((noisy - exact).std() / max(exact.std(axis=0).mean(), 1e-30))
 
@@ -100,7 +100,7 @@ class Simulation:
                 return None
             people = self.population
             most = int(len(people.far) * people.per)  # a collection has no more codes than vectors
-            learned = self._privatizer.codes_from_storage(self._far.stored[:most])
+            learned = self.spec.format.codes(self._far.stored[:most])
             try:
                 read = fit_denoiser(learned, self.spec, ranking)
             except InputError:  # it cannot learn from these codes, and says so

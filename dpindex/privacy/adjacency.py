@@ -39,6 +39,11 @@ class Attribute:
     def __str__(self) -> str:
         return f"attribute(beta={self.beta:g})"
 
+    @property
+    def size(self) -> float:
+        """The change that the grid is laid out for, in units of the scaled attribute."""
+        return self.beta
+
     def describe(self) -> str:
         """The unit of protection in plain words."""
         return f"one attribute (coordinate) of one vector, changed by at most {self.beta:g}"
@@ -63,6 +68,11 @@ class L2:
 
     def __str__(self) -> str:
         return f"l2(radius={self.radius:g})"
+
+    @property
+    def size(self) -> float:
+        """The distance that the grid is laid out for, in units of the scaled attribute."""
+        return self.radius
 
     def describe(self) -> str:
         """The unit of protection in plain words."""

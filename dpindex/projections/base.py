@@ -41,13 +41,13 @@ class Sensitivity:
     ----------
     count : int
         Coordinates moved: the most non-zero entries of any row of W.
-    l1, squares : int
+    l1, l2_squared : int
         The largest ``Σ_j |w_ij|`` and ``Σ_j w_ij²`` over attributes i (Li & Li 2023, Eqs. 12, 13).
     """
 
     count: int
     l1: int
-    squares: int
+    l2_squared: int
 
     @classmethod
     def of_signs(cls, count: int) -> Sensitivity:
@@ -58,7 +58,7 @@ class Sensitivity:
 class Projection(Protocol):
     """A public linear map W with integer entries, applied to grid integers held in floats.
 
-    Entries that are real in the papers are integers times ``gain``; so sums are exact in any order
+    Entries that are real in the papers are integers times ``scale``; so sums are exact in any order
     and on any machine, and the sensitivity is known exactly.
     """
 
@@ -74,13 +74,13 @@ class Projection(Protocol):
         ...
 
     @property
-    def gain(self) -> float:
+    def scale(self) -> float:
         """Factor that makes inner products of projected vectors unbiased for the originals'."""
         ...
 
     @property
-    def spread(self) -> float:
-        """Root mean square of a projected coordinate (before ``gain``) of a unit vector."""
+    def rms(self) -> float:
+        """Root mean square of a projected coordinate (before ``scale``) of a unit vector."""
         ...
 
     @property
@@ -109,7 +109,7 @@ class Identity:
     """No projection: the raw coordinates themselves, k = dim."""
 
     max_column_l1 = 1
-    gain = 1.0
+    scale = 1.0
     inner_product_factor = 0.0
     sensitivity = Sensitivity.of_signs(1)
     operator_norm = 1.0
@@ -119,7 +119,7 @@ class Identity:
         self.dim = dim
         self.k = dim
         self.largest = np.ones(dim, dtype=np.int64)
-        self.spread = 1.0 / float(np.sqrt(dim))
+        self.rms = 1.0 / float(np.sqrt(dim))
 
     def apply(self, x: Floats) -> Floats:
         return x

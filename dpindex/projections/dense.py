@@ -31,13 +31,13 @@ class Dense:
     ----------
     entries : integer array, shape (dim, k)
     second_moment : float
-        ``E w²``, which ``gain`` divides out.
+        ``E w²``, which ``scale`` divides out.
     """
 
     def __init__(self, entries: Integers, second_moment: float) -> None:
         self.dim, self.k = entries.shape
-        self.spread = math.sqrt(second_moment)
-        self.gain = 1.0 / (math.sqrt(self.k) * self.spread)
+        self.rms = math.sqrt(second_moment)
+        self.scale = 1.0 / (math.sqrt(self.k) * self.rms)
         self.inner_product_factor = 1.0 / self.k
         self._entries = entries
 
@@ -57,8 +57,8 @@ class Dense:
             for b in self._blocks()
         ]
         # At least 1, for the map of one or two entries that all came out 0.
-        count, l1, squares = np.max(rows, axis=0, initial=1).tolist()
-        return Sensitivity(count, l1, squares)
+        count, l1, l2_squared = np.max(rows, axis=0, initial=1).tolist()
+        return Sensitivity(count, l1, l2_squared)
 
     @cached_property
     def largest(self) -> npt.NDArray[np.int64]:
@@ -89,7 +89,7 @@ class Dense:
 class Rademacher(Dense):
     """Independent fair signs ``W_ij`` (Li & Li 2023, Alg. 3 and 11).
 
-    Changing one attribute by β moves *every* coordinate by β (before ``gain`` = 1/√k).
+    Changing one attribute by β moves *every* coordinate by β (before ``scale`` = 1/√k).
     """
 
     def __init__(self, dim: int, k: int, seed: int) -> None:
@@ -102,7 +102,7 @@ class Gaussian(Dense):
     """Normal entries, rounded to multiples of ``2^-bits`` and kept as integers (Li & Li, Alg. 1).
 
     Rounding makes sums and sensitivities exact and costs nothing: the entries keep mean 0,
-    independence and, after ``gain``, variance 1.
+    independence and, after ``scale``, variance 1.
     """
 
     def __init__(self, dim: int, k: int, seed: int, bits: int = NORMAL_BITS) -> None:

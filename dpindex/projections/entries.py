@@ -14,10 +14,19 @@ import numpy.typing as npt
 from dpindex.normal import upper_tails
 from dpindex.randomness import PublicStream
 
-__all__ = ["NORMAL_BITS", "normal_integers", "normal_second_moment", "sparse_places"]
+__all__ = [
+    "FINE_ENTRY_BITS",
+    "NORMAL_BITS",
+    "normal_integers",
+    "normal_second_moment",
+    "sparse_places",
+]
 
 NORMAL_BITS = 4
 """Normal entries are rounded to multiples of 2^-4 and kept as integers, which fit into a byte."""
+
+FINE_ENTRY_BITS = 12
+"""Normal entries are rounded this finely where a proof is about real normals (Prop. 4.5)."""
 
 _PIECE = 1 << 20
 _WORD_BITS = 63

@@ -52,7 +52,7 @@ class FastJL:
 
     D are random signs; H is the Walsh–Hadamard matrix of the next power of two, with entries ±1;
     P has rounded normal entries where a coin of chance ``q = 1/s ≈ log²p/p`` says so, else 0. All
-    three are integers, so is the map, and ``gain`` divides the scales out. Any single attribute is
+    three are integers, so is the map, and ``scale`` divides the scales out. Any single attribute is
     spread over all coordinates: the sensitivities are those of the realised dense map.
 
     H mixes all attributes, so sparse rows become dense, a few at a time.
@@ -77,8 +77,8 @@ class FastJL:
         rows, columns = np.divmod(places, self.padded)
         starts = np.searchsorted(rows, np.arange(k + 1))
         self._sparse = sparse.csr_matrix((entries, columns, starts), shape=(k, self.padded))
-        self.spread = math.sqrt(self.padded / inverse * normal_second_moment(NORMAL_BITS))
-        self.gain = 1.0 / (math.sqrt(k) * self.spread)
+        self.rms = math.sqrt(self.padded / inverse * normal_second_moment(NORMAL_BITS))
+        self.scale = 1.0 / (math.sqrt(k) * self.rms)
         # The kurtosis 3s of P's entries adds 3(s − 1)/p to the variance of a dense normal map.
         self.inner_product_factor = (1.0 + 3.0 * (inverse - 1.0) / self.padded) / k
 
@@ -91,7 +91,7 @@ class FastJL:
     def _sizes(self) -> tuple[Sensitivity, npt.NDArray[np.int64]]:
         """Row by row of P: the entries of the realised map are ``P·H·D``."""
         counts = np.zeros(self.dim, dtype=np.int64)
-        l1, squares = counts.copy(), counts.copy()
+        l1, l2_squared = counts.copy(), counts.copy()
         largest = np.ones(self.k, dtype=np.int64)
         step = max(1, _NUMBERS // self.padded)
         for start in range(0, self.k, step):
@@ -99,9 +99,9 @@ class FastJL:
             block = np.abs(walsh_hadamard(rows)[:, : self.dim]).astype(np.int64)
             counts += np.count_nonzero(block, axis=0)
             l1 += block.sum(axis=0)
-            squares += (block**2).sum(axis=0)
+            l2_squared += (block**2).sum(axis=0)
             largest[start : start + step] = np.maximum(block.max(axis=1), 1)
-        sizes = Sensitivity(*(max(1, int(size.max())) for size in (counts, l1, squares)))
+        sizes = Sensitivity(*(max(1, int(size.max())) for size in (counts, l1, l2_squared)))
         return sizes, largest
 
     @property

@@ -43,8 +43,8 @@ class Oporp:
         self.repetitions = repetitions
         self.bins = k // repetitions
         self.max_column_l1 = -(-dim // self.bins)
-        self.gain = 1.0 / math.sqrt(repetitions)
-        self.spread = 1.0 / math.sqrt(self.bins)
+        self.scale = 1.0 / math.sqrt(repetitions)
+        self.rms = 1.0 / math.sqrt(self.bins)
         # Li & Li 2023, Thm 3.10: fixed-length bins bring the factor (p−k)/(p−1), p after padding.
         padded = self.bins * self.max_column_l1
         self.inner_product_factor = (padded - self.bins) / max(1, padded - 1) / k

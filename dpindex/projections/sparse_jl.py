@@ -28,8 +28,8 @@ _ENTRY_BYTES = 32
 class SparseJL:
     """``s`` blocks of ``k/s`` coordinates; each attribute has one ±1 in every block.
 
-    Kane & Nelson 2014 (the block construction), as made private by Stausholm 2021. After ``gain`` =
-    1/√s entries are ±1/√s. Changing one attribute by β moves s coordinates by β: before the gain
+    Kane & Nelson 2014 (the block construction), as made private by Stausholm 2021. After ``scale`` =
+    1/√s entries are ±1/√s. Changing one attribute by β moves s coordinates by β: before the scale
     the L1 sensitivity is sβ and the L2 sensitivity √s·β.
 
     Parameters
@@ -45,8 +45,8 @@ class SparseJL:
     def __init__(self, dim: int, k: int, seed: int, sparsity: int) -> None:
         check_size(dim, k, _PLACE_BYTES * dim * sparsity)
         self.dim, self.k, self.sparsity = dim, k, sparsity
-        self.gain = 1.0 / math.sqrt(sparsity)
-        self.spread = math.sqrt(sparsity / k)
+        self.scale = 1.0 / math.sqrt(sparsity)
+        self.rms = math.sqrt(sparsity / k)
         self.inner_product_factor = 1.0 / k
         self.sensitivity = Sensitivity.of_signs(sparsity)
         self.largest = np.ones(k, dtype=np.int64)
@@ -95,7 +95,7 @@ class SparseJL:
 class VerySparse:
     """Independent entries ±1 with chance 1/2s each, else 0 (Li & Li 2023, Eq. 18).
 
-    Very sparse random projections (Li, Hastie & Church 2006). After ``gain`` = √(s/k) the entries
+    Very sparse random projections (Li, Hastie & Church 2006). After ``scale`` = √(s/k) the entries
     are ±√s. The sensitivity is that of the fullest row.
 
     Parameters
@@ -117,8 +117,8 @@ class VerySparse:
         advice = f"raise sparsity, for example to {math.isqrt(dim)}, or use dp-oporp"
         check_size(dim, k, _ENTRY_BYTES * (dim * k // sparsity), advice)
         self.dim, self.k, self.sparsity = dim, k, sparsity
-        self.spread = 1.0 / math.sqrt(sparsity)
-        self.gain = math.sqrt(sparsity / k)
+        self.rms = 1.0 / math.sqrt(sparsity)
+        self.scale = math.sqrt(sparsity / k)
         self.inner_product_factor = 1.0 / k
         stream = PublicStream(seed, f"very-sparse/{dim}/{k}/{sparsity}")
         places = sparse_places(dim * k, sparsity, stream)

@@ -11,9 +11,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import Floats, Vectors
+from dpindex.arrays import Floats, Vectors, cores
 from dpindex.errors import InputError
-from dpindex.privatizer import cores
 from dpindex.race.checks import matrix
 from dpindex.race.files import Release
 from dpindex.race.spec import SketchSpec

@@ -12,18 +12,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dpindex.arrays import Vectors
+from dpindex.arrays import Vectors, cores
 from dpindex.errors import InputError
 from dpindex.files import read_file
 from dpindex.privacy.adjacency import Neighbouring
-from dpindex.privatizer import cores
 from dpindex.race.answers import Answers
 from dpindex.race.checks import matrix
 from dpindex.race.files import MAX_BYTES, Release, pack, smallest, unpack
 from dpindex.race.hashes import Hash
 from dpindex.race.spec import SketchGuarantee, SketchSpec
 from dpindex.race.theory import optimal_rows
-from dpindex.randomness import BitSource, secret_stream
+from dpindex.randomness import BitSource
+from dpindex.randomness.secret import secret_stream
 
 __all__ = ["RaceSketch"]
 

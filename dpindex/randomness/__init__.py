@@ -1,6 +1,8 @@
-"""Two sources of randomness that never meet: secret (noise) and public (projections)."""
+"""Two sources of randomness that never meet: public (projections) and secret (noise).
 
-from dpindex.randomness.public import PublicStream
-from dpindex.randomness.secret import BitSource, SecretStream, secret_stream
+The secret stream is imported from :mod:`dpindex.randomness.secret` by the few who draw noise.
+"""
 
-__all__ = ["BitSource", "PublicStream", "SecretStream", "secret_stream"]
+from dpindex.randomness.public import BitSource, PublicStream
+
+__all__ = ["BitSource", "PublicStream"]

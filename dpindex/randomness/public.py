@@ -7,20 +7,26 @@ little-endian words. It decides permutations and signs, never noise. Known-answe
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PublicStream"]
+__all__ = ["BitSource", "PublicStream"]
 
 _BLOCK = 1 << 20
 
 
+class BitSource(Protocol):
+    """Where samplers read uniform random integers from (the seam that tests use)."""
+
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
+        """``count`` independent uniform words of an unsigned integer ``dtype``."""
+        ...
+
+
 class PublicStream:
     """A deterministic stream of uniform bits for one ``purpose`` under one public ``seed``.
-
-    Think of it as a very long random table in a book, where seed and purpose name the page.
 
     >>> PublicStream(7, "example").words(2, np.uint32).tolist()
     [1049465579, 3230563125]

@@ -10,27 +10,19 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-__all__ = ["BitSource", "SecretStream", "secret_stream"]
+__all__ = ["SecretStream", "secret_stream"]
 
 _BLOCK = 1 << 18
 """Bytes enciphered at a time: large enough that the call costs nothing, small enough for L2."""
 
 _BYTES_PER_KEY = 1 << 36
 """A key is replaced after 64 GiB, far below any bound on CTR distinguishability."""
-
-
-class BitSource(Protocol):
-    """Where samplers read uniform random integers from (the seam that tests use)."""
-
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
-        """``count`` independent uniform words of an unsigned integer ``dtype``."""
-        ...
 
 
 class SecretStream:

@@ -188,7 +188,7 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
         raise InputError(f"{spec.method} adds hardly any noise here: there is nothing to denoise.")
     linear, plain = fit_linear(rows, channel)
     if kind != "linear" and channel.has_shape:
-        table = ScoreTable(channel, 4 * float(y.var(axis=0).max()))
+        table = ScoreTable(channel.likelihood, 4 * float(y.var(axis=0).max()))
         stages, read, spread = fit_score(rows, channel, table)
         if kind == "score" or clearly_better(read, plain, y):
             error = unbiased_error(read, y, channel)

@@ -68,7 +68,7 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
             stages.append(Stage(filter_, bins))
         kind: Literal["linear", "score"] = "score" if stages else "linear"
         _require(header["format"] == _FORMAT and header["kind"] == kind and not arrays)
-        table = ScoreTable(channel_of(spec), _finite(header["most"])) if stages else None
+        table = ScoreTable(channel_of(spec).likelihood, _finite(header["most"])) if stages else None
         error, rows = _finite(header["error"]), int(header["rows"])
         spread = np.array([_finite(number) for number in header.get("spread", [])])
         components = stages[-1].filter.prior.components if stages else 0

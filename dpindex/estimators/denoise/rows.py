@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import Integers
+from dpindex.arrays import Integers, cores
 from dpindex.errors import InputError
 from dpindex.estimators.denoise.channel import Channel
-from dpindex.privatizer import cores
 
 __all__ = ["Rows", "blockwise"]
 

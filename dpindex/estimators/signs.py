@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from dpindex.noise import SignLaw
+from dpindex.noise.law import SignLaw
 
 __all__ = ["AgreementCurve", "agreement_curve", "cosine_from_agreement", "cosine_from_score"]
 
@@ -40,17 +40,17 @@ class AgreementCurve:
         return angle, np.interp(angle, self.angles, self._slope)
 
 
-def _keep(law: SignLaw, size: Doubles, spread: float) -> Doubles:
+def _keep(law: SignLaw, size: Doubles, rms: float) -> Doubles:
     """``1 − 2q``: how much of a sign survives at magnitude ``size`` (in standard deviations)."""
-    return np.asarray(1.0 - 2.0 * law.flip_probability(size * spread, spread))
+    return np.asarray(1.0 - 2.0 * law.flip_probability(size * rms, rms))
 
 
-def _edges(law: SignLaw, spread: float) -> Doubles:
+def _edges(law: SignLaw, rms: float) -> Doubles:
     """Where flips may jump, in standard deviations: at whole betas, up to eight deviations."""
     if not law.depends_on_size:
         return np.array([0.0, _REACH])
-    cells = min(_MAX_CELLS, math.ceil(_REACH * spread))
-    edges = np.arange(cells + 1) / spread
+    cells = min(_MAX_CELLS, math.ceil(_REACH * rms))
+    edges = np.arange(cells + 1) / rms
     return np.unique(np.concatenate([edges[edges < _REACH], [_REACH]]))
 
 
@@ -65,17 +65,15 @@ def _quadrature(edges: Doubles) -> tuple[Doubles, Doubles]:
 
 
 @lru_cache(maxsize=64)
-def signal_kept(law: SignLaw, spread: float, power: int = 1) -> float:
+def signal_kept(law: SignLaw, rms: float, power: int = 1) -> float:
     """``E[|Z|^power·(1−2q(|Z|))]``, power 1 or 3, for a standard normal Z: √(2/π), 2√(2/π) bare."""
-    points, weights = _quadrature(_edges(law, spread))
+    points, weights = _quadrature(_edges(law, rms))
     density = np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi)
-    return float(2 * np.sum(weights * density * points**power * _keep(law, points, spread)))
+    return float(2 * np.sum(weights * density * points**power * _keep(law, points, rms)))
 
 
 @lru_cache(maxsize=64)
-def agreement_curve(
-    law_x: SignLaw, spread_x: float, law_y: SignLaw, spread_y: float
-) -> AgreementCurve:
+def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) -> AgreementCurve:
     """The curve of two laws, given the standard deviations of their coordinates in betas.
 
     Uniform flips have the closed form ``(1−2q₁)(1−2q₂)·(2/π)·arcsin ρ`` (Li & Li 2023, Thm 4.6).
@@ -86,12 +84,12 @@ def agreement_curve(
     if not (law_x.depends_on_size or law_y.depends_on_size):
         dilution = float(_keep(law_x, np.ones(1), 1.0)[0] * _keep(law_y, np.ones(1), 1.0)[0])
         return AgreementCurve(angles, dilution * 2 / math.pi * angles)
-    points, weights = _quadrature(_edges(law_x, spread_x))
+    points, weights = _quadrature(_edges(law_x, rms_x))
     weights = weights * np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi)
-    weights = 2 * weights * _keep(law_x, points, spread_x)
+    weights = 2 * weights * _keep(law_x, points, rms_x)
     # h as a step function: its value on each fine cell, both signs by oddness.
-    fine = np.unique(np.concatenate([_edges(law_y, spread_y), np.linspace(0.0, _REACH, 65)]))
-    height = _keep(law_y, (fine[:-1] + fine[1:]) / 2, spread_y)
+    fine = np.unique(np.concatenate([_edges(law_y, rms_y), np.linspace(0.0, _REACH, 65)]))
+    height = _keep(law_y, (fine[:-1] + fine[1:]) / 2, rms_y)
     jumps = np.diff(np.concatenate([[0.0], height, [0.0]]))
     half = np.empty(_ANGLES // 2 + 1)
     for i, angle in enumerate(angles[_ANGLES // 2 :]):
@@ -114,18 +112,18 @@ def cosine_from_agreement(
     what a projection of inner product ``factor`` below 1/k knows better: see ``_known``.
     """
     angle, slope = curve.invert(agreement)
-    spread = np.maximum(1.0 - agreement**2, 0.0) / k / np.maximum(slope, 1e-12) ** 2
-    spread = np.maximum(spread - _known(np.sin(angle), k, factor, power=1), 0.0)
+    variance = np.maximum(1.0 - agreement**2, 0.0) / k / np.maximum(slope, 1e-12) ** 2
+    variance = np.maximum(variance - _known(np.sin(angle), k, factor, power=1), 0.0)
     # The sine is curved: E[sin(a + e)] = sin(a)·(1 − Var(e)/2) to second order.
-    value = np.clip(np.sin(angle) * (1.0 + np.minimum(spread, 1.0) / 2), -1.0, 1.0)
+    value = np.clip(np.sin(angle) * (1.0 + np.minimum(variance, 1.0) / 2), -1.0, 1.0)
     # Near |ρ| = 1 the slope of sin vanishes; half a step on the far side keeps the error honest.
-    error = np.sqrt(spread)
+    error = np.sqrt(variance)
     steepness = np.maximum(np.cos(angle), np.minimum(error, 1.0) / 2)
     return value, np.minimum(error * steepness, 2.0)
 
 
 def cosine_from_score(
-    score: Doubles, query_norm: Doubles, k: int, law: SignLaw, spread: float, factor: float
+    score: Doubles, query_norm: Doubles, k: int, law: SignLaw, rms: float, factor: float
 ) -> tuple[Doubles, Doubles]:
     """Cosines and standard errors from ``Σ_j y_j s̃_j`` with an exact query y.
 
@@ -133,7 +131,7 @@ def cosine_from_score(
     ``E[y | x]`` is; ``σ_y = ‖y‖/√k``, measured on the same y, which takes part of the error away
     (delta method).
     """
-    kept, cubed = signal_kept(law, spread), signal_kept(law, spread, 3)
+    kept, cubed = signal_kept(law, rms), signal_kept(law, rms, 3)
     value = score / (math.sqrt(k) * np.maximum(query_norm, 1e-300) * kept)
     bounded = np.clip(value, -1.0, 1.0)
     squared = bounded**2

@@ -1,0 +1,51 @@
+"""Code formats: what is published, and its bytes. Adding a format is adding a class to the table."""
+
+from __future__ import annotations
+
+from dpindex.codes.base import CodeFormat, Codes, check_format
+from dpindex.codes.numbers import FloatCodes, NumberFormat
+from dpindex.codes.signs import BitCodes, SignFormat
+from dpindex.errors import InputError
+from dpindex.files import unpack
+from dpindex.format1 import codes_from_bytes_1
+
+__all__ = [
+    "BitCodes",
+    "CodeFormat",
+    "Codes",
+    "FloatCodes",
+    "NumberFormat",
+    "SignFormat",
+    "check_format",
+    "codes_from_bytes",
+]
+
+_FORMATS: dict[str, type[CodeFormat]] = {kind.name: kind for kind in (SignFormat, NumberFormat)}
+
+
+def codes_from_bytes(data: bytes | bytearray | memoryview) -> Codes:
+    """Read codes written by ``to_bytes``. The bytes may come from anyone, so nothing is trusted.
+
+    Length and digest are checked before anything is interpreted.
+
+    Raises
+    ------
+    InputError
+        If the bytes are cut off, changed, of another version, or not codes at all.
+
+    >>> import numpy as np
+    >>> codes = BitCodes.from_signs(np.array([[True, False, True]]), bytes(16))
+    >>> codes_from_bytes(codes.to_bytes()).to_signs().tolist()
+    [[1, -1, 1]]
+    """
+    facts, arrays = codes_from_bytes_1(data) or unpack(data, "codes")
+    try:
+        format_ = _FORMATS[facts["format"]].from_dict(facts)
+        (stored,) = (arrays[name] for name in ("stored",))
+        if len(arrays) != 1:
+            raise ValueError("arrays")
+    except (KeyError, TypeError, ValueError):
+        raise InputError("these codes have a header that no dpindex writes.") from None
+    if fault := format_.fault(stored):
+        raise InputError(f"these codes {fault}.")
+    return format_.codes(stored)

@@ -1,0 +1,144 @@
+"""What a code format is, codes of any format, and their bytes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.arrays import AnyArray, Integers
+from dpindex.errors import InputError
+from dpindex.files import pack
+
+__all__ = ["CodeFormat", "Codes", "check_format"]
+
+_Codes = TypeVar("_Codes", bound="Codes")
+_Format = TypeVar("_Format", bound="CodeFormat")
+
+
+@dataclass(frozen=True)
+class CodeFormat(ABC):
+    """How the codes of one spec are stored, read and compared; one subclass for each kind of code.
+
+    Attributes
+    ----------
+    code_length : int
+        Coordinates of a code.
+    fingerprint : bytes
+        Sixteen bytes that name the spec the codes were made under.
+    """
+
+    code_length: int
+    fingerprint: bytes
+
+    name: ClassVar[str]
+    """What the coordinates are, in the plural: "signs", "numbers"."""
+
+    metrics: ClassVar[tuple[str, ...]]
+    """The similarities that can be estimated from such codes."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Columns of the stored form."""
+
+    @property
+    @abstractmethod
+    def max_row_bytes(self) -> int:
+        """The most bytes that one code takes."""
+
+    @abstractmethod
+    def pack(self, outcomes: AnyArray) -> Integers:
+        """The stored form, shape (n, width), of what the law drew, shape (n, code_length)."""
+
+    @abstractmethod
+    def decode(self, stored: Integers) -> npt.NDArray[np.float32]:
+        """Numbers to compare and to learn from, shape (n, code_length), of the stored form."""
+
+    @abstractmethod
+    def fault(self, stored: Integers) -> str | None:
+        """What is wrong with foreign bytes in stored form, or None."""
+
+    def concatenate(self, parts: Sequence[Integers]) -> Integers:
+        """One stored array of several."""
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    @abstractmethod
+    def codes(self, stored: Integers) -> Codes:
+        """Codes in stored form with their format."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, for JSON."""
+        return {**asdict(self), "fingerprint": self.fingerprint.hex(), "format": self.name}
+
+    @classmethod
+    def from_dict(cls: type[_Format], data: Mapping[str, Any]) -> _Format:
+        """The inverse of :meth:`to_dict`; ValueError, TypeError or KeyError for anything else."""
+        rest = {name: value for name, value in data.items() if name != "format"}
+        mark = bytes.fromhex(rest.pop("fingerprint"))
+        if len(mark) != 16 or type(rest["code_length"]) is not int or rest["code_length"] < 1:
+            raise ValueError("format")
+        return cls(fingerprint=mark, **rest)
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """Private codes: what is published.
+
+    Attributes
+    ----------
+    format : CodeFormat
+        How they are stored.
+    stored : integer array, shape (n, format.width)
+        The codes, bit for bit.
+    """
+
+    format: CodeFormat
+    stored: Integers
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def __repr__(self) -> str:
+        length = f"{self.format.code_length} {self.format.name}"
+        return f"<{type(self).__name__}: {len(self)} codes of {length}>"
+
+    @property
+    def k(self) -> int:
+        """Coordinates of a code."""
+        return self.format.code_length
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Sixteen bytes that name the spec they were made under."""
+        return self.format.fingerprint
+
+    def to_float(self) -> npt.NDArray[np.float32]:
+        """The codes as numbers to compare, float32, shape (n, k)."""
+        return self.format.decode(self.stored)
+
+    def to_signs(self) -> npt.NDArray[np.int8]:
+        """Signs of :meth:`to_float`, ±1 (0 counts as +1), int8, shape (n, k)."""
+        return np.where(self.to_float() >= 0, 1, -1).astype(np.int8)
+
+    def take(self: _Codes, rows: slice | npt.NDArray[np.intp]) -> _Codes:
+        """The codes of some rows."""
+        return type(self)(self.format, self.stored[rows])
+
+    def to_bytes(self) -> bytes:
+        """A self-describing byte string: see :func:`dpindex.codes_from_bytes`."""
+        return pack("codes", self.format.to_dict(), {"stored": self.stored})
+
+
+def check_format(codes: Codes, wanted: CodeFormat) -> None:
+    """InputError unless codes have that format; a fingerprint can be copied, so all of it counts."""
+    found = codes.format
+    if found.name != wanted.name or found.code_length != wanted.code_length:
+        raise InputError(
+            f"these are codes of {found.code_length} {found.name}; codes of {wanted.code_length} "
+            f"{wanted.name} are expected."
+        )

@@ -1,0 +1,195 @@
+"""What a noise law is: what it draws, how it is decoded, its moments and its likelihood."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.arrays import AnyArray, Floats
+from dpindex.codes import CodeFormat, NumberFormat, SignFormat
+from dpindex.errors import InputError
+from dpindex.noise.moments import NoiseMoments
+from dpindex.parameters import Parameters
+from dpindex.projections import Projection
+from dpindex.randomness import BitSource
+
+__all__ = [
+    "GRID_BITS",
+    "Calibration",
+    "Law",
+    "Likelihood",
+    "NumberLaw",
+    "SignLaw",
+    "check_deviation",
+]
+
+GRID_BITS = 12
+"""Grid bits per beta that every law uses unless it needs a finer grid."""
+
+_MAX_CELLS = 2.0**24
+_MAX_SUM, _MAX_CODE = 2**46, 2**30
+"""Bounds on projected grid integers, and on what of them is left in a number code, an int32."""
+
+
+def check_deviation(cells: float, max_cells: float = _MAX_CELLS) -> None:
+    """Refuse a law that deviates by too many cells for a code, before its table is made."""
+    if not cells <= max_cells:
+        raise InputError(
+            "this epsilon asks for more noise than a code can hold; raise epsilon or lower k."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood:
+    """``P(code | x)`` for one coordinate, as a step function of the distance from the code to x.
+
+    With y the decoded code, it depends on x through ``u = slope·y + shift − x`` alone and is
+    ``base + Σ jumps[edges < u]``.
+
+    Attributes
+    ----------
+    edges, jumps : arrays, shape (m,)
+        Empty where only the variance of the law is used.
+    cell : float
+        Width of a cell of the law, over which the code's rounding is spread.
+    slope, shift : float
+        Where the likelihood sits.
+    base : float
+        The likelihood far to the left.
+    """
+
+    edges: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    jumps: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    cell: float = 1.0
+    slope: float = 1.0
+    shift: float = 0.0
+    base: float = 0.0
+
+    def in_units(self, unit: float) -> Likelihood:
+        """The same with distances in other units, ``unit`` of which make one of these."""
+        return Likelihood(
+            self.edges * unit,
+            self.jumps / unit,
+            self.cell * unit,
+            self.slope,
+            self.shift * unit,
+            self.base / unit,
+        )
+
+
+class Law(ABC):
+    """A secret law that turns exact projected integers into noisy codes.
+
+    A subclass says how it draws (:meth:`perturb`), what that does to a coordinate (its moments or
+    flip probability) and what a code says about the coordinate (its likelihood). Estimators and
+    denoisers ask the law; only the exact verifier computes all of it again, independently.
+    """
+
+    grid_bits: int = GRID_BITS
+    """Grid bits per beta that the law is calibrated on."""
+
+    format: ClassVar[type[CodeFormat]]
+
+    @abstractmethod
+    def perturb(self, x: Floats, stream: BitSource) -> AnyArray:
+        """Noisy outcomes of grid integers ``x`` (held exactly in floats), same shape (n, k)."""
+
+    @abstractmethod
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
+        """The format of such codes; ``step`` is the unit of the data that one grid step is."""
+
+    @property
+    def max_sum(self) -> int:
+        """What the magnitude of a projected grid integer must stay below."""
+        return _MAX_SUM
+
+
+class NumberLaw(Law):
+    """A law of number codes: ``estimate = (code + offset) · scale`` is unbiased, in grid steps."""
+
+    format: ClassVar[type[CodeFormat]] = NumberFormat
+    scale: float = 1.0
+    offset: float = 0.0
+
+    @property
+    @abstractmethod
+    def moments(self) -> NoiseMoments:
+        """How the noise scatters an estimate and its square, in grid steps."""
+
+    @property
+    @abstractmethod
+    def likelihood(self) -> Likelihood:
+        """What a code says about its coordinate, in grid steps."""
+
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> NumberFormat:
+        return NumberFormat(code_length, fingerprint, self.scale * step, self.offset)
+
+    @property
+    def max_sum(self) -> int:
+        return min(_MAX_SUM, int(_MAX_CODE * self.scale))
+
+
+class SignLaw(Law):
+    """A law of sign codes; outcomes are booleans, True for +1."""
+
+    format: ClassVar[type[CodeFormat]] = SignFormat
+    depends_on_size: bool = False
+    """Whether the chance of a flip depends on the magnitude of the coordinate."""
+
+    @abstractmethod
+    def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
+        """Chance that the sign of a coordinate of magnitude ``x`` (in betas) comes out flipped.
+
+        ``rms`` is the standard deviation of a coordinate in betas; it matters only where the flips
+        of one coordinate depend on the others (iDP).
+        """
+
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> SignFormat:
+        return SignFormat(code_length, fingerprint)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How a law is made for an epsilon, what that takes and what it promises.
+
+    Attributes
+    ----------
+    law : callable
+        From checked parameters and the projection in use.
+    format : type of CodeFormat
+        The format of its codes.
+    definition : "DP", "iDP" or "none"
+        What kind of promise its epsilon is.
+    delta : "zero", "optional" or "required"
+        Whether it takes a delta in (0, max_delta).
+    delta_over : "noise" or "projection"
+        What a delta above 0 is a probability over: see :class:`dpindex.Guarantee`.
+    adjacencies : tuple of str
+        Kinds of adjacency that it has a proof for.
+    exact : bool
+        False where the proof is about real numbers and not about the integers that run.
+    bounded : bool
+        Needs bounds no wider than one beta.
+    norm_bound : bool
+        Needs ``min_norm`` with a delta.
+    deviation : callable, optional
+        Gaussian laws whose delta is about the noise alone: the deviation, in L2 sensitivities, that
+        epsilon and delta ask for. Tight composition needs it.
+    """
+
+    law: Callable[[Parameters, Projection], Any]
+    format: type[CodeFormat]
+    definition: Literal["DP", "iDP", "none"] = "DP"
+    delta: Literal["zero", "optional", "required"] = "zero"
+    max_delta: float = 1.0
+    delta_over: Literal["noise", "projection"] = "noise"
+    adjacencies: tuple[str, ...] = ("attribute",)
+    exact: bool = True
+    bounded: bool = False
+    norm_bound: bool = False
+    deviation: Callable[[float, float], float] | None = None

@@ -1,0 +1,151 @@
+"""What the data holder states: plain public fields, each checked by itself, and their JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from dpindex.checks import checked_epsilon, finite_number, whole_number
+from dpindex.errors import InputError
+from dpindex.files import read_file
+from dpindex.privacy import Adjacency, adjacency_from_json, attribute
+
+__all__ = ["Parameters"]
+
+_FORMAT = 1
+_MAX_TEXT = 1 << 16
+_MAX_DIM = (1 << 31) - 1
+_MAX_K = 1 << 20
+_ONE_ATTRIBUTE = attribute(1.0)
+_Stated = TypeVar("_Stated", bound="Parameters")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The public fields of a spec; :class:`dpindex.Spec` says what they mean and what fits together.
+
+    Raises
+    ------
+    InputError
+        One sentence for a field of a wrong type or outside its range.
+    """
+
+    method: str
+    dim: int
+    k: int | None = None
+    epsilon: float | None = None
+    delta: float = 0.0
+    adjacency: Adjacency = _ONE_ATTRIBUTE
+    repetitions: int = 1
+    scale: float = 1.0
+    bounds: tuple[float, float] = (-1.0, 1.0)
+    clip: bool = False
+    min_norm: float | None = None
+    norm: float | None = None
+    seed: int = 0
+    entries: str | None = None
+    sparsity: int | None = None
+
+    def __post_init__(self) -> None:
+        checked: dict[str, Any] = {
+            "dim": whole_number(self.dim, "dim", 1, _MAX_DIM),
+            "repetitions": whole_number(self.repetitions, "repetitions", 1, 1024),
+            "seed": whole_number(self.seed, "seed", 0, 2**63 - 1),
+            "scale": finite_number(self.scale, "scale", above=0.0),
+            "delta": finite_number(self.delta, "delta"),
+            "bounds": _interval(self.bounds),
+        }
+        if self.k is not None:
+            most = max(_MAX_K, checked["dim"] * checked["repetitions"])
+            checked["k"] = whole_number(self.k, "k", 1, most)
+        if self.epsilon is not None:
+            checked["epsilon"] = checked_epsilon(self.epsilon)
+        for name in ("min_norm", "norm"):
+            if (value := getattr(self, name)) is not None:
+                checked[name] = finite_number(value, name, above=0.0)
+        if not isinstance(self.clip, bool):
+            raise InputError(f"clip must be true or false, not {self.clip!r}.")
+        if not isinstance(self.adjacency, Adjacency):
+            raise InputError("adjacency must be dpindex.attribute(…) or dpindex.l2(…).")
+        self._set(checked)
+
+    def _set(self, values: dict[str, Any]) -> None:
+        """Replace fields while the object is being made."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def budget(self) -> float:
+        """``epsilon`` of a private method, as a plain float (infinite for the baselines)."""
+        return math.inf if self.epsilon is None else self.epsilon
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Sixteen bytes that codes carry, so that codes of another spec are noticed."""
+        return hashlib.sha256(self.to_json().encode()).digest()[:16]
+
+    def with_epsilon(self: _Stated, epsilon: float) -> _Stated:
+        """The same projection and method under another budget (for private queries)."""
+        return replace(self, epsilon=epsilon)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain JSON values."""
+        data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        # Later than format 1: left out where unused, so that older specs keep their text.
+        for name in ("entries", "sparsity"):
+            if data[name] is None:
+                del data[name]
+        adjacency, bounds = self.adjacency.to_json(), list(self.bounds)
+        return {**data, "adjacency": adjacency, "bounds": bounds, "format": _FORMAT}
+
+    @classmethod
+    def from_dict(cls: type[_Stated], data: Any) -> _Stated:
+        """The inverse of :meth:`to_dict`; raises InputError on anything that is not a spec."""
+        if not isinstance(data, dict) or data.get("format") != _FORMAT:
+            raise InputError(f"the spec is not a dpindex spec of format {_FORMAT}.")
+        stated = {name: value for name, value in data.items() if name != "format"}
+        if strange := sorted(set(stated) - {f.name for f in fields(cls)}):
+            raise InputError(f"the spec has an unknown field {strange[0]!r}.")
+        if missing := sorted({"method", "dim"} - set(stated)):
+            raise InputError(f"the spec lacks the field {missing[0]!r}.")
+        if "adjacency" in stated:
+            stated["adjacency"] = adjacency_from_json(stated["adjacency"])
+        return cls(**stated)
+
+    def to_json(self) -> str:
+        """Canonical JSON: equal specs give equal text."""
+        return json.dumps(self.to_dict(), sort_keys=True)
+
+    @classmethod
+    def from_json(cls: type[_Stated], text: str | bytes) -> _Stated:
+        """The inverse of :meth:`to_json`; raises InputError on anything that is not a spec."""
+        if len(text) > _MAX_TEXT:
+            raise InputError(f"the spec is not valid JSON: it has over {_MAX_TEXT} characters.")
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"the spec is not valid JSON: {error}.") from None
+        return cls.from_dict(data)
+
+    @classmethod
+    def read(cls: type[_Stated], path: str | os.PathLike[str]) -> _Stated:
+        """The spec in a file; raises InputError, which begins with the path, if there is none."""
+        text = read_file(path, _MAX_TEXT)
+        try:
+            return cls.from_json(text)
+        except InputError as error:
+            raise InputError(f"{os.fspath(path)}: {error}") from None
+
+
+def _interval(value: Any) -> tuple[float, float]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise InputError(f"bounds must be a pair (low, high), not {value!r}.")
+    low = finite_number(value[0], "the lower bound")
+    high = finite_number(value[1], "the upper bound")
+    if low >= high:
+        raise InputError(f"bounds must have low < high, not ({low:g}, {high:g}).")
+    return low, high

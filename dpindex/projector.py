@@ -1,0 +1,140 @@
+"""Vectors checked against a spec and projected exactly: public, without any noise."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+from scipy import sparse
+
+from dpindex.arrays import AnyArray, Floats, Vectors
+from dpindex.checks import real_matrix
+from dpindex.errors import InputError
+from dpindex.noise.sign_changes import norm_slack
+from dpindex.spec import Spec
+
+__all__ = ["Projector", "rows_of"]
+
+_CACHE_NUMBERS = 1 << 18
+"""Numbers handled at a time: a megabyte of float32, so that a block stays in L2."""
+
+_CHECK_ROWS = 4096
+_NORM_TOLERANCE = 0.01
+
+
+class Projector:
+    """Checks vectors against a spec and projects them: all that an exact query needs.
+
+    Parameters
+    ----------
+    spec : Spec
+        The public description of the mechanism.
+
+    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
+    >>> Projector(spec).project(np.zeros((3, 6))).shape
+    (3, 2)
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        spec.grid.check_capacity(spec.law.max_sum)
+
+    def project(self, x: Vectors, *, first_row: int = 0) -> Floats:
+        """The exact projection, in grid integers held in floats, shape (n, k): *not private*.
+
+        Times ``spec.step`` it is in units of the scaled attributes.
+        """
+        return self._project(self.rows(x), first_row)
+
+    def check(self, x: Vectors, *, first_row: int = 0) -> None:
+        """Raise the InputError that projecting would raise, if any."""
+        rows = self.rows(x)
+        for start in range(0, rows.shape[0], _CHECK_ROWS):
+            self._check_values(rows[start : start + _CHECK_ROWS], first_row + start)
+
+    def rows(self, x: Vectors) -> Any:
+        """Vectors as an ndarray or CSR matrix of shape (n, dim); values are not looked at yet."""
+        rows = real_matrix(x, self.spec.dim)
+        if sparse.issparse(rows) and (self.spec.bounds[0] > 0 or self.spec.bounds[1] < 0):
+            raise InputError("sparse vectors hold zeros, which lie outside the public bounds.")
+        return rows
+
+    def _project(self, rows: Any, first_row: int) -> Floats:
+        """Projected rows, made a cacheful at a time."""
+        width = (
+            self.spec.code_length
+            if sparse.issparse(rows)
+            else max(self.spec.dim, self.spec.code_length)
+        )
+        step = max(16, _CACHE_NUMBERS // width)
+        parts = [
+            self._project_block(rows_of(rows, start, start + step), first_row + start)
+            for start in range(0, rows.shape[0], step)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _project_block(self, block: Any, first_row: int) -> Floats:
+        grid, projection = self.spec.grid, self.spec.projection
+        self._check_values(block, first_row)
+        if not sparse.issparse(block):
+            return projection.apply(grid.round(block))
+        data = grid.round(block.data)
+        rounded = sparse.csr_matrix((data, block.indices, block.indptr), shape=block.shape)
+        return projection.apply_sparse(rounded)
+
+    def _check_values(self, block: Any, first_row: int) -> None:
+        if sparse.issparse(block):
+            if fault := self.spec.grid.first_fault(block.data):
+                (place,), what = fault
+                row = int(np.searchsorted(block.indptr, place, side="right")) - 1
+                _refuse(first_row + row, int(block.indices[place]), what)
+        elif fault := self.spec.grid.first_fault(block):
+            (row, column), what = fault
+            _refuse(first_row + row, column, what)
+        self._check_norms(block, first_row)
+
+    def _check_norms(self, block: Any, first_row: int) -> None:
+        declared, least = self.spec.norm, self.spec.min_norm
+        if least is not None:
+            # Norms that are right but for their last digits pass: the guarantee allows for them.
+            norms = self._norms(block, clip=True)  # as they will be rounded
+            short = np.flatnonzero(~(norms >= least - norm_slack(self.spec)))
+            if short.size:
+                raise InputError(
+                    f"row {first_row + int(short[0])} is shorter than min_norm = {least:g}, on "
+                    f"which the guarantee rests; leave such vectors out or lower min_norm."
+                )
+        if declared is None:
+            return
+        norms = self._norms(block)
+        wrong = np.flatnonzero(~(np.abs(norms - declared) <= _NORM_TOLERANCE * declared))
+        if wrong.size:
+            raise InputError(
+                f"row {first_row + int(wrong[0])} does not have the declared norm {declared:g}; "
+                f"normalise the vectors or leave norm out."
+            )
+
+    def _norms(self, block: Any, clip: bool = False) -> AnyArray:
+        """Norms of the scaled rows, before or after clipping."""
+        wide: Any = block.astype(np.float64)
+        if clip:
+            low, high = (bound * self.spec.scale for bound in self.spec.bounds)
+            values: AnyArray = wide.data if sparse.issparse(wide) else wide
+            np.clip(values, low, high, out=values)
+        squares = wide.multiply(wide).sum(axis=1) if sparse.issparse(wide) else (wide**2).sum(1)
+        norms: AnyArray = np.sqrt(np.asarray(squares).ravel()) / self.spec.scale
+        return norms
+
+
+def rows_of(x: Any, start: int, stop: int) -> Any:
+    """Some rows of a table; scipy's own slices copy every entry, these copy none."""
+    if not sparse.issparse(x):
+        return x[start:stop]
+    bounds = x.indptr[start : stop + 1]
+    inside = slice(bounds[0], bounds[-1])
+    parts = (x.data[inside], x.indices[inside], bounds - bounds[0])
+    return sparse.csr_matrix(parts, shape=(len(bounds) - 1, x.shape[1]), copy=False)
+
+
+def _refuse(row: int, column: int, what: str) -> NoReturn:
+    raise InputError(f"row {row}, column {column} {what}.")
