@@ -17,7 +17,7 @@ from common import DELTA, arguments, draw, epsilon_axis, load, means, read_csv, 
 
 import dpindex as dpi
 from dpindex.evaluate import recall_curve
-from dpindex.methods import find_method
+from dpindex.method_table import find_method
 
 DATASETS = ("mnist", "cifar10_gray")
 NAMES = {"mnist": "MNIST", "cifar10_gray": "gray CIFAR-10"}

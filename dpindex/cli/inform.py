@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from dpindex.cli import options as o
-from dpindex.methods import Method
-from dpindex.methods import methods as all_methods
+from dpindex.method_table import Method
+from dpindex.method_table import methods as all_methods
 
 __all__ = ["register"]
 

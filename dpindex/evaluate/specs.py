@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpindex.errors import InputError
-from dpindex.methods import find_method
+from dpindex.method_table import find_method
 from dpindex.spec import Spec
 
 __all__ = ["SpecGrid", "spec_grid"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpindex.errors import InputError
 from dpindex.evaluate.specs import SpecGrid, spec_grid
-from dpindex.methods import Method, find_method, methods
+from dpindex.method_table import Method, find_method, methods
 
 __all__ = ["candidates"]
 
