@@ -1,0 +1,88 @@
+"""Public rotations by signs and Walsh–Hadamard transforms: fast, and the same on every machine."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from dpindex.arrays import Floats
+from dpindex.projections.base import Sensitivity, check_size
+from dpindex.projections.hadamard import walsh_hadamard
+from dpindex.randomness import PublicStream
+
+__all__ = ["Rotation"]
+
+_NUMBERS = 1 << 18
+_ROUNDS = 2
+_MAX_WRITTEN = 1 << 26
+"""Entries of a map that is written out as a matrix: at most 256 MB."""
+
+
+class Rotation:
+    """k coordinates of ``H·D₂·H·D₁·u``: two rounds of random signs and a Walsh–Hadamard transform.
+
+    The vector is padded with zeros to the next power of two that holds both dim and k. Two rounds
+    bring the coordinates of any fixed vector close to normal (Ailon & Chazelle 2009 for one round);
+    k of them are taken at random places. A matrix product is faster than the transform, so the map
+    is written out where memory allows.
+
+    Parameters
+    ----------
+    dim, k : int
+        Attributes and coordinates.
+    seed : int
+        Public seed.
+    """
+
+    max_column_l1 = 1
+    sensitivity = Sensitivity.of_signs(1)
+
+    def __init__(self, dim: int, k: int, seed: int) -> None:
+        self.dim, self.k = dim, k
+        self.padded = 1 << max(0, max(dim, k) - 1).bit_length()
+        check_size(dim, k, 8 * self.padded)
+        stream = PublicStream(seed, f"rotation/{dim}/{k}")
+        self._signs = [stream.signs(self.padded).astype(np.float32) for _ in range(_ROUNDS)]
+        self._places = np.sort(stream.permutation(self.padded)[:k])
+        self.rms = 1.0
+        self.scale = 1.0 / math.sqrt(k)
+        self.inner_product_factor = max(0.0, 1.0 / k - 1.0 / self.padded)
+
+    @cached_property
+    def _matrix(self) -> npt.NDArray[np.float32] | None:
+        """The map written out, shape (dim, k); None where that would take too much memory."""
+        if self.dim * self.k > _MAX_WRITTEN:
+            return None
+        return self._transformed(np.eye(self.dim, dtype=np.float32))
+
+    def apply(self, x: Floats) -> Floats:
+        """Rotated rows, (n, dim) to (n, k), float32; coordinates of a unit vector have rms 1."""
+        single = x.astype(np.float32, copy=False)
+        return self._transformed(single) if self._matrix is None else single @ self._matrix
+
+    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
+        if self._matrix is not None:
+            product: Any = x.astype(np.float32) @ self._matrix
+            return np.asarray(product)
+        step = max(1, _NUMBERS // self.padded)
+        parts = [self.apply(x[i : i + step].toarray()) for i in range(0, x.shape[0], step)]
+        return np.concatenate(parts)
+
+    def _transformed(self, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        out = np.empty((len(x), self.k), dtype=np.float32)
+        step = max(1, _NUMBERS // self.padded)
+        for start in range(0, len(x), step):
+            block = np.zeros((min(step, len(x) - start), self.padded), dtype=np.float64)
+            block[:, : self.dim] = x[start : start + step]
+            for signs in self._signs:
+                block *= signs
+                walsh_hadamard(block)
+            # Two transforms stretch by padded; coordinates are brought to rms 1, not norm 1.
+            block /= math.sqrt(self.padded)
+            out[start : start + step] = block[:, self._places]
+        return out
