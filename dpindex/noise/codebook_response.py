@@ -1,0 +1,106 @@
+"""Codebook response: a record becomes one symbol, and any two records look alike.
+
+Subset selection turned round (a two-level, extremal mechanism: Kairouz, Oh & Viswanath 2016). W(u)
+is the set of the w codewords nearest to u. With probability p the symbol is uniform on W(u), else
+uniform on the other K − w. Every record gives a symbol probability p/w or (1−p)/(K−w), so the ratio
+of two records is at most e^ε for ``p = w·e^ε/(w·e^ε + K − w)``.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+
+import mpmath
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.arrays import Floats
+from dpindex.noise.law import Law
+from dpindex.randomness import BitSource
+
+__all__ = ["CodebookResponse", "codebook_response", "draw_uniform", "nearest"]
+
+_ONE = 1 << 64
+_REPEATED = 32
+"""Sets of at most so many are found by taking the largest again and again."""
+
+
+def draw_uniform(limit: int, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
+    """``⌊word·limit/2^64⌋``: whole numbers below limit < 2^32, each with ⌊2^64/limit⌋ or one word more.
+
+    The same work for every draw.
+    """
+    words = stream.words(count, np.uint64)
+    high, low = words >> np.uint64(32), words & np.uint64((1 << 32) - 1)
+    size = np.uint64(limit)
+    product = high * size + ((low * size) >> np.uint64(32))
+    return (product >> np.uint64(32)).astype(np.int64)
+
+
+def nearest(similarity: Floats, count: int) -> npt.NDArray[np.int64]:
+    """Columns of the ``count`` largest of each row, ties to the smaller column, shape (n, count)."""
+    rows = np.arange(len(similarity))
+    if count <= _REPEATED:
+        left = similarity.copy() if count > 1 else similarity
+        found = np.empty((len(left), count), dtype=np.int64)
+        for i in range(count):
+            found[:, i] = left.argmax(axis=1)  # the first of equals
+            if i + 1 < count:
+                left[rows, found[:, i]] = -np.inf
+        return found
+    order = np.argsort(-similarity, axis=1, kind="stable")
+    return order[:, :count]
+
+
+class CodebookResponse(Law):
+    """Draws symbols; ``perturb`` takes similarities to all codewords, shape (n, K).
+
+    Parameters
+    ----------
+    size, subset : int
+        K and w, 1 ≤ w < K.
+    inside : int
+        Chance of the set of nearest codewords, times 2^64.
+    """
+
+    def __init__(self, size: int, subset: int, inside: int) -> None:
+        self.size, self.subset, self.inside = size, subset, inside
+
+    def ratio(self) -> Fraction:
+        """The largest ratio of the probabilities of one symbol under two records, exactly."""
+        outside = self.size - self.subset
+        chances = [
+            Fraction(side * words, _ONE)
+            for side, limit in ((self.inside, self.subset), (_ONE - self.inside, outside))
+            for words in (_ONE // limit, -(-_ONE // limit))
+        ]
+        return max(chances) / min(chances)
+
+    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int64]:
+        count = len(x)
+        near = nearest(x, self.subset)
+        inside = stream.words(count, np.uint64) < np.uint64(self.inside)
+        chosen = near[np.arange(count), draw_uniform(self.subset, count, stream)]
+        other = draw_uniform(self.size - self.subset, count, stream)
+        # The drawn symbol, counted among those that the set leaves free.
+        near.sort(axis=1)
+        for i in range(self.subset):
+            other += other >= near[:, i]
+        return np.where(inside, chosen, other)
+
+
+@lru_cache(maxsize=64)
+def codebook_response(size: int, subset: int, epsilon: float) -> CodebookResponse:
+    """The response over ``size`` codewords with sets of ``subset`` at that epsilon.
+
+    The chance of the set is rounded down until the ratio is at most e^ε in integers, the rounding
+    of both uniform draws counted.
+    """
+    with mpmath.workprec(256):
+        power = int(mpmath.floor(mpmath.ldexp(mpmath.exp(mpmath.mpf(epsilon)), 160)))
+        below = Fraction(power, 1 << 160)
+    most, least = -(-_ONE // subset), _ONE // (size - subset)
+    # inside·most ≤ e^ε·(2^64 − inside)·least
+    inside = int(below * least * _ONE / (most + below * least))
+    return CodebookResponse(size, subset, min(inside, _ONE - 1))
