@@ -9,13 +9,16 @@ of two records is at most e^ε for ``p = w·e^ε/(w·e^ε + K − w)``.
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import lru_cache
+from typing import ClassVar
 
 import mpmath
 import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import Floats
+from dpindex.codebook import Codebook
+from dpindex.codes import CodeFormat
+from dpindex.codes.symbols import SymbolFormat
 from dpindex.noise.law import Law
 from dpindex.randomness import BitSource
 
@@ -58,14 +61,22 @@ class CodebookResponse(Law):
 
     Parameters
     ----------
-    size, subset : int
-        K and w, 1 ≤ w < K.
+    codebook : Codebook
+        What the symbols stand for.
+    subset : int
+        w, 1 ≤ w < K.
     inside : int
         Chance of the set of nearest codewords, times 2^64.
     """
 
-    def __init__(self, size: int, subset: int, inside: int) -> None:
-        self.size, self.subset, self.inside = size, subset, inside
+    format: ClassVar[type[CodeFormat]] = SymbolFormat
+
+    def __init__(self, codebook: Codebook, subset: int, inside: int) -> None:
+        self.codebook, self.size = codebook, len(codebook)
+        self.subset, self.inside = subset, inside
+
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> SymbolFormat:
+        return SymbolFormat(1, fingerprint, self.size, self.codebook.vectors)
 
     def ratio(self) -> Fraction:
         """The largest ratio of the probabilities of one symbol under two records, exactly."""
@@ -90,9 +101,8 @@ class CodebookResponse(Law):
         return np.where(inside, chosen, other)
 
 
-@lru_cache(maxsize=64)
-def codebook_response(size: int, subset: int, epsilon: float) -> CodebookResponse:
-    """The response over ``size`` codewords with sets of ``subset`` at that epsilon.
+def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> CodebookResponse:
+    """The response with sets of ``subset`` codewords at that epsilon.
 
     The chance of the set is rounded down until the ratio is at most e^ε in integers, the rounding
     of both uniform draws counted.
@@ -100,7 +110,8 @@ def codebook_response(size: int, subset: int, epsilon: float) -> CodebookRespons
     with mpmath.workprec(256):
         power = int(mpmath.floor(mpmath.ldexp(mpmath.exp(mpmath.mpf(epsilon)), 160)))
         below = Fraction(power, 1 << 160)
+    size = len(codebook)
     most, least = -(-_ONE // subset), _ONE // (size - subset)
     # inside·most ≤ e^ε·(2^64 − inside)·least
     inside = int(below * least * _ONE / (most + below * least))
-    return CodebookResponse(size, subset, min(inside, _ONE - 1))
+    return CodebookResponse(codebook, subset, min(inside, _ONE - 1))
