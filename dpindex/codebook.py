@@ -15,12 +15,12 @@ from dpindex.arrays import Floats, unit
 from dpindex.checks import real_matrix
 from dpindex.errors import InputError
 
-__all__ = ["Codebook", "on_sphere_grid"]
+__all__ = ["RADIUS", "Codebook", "on_sphere_grid"]
 
 Singles = npt.NDArray[np.float32]
 
 _MIN_SIZE, _MAX_SIZE = 2, 1 << 16
-_RADIUS = 4095.0
+RADIUS = 4095.0
 """Norm of a vector on the integer grid: inner products stay below 2^24 and are exact in float32."""
 
 _MAX_BYTES = 1 << 31
@@ -37,7 +37,7 @@ def on_sphere_grid(vectors: Floats) -> Singles:
     largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
     np.divide(wide, largest, out=wide, where=largest > 0)
     norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, None]
-    np.divide(wide * _RADIUS, norms, out=wide, where=norms > 0)
+    np.divide(wide * RADIUS, norms, out=wide, where=norms > 0)
     # Towards zero: rounding must not make a vector longer.
     return np.trunc(wide).astype(np.float32)
 
