@@ -18,13 +18,12 @@ from dpindex.noise import sjlt_noise
 from dpindex.privacy import Guarantee, attribute, compose, l2
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
+from dpindex.version import __version__
 
 if TYPE_CHECKING:
     from dpindex import evaluate
     from dpindex.index import Hits, PrivateIndex
     from dpindex.planner import plan
-
-__version__ = "0.1.0"
 
 __all__ = [
     "BitCodes",
@@ -36,6 +35,7 @@ __all__ = [
     "PrivateIndex",
     "Privatizer",
     "Spec",
+    "__version__",
     "attribute",
     "codes_from_bytes",
     "compose",
