@@ -93,7 +93,7 @@ def evaluate(
                 base_source,
                 asked,
                 grid.specs,
-                repetitions=runs,
+                runs=runs,
                 query_modes=modes,  # type: ignore[arg-type]
                 neighbours=neighbours,
                 metric=metric,  # type: ignore[arg-type]
