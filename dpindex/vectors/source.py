@@ -162,7 +162,8 @@ class ArraySource(VectorSource):
 def as_source(X: Any, name: str = "array") -> VectorSource:
     """Wrap vectors in memory: an ndarray, a memory map, any scipy sparse matrix, or nested lists.
 
-    Nothing is copied where a view will do (the view is read-only).
+    Nothing is copied where a view will do (the view is read-only). A VectorSource is returned as
+    it is, so that functions take vectors in memory or in a file.
 
     Raises InputError, beginning with ``name``, for anything that is not a real matrix with at least
     one row and one column.
@@ -171,6 +172,8 @@ def as_source(X: Any, name: str = "array") -> VectorSource:
     >>> [(first, chunk.shape) for first, chunk in source.chunks(2)]
     [(0, (2, 2)), (2, (1, 2))]
     """
+    if isinstance(X, VectorSource):
+        return X
     try:
         array = _canonical_csr(X) if scipy.sparse.issparse(X) else _read_only(X)
     except (ValueError, TypeError) as error:
