@@ -1,4 +1,4 @@
-"""Names for the array types that appear in signatures; what arrays of either kind must be."""
+"""Names for the array types that appear in signatures; canonical CSR, and rows of norm 1."""
 
 from __future__ import annotations
 
@@ -8,15 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-__all__ = [
-    "AnyArray",
-    "Bytes",
-    "Floats",
-    "Integers",
-    "Vectors",
-    "canonical_csr",
-    "unit",
-]
+__all__ = ["AnyArray", "Bytes", "Floats", "Integers", "Vectors", "canonical_csr", "unit"]
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]

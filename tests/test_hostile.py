@@ -345,6 +345,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 def test_every_command_says_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

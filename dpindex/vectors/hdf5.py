@@ -1,7 +1,7 @@
 """Datasets in HDF5 files; the layout of ann-benchmarks names them ``train`` and ``test``.
 
-HDF5 believes what a file declares: sizes, links to other files, and references of strings are
-checked here before the library follows them.
+The HDF5 library trusts what a file declares, so declared sizes, links to other files and the
+references of strings are checked here before it follows them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def hdf5_ids(location: Location) -> AnyArray | list[str]:
     file = location.resources.enter_context(h5py.File(location.path, "r"))
     dataset = _dataset(location, file)
     text = h5py.check_string_dtype(dataset.dtype)
-    if text is None and dataset.dtype.hasobject:  # lists, which HDF5 would read without looking
+    if text is None and dataset.dtype.hasobject:  # such as lists, whose heaps are not checked
         raise location.error(f"dataset {location.key!r} holds no integers or strings.")
     if text is not None and text.length is None:
         _check_strings(location, dataset)
@@ -80,11 +80,11 @@ def _dataset(location: Location, file: Any) -> Any:
 
 
 def _check_strings(location: Location, dataset: Any) -> None:
-    """Refuse strings that HDF5 itself would read without looking.
+    """Refuse strings whose references or heaps are damaged.
 
-    It allocates up to 4 GB for a length before it looks whether the file has as much, and walks for
-    ever through a heap with an object of size 0. A string is stored as a reference: its length, and
-    the address and number of an object in a heap.
+    HDF5 allocates up to 4 GB for a declared length before it reads, and does not terminate on a
+    heap with an object of size 0. A string is stored as a reference: its length, and the address of
+    a heap and the number of an object in it.
     """
     key = location.key
     if dataset.id.get_create_plist().get_nfilters():

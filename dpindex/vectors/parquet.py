@@ -25,9 +25,7 @@ def open_parquet(location: Location) -> VectorSource:
         location = location.sole(kinds, _is_list, held)
     kind = _column_type(location, file)
     if not _is_list(kind):
-        raise location.error(
-            f"column {location.key!r} is of type {kind}; vectors need a list of numbers."
-        )
+        raise location.error(f"column {location.key!r} is {kind}; vectors need a list of numbers.")
     dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype
     rows = file.metadata.num_rows
     width = next(_matrices(location, file, 1)).shape[1] if rows else 0
@@ -67,12 +65,10 @@ def _open(location: Location) -> Any:
 
 
 def _column_type(location: Location, file: Any) -> Any:
-    names = file.schema_arrow.names
-    if names.count(location.key) != 1:
-        raise location.error(
-            f"it has no single column {location.key!r}; name one of {', '.join(names)}."
-        )
-    return file.schema_arrow.field(location.key).type
+    key, names = location.key, file.schema_arrow.names
+    if names.count(key) != 1:
+        raise location.error(f"it has no single column {key!r}; name one of {', '.join(names)}.")
+    return file.schema_arrow.field(key).type
 
 
 def _is_list(kind: Any) -> bool:
@@ -90,7 +86,8 @@ def _first_null(column: Any) -> int:
 def _matrices(location: Location, file: Any, size: int) -> Iterator[AnyArray]:
     """The rows of the column, at most ``size`` at a time, each as long as row 0."""
     first, width = 0, None
-    for batch in file.iter_batches(size, columns=[location.key], use_threads=False):
+    batches = file.iter_batches(size, columns=[location.key], use_threads=False)
+    for batch in filter(len, batches):
         column = batch.column(location.key)
         column.validate(full=True)
         if column.null_count:

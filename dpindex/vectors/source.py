@@ -61,7 +61,7 @@ class Location:
         if not _is_real(dtype):
             raise self.error(f"its values are {dtype}; use bool, integers or floats of 16-64 bits.")
         if len(shape) != 2:
-            raise self.error(f"it has {len(shape)} dimension(s), not 2; save a vector as x[None].")
+            raise self.error(f"it has {len(shape)} dimension(s), not 2; save a row as x[None, :].")
         if min(shape) < 1:
             raise self.error(f"it is {shape[0]} x {shape[1]}; it needs a row and a column.")
 
