@@ -292,7 +292,7 @@ def _build(index: PrivateIndex, base: VectorSource, denoise: Kind | None) -> dic
         with suppress(InputError):  # too few codes, or nothing but noise
             denoiser = index.fit_denoiser("linear" if keeps_signs(index.spec) else denoise)
     seconds += time.perf_counter() - start
-    vectors = base.rows(0, min(_ATTACKED, len(index)))
+    _, vectors = next(iter(base.chunks(min(_ATTACKED, len(index)))))
     codes = privatizer.spec.format.codes(np.concatenate(seen))
     cost = {"build_seconds": seconds, "bytes_per_vector": float(width)}
     return cost | exposure(index.spec, vectors, codes, denoiser)
