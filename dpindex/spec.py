@@ -17,7 +17,7 @@ from dpindex.files import read_file
 from dpindex.grid import Grid, grid_step
 from dpindex.methods import Method, find_method
 from dpindex.noise import GRID_BITS, FloatLaw, SignLaw
-from dpindex.privacy import Adjacency, Attribute, Guarantee, adjacency_from_json, attribute
+from dpindex.privacy import Guarantee, VectorAdjacency, adjacency_from_dict, attribute
 from dpindex.projections import Projection
 
 __all__ = ["Spec"]
@@ -92,7 +92,7 @@ class Spec:
     k: int | None = None
     epsilon: float | None = None
     delta: float = 0.0
-    adjacency: Adjacency = _ONE_ATTRIBUTE
+    adjacency: VectorAdjacency = _ONE_ATTRIBUTE
     repetitions: int = 1
     scale: float = 1.0
     bounds: tuple[float, float] = (-1.0, 1.0)
@@ -113,7 +113,7 @@ class Spec:
         set_(self, "bounds", _interval(self.bounds))
         if not isinstance(self.clip, bool):
             raise InputError(f"clip must be true or false, not {self.clip!r}.")
-        if not isinstance(self.adjacency, Adjacency):
+        if not isinstance(self.adjacency, VectorAdjacency):
             raise InputError("adjacency must be dpindex.attribute(…) or dpindex.l2(…).")
         self._check_guarantee(row)
         for name in ("min_norm", "norm"):
@@ -257,8 +257,7 @@ class Spec:
     @property
     def beta(self) -> float:
         """The step that the grid is laid out for, in units of the scaled attribute."""
-        adjacency = self.adjacency
-        return adjacency.beta if isinstance(adjacency, Attribute) else adjacency.radius
+        return self.adjacency.size
 
     @property
     def guarantee(self) -> Guarantee:
@@ -310,7 +309,7 @@ class Spec:
         for name in ("entries", "sparsity"):
             if data[name] is None:
                 del data[name]
-        data["adjacency"] = self.adjacency.to_json()
+        data["adjacency"] = self.adjacency.to_dict()
         data["bounds"] = list(self.bounds)
         data["format"] = _FORMAT
         return json.dumps(data, sort_keys=True)
@@ -332,7 +331,7 @@ class Spec:
         if missing := sorted({"method", "dim"} - set(data)):
             raise InputError(f"the spec lacks the field {missing[0]!r}.")
         if "adjacency" in data:
-            data["adjacency"] = adjacency_from_json(data["adjacency"])
+            data["adjacency"] = adjacency_from_dict(data["adjacency"])
         return cls(**data)
 
     @classmethod

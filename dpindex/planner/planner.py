@@ -21,7 +21,7 @@ from dpindex.planner.leak_check import refuse_private
 from dpindex.planner.population import Population, populate
 from dpindex.planner.result import Plan, Row
 from dpindex.planner.simulate import Ranking, Simulation
-from dpindex.privacy import Adjacency, attribute
+from dpindex.privacy import VectorAdjacency, attribute
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource
@@ -60,7 +60,7 @@ def plan(
     facts: Facts | None = None,
     query: QueryMode = "private",
     delta: float = 0.0,
-    adjacency: Adjacency | None = None,
+    adjacency: VectorAdjacency | None = None,
     scale: float = 1.0,
     bounds: tuple[float, float] = (-1.0, 1.0),
     clip: bool = False,
