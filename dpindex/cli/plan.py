@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dpindex.cli import options as o
-from dpindex.cli.search import Format, Mode
+from dpindex.cli.output import Format
+from dpindex.cli.search import Mode
 from dpindex.errors import InputError
 from dpindex.privacy import attribute, l2
 from dpindex.vectors import open_vectors
