@@ -28,7 +28,7 @@ from dpindex.errors import InputError
 from dpindex.files import read_file
 from dpindex.index import IndexDirectory, PrivateIndex, Settings
 from dpindex.index.ids import Ids
-from dpindex.race import L2, RaceSketch
+from dpindex.race import PStable, RaceSketch, SketchSpec
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
 HUGE = 2**31 - 1
@@ -304,7 +304,8 @@ def _write_hostile(folder: Path) -> None:
     index.save(folder / "index")
     (folder / "faiss").mkdir()
     (folder / "faiss" / "manifest.json").write_bytes(b"IxFI" + bytes(100))
-    sketch = RaceSketch(6, 4, 8, L2(1.0), 1.0).fit(np.zeros((4, 6))).release().to_bytes()
+    empty = RaceSketch(SketchSpec(6, 4, 8, PStable(1.0), 1.0))
+    sketch = empty.fit(np.zeros((4, 6))).release().to_bytes()
     (folder / "good.sketch").write_bytes(sketch)
     (folder / "cut.sketch").write_bytes(sketch[:-1])
     (folder / "bomb.sketch").write_bytes(bomb)
