@@ -14,8 +14,10 @@ from dpindex.errors import InputError
 __all__ = [
     "AnyArray",
     "Bytes",
+    "Doubles",
     "Floats",
     "Integers",
+    "Singles",
     "Vectors",
     "canonical_csr",
     "check_padding",
@@ -25,6 +27,8 @@ __all__ = [
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+Doubles: TypeAlias = npt.NDArray[np.float64]
+Singles: TypeAlias = npt.NDArray[np.float32]
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Integers: TypeAlias = npt.NDArray[np.integer[Any]]
 Vectors: TypeAlias = Any

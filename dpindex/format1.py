@@ -1,8 +1,10 @@
-"""Readers of format 1, which was written before the common container; nothing writes it any more."""
+"""Readers of format 1, which preceded the common container; nothing writes it any more."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import struct
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 from dpindex.arrays import AnyArray
 from dpindex.errors import InputError
 
-__all__ = ["codes_from_bytes_1"]
+__all__ = ["codes_from_bytes_1", "denoiser_from_bytes_1"]
 
 _CODES = struct.Struct("<4sBBHIQdd16s16s")
 _DIGEST = 16
@@ -36,3 +38,55 @@ def codes_from_bytes_1(
         raise InputError("these codes have a header that no dpindex writes.")
     body = np.frombuffer(data, _DTYPES[size], offset=_CODES.size)
     return facts, {"stored": body.reshape(n, width)}
+
+
+_DENOISER_HEADER = 1 << 20
+_MIXTURE = ("log_weight", "mean", "filters", "roots", "gains")
+_FILTER = (
+    *("mean", "noise", "basis"),
+    *(f"prior.{name}" for name in _MIXTURE),
+    *("leverage", "mixing_leverage"),
+)
+
+
+def denoiser_from_bytes_1(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArray]] | None:
+    """Facts and arrays of a denoiser of format 1, or None if the bytes are of another format.
+
+    It is a line of JSON and then float32 arrays. Sizes are checked here, shapes by the caller.
+
+    Raises
+    ------
+    ValueError, LookupError, TypeError, ArithmeticError, RecursionError
+        If the bytes are malformed.
+    """
+    if data[:1] != b"{":
+        return None
+    line, end, _ = data[:_DENOISER_HEADER].partition(b"\n")
+    header = json.loads(line)
+    stages, shapes = header["stages"], header["shapes"]
+    names = [f"linear.{name}" for name in _FILTER]
+    for number in range(len(stages)):
+        names += [f"{number}.filter.{name}" for name in _FILTER]
+        names += [f"{number}.bins.offset", f"{number}.bins.variance"]
+    body = np.frombuffer(data, "<f4", offset=len(line) + len(end))
+    arrays: dict[str, AnyArray] = {}
+    start = 0
+    for name, shape in zip(names, shapes, strict=True):
+        if not all(type(side) is int and side >= 0 for side in shape):
+            raise ValueError("shape")
+        stop = start + math.prod(shape)
+        arrays[name] = body[start:stop].reshape(shape)
+        start = stop
+    if start != len(body) or header["format"] != 1:
+        raise ValueError("size")
+    for name in list(arrays):
+        if name.endswith("log_weight"):
+            arrays[name] = arrays[name].astype("<f8")
+        elif name.endswith("gains"):  # the first were never used
+            full = arrays[name.replace("gains", "filters")].shape[1]
+            arrays[name] = arrays[name][:, full:]
+    for number, ranges in enumerate(stages):
+        arrays[f"{number}.bins.ranges"] = np.array(ranges, "<f8")
+    arrays["error_variance"] = np.array(header.get("spread", []), "<f8")
+    facts = {"error": header["error"], "rows": header["rows"], "iterations": len(stages)}
+    return {**facts, "max_variance": header["most"]}, arrays
