@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = [
     "MAGIC_IDS",
     "SKETCH_MAGIC_1",
     "codes_from_bytes_1",
+    "denoiser_from_bytes_1",
     "ids_from_bytes_1",
     "sketch_from_bytes_1",
 ]
@@ -114,3 +116,54 @@ def sketch_from_bytes_1(
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError("this sketch has a header that no dpindex writes.") from None
     return facts, {"counts": counts}
+
+
+_DENOISER_HEADER = 1 << 20
+_FILTER = (
+    "mean", "noise", "basis", "prior.log_weight", "prior.mean", "prior.filters", "prior.roots",
+    "prior.gains", "leverage", "mixing_leverage",
+)  # fmt: skip
+"""Arrays of a filter in the order in which they were written."""
+
+
+def denoiser_from_bytes_1(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArray]] | None:
+    """Facts and arrays of a denoiser of format 1, or None if the bytes are of another format.
+
+    It is a line of JSON and then float32 arrays. Sizes are checked here, shapes by the caller.
+
+    Raises
+    ------
+    ValueError, LookupError, TypeError, ArithmeticError, RecursionError
+        If the bytes are malformed.
+    """
+    if data[:1] != b"{":
+        return None
+    line, end, _ = data[:_DENOISER_HEADER].partition(b"\n")
+    header = json.loads(line)
+    stages, shapes = header["stages"], header["shapes"]
+    names = [f"linear.{name}" for name in _FILTER]
+    for number in range(len(stages)):
+        names += [f"{number}.filter.{name}" for name in _FILTER]
+        names += [f"{number}.bins.offset", f"{number}.bins.variance"]
+    body = np.frombuffer(data, "<f4", offset=len(line) + len(end))
+    arrays: dict[str, AnyArray] = {}
+    start = 0
+    for name, shape in zip(names, shapes, strict=True):
+        if not all(type(side) is int and side >= 0 for side in shape):
+            raise ValueError("shape")
+        stop = start + math.prod(shape)
+        arrays[name] = body[start:stop].reshape(shape)
+        start = stop
+    if start != len(body) or header["format"] != 1:
+        raise ValueError("size")
+    for name in list(arrays):
+        if name.endswith("log_weight"):
+            arrays[name] = arrays[name].astype("<f8")
+        elif name.endswith("gains"):  # the leading columns were never used
+            full = arrays[name.replace("gains", "filters")].shape[1]
+            arrays[name] = arrays[name][:, full:]
+    for number, ranges in enumerate(stages):
+        arrays[f"{number}.bins.ranges"] = np.array(ranges, "<f8")
+    arrays["error_variance"] = np.array(header.get("spread", []), "<f8")
+    facts = {"error": header["error"], "rows": header["rows"], "iterations": len(stages)}
+    return {**facts, "max_variance": header["most"]}, arrays

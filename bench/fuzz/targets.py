@@ -28,9 +28,14 @@ import scipy.sparse
 
 from dpindex import Privatizer, Spec, attribute, l2
 from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
-from dpindex.estimators.denoise import denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
+from dpindex.estimators.denoise import (
+    Denoiser,
+    denoiser_from_bytes,
+    denoiser_to_bytes,
+    fit_denoiser,
+)
 from dpindex.estimators.denoise.channel import ScoreTable, channel_of
-from dpindex.estimators.denoise.stage import Bins, Stage
+from dpindex.estimators.denoise.denoiser import CalibrationBins, EPIteration
 from dpindex.files import pack
 from dpindex.index import PrivateIndex
 from dpindex.index.ids import ids_from_bytes, ids_to_bytes
@@ -144,7 +149,7 @@ def _container_repair(data: bytes, rng: random.Random) -> bytes:
             )
             if 0 <= declared < 1 << 16 and rng.random() < 0.8:
                 body = body.ljust(declared, b"\1")[:declared]
-        except (TypeError, ValueError, KeyError, OverflowError, IndexError):
+        except (TypeError, ValueError, KeyError, OverflowError, IndexError, MemoryError):
             pass
         header = json.dumps(value).encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(header + body).digest()
@@ -320,15 +325,29 @@ def _denoisers() -> Iterable[bytes]:
     codes = Privatizer(_LEARNED).privatize(x)
     linear = fit_denoiser(codes, _LEARNED, "linear")
     yield denoiser_to_bytes(linear)
-    # One stage of scores, as if it had been worth learning.
-    size = Bins.SIDES[0] * Bins.SIDES[1]
-    flat = np.ones(size, np.float32)
-    stage = Stage(linear.linear, Bins((-1.0, 1.0), (0.1, 1.0), flat, flat))
-    table = ScoreTable(channel_of(_LEARNED), 1.0)
-    yield denoiser_to_bytes(replace(linear, kind="score", stages=(stage,), table=table))
+    # One iteration, as if it had been worth learning.
+    flat = np.ones(CalibrationBins.BINS, np.float32)
+    bins = CalibrationBins(np.array([[-1.0, 1.0], [0.1, 1.0]]), flat, flat)
+    table = ScoreTable(channel_of(_LEARNED).likelihood, 1.0)
+    yield denoiser_to_bytes(replace(linear, iterations=(EPIteration(linear.linear, bins, table),)))
+    yield _denoiser_of_format_1(linear)
+
+
+def _denoiser_of_format_1(denoiser: Denoiser) -> bytes:
+    """A linear denoiser as it was written before the common container."""
+    filter_, prior = denoiser.linear, denoiser.linear.prior
+    gains = np.hstack([np.ones(prior.filters.shape[:2]), prior.gains])
+    arrays = [filter_.mean, filter_.noise, filter_.basis, prior.log_weight, prior.mean]
+    arrays += [prior.filters, prior.roots, gains, filter_.leverage, filter_.mixing_leverage]
+    facts = {"format": 1, "kind": "linear", "error": denoiser.error, "rows": denoiser.rows}
+    facts |= {"most": 0.0, "stages": [], "shapes": [array.shape for array in arrays]}
+    body = b"".join(array.astype("<f4").tobytes() for array in arrays)
+    return json.dumps(facts).encode() + b"\n" + body
 
 
 def _denoiser_repair(data: bytes, rng: random.Random) -> bytes:
+    if data[:4] == b"DPIX":
+        return _container_repair(data, rng)
     head, _, body = data.partition(b"\n")
     header = _changed(_load(head), rng)
     if header is None:
@@ -337,7 +356,7 @@ def _denoiser_repair(data: bytes, rng: random.Random) -> bytes:
         size = 4 * sum(math.prod(shape) for shape in header["shapes"])
         if 0 <= size < 1 << 16 and rng.random() < 0.8:
             body = body.ljust(size, b"\0")[:size]
-    except (TypeError, KeyError, ValueError, OverflowError, IndexError):
+    except (TypeError, KeyError, ValueError, OverflowError, IndexError, MemoryError):
         pass
     return json.dumps(header).encode("utf-8", "surrogatepass") + b"\n" + body
 
