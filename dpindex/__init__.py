@@ -15,13 +15,13 @@ from dpindex.errors import InputError
 from dpindex.ledger import Ledger
 from dpindex.methods import methods
 from dpindex.privacy import Guarantee, attribute, compose, l2
-from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
 if TYPE_CHECKING:
     from dpindex import evaluate
     from dpindex.index import Hits, PrivateIndex
     from dpindex.planner import plan
+    from dpindex.privatizer import Privatizer
 
 __version__ = "0.1.0"
 
@@ -45,8 +45,10 @@ __all__ = [
     "total",
 ]
 
-# A device encodes without Faiss, so what needs it is imported when it is first named.
+# A device encodes without Faiss, and a searcher never imports the secret stream: what needs either
+# is imported when it is first named.
 _LAZY = {
+    "Privatizer": "dpindex.privatizer",
     "PrivateIndex": "dpindex.index",
     "Hits": "dpindex.index",
     "evaluate": "dpindex.evaluate",

@@ -11,7 +11,7 @@ import numpy as np
 from dpindex.arrays import AnyArray
 from dpindex.errors import InputError
 
-__all__ = ["codes_from_bytes_1"]
+__all__ = ["codes_from_bytes_1", "manifest_from_1"]
 
 _CODES = struct.Struct("<4sBBHIQdd16s16s")
 _DIGEST = 16
@@ -36,3 +36,8 @@ def codes_from_bytes_1(
         raise InputError("these codes have a header that no dpindex writes.")
     body = np.frombuffer(data, _DTYPES[size], offset=_CODES.size)
     return facts, {"stored": body.reshape(n, width)}
+
+
+def manifest_from_1(data: dict[str, Any]) -> dict[str, Any]:
+    """The manifest of an index directory of format 1 in the words of format 2."""
+    return {**data, "index_type": data["storage"]}

@@ -10,9 +10,7 @@ from functools import cached_property
 
 from dpindex.estimators.denoise import Kind
 from dpindex.evaluate.exposure import EXPOSURE
-from dpindex.index.private_index import QueryMode
-from dpindex.index.scoring import Metric
-from dpindex.index.stores import Storage
+from dpindex.index import Metric, QueryMode
 from dpindex.spec import Spec
 
 __all__ = ["MEASURES", "Curve", "Point", "QueryMode", "Run", "label"]
@@ -84,7 +82,7 @@ class Curve:
     dim: int
     neighbours: int
     metric: Metric
-    storage: Storage
+    storage: str
     query_epsilon: float | None
     denoise: Kind | None = None
 

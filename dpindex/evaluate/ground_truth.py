@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from dpindex.errors import InputError
-from dpindex.index.scoring import Metric
+from dpindex.index import Metric
 from dpindex.vectors import VectorSource, as_source
 
 __all__ = ["GroundTruth", "ground_truth", "source_of"]

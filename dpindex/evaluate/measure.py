@@ -12,9 +12,7 @@ from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.evaluate.curve import MEASURES, Curve, QueryMode, Run, label
 from dpindex.evaluate.exposure import Exposed
 from dpindex.evaluate.ground_truth import GroundTruth, ground_truth, source_of
-from dpindex.index import PrivateIndex
-from dpindex.index.scoring import Metric
-from dpindex.index.stores import Storage
+from dpindex.index import Metric, PrivateIndex
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource
@@ -40,7 +38,7 @@ def recall_curve(
     query_modes: Sequence[QueryMode] = ("private", "exact"),
     neighbours: int = 50,
     metric: Metric = "cosine",
-    storage: Storage = "f32",
+    storage: str = "f32",
     query_epsilon: float | None = None,
     denoise: Kind | None = None,
     progress: Progress | None = None,
@@ -96,7 +94,7 @@ def recall_curve(
 
     def new_index(spec: Spec) -> PrivateIndex:
         budget = None if spec.epsilon is None else query_epsilon
-        return PrivateIndex(spec, metric=metric, storage=storage, query_epsilon=budget)
+        return PrivateIndex(spec, metric=metric, index_type=storage, query_epsilon=budget)
 
     for spec in specs:  # what cannot be measured is refused now, not after an hour
         if spec.dim != base.shape[1]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpindex.index.private_index import QueryMode
+from dpindex.index import QueryMode
 from dpindex.planner.result import Row
 from dpindex.privacy import Attribute
 

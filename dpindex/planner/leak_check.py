@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpindex.errors import InputError
-from dpindex.index.segments import IndexDirectory
+from dpindex.index import IndexDirectory
 from dpindex.vectors import VectorSource
 
 __all__ = ["refuse_private"]

@@ -13,7 +13,7 @@ import scipy.sparse
 from dpindex.checks import finite_number
 from dpindex.errors import InputError
 from dpindex.evaluate.ground_truth import source_of
-from dpindex.index.private_index import QueryMode
+from dpindex.index import QueryMode
 from dpindex.planner.candidates import candidates
 from dpindex.planner.explanation import reason, remarks
 from dpindex.planner.facts import Facts

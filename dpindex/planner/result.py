@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from dpindex.index.private_index import QueryMode
+from dpindex.index import QueryMode
 from dpindex.planner.simulate import Ranking
 from dpindex.privacy import Guarantee
 from dpindex.spec import Spec

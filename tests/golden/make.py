@@ -1,10 +1,10 @@
-"""How the files of this folder were made, once, with format version 1. Never run again.
+"""How the files of this folder were made, once for each format version. Never run again for one.
 
-    python tests/golden/make.py FOLDER             # all but the last, by version 0.1.0
-    python tests/golden/make.py FOLDER denoised    # when indexes had learned to keep a denoiser
+    python tests/golden/make.py FOLDER
 
-A file that changes here would prove nothing: the noise in it is secret and cannot be drawn again.
-A new format gets new files beside these, and these must open for ever.
+Those of format 1 lie in this folder itself, made by version 0.1.0; those of a later format lie in a
+folder of their own beside them ("format2"). A file that changes would prove nothing: the noise in
+it is secret and cannot be drawn again. All of them must open for ever.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SPECS = {
         method="row-rp-g-opt", dim=DIM, k=8, epsilon=4.0, delta=1e-6, adjacency=l2(0.5), seed=4
     ),
 }
-SETTINGS = {"names": {"metric": "l2", "query_epsilon": 2.0}, "numbers": {"storage": "f16"}}
+SETTINGS = {"names": {"metric": "l2", "query_epsilon": 2.0}, "numbers": {"index_type": "f16"}}
 
 
 def vectors() -> np.ndarray:
@@ -101,4 +101,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    (denoised if sys.argv[2:] == ["denoised"] else main)(Path(sys.argv[1]))
+    Path(sys.argv[1]).mkdir()
+    main(Path(sys.argv[1]))
+    denoised(Path(sys.argv[1]))

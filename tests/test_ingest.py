@@ -18,7 +18,8 @@ import pytest
 from scipy import sparse
 
 from dpindex.errors import InputError
-from dpindex.index import IndexDirectory, PrivateIndex, Settings, build_index
+from dpindex.index import IndexDirectory, PrivateIndex, Settings
+from dpindex.index.ingest import CodesFile, NewDirectory, OpenIndex, ingest
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import as_source, open_vectors
@@ -30,11 +31,15 @@ VECTORS = np.random.default_rng(0).uniform(-1, 1, (ROWS, 8))
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpindex.index.build._CHUNK_BYTES", 5 * 8 * 8)  # five rows
+    monkeypatch.setattr("dpindex.index.ingest._CHUNK_BYTES", 5 * 8 * 8)  # five rows
 
 
 def _build(path: Path, source: Any = VECTORS, spec: Spec = SPEC, **options: Any) -> int:
-    return build_index(as_source(source), path, Settings(spec), allow_unprotected=True, **options)
+    return ingest(as_source(source), _sink(path, Settings(spec)), **options)
+
+
+def _sink(path: Path, settings: Settings = Settings(SPEC)) -> NewDirectory:  # noqa: B008
+    return NewDirectory(path, settings, allow_unprotected=True)
 
 
 def _truth(spec: Spec = SPEC) -> bytes:
@@ -63,7 +68,7 @@ def test_ids_are_kept(tmp_path: Path, ids: list[Any]) -> None:
 
 
 def test_sparse_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpindex.index.build._SPARSE_ROWS", 4)
+    monkeypatch.setattr("dpindex.index.ingest._SPARSE_ROWS", 4)
     _build(tmp_path / "i", sparse.csr_matrix(VECTORS))
     _check_complete(tmp_path / "i")
 
@@ -89,7 +94,7 @@ def test_a_fault_writes_nothing(
 
 def test_the_unprotected_need_permission(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="protects nothing"):
-        build_index(as_source(VECTORS), tmp_path / "i", Settings(SPEC))
+        NewDirectory(tmp_path / "i", Settings(SPEC))
 
 
 def test_a_finished_index_is_refused_before_anything_is_read(
@@ -136,9 +141,7 @@ def test_other_input_does_not_continue_a_build(
         with pytest.raises(InputError, match="under another spec"):
             _build(tmp_path / "i", spec=spec)
     with pytest.raises(InputError, match="under another spec"):
-        build_index(
-            as_source(VECTORS), tmp_path / "i", Settings(SPEC, "l2"), allow_unprotected=True
-        )
+        ingest(as_source(VECTORS), _sink(tmp_path / "i", Settings(SPEC, "l2")))
     for source, options in (
         (VECTORS[:-1], {}),
         (VECTORS.astype(np.float32), {}),
@@ -157,7 +160,7 @@ def test_a_touched_file_does_not_continue_a_build(
 
     def build() -> int:
         with open_vectors(str(tmp_path / "v.npy")) as source:
-            return build_index(source, tmp_path / "i", Settings(SPEC), allow_unprotected=True)
+            return ingest(source, _sink(tmp_path / "i"))
 
     with monkeypatch.context() as patch:
         patch.setattr(IndexDirectory, "write_segment", lambda *_: (_ for _ in ()).throw(OSError(5)))
@@ -183,7 +186,7 @@ def _crashing(patch: pytest.MonkeyPatch, name: str, at: int, after: bool) -> Non
         if calls[0] == at:
             raise _Crash
 
-    patch.setattr(f"dpindex.index.segments.{name}", wrapped)
+    patch.setattr(f"dpindex.files.{name}", wrapped)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -202,7 +205,7 @@ def test_a_crash_at_any_write_loses_nothing_and_repeats_nothing(
         return plain(self, x, first_row=first_row, **rest)
 
     monkeypatch.setattr(Privatizer, "privatize", counting)
-    monkeypatch.setattr("dpindex.index.build._CHUNK_BYTES", 8 * 8 * 8)  # eight rows: 3 segments
+    monkeypatch.setattr("dpindex.index.ingest._CHUNK_BYTES", 8 * 8 * 8)  # eight rows: 3 segments
     at = 0
     while True:
         at += 1
@@ -250,15 +253,16 @@ def test_two_crashes_in_one_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 _CHILD = """
 import sys
 import numpy as np
-import dpindex.index.build as build
-from dpindex.index import Settings, build_index
+import dpindex.index.ingest as module
+from dpindex.index import Settings
 from dpindex.spec import Spec
 from dpindex.vectors import open_vectors
-build._CHUNK_BYTES = 50 * 8 * 8
+module._CHUNK_BYTES = 50 * 8 * 8
 spec = Spec(method="none-oporp", dim=8, k=8)
 with open_vectors(sys.argv[1]) as source:
     print("go", flush=True)
-    build_index(source, sys.argv[2], Settings(spec), allow_unprotected=True)
+    sink = module.NewDirectory(sys.argv[2], Settings(spec), allow_unprotected=True)
+    module.ingest(source, sink)
 """
 
 
@@ -292,13 +296,14 @@ def test_killed_for_real_at_random_moments(tmp_path: Path) -> None:
 
 _MEASURED = """
 import resource, sys
-from dpindex.index import Settings, build_index
+from dpindex.index import Settings
+from dpindex.index.ingest import NewDirectory, ingest
 from dpindex.spec import Spec
 from dpindex.vectors import open_vectors
 spec = Spec(method="dp-oporp-staircase", dim=1024, k=128, epsilon=2.0)
 with open_vectors(sys.argv[1]) as source:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    build_index(source, sys.argv[2], Settings(spec))
+    ingest(source, NewDirectory(sys.argv[2], Settings(spec)))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
