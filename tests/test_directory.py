@@ -200,7 +200,10 @@ EDITS: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d["files"]["ids/000000.ids"].update(sha256=None),
     lambda d: d["files"].update({"ids/000000.ids": d["files"]["ids/000001.ids"]}),
     *(lambda d, key=key: d.pop(key) for key in ("spec", "state", "segments", "files", "count")),  # type: ignore[misc]
-    *(lambda d, key=key: d.pop(key) for key in ("metric", "index_type", "query_epsilon", "guarantee", "format")),  # type: ignore[misc]
+    *(
+        lambda d, key=key: d.pop(key)
+        for key in ("metric", "index_type", "query_epsilon", "guarantee", "format")
+    ),  # type: ignore[misc]
 ]
 
 

@@ -117,8 +117,9 @@ def test_an_index_with_a_denoiser_opens_and_answers(number: int) -> None:
 @every_format
 def test_every_width_is_there(number: int) -> None:
     """Signs, and numbers of one, two and four bytes."""
-    folders = [FORMATS[number] / name for name in (*INDEXES, "denoised")]
-    files = [path.read_bytes() for folder in folders for path in folder.rglob("*.codes")]
+    paths = [path for name in INDEXES for path in FORMATS[number].glob(f"{name}*/**/*.codes")]
+    paths += [FORMATS[number] / f"{name}.codes" for name in INDEXES]
+    files = [path.read_bytes() for path in paths]
     assert {codes_from_bytes(data).stored.dtype.str[1:] for data in files} == {
         "u1", "i1", "i2", "i4"
     }  # fmt: skip

@@ -166,7 +166,10 @@ FAULTS: list[tuple[Callable[[PrivateIndex], object], str]] = [
     (lambda i: i.add_codes(Privatizer(_spec(BITS)).privatize(_vectors(2))), "another spec"),
     (lambda i: i.add_codes(Privatizer(_spec(seed=1)).privatize(_vectors(2))), "another spec"),
     (lambda i: i.add_codes(_foreign(SignFormat(24, i.spec.fingerprint))), "24 signs"),
-    (lambda i: i.add_codes(_foreign(NumberFormat(9, i.spec.fingerprint, 1.0, 0.0))), "of 9 numbers"),
+    (
+        lambda i: i.add_codes(_foreign(NumberFormat(9, i.spec.fingerprint, 1.0, 0.0))),
+        "of 9 numbers",
+    ),
     (lambda i: i.search(_foreign(NumberFormat(9, i.spec.fingerprint, 1.0, 0.0))), "of 9 numbers"),
     (lambda i: i.add_codes(i.codes.take(slice(0, 2)), ids=[1000, 0]), "already in the index"),
     (lambda i: i.remove([0, 1, 1000]), "1000 is not in the index"),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dpindex.arrays import AnyArray, Bytes, Floats
 from dpindex.index.search_backend import Doubles, Rows, SearchBackend
 
-__all__ = ["FaissSigns"]
+__all__ = ["FaissSigns", "rank_all", "rounding_bound"]
 
 _BLOCK_ROWS, _BLOCK_QUERIES = 8192, 256
 
@@ -79,49 +79,32 @@ class FaissSigns(SearchBackend):
                 uncertain = uncertain[~certain]
         for start in range(0, len(uncertain), _BLOCK_QUERIES):
             some = uncertain[start : start + _BLOCK_QUERIES]
-            scores[some], rows[some] = self._exhaustive(padded[some], count)
-        return scores, rows
-
-    def _exhaustive(self, queries: Doubles, count: int) -> tuple[Doubles, Rows]:
-        """All codes against a few queries: for small indexes, and for crowds of equal codes."""
-        scores = np.empty((len(queries), 0))
-        rows = np.empty((len(queries), 0), dtype=np.int64)
-        codes = self._codes()
-        for start in range(0, len(self), _BLOCK_ROWS):
-            bits = np.unpackbits(codes[start : start + _BLOCK_ROWS], axis=1, bitorder="little")
-            block = np.broadcast_to(np.arange(start, start + len(bits)), (len(queries), len(bits)))
-            scores = np.hstack([scores, queries @ (2.0 * bits - 1.0).T])
-            rows = np.hstack([rows, block])
-            # Stable: of equal scores the lower row comes first, as everywhere.
-            order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-            scores = np.take_along_axis(scores, order, axis=1)
-            rows = np.take_along_axis(rows, order, axis=1)
+            scores[some], rows[some] = rank_all(self._codes(), padded[some], count)
         return scores, rows
 
     def _rescored(
         self, queries: Doubles, candidates: int, count: int
     ) -> tuple[Doubles, Rows, npt.NDArray[np.bool_]]:
         """The best of the fast scan's candidates, and whether no other code can be among them."""
-        # A common scale keeps float32 tables exact enough; ranking does not depend on it.
-        largest = np.maximum(np.abs(queries).max(axis=1, keepdims=True), 1e-300)
-        coarse, rows = self._scan.search((queries / largest).astype(np.float32), candidates)
+        coarse, rows = self.coarse(queries, candidates)
         exact = self._exact_scores(queries, rows)
         order = np.lexsort((rows, -exact), axis=1)[:, :count]
         best = np.take_along_axis(exact, order, axis=1)
         # What was not returned scores at most the worst coarse score plus the rounding error.
-        unseen = (coarse.min(axis=1) + self._rounding(queries / largest)) * largest[:, 0]
+        unseen = coarse.min(axis=1) + rounding_bound(queries)
         # Rows of −1 fill up where the scan drops codes of the least possible score.
         certain = (best[:, -1] > unseen) & (rows >= 0).all(axis=1)
         return best, np.take_along_axis(rows, order, axis=1), certain
 
-    def _rounding(self, queries: Doubles) -> Doubles:
-        """Bound on fast scan's error: each table entry is off by at most one step of its scale.
+    def coarse(self, queries: Doubles, count: int) -> tuple[Doubles, Rows]:
+        """The fast scan's own scores, off by at most :func:`rounding_bound`, and their rows.
 
-        The scale maps the widest table to 255 and the sum of all to at most 65535.
+        Rows of −1 stand where it leaves out codes of the least possible score.
         """
-        spans = 2 * np.abs(queries).reshape(len(queries), -1, 4).sum(axis=2)
-        step = np.maximum(spans.max(axis=1) / 255, spans.sum(axis=1) / 65535)
-        return np.asarray(spans.shape[1] * step * (1 + 1e-3))
+        # A common scale keeps float32 tables exact enough; ranking does not depend on it.
+        largest = np.maximum(np.abs(queries).max(axis=1, keepdims=True), 1e-300)
+        coarse, rows = self._scan.search((queries / largest).astype(np.float32), count)
+        return coarse * largest, rows
 
     def _exact_scores(self, queries: Doubles, rows: Rows) -> Doubles:
         """``Σ y_j s_j`` of candidate rows, by one table of 256 sums for every byte of the code."""
@@ -132,3 +115,29 @@ class FaissSigns(SearchBackend):
         for byte in range(self._bytes):
             scores += np.take_along_axis(tables[:, byte], codes[:, :, byte].astype(np.intp), axis=1)
         return scores
+
+
+def rounding_bound(queries: Doubles) -> Doubles:
+    """Bound on fast scan's error: each table entry is off by at most one step of its scale.
+
+    The scale maps the widest table to 255 and the sum of all to at most 65535.
+    """
+    spans = 2 * np.abs(queries).reshape(len(queries), -1, 4).sum(axis=2)
+    step = np.maximum(spans.max(axis=1) / 255, spans.sum(axis=1) / 65535)
+    return np.asarray(spans.shape[1] * step * (1 + 1e-3))
+
+
+def rank_all(codes: Bytes, queries: Doubles, count: int) -> tuple[Doubles, Rows]:
+    """All codes against a few queries: for small indexes, and for crowds of equal codes."""
+    scores = np.empty((len(queries), 0))
+    rows = np.empty((len(queries), 0), dtype=np.int64)
+    for start in range(0, len(codes), _BLOCK_ROWS):
+        bits = np.unpackbits(codes[start : start + _BLOCK_ROWS], axis=1, bitorder="little")
+        block = np.broadcast_to(np.arange(start, start + len(bits)), (len(queries), len(bits)))
+        scores = np.hstack([scores, queries @ (2.0 * bits - 1.0).T])
+        rows = np.hstack([rows, block])
+        # Stable: of equal scores the lower row comes first, as everywhere.
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+        scores = np.take_along_axis(scores, order, axis=1)
+        rows = np.take_along_axis(rows, order, axis=1)
+    return scores, rows

@@ -132,15 +132,14 @@ def ingest(
     if ledger is None and allow_rerelease:
         raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
     if ledger is None and ids is not None and not sink.keeps_ids:
-        raise InputError("codes carry no ids: ids are for the ledger; name it (--ledger).")
+        raise InputError("codes carry no ids: they are for the ledger; name it with --ledger (ledger=…).")
+    if ledger is not None and sink.path is not None:
+        ledger.refuse_inside(sink.path)
     names = sink.checked_ids(ids, rows)
     stated = None if ids is None else names
     privatizer = Privatizer(spec)
-    if ledger is not None:
-        if sink.path is not None:
-            ledger.refuse_inside(sink.path)
-        if not sink.resumes:
-            ledger.check(stated, allow_rerelease=allow_rerelease)
+    if ledger is not None and not sink.resumes:
+        ledger.check(stated, allow_rerelease=allow_rerelease)
     step, start = _rows_at_a_time(source, spec), sink.start(source, stated)
     for first, chunk in source.chunks(step, start):
         privatizer.check(chunk, first_row=first)

@@ -17,7 +17,7 @@ from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.search_backend import Doubles, Rows, SearchBackend
 from dpindex.spec import Spec
 
-__all__ = ["Ranking", "check_index_type", "new_ranking"]
+__all__ = ["BACKENDS", "Ranking", "check_index_type", "new_ranking"]
 
 
 class Ranking(ABC):
@@ -126,7 +126,7 @@ class DenoisedVectors(Ranking):
         return unit(asked) if self._metric == "cosine" else asked
 
 
-_TABLE: dict[tuple[str, bool], tuple[type[Ranking], type[SearchBackend]]] = {
+BACKENDS: dict[tuple[str, bool], tuple[type[Ranking], type[SearchBackend]]] = {
     ("numbers", False): (DecodedVectors, FaissVectors),
     ("numbers", True): (DenoisedVectors, FaissVectors),
     ("signs", False): (PackedSigns, FaissSigns),
@@ -139,11 +139,11 @@ def new_ranking(
     spec: Spec, metric: Metric, index_type: str, denoiser: Denoiser | None = None
 ) -> Ranking:
     """An empty ranking of the codes of a spec."""
-    ranking, backend = _TABLE[spec.mechanism.codes, denoiser is not None]
+    ranking, backend = BACKENDS[spec.mechanism.codes, denoiser is not None]
     return ranking(backend, spec, metric, index_type, denoiser)
 
 
 def check_index_type(spec: Spec, index_type: Any) -> None:
     """Raise InputError for an index type that the codes of a spec cannot have."""
-    _, backend = _TABLE[spec.mechanism.codes, False]
+    _, backend = BACKENDS[spec.mechanism.codes, False]
     backend.check_index_type(index_type, spec.code_length)
