@@ -20,6 +20,7 @@ __all__ = [
     "codes_from_bytes_1",
     "denoiser_from_bytes_1",
     "ids_from_bytes_1",
+    "manifest_from_1",
     "sketch_from_bytes_1",
 ]
 
@@ -167,3 +168,8 @@ def denoiser_from_bytes_1(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArr
     arrays["error_variance"] = np.array(header.get("spread", []), "<f8")
     facts = {"error": header["error"], "rows": header["rows"], "iterations": len(stages)}
     return {**facts, "max_variance": header["most"]}, arrays
+
+
+def manifest_from_1(data: dict[str, Any]) -> dict[str, Any]:
+    """The manifest of an index directory of format 1 in the words of format 2."""
+    return {**data, "index_type": data["storage"]}

@@ -38,8 +38,8 @@ from dpindex.estimators.denoise.channel import ScoreTable, channel_of
 from dpindex.estimators.denoise.denoiser import CalibrationBins, EPIteration
 from dpindex.files import pack
 from dpindex.index import PrivateIndex
+from dpindex.index.directory import Manifest
 from dpindex.index.ids import ids_from_bytes, ids_to_bytes
-from dpindex.index.segments import Manifest
 from dpindex.ledger import Ledger
 from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.vectors import open_vectors, read_ids
@@ -188,7 +188,7 @@ def _manifests() -> Iterable[bytes]:
 
 
 def _read_manifest(data: bytes) -> None:
-    manifest = Manifest.from_json(data, Path("manifest.json"))
+    manifest = Manifest.from_bytes(data, Path("manifest.json"))
     assert manifest.count >= 0
     assert len(manifest.digest) == 64
 

@@ -45,8 +45,8 @@ def info(
             "count": len(opened),
             "bytes": size,
             "metric": opened.metric,
-            "storage": opened.storage,
-            "storage_recall": opened.storage_recall,
+            "index_type": opened.index_type,
+            "index_recall": opened.index_recall,
             "denoiser": None
             if denoiser is None
             else {
@@ -68,13 +68,13 @@ def info(
         f"source      {stated.mechanism.source}",
         f"code        {stated.code_length} {stated.mechanism.codes}"
         + (f" in {stated.repetitions} repetitions" if stated.repetitions > 1 else ""),
-        f"search      {opened.metric}, storage {opened.storage}, "
+        f"search      {opened.metric}, index type {opened.index_type}, "
         f"private queries at epsilon = {opened.query_spec.budget:g}",
         f"guarantee   {promise}",
     ]
-    if opened.storage_recall is not None:
-        found = f"{opened.storage_recall:.3f} of the ten nearest that a flat search finds"
-        lines.insert(-1, f"recall      {opened.storage} finds {found}, measured on codes here")
+    if opened.index_recall is not None:
+        found = f"{opened.index_recall:.3f} of the ten nearest that a flat search finds"
+        lines.insert(-1, f"recall      {opened.index_type} finds {found}, measured on codes here")
     if denoiser is not None:
         quality = f"predicts coordinates to {denoiser.error:.3g} of their noise variance"
         learned = f"learned from {denoiser.rows} codes"

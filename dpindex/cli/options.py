@@ -23,31 +23,16 @@ from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.files import parse_file
 from dpindex.ledger import Ledger
-from dpindex.privacy import attribute, l2
-from dpindex.spec import Spec
 
 __all__ = [
-    "Again",
     "AsJson",
-    "Beta",
-    "Bounds",
-    "Clip",
     "Delta",
     "Denoise",
     "Denoiser",
-    "Entries",
-    "Epsilon",
-    "L2Radius",
     "LedgerFile",
-    "Length",
-    "MinNorm",
-    "Norm",
-    "Repetitions",
-    "Scale",
+    "Rerelease",
     "Seed",
-    "Sparsity",
     "VectorFile",
-    "make_spec",
     "open_ledger",
     "progress_bar",
     "read_codes",
@@ -66,45 +51,7 @@ VectorFile = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
-Epsilon = Annotated[float | None, typer.Option(help="Budget of one release of one vector.")]
 Delta = Annotated[float, typer.Option(help="For Gaussian methods, e.g. 1e-6; pure ones need 0.")]
-Beta = Annotated[
-    float | None,
-    typer.Option(help="Neighbours differ in one attribute by at most this.  [default: 1]"),
-]
-L2Radius = Annotated[
-    float | None,
-    typer.Option("--l2", help="Instead of --beta: neighbours lie within this Euclidean distance."),
-]
-Length = Annotated[
-    int | None, typer.Option("--k", help="Length of a code.  [default: the method's]")
-]
-Repetitions = Annotated[int, typer.Option(help="OPORP repetitions that share epsilon (signs).")]
-Scale = Annotated[float, typer.Option(help="Public divisor of every attribute, e.g. 255.")]
-Bounds = Annotated[
-    tuple[float, float], typer.Option(help="Public range of a scaled attribute, LOW HIGH.")
-]
-Clip = Annotated[bool, typer.Option("--clip", help="Clip to the bounds instead of refusing.")]
-MinNorm = Annotated[
-    float | None, typer.Option(help="Public least norm of a vector, for methods that need it.")
-]
-Norm = Annotated[
-    float | None,
-    typer.Option(help="Public norm of every vector (1 for unit embeddings): better similarities."),
-]
-Entries = Annotated[
-    str | None,
-    typer.Option(
-        help="Entries of a random projection: gaussian, rademacher, uniform, very-sparse.  "
-        "[default: the method's]"
-    ),
-]
-Sparsity = Annotated[
-    int | None,
-    typer.Option(
-        help="Coordinates an attribute moves (dp-sjlt-*), or one entry in so many (very-sparse)."
-    ),
-]
 
 
 class Denoiser(str, Enum):
@@ -122,25 +69,10 @@ LedgerFile = Annotated[
     Path | None,
     typer.Option("--ledger", help="Your private file of releases: refuses an id a second time."),
 ]
-Again = Annotated[
+Rerelease = Annotated[
     bool,
     typer.Option("--allow-rerelease", help="Allow ids that the ledger knows; epsilons add up."),
 ]
-
-
-def make_spec(
-    method: str,
-    dim: int,
-    *,
-    beta: float | None,
-    l2_radius: float | None,
-    **rest: Any,
-) -> Spec:
-    """A spec from command-line options."""
-    if beta is not None and l2_radius is not None:
-        raise InputError("give --beta or --l2, not both: they are different promises.")
-    adjacency = l2(l2_radius) if l2_radius is not None else attribute(1.0 if beta is None else beta)
-    return Spec(method=method, dim=dim, adjacency=adjacency, **rest)
 
 
 def open_ledger(path: Path | None, ids: Any | None, allow_rerelease: bool) -> Ledger | None:

@@ -1,11 +1,10 @@
-"""How the files of this folder were made, each once and by the version of its day.
+"""How the files of this folder were made, once for each format version. Never run again for one.
 
-    python tests/golden/make.py FOLDER             # format 1: all but the following, by 0.1.0
-    python tests/golden/make.py FOLDER denoised    # format 1, when indexes could keep a denoiser
-    python tests/golden/make.py FOLDER race_2      # a sketch in the common container, format 2
+    python tests/golden/make.py FOLDER
 
-A file that changes here would prove nothing: the noise in it is secret and cannot be drawn again.
-A new format gets new files beside these, and these must open for ever.
+Those of format 1 lie in this folder itself, made by version 0.1.0; those of a later format lie in a
+folder of their own beside them ("format2"). A file that changes would prove nothing: the noise in
+it is secret and cannot be drawn again. All of them must open for ever.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SPECS = {
     ),
 }
 SKETCH = SketchSpec(dim=DIM, rows=40, width=50, hash=PStable(1.0), epsilon=5.0, seed=5)
-SETTINGS = {"names": {"metric": "l2", "query_epsilon": 2.0}, "numbers": {"storage": "f16"}}
+SETTINGS = {"names": {"metric": "l2", "query_epsilon": 2.0}, "numbers": {"index_type": "f16"}}
 
 
 def vectors() -> np.ndarray:
@@ -83,11 +82,6 @@ def sketch(path: Path) -> dict[str, object]:
     }
 
 
-def race_2(folder: Path) -> None:
-    facts = sketch(folder / "race_2.sketch")
-    (folder / "race_2.json").write_text(json.dumps(facts) + "\n")
-
-
 def main(folder: Path) -> None:
     x = vectors()
     facts: dict[str, object] = {}
@@ -112,5 +106,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    later = {"denoised": denoised, "race_2": race_2}
-    (later[sys.argv[2]] if sys.argv[2:] else main)(Path(sys.argv[1]))
+    Path(sys.argv[1]).mkdir()
+    main(Path(sys.argv[1]))
+    denoised(Path(sys.argv[1]))
