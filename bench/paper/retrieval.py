@@ -79,7 +79,7 @@ def measure(data: str, k: int, lines: list[str], seed: int, queries: int) -> lis
         images["X_train"],
         images["X_test"][:queries],
         named,
-        repetitions=1,
+        runs=1,
         query_modes=["private"],
     )
     return [

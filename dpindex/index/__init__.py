@@ -1,8 +1,13 @@
-"""The searchable index: Faiss stores over private codes, and segments on disk."""
+"""The searchable index: codes and their ids, what searches them, and the directory they lie in.
 
-from dpindex.index.build import build_index
-from dpindex.index.private_index import Hits, PrivateIndex
-from dpindex.index.segments import IndexDirectory
+Vectors are privatized into an index by :mod:`dpindex.index.ingest`, which is imported apart from
+the rest: who only searches never imports the secret stream.
+"""
+
+from dpindex.estimators.similarity import Metric
+from dpindex.index.directory import IndexDirectory
+from dpindex.index.hits import Hits
+from dpindex.index.private_index import PrivateIndex, QueryMode
 from dpindex.index.settings import Settings
 
-__all__ = ["Hits", "IndexDirectory", "PrivateIndex", "Settings", "build_index"]
+__all__ = ["Hits", "IndexDirectory", "Metric", "PrivateIndex", "QueryMode", "Settings"]
