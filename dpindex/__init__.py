@@ -14,18 +14,20 @@ from dpindex.version import __version__ as __version__
 if TYPE_CHECKING:
     from dpindex import evaluate
     from dpindex.accounting import total
-    from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
+    from dpindex.codebook import Codebook
+    from dpindex.codes import BitCodes, FloatCodes, SymbolCodes, codes_from_bytes
     from dpindex.errors import InputError
     from dpindex.index import Hits, PrivateIndex
     from dpindex.ledger import Ledger
     from dpindex.method_table import methods
     from dpindex.planner import plan
-    from dpindex.privacy import Guarantee, attribute, compose, l2
+    from dpindex.privacy import Guarantee, attribute, compose, l2, record
     from dpindex.privatizer import Privatizer
     from dpindex.spec import Spec
 
 __all__ = [
     "BitCodes",
+    "Codebook",
     "FloatCodes",
     "Guarantee",
     "Hits",
@@ -34,6 +36,7 @@ __all__ = [
     "PrivateIndex",
     "Privatizer",
     "Spec",
+    "SymbolCodes",
     "attribute",
     "codes_from_bytes",
     "compose",
@@ -41,6 +44,7 @@ __all__ = [
     "l2",
     "methods",
     "plan",
+    "record",
     "total",
 ]
 
@@ -48,13 +52,14 @@ __all__ = [
 # never loads the secret stream.
 _HOME = {
     "accounting": ["total"],
-    "codes": ["BitCodes", "FloatCodes", "codes_from_bytes"],
+    "codebook": ["Codebook"],
+    "codes": ["BitCodes", "FloatCodes", "SymbolCodes", "codes_from_bytes"],
     "errors": ["InputError"],
     "index": ["Hits", "PrivateIndex"],
     "ledger": ["Ledger"],
     "method_table": ["methods"],
     "planner": ["plan"],
-    "privacy": ["Guarantee", "attribute", "compose", "l2"],
+    "privacy": ["Guarantee", "attribute", "compose", "l2", "record"],
     "privatizer": ["Privatizer"],
     "spec": ["Spec"],
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import Floats, unit
-from dpindex.checks import real_matrix
+from dpindex.checks import real_matrix, whole_number
 from dpindex.errors import InputError
+from dpindex.files import pack, unpack
 
 __all__ = ["RADIUS", "Codebook", "on_sphere_grid"]
 
@@ -24,6 +26,7 @@ RADIUS = 4095.0
 """Norm of a vector on the integer grid: inner products stay below 2^24 and are exact in float32."""
 
 _MAX_BYTES = 1 << 31
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def on_sphere_grid(vectors: Floats) -> Singles:
@@ -45,7 +48,8 @@ def on_sphere_grid(vectors: Floats) -> Singles:
 class Codebook:
     """Codewords c_1 … c_K, chosen without looking at the private vectors.
 
-    Two codebooks are equal if their codewords are, bit for bit as float32.
+    Two codebooks are equal if their codewords are, bit for bit as float32. A spec read from JSON
+    names its codebook by size and digest only (:meth:`named`) until it is given.
 
     Parameters
     ----------
@@ -74,23 +78,54 @@ class Codebook:
         if not np.isfinite(rows).all():
             row = int(np.argwhere(~np.isfinite(rows))[0, 0])
             raise InputError(f"codeword {row} has a value that is not finite.")
-        self.vectors: Singles = unit(rows.astype(np.float32))
-        if (zero := np.flatnonzero(~self.vectors.any(axis=1))).size:
+        self._vectors: Singles | None = unit(rows.astype(np.float32))
+        if (zero := np.flatnonzero(~self._vectors.any(axis=1))).size:
             raise InputError(f"codeword {int(zero[0])} is zero and has no direction.")
+        self.size, self.dim = self._vectors.shape
+        shape = f"{self.size}x{self.dim}|".encode()
+        self.digest = hashlib.sha256(shape + self._vectors.astype("<f4").tobytes()).hexdigest()
 
-    def __len__(self) -> int:
-        return len(self.vectors)
+    @classmethod
+    def named(cls, data: Any) -> Codebook:
+        """The codebook that :meth:`to_dict` described, without its codewords."""
+        book = cls.__new__(cls)
+        facts = data if isinstance(data, dict) else {}
+        digest = facts.get("sha256")
+        if set(facts) != {"sha256", "size", "dim"} or not _DIGEST.fullmatch(str(digest)):
+            raise InputError("codebook must be {sha256: …, size: …, dim: …}.")
+        book._vectors, book.digest = None, str(digest)
+        book.size = whole_number(facts["size"], "the size of a codebook", _MIN_SIZE, _MAX_SIZE)
+        book.dim = whole_number(facts["dim"], "dim of a codebook", 1, (1 << 31) - 1)
+        return book
+
+    def to_dict(self) -> dict[str, Any]:
+        """Size and digest, for JSON."""
+        return {"sha256": self.digest, "size": self.size, "dim": self.dim}
 
     @property
-    def dim(self) -> int:
-        """Attributes of a codeword."""
-        return int(self.vectors.shape[1])
+    def vectors(self) -> Singles:
+        """The codewords at norm 1, float32, shape (K, dim)."""
+        if self._vectors is None:
+            raise InputError(
+                f"the codebook {self.digest[:12]}… of {self.size} codewords is not here: give the "
+                f"file it was made from (--codebook, or Spec.with_codebook)."
+            )
+        return self._vectors
 
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the codewords as little-endian float32, in hexadecimal."""
-        shape = f"{len(self)}x{self.dim}|".encode()
-        return hashlib.sha256(shape + self.vectors.astype("<f4").tobytes()).hexdigest()
+    def to_bytes(self) -> bytes:
+        """The codewords in the common container: see :meth:`from_bytes`."""
+        return pack("codebook", {}, {"vectors": self.vectors})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Codebook:
+        """The inverse of :meth:`to_bytes`; InputError for anything else."""
+        _, arrays = unpack(data, "codebook")
+        if set(arrays) != {"vectors"} or arrays["vectors"].dtype != np.float32:
+            raise InputError("this codebook has a header that no dpindex writes.")
+        return cls(arrays["vectors"])
+
+    def __len__(self) -> int:
+        return int(self.size)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Codebook) and self.digest == other.digest
@@ -99,7 +134,7 @@ class Codebook:
         return hash(self.digest)
 
     def __repr__(self) -> str:
-        return f"<Codebook: {len(self)} codewords of {self.dim} attributes, {self.digest[:12]}>"
+        return f"<Codebook: {self.size} codewords of {self.dim} attributes, {self.digest[:12]}>"
 
     @cached_property
     def grid(self) -> Singles:

@@ -47,7 +47,7 @@ _FRAME = struct.Struct("<4sHHIQ32s")
 """Magic, version, 0, bytes of the header, bytes of the arrays, SHA-256 of both."""
 
 _MAX_HEADER = 1 << 20
-_DTYPES = {"|i1", "|u1", "<i2", "<i4", "<i8", "<u4", "<f4", "<f8"}
+_DTYPES = {"|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<f4", "<f8"}
 _PLAIN_ONLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _Parsed = TypeVar("_Parsed")

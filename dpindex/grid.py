@@ -16,7 +16,7 @@ import numpy as np
 from dpindex.arrays import AnyArray, Floats
 from dpindex.errors import InputError
 
-__all__ = ["Grid", "grid_point", "grid_step", "neighbour_distance"]
+__all__ = ["AnyNumbers", "Grid", "grid_point", "grid_step", "neighbour_distance"]
 
 _SLACK = 1.0 - 2.0**-16
 """One beta spans this fraction of 2^bits steps, so that rounding cannot push it over 2^bits."""
@@ -183,3 +183,26 @@ class Grid:
         factor = self.dtype(1.0 / (self.step * self.scale))
         out = np.multiply(x, factor, dtype=self.dtype, casting="unsafe")
         return np.rint(out, out=out)
+
+
+class AnyNumbers:
+    """In place of a grid, for methods whose guarantee holds for any input: finite numbers."""
+
+    step = 1.0
+    bits = 0
+
+    def check_capacity(self, most: int) -> None:
+        """Any input fits."""
+
+    def first_fault(self, x: AnyArray) -> tuple[tuple[int, ...], str] | None:
+        """Index of the first value that is not finite, and what is wrong with it."""
+        finite = np.isfinite(x)
+        if finite.all():
+            return None
+        place = tuple(int(i) for i in np.argwhere(~finite)[0])
+        kind = "NaN" if np.isnan(x[place]) else "infinite"
+        return place, f"is {kind}; every value must be a finite number"
+
+    def round(self, x: AnyArray) -> AnyArray:
+        """The numbers as they are."""
+        return x

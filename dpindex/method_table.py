@@ -12,6 +12,8 @@ from typing import Any
 from dpindex.checks import checked_delta
 from dpindex.errors import InputError
 from dpindex.noise.additive import NO_NOISE
+from dpindex.noise.cap import CAP_RESPONSE
+from dpindex.noise.codebook_response import CODEBOOK_RESPONSE
 from dpindex.noise.gaussian_calibrations import (
     ANALYTIC_GAUSSIAN,
     BALL_COMPOSITION,
@@ -36,6 +38,7 @@ from dpindex.noise.square_wave import NARROW_SQUARE_WAVE, SQUARE_WAVE
 from dpindex.noise.staircase import STAIRCASE
 from dpindex.parameters import Parameters
 from dpindex.projections.families import (
+    CODEWORDS,
     FAST_JL,
     GAUSSIAN,
     IDENTITY,
@@ -43,6 +46,7 @@ from dpindex.projections.families import (
     OPORP,
     RADEMACHER,
     REPEATED_OPORP,
+    ROTATION,
     SIGN_LENGTH,
     SIGN_RADEMACHER,
     SPARSE_JL,
@@ -115,6 +119,8 @@ class Method:
             needs.append(" or ".join(self.adjacencies))
         if self.calibration.bounded:
             needs.append("bounds no wider than beta")
+        if self.family.codebook:
+            needs.append("a codebook")
         return " and ".join(needs)
 
     def resolved(self, stated: Parameters) -> dict[str, Any]:
@@ -147,6 +153,12 @@ class Method:
             checked_delta(stated.delta, self.name, self.calibration.max_delta)
         elif stated.delta != 0:
             raise InputError(f"{self.name} is pure: delta must be 0, not {stated.delta:g}.")
+        public = (stated.scale, stated.bounds, stated.clip, stated.norm)
+        if not self.calibration.rounded and public != (1.0, (-1.0, 1.0), False, None):
+            raise InputError(
+                f"{self.name} takes any vectors, of which the direction counts: leave scale, "
+                f"bounds, clip and norm out."
+            )
         if stated.adjacency.kind not in self.adjacencies:
             raise InputError(
                 f"{self.name} has no guarantee under {stated.adjacency}: it is analysed for "
@@ -330,6 +342,16 @@ _TABLE = (
         "idp-signoporp-g", OPORP, INDIVIDUAL_GAUSSIAN,
         "signs of OPORP; Gaussian noise where a neighbour could change the sign",
         "Li & Li 2023 Sec. 6 (Alg. 9 over OPORP)",
+    ),
+    Method(
+        "record-cap", ROTATION, CAP_RESPONSE,
+        "signs of a rotated vector, uniform on a cap about it or on the rest; hides the whole record",
+        "Bhowmick et al. 2018 (PrivUnit) and Asi, Feldman & Talwar 2022, on signs with magnitudes",
+    ),
+    Method(
+        "record-codebook", CODEWORDS, CODEBOOK_RESPONSE,
+        "one of the public codewords nearest to a vector, or any other; hides the whole record",
+        "Kairouz, Oh & Viswanath 2016 (extremal mechanisms); Wang et al. 2016 (subset selection)",
     ),
     Method(
         "none-oporp", OPORP, NO_NOISE,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from dpindex.checks import checked_epsilon, finite_number, whole_number
+from dpindex.codebook import Codebook
 from dpindex.errors import InputError
 from dpindex.files import read_file
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict, attribute
@@ -49,6 +50,8 @@ class Parameters:
     seed: int = 0
     entries: str | None = None
     sparsity: int | None = None
+    codebook: Codebook | None = None
+    subset: int | None = None
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
@@ -67,10 +70,16 @@ class Parameters:
         for name in ("min_norm", "norm"):
             if (value := getattr(self, name)) is not None:
                 checked[name] = finite_number(value, name, above=0.0)
+        if self.subset is not None:
+            checked["subset"] = whole_number(self.subset, "subset", 1, 1 << 16)
+        if not isinstance(self.codebook, Codebook | None):
+            raise InputError("codebook must be a dpindex.Codebook.")
         if not isinstance(self.clip, bool):
             raise InputError(f"clip must be true or false, not {self.clip!r}.")
         if not isinstance(self.adjacency, VectorAdjacency):
-            raise InputError("adjacency must be dpindex.attribute(…) or dpindex.l2(…).")
+            raise InputError(
+                "adjacency must be dpindex.attribute(…), dpindex.l2(…) or dpindex.record()."
+            )
         self._set(checked)
 
     def _set(self, values: dict[str, Any]) -> None:
@@ -92,13 +101,21 @@ class Parameters:
         """The same projection and method under another budget (for private queries)."""
         return replace(self, epsilon=epsilon)
 
+    def with_codebook(self: _Stated, codebook: Codebook) -> _Stated:
+        """The same with the codewords of its codebook; InputError if it is another one."""
+        if codebook != self.codebook:
+            raise InputError("this is another codebook than the one that the spec names.")
+        return replace(self, codebook=codebook)
+
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values."""
         data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         # Later than format 1: left out where unused, so that older specs keep their text.
-        for name in ("entries", "sparsity"):
+        for name in ("entries", "sparsity", "codebook", "subset"):
             if data[name] is None:
                 del data[name]
+        if self.codebook is not None:
+            data["codebook"] = self.codebook.to_dict()
         adjacency, bounds = self.adjacency.to_dict(), list(self.bounds)
         return {**data, "adjacency": adjacency, "bounds": bounds, "format": _FORMAT}
 
@@ -114,6 +131,8 @@ class Parameters:
             raise InputError(f"the spec lacks the field {missing[0]!r}.")
         if "adjacency" in stated:
             stated["adjacency"] = adjacency_from_dict(stated["adjacency"])
+        if stated.get("codebook") is not None:
+            stated["codebook"] = Codebook.named(stated["codebook"])
         return cls(**stated)
 
     def to_json(self) -> str:

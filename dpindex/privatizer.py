@@ -83,7 +83,7 @@ class Privatizer(Projector):
             raise InputError(f"threads must be at least 1, not {threads}.")
         rows = self.rows(x)
         law, format_ = self.spec.law, self.spec.format
-        step = max(1, _TASK_NUMBERS // self.spec.code_length)
+        step = max(1, _TASK_NUMBERS // self.spec.projection.k)
         starts = range(0, rows.shape[0], step)
 
         def task(start: int) -> Integers:

@@ -61,11 +61,9 @@ class Projector:
 
     def _project(self, rows: Any, first_row: int, checked: bool = False) -> Floats:
         """Projected rows, made a cacheful at a time."""
-        width = (
-            self.spec.code_length
-            if sparse.issparse(rows)
-            else max(self.spec.dim, self.spec.code_length)
-        )
+        width = self.spec.projection.k
+        if not sparse.issparse(rows):
+            width = max(self.spec.dim, width)
         step = max(16, _CACHE_NUMBERS // width)
         parts = [
             self._project_block(rows_of(rows, start, start + step), first_row + start, checked)

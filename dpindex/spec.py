@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from dpindex.codebook import Codebook
 from dpindex.codes import CodeFormat
-from dpindex.grid import Grid
+from dpindex.grid import AnyNumbers, Grid
 from dpindex.method_table import Method, find_method
 from dpindex.parameters import Parameters
 from dpindex.privacy import Guarantee
@@ -56,6 +57,11 @@ class Spec(Parameters):
         Public norm of *every* vector after scaling (1 for unit embeddings); sharpens similarities.
     seed : int
         Public seed of the projection, [0, 2^63).
+    codebook : Codebook, optional
+        Public codewords of ``record-codebook``.
+    subset : int, optional
+        Codewords that a record may be reported as by chance of its own, [1, K); by default about
+        2K/e^epsilon, which suits most collections.
 
     Raises
     ------
@@ -76,7 +82,7 @@ class Spec(Parameters):
 
     def __reduce__(self) -> Any:
         # What it resolves to is made again where it is needed: tables may take megabytes.
-        return type(self).from_json, (self.to_json(),)
+        return _restored, (self.to_json(), self.codebook)
 
     @property
     def mechanism(self) -> Method:
@@ -112,8 +118,10 @@ class Spec(Parameters):
         return self.mechanism.calibration.law(self, self.projection)
 
     @cached_property
-    def grid(self) -> Grid:
-        """The integer grid that attributes are rounded to."""
+    def grid(self) -> Any:
+        """The :class:`dpindex.grid.Grid` that attributes are rounded to, if they are."""
+        if not self.mechanism.calibration.rounded:
+            return AnyNumbers()
         return Grid(
             beta=self.adjacency.size,
             bits=self.law.grid_bits,
@@ -126,10 +134,15 @@ class Spec(Parameters):
     @property
     def step(self) -> float:
         """Units of the scaled attributes per grid step of a projected coordinate."""
-        return self.grid.step * self.projection.scale
+        return float(self.grid.step * self.projection.scale)
 
     @cached_property
     def format(self) -> CodeFormat:
         """How its codes are stored and read."""
         made: CodeFormat = self.law.code_format(self.code_length, self.fingerprint, self.step)
         return made
+
+
+def _restored(text: str, codebook: Codebook | None) -> Spec:
+    spec = Spec.from_json(text)
+    return spec if codebook is None else spec.with_codebook(codebook)

@@ -94,7 +94,7 @@ def code_distance(spec: Spec, found: RealisedMap, square: Fraction, reach: Fract
     def distance(cell_bits: int) -> Fraction:
         if isinstance(spec.adjacency, Attribute):
             cells = -(-(1 << spec.grid.bits) >> cell_bits)
-            return above_root(Fraction(found.l2_squared)) * cells
+            return above_root(Fraction(found.l2_squared)) * int(cells)
         cells_moved = above_root(square) * reach / (1 << cell_bits)
         return cells_moved + (above_root(Fraction(spec.code_length)) if cell_bits else 0)
 

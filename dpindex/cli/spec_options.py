@@ -6,12 +6,14 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from dpindex.codebook import Codebook
 from dpindex.errors import InputError
-from dpindex.privacy import Adjacency, attribute, l2
+from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.spec import Spec
 
 __all__ = ["DataOptions", "SpecOptions", "with_options"]
@@ -34,6 +36,9 @@ class DataOptions:
             "--l2", help="Instead of --beta: neighbours lie within this Euclidean distance."
         ),
     ] = None
+    record: Annotated[
+        bool, typer.Option("--record", help="Instead of --beta: any two vectors are neighbours.")
+    ] = False
     scale: Annotated[
         float, typer.Option(help="Public divisor of every attribute, e.g. 255 for bytes.")
     ] = 1.0
@@ -51,18 +56,21 @@ class DataOptions:
     ] = None
 
     @property
-    def adjacency(self) -> Adjacency:
-        """The adjacency that --beta or --l2 states."""
-        if self.l2_radius is None:
-            return attribute(1.0 if self.beta is None else self.beta)
-        if self.beta is not None:
-            raise InputError("give --beta or --l2, not both: they are different promises.")
-        return l2(self.l2_radius)
+    def adjacency(self) -> VectorAdjacency:
+        """The adjacency that --beta, --l2 or --record states."""
+        if (self.beta is not None) + (self.l2_radius is not None) + self.record > 1:
+            raise InputError("give one of --beta, --l2 and --record: they are different promises.")
+        if self.record:
+            return record()
+        if self.l2_radius is not None:
+            return l2(self.l2_radius)
+        return attribute(1.0 if self.beta is None else self.beta)
 
     def stated(self) -> dict[str, Any]:
         """The options as fields of a spec."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        del values["beta"], values["l2_radius"]
+        for name in ("beta", "l2_radius", "record"):
+            del values[name]
         return {**values, "adjacency": self.adjacency}
 
 
@@ -95,11 +103,21 @@ class SpecOptions(DataOptions):
             help="dp-sjlt-*: coordinates that an attribute moves; very-sparse: 1/density."
         ),
     ] = None
+    codebook: Annotated[
+        Path | None,
+        typer.Option(help="record-codebook: .npy file of PUBLIC vectors of the same kind."),
+    ] = None
+    subset: Annotated[
+        int | None,
+        typer.Option(help="record-codebook: nearest codewords that share the report."),
+    ] = None
     seed: Annotated[int, typer.Option(help="Public seed of the projection.")] = 0
 
     def spec(self, method: str, dim: int) -> Spec:
         """The spec of that method for vectors of ``dim`` attributes."""
         stated = self.stated()
+        book = stated.pop("codebook")
+        stated["codebook"] = None if book is None else Codebook(book)
         return Spec(method=method, dim=dim, k=stated.pop("code_length"), **stated)
 
 

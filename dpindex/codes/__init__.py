@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpindex.codes.base import CodeFormat, Codes, check_format
 from dpindex.codes.numbers import FloatCodes, NumberFormat
 from dpindex.codes.signs import BitCodes, SignFormat
+from dpindex.codes.symbols import SymbolCodes, SymbolFormat
 from dpindex.errors import InputError
 from dpindex.files import unpack
 from dpindex.format1 import codes_from_bytes_1
@@ -16,11 +17,15 @@ __all__ = [
     "FloatCodes",
     "NumberFormat",
     "SignFormat",
+    "SymbolCodes",
+    "SymbolFormat",
     "check_format",
     "codes_from_bytes",
 ]
 
-_FORMATS: dict[str, type[CodeFormat]] = {kind.name: kind for kind in (SignFormat, NumberFormat)}
+_FORMATS: dict[str, type[CodeFormat]] = {
+    kind.name: kind for kind in (SignFormat, NumberFormat, SymbolFormat)
+}
 
 
 def codes_from_bytes(data: bytes | bytearray | memoryview) -> Codes:

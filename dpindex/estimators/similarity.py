@@ -19,6 +19,7 @@ from dpindex.estimators.float_codes import (
     squared_distance,
 )
 from dpindex.estimators.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score
+from dpindex.estimators.symbol_codes import PairCurve, codeword_similarities, pair_curve
 from dpindex.noise.moments import NoiseMoments
 from dpindex.spec import Spec
 
@@ -152,9 +153,33 @@ class SignSimilarity(Similarity):
         return cosine_from_agreement(ip / k, k, curve, self.factor)
 
 
+class SymbolSimilarity(Similarity):
+    """Symbol codes: the curve of :mod:`dpindex.estimators.symbol_codes`."""
+
+    def of_found(self, codes: Codes, queries: Queries) -> Estimates:
+        symbols = codes.stored[:, 0].astype(np.intp).reshape(len(queries), -1)
+        return self._curve(queries)(np.take_along_axis(self._seen(queries), symbols, axis=1))
+
+    def of_all(self, codes: Codes, queries: Queries) -> Estimates:
+        return self._curve(queries)(self._seen(queries)[:, codes.stored[:, 0].astype(np.intp)])
+
+    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimates:
+        raise NotImplementedError("symbols are not compared by inner products of codes")
+
+    def _seen(self, queries: Queries) -> Doubles:
+        return codeword_similarities(queries).astype(np.float64)
+
+    def _curve(self, queries: Queries) -> PairCurve:
+        law, asked = self.spec.law, queries.spec.law
+        query = (asked.subset, asked.inside / 2.0**64) if queries.private else None
+        return pair_curve(law.codebook, law.subset, law.inside / 2.0**64, query)
+
+
 def _rms(spec: Spec) -> float:
     """Deviation of a projected coordinate in betas; NaN where it is needed and unknown."""
     law: Any = spec.law
+    if getattr(law, "scale_free", False):
+        return 1.0
     if spec.norm is not None:
         return spec.norm * spec.projection.rms / spec.adjacency.size
     return math.nan if law.depends_on_size else 1.0
@@ -163,6 +188,7 @@ def _rms(spec: Spec) -> float:
 _SIMILARITIES: dict[str, type[Similarity]] = {
     "numbers": NumberSimilarity,
     "signs": SignSimilarity,
+    "symbols": SymbolSimilarity,
 }
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dpindex.arrays import AnyArray
+from dpindex.codebook import Codebook
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
@@ -29,6 +30,7 @@ from dpindex.index.code_store import CodeStore
 from dpindex.index.ids import ids_from_bytes, ids_to_bytes
 from dpindex.index.settings import Settings
 from dpindex.spec import Spec
+from dpindex.version import __version__
 
 __all__ = [
     "Checkpoint",
@@ -42,9 +44,9 @@ __all__ = [
 
 _FORMAT = 2
 _MANIFEST, _NOTE = "manifest.json", "source.json"
-_FOLDERS = ("segments", "ids", "denoiser")
+_FOLDERS = ("segments", "ids", "denoiser", "codebook")
 _NUMBER = re.compile(r"[0-9]{6}")
-_NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|model)(\.tmp)?")
+_NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|model|vectors)(\.tmp)?")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _STATES = ("building", "complete")
 _MAX_FILE_BYTES = 1 << 33
@@ -101,8 +103,8 @@ class Manifest:
         Segments and denoisers are numbered, and no number is used twice.
     segments : tuple of Segment
         In row order.
-    denoiser : str, optional
-        Number of the denoiser that was learned from the segments.
+    denoiser, codebook : str, optional
+        Number of the denoiser that was learned from the segments, and of the spec's codebook.
     files : mapping from path to FileMark
         Of every file that belongs to the index, and perhaps of some that did.
     """
@@ -112,13 +114,15 @@ class Manifest:
     next_number: int = 0
     segments: tuple[Segment, ...] = ()
     denoiser: str | None = None
+    codebook: str | None = None
     files: Mapping[str, FileMark] = field(default_factory=dict)
 
     @property
     def paths(self) -> list[str]:
         """Every file that belongs to the index."""
         paths = [path for segment in self.segments for path in segment.paths]
-        return paths if self.denoiser is None else [*paths, f"denoiser/{self.denoiser}.model"]
+        paths += [] if self.denoiser is None else [f"denoiser/{self.denoiser}.model"]
+        return paths if self.codebook is None else [*paths, f"codebook/{self.codebook}.vectors"]
 
     @property
     def count(self) -> int:
@@ -127,8 +131,6 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """The manifest as plain JSON values."""
-        from dpindex import __version__
-
         data = {
             "format": _FORMAT,
             "library": __version__,
@@ -140,7 +142,8 @@ class Manifest:
             "files": {path: asdict(self.files[path]) for path in self.paths},
             **self.settings.to_dict(),
         }
-        return data if self.denoiser is None else {**data, "denoiser": self.denoiser}
+        extras = {"denoiser": self.denoiser, "codebook": self.codebook}
+        return {**data, **{name: number for name, number in extras.items() if number is not None}}
 
     @classmethod
     def from_dict(cls, data: Any) -> Manifest:
@@ -153,10 +156,11 @@ class Manifest:
             data["next_segment"],
             tuple(Segment(**entry) for entry in data["segments"]),
             data.get("denoiser"),
+            data.get("codebook"),
             {path: FileMark(**mark) for path, mark in data["files"].items()},
         )
         numbers = [segment.name for segment in manifest.segments]
-        numbers += [] if manifest.denoiser is None else [manifest.denoiser]
+        numbers += [name for name in (manifest.denoiser, manifest.codebook) if name is not None]
         if not all(type(name) is str and _NUMBER.fullmatch(name) for name in numbers):
             raise ValueError("number")
         if not (
@@ -167,6 +171,7 @@ class Manifest:
             and all(int(name) < manifest.next_number for name in numbers)
             and data["count"] == manifest.count
             and set(manifest.files) == set(manifest.paths)
+            and (manifest.codebook is None) == (manifest.settings.spec.codebook is None)
         ):
             raise InputError("it contradicts itself.")
         return manifest
@@ -236,6 +241,15 @@ class IndexDirectory:
                 raise InputError(f"{self.path / codes_path} does not have the rows it should.")
             yield codes, ids
 
+    def settings(self, manifest: Manifest) -> Settings:
+        """The settings, with the codewords of the spec's codebook if it has one."""
+        if manifest.codebook is None:
+            return manifest.settings
+        book = Codebook.from_bytes(
+            self._verified(manifest, f"codebook/{manifest.codebook}.vectors")
+        )
+        return replace(manifest.settings, spec=manifest.settings.spec.with_codebook(book))
+
     def denoiser(self, manifest: Manifest) -> Denoiser | None:
         """The denoiser, verified against the manifest; None if there is none."""
         if manifest.denoiser is None:
@@ -289,10 +303,14 @@ class IndexDirectory:
         return [entry for folder in folders for entry in folder.iterdir()]
 
     def start(self, settings: Settings) -> Manifest:
-        """An empty manifest, not yet committed; leftovers are discarded."""
-        manifest = Manifest(settings)
+        """A manifest without segments, not yet committed; leftovers are discarded."""
+        manifest, book = Manifest(settings), settings.spec.codebook
         self.discard_uncommitted(manifest)
-        return manifest
+        if book is None:
+            return manifest
+        name = self._next_name(manifest)
+        data = {f"codebook/{name}.vectors": book.to_bytes()}
+        return replace(self._with(manifest, data), codebook=name)
 
     def write_segment(self, manifest: Manifest, codes: Codes, ids: AnyArray) -> Manifest:
         """Write a segment and return the manifest that names it, which is not yet committed."""
@@ -445,4 +463,4 @@ def read_index(path: Path) -> tuple[Settings, Iterator[tuple[Codes, AnyArray]], 
     first = list(islice(segments, 1))
     denoiser = directory.denoiser(manifest)
     last = Checkpoint(directory.path, manifest.digest, manifest.count, 0, denoiser)
-    return manifest.settings, chain(first, segments), last
+    return directory.settings(manifest), chain(first, segments), last

@@ -11,10 +11,12 @@ from dpindex.arrays import AnyArray, unit
 from dpindex.codes import Codes
 from dpindex.estimators.denoise import Denoiser
 from dpindex.estimators.similarity import Metric, Queries
+from dpindex.estimators.symbol_codes import codeword_similarities
 from dpindex.index.code_store import CodeStore
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.search_backend import Doubles, Rows, SearchBackend
+from dpindex.index.symbol_lists import SymbolLists
 from dpindex.spec import Spec
 
 __all__ = ["BACKENDS", "Ranking", "check_index_type", "new_ranking"]
@@ -104,6 +106,16 @@ class DecodedVectors(Ranking):
         return queries.to_float()
 
 
+class Symbols(Ranking):
+    """Symbols; a query is the similarities of all codewords to it, or to its own symbol."""
+
+    def _items(self, codes: Codes) -> AnyArray:
+        return codes.stored
+
+    def _asked(self, queries: Queries) -> AnyArray:
+        return codeword_similarities(queries)
+
+
 class DenoisedVectors(Ranking):
     """Denoised codes, exact queries as they are, private ones denoised alike.
 
@@ -131,6 +143,7 @@ BACKENDS: dict[tuple[str, bool], tuple[type[Ranking], type[SearchBackend]]] = {
     ("numbers", True): (DenoisedVectors, FaissVectors),
     ("signs", False): (PackedSigns, FaissSigns),
     ("signs", True): (DenoisedVectors, FaissVectors),
+    ("symbols", False): (Symbols, SymbolLists),
 }
 """By code format and whether a denoiser was fitted: what the items are, and what searches them."""
 

@@ -192,7 +192,9 @@ class CapResponse(SignLaw):
             minority = words[i] < share
             tied = np.flatnonzero(words[i] == share)
             if tied.size:
-                minority[tied] = self._settled(second.ravel()[sums[tied]], side, tied, i, agrees, stream)
+                minority[tied] = self._settled(
+                    second.ravel()[sums[tied]], side, tied, i, agrees, stream
+                )
             agrees[i] = minority ^ majority
             sums += agrees[i] * weight
             sums += width
@@ -206,7 +208,9 @@ class CapResponse(SignLaw):
             minority[place] = self._exactly(before, i, bool(side[tied[place]]), stream)
         return minority
 
-    def _exactly(self, before: npt.NDArray[np.bool_], i: int, inside: bool, stream: BitSource) -> bool:
+    def _exactly(
+        self, before: npt.NDArray[np.bool_], i: int, inside: bool, stream: BitSource
+    ) -> bool:
         """The same draw where 48 bits tie: further bits against the exact share of completions."""
         weights = self.cap.weights
         need = self.cap.threshold - sum(w for w, kept in zip(weights, before, strict=False) if kept)
@@ -260,4 +264,5 @@ CAP_RESPONSE = Calibration(
     lambda stated, projection: cap_response(projection.k, stated.budget),
     SignFormat,
     adjacencies=("record",),
+    rounded=False,
 )

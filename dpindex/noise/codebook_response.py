@@ -19,10 +19,13 @@ from dpindex.arrays import Floats
 from dpindex.codebook import Codebook
 from dpindex.codes import CodeFormat
 from dpindex.codes.symbols import SymbolFormat
-from dpindex.noise.law import Law
+from dpindex.errors import InputError
+from dpindex.noise.law import Calibration, Law
+from dpindex.parameters import Parameters
+from dpindex.projections import Projection
 from dpindex.randomness import BitSource
 
-__all__ = ["CodebookResponse", "codebook_response", "draw_uniform", "nearest"]
+__all__ = ["CODEBOOK_RESPONSE", "CodebookResponse", "codebook_response", "draw_uniform", "nearest"]
 
 _ONE = 1 << 64
 _REPEATED = 32
@@ -115,3 +118,12 @@ def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> Codebo
     # inside·most ≤ e^ε·(2^64 − inside)·least
     inside = int(below * least * _ONE / (most + below * least))
     return CodebookResponse(codebook, subset, min(inside, _ONE - 1))
+
+
+def _calibrated(stated: Parameters, projection: Projection) -> CodebookResponse:
+    if stated.codebook is None or stated.subset is None:
+        raise InputError(f"{stated.method} needs a codebook.")
+    return codebook_response(stated.codebook, stated.subset, stated.budget)
+
+
+CODEBOOK_RESPONSE = Calibration(_calibrated, SymbolFormat, adjacencies=("record",), rounded=False)

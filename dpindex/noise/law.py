@@ -141,6 +141,9 @@ class SignLaw(Law):
     depends_on_size: bool = False
     """Whether the chance of a flip depends on the magnitude of the coordinate."""
 
+    scale_free: bool = False
+    """Whether only ratios of magnitudes count, so that no norm need be known."""
+
     @abstractmethod
     def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
         """Chance that the sign of a coordinate of magnitude ``x`` (in betas) comes out flipped.
@@ -177,6 +180,8 @@ class Calibration:
         Needs bounds no wider than one beta.
     norm_bound : bool
         Needs ``min_norm`` with a delta.
+    rounded : bool
+        False where the proof needs no integer grid under the projection, nor bounds.
     deviation : callable, optional
         Gaussian laws whose delta is about the noise alone: the deviation, in L2 sensitivities, that
         epsilon and delta ask for. Tight composition needs it.
@@ -192,4 +197,5 @@ class Calibration:
     exact: bool = True
     bounded: bool = False
     norm_bound: bool = False
+    rounded: bool = True
     deviation: Callable[[float, float], float] | None = None

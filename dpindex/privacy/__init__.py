@@ -5,11 +5,13 @@ from dpindex.privacy.adjacency import (
     Adjacency,
     Attribute,
     Neighbouring,
+    Record,
     Records,
     VectorAdjacency,
     adjacency_from_dict,
     attribute,
     l2,
+    record,
 )
 from dpindex.privacy.guarantee import Guarantee, compose
 
@@ -19,10 +21,12 @@ __all__ = [
     "Attribute",
     "Guarantee",
     "Neighbouring",
+    "Record",
     "Records",
     "VectorAdjacency",
     "adjacency_from_dict",
     "attribute",
     "compose",
     "l2",
+    "record",
 ]

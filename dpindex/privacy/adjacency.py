@@ -14,11 +14,13 @@ __all__ = [
     "Adjacency",
     "Attribute",
     "Neighbouring",
+    "Record",
     "Records",
     "VectorAdjacency",
     "adjacency_from_dict",
     "attribute",
     "l2",
+    "record",
 ]
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
@@ -152,6 +154,31 @@ class L2(VectorAdjacency):
 
 
 @dataclass(frozen=True)
+class Record(VectorAdjacency):
+    """Any two vectors are neighbours: the whole record is hidden, whatever it holds.
+
+    The adjacency of local differential privacy (Duchi, Jordan & Wainwright 2013).
+    """
+
+    kind = "record"
+
+    @property
+    def size(self) -> float:
+        return 1.0
+
+    def __str__(self) -> str:
+        return "record (any two vectors)"
+
+    def describe(self) -> str:
+        return "one whole vector, replaced by any other (any two vectors)"
+
+    def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
+        return [
+            f"one person's several vectors: m of them cost m × {epsilon:g} (group privacy{growth})"
+        ]
+
+
+@dataclass(frozen=True)
 class Records(Adjacency):
     """Two *collections* are neighbours when they differ in one whole record.
 
@@ -211,7 +238,16 @@ def l2(radius: float) -> L2:
     return L2(radius)
 
 
-_KINDS: dict[str, type[VectorAdjacency]] = {cls.kind: cls for cls in (Attribute, L2)}
+def record() -> Record:
+    """All pairs of vectors are neighbours: one whole record is hidden.
+
+    >>> print(record())
+    record (any two vectors)
+    """
+    return Record()
+
+
+_KINDS: dict[str, type[VectorAdjacency]] = {cls.kind: cls for cls in (Attribute, L2, Record)}
 
 
 def adjacency_from_dict(data: Any) -> VectorAdjacency:

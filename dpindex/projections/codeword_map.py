@@ -29,6 +29,7 @@ class CodewordMap:
 
     def __init__(self, codebook: Codebook) -> None:
         self.codebook, self.dim, self.k = codebook, codebook.dim, len(codebook)
+        self.largest = np.ones(self.k, dtype=np.int64)
 
     def apply(self, x: Floats) -> Floats:
         """Whole numbers held exactly in float32, shape (n, K)."""

@@ -12,14 +12,16 @@ from dpindex.checks import whole_number
 from dpindex.errors import InputError
 from dpindex.parameters import Parameters
 from dpindex.projections.base import Identity, Projection
+from dpindex.projections.codeword_map import CodewordMap
 from dpindex.projections.dense import Gaussian, Rademacher, Uniform
 from dpindex.projections.entries import FINE_ENTRY_BITS
 from dpindex.projections.hadamard import FastJL
 from dpindex.projections.oporp import Oporp
+from dpindex.projections.rotation import Rotation
 from dpindex.projections.sparse_jl import SparseJL, VerySparse
 
 __all__ = [
-    "FAST_JL", "GAUSSIAN", "IDENTITY", "NUMBER_LENGTH", "OPORP", "RADEMACHER", "REPEATED_OPORP",
+    "CODEWORDS", "FAST_JL", "GAUSSIAN", "IDENTITY", "NUMBER_LENGTH", "OPORP", "RADEMACHER", "REPEATED_OPORP", "ROTATION",
     "SIGN_LENGTH", "SIGN_RADEMACHER", "SPARSE_JL", "Family", "dense",
 ]  # fmt: skip
 
@@ -51,6 +53,10 @@ class Family:
         Takes ``repetitions``.
     blocks : bool
         ``sparsity`` is a number of blocks, a divisor of k.
+    lengths : range, optional
+        The code lengths that it takes; by default any.
+    codebook : bool
+        Takes ``codebook`` and ``subset``.
     """
 
     make: Callable[[Parameters], Projection]
@@ -60,6 +66,8 @@ class Family:
     bins: bool = False
     repeats: bool = False
     blocks: bool = False
+    lengths: range | None = None
+    codebook: bool = False
 
     def resolved(self, stated: Parameters) -> dict[str, Any]:
         """``k``, ``entries`` and ``sparsity``, checked, with defaults filled in."""
@@ -77,8 +85,32 @@ class Family:
                 f"{stated.method} needs k / repetitions ≤ dim: {k // stated.repetitions} bins "
                 f"cannot be filled by {stated.dim} attributes."
             )
+        if self.lengths is not None and k not in self.lengths:
+            lengths = self.lengths
+            raise InputError(
+                f"k of {stated.method} must be a multiple of {lengths.step} from {lengths[0]} to "
+                f"{lengths[-1]}, not {k}."
+            )
         entries = self._entries(stated)
-        return {"k": k, "entries": entries, "sparsity": self._sparsity(stated, k, entries)}
+        sparsity = self._sparsity(stated, k, entries)
+        return {"k": k, "entries": entries, "sparsity": sparsity, "subset": self._subset(stated)}
+
+    def _subset(self, stated: Parameters) -> int | None:
+        book, given = stated.codebook, stated.subset
+        if not self.codebook:
+            if book is not None or given is not None:
+                raise InputError(
+                    f"{stated.method} takes no codebook and no subset; leave them out."
+                )
+            return None
+        if book is None:
+            raise InputError(
+                f"{stated.method} needs a codebook: a file of public vectors of the same kind."
+            )
+        if book.dim != stated.dim:
+            raise InputError(f"the codebook has dim = {book.dim}, the spec dim = {stated.dim}.")
+        wanted = max(1, min(book.size // 2, round(2 * book.size * math.exp(-stated.budget))))
+        return whole_number(given or wanted, "subset", 1, book.size - 1)
 
     def _entries(self, stated: Parameters) -> str | None:
         if not self.entries:
@@ -168,6 +200,12 @@ def _oporp(stated: Parameters) -> Projection:
     return Oporp(stated.dim, _length(stated), stated.seed, stated.repetitions)
 
 
+def _codewords(stated: Parameters) -> Projection:
+    if stated.codebook is None:
+        raise InputError(f"{stated.method} needs a codebook.")
+    return CodewordMap(stated.codebook)
+
+
 IDENTITY = Family(lambda stated: Identity(stated.dim), lambda dim, _: dim, keeps_all=True)
 OPORP = Family(_oporp, _oporp_length, bins=True)
 REPEATED_OPORP = Family(_oporp, _oporp_length, bins=True, repeats=True)
@@ -175,4 +213,6 @@ RADEMACHER = Family(_plain(Rademacher), lambda dim, _: NUMBER_LENGTH)
 SIGN_RADEMACHER = Family(_plain(Rademacher), lambda dim, _: SIGN_LENGTH)
 GAUSSIAN = Family(_plain(Gaussian), lambda dim, _: NUMBER_LENGTH)
 SPARSE_JL = Family(_sparse(SparseJL), lambda dim, _: NUMBER_LENGTH, blocks=True)
+ROTATION = Family(_plain(Rotation), lambda dim, _: NUMBER_LENGTH, lengths=range(64, 1025, 8))
+CODEWORDS = Family(_codewords, lambda dim, _: 1, lengths=range(1, 2), codebook=True)
 FAST_JL = Family(_plain(FastJL), lambda dim, _: NUMBER_LENGTH)

@@ -15,12 +15,20 @@ from dpindex.projections.base import Sensitivity, check_size
 from dpindex.projections.hadamard import walsh_hadamard
 from dpindex.randomness import PublicStream
 
-__all__ = ["Rotation"]
+__all__ = ["Rotation", "scaled_rows"]
 
 _NUMBERS = 1 << 18
 _ROUNDS = 2
 _MAX_WRITTEN = 1 << 26
 """Entries of a map that is written out as a matrix: at most 256 MB."""
+
+
+def scaled_rows(x: Floats) -> npt.NDArray[np.float32]:
+    """Rows divided by their largest magnitude, float32, so that nothing over- or underflows."""
+    wide = x.astype(np.float64)
+    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
+    np.divide(wide, largest, out=wide, where=largest > 0)
+    return wide.astype(np.float32)
 
 
 class Rotation:
@@ -50,6 +58,7 @@ class Rotation:
         self._signs = [stream.signs(self.padded).astype(np.float32) for _ in range(_ROUNDS)]
         self._places = np.sort(stream.permutation(self.padded)[:k])
         self.rms = 1.0
+        self.largest = np.ones(k, dtype=np.int64)
         self.scale = 1.0 / math.sqrt(k)
         self.inner_product_factor = max(0.0, 1.0 / k - 1.0 / self.padded)
 
@@ -61,13 +70,15 @@ class Rotation:
         return self._transformed(np.eye(self.dim, dtype=np.float32))
 
     def apply(self, x: Floats) -> Floats:
-        """Rotated rows, (n, dim) to (n, k), float32; coordinates of a unit vector have rms 1."""
-        single = x.astype(np.float32, copy=False)
+        """Rotated rows up to a factor each, (n, dim) to (n, k), float32."""
+        single = scaled_rows(x)
         return self._transformed(single) if self._matrix is None else single @ self._matrix
 
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
         if self._matrix is not None:
-            product: Any = x.astype(np.float32) @ self._matrix
+            largest: Any = abs(x).max(axis=1).toarray()
+            factor = np.divide(1.0, largest, out=np.zeros(largest.shape), where=largest > 0)
+            product: Any = x.multiply(factor).tocsr().astype(np.float32) @ self._matrix
             return np.asarray(product)
         step = max(1, _NUMBERS // self.padded)
         parts = [self.apply(x[i : i + step].toarray()) for i in range(0, x.shape[0], step)]

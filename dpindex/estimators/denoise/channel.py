@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from dpindex.arrays import Doubles, Singles, cores
 from dpindex.codes import CodeFormat, Codes
 from dpindex.errors import InputError
-from dpindex.noise.law import Likelihood, NumberLaw
+from dpindex.noise.law import Likelihood, NumberLaw, SignLaw
 from dpindex.spec import Spec
 
 __all__ = ["Channel", "ScoreTable", "channel_of"]
@@ -161,6 +161,8 @@ def channel_of(spec: Spec) -> Channel:
     if isinstance(law, NumberLaw):
         moments = law.moments.in_units(spec.step)
         return Channel(spec.format, moments.variance_of_x, law.likelihood.in_units(spec.step))
+    if not isinstance(law, SignLaw):
+        raise InputError(f"{spec.method} keeps symbols, which have no denoiser.")
     # Signs are read as ±1. Flips are likeliest near zero, so this variance is an upper bound.
     kept = 1.0 - 2.0 * float(law.flip_probability(np.full(1, 0.5), 0.5)[0])
     return Channel(spec.format, (1.0 - kept**2, 0.0, 0.0), Likelihood())
