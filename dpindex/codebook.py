@@ -48,7 +48,7 @@ def on_sphere_grid(vectors: Floats) -> Singles:
 class Codebook:
     """Codewords c_1 … c_K, chosen without looking at the private vectors.
 
-    Two codebooks are equal if their codewords are, bit for bit as float32. A spec read from JSON
+    Two codebooks are equal if their codewords as given are, bit for bit as float32. A spec read from JSON
     names its codebook by size and digest only (:meth:`named`) until it is given.
 
     Parameters
@@ -78,12 +78,12 @@ class Codebook:
         if not np.isfinite(rows).all():
             row = int(np.argwhere(~np.isfinite(rows))[0, 0])
             raise InputError(f"codeword {row} has a value that is not finite.")
-        self._vectors: Singles | None = unit(rows.astype(np.float32))
-        if (zero := np.flatnonzero(~self._vectors.any(axis=1))).size:
+        self._stated: Singles | None = rows.astype(np.float32)
+        if (zero := np.flatnonzero(~self.vectors.any(axis=1))).size:
             raise InputError(f"codeword {int(zero[0])} is zero and has no direction.")
-        self.size, self.dim = self._vectors.shape
+        self.size, self.dim = self._stated.shape
         shape = f"{self.size}x{self.dim}|".encode()
-        self.digest = hashlib.sha256(shape + self._vectors.astype("<f4").tobytes()).hexdigest()
+        self.digest = hashlib.sha256(shape + self._stated.astype("<f4").tobytes()).hexdigest()
 
     @classmethod
     def named(cls, data: Any) -> Codebook:
@@ -93,7 +93,7 @@ class Codebook:
         digest = facts.get("sha256")
         if set(facts) != {"sha256", "size", "dim"} or not _DIGEST.fullmatch(str(digest)):
             raise InputError("codebook must be {sha256: …, size: …, dim: …}.")
-        book._vectors, book.digest = None, str(digest)
+        book._stated, book.digest = None, str(digest)
         book.size = whole_number(facts["size"], "the size of a codebook", _MIN_SIZE, _MAX_SIZE)
         book.dim = whole_number(facts["dim"], "dim of a codebook", 1, (1 << 31) - 1)
         return book
@@ -103,18 +103,23 @@ class Codebook:
         return {"sha256": self.digest, "size": self.size, "dim": self.dim}
 
     @property
-    def vectors(self) -> Singles:
-        """The codewords at norm 1, float32, shape (K, dim)."""
-        if self._vectors is None:
+    def stated(self) -> Singles:
+        """The codewords as they were given, float32, shape (K, dim)."""
+        if self._stated is None:
             raise InputError(
                 f"the codebook {self.digest[:12]}… of {self.size} codewords is not here: give the "
                 f"file it was made from (--codebook, or Spec.with_codebook)."
             )
-        return self._vectors
+        return self._stated
+
+    @cached_property
+    def vectors(self) -> Singles:
+        """The codewords at norm 1, float32, shape (K, dim)."""
+        return unit(self.stated)
 
     def to_bytes(self) -> bytes:
         """The codewords in the common container: see :meth:`from_bytes`."""
-        return pack("codebook", {}, {"vectors": self.vectors})
+        return pack("codebook", {}, {"vectors": self.stated})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Codebook:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -73,13 +73,16 @@ class CodeFormat(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""
-        return {**asdict(self), "fingerprint": self.fingerprint.hex(), "format": self.name}
+        data = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
+        return {**data, "fingerprint": self.fingerprint.hex(), "format": self.name}
 
     @classmethod
     def from_dict(cls: type[_Format], data: Mapping[str, Any]) -> _Format:
         """The inverse of :meth:`to_dict`; ValueError, TypeError or KeyError for anything else."""
         rest = {name: value for name, value in data.items() if name != "format"}
         mark = bytes.fromhex(rest.pop("fingerprint"))
+        if set(rest) & {f.name for f in fields(cls) if not f.compare}:
+            raise ValueError("format")
         if len(mark) != 16 or type(rest["code_length"]) is not int or rest["code_length"] < 1:
             raise ValueError("format")
         return cls(fingerprint=mark, **rest)
