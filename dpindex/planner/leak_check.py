@@ -31,10 +31,9 @@ def refuse_private(source: VectorSource, n: int) -> None:
     for directory in _indexes(source.name):
         try:
             manifest = directory.manifest()
-            note = directory.read_note()
         except InputError:  # damaged, or of another version: none of this command's business
             continue
-        if isinstance(note, dict) and note.get("source") == source.fingerprint():
+        if (manifest.input or {}).get("source") == source.fingerprint():
             _refuse(source, f"{directory.path} is being built from it")
         if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
             _refuse(source, f"{directory.path} holds as many codes, of as many attributes")
