@@ -52,9 +52,9 @@ class Sink(ABC):
     path: Path | None = None
     keeps_ids: bool = True
 
-    def checked_ids(self, ids: Any | None, count: int) -> AnyArray:
-        """The ids of ``count`` rows; InputError if they cannot be added."""
-        return Ids().check(ids, count)
+    def checked_ids(self, ids: Any | None, count: int) -> AnyArray | None:
+        """The ids of ``count`` rows, None for the default; InputError if they cannot be added."""
+        return None if ids is None else Ids().check(ids, count)
 
     def started(self, source: VectorSource, ids: AnyArray | None) -> int | None:
         """Rows that are there already, None if this work was never begun.
@@ -138,22 +138,21 @@ def ingest(
     if ledger is not None and sink.path is not None:
         ledger.refuse_inside(sink.path)
     names = sink.checked_ids(ids, rows)
-    stated = None if ids is None else names
     privatizer = Privatizer(spec)
-    step, begun = _rows_at_a_time(source, spec), sink.started(source, stated)
+    step, begun = _rows_at_a_time(source, spec), sink.started(source, names)
     if ledger is not None and begun is None:
-        ledger.check(stated, allow_rerelease=allow_rerelease)
+        ledger.check(names, allow_rerelease=allow_rerelease)
     for first, chunk in source.chunks(step, begun or 0):
         privatizer.check(chunk, first_row=first)
     with sink.writing() as (start, token):
         if ledger is not None:  # before the first code; a second time it knows the token
-            ledger.record(spec, stated, allow_rerelease=allow_rerelease, token=token)
+            ledger.record(spec, names, allow_rerelease=allow_rerelease, token=token)
         if progress:
             progress(start, rows)
         for first, chunk in source.chunks(step, start):
             codes = privatizer.privatize(chunk, first_row=first)
             done = first + len(codes)
-            sink.put(codes, names[first:done])
+            sink.put(codes, np.arange(first, done) if names is None else names[first:done])
             if progress:
                 progress(done, rows)
     return rows - start
@@ -274,9 +273,9 @@ class OpenIndex(_AllAtOnce):
         self.spec, self.path = index.spec, index.path
         self._index = index
 
-    def checked_ids(self, ids: Any | None, count: int) -> AnyArray:
-        self._ids = self._index.check_ids(ids, count)
-        return self._ids
+    def checked_ids(self, ids: Any | None, count: int) -> AnyArray | None:
+        self._ids, checked = ids, self._index.check_ids(ids, count)
+        return None if ids is None else checked
 
     def _take(self, codes: Codes) -> None:
         self._index.add_codes(codes, self._ids)

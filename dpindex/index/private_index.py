@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from dpindex.arrays import AnyArray, Floats, Vectors
+from dpindex.checks import finite_number
 from dpindex.codes import Codes, check_format
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
@@ -333,13 +334,12 @@ class PrivateIndex:
         One Hits for each query, with arrays of shape (found,), best first; ``scores`` are the
         similarities (for ``l2``: minus the squared distances). Errors as ``search``.
         """
-        if not isinstance(threshold, int | float | np.number) or not np.isfinite(threshold):
-            raise InputError(f"the threshold must be a finite number, not {threshold!r}.")
+        least = finite_number(threshold, "the threshold")
         found: list[Hits] = []
         for batch in self._batches(Q, query):
             with self._lock.read():
                 self._refuse_empty()
-                found += self._range(batch, float(threshold))
+                found += self._range(batch, least)
         return found
 
     def _batches(self, asked: Vectors | Codes, query: QueryMode) -> list[Queries]:
