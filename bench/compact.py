@@ -12,7 +12,6 @@ import argparse
 import csv
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from denoise import load, nearest

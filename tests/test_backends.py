@@ -20,7 +20,7 @@ from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.ranking import BACKENDS
 from dpindex.index.search_backend import SearchBackend
-from dpindex.methods import find_method
+from dpindex.method_table import find_method
 
 Array = npt.NDArray[Any]
 WIDTH = 24

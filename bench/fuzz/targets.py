@@ -28,16 +28,23 @@ import scipy.sparse
 
 from dpindex import Privatizer, Spec, attribute, l2
 from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
-from dpindex.estimators.denoise import denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
+from dpindex.estimators.denoise import (
+    Denoiser,
+    denoiser_from_bytes,
+    denoiser_to_bytes,
+    fit_denoiser,
+)
 from dpindex.estimators.denoise.channel import ScoreTable, channel_of
-from dpindex.estimators.denoise.stage import Bins, Stage
+from dpindex.estimators.denoise.denoiser import CalibrationBins, EPIteration
+from dpindex.files import pack
 from dpindex.index import PrivateIndex
-from dpindex.index.ids import ids_from_bytes, ids_to_bytes
 from dpindex.index.directory import Manifest
+from dpindex.index.ids import ids_from_bytes, ids_to_bytes
 from dpindex.ledger import Ledger
-from dpindex.race import L2, SRP, RaceSketch
+from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.vectors import open_vectors, read_ids
 
+_FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
 _MAX_READ = 1 << 16
 _VALUES: tuple[Any, ...] = (
@@ -118,12 +125,35 @@ def _manifest_repair(data: bytes, rng: random.Random) -> bytes:
     if rng.random() < 0.5:  # consistent in itself, so that more of it is believed
         try:
             spec = Spec.from_json(json.dumps(value["spec"]))
-            value["guarantee"] = spec.guarantee.to_json()
+            value["guarantee"] = spec.guarantee.to_dict()
             value["count"] = sum(entry["count"] for entry in value["segments"])
         except Exception:
             pass
     seal = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
     return json.dumps({**value, "checksum": seal}, indent=1, sort_keys=True).encode()
+
+
+_FRAME = struct.Struct("<4sHHIQ32s")
+
+
+def _container_repair(data: bytes, rng: random.Random) -> bytes:
+    """A right frame around a changed header, and arrays of the size that it declares, or nearly."""
+    size = int.from_bytes(data[8:12], "little")
+    header, body = data[_FRAME.size : _FRAME.size + size], data[_FRAME.size + size :]
+    value = _changed(_load(header), rng)
+    if value is not None:
+        try:
+            arrays = value["arrays"]
+            declared = sum(
+                math.prod(shape) * np.dtype(dtype).itemsize for _, dtype, shape in arrays
+            )
+            if 0 <= declared < 1 << 16 and rng.random() < 0.8:
+                body = body.ljust(declared, b"\1")[:declared]
+        except (TypeError, ValueError, KeyError, OverflowError, IndexError, MemoryError):
+            pass
+        header = json.dumps(value).encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(header + body).digest()
+    return _FRAME.pack(b"DPIX", 2, 0, len(header), len(body), digest) + header + body
 
 
 def _specs() -> list[Spec]:
@@ -206,48 +236,75 @@ def _read_codes(data: bytes) -> None:
         assert len(codes.row(0)) == codes.k
 
 
+def _ids_of_format_1(texts: list[str]) -> bytes:
+    data = [text.encode("utf-8", "surrogatepass") for text in texts]
+    lengths = np.array([len(text) for text in data], "<u4").tobytes()
+    return struct.pack("<4sBxxxQ", b"DPID", 1, len(data)) + lengths + b"".join(data)
+
+
 def _index_ids() -> Iterable[bytes]:
     yield ids_to_bytes(np.arange(5))
     yield ids_to_bytes(np.array(["a", "bcd", "", "é", "x" * 40]))
+    yield _ids_of_format_1(["a", "bcd", "", "é"])
+    yield struct.pack("<4sBxxxQ3q", b"DPID", 0, 3, 4, -1, 2**40)
 
 
 def _index_ids_repair(data: bytes, rng: random.Random) -> bytes:
-    body = data[16:]
-    count = rng.randrange(1 + len(body) // 4)
-    lengths = np.frombuffer(body[: 4 * count], "<u4") % 9
-    texts = body[4 * count :].decode("utf-8", "replace")
-    parts, at = [], 0
-    for length in lengths:
-        parts.append(texts[at : at + int(length)])
-        at += int(length)
-    return ids_to_bytes(np.array(parts)) if parts and rng.random() < 0.5 else data
+    """A right container; or strings that the bytes hold, as either format has them."""
+    if rng.random() < 0.6:
+        return _container_repair(data, rng) if data[:4] != b"DPID" else data
+    body = data[16:] if data[:4] == b"DPID" else data[_FRAME.size :]
+    lengths = np.frombuffer(body[: len(body) // 8 * 4], "<u4") % 9
+    text, texts, at = body[4 * len(lengths) :].decode("utf-8", "replace"), [], 0
+    for length in lengths.tolist():
+        texts.append(text[at : at + length])
+        at += length
+    if rng.random() < 0.5:
+        return _ids_of_format_1(texts)
+    stored = "".join(texts).encode()
+    if rng.random() < 0.2 and stored:  # not quite UTF-8
+        stored = stored[:-1] + rng.randbytes(1)
+    sizes = np.array([len(text) for text in texts], "u4")
+    return pack("ids", {}, {"lengths": sizes, "text": np.frombuffer(stored, "u1")})
 
 
 def _sketches() -> Iterable[bytes]:
-    for hash_, delta in ((L2(1.0), 0.0), (SRP(2), 1e-6)):
-        sketch = RaceSketch(3, 4, 8, hash_, 1.0, delta).fit(np.eye(3)).release()
-        yield sketch.to_bytes()
+    for hash_, delta in ((PStable(1.0), 0.0), (SRP(2), 1e-6)):
+        sketch = RaceSketch(SketchSpec(3, 4, 8, hash_, 1.0, delta))
+        yield sketch.fit(np.eye(3)).release().to_bytes()
+    yield (_FIXTURES / "race_v1.sketch").read_bytes()
 
 
-_SKETCH = struct.Struct("<4sHHQ32s")
+_CONTAINER = struct.Struct("<4sHHIQ32s")
+_SKETCH_1 = struct.Struct("<4sHHQ32s")
 
 
 def _sketch_repair(data: bytes, rng: random.Random) -> bytes:
-    size = int.from_bytes(data[6:8], "little") if len(data) > 8 else 0
-    header, body = data[_SKETCH.size : _SKETCH.size + size], data[_SKETCH.size + size :]
-    facts = _changed(_load(header), rng)
-    if facts is not None:
+    old = data[:4] == b"DPRS"
+    frame = _SKETCH_1 if old else _CONTAINER
+    if len(data) < frame.size:
+        return data
+    size = frame.unpack_from(data)[2 if old else 3]
+    header, body = data[frame.size : frame.size + size], data[frame.size + size :]
+    value = _changed(_load(header), rng)
+    if value is not None:
         try:
-            cells = facts["spec"]["rows"] * facts["spec"]["width"] * facts["bytes"]
+            facts = value if old else value["facts"]
+            cells = facts["spec"]["rows"] * facts["spec"]["width"]
             if rng.random() < 0.7 and 0 < cells < 1 << 12:
-                body = body.ljust(cells, b"\x7f")[:cells]
+                width = facts["bytes"] if old else rng.choice((1, 2, 3))
+                body = body.ljust(cells * width, b"\x7f")[: cells * width]
+                if not old:
+                    value["arrays"] = [["counts", "|u1", [cells, width]]]
         except (TypeError, KeyError, IndexError, OverflowError, MemoryError):
             pass
-        header = json.dumps(facts, separators=(",", ":")).encode()
+        header = json.dumps(value).encode("utf-8", "surrogatepass")
     if len(header) >= 1 << 16:
         return data
     digest = hashlib.sha256(header + body).digest()
-    return _SKETCH.pack(b"DPRS", 1, len(header), len(body), digest) + header + body
+    if old:
+        return frame.pack(b"DPRS", 1, len(header), len(body), digest) + header + body
+    return frame.pack(b"DPIX", 2, 0, len(header), len(body), digest) + header + body
 
 
 def _read_sketch(data: bytes) -> None:
@@ -268,15 +325,29 @@ def _denoisers() -> Iterable[bytes]:
     codes = Privatizer(_LEARNED).privatize(x)
     linear = fit_denoiser(codes, _LEARNED, "linear")
     yield denoiser_to_bytes(linear)
-    # One stage of scores, as if it had been worth learning.
-    size = Bins.SIDES[0] * Bins.SIDES[1]
-    flat = np.ones(size, np.float32)
-    stage = Stage(linear.linear, Bins((-1.0, 1.0), (0.1, 1.0), flat, flat))
-    table = ScoreTable(channel_of(_LEARNED), 1.0)
-    yield denoiser_to_bytes(replace(linear, kind="score", stages=(stage,), table=table))
+    # One iteration, as if it had been worth learning.
+    flat = np.ones(CalibrationBins.BINS, np.float32)
+    bins = CalibrationBins(np.array([[-1.0, 1.0], [0.1, 1.0]]), flat, flat)
+    table = ScoreTable(channel_of(_LEARNED).likelihood, 1.0)
+    yield denoiser_to_bytes(replace(linear, iterations=(EPIteration(linear.linear, bins, table),)))
+    yield _denoiser_of_format_1(linear)
+
+
+def _denoiser_of_format_1(denoiser: Denoiser) -> bytes:
+    """A linear denoiser as it was written before the common container."""
+    filter_, prior = denoiser.linear, denoiser.linear.prior
+    gains = np.hstack([np.ones(prior.filters.shape[:2]), prior.gains])
+    arrays = [filter_.mean, filter_.noise, filter_.basis, prior.log_weight, prior.mean]
+    arrays += [prior.filters, prior.roots, gains, filter_.leverage, filter_.mixing_leverage]
+    facts = {"format": 1, "kind": "linear", "error": denoiser.error, "rows": denoiser.rows}
+    facts |= {"most": 0.0, "stages": [], "shapes": [array.shape for array in arrays]}
+    body = b"".join(array.astype("<f4").tobytes() for array in arrays)
+    return json.dumps(facts).encode() + b"\n" + body
 
 
 def _denoiser_repair(data: bytes, rng: random.Random) -> bytes:
+    if data[:4] == b"DPIX":
+        return _container_repair(data, rng)
     head, _, body = data.partition(b"\n")
     header = _changed(_load(head), rng)
     if header is None:
@@ -285,7 +356,7 @@ def _denoiser_repair(data: bytes, rng: random.Random) -> bytes:
         size = 4 * sum(math.prod(shape) for shape in header["shapes"])
         if 0 <= size < 1 << 16 and rng.random() < 0.8:
             body = body.ljust(size, b"\0")[:size]
-    except (TypeError, KeyError, ValueError, OverflowError, IndexError):
+    except (TypeError, KeyError, ValueError, OverflowError, IndexError, MemoryError):
         pass
     return json.dumps(header).encode("utf-8", "surrogatepass") + b"\n" + body
 
@@ -445,7 +516,7 @@ def _reads_vectors(suffix: str) -> Callable[[bytes], None]:
         path.write_bytes(data)
         with open_vectors(path) as source:
             rows = max(1, min(source.shape[0], _MAX_READ // source.shape[1]))
-            chunk = source.rows(0, rows)
+            _, chunk = next(source.chunks(rows))
             assert chunk.shape == (rows, source.shape[1])
             assert chunk.dtype == source.dtype
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpindex.cli import options as o
+from dpindex.cli.spec_options import SpecOptions, with_options
 from dpindex.errors import InputError
 from dpindex.spec import Spec
 from dpindex.vectors import open_vectors, read_ids
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-_VECTORS = "Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet or a CSR .npz; PATH:KEY picks."
 
-Vectors = Annotated[str, typer.Argument(help=_VECTORS)]
 IdsFile = Annotated[
     str | None, typer.Option("--ids", help="File of ids, one for each row (.txt, .npy, PATH:KEY).")
 ]
@@ -31,24 +30,12 @@ def register(app: typer.Typer) -> None:
     app.command(short_help="Add the codes of devices, or vectors.")(add)
 
 
+@with_options
 def build(
-    vectors: Vectors,
+    vectors: o.VectorFile,
     index: Annotated[Path, typer.Argument(help="Directory to make.")],
     method: Annotated[str, typer.Option(help="A name from `dpindex methods`.")],
-    epsilon: o.Epsilon = None,
-    delta: o.Delta = 0.0,
-    beta: o.Beta = None,
-    l2_radius: o.L2Radius = None,
-    k: o.Length = None,
-    repetitions: o.Repetitions = 1,
-    scale: o.Scale = 1.0,
-    bounds: o.Bounds = (-1.0, 1.0),
-    clip: o.Clip = False,
-    min_norm: o.MinNorm = None,
-    norm: o.Norm = None,
-    entries: o.Entries = None,
-    sparsity: o.Sparsity = None,
-    seed: o.Seed = 0,
+    options: SpecOptions,
     ids: IdsFile = None,
     metric: Annotated[str, typer.Option(help="cosine, ip or l2.")] = "cosine",
     index_type: Annotated[
@@ -62,31 +49,14 @@ def build(
         bool, typer.Option("--allow-unprotected", help="Build with a none-* baseline.")
     ] = False,
     ledger: o.LedgerFile = None,
-    allow_rerelease: o.Again = False,
+    allow_rerelease: o.Rerelease = False,
 ) -> None:
     """Privatize vectors into an index; run again to resume."""
     from dpindex.index import PrivateIndex, Settings
     from dpindex.index.ingest import NewDirectory, ingest
 
     with open_vectors(vectors) as source:
-        spec = o.make_spec(
-            method,
-            source.shape[1],
-            beta=beta,
-            l2_radius=l2_radius,
-            epsilon=epsilon,
-            delta=delta,
-            k=k,
-            repetitions=repetitions,
-            scale=scale,
-            bounds=bounds,
-            clip=clip,
-            min_norm=min_norm,
-            norm=norm,
-            entries=entries,
-            sparsity=sparsity,
-            seed=seed,
-        )
+        spec = options.spec(method, source.shape[1])
         stated: Any = (spec, metric, index_type, query_epsilon)
         sink = NewDirectory(index, Settings(*stated), allow_unprotected=allow_unprotected)
         names = None if ids is None else read_ids(ids)
@@ -111,14 +81,14 @@ def build(
 
 
 def privatize(
-    vectors: Vectors,
+    vectors: o.VectorFile,
     codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
     spec: Annotated[Path, typer.Option(help="Spec as JSON: see `dpindex spec`.")],
     ids: Annotated[
         str | None, typer.Option("--ids", help="File of ids, one for each row, for the ledger.")
     ] = None,
     ledger: o.LedgerFile = None,
-    allow_rerelease: o.Again = False,
+    allow_rerelease: o.Rerelease = False,
 ) -> None:
     """Turn vectors into codes, as a device does."""
     from dpindex.index.ingest import CodesFile, ingest
@@ -148,7 +118,7 @@ def add(
     ids: IdsFile = None,
     denoise: o.Denoise = None,
     ledger: o.LedgerFile = None,
-    allow_rerelease: o.Again = False,
+    allow_rerelease: o.Rerelease = False,
 ) -> None:
     """Add the codes of devices, or vectors; a denoiser that was fitted serves them too."""
     from dpindex.index import PrivateIndex

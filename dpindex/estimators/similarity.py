@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from dpindex.arrays import Floats
 from dpindex.codes import Codes
-from dpindex.estimators.numbers import (
+from dpindex.estimators.float_codes import (
     NoisyVectorStats,
     cosine,
     inner_product,
     squared_distance,
 )
-from dpindex.estimators.signs import agreement_curve, cosine_from_agreement, cosine_from_score
+from dpindex.estimators.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score
 from dpindex.noise.moments import NoiseMoments
 from dpindex.spec import Spec
 

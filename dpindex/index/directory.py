@@ -135,7 +135,7 @@ class Manifest:
             "format": _FORMAT,
             "library": __version__,
             "state": self.state,
-            "guarantee": self.settings.spec.guarantee.to_json(),
+            "guarantee": self.settings.spec.guarantee.to_dict(),
             "count": self.count,
             "next_segment": self.next_number,
             "segments": [asdict(segment) for segment in self.segments],
@@ -166,7 +166,7 @@ class Manifest:
         if not (
             manifest.state in _STATES
             and (manifest.input is None or isinstance(manifest.input, dict))
-            and data["guarantee"] == manifest.settings.spec.guarantee.to_json()
+            and data["guarantee"] == manifest.settings.spec.guarantee.to_dict()
             and type(manifest.next_number) is int
             and len(set(numbers)) == len(numbers)
             and all(int(name) < manifest.next_number for name in numbers)

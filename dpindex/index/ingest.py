@@ -17,7 +17,7 @@ import numpy as np
 from dpindex.arrays import AnyArray, Integers
 from dpindex.codes import Codes
 from dpindex.errors import InputError
-from dpindex.files import write_file
+from dpindex.files import create_file
 from dpindex.index.directory import IndexDirectory, Manifest, rows_per_segment
 from dpindex.index.ids import Ids, ids_to_bytes
 from dpindex.index.private_index import PrivateIndex
@@ -282,7 +282,7 @@ class OpenIndex(_AllAtOnce):
 
 
 class CodesFile(_AllAtOnce):
-    """A file of codes, written once all are made; they carry no ids, which are for the ledger."""
+    """A new file of codes, written once all are made; ids are for the ledger and not in it."""
 
     keeps_ids = False
 
@@ -290,4 +290,4 @@ class CodesFile(_AllAtOnce):
         self.spec, self._place = spec, Path(path)
 
     def _take(self, codes: Codes) -> None:
-        write_file(self._place, codes.to_bytes())
+        create_file(self._place, codes.to_bytes())

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dpindex import PrivateIndex, Privatizer, Spec, l2
-from dpindex.race import L2, RaceSketch
+from dpindex.race import PStable, RaceSketch, SketchSpec
 
 ROWS, DIM = 120, 24
 SPECS = {
@@ -30,6 +30,7 @@ SPECS = {
         method="row-rp-g-opt", dim=DIM, k=8, epsilon=4.0, delta=1e-6, adjacency=l2(0.5), seed=4
     ),
 }
+SKETCH = SketchSpec(dim=DIM, rows=40, width=50, hash=PStable(1.0), epsilon=5.0, seed=5)
 SETTINGS = {"names": {"metric": "l2", "query_epsilon": 2.0}, "numbers": {"index_type": "f16"}}
 
 
@@ -72,6 +73,15 @@ def denoised(folder: Path) -> None:
     (folder / "denoised.json").write_text(json.dumps(facts) + "\n")
 
 
+def sketch(path: Path) -> dict[str, object]:
+    made = RaceSketch(SKETCH).fit(vectors()).release()
+    made.save(path)
+    return {
+        "file": hashlib.sha256(made.to_bytes()).hexdigest(),
+        "count": np.round(made.count(vectors()[:4]), 6).tolist(),
+    }
+
+
 def main(folder: Path) -> None:
     x = vectors()
     facts: dict[str, object] = {}
@@ -91,12 +101,7 @@ def main(folder: Path) -> None:
             "fingerprint": spec.fingerprint.hex(),
             "search": search(PrivateIndex.open(folder / name)),
         }
-    sketch = RaceSketch(DIM, 40, 50, L2(1.0), epsilon=5.0, seed=5).fit(x).release()
-    sketch.save(folder / "race.sketch")
-    facts["race"] = {
-        "file": hashlib.sha256(sketch.to_bytes()).hexdigest(),
-        "count": np.round(sketch.count(x[:4]), 6).tolist(),
-    }
+    facts["race"] = sketch(folder / "race.sketch")
     (folder / "facts.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
