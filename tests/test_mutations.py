@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -25,15 +26,11 @@ from dpindex import Spec, l2
 from dpindex.audit import attack, verify
 from dpindex.grid import Grid
 from dpindex.noise.additive import AdditiveNoise
-from dpindex.noise.gaussian import gaussian_noise, gaussian_table, optimal_sigma
+from dpindex.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
 from dpindex.noise.geometric import geometric_table
+from dpindex.noise.individual import IndividualFlips, IndividualGaussian
 from dpindex.noise.laplace import laplace_noise
-from dpindex.noise.randomized_response import (
-    FlipsByLevel,
-    IndividualFlips,
-    geometric_flips,
-    response_threshold,
-)
+from dpindex.noise.randomized_response import FlipsByLevel, geometric_flips, response_threshold
 from dpindex.noise.staircase import staircase_noise
 from dpindex.noise.tables import CellTable
 from dpindex.noise.two_digit import TwoDigitLaplace
@@ -54,6 +51,7 @@ WHOLE = "law: Gaussian on the whole code"
 STEP = "law: ratio of one cell"
 NORM = "projection: operator norm"
 CHANGES = "law: signs that can change"
+INSIDE_G = "law: Gaussian inside A, worst size of A"
 INSIDE = "law: ratio of one flip, for every size N of A"
 POOLED, ALONE = "across zero, pool", "across zero, each coordinate by itself"
 
@@ -80,9 +78,9 @@ def with_table(spec: Spec, table: CellTable) -> Spec:
 def small_sigma(patch: pytest.MonkeyPatch) -> Spec:
     spec = Spec("dp-oporp", dim=DIM, k=K, epsilon=1.0, delta=1e-6)
     law: Any = spec.law
-    cells = 1 << (law.grid_bits - law.table.cell_bits)
+    cells = 1 << (law.grid_bits - law.source.cell_bits)
     sigma = 0.95 * optimal_sigma(1.0, 1e-6) * cells
-    return with_table(spec, gaussian_table(sigma, 1.0, 1e-6, K, law.table.cell_bits))
+    return with_table(spec, gaussian_table(sigma, 1.0, 1e-6, K, law.source.cell_bits))
 
 
 def steep_ratio(patch: pytest.MonkeyPatch) -> Spec:
@@ -92,12 +90,12 @@ def steep_ratio(patch: pytest.MonkeyPatch) -> Spec:
 def ladder(spec: Spec, width: int) -> Spec:
     law: Any = spec.law
     inner = max(1, round(width / (1 + math.exp(0.5))))
-    return with_table(spec, geometric_table(mpmath.mpf(1), width, inner, law.table.cell_bits))
+    return with_table(spec, geometric_table(mpmath.mpf(1), width, inner, law.source.cell_bits))
 
 
 def cells_per_beta(spec: Spec) -> int:
     law: Any = spec.law
-    return int(1 << (law.grid_bits - law.table.cell_bits))
+    return int(1 << (law.grid_bits - law.source.cell_bits))
 
 
 def half_sensitivity(patch: pytest.MonkeyPatch) -> Spec:
@@ -169,7 +167,7 @@ class BareBit(FlipsByLevel):
 class BareBin(AdditiveNoise):
     def perturb(self, x: Any, stream: Any) -> Any:
         codes = super().perturb(x, stream)
-        codes[:, -1] = x[:, -1].astype(np.int32) >> self.table.cell_bits
+        codes[:, -1] = x[:, -1].astype(np.int32) >> self.source.cell_bits
         return codes
 
 
@@ -191,7 +189,7 @@ def bare_bit(patch: pytest.MonkeyPatch) -> Spec:
 def bare_bin(patch: pytest.MonkeyPatch) -> Spec:
     spec = staircase()
     law: Any = spec.law
-    return altered(spec, law=BareBin(law.table, law.grid_bits))
+    return altered(spec, law=BareBin(law.source, law.grid_bits))
 
 
 def short_words(patch: pytest.MonkeyPatch) -> Spec:
@@ -236,7 +234,8 @@ def two_bins(patch: pytest.MonkeyPatch) -> Spec:
 
 def mislabelled(patch: pytest.MonkeyPatch) -> Spec:
     row = METHODS.find_method("idp-signrp-rr")
-    patch.setitem(METHODS._BY_NAME, row.name, replace(row, definition="DP"))
+    lie = replace(row, calibration=replace(row.calibration, definition="DP"))
+    patch.setitem(METHODS._BY_NAME, row.name, lie)
     return signs("idp-signrp-rr")
 
 
@@ -244,12 +243,12 @@ def heavy_tail_cut(patch: pytest.MonkeyPatch) -> Spec:
     """The tail given to the middle: a bounded law, whose ends tell neighbours apart."""
     spec = staircase()
     law: Any = spec.law
-    masses = list(law.table.masses)
+    masses = list(law.source.masses)
     middle = len(masses) // 2
     masses[middle - 1] += masses[0] - 1
     masses[middle] += masses[-1] - 1
     masses[0] = masses[-1] = 1
-    table = CellTable(masses, law.table.first, cell_bits=law.table.cell_bits, tails=True)
+    table = CellTable(masses, law.source.first, cell_bits=law.source.cell_bits, tails=True)
     return with_table(spec, table)
 
 
@@ -261,8 +260,8 @@ def dense(method: str, **changes: Any) -> Spec:
 def small_dense_sigma(patch: pytest.MonkeyPatch) -> Spec:
     """Noise for a map whose rows are a twentieth shorter."""
     spec = dense("dp-rp-g-opt", delta=1e-6)
-    norm = 0.95 * math.sqrt(spec.projection.sensitivity.l2_squared)
-    return altered(spec, law=gaussian_noise(1.0, 1e-6, norm, K))
+    sigma = 0.95 * optimal_sigma(1.0, 1e-6) * math.sqrt(spec.projection.sensitivity.l2_squared)
+    return altered(spec, law=rounded_gaussian(sigma, 1.0, 1e-6, K))
 
 
 def l1_for_l2(patch: pytest.MonkeyPatch) -> Spec:
@@ -322,6 +321,38 @@ def one_sign_short(patch: pytest.MonkeyPatch) -> Spec:
     return altered(spec, law=FlipsByLevel([response_threshold(1.0, counted - 1)]))
 
 
+class HalvedNoise(AdditiveNoise):
+    """Adds half of what its source draws."""
+
+    def perturb(self, x: Any, stream: Any) -> Any:
+        noise = self.source.sample(x.size, stream).reshape(x.shape) >> 1
+        return (x.astype(np.int64) + noise) >> self.source.cell_bits
+
+
+def halved_noise(patch: pytest.MonkeyPatch) -> Spec:
+    spec = staircase()
+    return altered(spec, law=HalvedNoise(spec.law.source, spec.law.grid_bits))
+
+
+class Magnified(IndividualGaussian):
+    """Coordinates multiplied by twice what the noise was made for."""
+
+    def perturb(self, x: Any, stream: Any) -> Any:
+        double = copy(self)
+        double.multipliers = 2 * self.multipliers
+        return IndividualGaussian.perturb(double, x, stream)
+
+
+def magnified(patch: pytest.MonkeyPatch) -> Spec:
+    spec = signs("idp-signoporp-g", delta=1e-6)
+    return altered(spec, law=Magnified(1.0, 1e-6, K, 1))
+
+
+def small_individual_sigma(patch: pytest.MonkeyPatch) -> Spec:
+    """Gaussian noise inside A for one coordinate, where all of A move."""
+    return altered(signs("idp-signrp-g", delta=1e-6), law=IndividualGaussian(1.0, 1e-6, K, 1))
+
+
 def unshared_individual(patch: pytest.MonkeyPatch) -> Spec:
     return altered(signs("idp-signrp-rr"), law=IndividualFlips(1.0, K, 1))
 
@@ -365,6 +396,9 @@ MUTANTS = (
     Mutant("levels narrower than the weights", narrow_levels, (LEVELS,), None),
     Mutant("one sign fewer than can change", one_sign_short, (CHANGES,), None),
     Mutant("iDP signs that do not share epsilon", unshared_individual, (INSIDE,), None),
+    Mutant("half of the noise added", halved_noise, (REPLAY,), POOLED),
+    Mutant("iDP Gaussian noise of one coordinate", small_individual_sigma, (INSIDE_G,), None),
+    Mutant("iDP coordinates magnified twice", magnified, (REPLAY,), None),
 )
 by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 

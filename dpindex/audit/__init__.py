@@ -1,10 +1,10 @@
 """Is the guarantee kept? An exact verifier of the integers that ship, and an attack on them."""
 
 from dpindex.audit.attack import AttackReport, attack
-from dpindex.audit.checks import Check, ExactReport
+from dpindex.audit.distinguishers import Finding
 from dpindex.audit.exact import default_specs, not_covered, verify
 from dpindex.audit.plot import attack_png
-from dpindex.audit.trials import Finding
+from dpindex.audit.verdict import Check, ExactReport
 
 __all__ = [
     "AttackReport",
