@@ -13,7 +13,7 @@ from specs import example
 import dpindex as dpi
 from dpindex import recipes
 from dpindex.errors import InputError
-from dpindex.methods import Method, find_method
+from dpindex.method_table import Method, find_method
 from dpindex.noise import AdditiveNoise, gaussian_noise, optimal_sigma
 from dpindex.noise.square_wave import SquareWave
 

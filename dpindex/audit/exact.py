@@ -27,7 +27,7 @@ from dpindex.audit.replay import stream_check
 from dpindex.audit.sketch_checks import default_sketches, sketch_checks
 from dpindex.audit.verdict import Check, ExactReport
 from dpindex.errors import InputError
-from dpindex.methods import Method, methods
+from dpindex.method_table import Method, methods
 from dpindex.privacy import attribute, l2
 from dpindex.privatizer import Privatizer
 from dpindex.race import RaceSketch, SketchSpec
