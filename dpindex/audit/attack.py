@@ -79,7 +79,7 @@ class AttackReport:
             [
                 f"{self.spec.method}, claimed {self.spec.guarantee}",
                 f"epsilon is at least {bound}: {verdict}",
-                f"{self.vectors} vectors privatized in {self.seconds:.1f} s; the strongest test first:",
+                f"{self.vectors} vectors privatized in {self.seconds:.1f} s; strongest test first:",
                 *(f"  {finding}" for finding in self.findings),
             ]
         )

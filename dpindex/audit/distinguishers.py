@@ -13,11 +13,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize, special
 
 from dpindex.arrays import Floats
-from dpindex.audit.pairs import Pair
+from dpindex.audit.pairs import Counts, Pair
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.privatizer import Privatizer
@@ -34,7 +33,6 @@ _MAX_CANDIDATES = 1024
 _MAX_GROUPS = 3
 _REACH = 1 << 16
 
-Counts = npt.NDArray[np.int64]
 Histogram = tuple[Counts, Counts, Counts]
 """Values observed, and how often under the first neighbour and under the second."""
 
@@ -124,13 +122,13 @@ def attack_pair(run: Run, pair: Pair, part: float) -> list[Tally]:
     """Choose thresholds from the first fifth of the trials, count the rest against them."""
     histograms = _histograms(run, pair, part * _TRAINING)
     run.histograms.append(histograms[0])
-    limits = np.array([_thresholds(run, histogram) for histogram in histograms])[pair.group].T
+    thresholds = [_thresholds(run, histogram) for histogram in histograms]
+    below, above = np.array(thresholds)[pair.group].T
     hits = np.zeros((2, 2, len(pair.carriers)), dtype=np.int64)  # event, neighbour, carrier
     count = 0
     for size in run.batches(part * (1 - _TRAINING)):
         for neighbour, row in enumerate(pair.rows):
             seen = pair.observe(run.release(row, size))
-            below, above = limits.astype(np.promote_types(seen.dtype, np.int16))
             hits[0, neighbour] += np.count_nonzero(seen <= below, axis=0)
             hits[1, neighbour] += np.count_nonzero(seen >= above, axis=0)
         count += size
@@ -154,7 +152,7 @@ def _histograms(run: Run, pair: Pair, part: float) -> list[Histogram]:
     counts = np.zeros((2, groups * width), dtype=np.int64)
     for size in run.batches(part):
         for neighbour, row in enumerate(pair.rows):
-            seen = pair.observe(run.release(row, size)).astype(np.int64).clip(-_REACH, _REACH)
+            seen = pair.observe(run.release(row, size)).clip(-_REACH, _REACH)
             places = seen + (_REACH + pair.group * width)
             counts[neighbour] += np.bincount(places.ravel(), minlength=groups * width)
     found = []
@@ -265,11 +263,8 @@ def gaussian_finding(histogram: Histogram, delta: float, alpha: float) -> Findin
     values, *counts = histogram
     sizes = [int(side.sum()) for side in counts]
     means = [float(side @ values) / size for side, size in zip(counts, sizes, strict=True)]
-    squares = sum(
-        float(side @ (values - mean) ** 2) for side, mean in zip(counts, means, strict=True)
-    )
-    freedom = sum(sizes) - 2
-    deviation = math.sqrt(squares / special.chdtri(freedom, 1 - alpha / 3))
+    squares = [side @ (values - mean) ** 2 for side, mean in zip(counts, means, strict=True)]
+    deviation = math.sqrt(sum(squares) / special.chdtri(sum(sizes) - 2, 1 - alpha / 3))
     margin = sum(-special.ndtri(alpha / 3) * deviation / math.sqrt(size) for size in sizes)
     shift = max(0.0, means[1] - means[0] - margin)
     bound = gaussian_epsilon(shift / deviation, delta) if shift > 0 else 0.0

@@ -24,11 +24,13 @@ from dpindex.privacy import Attribute
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
-__all__ = ["Pair", "worst_pairs"]
+__all__ = ["Counts", "Pair", "worst_pairs"]
 
 _CHUNK_ENTRIES = 1 << 22
 _MAX_ATTRIBUTES = 1 << 16
 _MAX_GROUPS = 8
+
+Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -59,20 +61,16 @@ class Pair:
     signs: npt.NDArray[np.int8]
     group: npt.NDArray[np.intp]
 
-    def observe(self, codes: Codes) -> npt.NDArray[Any]:
+    def observe(self, codes: Codes) -> Counts:
         """One integer per row and carrier, shape (n, carriers), larger for the second row.
 
         For numbers it is the code, for signs the sum of those that moved, turned to one side: the
         log-likelihood ratio is monotone in it, so a threshold on it is the best test.
         """
-        values: npt.NDArray[Any] = codes.to_signs() if isinstance(codes, BitCodes) else codes.stored
-        count, moved = self.coordinates.shape
-        places = self.coordinates.ravel()
-        if not np.array_equal(places, np.arange(values.shape[1])):
-            values = values[:, places]
-        if (self.signs < 0).any():
-            values = values.astype(np.int32) * self.signs.ravel()
-        return values.reshape(-1, count, moved).sum(axis=2) if moved > 1 else values
+        values = codes.to_signs() if isinstance(codes, BitCodes) else codes.stored
+        moved = values[:, self.coordinates.ravel()].astype(np.int32) * self.signs.ravel()
+        observed: Counts = moved.reshape(-1, *self.coordinates.shape).sum(axis=2, dtype=np.int64)
+        return observed
 
     def single(self) -> Pair:
         """The adjacent pair proper: only the first carrier differs."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from dpindex.audit.attack import AttackReport
-from dpindex.errors import InputError
+from dpindex.extras import import_extra
 
 __all__ = ["attack_png"]
 
@@ -24,12 +23,7 @@ def attack_png(report: AttackReport) -> bytes:
 
     Beside them every test's lower bound against the claim. Raises InputError without matplotlib.
     """
-    try:
-        figures = import_module("matplotlib.figure")
-    except ImportError as error:
-        raise InputError(
-            "drawing a picture needs matplotlib; run pip install 'dpindex[eval]'."
-        ) from error
+    figures = import_extra("matplotlib.figure", "drawing a picture needs matplotlib", "eval")
     figure = figures.Figure(figsize=(12, 4.8), layout="constrained")
     panels = figure.subplot_mosaic(
         [["values", "bounds"], ["ratios", "bounds"]], width_ratios=(1.2, 1), height_ratios=(1.2, 1)

@@ -49,12 +49,13 @@ NOT_NORMAL: Normal = (Fraction(1), Fraction(1))
 """What any other law is said to be: at the largest distance from normal."""
 
 
-def largest_ratio(ratios: Iterable[Ratio]) -> Ratio:
-    """The largest of ratios of non-negative integers; n / 0 with n > 0 is infinite."""
+def largest_ratio(pairs: Iterable[tuple[int, int]]) -> Ratio:
+    """The largest ratio, either way, of two non-negative integers; n / 0 with n > 0 is infinite."""
     most: Ratio = (1, 1)
-    for ratio in ratios:
-        if ratio[0] * most[1] > most[0] * ratio[1]:
-            most = ratio
+    for one, other in pairs:
+        above, below = max(one, other), min(one, other)
+        if above * most[1] > most[0] * below:
+            most = (above, below)
     return most
 
 
@@ -80,8 +81,9 @@ def worst_table_ratio(table: CellTable, shift: int) -> Ratio:
     masses = masses[: period + shift]
     least, most = (_windows(masses, shift, pick) for pick in (np.minimum, np.maximum))
     # Each of the first ``period`` magnitudes against all that are no farther away.
-    pairs = [*zip(masses, least, strict=False), *zip(most, masses, strict=False)]
-    return largest_ratio(pairs)
+    return largest_ratio(
+        (a, b) for side in (least, most) for a, b in zip(masses, side, strict=False)
+    )
 
 
 def _windows(values: AnyArray, width: int, pick: Callable[[Any, Any], Any]) -> AnyArray:
@@ -111,7 +113,7 @@ def worst_two_digit_step(source: TwoDigitLaplace) -> Ratio:
     highs = [*(mass * half for mass in side), side[0] * tail]
     first, last = low.masses[0], low.masses[-1]
     steps = [*pairwise(low.masses), *((p * last, q * first) for p, q in pairwise(highs))]
-    return largest_ratio(ratio for a, b in steps for ratio in ((a, b), (b, a)))
+    return largest_ratio(steps)
 
 
 @lru_cache(maxsize=64)  # raw and OPORP methods share a law

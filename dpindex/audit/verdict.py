@@ -40,6 +40,12 @@ class Check:
     theorem: str
     passed: bool
 
+    @classmethod
+    def none(cls, name: str, faults: npt.ArrayLike, what: str, theorem: str) -> Check:
+        """The check that none of ``faults`` is true; ``what`` says of what."""
+        found = f"{np.count_nonzero(faults)} of {np.size(faults)} {what}"
+        return cls(name, found, "0", theorem, not np.any(faults))
+
     def __str__(self) -> str:
         mark = "ok  " if self.passed else "FAIL"
         return f"{mark} {self.name}: {self.found}; bound {self.bound}\n       {self.theorem}"
