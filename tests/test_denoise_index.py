@@ -75,13 +75,13 @@ def test_similarities_are_those_of_the_codes() -> None:
 @pytest.mark.parametrize("storage", ["f32", "f16"])
 def test_ranks_by_what_is_uncertain_too(storage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where sizes are told apart: found and scored as by hand."""
-    monkeypatch.setattr(fitting, "_SIZED", -1e9)
-    monkeypatch.setattr(fitting, "_BY_FAR", 1e9)
+    monkeypatch.setattr(fitting, "_MIN_Z_SCALES", -1e9)
+    monkeypatch.setattr(fitting, "_MIN_Z_MIXTURE", 1e9)
     spec = Spec(method="raw-square-wave", dim=96, epsilon=4.0, bounds=(0, 1), seed=5)
     index = PrivateIndex(spec, storage=storage)
     index.add(photographs(6000, 0))
     denoiser = index.fit_denoiser("score")
-    assert denoiser.spread.size
+    assert denoiser.error_variance.size
     asked = photographs(50, 1)
     unit = asked / np.linalg.norm(asked, axis=1, keepdims=True)
     scores = unit @ denoiser.to_rank(index.codes).T

@@ -7,7 +7,6 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
 
 import mpmath
 import numpy as np

@@ -20,12 +20,15 @@ import mpmath
 import numpy as np
 import pytest
 
+import dpindex.audit.sketch_checks
 import dpindex.privatizer
+import dpindex.race.sketch
 import dpindex.randomness.secret
 from dpindex import Spec, l2
 from dpindex.audit import attack, verify
 from dpindex.grid import Grid
 from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.counts import TwoSidedGeometric
 from dpindex.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
 from dpindex.noise.geometric import geometric_table
 from dpindex.noise.individual import IndividualFlips, IndividualGaussian
@@ -35,6 +38,7 @@ from dpindex.noise.staircase import staircase_noise
 from dpindex.noise.tables import CellTable
 from dpindex.noise.two_digit import TwoDigitLaplace
 from dpindex.projections import Oporp
+from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.randomness.secret import SecretStream
 
 METHODS = import_module("dpindex.method_table")  # the package's `methods` is the function
@@ -53,6 +57,9 @@ NORM = "projection: operator norm"
 CHANGES = "law: signs that can change"
 INSIDE_G = "law: Gaussian inside A, worst size of A"
 INSIDE = "law: ratio of one flip, for every size N of A"
+SUMS = "hash: sums are exact integers"
+MOVES = "sensitivity: what one record moves"
+RELEASE = "release: noise on every count, and the promise that goes with it"
 POOLED, ALONE = "across zero, pool", "across zero, each coordinate by itself"
 
 
@@ -357,12 +364,112 @@ def unshared_individual(patch: pytest.MonkeyPatch) -> Spec:
     return altered(signs("idp-signrp-rr"), law=IndividualFlips(1.0, K, 1))
 
 
+def sketch(**changes: Any) -> Any:
+    return replace(SketchSpec(3, 20, 16, PStable(1.0, 2), 1.0), **changes)
+
+
+def with_source(spec: Any, source: Any) -> Any:
+    return altered(spec, law=AdditiveNoise(source, 0))
+
+
+def weak_counts(patch: pytest.MonkeyPatch) -> SketchSpec:
+    return with_source(sketch(), TwoSidedGeometric(mpmath.mpf("1.05") / 20))
+
+
+def weak_published(patch: pytest.MonkeyPatch) -> SketchSpec:
+    table = geometric_table(mpmath.mpf("1.05") / 20, 1, 1, 0)
+    return with_source(sketch(as_published=True), table)
+
+
+def one_row_short(patch: pytest.MonkeyPatch) -> SketchSpec:
+    return with_source(sketch(), TwoSidedGeometric(mpmath.mpf(1) / 19))
+
+
+def add_for_replace(patch: pytest.MonkeyPatch) -> SketchSpec:
+    return altered(sketch(neighbouring="replace"), law=sketch().law)
+
+
+def small_count_sigma(patch: pytest.MonkeyPatch) -> SketchSpec:
+    sigma = 0.95 * optimal_sigma(1.0, 1e-6) * math.sqrt(20)
+    return with_source(sketch(delta=1e-6), gaussian_table(sigma, 1.0, 1e-6, 320, 0))
+
+
+class Halving(CellTable):
+    """Gives half of what its integers say."""
+
+    def sample(self, count: int, stream: Any) -> Any:
+        return super().sample(count, stream) // 2
+
+
+def other_outcomes(patch: pytest.MonkeyPatch) -> SketchSpec:
+    source = TwoSidedGeometric(mpmath.mpf(1) / 20)
+    source.table = Halving(source.table.masses, source.table.first, tails=True)
+    return with_source(sketch(), source)
+
+
+class Summed(TwoSidedGeometric):
+    """The sum of two draws where the difference of their magnitudes is meant."""
+
+    def sample(self, count: int, stream: Any) -> Any:
+        return self.table.sample(count, stream) + self.table.sample(count, stream)
+
+
+def summed_draws(patch: pytest.MonkeyPatch) -> SketchSpec:
+    return with_source(sketch(), Summed(mpmath.mpf(1) / 20))
+
+
+class BareCount(RaceSketch):
+    def release(self) -> RaceSketch:
+        first = self._secret()[0, 0].copy()
+        super().release()
+        assert self._released is not None
+        self._released.counts[0, 0] = first
+        return self
+
+
+class Boast(RaceSketch):
+    """Promises half the epsilon that it spends."""
+
+    def release(self) -> RaceSketch:
+        super().release()
+        assert self._released is not None
+        promise = replace(self._released.guarantee, epsilon=0.5)
+        self._released = replace(self._released, guarantee=promise)
+        return self
+
+
+class CountedTwice(RaceSketch):
+    def fit(self, x: Any) -> RaceSketch:
+        super().fit(x)
+        self._secret()[3] *= 2
+        return self
+
+
+def by_sketch(kind: type[RaceSketch]) -> Callable[[pytest.MonkeyPatch], SketchSpec]:
+    def make(patch: pytest.MonkeyPatch) -> SketchSpec:
+        patch.setattr(dpindex.audit.sketch_checks, "RaceSketch", kind)
+        return sketch()
+
+    return make
+
+
+def same_count_noise(patch: pytest.MonkeyPatch) -> SketchSpec:
+    patch.setattr(dpindex.race.sketch, "secret_stream", Restarting)
+    return sketch()
+
+
+def fine_directions(patch: pytest.MonkeyPatch) -> SketchSpec:
+    spec = sketch()
+    spec.hasher._directions += 2.0**-8
+    return spec
+
+
 @dataclass(frozen=True)
 class Mutant:
     """A broken copy, the exact checks that must fail, and the finding that must refute it."""
 
     name: str
-    make: Callable[[pytest.MonkeyPatch], Spec]
+    make: Callable[[pytest.MonkeyPatch], Any]
     exact: tuple[str, ...]
     seen: str | None = None
     trials: int = 100_000
@@ -399,6 +506,18 @@ MUTANTS = (
     Mutant("half of the noise added", halved_noise, (REPLAY,), POOLED),
     Mutant("iDP Gaussian noise of one coordinate", small_individual_sigma, (INSIDE_G,), None),
     Mutant("iDP coordinates magnified twice", magnified, (REPLAY,), None),
+    Mutant("sketch: geometric noise steeper by 1.05", weak_counts, (STEP,), None),
+    Mutant("sketch: published noise steeper by 1.05", weak_published, (STEP,), None),
+    Mutant("sketch: epsilon shared by one row too few", one_row_short, (STEP,), None),
+    Mutant("sketch: add-remove where replace is meant", add_for_replace, (STEP,), None),
+    Mutant("sketch: Gaussian sigma × 0.95", small_count_sigma, (WHOLE,), None),
+    Mutant("sketch: other outcomes than the table's", other_outcomes, (REPLAY,), None),
+    Mutant("sketch: sum of two draws for their difference", summed_draws, (REPLAY,), None),
+    Mutant("sketch: one count without noise", by_sketch(BareCount), (RELEASE,), None),
+    Mutant("sketch: promises half its epsilon", by_sketch(Boast), (RELEASE,), None),
+    Mutant("sketch: a row counted twice", by_sketch(CountedTwice), (MOVES,), None),
+    Mutant("sketch: key stream used again", same_count_noise, (STREAM,), None),
+    Mutant("sketch: directions that are no integers", fine_directions, (SUMS,), None),
 )
 by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 
@@ -418,7 +537,7 @@ def test_the_attack_refutes_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_originals_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is the mutation that is caught."""
-    for spec in (staircase(), signs(), signs("idp-signrp-rr"), signs(repetitions=2)):
+    for spec in (staircase(), signs(), signs("idp-signrp-rr"), signs(repetitions=2), sketch()):
         assert verify(spec).failed == ()
 
 

@@ -2,7 +2,7 @@
 
 from dpindex.audit.attack import AttackReport, attack
 from dpindex.audit.distinguishers import Finding
-from dpindex.audit.exact import default_specs, not_covered, verify
+from dpindex.audit.exact import default_specs, not_covered, read_claim, verify
 from dpindex.audit.plot import attack_png
 from dpindex.audit.verdict import Check, ExactReport
 
@@ -15,5 +15,6 @@ __all__ = [
     "attack_png",
     "default_specs",
     "not_covered",
+    "read_claim",
     "verify",
 ]

@@ -18,6 +18,7 @@ from dpindex.audit import distinguishers as tests
 from dpindex.audit.pairs import worst_pairs
 from dpindex.errors import InputError
 from dpindex.privatizer import Privatizer
+from dpindex.race import SketchSpec
 from dpindex.spec import Spec
 
 __all__ = ["AttackReport", "attack"]
@@ -95,7 +96,7 @@ class AttackReport:
 
 
 def attack(
-    spec: Spec,
+    spec: Spec | SketchSpec,
     *,
     trials: int | None = None,
     seconds: float = 20.0,
@@ -121,12 +122,15 @@ def attack(
     Raises
     ------
     InputError
-        For a method that promises nothing, an adjacency without an attack, or a wrong number.
+        For a method that promises nothing, a sketch or an adjacency without an attack, or a wrong
+        number.
 
     >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
     >>> attack(spec, trials=20000, through_files=False).violated
     False
     """
+    if isinstance(spec, SketchSpec):
+        raise InputError("there is no attack on a sketch; verify its guarantee with --exact.")
     if spec.guarantee.definition == "none":
         raise InputError(f"{spec.method} promises nothing: there is no claim to attack.")
     if not 0.0 < confidence < 1.0:

@@ -19,6 +19,7 @@ from dpindex.arrays import Floats
 from dpindex.audit.pairs import Counts, Pair
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
+from dpindex.index import PrivateIndex
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
@@ -215,8 +216,6 @@ def command_line(run: Run, pair: Pair) -> Tally:
 
 
 def _through_files(spec: Spec, row: Floats, count: int) -> Codes:
-    from dpindex.index import PrivateIndex
-
     with TemporaryDirectory(prefix="dpindex-audit-") as name:
         folder = Path(name)
         np.save(folder / "vectors.npy", np.tile(row, (count, 1)))

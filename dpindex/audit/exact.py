@@ -17,6 +17,7 @@ the released sketch, and checks each link:
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from itertools import product
@@ -27,13 +28,17 @@ from dpindex.audit.replay import stream_check
 from dpindex.audit.sketch_checks import default_sketches, sketch_checks
 from dpindex.audit.verdict import Check, ExactReport
 from dpindex.errors import InputError
+from dpindex.files import MAGIC, read_file
+from dpindex.format1 import SKETCH_MAGIC_1
+from dpindex.index import PrivateIndex
 from dpindex.method_table import Method, methods
 from dpindex.privacy import attribute, l2
 from dpindex.privatizer import Privatizer
 from dpindex.race import RaceSketch, SketchSpec
+from dpindex.race.sketch import MAX_BYTES
 from dpindex.spec import Spec
 
-__all__ = ["default_specs", "not_covered", "uncovered", "verify"]
+__all__ = ["default_specs", "not_covered", "read_claim", "verify"]
 
 _EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 20.0, 50.0)
 _FEWER = (0.1, 1.0, 8.0)
@@ -68,13 +73,31 @@ def verify(spec: Spec | SketchSpec) -> ExactReport:
         subject, stream = spec.method, Privatizer(spec)._stream
         checks, apart = code_checks(spec)
     verifier = law_verifier(spec, apart)
-    found = f"{apart.moves.count} coordinates differ"
-    checks.append(Check("composition", found, f"ε = {spec.epsilon!r}", verifier.composition, True))
+    found, theorem = f"{apart.moves.count} coordinates differ at most", verifier.composition
+    if apart.moves.count == 1:
+        theorem = "one coordinate differs: its loss is the loss of the release"
+    checks.append(Check("composition", found, f"ε = {spec.epsilon!r}", theorem, True))
     checks += [verifier.check(), verifier.replay_check()]
     if isinstance(spec, Spec):
         checks.append(verifier.coverage_check())
     checks += [stream_check(stream), _definition(spec, verifier)]
     return ExactReport(subject, spec, tuple(checks), time.perf_counter() - started)
+
+
+def read_claim(path: str | os.PathLike[str]) -> Spec | SketchSpec:
+    """The spec in a JSON file, of an index or of a released sketch: what is claimed there.
+
+    Raises InputError if there is none, or if several releases were merged into the sketch.
+    """
+    if os.path.isdir(path):
+        return PrivateIndex.open(path).spec
+    if read_file(path, MAX_BYTES)[:4] not in (MAGIC, SKETCH_MAGIC_1):
+        return Spec.read(path)
+    sketch = RaceSketch.open(path)
+    if sketch.guarantee != sketch.spec.guarantee:
+        name = os.fspath(path)
+        raise InputError(f"{name} was merged from several releases; verify each of them.")
+    return sketch.spec
 
 
 def uncovered(spec: Spec) -> str | None:

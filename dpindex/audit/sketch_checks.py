@@ -90,7 +90,8 @@ def _release_check(spec: SketchSpec) -> Check:
 
 def _released(spec: SketchSpec, records: AnyArray, draws: AnyArray) -> RaceSketch:
     """A sketch whose law draws prepared numbers."""
-    prepared, law = copy(spec), copy(spec.law)
+    prepared = copy(spec)
+    law: Any = copy(spec.law)
     law.source = Dealt(draws)
     object.__setattr__(prepared, "law", law)
     return RaceSketch(prepared).fit(records).release()

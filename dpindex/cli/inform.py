@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
+from dpindex.cli import options as o
 from dpindex.cli.spec_options import SpecOptions, with_options
 from dpindex.method_table import Method
 from dpindex.method_table import methods as all_methods
 
 __all__ = ["register"]
-
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 def info(
     index: Annotated[Path, typer.Argument(help="Index directory.")],
-    as_json: AsJson = False,
+    as_json: o.AsJson = False,
     show_spec: Annotated[
         bool, typer.Option("--spec", help="Print the spec alone, for devices to privatize under.")
     ] = False,
@@ -57,7 +56,7 @@ def info(
             },
             "query_epsilon": opened.query_spec.epsilon,
             "spec": json.loads(stated.to_json()),
-            "guarantee": promise.to_json(),
+            "guarantee": promise.to_dict(),
             "protects": promise.protects(),
             "does_not_protect": promise.does_not_protect(stated.dim),
         }
@@ -90,7 +89,7 @@ def info(
         typer.echo(f"  - {line}")
 
 
-def methods(as_json: AsJson = False) -> None:
+def methods(as_json: o.AsJson = False) -> None:
     """List every method, its promise and its source."""
     rows = [
         {

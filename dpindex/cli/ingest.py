@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-_VECTORS = "Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet or a CSR .npz; PATH:KEY picks."
 _CHUNK_BYTES = 1 << 25
 
-Vectors = Annotated[str, typer.Argument(help=_VECTORS)]
 IdsFile = Annotated[
     str | None, typer.Option("--ids", help="File of ids, one for each row (.txt, .npy, PATH:KEY).")
 ]
@@ -38,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 
 def build(
-    vectors: Vectors,
+    vectors: o.VectorFile,
     index: Annotated[Path, typer.Argument(help="Directory to make.")],
     method: Annotated[str, typer.Option(help="A name from `dpindex methods`.")],
     epsilon: o.Epsilon = None,
@@ -118,7 +116,7 @@ def build(
 
 
 def privatize(
-    vectors: Vectors,
+    vectors: o.VectorFile,
     codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
     spec: Annotated[Path, typer.Option(help="Spec as JSON: see `dpindex spec`.")],
     ids: Annotated[

@@ -21,13 +21,14 @@ from rich.progress import (
 
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
-from dpindex.files import read_file
+from dpindex.files import parse_file
 from dpindex.ledger import Ledger
 from dpindex.privacy import attribute, l2
 from dpindex.spec import Spec
 
 __all__ = [
     "Again",
+    "AsJson",
     "Beta",
     "Bounds",
     "Clip",
@@ -45,6 +46,7 @@ __all__ = [
     "Scale",
     "Seed",
     "Sparsity",
+    "VectorFile",
     "make_spec",
     "open_ledger",
     "progress_bar",
@@ -56,6 +58,14 @@ __all__ = [
 
 _MAX_CODES = 1 << 33
 
+VectorFile = Annotated[
+    str,
+    typer.Argument(
+        help="Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet or a CSR .npz; "
+        "PATH:KEY picks."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Epsilon = Annotated[float | None, typer.Option(help="Budget of one release of one vector.")]
 Delta = Annotated[float, typer.Option(help="For Gaussian methods, e.g. 1e-6; pure ones need 0.")]
 Beta = Annotated[
@@ -107,7 +117,7 @@ Denoise = Annotated[
     Denoiser | None,
     typer.Option(help="Learn from the codes how to denoise them; free.  [default: do not]"),
 ]
-Seed = Annotated[int, typer.Option(help="Public seed of the projection.")]
+Seed = Annotated[int, typer.Option(help="Public seed of the projection, or of the hashes.")]
 LedgerFile = Annotated[
     Path | None,
     typer.Option("--ledger", help="Your private file of releases: refuses an id a second time."),
@@ -201,14 +211,12 @@ def read_codes(path: Path) -> Codes | None:
     with path.open("rb") as file:
         if file.read(4) != b"DPIX":
             return None
-    data = read_file(path, _MAX_CODES)
-    try:
-        return codes_from_bytes(data)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+    return parse_file(path, _MAX_CODES, codes_from_bytes)
 
 
 def refuse_existing(path: Path) -> None:
-    """An output file that is already there is never overwritten."""
+    """Refuse, before any work, an output file that is already there or has no folder."""
     if path.exists():
         raise InputError(f"{path} already exists; choose another name.")
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent} is not a directory; make it first.")

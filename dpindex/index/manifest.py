@@ -95,7 +95,7 @@ class Manifest:
             "format": FORMAT,
             "library": __version__,
             "state": self.state,
-            "guarantee": self.settings.spec.guarantee.to_json(),
+            "guarantee": self.settings.spec.guarantee.to_dict(),
             "count": self.count,
             "next_segment": self.next_segment,
             "segments": [{"name": s.name, "count": s.count} for s in self.segments],
@@ -139,7 +139,7 @@ class Manifest:
             )
             sound = (
                 manifest.state in _STATES
-                and data["guarantee"] == manifest.settings.spec.guarantee.to_json()
+                and data["guarantee"] == manifest.settings.spec.guarantee.to_dict()
                 and type(manifest.next_segment) is int
                 and data["count"] == manifest.count
                 and len(manifest.files) == 2 * len(segments) + (manifest.denoiser is not None)

@@ -1,39 +1,38 @@
-"""Number codes to inner products, cosines and distances, corrected for noise, with standard errors.
+"""Inner products, cosines and distances of number codes, corrected for noise, with standard errors.
 
 Everything is computed from three sums per pair: ``⟨x̃, ỹ⟩`` and, of each vector, ``Σ x̃`` and
-``Σ x̃²``. So correcting a search result costs nothing beside the search.
+``Σ x̃²``. So correcting a search result costs little compared with the search.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from numpy.polynomial.polynomial import polymul, polyval
 
-from dpindex.arrays import Floats
+from dpindex.arrays import Doubles, Floats
 from dpindex.noise.moments import NoiseMoments, Polynomial
 
 __all__ = ["NoisyVectorStats", "cosine", "inner_product", "squared_distance"]
-
-Doubles = npt.NDArray[np.float64]
 
 _EXACT = NoiseMoments.additive(0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class NoisyVectorStats:
-    """Some vectors of one side of a comparison: their sums, and the moments of their noise.
+    """The vectors on one side of a comparison: their sums, and the moments of their noise.
 
     Attributes
     ----------
     total, squares : float64 arrays of one shape
-        ``Σ_j x̃_j`` and ``Σ_j x̃_j²`` of each decoded vector, in the data's units.
+        ``Σ_j x̃_j`` and ``Σ_j x̃_j²`` of each decoded vector, in units of the data.
     k : int
         Coordinates of a vector.
     noise : NoiseMoments
-        How their noise scatters a coordinate, in the data's units; none for exact vectors.
+        Of one coordinate, in units of the data; zero for exact vectors.
     norm : float, optional
         The declared norm of every vector, if it is public.
     """
@@ -53,21 +52,20 @@ class NoisyVectorStats:
         return cls(wide.sum(axis=1), (wide**2).sum(axis=1), wide.shape[1], noise, norm)
 
     def at(self, index: npt.NDArray[np.intp]) -> NoisyVectorStats:
-        """The same with its vectors picked (and reshaped) by ``index``."""
-        return NoisyVectorStats(
-            self.total[index], self.squares[index], self.k, self.noise, self.norm
-        )
+        """The same with its vectors selected (and reshaped) by ``index``."""
+        return replace(self, total=self.total[index], squares=self.squares[index])
 
     def column(self) -> NoisyVectorStats:
-        """The same as a column, to meet a row of others."""
+        """The same with shape (n, 1), to be broadcast against rows of others."""
         return self.at(np.arange(len(self.total))[:, None])
 
     @cached_property
     def _powers(self) -> tuple[Doubles, ...]:
-        """``Σ z^i`` for i = 0 … 4, z about the law's centre; 0 to 2 unbiased, or by declaration.
+        """Estimates of ``Σ z^i`` for i = 0 … 4, z about the law's centre.
 
-        The higher two matter for bounded laws only: ``z³ ≈ r²z`` and ``z⁴ ≈ r²z²``, which is exact
-        in the middle and at both ends.
+        Unbiased up to i = 2, where a declared norm is used if there is one. The higher two matter
+        for bounded laws only: ``z³ ≈ r²z`` and ``z⁴ ≈ r²z²``, which is exact in the middle and at
+        both ends.
         """
         law = self.noise
         first = self.total - self.k * law.centre
@@ -76,10 +74,10 @@ class NoisyVectorStats:
         if self.norm is not None:
             second = self.norm**2 - law.centre * (2 * first + self.k * law.centre)
         bounded = law.reach**2 if np.isfinite(law.reach) else 0.0
-        count = np.full_like(first, self.k)
-        return count, first, second, bounded * first, bounded * second
+        return np.full_like(first, self.k), first, second, bounded * first, bounded * second
 
     def _sum(self, polynomial: Polynomial) -> Doubles:
+        """``Σ_j`` of a polynomial in z_j."""
         terms = zip(polynomial, self._powers, strict=False)
         return np.asarray(sum(factor * power for factor, power in terms))
 
@@ -95,25 +93,21 @@ class NoisyVectorStats:
 
     @property
     def signal(self) -> Doubles:
-        """Squared norm of the projected vector: the declared one, else the estimate, never < 0."""
+        """Squared norm of the projected vector: the declared one, else the estimate, at least 0."""
         if self.norm is not None:
             return np.full_like(self.squares, self.norm**2)
         return np.maximum(self.energy, 0.0)
 
     @property
     def energy_variance(self) -> Doubles:
-        """Variance of ``energy`` by noise: ``k·(fourth moment − σ⁴) + 4σ²‖x‖²`` if additive."""
+        """Noise variance of ``energy``: ``k·(fourth moment − σ⁴) + 4σ²‖x‖²`` if additive."""
         return np.maximum(self._sum(self.noise.squared), 0.0)
 
     @property
     def safe_energy(self) -> Doubles:
-        """``energy`` kept above one of its own standard deviations at zero signal."""
-        blank = self.k * max(sum(self._at_zero(self.noise.squared)), 0.0)
-        return np.asarray(np.maximum(self.energy, np.sqrt(blank) + 1e-150))
-
-    def _at_zero(self, polynomial: Polynomial) -> list[float]:
-        centre = self.noise.centre
-        return [factor * (-centre) ** power for power, factor in enumerate(polynomial)]
+        """``energy``, at least its own standard deviation for a zero vector."""
+        at_zero = max(float(polyval(-self.noise.centre, self.noise.squared)), 0.0)
+        return np.asarray(np.maximum(self.energy, np.sqrt(self.k * at_zero) + 1e-150))
 
     @property
     def relative_variance(self) -> Doubles:
@@ -122,26 +116,24 @@ class NoisyVectorStats:
 
     @property
     def inverse_norm(self) -> Doubles:
-        """``h`` such that ``E[x̃·h] ≈ x/‖x‖``: what turns an inner product into a cosine.
+        """``h`` such that ``E[x̃·h] ≈ x/‖x‖``: the factor from an inner product to a cosine.
 
-        The estimated energy errs, and errs together with x̃. For normal errors the series of the
-        unbiased h is ``1 − 3t/8 + 105t²/128 − …`` with ``t = Var(E)/E² − 4/3·Cov(x̃, E)·x/E²``
+        The estimated energy E is correlated with x̃. For normal errors the series of the unbiased h
+        is ``1 − 3t/8 + 105t²/128 − …`` with ``t = Var(E)/E² − 4/3·Cov(x̃, E)·x/E²``
         (k·fourth/E² + 4/3·σ²/E for additive noise); its Padé form stays bounded.
         """
         energy = self.safe_energy
-        law = self.noise
-        along = [law.centre * factor for factor in law.mixed] + [0.0]
-        along = [a + b for a, b in zip(along, [0.0, *law.mixed], strict=True)]  # times x = c + z
-        t = np.maximum((self.energy_variance - 4 * self._sum(tuple(along)) / 3) / energy**2, 0.0)
+        covariance = self._sum(tuple(polymul(self.noise.mixed, (self.noise.centre, 1.0))))
+        t = np.maximum((self.energy_variance - 4 * covariance / 3) / energy**2, 0.0)
         return np.asarray((16 + 29 * t) / (16 + 35 * t) / np.sqrt(energy))
 
-    def spread_with(
+    def noise_along(
         self, other: NoisyVectorStats, ip: Doubles, energy: Doubles
     ) -> tuple[Doubles, Doubles]:
         """``Σ_j Var(x̃_j)·y_j²`` and ``Σ_j Cov(x̃_j, g_j)·y_j`` for y the other side.
 
-        Additive noise needs y's ``energy`` and the inner product alone. Where the noise depends on
-        z, y is taken for its regression on z and an even rest.
+        Additive noise needs only y's ``energy`` and the inner product. Where the noise depends on
+        z, y is modelled as its linear regression on z plus a residual of constant variance.
         """
         law = self.noise
         count, first, second, third, fourth = self._powers
@@ -150,7 +142,7 @@ class NoisyVectorStats:
         mixed = law.mixed[0] * other.total + law.mixed[1] * crossed
         if law.variance[2] == 0.0:
             return np.asarray(variance), np.asarray(mixed)
-        # Not below the noise of the sum itself, so that faint vectors give no wild slopes.
+        # At least the noise of the sum itself, so that short vectors give no extreme slopes.
         floor = np.sqrt(count) * law.variance[0]
         second, fourth = np.maximum(second, floor), np.maximum(fourth, 0.0)
         scatter = np.maximum(second - first**2 / count, floor)
@@ -184,7 +176,7 @@ def inner_product(
 
     Li & Li 2023, Thms 3.8–3.10: ``σ_x²‖v‖² + σ_y²‖u‖² + kσ_x²σ_y² + Var_projection``.
     """
-    variance = x.spread_with(y, ip, y.signal)[0] + y.spread_with(x, ip, x.signal)[0]
+    variance = x.noise_along(y, ip, y.signal)[0] + y.noise_along(x, ip, x.signal)[0]
     variance = variance + _both(x, y) + factor * (x.signal * y.signal + ip**2)
     return ip, np.sqrt(variance)
 
@@ -194,10 +186,10 @@ def cosine(
 ) -> tuple[Doubles, Doubles]:
     """Noise-corrected cosines, clipped to [−1, 1], and their standard errors.
 
-    The ratio to the corrected norms; its error is the first-order (delta-method) deviation, in
-    which the projection contributes only ``(1−ρ²)²·factor`` because norms and inner product err
-    together, and the shrinkage of a sample cosine is divided out. With declared norms see
-    ``_declared_cosine``.
+    The ratio to the corrected norms. Its error is the first-order (delta-method) deviation, in
+    which the projection contributes only ``(1−ρ²)²·factor`` because the errors of norms and inner
+    product are correlated; the shrinkage of a sample cosine is divided out. With declared norms see
+    ``_declared_cosine``. Parameters as for :func:`inner_product`.
     """
     if x.norm is not None and y.norm is not None:
         return _declared_cosine(ip, x, y, x.norm * y.norm, factor)
@@ -206,8 +198,8 @@ def cosine(
     apart = 1.0 - np.clip(ratio, -1.0, 1.0) ** 2
     value = np.clip(ratio / (1.0 - apart * factor / 2), -1.0, 1.0)
     noise = _ratio_noise(ip, x, y, value, scale) + _ratio_noise(ip, y, x, value, scale)
-    less = (1 + x.relative_variance) * (1 + y.relative_variance)
-    noise = noise + _both(x, y) / (x.safe_energy * y.safe_energy * less)
+    excess = (1 + x.relative_variance) * (1 + y.relative_variance)
+    noise = noise + _both(x, y) / (x.safe_energy * y.safe_energy * excess)
     return value, np.sqrt(noise + (1.0 - value**2) ** 2 * factor)
 
 
@@ -221,7 +213,7 @@ def _ratio_noise(
     of Ê, and ``E[Ê⁻²] ≈ E⁻²(1 + 3τ)``; that is divided out.
     """
     energy, tau = x.safe_energy, x.relative_variance
-    variance, mixed = x.spread_with(y, ip, y.safe_energy)
+    variance, mixed = x.noise_along(y, ip, y.safe_energy)
     along = variance / (energy * y.safe_energy) - rho * mixed * scale / energy
     return np.maximum(along / (1 + tau) + rho**2 * tau / (4 * (1 + 2 * tau)), 0.0)
 
@@ -229,25 +221,24 @@ def _ratio_noise(
 def _declared_cosine(
     ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, size: float, factor: float
 ) -> tuple[Doubles, Doubles]:
-    """Cosines given declared norms: the unbiased one, with the seen error of the norms as control.
+    """Cosines given declared norms, with the observed error of the norms as control variate.
 
-    ``plain = ⟨x̃, ỹ⟩/‖u‖‖v‖`` errs together with ``shift``, the mean relative error of the estimated
-    squared norms, which declared norms reveal. Subtracting the regression on it leaves the mean
-    alone and never raises the variance: near ρ = 1 it removes most of the projection's error.
+    The error of ``plain = ⟨x̃, ỹ⟩/‖u‖‖v‖`` is correlated with ``shift``, the mean relative error of
+    the estimated squared norms, which declared norms reveal. Subtracting the regression on it keeps
+    the mean and never raises the variance: near ρ = 1 it removes most of the projection's error.
     """
     plain = ip / size
     shift = (x.energy / x.signal + y.energy / y.signal) / 2 - 1.0
-    spread = (x.energy_variance / x.signal**2 + y.energy_variance / y.signal**2) / 4
+    shift_noise = (x.energy_variance / x.signal**2 + y.energy_variance / y.signal**2) / 4
     value = rho = plain
     for _ in range(3):  # the slope depends on the cosine: a fixed point, reached at once
         rho = np.clip(value, -1.0, 1.0)
-        own_x, mixed_x = x.spread_with(y, rho * size, y.signal)
-        own_y, mixed_y = y.spread_with(x, rho * size, x.signal)
-        together = (mixed_x / x.signal + mixed_y / y.signal) / (2 * size) + 2 * factor * rho
-        alone = spread + factor * (1 + rho**2)
-        slope = together / np.maximum(alone, 1e-300)
+        own_x, mixed_x = x.noise_along(y, rho * size, y.signal)
+        own_y, mixed_y = y.noise_along(x, rho * size, x.signal)
+        covariance = (mixed_x / x.signal + mixed_y / y.signal) / (2 * size) + 2 * factor * rho
+        slope = covariance / np.maximum(shift_noise + factor * (1 + rho**2), 1e-300)
         value = plain - slope * shift
-    variance = (own_x + own_y + _both(x, y)) / size**2 + factor * (1 + rho**2) - slope * together
+    variance = (own_x + own_y + _both(x, y)) / size**2 + factor * (1 + rho**2) - slope * covariance
     return np.clip(value, -1.0, 1.0), np.sqrt(np.maximum(variance, 0.0))
 
 
@@ -256,11 +247,12 @@ def squared_distance(
 ) -> tuple[Doubles, Doubles]:
     """Unbiased squared Euclidean distances (possibly negative) and their standard errors.
 
-    ``‖x̃−ỹ‖²`` less the noise energy of the private sides (Stausholm 2021).
+    ``‖x̃−ỹ‖²`` less the noise energy of the private sides (Stausholm 2021). Parameters as for
+    :func:`inner_product`.
     """
     value = x.energy + y.energy - 2 * ip
     variance = 4 * _both(x, y) + 2 * factor * np.maximum(value, 0.0) ** 2
     for side, other in ((x, y), (y, x)):
-        own, mixed = side.spread_with(other, ip, other.signal)
+        own, mixed = side.noise_along(other, ip, other.signal)
         variance = variance + np.maximum(4 * own - 4 * mixed + side.energy_variance, 0.0)
     return value, np.sqrt(variance)
