@@ -139,7 +139,7 @@ def test_gaussian_epsilon_at_reference_values() -> None:
     ("changes", "message"),
     [
         ({"confidence": 1.0}, "confidence must lie"),
-        ({"trials": 5}, "at least 100"),
+        ({"trials": 5}, "whole number from 100 to"),
         ({"seconds": 0.0}, "above 0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Is the guarantee kept? An exact verifier of the integers that ship, and an attack on them."""
+"""Audit of guarantees: an exact verifier of the integers that run, and an attack on releases."""
 
 from dpindex.audit.attack import AttackReport, attack
 from dpindex.audit.distinguishers import Finding

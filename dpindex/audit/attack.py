@@ -1,4 +1,4 @@
-"""An attack on the guarantee: how large must epsilon be, judged by what is published?
+"""An attack on the guarantee: a lower bound on epsilon from what is published.
 
 Worst-case neighbours are privatized many times; the chance of an event under each gives a lower
 bound on epsilon (Clopper & Pearson 1934). A fifth of the trials choose
@@ -16,6 +16,7 @@ from typing import Any
 
 from dpindex.audit import distinguishers as tests
 from dpindex.audit.pairs import worst_pairs
+from dpindex.checks import finite_number, whole_number
 from dpindex.errors import InputError
 from dpindex.privatizer import Privatizer
 from dpindex.race import SketchSpec
@@ -23,7 +24,7 @@ from dpindex.spec import Spec
 
 __all__ = ["AttackReport", "attack"]
 
-_MIN_TRIALS = 100
+_MIN_TRIALS, _MAX_TRIALS = 100, 1 << 40
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ def attack(
     Parameters
     ----------
     trials : int, optional
-        Vectors to privatize for each neighbour of each pair; default: as many as ``seconds`` allow.
+        Vectors to privatize for each neighbour of each pair, [100, 2^40]; default: as many as
+        ``seconds`` allow.
     seconds : float
         Time to spend on trials when ``trials`` is not given, (0, ∞).
     confidence : float
@@ -135,10 +137,9 @@ def attack(
         raise InputError(f"{spec.method} promises nothing: there is no claim to attack.")
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must lie between 0 and 1, not {confidence!r}.")
-    if trials is not None and trials < _MIN_TRIALS:
-        raise InputError(f"trials must be at least {_MIN_TRIALS}, not {trials!r}.")
-    if not seconds > 0:
-        raise InputError(f"seconds must be above 0, not {seconds!r}.")
+    if trials is not None:
+        whole_number(trials, "trials", _MIN_TRIALS, _MAX_TRIALS)
+    finite_number(seconds, "seconds", above=0.0)
     started = time.perf_counter()
     run = tests.Run(Privatizer(spec), trials, seconds, 1.0 - confidence)
     pairs = worst_pairs(spec)

@@ -1,4 +1,4 @@
-"""Bounds of e^x and √x in exact integers, which nothing in a check can be rounded past."""
+"""Bounds of e^x and √x in exact integers: they err on the safe side of every check."""
 
 from __future__ import annotations
 

@@ -164,10 +164,10 @@ def _histograms(run: Run, pair: Pair, part: float) -> list[Histogram]:
 
 
 def _thresholds(run: Run, histogram: Histogram) -> tuple[int, int]:
-    """The limits below and above which an event surely tells the most.
+    """The limits of the two events, below and above, with the largest bound on epsilon.
 
-    By the bound that the training counts alone would give, for all candidates at once: among a
-    thousand events, some rare one looks strong by luck.
+    The bound is the one that the training counts alone would give, for all candidates at once:
+    among a thousand events, some rare one looks strong by luck.
     """
     values, *counts = histogram
 
@@ -183,11 +183,11 @@ def _thresholds(run: Run, histogram: Histogram) -> tuple[int, int]:
 
 
 def repeats(run: Run, pair: Pair) -> Tally:
-    """Is noise used twice? Then two releases, one of a known vector, differ by no noise at all.
+    """The event that two releases are equal, one of which is of a known vector.
 
-    The event is "both read the same"; the second release is always of the pair's first row, so
-    only the first release depends on which neighbour it is. Looked for within one call, whose
-    halves different threads serve, and between two calls.
+    If both used the same noise, they would differ by no noise at all. The second release is always
+    of the pair's first row, so only the first one depends on which neighbour it is. Releases are
+    compared within one call, whose halves different threads serve, and between two calls.
     """
     half, known = _REPEAT_ROWS // 2, pair.rows[0]
     equal = []
@@ -246,7 +246,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         first, second = (special.log_ndtr(s * mu / 2 - epsilon / mu) for s in (1, -1))
         return math.exp(first) - math.exp(epsilon + second) - delta
 
-    # There the first term alone is delta.
+    # At this epsilon the first term alone is delta.
     most = mu**2 / 2 - mu * float(special.ndtri(delta))
     return float(optimize.brentq(excess, 0.0, most)) if excess(0.0) > 0 else 0.0
 
@@ -282,9 +282,9 @@ def binomial_bounds(hits: Any, trials: Any, alpha: float) -> tuple[Any, Any]:
     """
     hits, trials = np.asarray(hits, dtype=np.float64), np.asarray(trials, dtype=np.float64)
     missed = trials - hits
-    low = special.betaincinv(np.maximum(hits, 1), missed + 1, alpha)
-    high = special.betainccinv(hits + 1, np.maximum(missed, 1), alpha)
-    return np.where(hits > 0, low, 0.0), np.where(missed > 0, high, 1.0)
+    # Not a number where there are no hits, or nothing else.
+    low = np.nan_to_num(special.betaincinv(hits, missed + 1, alpha), nan=0.0)
+    return low, np.nan_to_num(special.betainccinv(hits + 1, missed, alpha), nan=1.0)
 
 
 def epsilon_lower_bound(hits: Any, trials: Any, delta: float, alpha: float) -> Any:

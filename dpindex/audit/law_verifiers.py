@@ -37,7 +37,7 @@ _WORD = THIRD >> 32
 
 
 class LawVerifier:
-    """Verifies the law of one spec. As it stands here, that of a law it does not know: nothing.
+    """Verifies the law of one spec; the base class is that of unknown laws, and proves nothing.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ class _Additive(LawVerifier):
         )
 
     def replay(self) -> Iterator[Any]:
-        """Is a code the sum of the grid integer and the draw, less its low bits?"""
+        """A code must be the sum of the grid integer and the draw, without its low bits."""
         law = copy(self.law)
         draws = np.array([-5, -1, 0, 1, 3, 77]) << self.bits
         x = np.array([[-9, 0, 5, 6, 7, 4096]])

@@ -19,9 +19,9 @@ _DPI = 160
 
 
 def attack_png(report: AttackReport) -> bytes:
-    """What the attack saw, as a PNG: above the released values, below the log of their ratio.
+    """A PNG of the released values, the log of their ratio, and every test's bound and the claim.
 
-    Beside them every test's lower bound against the claim. Raises InputError without matplotlib.
+    Raises InputError without matplotlib.
     """
     figures = import_extra("matplotlib.figure", "drawing a picture needs matplotlib", "eval")
     figure = figures.Figure(figsize=(12, 4.8), layout="constrained")

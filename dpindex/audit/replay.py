@@ -1,8 +1,7 @@
-"""Does the sampler read the integers that were checked? Replayed with words chosen to tell.
+"""Replay of samplers with prepared words, and an experiment on the stream of secret words.
 
 A sampler is a fixed function of the words it reads. Words on either side of every threshold show
-which outcome each takes, so the table that was verified is the one that runs. Whether the words
-themselves are used once is tried out on the stream.
+which outcome each of them leads to, so the table that was verified is the one that runs.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ _LOW48 = (1 << 48) - 1
 
 
 class Constant:
-    """A bit source that says the same 64-bit number to every draw: 16 bits first, then 48.
+    """A bit source that gives the same 64-bit number to every draw: 16 bits first, then 48.
 
-    ``word`` is what it says where 32 bits are asked for; by default the first 16 bits and zeros.
+    ``word`` is what it gives where 32 bits are asked for; by default the first 16 bits and zeros.
     """
 
     def __init__(self, number: int, word: int | None = None) -> None:
@@ -43,10 +42,22 @@ class Constant:
 
 
 class Script:
-    """A source in which draw i reads ``numbers[i]``, the rest of it only where a draw must ask.
+    """A bit source in which draw i reads ``numbers[i]``: 16 bits first, more where it must ask.
 
-    ``cuts`` are the thresholds that the sampler is believed to have: they say which draws ask for
-    more. A sampler with others asks for other counts and is given words that show it.
+    Parameters
+    ----------
+    numbers : sequence of int
+        Of ``bits`` bits each, in the order of the draws.
+    cuts : sequence of int
+        The thresholds that the sampler is believed to have: a draw asks for more bits where the
+        first ones do not decide on which side of a threshold it lies. A sampler with other
+        thresholds asks for other counts and gets words that lead to wrong outcomes.
+    bits : int
+        Bits of a number, at least 64.
+    offset : int
+        Low bits of every 32-bit word.
+    tails : bool
+        Whether numbers below the first threshold, or from the last one on, ask for more too.
     """
 
     def __init__(
@@ -114,9 +125,9 @@ def table_faults(table: CellTable) -> npt.NDArray[np.bool_]:
 
 
 def stream_check(stream: Callable[[], BitSource]) -> Check:
-    """Noise is used once: a second read, another thread and a forked child all differ.
+    """A second read of the stream, another thread and a forked child all get other words.
 
-    Not arithmetic but an experiment; 256 bits agree by chance with probability 2^-256.
+    This is an experiment; 256 bits agree by chance with probability 2^-256.
     """
 
     def read() -> bytes:
@@ -131,7 +142,7 @@ def stream_check(stream: Callable[[], BitSource]) -> Check:
         receive, send = process.Pipe(duplex=False)
         child = process.Process(target=lambda: send.send_bytes(read()))
         with warnings.catch_warnings():
-            # The child does nothing but read the stream and leave.
+            # The child only reads the stream, so forking with threads about is harmless.
             warnings.simplefilter("ignore", DeprecationWarning)
             child.start()
         send.close()

@@ -44,7 +44,7 @@ def sketch_checks(spec: SketchSpec) -> tuple[list[Check], Difference]:
 
 
 def _sums_check(spec: SketchSpec) -> Check:
-    """|Σ a_j x_j| ≤ max|a_j|·Σ|x_j|, and the hasher refuses or scales what has a larger Σ|x_j|."""
+    """``|Σ a_j x_j| ≤ max|a_j|·Σ|x_j|``; the hasher refuses or scales what has a larger Σ|x_j|."""
     directions = spec.hasher.directions * 2.0**_DIRECTION_BITS
     whole = bool((directions == np.rint(directions)).all())
     most = int(np.abs(directions).max()) * int(MAX_SUM) + _MAX_OFFSET

@@ -42,7 +42,7 @@ class Check:
 
     @classmethod
     def none(cls, name: str, faults: npt.ArrayLike, what: str, theorem: str) -> Check:
-        """The check that none of ``faults`` is true; ``what`` says of what."""
+        """The check that none of ``faults`` is true; ``what`` is the name of a fault."""
         found = f"{np.count_nonzero(faults)} of {np.size(faults)} {what}"
         return cls(name, found, "0", theorem, not np.any(faults))
 
