@@ -189,6 +189,8 @@ EDITS: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d.update(denoiser="000000"),
     lambda d: d.update(denoiser=2),
     lambda d: d.update(state=["complete"]),
+    lambda d: d.update(input=1),
+    lambda d: d.update(input=[]),
     lambda d: d.update(index_type=None),
     _swap_names,
     lambda d: d["files"].update({"../secret": {"bytes": 1, "sha256": "0" * 64}}),

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -249,9 +250,8 @@ def test_a_file_that_an_index_was_built_from_is_refused(
         else:  # a build that has noted its source and has not yet written a segment
             directory = IndexDirectory(tmp_path / "index")
             with directory.writing(new=True):
-                manifest = directory.start(Settings(spec))
-                directory.note({"source": source.fingerprint(), "ids": None})
-                directory.commit(manifest)
+                begun = {"source": source.fingerprint(), "ids": None}
+                directory.commit(replace(directory.start(Settings(spec)), input=begun))
         with pytest.raises(dpi.InputError, match="looks like the private vectors"):
             dpi.plan(**TERMS, public_sample=source, methods=["raw-staircase"])
 

@@ -35,7 +35,6 @@ from dpindex.version import __version__
 __all__ = [
     "Checkpoint",
     "IndexDirectory",
-    "IndexState",
     "Manifest",
     "read_index",
     "rows_per_segment",
@@ -43,7 +42,7 @@ __all__ = [
 ]
 
 _FORMAT = 2
-_MANIFEST, _NOTE = "manifest.json", "source.json"
+_MANIFEST = "manifest.json"
 _FOLDERS = ("segments", "ids", "denoiser", "codebook")
 _NUMBER = re.compile(r"[0-9]{6}")
 _NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|model|vectors)(\.tmp)?")
@@ -107,6 +106,8 @@ class Manifest:
         Number of the denoiser that was learned from the segments, and of the spec's codebook.
     files : mapping from path to FileMark
         Of every file that belongs to the index, and perhaps of some that did.
+    input : mapping, optional
+        While the index is being built: what tells its input from another, as plain JSON values.
     """
 
     settings: Settings
@@ -116,6 +117,7 @@ class Manifest:
     denoiser: str | None = None
     codebook: str | None = None
     files: Mapping[str, FileMark] = field(default_factory=dict)
+    input: Mapping[str, Any] | None = None
 
     @property
     def paths(self) -> list[str]:
@@ -142,8 +144,8 @@ class Manifest:
             "files": {path: asdict(self.files[path]) for path in self.paths},
             **self.settings.to_dict(),
         }
-        extras = {"denoiser": self.denoiser, "codebook": self.codebook}
-        return {**data, **{name: number for name, number in extras.items() if number is not None}}
+        more = {"denoiser": self.denoiser, "codebook": self.codebook, "input": self.input}
+        return data | {key: value for key, value in more.items() if value is not None}
 
     @classmethod
     def from_dict(cls, data: Any) -> Manifest:
@@ -158,6 +160,7 @@ class Manifest:
             data.get("denoiser"),
             data.get("codebook"),
             {path: FileMark(**mark) for path, mark in data["files"].items()},
+            data.get("input"),
         )
         numbers = [segment.name for segment in manifest.segments]
         numbers += [name for name in (manifest.denoiser, manifest.codebook) if name is not None]
@@ -165,6 +168,7 @@ class Manifest:
             raise ValueError("number")
         if not (
             manifest.state in _STATES
+            and (manifest.input is None or isinstance(manifest.input, dict))
             and data["guarantee"] == manifest.settings.spec.guarantee.to_dict()
             and type(manifest.next_number) is int
             and len(set(numbers)) == len(numbers)
@@ -292,7 +296,7 @@ class IndexDirectory:
 
     def _is_blank(self) -> bool:
         """Whether nothing is here but, perhaps, leftovers of our own that no manifest names."""
-        known = {".lock", _NOTE, f"{_NOTE}.tmp", f"{_MANIFEST}.tmp", *_FOLDERS}
+        known = {".lock", f"{_MANIFEST}.tmp", *_FOLDERS}
         if any(entry.name not in known for entry in self.path.iterdir()):
             return False
         return all(_NUMBERED_FILE.fullmatch(entry.name) for entry in self._entries())
@@ -357,32 +361,6 @@ class IndexDirectory:
             if _NUMBERED_FILE.fullmatch(entry.name) and entry not in named:
                 entry.unlink()
 
-    def note(self, data: dict[str, Any]) -> None:
-        """Keep a small JSON file beside the manifest while a build is under way."""
-        write_file(self.path / _NOTE, json.dumps(data, sort_keys=True).encode())
-
-    def read_note(self) -> Any:
-        """What ``note`` kept, or None."""
-        if not (self.path / _NOTE).is_file():
-            return None
-        try:
-            return json.loads(read_file(self.path / _NOTE, _MAX_MANIFEST_BYTES, links=False))
-        except (ValueError, RecursionError):
-            raise InputError(f"{self.path / _NOTE} is damaged: it is no valid JSON.") from None
-
-    def drop_note(self) -> None:
-        """Remove what ``note`` kept."""
-        (self.path / _NOTE).unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class IndexState:
-    """What an index is made of."""
-
-    settings: Settings
-    store: CodeStore
-    denoiser: Denoiser | None
-
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -405,7 +383,13 @@ class Checkpoint:
     denoiser: Denoiser | None
 
 
-def write_index(path: Path, state: IndexState, last: Checkpoint | None) -> Checkpoint:
+def write_index(
+    path: Path,
+    settings: Settings,
+    store: CodeStore,
+    denoiser: Denoiser | None,
+    last: Checkpoint | None,
+) -> Checkpoint:
     """Write an index, or bring the directory up to date that it was ``last`` written or read in.
 
     Raises
@@ -417,30 +401,25 @@ def write_index(path: Path, state: IndexState, last: Checkpoint | None) -> Check
     if last is not None and last.path != directory.path:
         last = None
     with directory.writing(new=last is None):
-        return _write(directory, state, last)
-
-
-def _write(directory: IndexDirectory, state: IndexState, last: Checkpoint | None) -> Checkpoint:
-    store, denoiser, start = state.store, state.denoiser, 0
-    if last is None:
-        manifest = directory.start(state.settings)
-    else:
-        manifest = directory.manifest()
-        if manifest.digest != last.digest:
-            raise InputError(f"{directory.path} was changed since this index was opened.")
-        if last.removals == store.removals:
-            start = last.rows
-        else:  # rows were removed: everything that is left is written anew
-            manifest = replace(manifest, segments=())
-    step = rows_per_segment(state.settings.spec)
-    for row in range(start, len(store), step):
-        rows = slice(row, row + step)
-        manifest = directory.write_segment(manifest, store.take(rows), store.ids[rows])
-    if denoiser is not None and (last is None or denoiser is not last.denoiser):
-        manifest = directory.write_denoiser(manifest, denoiser)
-    manifest = directory.commit(replace(manifest, state="complete"))
-    directory.discard_uncommitted(manifest)
-    directory.drop_note()
+        start = 0
+        if last is None:
+            manifest = directory.start(settings)
+        else:
+            manifest = directory.manifest()
+            if manifest.digest != last.digest:
+                raise InputError(f"{directory.path} was changed since this index was opened.")
+            if last.removals == store.removals:
+                start = last.rows
+            else:  # rows were removed: everything that is left is written anew
+                manifest = replace(manifest, segments=())
+        step = rows_per_segment(settings.spec)
+        for row in range(start, len(store), step):
+            rows = slice(row, row + step)
+            manifest = directory.write_segment(manifest, store.take(rows), store.ids[rows])
+        if denoiser is not None and (last is None or denoiser is not last.denoiser):
+            manifest = directory.write_denoiser(manifest, denoiser)
+        manifest = directory.commit(replace(manifest, state="complete"))
+        directory.discard_uncommitted(manifest)
     return Checkpoint(directory.path, manifest.digest, len(store), store.removals, denoiser)
 
 
