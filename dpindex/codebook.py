@@ -6,26 +6,26 @@ import hashlib
 import os
 import re
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
-from dpindex.arrays import Floats, unit
+from dpindex.arrays import AnyArray, Floats, Singles, unit
 from dpindex.checks import real_matrix, whole_number
 from dpindex.errors import InputError
 from dpindex.files import pack, unpack
+from dpindex.vectors import open_vectors
 
 __all__ = ["RADIUS", "Codebook", "on_sphere_grid"]
-
-Singles = npt.NDArray[np.float32]
 
 _MIN_SIZE, _MAX_SIZE = 2, 1 << 16
 RADIUS = 4095.0
 """Norm of a vector on the integer grid: inner products stay below 2^24 and are exact in float32."""
 
-_MAX_BYTES = 1 << 31
+_STEPS = float(1 << 20)
+_CHUNK_ROWS = 4096
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -35,14 +35,21 @@ def on_sphere_grid(vectors: Floats) -> Singles:
     ``Σ|u_i c_i| ≤ ‖u‖‖c‖ ≤ 2^24`` for two such vectors, so their inner product is exact in float32
     in any order: which codeword is nearest does not depend on the machine or the batch.
     """
-    wide = vectors.astype(np.float64)
-    # Divided by the largest magnitude first, so that no square over- or underflows.
-    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
-    np.divide(wide, largest, out=wide, where=largest > 0)
+    # Whole numbers first: their squares add exactly for up to 8192 attributes, and square root and
+    # division are correctly rounded, so the grid is the same on every machine.
+    wide = np.rint(_in_units_of_largest(vectors) * _STEPS)
     norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, None]
     np.divide(wide * RADIUS, norms, out=wide, where=norms > 0)
     # Towards zero: rounding must not make a vector longer.
     return np.trunc(wide).astype(np.float32)
+
+
+def _in_units_of_largest(vectors: Floats) -> npt.NDArray[np.float64]:
+    """Rows divided by their largest magnitude, so that no square over- or underflows."""
+    wide = vectors.astype(np.float64)
+    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
+    np.divide(wide, largest, out=wide, where=largest > 0)
+    return wide
 
 
 class Codebook:
@@ -53,7 +60,7 @@ class Codebook:
 
     Parameters
     ----------
-    vectors : array, shape (K, dim), or path of a .npy file
+    vectors : array, shape (K, dim), or path of a file of vectors
         K in [2, 65536]; directions count, lengths do not; no codeword may be zero.
 
     Raises
@@ -68,22 +75,26 @@ class Codebook:
 
     def __init__(self, vectors: Any) -> None:
         if isinstance(vectors, str | os.PathLike):
-            vectors = _loaded(Path(vectors))
-        table = np.asarray(vectors)
+            vectors = _loaded(vectors)
+        table = vectors if sparse.issparse(vectors) else np.asanyarray(vectors)
         rows = real_matrix(table, table.shape[-1] if table.ndim else 0, "codewords")
+        if sparse.issparse(rows):
+            raise InputError("codewords must be a dense array.")
         if not _MIN_SIZE <= len(rows) <= _MAX_SIZE:
             raise InputError(
                 f"a codebook has {_MIN_SIZE} to {_MAX_SIZE} codewords, not {len(rows)}."
             )
-        if not np.isfinite(rows).all():
-            row = int(np.argwhere(~np.isfinite(rows))[0, 0])
-            raise InputError(f"codeword {row} has a value that is not finite.")
-        self._stated: Singles | None = rows.astype(np.float32)
-        if (zero := np.flatnonzero(~self.vectors.any(axis=1))).size:
+        with np.errstate(over="ignore"):
+            stated = np.array(rows, dtype=np.float32)
+        if not np.isfinite(stated).all():
+            row = int(np.argwhere(~np.isfinite(stated))[0, 0])
+            raise InputError(f"codeword {row} has a value that is not finite in 32 bits.")
+        self._stated: Singles | None = stated
+        if (zero := np.flatnonzero(~stated.any(axis=1))).size:
             raise InputError(f"codeword {int(zero[0])} is zero and has no direction.")
-        self.size, self.dim = self._stated.shape
+        self.size, self.dim = stated.shape
         shape = f"{self.size}x{self.dim}|".encode()
-        self.digest = hashlib.sha256(shape + self._stated.astype("<f4").tobytes()).hexdigest()
+        self.digest = hashlib.sha256(shape + stated.astype("<f4").tobytes()).hexdigest()
 
     @classmethod
     def named(cls, data: Any) -> Codebook:
@@ -115,7 +126,7 @@ class Codebook:
     @cached_property
     def vectors(self) -> Singles:
         """The codewords at norm 1, float32, shape (K, dim)."""
-        return unit(self.stated)
+        return unit(_in_units_of_largest(self.stated))
 
     def to_bytes(self) -> bytes:
         """The codewords in the common container: see :meth:`from_bytes`."""
@@ -144,16 +155,16 @@ class Codebook:
     @cached_property
     def grid(self) -> Singles:
         """The codewords on the integer grid, transposed: shape (dim, K)."""
-        return np.ascontiguousarray(on_sphere_grid(self.vectors).T)
+        return np.ascontiguousarray(on_sphere_grid(self.stated).T)
 
 
-def _loaded(path: Path) -> npt.NDArray[Any]:
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise InputError(f"{path} is larger than a codebook may be (2 GB).")
-        loaded: npt.NDArray[Any] = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except ValueError:
-        raise InputError(f"{path} is not a .npy file of numbers.") from None
-    return loaded
+def _loaded(path: str | os.PathLike[str]) -> AnyArray:
+    with open_vectors(path) as source:
+        if source.shape[0] > _MAX_SIZE:
+            raise InputError(
+                f"{os.fspath(path)} has {source.shape[0]} vectors; a codebook has at most "
+                f"{_MAX_SIZE} codewords."
+            )
+        chunks = (chunk for _, chunk in source.chunks(_CHUNK_ROWS))
+        parts = [part.toarray() if sparse.issparse(part) else part for part in chunks]
+    return np.concatenate(parts)

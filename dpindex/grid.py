@@ -196,7 +196,8 @@ class AnyNumbers:
 
     def first_fault(self, x: AnyArray) -> tuple[tuple[int, ...], str] | None:
         """Index of the first value that is not finite, and what is wrong with it."""
-        finite = np.isfinite(x)
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(x.astype(np.float64, copy=False))
         if finite.all():
             return None
         place = tuple(int(i) for i in np.argwhere(~finite)[0])

@@ -25,6 +25,7 @@ __all__ = ["PairCurve", "codeword_similarities", "pair_curve"]
 Doubles = npt.NDArray[np.float64]
 
 _ROLES = 2048
+_BLOCK = 256
 _NEAR = 16
 _BINS = 64
 
@@ -67,35 +68,45 @@ def pair_curve(
     words, size = codebook.vectors, len(codebook)
     stream = PublicStream(0, "symbol pairs")
     roles = stream.permutation(size)[:_ROLES]
-    cosines = words[roles] @ words.T
-    cosines[np.arange(len(roles)), roles] = -np.inf
-    # Pairs at random, and pairs of near neighbours, of which there would be few.
-    near = np.argpartition(-cosines[:, roles], min(_NEAR, len(roles) - 1), axis=1)[:, :_NEAR]
-    others = np.stack([stream.permutation(len(roles)) for _ in range(_NEAR)], axis=1)
-    left = np.repeat(np.arange(len(roles)), 2 * _NEAR)
-    right = np.concatenate([near, others], axis=1).ravel()[: len(left)]
+    count = len(roles)
+    among = words[roles] @ words[roles].T
+    np.fill_diagonal(among, -np.inf)
+    # Pairs of near neighbours, and pairs at random, which stand for more pairs each.
+    reach = min(_NEAR, count - 1)
+    near = np.argpartition(-among, reach - 1, axis=1)[:, :reach]
+    others = np.stack([stream.permutation(count) for _ in range(_NEAR)], axis=1)
+    left = np.repeat(np.arange(count), reach + _NEAR)
+    right = np.concatenate([near, others], axis=1).ravel()
+    weight = np.tile(np.repeat([1.0, count / _NEAR], [reach, _NEAR]), count)
     kept = left != right
-    left, right = left[kept], right[kept]
-    # A near pair stands for fewer pairs than one at random does.
-    weight = np.where(
-        np.tile(np.arange(2 * near.shape[1]) < near.shape[1], len(roles)), 1.0, len(roles) / _NEAR
-    )[kept]
-    record = _reports(cosines, left, subset, inside, stream)
-    if query is None:
-        seen = cosines[right, record]
-        seen[np.isinf(seen)] = 1.0
-    else:
-        seen = np.einsum("ij,ij->i", words[record], words[_reports(cosines, right, *query, stream)])
+    left, right, weight = left[kept], right[kept], weight[kept]
+    record = _reports(words, roles, left, subset, inside, stream)
+    asked = roles[right]
+    if query is not None:
+        asked = _reports(words, roles, right, *query, stream)
+    seen = np.einsum("ij,ij->i", words[record], words[asked])
     truth = np.einsum("ij,ij->i", words[roles[left]], words[roles[right]])
     return _curve(seen.astype(np.float64), truth.astype(np.float64), weight)
 
 
-def _reports(cosines: Any, rows: Any, subset: int, inside: float, stream: PublicStream) -> Any:
-    """Symbols that the mechanism would report for some public vectors."""
-    near = np.argpartition(-cosines, subset - 1, axis=1)[:, :subset]
-    words = [stream.words(len(rows), np.uint32).astype(np.float64) / 2.0**32 for _ in range(3)]
-    chosen = near[rows, (words[0] * subset).astype(np.intp)]
-    return np.where(words[1] < inside, chosen, (words[2] * cosines.shape[1]).astype(np.intp))
+def _reports(
+    words: Any, roles: Any, asked: Any, subset: int, inside: float, stream: PublicStream
+) -> Any:
+    """Symbols that would be reported for the codewords ``roles[asked]`` by all the others."""
+    size, subset = len(words), min(subset, len(words) - 1)
+    coins = [stream.words(len(asked), np.uint32).astype(np.float64) / 2.0**32 for _ in range(2)]
+    within = (coins[0] < inside) | (subset == size - 1)
+    rank = np.where(within, coins[1] * subset, subset + coins[1] * (size - 1 - subset))
+    found = np.empty(len(asked), dtype=np.intp)
+    for start in range(0, len(roles), _BLOCK):
+        block = roles[start : start + _BLOCK]
+        cosines = words[block] @ words.T
+        cosines[np.arange(len(block)), block] = -np.inf
+        # The nearest first, itself last, the others between them.
+        order = np.argpartition(-cosines, (subset - 1, size - 1), axis=1)
+        mine = np.flatnonzero((asked >= start) & (asked < start + len(block)))
+        found[mine] = order[asked[mine] - start, rank[mine].astype(np.intp)]
+    return found
 
 
 def _curve(seen: Doubles, truth: Doubles, weight: Doubles) -> PairCurve:

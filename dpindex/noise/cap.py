@@ -23,16 +23,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any
 
-import mpmath
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from dpindex.arrays import Floats
 from dpindex.codes import SignFormat
-from dpindex.noise.law import Calibration, SignLaw
+from dpindex.noise.law import Calibration, SignLaw, power_below
 from dpindex.randomness import BitSource
 
 __all__ = ["CAP_RESPONSE", "Cap", "CapResponse", "cap_response", "rank_weights"]
@@ -41,6 +41,7 @@ Doubles = npt.NDArray[np.float64]
 
 _LEVELS = 31
 _ONE = 1 << 64
+_POWER_BITS = 160
 _ROWS = 4096
 """Codes drawn together, so that tables and sums stay in the cache."""
 
@@ -105,8 +106,7 @@ def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
     """
     counts = agreeing_sums(weights)
     total, whole = sum(weights), 1 << len(weights)
-    with mpmath.workprec(256):
-        power = int(mpmath.floor(mpmath.ldexp(mpmath.exp(mpmath.mpf(epsilon)), 160)))
+    power = power_below(epsilon, _POWER_BITS)
     best: tuple[float, Cap] | None = None
     size = moment = 0
     for threshold in range(total, -1, -1):
@@ -118,10 +118,11 @@ def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
             break
         # p/N ≤ e^ε (1−p)/(2^k−N): p = e^ε N / (e^ε N + 2^k − N), rounded down.
         odds = power * size
-        inside = min(_ONE - 1, odds * _ONE // (odds + ((whole - size) << 160)))
-        if not inside:
-            continue
-        within = Fraction(moment, size) * inside - Fraction(moment, whole - size) * (_ONE - inside)
+        others = whole - size
+        inside = min(_ONE - 1, odds * _ONE // (odds + (others << _POWER_BITS)))
+        if inside * others < (_ONE - inside) * size:
+            continue  # a cap so small that rounding made its codes the less likely ones
+        within = Fraction(moment, size) * inside - Fraction(moment, others) * (_ONE - inside)
         value = float(within / _ONE)
         if best is None or value > best[0]:
             best = value, Cap(weights, threshold, size, inside)
@@ -149,23 +150,27 @@ class CapResponse(SignLaw):
         """Shares of the minority sign, shape (2, k, sums): their first 16 bits, and the 32 next.
 
         Side 1 is the inside, where the minority sign disagrees; outside it agrees. Entry (i, u) is
-        for coordinate i after a sum of u.
+        for coordinate i after a sum of u. It is a half where the side is certain already.
         """
-        weights, width = self.cap.weights, sum(self.cap.weights) + 1
-        k = len(weights)
-        shares = np.zeros((2, k, width), dtype=object)
-        inside = np.zeros(width + weights[0], dtype=object)
-        inside[self.cap.threshold :] = 1
+        weights, need, k = self.cap.weights, self.cap.threshold, len(self.cap.weights)
+        sums = [0, *accumulate(weights)]
+        first = np.full((2, k, sums[-1] + 1), 1 << 15, dtype=np.uint16)
+        second = np.zeros(first.shape, dtype=np.uint32)
+        inside = np.zeros(sums[-1] + 1 + weights[0], dtype=object)  # completions, by the sum so far
+        inside[need:] = 1
         for i in range(k - 1, -1, -1):
             left = 1 << (k - 1 - i)
-            stay, move = inside[:width], inside[weights[i] : weights[i] + width]
+            # The sums that can be met here and leave both sides possible.
+            low, high = max(0, need - (sums[-1] - sums[i])), min(sums[i], need - 1) + 1
+            stay, move = inside[low:high], inside[low + weights[i] : high + weights[i]]
             both = stay + move
-            shares[1, i] = (stay << 48) // np.where(both == 0, 1, both)
-            rest = 2 * left - both
-            shares[0, i] = ((left - move) << 48) // np.where(rest == 0, 1, rest)
-            inside = np.concatenate([both, np.full(weights[0], 2 * left, dtype=object)])
-        bits = shares.astype(np.uint64)
-        return (bits >> np.uint64(32)).astype(np.uint16), bits.astype(np.uint32)
+            for side, minority, either in ((0, left - move, 2 * left - both), (1, stay, both)):
+                bits = ((minority << 48) // either).astype(np.uint64)
+                first[side, i, low:high] = bits >> np.uint64(32)
+                second[side, i, low:high] = bits.astype(np.uint32)
+            inside[low:high] = both
+            inside[need:] = 2 * left
+        return first, second
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
         out = np.empty(x.shape, dtype=np.bool_)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import ClassVar
 
-import mpmath
 import numpy as np
 import numpy.typing as npt
 
@@ -20,7 +19,7 @@ from dpindex.codebook import Codebook
 from dpindex.codes import CodeFormat
 from dpindex.codes.symbols import SymbolFormat
 from dpindex.errors import InputError
-from dpindex.noise.law import Calibration, Law
+from dpindex.noise.law import Calibration, Law, power_below
 from dpindex.parameters import Parameters
 from dpindex.projections import Projection
 from dpindex.randomness import BitSource
@@ -28,6 +27,7 @@ from dpindex.randomness import BitSource
 __all__ = ["CODEBOOK_RESPONSE", "CodebookResponse", "codebook_response", "draw_uniform", "nearest"]
 
 _ONE = 1 << 64
+_POWER_BITS = 160
 _REPEATED = 32
 """Sets of at most so many are found by taking the largest again and again."""
 
@@ -110,9 +110,7 @@ def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> Codebo
     The chance of the set is rounded down until the ratio is at most e^ε in integers, the rounding
     of both uniform draws counted.
     """
-    with mpmath.workprec(256):
-        power = int(mpmath.floor(mpmath.ldexp(mpmath.exp(mpmath.mpf(epsilon)), 160)))
-        below = Fraction(power, 1 << 160)
+    below = Fraction(power_below(epsilon, _POWER_BITS), 1 << _POWER_BITS)
     size = len(codebook)
     most, least = -(-_ONE // subset), _ONE // (size - subset)
     # inside·most ≤ e^ε·(2^64 − inside)·least

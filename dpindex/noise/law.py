@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+import mpmath
 import numpy as np
 import numpy.typing as npt
 
@@ -26,6 +27,7 @@ __all__ = [
     "NumberLaw",
     "SignLaw",
     "check_deviation",
+    "power_below",
 ]
 
 GRID_BITS = 12
@@ -42,6 +44,16 @@ def check_deviation(cells: float, max_cells: float = _MAX_CELLS) -> None:
         raise InputError(
             "this epsilon asks for more noise than a code can hold; raise epsilon or lower k."
         )
+
+
+def power_below(epsilon: float, bits: int) -> int:
+    """``⌊e^ε·2^bits⌋``, or one less: an integer that is never above ``e^ε·2^bits``.
+
+    >>> power_below(1.0, 10) / 1024
+    2.7177734375
+    """
+    with mpmath.workprec(bits + 128):
+        return int(mpmath.floor(mpmath.ldexp(mpmath.exp(epsilon, rounding="d"), bits)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,8 @@ __all__ = ["Rotation", "scaled_rows"]
 
 _NUMBERS = 1 << 18
 _ROUNDS = 2
-_MAX_WRITTEN = 1 << 26
-"""Entries of a map that is written out as a matrix: at most 256 MB."""
+_MAX_WRITTEN = 1 << 12
+"""Attributes up to which the map is written out as a matrix, which takes their square of work."""
 
 
 def scaled_rows(x: Floats) -> npt.NDArray[np.float32]:
@@ -29,6 +29,16 @@ def scaled_rows(x: Floats) -> npt.NDArray[np.float32]:
     largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
     np.divide(wide, largest, out=wide, where=largest > 0)
     return wide.astype(np.float32)
+
+
+def _scaled_entries(x: sparse.csr_matrix) -> sparse.csr_matrix:
+    """:func:`scaled_rows` of a sparse table, the same numbers."""
+    data = x.data.astype(np.float64)
+    row = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
+    largest = np.zeros(x.shape[0])
+    np.maximum.at(largest, row, np.abs(data))
+    np.divide(data, largest[row], out=data, where=data != 0)
+    return sparse.csr_matrix((data.astype(np.float32), x.indices, x.indptr), shape=x.shape)
 
 
 class Rotation:
@@ -65,7 +75,7 @@ class Rotation:
     @cached_property
     def _matrix(self) -> npt.NDArray[np.float32] | None:
         """The map written out, shape (dim, k); None where that would take too much memory."""
-        if self.dim * self.k > _MAX_WRITTEN:
+        if self.dim > _MAX_WRITTEN:
             return None
         return self._transformed(np.eye(self.dim, dtype=np.float32))
 
@@ -76,9 +86,7 @@ class Rotation:
 
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
         if self._matrix is not None:
-            largest: Any = abs(x).max(axis=1).toarray()
-            factor = np.divide(1.0, largest, out=np.zeros(largest.shape), where=largest > 0)
-            product: Any = x.multiply(factor).tocsr().astype(np.float32) @ self._matrix
+            product: Any = _scaled_entries(x) @ self._matrix
             return np.asarray(product)
         step = max(1, _NUMBERS // self.padded)
         parts = [self.apply(x[i : i + step].toarray()) for i in range(0, x.shape[0], step)]
