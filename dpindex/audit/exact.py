@@ -20,22 +20,27 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
+
+import numpy as np
 
 from dpindex.audit.code_checks import code_checks
 from dpindex.audit.law_verifiers import LawVerifier, law_verifier
 from dpindex.audit.replay import stream_check
 from dpindex.audit.sketch_checks import default_sketches, sketch_checks
 from dpindex.audit.verdict import Check, ExactReport
+from dpindex.codebook import Codebook
 from dpindex.errors import InputError
 from dpindex.files import MAGIC, read_file
 from dpindex.format1 import SKETCH_MAGIC_1
 from dpindex.index import PrivateIndex
 from dpindex.method_table import Method, methods
-from dpindex.privacy import attribute, l2
+from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.privatizer import Privatizer
 from dpindex.race import RaceSketch, SketchSpec
 from dpindex.race.sketch import MAX_BYTES
+from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 
 __all__ = ["default_specs", "not_covered", "read_claim", "verify"]
@@ -46,6 +51,12 @@ _DIM = 48
 _DENSE_K = 32
 _DELTA = 1e-6
 _NORM = 4.0
+_CODEWORDS = 100
+_ADJACENCIES: dict[str, VectorAdjacency] = {
+    "attribute": attribute(1.0),
+    "l2": l2(2.0),
+    "record": record(),
+}
 
 
 def verify(spec: Spec | SketchSpec) -> ExactReport:
@@ -74,7 +85,9 @@ def verify(spec: Spec | SketchSpec) -> ExactReport:
         checks, apart = code_checks(spec)
     verifier = law_verifier(spec, apart)
     found, theorem = f"{apart.moves.count} coordinates differ at most", verifier.composition
-    if apart.moves.count == 1:
+    if verifier.whole_code:
+        found = "any two vectors differ in everything"
+    elif apart.moves.count == 1:
         theorem = "one coordinate differs: its loss is the loss of the release"
     checks.append(Check("composition", found, f"ε = {spec.epsilon!r}", theorem, True))
     checks += [verifier.check(), verifier.replay_check()]
@@ -151,18 +164,27 @@ def _candidates() -> Iterator[Spec]:
             for epsilon, times in product(
                 _budgets(row, kind, entries), (1, 3) if family.repeats else (1,)
             ):
+                lengths = family.lengths or (_DENSE_K,)
                 yield Spec(
                     method=row.name,
                     dim=_DIM,
-                    k=_DIM if family.keeps_all else 24 if family.bins else _DENSE_K,
+                    k=_DIM if family.keeps_all else 24 if family.bins else lengths[0],
                     epsilon=epsilon,
                     delta=delta,
-                    adjacency=attribute(1.0) if kind == "attribute" else l2(2.0),
+                    adjacency=_ADJACENCIES[kind],
+                    codebook=_codebook() if family.codebook else None,
                     repetitions=times,
                     bounds=(0.0, 1.0) if calibration.bounded else (-1.0, 1.0),
                     entries=entries,
                     min_norm=_NORM if bounded else None,
                 )
+
+
+@cache
+def _codebook() -> Codebook:
+    """A small public codebook."""
+    words = PublicStream(0, "audit/codewords").words(_CODEWORDS * _DIM, np.uint16)
+    return Codebook(words.reshape(_CODEWORDS, _DIM) - np.float32(2**15))
 
 
 def _budgets(row: Method, adjacency: str, entries: str | None) -> tuple[float, ...]:
@@ -171,6 +193,6 @@ def _budgets(row: Method, adjacency: str, entries: str | None) -> tuple[float, .
     usual = entries in (None, "rademacher")
     if row.definition == "iDP" and row.needs_delta:
         return _FEWER
-    if usual and (single or row.codes == "signs"):
+    if usual and (single or row.codes != "numbers"):
         return _EPSILONS
     return _FEWER if usual else (1.0,)

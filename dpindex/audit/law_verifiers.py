@@ -20,9 +20,12 @@ import numpy as np
 from dpindex.arrays import AnyArray
 from dpindex.audit import table_checks as tables
 from dpindex.audit.bounds import above_root, loss_within
-from dpindex.audit.replay import THIRD, Constant, Dealt, Script, table_faults
+from dpindex.audit.record_checks import cap_faults, cap_size, symbol_faults, words_of_outcomes
+from dpindex.audit.replay import THIRD, Constant, Dealt, Fixed, Script, table_faults
 from dpindex.audit.sign_change_checks import changes_check
 from dpindex.audit.verdict import Check, Difference, digits
+from dpindex.noise.cap import CapResponse
+from dpindex.noise.codebook_response import CodebookResponse
 from dpindex.noise.counts import TwoSidedGeometric
 from dpindex.noise.individual import IndividualFlips, IndividualGaussian
 from dpindex.noise.randomized_response import FlipsByLevel
@@ -53,7 +56,10 @@ class LawVerifier:
     composition: ClassVar[str] = "the law's check is about all of them, by their L1 or L2 distance"
     """Why the losses of the coordinates that differ add up to epsilon."""
 
-    words: ClassVar[tuple[Constant, Constant]] = (Constant(THIRD), Constant(2 * THIRD))
+    whole_code: ClassVar[bool] = False
+    """Whether the law's check compares whole codes, so that nothing is composed."""
+
+    words: ClassVar[tuple[Fixed, Fixed]] = (Constant(THIRD), Constant(2 * THIRD))
     """Two sources that must lead to different outcomes at the grid integer ``start``."""
 
     start: int = 0
@@ -80,7 +86,7 @@ class LawVerifier:
 
     def coverage_check(self) -> Check:
         """No coordinate of a code is left without noise."""
-        x = np.full((3, self.spec.code_length), float(self.start))
+        x = np.full((3, self.spec.projection.k), float(self.start))
         one, other = (self.law.perturb(x.copy(), source) for source in self.words)
         return Check.none(
             "sampler: noise on every coordinate",
@@ -397,6 +403,62 @@ class _SquareWave(LawVerifier):
             yield law.perturb(ends + np.array([[-1, 1]]), source) != law.perturb(ends, source)
 
 
+class _WholeCode(LawVerifier):
+    """Laws of whole codes: two chances, whatever the record."""
+
+    proves = "DP"
+    composition = "a code is one draw, and its chances under any two records are compared as a whole"
+    whole_code = True
+
+
+class _Cap(_WholeCode):
+    # Inside and all signs kept, outside and none.
+    words = (
+        Fixed({8: 0, 2: 0xFFFF, 4: 0xFFFF_FFFF}),
+        Fixed({8: _ONE - 1, 2: 0xFFFF, 4: 0xFFFF_FFFF}),
+    )
+    start = 1
+
+    def check(self) -> Check:
+        cap, k = self.law.cap, self.spec.code_length
+        whole, size = 1 << k, cap_size(cap.weights, cap.threshold)
+        sound = len(cap.weights) == k and min(cap.weights) >= 0 and cap.threshold >= 0
+        sound &= size == cap.size and 0 < size < whole and 0 < cap.inside < _ONE
+        chances = cap.inside * (whole - size), (_ONE - cap.inside) * size
+        return self._ratio(
+            "law: ratio inside and outside the cap",
+            tables.largest_ratio([chances]) if sound else tables.UNBOUNDED,
+            self.apart.epsilon,
+            "signs and ranks only permute {±1}^k, so the cap of every record has the same size N, "
+            "counted here by another way; inside and outside a code is uniform",
+        )
+
+    def replay(self) -> Iterator[Any]:
+        return cap_faults(self.law)
+
+
+class _Codebook(_WholeCode):
+    words = (Fixed({8: 0}), Fixed({8: _ONE - 1}))
+
+    def check(self) -> Check:
+        law = self.law
+        size, subset = len(law.codebook), law.subset
+        sound = size == law.size and 0 < subset < size and 0 < law.inside < _ONE
+        chances = [law.inside * words for words in words_of_outcomes(subset)]
+        chances += [(_ONE - law.inside) * words for words in words_of_outcomes(size - subset)]
+        ratio = tables.largest_ratio([(max(chances), min(chances))])
+        return self._ratio(
+            "law: ratio of a symbol's chances",
+            ratio if sound else tables.UNBOUNDED,
+            self.apart.epsilon,
+            "under every record a symbol has one of these chances, rounding of both uniform draws "
+            "included: all pairs of records are covered",
+        )
+
+    def replay(self) -> Iterator[Any]:
+        return symbol_faults(self.law)
+
+
 VERIFIERS: dict[type[Any], type[LawVerifier]] = {
     CellTable: _Table,
     TwoDigitGaussian: _TwoDigitGaussian,
@@ -406,6 +468,8 @@ VERIFIERS: dict[type[Any], type[LawVerifier]] = {
     SquareWave: _SquareWave,
     IndividualFlips: _IndividualFlips,
     IndividualGaussian: _IndividualGaussian,
+    CapResponse: _Cap,
+    CodebookResponse: _Codebook,
 }
 """By the class of a law, or of the source that an additive law draws from."""
 

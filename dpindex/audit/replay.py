@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -20,13 +20,32 @@ from dpindex.audit.verdict import Check
 from dpindex.noise.tables import CellTable
 from dpindex.randomness import BitSource
 
-__all__ = ["THIRD", "Constant", "Dealt", "Script", "stream_check", "table_faults"]
+__all__ = [
+    "THIRD",
+    "Constant",
+    "Dealt",
+    "Fixed",
+    "Listed",
+    "Script",
+    "stream_check",
+    "table_faults",
+]
 
 THIRD = 0x5555_5555_5555_5555
 _LOW48 = (1 << 48) - 1
 
 
-class Constant:
+class Fixed:
+    """A bit source that gives the same word to every draw of a width in bytes."""
+
+    def __init__(self, words: Mapping[int, int]) -> None:
+        self._words = words
+
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
+        return np.full(count, self._words[np.dtype(dtype).itemsize], dtype=dtype)
+
+
+class Constant(Fixed):
     """A bit source that gives the same 64-bit number to every draw: 16 bits first, then 48.
 
     ``word`` is what it gives where 32 bits are asked for; by default the first 16 bits and zeros.
@@ -35,13 +54,25 @@ class Constant:
     def __init__(self, number: int, word: int | None = None) -> None:
         top = number >> 48
         word = top << 16 if word is None else word
-        self._words = {1: top >> 8, 2: top, 4: word, 8: (number & _LOW48) << 16}
+        super().__init__({1: top >> 8, 2: top, 4: word, 8: (number & _LOW48) << 16})
+
+
+class Listed:
+    """A bit source that deals out prepared words, by their width in bytes, and zeros at last."""
+
+    def __init__(self, words: Mapping[int, Sequence[int] | npt.NDArray[Any]]) -> None:
+        self._left = {size: np.array(given, dtype=f"u{size}") for size, given in words.items()}
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
-        return np.full(count, self._words[np.dtype(dtype).itemsize], dtype=dtype)
+        size = np.dtype(dtype).itemsize
+        left = self._left.get(size, np.empty(0, dtype=dtype))
+        given, self._left[size] = np.split(left, [count])
+        words = np.zeros(count, dtype=dtype)
+        words[: len(given)] = given
+        return words
 
 
-class Script:
+class Script(Listed):
     """A bit source in which draw i reads ``numbers[i]``: 16 bits first, more where it must ask.
 
     Parameters
@@ -76,20 +107,18 @@ class Script:
             n for n in numbers if n >> low in split or (tails and not cuts[0] <= n < cuts[-1])
         ]
         self._lows = iter([n & ((1 << lowest) - 1) for n in numbers if n >> lowest in ties])
-        self._left = {
-            2: np.array(tops, dtype=np.uint16),
-            4: np.array(tops, dtype=np.uint32) << np.uint32(16) | np.uint32(offset),
-            8: np.array([n >> lowest & _LOW48 for n in asking], np.uint64) << np.uint64(16),
-        }
+        super().__init__(
+            {
+                2: tops,
+                4: [top << 16 | offset for top in tops],
+                8: [(n >> lowest & _LOW48) << 16 for n in asking],
+            }
+        )
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
-        size = np.dtype(dtype).itemsize
-        if size == 1:
+        if np.dtype(dtype).itemsize == 1:
             return np.frombuffer(next(self._lows, 0).to_bytes(count, "little"), dtype=np.uint8)
-        given, self._left[size] = np.split(self._left[size], [count])
-        words = np.zeros(count, dtype=dtype)
-        words[: len(given)] = given
-        return words
+        return super().words(count, dtype)
 
 
 class Dealt:

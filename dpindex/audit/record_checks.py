@@ -1,0 +1,246 @@
+"""Laws that hide whole records, counted and replayed a second way.
+
+Counts of a cap are digits of one large integer, ``Π(1 + X^a)`` at a power of two (Kronecker 1882),
+not the recursion that the law uses. Samplers are given prepared words, whose outcomes follow from
+those counts and from ranks that are sorted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.arrays import AnyArray
+from dpindex.audit.replay import Listed
+from dpindex.randomness import PublicStream
+
+__all__ = ["cap_faults", "cap_size", "symbol_faults", "words_of_outcomes"]
+
+_ONE = 1 << 64
+_SHARE_BITS = 48
+_ROWS = 256
+_MAX_NUMBERS = 1 << 22
+_UNSEEN = -1
+
+Shares = npt.NDArray[np.int64]
+
+
+def cap_size(weights: Sequence[int], threshold: int) -> int:
+    """How many subsets of the weights add up to the threshold or more.
+
+    >>> cap_size([3, 2, 1], 4)
+    3
+    """
+    return sum(_digits(_product(weights), len(weights), sum(weights))[max(0, threshold) :])
+
+
+def _product(weights: Sequence[int]) -> int:
+    """``Π(1 + X^a)`` at ``X = 2^(8·bytes)``, wide enough for every coefficient."""
+    width, product = 8 * _bytes(len(weights)), 1
+    for weight in weights:
+        product += product << width * weight
+    return product
+
+
+def _bytes(count: int) -> int:
+    return count // 8 + 1
+
+
+def _digits(product: int, count: int, degree: int) -> list[int]:
+    size = _bytes(count)
+    data = product.to_bytes(size * (degree + 1), "little")
+    return [int.from_bytes(data[i : i + size], "little") for i in range(0, len(data), size)]
+
+
+def _completions(weights: Sequence[int], start: int, count: int, product: int) -> list[int]:
+    """For j = 0, 1, …: how many subsets of ``weights[start:]`` add up to j or more, and 0 at last."""
+    digits = _digits(product, count, sum(weights[start:]))
+    return [*list(accumulate(reversed(digits)))[::-1], 0]
+
+
+def _sides(at_least: list[int], need: int, weight: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Completions with the minority sign, and all, outside and inside: see :func:`_shares`."""
+    whole, last = at_least[0], len(at_least) - 1
+    disagree, agree = (at_least[min(max(0, need - own), last)] for own in (0, weight))
+    return (whole - agree, 2 * whole - agree - disagree), (disagree, agree + disagree)
+
+
+def _shares(weights: Sequence[int], threshold: int) -> Shares:
+    """``⌊share · 2^48⌋`` of the minority sign by side, coordinate and sum, shape (2, k, sums).
+
+    Side 1 is the inside, where the minority sign disagrees; outside it agrees. −1 where no draw can
+    come.
+    """
+    k, total = len(weights), sum(weights)
+    shares = np.full((2, k, total + 1), _UNSEEN, dtype=np.int64)
+    met = list(accumulate(weights, lambda bits, weight: bits | bits << weight, initial=1))
+    width, product = 8 * _bytes(k), 1
+    for i in range(k - 1, -1, -1):
+        at_least = _completions(weights, i + 1, k, product)
+        for u in range(total + 1):
+            if met[i] >> u & 1:
+                sides = _sides(at_least, threshold - u, weights[i])
+                for side, (few, either) in enumerate(sides):
+                    if either:
+                        shares[side, i, u] = (few << _SHARE_BITS) // either
+        product += product << width * weights[i]
+    return shares
+
+
+def cap_faults(law: Any) -> Iterator[AnyArray]:
+    """Whether the tables, and outcomes of words next to their entries, are wrong, in arrays."""
+    cap = law.cap
+    shares = _shares(cap.weights, cap.threshold)
+    first, second = law._tables
+    tables = first.astype(np.int64) << 32 | second
+    yield (tables != shares) & (shares != _UNSEEN)
+    stream = PublicStream(0, "audit/cap")
+    agrees, words = _walks(shares, cap, stream)
+    # The words lead where they are meant to: inside at the threshold or above it.
+    yield (agrees @ np.array(cap.weights) >= cap.threshold) != _inside_rows()
+    for x in _records(len(cap.weights), stream):
+        yield law.perturb(x.copy(), Listed(words)) != _outcomes(x, agrees)
+    yield from _tie_faults(law, shares)
+
+
+def _inside_rows() -> npt.NDArray[np.bool_]:
+    return np.arange(_ROWS) % 2 == 1
+
+
+def _walks(
+    shares: Shares, cap: Any, stream: PublicStream
+) -> tuple[npt.NDArray[np.bool_], dict[int, list[int]]]:
+    """Signs kept, in rank order, where every word lies next to a threshold; and those words."""
+    inside = _inside_rows()
+    side, sums = inside.astype(np.intp), np.zeros(_ROWS, dtype=np.int64)
+    agrees = np.empty((_ROWS, len(cap.weights)), dtype=np.bool_)
+    tops, lows = [], []
+    for i, weight in enumerate(cap.weights):
+        share = shares[side, i, sums]
+        # Seldom in the second half of the rows, so that sums stay near the threshold.
+        rarely = stream.words(_ROWS, np.uint8) < np.where(np.arange(_ROWS) < _ROWS // 2, 128, 16)
+        minority = rarely & (share > 0)
+        number = share + np.where(minority, -1, 1)
+        tops.append(number >> 32)
+        lows.append((number & 0xFFFF_FFFF)[number >> 32 == share >> 32])
+        agrees[:, i] = minority != inside
+        sums += weight * agrees[:, i]
+    coins = [cap.inside - 1 if within else cap.inside for within in inside]
+    return agrees, {8: coins, 2: np.concatenate(tops).tolist(), 4: np.concatenate(lows).tolist()}
+
+
+def _records(k: int, stream: PublicStream) -> Iterator[AnyArray]:
+    """Coordinates of different records: sorted, in any order and size, tied, and zero."""
+    ordered = np.tile(np.arange(k, 0, -1.0), (_ROWS, 1))
+    yield ordered
+    keys = stream.words(_ROWS * k, np.uint32).reshape(_ROWS, k)
+    signs = stream.signs(_ROWS * k).reshape(_ROWS, k)
+    mixed = np.take_along_axis(ordered, np.argsort(keys, axis=1), axis=1)
+    yield (signs * 2.0 ** (mixed % 120 - 60)).astype(np.float32)
+    yield (signs * (keys % 4)).astype(np.float32)
+    yield np.zeros((_ROWS, k)) * signs
+
+
+def _outcomes(x: AnyArray, agrees: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Signs by coordinate: magnitudes rank from the largest, ties by index; 0 is positive."""
+    found = np.empty(x.shape, dtype=np.bool_)
+    for row, values in enumerate(x.tolist()):
+        order = sorted(range(len(values)), key=lambda i: (-abs(values[i]), i))
+        for rank, i in enumerate(order):
+            found[row, i] = agrees[row, rank] == (values[i] >= 0)
+    return found
+
+
+def _tie_faults(law: Any, shares: Shares) -> Iterator[AnyArray]:
+    """Draws whose first 48 bits tie are decided by the further digits of the exact share."""
+    cap, k = law.cap, len(law.cap.weights)
+    x = np.arange(k, 0, -1.0)[None, :]
+    for side in (0, 1):
+        # The majority at every other draw: the sum of all weights before, or none.
+        path, tops, lows, sums = [], [], [], [0]
+        for i, weight in enumerate(cap.weights):
+            share = int(shares[side, i, sums[-1]])
+            path.append(share)
+            tops.append(share + 1 >> 32)
+            lows.append([share + 1 & 0xFFFF_FFFF] if share + 1 >> 32 == share >> 32 else [])
+            sums.append(sums[-1] + weight * side)
+        for i in sorted({0, 1, k // 3, k // 2, k - 2}):
+            rest = cap.weights[i + 1 :]
+            at_least = _completions(cap.weights, i + 1, len(rest), _product(rest))
+            few, either = _sides(at_least, cap.threshold - sums[i], cap.weights[i])[side]
+            left = Fraction(few << _SHARE_BITS, either) - path[i]
+            first, second = int(left * 2**16), int(left * 2**32) & 0xFFFF
+            cases: list[tuple[list[int], bool]] = [([first + 1], False)] if first < 0xFFFF else []
+            cases += [([first - 1], True)] if first else []
+            cases += [([first, second - 1], True)] if second else []
+            cases += [([first, second + 1], False)] if left * 2**16 != first and second < 0xFFFF else []
+            for digits, minority in cases:
+                words = {
+                    8: [cap.inside - side],
+                    2: [*tops[:i], path[i] >> 32, *tops[i + 1 :], *digits],
+                    4: [low for row in lows[:i] for low in row] + [path[i] & 0xFFFF_FFFF],
+                }
+                kept = law.perturb(x.copy(), Listed(words))[0]
+                wanted = np.full(i + 1, bool(side))
+                wanted[i] ^= minority
+                yield kept[: i + 1] != wanted
+
+
+def words_of_outcomes(limit: int) -> list[int]:
+    """How many 64-bit words w give each outcome ``⌊w·limit/2^64⌋``.
+
+    >>> sum(words_of_outcomes(3)) == 2**64
+    True
+    """
+    ends = [-(-(j << 64) // limit) for j in range(limit + 1)]
+    return [after - before for before, after in zip(ends, ends[1:], strict=False)]
+
+
+def symbol_faults(law: Any) -> Iterator[AnyArray]:
+    """Whether words at both ends of every outcome's range lead to another symbol, in arrays.
+
+    Of a large codebook, outcomes evenly spaced.
+    """
+    size, subset = law.size, law.subset
+    stream = PublicStream(0, "audit/codebook")
+    most = max(8, _MAX_NUMBERS // size // 4)
+    for x in _similarities(size, stream):
+        order = sorted(range(size), key=lambda j: (-x[j], j))
+        cases = [(within, j, end)
+                 for within, limit in ((True, subset), (False, size - subset))
+                 for j in _spread(limit, most) for end in (0, 1)]  # fmt: skip
+        symbols = {True: order[:subset], False: sorted(order[subset:])}
+        coins, drawn = [], []
+        for within, j, end in cases:
+            limit = subset if within else size - subset
+            coins.append(law.inside - within)
+            drawn.append(-(-(j + end << 64) // limit) - end)
+        idle = [(_ONE - 1) * (i % 3 > 0) for i in range(len(cases))]
+        inside = [within for within, _, _ in cases]
+        words = [*coins, *np.where(inside, _object(drawn), _object(idle)),
+                 *np.where(inside, _object(idle), _object(drawn))]  # fmt: skip
+        rows = np.tile(np.asarray(x, dtype=np.float32), (len(cases), 1))
+        wanted = [symbols[within][j] for within, j, _ in cases]
+        yield law.perturb(rows, Listed({8: words})) != np.array(wanted)
+
+
+def _object(values: Sequence[int]) -> AnyArray:
+    return np.array(values, dtype=object)
+
+
+def _spread(limit: int, most: int) -> list[int]:
+    return sorted({i * (limit - 1) // max(1, min(limit, most) - 1) for i in range(min(limit, most))})
+
+
+def _similarities(size: int, stream: PublicStream) -> Iterator[list[float]]:
+    """Similarities to all codewords, whole numbers: all tied, sorted, some tied, far apart."""
+    words = stream.words(size, np.uint32).astype(np.int64)
+    yield [0.0] * size
+    yield [float(i) for i in range(size)]
+    yield (words % 5 - 2.0).tolist()
+    yield (words % (1 << 24) - 2.0**23).tolist()
