@@ -57,16 +57,18 @@ def _digits(product: int, count: int, degree: int) -> list[int]:
     return [int.from_bytes(data[i : i + size], "little") for i in range(0, len(data), size)]
 
 
-def _completions(weights: Sequence[int], start: int, count: int, product: int) -> list[int]:
+def _completions(weights: Sequence[int], start: int, count: int, product: int) -> AnyArray:
     """For j = 0, 1, …: how many subsets of ``weights[start:]`` add up to j or more, and 0 at last."""
     digits = _digits(product, count, sum(weights[start:]))
-    return [*list(accumulate(reversed(digits)))[::-1], 0]
+    return _object([*list(accumulate(reversed(digits)))[::-1], 0])
 
 
-def _sides(at_least: list[int], need: int, weight: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def _sides(
+    at_least: AnyArray, need: AnyArray, weight: int
+) -> tuple[tuple[AnyArray, AnyArray], tuple[AnyArray, AnyArray]]:
     """Completions with the minority sign, and all, outside and inside: see :func:`_shares`."""
     whole, last = at_least[0], len(at_least) - 1
-    disagree, agree = (at_least[min(max(0, need - own), last)] for own in (0, weight))
+    disagree, agree = (at_least[np.clip(need - own, 0, last)] for own in (0, weight))
     return (whole - agree, 2 * whole - agree - disagree), (disagree, agree + disagree)
 
 
@@ -82,12 +84,11 @@ def _shares(weights: Sequence[int], threshold: int) -> Shares:
     width, product = 8 * _bytes(k), 1
     for i in range(k - 1, -1, -1):
         at_least = _completions(weights, i + 1, k, product)
-        for u in range(total + 1):
-            if met[i] >> u & 1:
-                sides = _sides(at_least, threshold - u, weights[i])
-                for side, (few, either) in enumerate(sides):
-                    if either:
-                        shares[side, i, u] = (few << _SHARE_BITS) // either
+        sums = np.array([u for u, bit in enumerate(reversed(f"{met[i]:b}")) if bit == "1"])
+        for side, (few, either) in enumerate(_sides(at_least, threshold - sums, weights[i])):
+            possible = either > 0
+            found = (few[possible] << _SHARE_BITS) // either[possible]
+            shares[side, i, sums[possible]] = found.astype(np.int64)
         product += product << width * weights[i]
     return shares
 
@@ -172,7 +173,8 @@ def _tie_faults(law: Any, shares: Shares) -> Iterator[AnyArray]:
         for i in sorted({0, 1, k // 3, k // 2, k - 2}):
             rest = cap.weights[i + 1 :]
             at_least = _completions(cap.weights, i + 1, len(rest), _product(rest))
-            few, either = _sides(at_least, cap.threshold - sums[i], cap.weights[i])[side]
+            need = np.array([cap.threshold - sums[i]])
+            (few,), (either,) = _sides(at_least, need, cap.weights[i])[side]
             left = Fraction(few << _SHARE_BITS, either) - path[i]
             first, second = int(left * 2**16), int(left * 2**32) & 0xFFFF
             cases: list[tuple[list[int], bool]] = [([first + 1], False)] if first < 0xFFFF else []
@@ -182,7 +184,7 @@ def _tie_faults(law: Any, shares: Shares) -> Iterator[AnyArray]:
             for digits, minority in cases:
                 words = {
                     8: [cap.inside - side],
-                    2: [*tops[:i], path[i] >> 32, *tops[i + 1 :], *digits],
+                    2: [*tops[:i], path[i] >> 32, *[0xFFFF] * (k - 1 - i), *digits],
                     4: [low for row in lows[:i] for low in row] + [path[i] & 0xFFFF_FFFF],
                 }
                 kept = law.perturb(x.copy(), Listed(words))[0]
