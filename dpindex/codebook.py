@@ -55,8 +55,8 @@ def _in_units_of_largest(vectors: Floats) -> npt.NDArray[np.float64]:
 class Codebook:
     """Codewords c_1 … c_K, chosen without looking at the private vectors.
 
-    Two codebooks are equal if their codewords as given are, bit for bit as float32. A spec read from JSON
-    names its codebook by size and digest only (:meth:`named`) until it is given.
+    Two codebooks are equal if their codewords as given are, bit for bit as float32. A spec read
+    from JSON names its codebook by size and digest only (:meth:`named`) until it is given.
 
     Parameters
     ----------

@@ -345,7 +345,7 @@ _TABLE = (
     ),
     Method(
         "record-cap", ROTATION, CAP_RESPONSE,
-        "signs of a rotated vector, uniform on a cap about it or on the rest; hides the whole record",
+        "signs of a rotated vector, drawn from a cap about it or the rest; hides the whole record",
         "Bhowmick et al. 2018 (PrivUnit) and Asi, Feldman & Talwar 2022, on signs with magnitudes",
     ),
     Method(

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,17 @@ import dpindex.audit.sketch_checks
 import dpindex.privatizer
 import dpindex.race.sketch
 import dpindex.randomness.secret
-from dpindex import Spec, l2
+from dpindex import Codebook, Spec, l2, record
 from dpindex.audit import attack, verify
 from dpindex.grid import Grid
 from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.cap import CapResponse, best_cap, rank_weights
+from dpindex.noise.codebook_response import (
+    CodebookResponse,
+    codebook_response,
+    draw_uniform,
+    nearest,
+)
 from dpindex.noise.counts import TwoSidedGeometric
 from dpindex.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
 from dpindex.noise.geometric import geometric_table
@@ -58,6 +66,10 @@ CHANGES = "law: signs that can change"
 INSIDE_G = "law: Gaussian inside A, worst size of A"
 INSIDE = "law: ratio of one flip, for every size N of A"
 SUMS = "hash: sums are exact integers"
+CAP = "law: ratio inside and outside the cap"
+SYMBOL = "law: ratio of a symbol's chances"
+SCORE = "a record and its opposite, the score of a code"
+WITHIN = "a record and its opposite, each coordinate by itself"
 MOVES = "sensitivity: what one record moves"
 RELEASE = "release: noise on every count, and the promise that goes with it"
 POOLED, ALONE = "across zero, pool", "across zero, each coordinate by itself"
@@ -464,6 +476,131 @@ def fine_directions(patch: pytest.MonkeyPatch) -> SketchSpec:
     return spec
 
 
+def cap(epsilon: float = 1.0) -> Spec:
+    return Spec("record-cap", dim=DIM, k=64, epsilon=epsilon, adjacency=record())
+
+
+def with_cap(kind: type[CapResponse]) -> Callable[[pytest.MonkeyPatch], Spec]:
+    return lambda patch: altered(cap(), law=kind(cap().law.cap))
+
+
+def likely_cap(patch: pytest.MonkeyPatch) -> Spec:
+    return altered(cap(), law=CapResponse(best_cap(rank_weights(64), 1.05)))
+
+
+def thin_cap(patch: pytest.MonkeyPatch) -> Spec:
+    """Sampled one level of sums further out than it was counted."""
+    one = cap().law.cap
+    return altered(cap(), law=CapResponse(replace(one, threshold=one.threshold + 1)))
+
+
+class Unranked(CapResponse):
+    """Draws in the order of coordinates, by weights that belong to ranks."""
+
+    def perturb(self, x: Any, stream: Any) -> Any:
+        return self._agreements(len(x), stream) == (x >= 0)
+
+
+class Eager(CapResponse):
+    """The sign is lost a twentieth less often."""
+
+    @cached_property
+    def _tables(self) -> Any:
+        first, second = CapResponse(self.cap)._tables
+        return (first * 0.95).astype(np.uint16), second
+
+
+class BareSign(CapResponse):
+    def perturb(self, x: Any, stream: Any) -> Any:
+        bits = super().perturb(x, stream)
+        bits[:, -1] = x[:, -1] >= 0
+        return bits
+
+
+class KeptWhereLarge(CapResponse):
+    """Large coordinates keep their signs, beyond what their ranks say."""
+
+    def perturb(self, x: Any, stream: Any) -> Any:
+        large = np.abs(x) > 8 * np.median(np.abs(x), axis=1, keepdims=True)
+        return np.where(large, x >= 0, super().perturb(x, stream))
+
+
+class OneCoin(CapResponse):
+    """All rows of a call lie on the same side."""
+
+    def perturb(self, x: Any, stream: Any) -> Any:
+        class Coins:
+            def words(self, count: int, dtype: Any) -> Any:
+                if dtype is np.uint64:
+                    return np.repeat(stream.words(1, dtype), count)
+                return stream.words(count, dtype)
+
+        return super().perturb(x, Coins())
+
+
+def book() -> Codebook:
+    return Codebook(np.random.default_rng(4).normal(size=(60, DIM)))
+
+
+def symbols(subset: int = 20) -> Spec:
+    return Spec("record-codebook", DIM, epsilon=1.0, adjacency=record(), codebook=book(),
+                subset=subset)  # fmt: skip
+
+
+def with_response(kind: type[CodebookResponse]) -> Callable[[pytest.MonkeyPatch], Spec]:
+    def make(patch: pytest.MonkeyPatch) -> Spec:
+        spec = symbols()
+        return altered(spec, law=kind(spec.law.codebook, spec.subset, spec.law.inside))
+
+    return make
+
+
+def likely_set(patch: pytest.MonkeyPatch) -> Spec:
+    return altered(symbols(), law=codebook_response(book(), 20, 1.05))
+
+
+def small_set(patch: pytest.MonkeyPatch) -> Spec:
+    """The chance of a set of 20 for a set of 19."""
+    return altered(symbols(), law=CodebookResponse(book(), 19, symbols().law.inside))
+
+
+class Replacing(CodebookResponse):
+    """Outside, any codeword is drawn, those of the set too."""
+
+    def perturb(self, x: Any, stream: Any) -> Any:
+        count, near = len(x), nearest(x, self.subset)
+        inside = stream.words(count, np.uint64) < np.uint64(self.inside)
+        chosen = near[np.arange(count), draw_uniform(self.subset, count, stream)]
+        return np.where(inside, chosen, draw_uniform(self.size, count, stream))
+
+
+class Wide(CodebookResponse):
+    """Finds one codeword fewer than the chance of the set was made for."""
+
+    def perturb(self, x: Any, stream: Any) -> Any:
+        return CodebookResponse(self.codebook, self.subset - 1, self.inside).perturb(x, stream)
+
+
+class Biased(CodebookResponse):
+    """Uniform draws by the remainder of eight bits."""
+
+    def perturb(self, x: Any, stream: Any) -> Any:
+        class Short:
+            def words(self, count: int, dtype: Any) -> Any:
+                return stream.words(count, dtype) >> np.uint64(56) << np.uint64(56)
+
+        return super().perturb(x, Short())
+
+
+class BareRow(CodebookResponse):
+    """The last record of every call is reported as it is."""
+
+    def perturb(self, x: Any, stream: Any) -> Any:
+        found = super().perturb(x, stream)
+        found[-1] = x[-1].argmax()
+        return found
+
+
 @dataclass(frozen=True)
 class Mutant:
     """A broken copy, the exact checks that must fail, and the finding that must refute it."""
@@ -506,6 +643,19 @@ MUTANTS = (
     Mutant("half of the noise added", halved_noise, (REPLAY,), POOLED),
     Mutant("iDP Gaussian noise of one coordinate", small_individual_sigma, (INSIDE_G,), None),
     Mutant("iDP coordinates magnified twice", magnified, (REPLAY,), None),
+    Mutant("cap: chance of the inside for 1.05 ε", likely_cap, (CAP,), SCORE, 500_000),
+    Mutant("cap: counted one level too wide", thin_cap, (CAP,), SCORE, 200_000),
+    Mutant("cap: drawn without ranks", with_cap(Unranked), (REPLAY,), None),
+    Mutant("cap: signs lost a twentieth less", with_cap(Eager), (REPLAY,), None),
+    Mutant("cap: last sign without noise", with_cap(BareSign), (BARE, REPLAY), WITHIN),
+    Mutant("cap: large coordinates kept", with_cap(KeptWhereLarge), (REPLAY,), None),
+    Mutant("cap: one coin for all rows", with_cap(OneCoin), (REPLAY,), None),
+    Mutant("codebook: chance of the set for 1.05 ε", likely_set, (SYMBOL,), SCORE, 500_000),
+    Mutant("codebook: one codeword too few", small_set, (SYMBOL,), SCORE, 500_000),
+    Mutant("codebook: the rest may hit the set", with_response(Replacing), (REPLAY,), None),
+    Mutant("codebook: a smaller set is drawn from", with_response(Wide), (REPLAY,), SCORE, 500_000),
+    Mutant("codebook: draws of eight bits", with_response(Biased), (REPLAY,), None),
+    Mutant("codebook: last record as it is", with_response(BareRow), (REPLAY,), None),
     Mutant("sketch: geometric noise steeper by 1.05", weak_counts, (STEP,), None),
     Mutant("sketch: published noise steeper by 1.05", weak_published, (STEP,), None),
     Mutant("sketch: epsilon shared by one row too few", one_row_short, (STEP,), None),
@@ -537,7 +687,8 @@ def test_the_attack_refutes_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_originals_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is the mutation that is caught."""
-    for spec in (staircase(), signs(), signs("idp-signrp-rr"), signs(repetitions=2), sketch()):
+    for spec in (staircase(), signs(), signs("idp-signrp-rr"), signs(repetitions=2), sketch(),
+                 cap(), symbols()):  # fmt: skip
         assert verify(spec).failed == ()
 
 

@@ -31,7 +31,6 @@ _COMMAND_NUMBERS = 1 << 23
 _COMMAND_ROWS = 20_000
 _REPEAT_ROWS = 8192
 _MAX_CANDIDATES = 1024
-_MAX_GROUPS = 3
 _REACH = 1 << 16
 
 Histogram = tuple[Counts, Counts, Counts]
@@ -106,7 +105,7 @@ class Run:
 
     def batches(self, share: float) -> Iterator[int]:
         """Sizes of batches that together are ``share`` of what the run may spend."""
-        width = max(self.privatizer.spec.dim, self.privatizer.spec.code_length)
+        width = max(self.privatizer.spec.dim, self.privatizer.spec.projection.k)
         size = max(64, min(1 << 18, _BATCH_NUMBERS // width))
         if self.trials is not None:
             total = max(1, round(self.trials * share))
@@ -125,7 +124,7 @@ def attack_pair(run: Run, pair: Pair, part: float) -> list[Tally]:
     run.histograms.append(histograms[0])
     thresholds = [_thresholds(run, histogram) for histogram in histograms]
     below, above = np.array(thresholds)[pair.group].T
-    hits = np.zeros((2, 2, len(pair.carriers)), dtype=np.int64)  # event, neighbour, carrier
+    hits = np.zeros((2, 2, len(pair.group)), dtype=np.int64)  # event, neighbour, integer
     count = 0
     for size in run.batches(part * (1 - _TRAINING)):
         for neighbour, row in enumerate(pair.rows):
@@ -135,11 +134,10 @@ def attack_pair(run: Run, pair: Pair, part: float) -> list[Tally]:
         count += size
     hits[1] = hits[1, ::-1].copy()  # a large value speaks for the second neighbour
     tallies = []
-    for group, size in enumerate(np.bincount(pair.group)[:_MAX_GROUPS].tolist()):
-        pooled = hits[:, :, pair.group == group].sum(axis=2)
-        name = f"{pair.name}, pool {group + 1} of {size} × {pair.coordinates.shape[1]} coordinates"
-        tallies.append(Tally(name, pooled, count * size))
-    if len(pair.carriers) > 1:
+    for name, members in pair.pools():
+        pooled = hits[:, :, members].sum(axis=2)
+        tallies.append(Tally(name, pooled, count * int(np.count_nonzero(members))))
+    if len(pair.group) > 1:
         alone = hits.transpose(0, 2, 1).reshape(-1, 2)
         name = f"{pair.name}, each coordinate by itself"
         tallies.append(Tally(name, alone, count, pooled=False))
@@ -196,12 +194,13 @@ def repeats(run: Run, pair: Pair) -> Tally:
         seen = pair.observe(run.privatizer.privatize(rows, threads=2))
         again = pair.observe(run.release(known, half))
         run.vectors += len(rows)
-        equal.append([np.count_nonzero(seen[:half] == other) for other in (seen[half:], again)])
-    return Tally("the same noise twice", np.array(equal).T, half * len(pair.carriers))
+        found = [pair.equal(seen[:half], other) for other in (seen[half:], again)]
+        equal.append([np.count_nonzero(same) for same in found])
+    return Tally("the same noise twice", np.array(equal).T, found[0].size)
 
 
 def command_line(run: Run, pair: Pair) -> Tally:
-    """``dpindex privatize`` → file → index → reopen, on a pair that differs in one attribute."""
+    """``dpindex privatize`` → file → index → reopen, on a pair that differs in one unit."""
     spec = run.privatizer.spec
     count = max(100, min(run.trials or _COMMAND_ROWS, _COMMAND_ROWS, _COMMAND_NUMBERS // spec.dim))
     run.vectors += 2 * count
@@ -211,7 +210,7 @@ def command_line(run: Run, pair: Pair) -> Tally:
     counts = (first[:, :, None] == values).sum(axis=1)
     below, above = _thresholds(run, (values, counts[0], counts[1]))
     hits = np.array([(rest <= below).sum(axis=1), (rest >= above).sum(axis=1)[::-1]])
-    name = "one attribute through the command line, a file and an index"
+    name = f"{pair.unit} through the command line, a file and an index"
     return Tally(name, hits, rest.shape[1])
 
 
@@ -222,6 +221,9 @@ def _through_files(spec: Spec, row: Floats, count: int) -> Codes:
         (folder / "spec.json").write_text(spec.to_json())
         program = "from dpindex.cli import main; main()"
         words = ["privatize", "vectors.npy", "out.codes", "--spec", "spec.json"]
+        if spec.codebook is not None:
+            np.save(folder / "codebook.npy", spec.codebook.stated)
+            words += ["--codebook", "codebook.npy"]
         done = subprocess.run(
             [sys.executable, "-c", program, *words], cwd=folder, capture_output=True, text=True
         )

@@ -264,7 +264,7 @@ class _TwoDigitLaplace(_Additive):
 class _Signs(LawVerifier):
     """Sign codes: at one grid step above zero a word decides between the sign and its opposite."""
 
-    words = (Constant(0), Constant(_ONE - 1))
+    words: ClassVar[tuple[Fixed, Fixed]] = (Constant(0), Constant(_ONE - 1))
     start = 1
 
 
@@ -407,7 +407,9 @@ class _WholeCode(LawVerifier):
     """Laws of whole codes: two chances, whatever the record."""
 
     proves = "DP"
-    composition = "a code is one draw, and its chances under any two records are compared as a whole"
+    composition = (
+        "a code is one draw, and its chances under any two records are compared as a whole"
+    )
     whole_code = True
 
 

@@ -9,9 +9,11 @@ is also tested by itself, and the command line is attacked with pairs that diffe
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,46 +22,83 @@ from scipy import sparse
 from dpindex.arrays import Floats
 from dpindex.codes import BitCodes, Codes
 from dpindex.errors import InputError
-from dpindex.privacy import Attribute
+from dpindex.privacy import Attribute, Record
 from dpindex.privatizer import Privatizer
+from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 
-__all__ = ["Counts", "Pair", "worst_pairs"]
+__all__ = ["AttributePair", "Counts", "Pair", "RecordPair", "worst_pairs"]
 
 _CHUNK_ENTRIES = 1 << 22
 _MAX_ATTRIBUTES = 1 << 16
 _MAX_GROUPS = 8
+_MAX_POOLS = 3
+_MAX_SYMBOLS = 32
 
 Counts = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two rows of attributes, and how a code is read to tell them apart.
+class Pair(ABC):
+    """Two neighbouring rows of attributes, and how a code is read to tell them apart.
 
     Attributes
     ----------
     name : str
         Where in the law the pair lies.
     rows : (array, array), each of shape (dim,)
-        They differ in every carrier, by at most beta · scale.
+        The neighbours.
+    group : int array, shape (m,)
+        What is observed of a code is m integers; thresholds are chosen for each group of them.
+    """
+
+    name: str
+    rows: tuple[Floats, Floats]
+    group: npt.NDArray[np.intp]
+
+    unit: ClassVar[str]
+    """What one row differs in from the other, for ``single``."""
+
+    @abstractmethod
+    def observe(self, codes: Codes) -> Counts:
+        """Integers of every code, shape (n, m), each larger for the second row."""
+
+    @abstractmethod
+    def single(self) -> Pair:
+        """The adjacent pair proper, observed by its first integer."""
+
+    @abstractmethod
+    def pools(self) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+        """Observed integers that are independent trials of one event, by name."""
+
+    @abstractmethod
+    def equal(self, one: Counts, other: Counts) -> Booleans:
+        """Independent comparisons of what was observed of two lists of codes, as booleans."""
+
+
+@dataclass(frozen=True)
+class AttributePair(Pair):
+    """Rows that differ in every carrier, by at most beta · scale.
+
+    Attributes
+    ----------
+    group : int array, shape (carriers,)
+        Carriers with equal projected values before and after share a group, the largest is 0; what
+        is left over shares the last. Pooling any of them is sound: each keeps (ε, δ), so do means.
     carriers : tuple of int
         Attributes that differ; ``single`` leaves only the first of them different.
     coordinates : int array, shape (carriers, m)
         What each carrier moves.
     signs : int8 array, same shape
         +1 where the second row's projection is the larger.
-    group : int array, shape (carriers,)
-        Carriers with equal projected values before and after share a group, the largest is 0; what
-        is left over shares the last. Pooling any of them is sound: each keeps (ε, δ), so do means.
     """
 
-    name: str
-    rows: tuple[Floats, Floats]
     carriers: tuple[int, ...]
     coordinates: npt.NDArray[np.intp]
     signs: npt.NDArray[np.int8]
-    group: npt.NDArray[np.intp]
+
+    unit = "one attribute"
 
     def observe(self, codes: Codes) -> Counts:
         """One integer per row and carrier, shape (n, carriers), larger for the second row.
@@ -72,7 +111,7 @@ class Pair:
         observed: Counts = moved.reshape(-1, *self.coordinates.shape).sum(axis=2, dtype=np.int64)
         return observed
 
-    def single(self) -> Pair:
+    def single(self) -> AttributePair:
         """The adjacent pair proper: only the first carrier differs."""
         other = self.rows[0].copy()
         other[self.carriers[0]] = self.rows[1][self.carriers[0]]
@@ -80,9 +119,50 @@ class Pair:
         first: dict[str, Any] = {name: getattr(self, name)[:1] for name in fields}
         return replace(self, rows=(self.rows[0], other), **first)
 
+    def pools(self) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+        for group, size in enumerate(np.bincount(self.group)[:_MAX_POOLS].tolist()):
+            moved = f"{size} × {self.coordinates.shape[1]} coordinates"
+            yield f"{self.name}, pool {group + 1} of {moved}", self.group == group
 
-def worst_pairs(spec: Spec) -> list[Pair]:
+    def equal(self, one: Counts, other: Counts) -> Booleans:
+        return np.equal(one, other)
+
+
+@dataclass(frozen=True)
+class RecordPair(Pair):
+    """Two records of which neither shares a code's larger chance with the other.
+
+    Coordinates of one code are not independent, so none are pooled: the first integer is a score of
+    the whole code, the others are coordinates or symbols by themselves.
+
+    Attributes
+    ----------
+    read : callable
+        What is observed of codes.
+    """
+
+    read: Callable[[Codes], Counts]
+
+    unit = "one record"
+
+    def observe(self, codes: Codes) -> Counts:
+        return self.read(codes)
+
+    def single(self) -> RecordPair:
+        return self
+
+    def pools(self) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+        yield f"{self.name}, the score of a code", np.arange(len(self.group)) == 0
+
+    def equal(self, one: Counts, other: Counts) -> Booleans:
+        same: Booleans = np.logical_and.reduce(np.equal(one, other), axis=1)
+        return same
+
+
+def worst_pairs(spec: Spec) -> Sequence[Pair]:
     """The pairs to attack: across zero, and for flips that depend on size across two levels too."""
+    if isinstance(spec.adjacency, Record):
+        return [_record_pair(spec)]
     if not isinstance(spec.adjacency, Attribute):
         raise InputError(f"there is no attack under {spec.adjacency} yet.")
     if spec.min_norm is not None:
@@ -98,6 +178,52 @@ def worst_pairs(spec: Spec) -> list[Pair]:
         _pair(spec, name, moves, columns, helped, spec.adjacency.size * place)
         for name, place in targets.items()
     ]
+
+
+def _record_pair(spec: Spec) -> RecordPair:
+    """A record and its opposite: their caps, or sets of codewords, have nothing in common."""
+    words = PublicStream(0, "audit/record").words(spec.dim, np.uint16)
+    row = words - 2.0**15 + 0.5
+    rows = row, -row
+    near = [Privatizer(spec).project(one)[0] for one in rows]
+    read, count = (_sign_score if spec.format.name == "signs" else _symbol_score)(spec, near)
+    group = np.minimum(np.arange(count), 1)
+    return RecordPair("a record and its opposite", rows, group, read)
+
+
+def _sign_score(spec: Spec, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
+    """``⟨V, x̃′ − x̃⟩``, and every sign."""
+    encoded = []
+    for y in near:
+        x = np.empty(len(y), dtype=np.int64)
+        x[np.argsort(-np.abs(y), kind="stable")] = spec.law.cap.weights
+        encoded.append(np.where(y >= 0, x, -x))
+    weights = (encoded[1] - encoded[0]).astype(np.float32)
+    towards = np.where(near[1] >= 0, 1, -1).astype(np.int8)
+
+    def read(codes: Codes) -> Counts:
+        signs = codes.to_signs()
+        score = signs.astype(np.float32) @ weights  # whole numbers below 2^24
+        return np.column_stack([score.astype(np.int64), signs * towards])
+
+    return read, 1 + len(towards)
+
+
+def _symbol_score(spec: Spec, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
+    """1 for the symbols near the second record, −1 near the first, and some of them each."""
+    sets = [np.argsort(-y, kind="stable")[: spec.law.subset] for y in near]
+    each = [symbols[:_MAX_SYMBOLS] for symbols in sets]
+    table = np.zeros((len(near[0]), 1 + len(each[0]) + len(each[1])), dtype=np.int64)
+    for sign, symbols in zip((-1, 1), sets, strict=True):
+        table[symbols, 0] += sign
+    for column, symbol in enumerate(np.concatenate(each), 1):
+        table[symbol, column] = -1 if column <= len(each[0]) else 1
+
+    def read(codes: Codes) -> Counts:
+        counts: Counts = table[codes.stored[:, 0]]
+        return counts
+
+    return read, table.shape[1]
 
 
 def _columns(spec: Spec) -> npt.NDArray[np.int8]:
@@ -137,7 +263,7 @@ def _pair(
     columns: npt.NDArray[np.int8],
     helped: bool,
     target: float,
-) -> Pair:
+) -> AttributePair:
     """Carriers from end to end; if helped, the others of a coordinate bring it near ``target``."""
     low, high = spec.bounds
     first, second = _ends(spec)
@@ -164,7 +290,7 @@ def _pair(
     _, kind, sizes = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
     rank = np.argsort(np.argsort(-sizes, kind="stable"))[kind.ravel()]
     group = np.minimum(rank, _MAX_GROUPS - 1)
-    return Pair(name, (one, other), tuple(moves), coordinates, signs, group)
+    return AttributePair(name, (one, other), group, tuple(moves), coordinates, signs)
 
 
 def _ends(spec: Spec) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ def _digits(product: int, count: int, degree: int) -> list[int]:
 
 
 def _completions(weights: Sequence[int], start: int, count: int, product: int) -> AnyArray:
-    """For j = 0, 1, …: how many subsets of ``weights[start:]`` add up to j or more, and 0 at last."""
+    """How many subsets of ``weights[start:]`` add up to 0, 1, … or more, and 0 at last."""
     digits = _digits(product, count, sum(weights[start:]))
     return _object([*list(accumulate(reversed(digits)))[::-1], 0])
 
@@ -110,7 +110,7 @@ def cap_faults(law: Any) -> Iterator[AnyArray]:
 
 
 def _inside_rows() -> npt.NDArray[np.bool_]:
-    return np.arange(_ROWS) % 2 == 1
+    return np.equal(np.arange(_ROWS) % 2, 1)
 
 
 def _walks(
@@ -180,7 +180,9 @@ def _tie_faults(law: Any, shares: Shares) -> Iterator[AnyArray]:
             cases: list[tuple[list[int], bool]] = [([first + 1], False)] if first < 0xFFFF else []
             cases += [([first - 1], True)] if first else []
             cases += [([first, second - 1], True)] if second else []
-            cases += [([first, second + 1], False)] if left * 2**16 != first and second < 0xFFFF else []
+            cases += (
+                [([first, second + 1], False)] if left * 2**16 != first and second < 0xFFFF else []
+            )
             for digits, minority in cases:
                 words = {
                     8: [cap.inside - side],
@@ -200,7 +202,7 @@ def words_of_outcomes(limit: int) -> list[int]:
     True
     """
     ends = [-(-(j << 64) // limit) for j in range(limit + 1)]
-    return [after - before for before, after in zip(ends, ends[1:], strict=False)]
+    return [after - before for before, after in pairwise(ends)]
 
 
 def symbol_faults(law: Any) -> Iterator[AnyArray]:
@@ -236,7 +238,9 @@ def _object(values: Sequence[int]) -> AnyArray:
 
 
 def _spread(limit: int, most: int) -> list[int]:
-    return sorted({i * (limit - 1) // max(1, min(limit, most) - 1) for i in range(min(limit, most))})
+    return sorted(
+        {i * (limit - 1) // max(1, min(limit, most) - 1) for i in range(min(limit, most))}
+    )
 
 
 def _similarities(size: int, stream: PublicStream) -> Iterator[list[float]]:

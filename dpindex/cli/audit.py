@@ -11,6 +11,8 @@ import typer
 
 from dpindex.cli import options as o
 from dpindex.errors import InputError
+from dpindex.race import SketchSpec
+from dpindex.spec import Spec
 
 __all__ = ["register"]
 
@@ -26,6 +28,7 @@ def audit(
             help="Spec as JSON, an index directory, or (with --exact) a sketch.", show_default=False
         ),
     ] = None,
+    codebook: o.CodebookFile = None,
     exact: Annotated[
         bool,
         typer.Option("--exact", help="Prove instead of attack; without SPEC, the default set."),
@@ -42,10 +45,10 @@ def audit(
 
     Exit code 1 if the guarantee is refuted or does not hold.
     """
-    from dpindex.audit import attack, attack_png, read_claim
+    from dpindex.audit import attack, attack_png
 
     if exact:
-        _verify(spec, as_json)
+        _verify(spec, codebook, as_json)
         return
     if spec is None:
         raise InputError("name the spec to attack: a JSON file of `dpindex spec`, or an index.")
@@ -53,7 +56,7 @@ def audit(
         o.refuse_existing(plot)
     with o.progress_bar("attacking") as bar:
         report = attack(
-            read_claim(spec),
+            _claim(spec, codebook),
             trials=trials,
             seconds=seconds,
             confidence=confidence,
@@ -65,12 +68,21 @@ def audit(
     raise typer.Exit(1 if report.violated else 0)
 
 
-def _verify(path: Path | None, as_json: bool) -> None:
+def _claim(path: Path, codebook: Path | None) -> Spec | SketchSpec:
+    from dpindex.audit import read_claim
+
+    claim = read_claim(path)
+    if codebook is None or isinstance(claim, SketchSpec):
+        return claim
+    return o.with_codebook(claim, codebook)
+
+
+def _verify(path: Path | None, codebook: Path | None, as_json: bool) -> None:
     """Of the many specs of the default set, only what fails is shown in full."""
-    from dpindex.audit import default_specs, not_covered, read_claim, verify
+    from dpindex.audit import default_specs, not_covered, verify
 
     failed = 0
-    for spec in default_specs() if path is None else [read_claim(path)]:
+    for spec in default_specs() if path is None else [_claim(path, codebook)]:
         report = verify(spec)
         failed += not report.passed
         if as_json:

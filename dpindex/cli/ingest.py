@@ -84,6 +84,7 @@ def privatize(
     vectors: o.VectorFile,
     codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
     spec: Annotated[Path, typer.Option(help="Spec as JSON: see `dpindex spec`.")],
+    codebook: o.CodebookFile = None,
     ids: Annotated[
         str | None, typer.Option("--ids", help="File of ids, one for each row, for the ledger.")
     ] = None,
@@ -96,7 +97,7 @@ def privatize(
     o.refuse_existing(codes)
     names = None if ids is None else read_ids(ids)
     book = o.open_ledger(ledger, names, allow_rerelease)
-    stated = Spec.read(spec)
+    stated = o.with_codebook(Spec.read(spec), codebook)
     with open_vectors(vectors) as source, o.progress_bar("privatizing") as report:
         done = ingest(
             source,

@@ -19,13 +19,16 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from dpindex.codebook import Codebook
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.files import parse_file
 from dpindex.ledger import Ledger
+from dpindex.spec import Spec
 
 __all__ = [
     "AsJson",
+    "CodebookFile",
     "Delta",
     "Denoise",
     "Denoiser",
@@ -39,6 +42,7 @@ __all__ = [
     "refuse_existing",
     "show_totals",
     "task_bar",
+    "with_codebook",
 ]
 
 _MAX_CODES = 1 << 33
@@ -51,6 +55,9 @@ VectorFile = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
+CodebookFile = Annotated[
+    Path | None, typer.Option(help="The codebook that the spec names: a file of public vectors.")
+]
 Delta = Annotated[float, typer.Option(help="For Gaussian methods, e.g. 1e-6; pure ones need 0.")]
 
 
@@ -73,6 +80,11 @@ Rerelease = Annotated[
     bool,
     typer.Option("--allow-rerelease", help="Allow ids that the ledger knows; epsilons add up."),
 ]
+
+
+def with_codebook(spec: Spec, path: Path | None) -> Spec:
+    """The spec with the codewords in that file, if one was named."""
+    return spec if path is None else spec.with_codebook(Codebook(path))
 
 
 def open_ledger(path: Path | None, ids: Any | None, allow_rerelease: bool) -> Ledger | None:

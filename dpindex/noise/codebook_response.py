@@ -33,9 +33,9 @@ _REPEATED = 32
 
 
 def draw_uniform(limit: int, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
-    """``⌊word·limit/2^64⌋``: whole numbers below limit < 2^32, each with ⌊2^64/limit⌋ or one word more.
+    """``⌊word·limit/2^64⌋``: whole numbers below limit < 2^32, the same work for every draw.
 
-    The same work for every draw.
+    Each is drawn by ⌊2^64/limit⌋ of the words, or by one word more.
     """
     words = stream.words(count, np.uint64)
     high, low = words >> np.uint64(32), words & np.uint64((1 << 32) - 1)
@@ -45,7 +45,7 @@ def draw_uniform(limit: int, count: int, stream: BitSource) -> npt.NDArray[np.in
 
 
 def nearest(similarity: Floats, count: int) -> npt.NDArray[np.int64]:
-    """Columns of the ``count`` largest of each row, ties to the smaller column, shape (n, count)."""
+    """Columns of the ``count`` largest of each row, ties to the smaller one, shape (n, count)."""
     rows = np.arange(len(similarity))
     if count <= _REPEATED:
         left = similarity.copy() if count > 1 else similarity

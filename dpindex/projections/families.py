@@ -21,8 +21,8 @@ from dpindex.projections.rotation import Rotation
 from dpindex.projections.sparse_jl import SparseJL, VerySparse
 
 __all__ = [
-    "CODEWORDS", "FAST_JL", "GAUSSIAN", "IDENTITY", "NUMBER_LENGTH", "OPORP", "RADEMACHER", "REPEATED_OPORP", "ROTATION",
-    "SIGN_LENGTH", "SIGN_RADEMACHER", "SPARSE_JL", "Family", "dense",
+    "CODEWORDS", "FAST_JL", "GAUSSIAN", "IDENTITY", "NUMBER_LENGTH", "OPORP", "RADEMACHER",
+    "REPEATED_OPORP", "ROTATION", "SIGN_LENGTH", "SIGN_RADEMACHER", "SPARSE_JL", "Family", "dense",
 ]  # fmt: skip
 
 NUMBER_LENGTH, SIGN_LENGTH = 128, 512
