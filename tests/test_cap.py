@@ -1,0 +1,309 @@
+"""Cap response: exact against the enumeration of all codes, and the same law for every record."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from fractions import Fraction
+from itertools import product
+from time import process_time
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import sparse
+from streams import Scripted, Seeded
+
+from dpindex import Privatizer, Spec, record
+from dpindex.audit.bounds import loss_within
+from dpindex.noise.cap import Cap, CapResponse, agreeing_sums, best_cap, cap_response, rank_weights
+
+WEIGHTS = [
+    pytest.param(rank_weights(8), id="eight ranks"),
+    pytest.param((5, 4, 3, 3, 2, 1, 1, 0), id="with a zero"),
+    pytest.param((1,) * 9, id="all equal"),
+    pytest.param((9, 7, 5, 4, 3, 2, 2, 1, 1, 1, 0, 0), id="twelve"),
+]
+EPSILONS = [0.001, 0.5, 1.0, 4.0, 12.0, 64.0]
+
+
+def _codes(weights: tuple[int, ...]) -> list[tuple[tuple[bool, ...], int]]:
+    """Every code as agreements in rank order, with the sum of the weights that agree."""
+    return [
+        (code, sum(w for w, kept in zip(weights, code, strict=True) if kept))
+        for code in product((False, True), repeat=len(weights))
+    ]
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_a_cap_is_counted_and_its_ratio_is_within_epsilon(
+    weights: tuple[int, ...], epsilon: float
+) -> None:
+    cap = best_cap(weights, epsilon)
+    assert cap.size == sum(total >= cap.threshold for _, total in _codes(weights))
+    chances = Fraction(cap.inside, cap.size << 64), Fraction((1 << 64) - cap.inside, cap.others)
+    chances = chances[0], chances[1] / (1 << 64)
+    assert cap.ratio() == max(chances) / min(chances)
+    ratio = cap.ratio()
+    assert loss_within((ratio.numerator, ratio.denominator), Fraction(epsilon))
+    assert chances[0] * cap.size + chances[1] * cap.others == 1
+    if epsilon < 40:  # one unit of 2^-64 more would be too much
+        more = Cap(weights, cap.threshold, cap.size, cap.inside + 1).ratio()
+        assert not loss_within((more.numerator, more.denominator), Fraction(epsilon))
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_the_best_cap_is_the_best_of_all(weights: tuple[int, ...], epsilon: float) -> None:
+    """Against every threshold and the ideal chance at it, by the sum over all codes."""
+    total = sum(weights)
+    sums = [agreeing for _, agreeing in _codes(weights)]
+
+    def value(threshold: int, inside: float | None = None) -> float:
+        within = [2 * s - total for s in sums if s >= threshold]
+        beyond = [2 * s - total for s in sums if s < threshold]
+        if not within or not beyond:
+            return 0.0
+        odds = math.exp(epsilon) * len(within)
+        p = odds / (odds + len(beyond)) if inside is None else inside
+        return p * sum(within) / len(within) + (1 - p) * sum(beyond) / len(beyond)
+
+    cap = best_cap(weights, epsilon)
+    best = max(value(threshold) for threshold in range(total + 1))
+    assert value(cap.threshold, cap.inside / 2.0**64) == pytest.approx(best, rel=1e-12)
+
+
+def _path_chance(law: CapResponse, code: tuple[bool, ...], side: bool) -> Fraction:
+    """The chance of a code by the draws that lead to it, from the exact shares of completions."""
+    weights, chance, agreeing = law.cap.weights, Fraction(1), 0
+    for i, kept in enumerate(code):
+        counts = agreeing_sums(weights[i + 1 :])
+        need = law.cap.threshold - agreeing
+        moved, stayed = (sum(counts[max(0, need - own) :]) for own in (weights[i], 0))
+        if not side:
+            moved, stayed = sum(counts) - moved, sum(counts) - stayed
+        chance *= Fraction(moved if kept else stayed, moved + stayed)
+        if not chance:
+            return chance
+        agreeing += weights[i] * kept
+    return chance
+
+
+@pytest.mark.parametrize("weights", WEIGHTS[:2])
+def test_draws_are_uniform_on_either_side(weights: tuple[int, ...]) -> None:
+    law = CapResponse(best_cap(weights, 3.0))
+    cap = law.cap
+    for code, total in _codes(weights):
+        inside = total >= cap.threshold
+        assert _path_chance(law, code, True) == (Fraction(1, cap.size) if inside else 0)
+        assert _path_chance(law, code, False) == (0 if inside else Fraction(1, cap.others))
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("epsilon", [0.5, 4.0, 64.0])
+def test_tables_hold_the_exact_shares(weights: tuple[int, ...], epsilon: float) -> None:
+    """Every draw that can come: 48 bits of the minority's share, counted by enumeration."""
+    law = CapResponse(best_cap(weights, epsilon))
+    first, second = law._tables
+    for i in range(len(weights)):
+        rest = [total for _, total in _codes(weights[i + 1 :])]
+        for agreeing in {total for _, total in _codes(weights[:i])}:
+            need = law.cap.threshold - agreeing
+            stay, move = (sum(own + s >= need for s in rest) for own in (0, weights[i]))
+            for side, few, many in ((1, stay, move), (0, len(rest) - move, len(rest) - stay)):
+                if few + many:
+                    share = (few << 48) // (few + many)
+                    held = int(first[side, i, agreeing]) << 32 | int(second[side, i, agreeing])
+                    assert held == share
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("epsilon", [0.001, 2.0, 12.0])
+def test_moments_agree_with_enumeration(weights: tuple[int, ...], epsilon: float) -> None:
+    law = CapResponse(best_cap(weights, epsilon))
+    cap, p = law.cap, law.cap.inside / 2.0**64
+    kept = np.zeros(len(weights))
+    for code, total in _codes(weights):
+        chance = p / cap.size if total >= cap.threshold else (1 - p) / cap.others
+        kept += chance * np.where(code, 1.0, -1.0)
+    np.testing.assert_allclose(law.kept, kept, atol=1e-12)
+
+
+def test_frequencies_of_all_codes() -> None:
+    """Chi-squared with 255 degrees of freedom exceeds 400 with chance below 1e-8."""
+    law = CapResponse(best_cap(rank_weights(8), 2.0))
+    x = np.tile([-3.0, 1.0, 8.0, -0.5, 2.0, 0.0, -7.0, 4.0], (200_000, 1))
+    drawn = np.packbits(law.perturb(x, Seeded(11)), axis=1)[:, 0]
+    counts = np.bincount(drawn, minlength=256)
+    order = np.argsort(-np.abs(x[0]), kind="stable")
+    weights = np.empty(8, dtype=int)
+    weights[order] = law.cap.weights
+    p = law.cap.inside / 2.0**64
+    agree = (
+        np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1) == (x[0] >= 0)
+    ) @ weights
+    chance = np.where(agree >= law.cap.threshold, p / law.cap.size, (1 - p) / law.cap.others)
+    assert chance.sum() == pytest.approx(1.0)
+    assert (((counts - len(x) * chance) ** 2) / (len(x) * chance)).sum() < 400
+
+
+def _ranks(x: np.ndarray[Any, Any]) -> list[int]:
+    return sorted(range(len(x)), key=lambda i: (-abs(x[i]), i))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        np.zeros(64),
+        -np.zeros(64),
+        np.ones(64),
+        np.full(64, -3e38),
+        np.r_[np.zeros(32), np.full(32, 1e-45)],
+        np.random.default_rng(0).normal(size=64),
+        np.random.default_rng(1).integers(-2, 3, 64) * 1.0,
+        np.where(np.arange(64) % 3, np.nan, 1.0),  # never let in; the law would hold all the same
+    ],
+)
+def test_signs_and_ranks_are_all_that_counts(row: np.ndarray[Any, Any]) -> None:
+    """The same words for any record: what is kept, in the order of ranks, does not change."""
+    law = cap_response(64, 4.0)
+    plain = law.perturb(np.tile(np.arange(64, 0, -1.0), (500, 1)), Seeded(3))
+    drawn = law.perturb(np.tile(row.astype(np.float32), (500, 1)), Seeded(3))
+    order = np.argsort(-np.abs(row), kind="stable") if np.isnan(row).any() else _ranks(row)
+    assert sorted(order) == list(range(64))
+    np.testing.assert_array_equal(drawn[:, order] == (row[order] >= 0), plain)
+
+
+def test_codes_are_inside_as_often_as_the_coin_says() -> None:
+    law = cap_response(128, 8.0)
+    x = np.random.default_rng(5).normal(size=(20_000, 128))
+    order = np.argsort(-np.abs(x), axis=1, kind="stable")
+    kept = np.take_along_axis(law.perturb(x, Seeded(6)) == (x >= 0), order, axis=1)
+    inside = kept @ np.array(law.cap.weights) >= law.cap.threshold
+    first = Seeded(6).words(4096, np.uint64) < np.uint64(law.cap.inside)  # as the law reads them
+    np.testing.assert_array_equal(inside[:4096], first)
+    p = law.cap.inside / 2.0**64
+    assert abs(inside.mean() - p) < 6 * math.sqrt(p * (1 - p) / len(x))
+    scale = np.sqrt(1 / len(x))
+    np.testing.assert_allclose((2 * kept - 1).mean(axis=0), law.kept, atol=6 * scale)
+
+
+def test_ties_of_48_bits_are_decided_by_the_exact_share() -> None:
+    """A cap of five codes: the first share is 1/5, whose digits never end."""
+    law = CapResponse(Cap((2, 1, 1), 2, 5, 1 << 63))
+    first, second = law._tables
+    side, share = 1, (int(first[1, 0, 0]) << 32) | int(second[1, 0, 0])
+    counts = agreeing_sums((1, 1))
+    need = law.cap.threshold
+    stay, move = (sum(counts[max(0, need - own) :]) for own in (0, 2))
+    rest = Fraction(stay << 48, stay + move) - share
+    assert 0 < rest < 1
+    digit = int(rest * 65536)
+    for word, minority in ((digit - 1, True), (digit + 1, False)):
+        script = Scripted(
+            [
+                np.array([0], np.uint64),
+                np.array([share >> 32, 0xFFFF, 0xFFFF], np.uint16),
+                np.array([share & 0xFFFFFFFF], np.uint32),
+                np.array([word], np.uint16),
+            ]
+        )
+        kept = law.perturb(np.array([[3.0, 2.0, 1.0]]), script)[0]
+        assert script.spent
+        assert kept[0] == (bool(side) ^ minority)
+
+
+def test_chunks_do_not_matter_and_rows_differ() -> None:
+    law = cap_response(64, 6.0)
+    drawn = law.perturb(np.ones((9000, 64)), Seeded(1))
+    assert drawn.shape == (9000, 64)
+    assert len(np.unique(np.packbits(drawn, axis=1), axis=0)) > 8900
+
+
+def test_threads_use_different_noise() -> None:
+    spec = Spec("record-cap", 32, k=64, epsilon=16.0, adjacency=record())
+    x = np.tile(np.random.default_rng(0).normal(size=32), (40_000, 1))
+    codes = Privatizer(spec).privatize(x, threads=4).stored
+    rows = np.unique(codes, axis=0)
+    again = Privatizer(spec).privatize(x[:5000], threads=1).stored
+    everything = np.concatenate([codes, again])
+    # The cap has 2^43 codes: a few coincide, whole runs of them do not.
+    assert len(rows) > 39_900
+    assert len(np.unique(everything, axis=0)) > 44_900
+
+
+def test_sparse_rows_are_encoded_as_dense_ones() -> None:
+    spec = Spec("record-cap", 300, k=64, epsilon=60.0, adjacency=record())
+    x = np.random.default_rng(2).normal(size=(50, 300)) * (np.arange(300) % 7 == 0)
+    for projected in (Privatizer(spec).project(x), Privatizer(spec).project(sparse.csr_matrix(x))):
+        assert projected.shape == (50, 64)
+    one, other = Privatizer(spec).project(x), Privatizer(spec).project(sparse.csc_matrix(x))
+    np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float16, np.float32, np.float64, np.int8, np.uint64, np.bool_]
+)
+def test_any_numbers_are_encoded(dtype: type) -> None:
+    spec = Spec("record-cap", 24, k=64, epsilon=8.0, adjacency=record())
+    x = np.random.default_rng(2).integers(0, 2, (6, 24)).astype(dtype)
+    x[0] = 0
+    assert len(Privatizer(spec).privatize(x)) == 6
+
+
+@pytest.mark.parametrize("size", [5e-324, 1e-310, 1e-30, 1e30, 1.7e308])
+def test_only_directions_count(size: float) -> None:
+    spec = Spec("record-cap", 24, k=64, epsilon=8.0, adjacency=record())
+    x = np.random.default_rng(2).integers(-1, 2, (6, 24)).astype(np.float64)
+    projector = Privatizer(spec)
+    np.testing.assert_array_equal(projector.project(x * size), projector.project(x))
+    np.testing.assert_array_equal(
+        projector.project(sparse.csr_matrix(x * size)), projector.project(sparse.csr_matrix(x))
+    )
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_none_are_refused(value: float) -> None:
+    spec = Spec("record-cap", 4, k=64, epsilon=8.0, adjacency=record())
+    x = np.ones((3, 4))
+    x[1, 2] = value
+    for rows in (x, sparse.csr_matrix(x)):
+        with pytest.raises(ValueError, match="row 1, column 2 is"):
+            Privatizer(spec).privatize(rows)
+
+
+def test_weights_are_the_same_everywhere() -> None:
+    """They are part of what a spec means: any change would change codes and estimates."""
+    every = {k: rank_weights(k) for k in range(64, 1025, 8)}
+    for k, weights in every.items():
+        assert len(weights) == k
+        assert list(weights) == sorted(weights, reverse=True)
+        assert weights[0] == 31
+        assert weights[-1] >= 0
+    digest = hashlib.sha256(repr(sorted(every.items())).encode()).hexdigest()
+    assert digest == "a73df3d278781cf7eeb0a90d9316e081f794d5e2d582a4f6c5cca5bd768c8020"
+
+
+def test_tables_of_512_signs_take_under_two_seconds() -> None:
+    cap_response.cache_clear()
+    started = process_time()
+    assert cap_response(512, 16.0)._tables[0].shape[:2] == (2, 512)
+    assert process_time() - started < 2.0
+
+
+def test_known_utility() -> None:
+    """``c·√k``: how far the score of an exact query is above its noise, as prototypes had it."""
+    for epsilon, wanted in ((8.0, 2.70), (12.0, 3.65), (16.0, 4.5)):
+        law = cap_response(128, epsilon)
+        weights = np.array(law.cap.weights, dtype=float)
+        found = float(law.kept @ weights) / math.sqrt(float(weights @ weights))
+        assert found == pytest.approx(wanted, rel=0.03)
+
+
+def test_the_ideal_bound_is_nearly_reached() -> None:
+    with mpmath.workprec(200):
+        ratio = cap_response(256, 10.0).cap.ratio()
+        loss = mpmath.log(mpmath.mpf(ratio.numerator) / ratio.denominator)
+        assert 10 - mpmath.mpf(2) ** -55 < loss <= 10
