@@ -1,0 +1,179 @@
+"""Codebooks: kept as given, named by a digest, compared exactly on an integer grid."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dpindex import Codebook, InputError, Spec, record
+from dpindex.codebook import RADIUS, on_sphere_grid
+from dpindex.projections.codeword_map import CodewordMap
+
+VECTORS = np.random.default_rng(0).normal(size=(40, 12)).astype(np.float32)
+
+
+def test_vectors_are_kept_as_given_and_compared_by_direction() -> None:
+    book = Codebook(VECTORS * 7)
+    assert (len(book), book.dim) == (40, 12)
+    np.testing.assert_array_equal(book.stated, VECTORS * 7)
+    np.testing.assert_allclose(np.linalg.norm(book.vectors, axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(book.vectors, Codebook(VECTORS).vectors, rtol=1e-6)
+    assert book != Codebook(VECTORS)
+    assert book == Codebook((VECTORS * 7).astype(np.float64))
+    assert hash(book) == hash(Codebook(VECTORS * 7))
+    assert "40 codewords of 12" in repr(book)
+
+
+def test_changing_the_array_later_does_not_change_the_codebook() -> None:
+    given = VECTORS.copy()
+    book = Codebook(given)
+    given[:] = 0
+    np.testing.assert_array_equal(book.stated, VECTORS)
+
+
+def test_bytes_and_names_round_trip(tmp_path: Path) -> None:
+    book = Codebook(VECTORS)
+    assert Codebook.from_bytes(book.to_bytes()) == book
+    named = Codebook.named(book.to_dict())
+    assert named == book
+    assert len(named) == 40
+    with pytest.raises(InputError, match="is not here: give the file"):
+        named.vectors  # noqa: B018
+    assert pickle.loads(pickle.dumps(book)) == book
+    np.save(tmp_path / "book.npy", VECTORS)
+    assert Codebook(tmp_path / "book.npy") == book == Codebook(str(tmp_path / "book.npy"))
+
+
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [
+        (np.ones((1, 3)), "2 to 65536 codewords, not 1"),
+        (np.ones((65537, 1), np.int8), "2 to 65536 codewords"),
+        (np.array([[1.0, 2], [np.nan, 1]]), "codeword 1 has a value that is not finite"),
+        (np.array([[1.0, 2], [1e300, 1]]), "codeword 1 has a value that is not finite in 32 bits"),
+        (np.array([[1.0, 2], [0, 0]]), "codeword 1 is zero"),
+        (np.array([[1.0, 2], [1e-60, 0]]), "codeword 1 is zero"),
+        (np.array([["a", "b"]]), "codewords must be real numbers"),
+        (np.ma.masked_array(np.ones((2, 2)), np.eye(2)), "codewords have a mask"),
+        (sparse.eye(4, format="csr"), "codewords must be a dense array"),
+        (np.ones((2, 2, 2)), "two dimensions"),
+        (3.0, "codewords"),
+    ],
+)
+def test_other_vectors_are_refused(vectors: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Codebook(vectors)
+
+
+@pytest.mark.parametrize("data", [b"", b"no vectors", b"\x93NUMPY\x01\x00"])
+def test_files_that_hold_no_vectors_are_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "book.npy"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"book\.npy"):
+        Codebook(path)
+    with pytest.raises(InputError, match=r"none\.npy"):
+        Codebook(tmp_path / "none.npy")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"sha256": "0"}, {"sha256": 7}, {"size": 1}, {"size": True}, {"dim": 0}, {"more": 1}],
+)
+def test_other_names_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        Codebook.named({**Codebook(VECTORS).to_dict(), **change})
+    with pytest.raises(InputError):
+        Codebook.named(None)
+
+
+def test_foreign_bytes_are_refused() -> None:
+    data = bytearray(Codebook(VECTORS).to_bytes())
+    data[-3] ^= 1
+    for broken in (bytes(data), data[:50], b""):
+        with pytest.raises(InputError):
+            Codebook.from_bytes(bytes(broken))
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e-30, 1.0, 1e30, 1e37])
+def test_lengths_do_not_matter(scale: float) -> None:
+    whole = np.random.default_rng(1).integers(-8, 9, (30, 12)) + np.eye(30, 12)
+    one, other = Codebook(whole), Codebook(whole * scale)
+    np.testing.assert_allclose(one.vectors, other.vectors, atol=1e-6)
+    # Each was rounded to 32 bits by itself.
+    np.testing.assert_allclose(one.grid, other.grid, atol=1)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 384, 5000])
+def test_inner_products_on_the_grid_are_exact(dim: int) -> None:
+    """In float32, in any order, and for vectors that add up as far as they can."""
+    rng = np.random.default_rng(dim)
+    rows = np.concatenate([rng.normal(size=(20, dim)), np.ones((1, dim)), -np.ones((1, dim))])
+    grid = on_sphere_grid(rows)
+    exact = grid.astype(np.int64)
+    np.testing.assert_array_equal(grid, exact)
+    assert (np.einsum("ij,ij->i", exact, exact) <= RADIUS**2 * (1 + 1e-9)).all()
+    book = Codebook(rows)
+    found = CodewordMap(book).apply(rows.astype(np.float32))
+    again = on_sphere_grid(rows.astype(np.float32)).astype(np.int64) @ book.grid.astype(np.int64)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, again)
+    assert np.abs(again).max() <= 1 << 24
+
+
+def test_grid_of_special_vectors() -> None:
+    rows = np.array([[0.0, 0], [1e-320, 0], [0, -1e308], [3, 4], [-0.0, 0]])
+    wanted = [[0, 0], [4095, 0], [0, -4095], [2457, 3276], [0, 0]]
+    np.testing.assert_array_equal(on_sphere_grid(rows), wanted)
+
+
+def test_sparse_similarities_are_the_dense_ones() -> None:
+    map_ = CodewordMap(Codebook(VECTORS))
+    rows = np.random.default_rng(3).normal(size=(2500, 12)) * (np.arange(12) % 3 == 0)
+    np.testing.assert_array_equal(map_.apply_sparse(sparse.csr_matrix(rows)), map_.apply(rows))
+    assert map_.scale * map_.apply(VECTORS[:1]).max() == pytest.approx(1.0, abs=5e-3)
+
+
+def test_specs_name_their_codebook() -> None:
+    book = Codebook(VECTORS)
+    spec = Spec("record-codebook", 12, epsilon=4.0, adjacency=record(), codebook=book)
+    read = Spec.from_json(spec.to_json())
+    assert read == spec
+    assert read.fingerprint == spec.fingerprint
+    assert read.subset == spec.subset == 1
+    with pytest.raises(InputError, match="is not here"):
+        read.projection.apply(VECTORS)
+    assert read.with_codebook(book).projection.apply(VECTORS).shape == (40, 40)
+    other = Codebook(VECTORS + 1)
+    with pytest.raises(InputError, match="another codebook"):
+        read.with_codebook(other)
+    changed = Spec("record-codebook", 12, epsilon=4.0, adjacency=record(), codebook=other)
+    wider = Spec("record-codebook", 12, epsilon=4.0, adjacency=record(), codebook=book, subset=2)
+    assert len({spec.fingerprint, changed.fingerprint, wider.fingerprint}) == 3
+    back = pickle.loads(pickle.dumps(spec))
+    assert back == spec
+    np.testing.assert_array_equal(back.codebook.vectors, book.vectors)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"codebook": None}, "needs a codebook"),
+        ({"dim": 13}, "the codebook has dim = 12, the spec dim = 13"),
+        ({"subset": 40}, "subset must be a whole number from 1 to 39"),
+        ({"k": 2}, "k of record-codebook"),
+        ({"scale": 2.0}, "the direction counts"),
+        ({"codebook": VECTORS}, "codebook must be a dpindex.Codebook"),
+        ({"method": "record-cap"}, "takes no codebook"),
+        ({"epsilon": None}, "needs an epsilon"),
+        ({"delta": 1e-6}, "is pure"),
+    ],
+)
+def test_specs_that_do_not_fit_together(change: dict[str, Any], message: str) -> None:
+    plain = {"method": "record-codebook", "dim": 12, "epsilon": 4.0, "adjacency": record()}
+    with pytest.raises(InputError, match=message):
+        Spec(**{**plain, "codebook": Codebook(VECTORS), **change})

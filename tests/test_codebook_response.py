@@ -1,0 +1,146 @@
+"""Codebook response: the exact law of every symbol, and the draws that make it."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from streams import Scripted, Seeded
+
+from dpindex import Codebook, Privatizer, Spec, record
+from dpindex.audit.bounds import loss_within
+from dpindex.noise.codebook_response import (
+    CodebookResponse,
+    codebook_response,
+    draw_uniform,
+    nearest,
+)
+
+ONE = 1 << 64
+
+
+def _book(size: int, dim: int = 4) -> Codebook:
+    return Codebook(np.random.default_rng(size).normal(size=(size, dim)))
+
+
+class Words:
+    """One prepared list of 64-bit words."""
+
+    def __init__(self, values: list[int]) -> None:
+        self._values = np.array(values, dtype=np.uint64)
+
+    def words(self, count: int, dtype: type) -> np.ndarray:  # type: ignore[type-arg]
+        assert dtype is np.uint64
+        assert count == len(self._values)
+        return self._values
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 1000, 65535, 65536, (1 << 32) - 1])
+def test_uniform_draws_are_the_floor_of_the_product(limit: int) -> None:
+    some = sorted({0, min(1, limit - 1), limit // 2, max(0, limit - 2), limit - 1})
+    ends = [word for j in some for word in (-(-(j << 64) // limit), -(-(j + 1 << 64) // limit) - 1)]
+    more = np.random.default_rng(limit).integers(0, ONE - 1, 500, np.uint64, endpoint=True).tolist()
+    words = [*ends, *more, ONE - 1, 0, ONE >> 32, (ONE >> 32) - 1]
+    drawn = draw_uniform(limit, len(words), Words(words))
+    assert drawn.tolist() == [word * limit >> 64 for word in words]
+    assert drawn[: len(ends)].tolist() == [j for j in some for _ in range(2)]
+
+
+@pytest.mark.parametrize(("size", "subset"), [(2, 1), (5, 1), (5, 4), (40, 12), (90, 40)])
+@pytest.mark.parametrize("epsilon", [0.001, 1.0, 5.0, 64.0])
+def test_the_ratio_is_within_epsilon_and_as_large_as_can_be(
+    size: int, subset: int, epsilon: float
+) -> None:
+    law = codebook_response(_book(size), subset, epsilon)
+
+    def worst(inside: int) -> Fraction:
+        """Over all symbols and the exact number of words that draw each."""
+        chances = []
+        for side, limit in ((inside, subset), (ONE - inside, size - subset)):
+            ends = [-(-(j << 64) // limit) for j in range(limit + 1)]
+            chances += [Fraction(side * (b - a)) for a, b in pairwise(ends)]
+        return max(chances) / min(chances)
+
+    ratio = worst(law.inside)
+    assert ratio <= law.ratio()
+    assert loss_within((law.ratio().numerator, law.ratio().denominator), Fraction(epsilon))
+    if epsilon < 40:
+        assert float(ratio) == pytest.approx(math.exp(epsilon), rel=1e-12)
+
+
+@pytest.mark.parametrize("subset", [1, 2, 5, 31, 32, 33, 39])
+@pytest.mark.parametrize("levels", [1, 3, 1 << 24])
+def test_nearest_are_the_largest_and_ties_go_to_the_smaller_symbol(
+    subset: int, levels: int
+) -> None:
+    x = np.random.default_rng(subset).integers(0, levels, (60, 40)).astype(np.float32) - levels // 2
+    before = x.copy()
+    wanted = [sorted(range(40), key=lambda j: (-row[j], j))[:subset] for row in x.tolist()]
+    assert nearest(x, subset).tolist() == wanted
+    np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize(("size", "subset"), [(2, 1), (7, 3), (50, 33), (50, 49)])
+def test_every_symbol_has_its_chance(size: int, subset: int) -> None:
+    """All outcomes of both draws, on either side: each symbol once, near ones inside only."""
+    law = codebook_response(_book(size), subset, 2.0)
+    row = np.random.default_rng(size).integers(0, 5, size).astype(np.float32)
+    near = sorted(range(size), key=lambda j: (-row[j], j))[:subset]
+    for coin, limit, symbols in (
+        (law.inside - 1, subset, near),
+        (law.inside, size - subset, sorted(set(range(size)) - set(near))),
+    ):
+        drawn = np.array([-(-(j << 64) // limit) for j in range(limit)], dtype=np.uint64)
+        idle = np.zeros(limit, dtype=np.uint64)
+        coins = np.full(limit, coin, dtype=np.uint64)
+        draws = [drawn, idle] if symbols is near else [idle, drawn]
+        script = Scripted([coins, *draws])
+        assert law.perturb(np.tile(row, (limit, 1)), script).tolist() == symbols
+        assert script.spent
+
+
+def test_frequencies() -> None:
+    """Chi-squared with 19 degrees of freedom exceeds 85 with chance below 1e-9."""
+    law = codebook_response(_book(20), 3, 1.5)
+    row = np.random.default_rng(0).normal(size=20).astype(np.float32)
+    counts = np.bincount(law.perturb(np.tile(row, (100_000, 1)), Seeded(4)), minlength=20)
+    p = law.inside / 2.0**64
+    chance = np.full(20, (1 - p) / 17)
+    chance[np.argsort(-row)[:3]] = p / 3
+    assert ((counts - 1e5 * chance) ** 2 / (1e5 * chance)).sum() < 85
+
+
+def test_zero_vectors_and_any_others_are_encoded() -> None:
+    spec = Spec("record-codebook", 4, epsilon=60.0, adjacency=record(), codebook=_book(9), subset=1)
+    x = np.array([[0, 0, 0, 0], [5e-324, 0, 0, 0], [1e308] * 4, [-1e-300, 0, 0, 0]])
+    found = Privatizer(spec).privatize(x).stored[:, 0]
+    words = _book(9).vectors
+    signs = np.array([[0, 0, 0, 0], [1, 0, 0, 0], [1] * 4, [-1, 0, 0, 0]])
+    np.testing.assert_array_equal(found, (signs @ words.T).argmax(axis=1))
+    for value in (np.nan, np.inf):
+        x[2, 1] = value
+        with pytest.raises(ValueError, match="row 2, column 1 is"):
+            Privatizer(spec).privatize(x)
+
+
+def test_threads_use_different_noise() -> None:
+    spec = Spec("record-codebook", 4, epsilon=0.1, adjacency=record(), codebook=_book(512))
+    x = np.zeros((4096, 4))
+    symbols = Privatizer(spec).privatize(x, threads=4).stored[:, 0].reshape(4, 1024)
+    again = Privatizer(spec).privatize(x, threads=1).stored[:, 0].reshape(4, 1024)
+    blocks = [row.tobytes() for row in np.concatenate([symbols, again])]
+    assert len(set(blocks)) == 8
+
+
+def test_the_default_subset() -> None:
+    """About 2K/e^ε, from 1 to half of the codebook."""
+    book = _book(1000)
+    found = {}
+    for epsilon in (0.1, 4.0, 6.0, 12.0):
+        spec = Spec("record-codebook", 4, epsilon=epsilon, adjacency=record(), codebook=book)
+        assert isinstance(spec.law, CodebookResponse)
+        found[epsilon] = spec.law.subset
+    assert found == {0.1: 500, 4.0: 37, 6.0: 5, 12.0: 1}
