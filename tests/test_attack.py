@@ -7,6 +7,7 @@ with probability at most 1e-6.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,13 +16,14 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from dpindex import InputError, Spec, l2
+from dpindex import Codebook, InputError, Privatizer, Spec, l2, record
 from dpindex.audit import attack
 from dpindex.audit.distinguishers import binomial_bounds, epsilon_lower_bound, gaussian_epsilon
 from dpindex.audit.pairs import worst_pairs
 from dpindex.cli import app
 
 SURE = 1 - 1e-6
+BOOK = Codebook(np.random.default_rng(1).normal(size=(60, 24)))
 STAIRCASE = Spec("dp-oporp-staircase", dim=48, k=16, epsilon=1.0)
 HONEST = {
     "staircase": STAIRCASE,
@@ -32,6 +34,48 @@ HONEST = {
     "smooth": Spec("dp-signoporp-rr-smooth", dim=48, k=16, epsilon=1.0),
     "gaussian": Spec("dp-oporp", dim=48, k=16, epsilon=1.0, delta=1e-6),
 }
+RECORD = {
+    "cap": Spec("record-cap", dim=24, k=64, epsilon=1.0, adjacency=record()),
+    "codebook": Spec("record-codebook", 24, epsilon=1.0, adjacency=record(), codebook=BOOK),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECORD)
+def test_records_are_told_apart_by_nearly_one(name: str) -> None:
+    # Repeated runs are expected 5 standard deviations or more above 0.95.
+    report = attack(RECORD[name], trials=600_000, confidence=SURE, through_files=False)
+    assert 0.95 <= report.lower_bound <= 1.0, str(report)
+    assert not report.violated
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECORD)
+def test_five_percent_more_for_records_are_seen(name: str) -> None:
+    """The realised epsilon is 1.05; runs are expected 5 standard deviations or more above 1."""
+    spec = RECORD[name]
+    weak = replace(spec)
+    object.__setattr__(weak, "law", replace(spec, epsilon=1.05).law)
+    report = attack(weak, trials=1_000_000, through_files=False)
+    assert report.violated, str(report)
+
+
+@pytest.mark.parametrize("name", RECORD)
+def test_records_through_the_command_line_a_file_and_an_index(name: str) -> None:
+    report = attack(RECORD[name], trials=4000, confidence=SURE)
+    found = {finding.name: finding.lower_bound for finding in report.findings}
+    route = "one record through the command line, a file and an index"
+    assert 0.4 <= found[route] <= 1.0, str(report)
+
+
+def test_a_record_and_its_opposite_have_nothing_in_common() -> None:
+    for spec in RECORD.values():
+        (pair,) = worst_pairs(spec)
+        one, other = pair.rows
+        np.testing.assert_array_equal(one, -other)
+        codes = Privatizer(replace(spec, epsilon=64.0)).privatize(np.stack(pair.rows))
+        first, second = pair.observe(codes)[:, 0]
+        assert first < 0 < second
 
 
 @pytest.mark.parametrize("name", HONEST)

@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, product
 
 import mpmath
 import numpy as np
@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from scipy.special import bdtrc, ndtr
 from typer.testing import CliRunner
 
-from dpindex import InputError, Spec, attribute, l2, methods
+from dpindex import Codebook, InputError, Spec, attribute, l2, methods, record
 from dpindex.audit import default_specs, not_covered, verify
 from dpindex.audit.bounds import exp_below
 from dpindex.audit.code_checks import code_checks, grid_checks, norm_at_most, read_map
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier
+from dpindex.audit.record_checks import cap_size
 from dpindex.audit.sign_change_checks import binomial_tail, change_chance
 from dpindex.audit.table_checks import (
     distance_to_rounded,
@@ -102,6 +103,37 @@ def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises() ->
         assert VERIFIERS[drawn].proves == spec.guarantee.definition
         used.add(drawn)
     assert set(VERIFIERS) - used == {TwoSidedGeometric}  # of sketches
+
+
+@pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0, 50.0])
+def test_records_are_hidden(method: str, epsilon: float) -> None:
+    """The default set goes through slow tests; these few are fast."""
+    (spec,) = (s for s in SPECS if (s.method, s.epsilon) == (method, epsilon))
+    report = verify(spec)
+    assert report.failed == ()
+    assert "any two vectors" in str(report)
+
+
+@pytest.mark.parametrize(("size", "subset"), [(2, 1), (3, 2), (40, 33), (3000, 1500), (65536, 3)])
+def test_codebooks_of_any_size_are_verified(size: int, subset: int) -> None:
+    book = Codebook(np.random.default_rng(0).normal(size=(size, 3)))
+    spec = Spec("record-codebook", 3, epsilon=2.0, adjacency=record(), codebook=book,
+                subset=subset)  # fmt: skip
+    assert verify(spec).failed == ()
+
+
+def test_caps_are_counted_as_by_hand() -> None:
+    for weights in ([1], [3, 2, 1], [5, 5, 1, 0, 0], [31] * 9):
+        totals = [sum(s) for s in product(*((0, w) for w in weights))]
+        for threshold in range(-1, sum(weights) + 3):
+            assert cap_size(weights, threshold) == sum(t >= threshold for t in totals)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [128, 504, 1024])
+def test_long_caps_are_verified(k: int) -> None:
+    assert verify(Spec("record-cap", 24, k=k, epsilon=12.0, adjacency=record())).failed == ()
 
 
 def test_what_is_not_covered_is_listed_with_its_reason() -> None:

@@ -42,6 +42,11 @@ class CodeFormat(ABC):
     """The similarities that can be estimated from such codes."""
 
     @property
+    def contents(self) -> str:
+        """What a code is made of, in words."""
+        return f"{self.code_length} {self.name}"
+
+    @property
     @abstractmethod
     def width(self) -> int:
         """Columns of the stored form."""
@@ -140,8 +145,7 @@ class Codes:
 def check_format(codes: Codes, wanted: CodeFormat) -> None:
     """InputError unless codes have that format; a fingerprint can be copied, so all of it counts."""
     found = codes.format
-    if found.name != wanted.name or found.code_length != wanted.code_length:
+    if found.contents != wanted.contents:
         raise InputError(
-            f"these are codes of {found.code_length} {found.name}; codes of {wanted.code_length} "
-            f"{wanted.name} are expected."
+            f"these are codes of {found.contents}; codes of {wanted.contents} are expected."
         )

@@ -47,6 +47,10 @@ class SymbolFormat(CodeFormat):
             raise ValueError("a code is one of 2 to 65536 symbols")
 
     @property
+    def contents(self) -> str:
+        return f"one of {self.size} symbols"
+
+    @property
     def width(self) -> int:
         return 1
 

@@ -1,0 +1,159 @@
+"""Indexes of the record level: saved, opened, tampered with, and made on the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dpindex import Codebook, InputError, PrivateIndex, Privatizer, Spec, codes_from_bytes, record
+from dpindex.cli import app
+from dpindex.codes.symbols import SymbolFormat
+
+DIM = 24
+RNG = np.random.default_rng(0)
+CENTRES = RNG.normal(size=(12, DIM))
+
+
+def _rows(count: int, seed: int) -> np.ndarray:  # type: ignore[type-arg]
+    rng = np.random.default_rng(seed)
+    return CENTRES[np.arange(count) % 12] + 0.3 * rng.normal(size=(count, DIM))
+
+
+PUBLIC = Codebook(_rows(80, 1))
+
+
+def _spec(method: str, epsilon: float = 16.0) -> Spec:
+    book = PUBLIC if method == "record-codebook" else None
+    return Spec(method, DIM, epsilon=epsilon, adjacency=record(), codebook=book)
+
+
+METHODS = pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
+
+
+@METHODS
+@pytest.mark.parametrize("query", ["exact", "private"])
+def test_an_index_finds_and_opens_again(method: str, query: Any, tmp_path: Path) -> None:
+    index = PrivateIndex(_spec(method))
+    index.add(_rows(600, 2))
+    index.save(tmp_path / "index")
+    again = PrivateIndex.open(tmp_path / "index")
+    assert again.spec == index.spec
+    asked = _rows(24, 3)
+    if query == "private":  # once, as each release has noise of its own
+        asked = Privatizer(index.spec).privatize(asked)  # type: ignore[assignment]
+    one, other = (searched.search(asked, k=10, query=query) for searched in (index, again))
+    np.testing.assert_array_equal(one.ids, other.ids)
+    np.testing.assert_array_equal(one.similarity, other.similarity)
+    same_topic = (one.ids % 12 == (np.arange(24) % 12)[:, None]).mean()
+    assert same_topic > 0.5  # by chance a twelfth
+    assert np.isfinite(one.similarity).all()
+    again.add(_rows(30, 4), ids=np.arange(1000, 1030))
+    again.save(tmp_path / "index")
+    assert len(PrivateIndex.open(tmp_path / "index")) == 630
+
+
+def _codebook_file(folder: Path) -> Path:
+    (found,) = folder.glob("codebook/*.vectors")
+    return found
+
+
+def test_a_codebook_that_was_changed_or_lost_is_noticed(tmp_path: Path) -> None:
+    index = PrivateIndex(_spec("record-codebook"))
+    index.add(_rows(50, 2))
+    path = tmp_path / "index"
+    index.save(path)
+    file = _codebook_file(path)
+    whole = file.read_bytes()
+    broken = bytearray(whole)
+    broken[-5] ^= 1
+    other = Codebook(_rows(80, 9)).to_bytes()
+    for data in (bytes(broken), whole[:-1], b"", other):
+        file.write_bytes(data)
+        with pytest.raises(InputError):
+            PrivateIndex.open(path)
+    file.unlink()
+    with pytest.raises(InputError):
+        PrivateIndex.open(path)
+    file.write_bytes(whole)
+    assert len(PrivateIndex.open(path)) == 50
+
+
+def test_codes_of_other_codebooks_are_refused() -> None:
+    index = PrivateIndex(_spec("record-codebook"))
+    codes = Privatizer(index.spec).privatize(_rows(5, 2))
+    index.add_codes(codes_from_bytes(codes.to_bytes()))
+    other = Spec("record-codebook", DIM, epsilon=16.0, adjacency=record(),
+                 codebook=Codebook(_rows(81, 1)))  # fmt: skip
+    with pytest.raises(InputError):
+        index.add_codes(Privatizer(other).privatize(_rows(5, 2)))
+    # With a fingerprint that was copied, and symbols beyond the codebook.
+    forged = SymbolFormat(1, index.spec.fingerprint, 1000)
+    with pytest.raises(InputError, match="one of 1000 symbols"):
+        index.add_codes(forged.codes(np.full((5, 1), 900, np.uint16)))
+
+
+def test_without_its_codewords_a_spec_encodes_nothing() -> None:
+    named = Spec.from_json(_spec("record-codebook").to_json())
+    with pytest.raises(InputError, match="is not here"):
+        Privatizer(named).privatize(_rows(3, 2))
+
+
+@METHODS
+def test_specs_as_json(method: str) -> None:
+    spec = _spec(method)
+    assert Spec.from_json(spec.to_json()) == spec
+    assert json.loads(spec.to_json())["adjacency"] == {"kind": "record"}
+    assert "any two vectors" in str(spec.guarantee)
+    assert Spec.from_json(spec.to_json()).fingerprint == spec.fingerprint
+    assert spec.with_epsilon(8.0).fingerprint != spec.fingerprint
+
+
+def _run(folder: Path, words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [word.replace("@", f"{folder}/") for word in words.split()])
+    assert done.exit_code == code, (done.output, done.exception)
+    return done.output
+
+
+@METHODS
+def test_command_line(method: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", _rows(300, 2))
+    np.save(tmp_path / "q.npy", _rows(4, 3))
+    np.save(tmp_path / "public.npy", PUBLIC.stated)
+    book = " --codebook @public.npy" if method == "record-codebook" else ""
+    _run(tmp_path, f"build @x.npy @index --record --method {method} --epsilon 12{book}")
+    assert "any two vectors" in _run(tmp_path, "info @index")
+    _run(tmp_path, "query @index @q.npy")
+    report = _run(tmp_path, "audit --exact @index")
+    assert "holds" in report
+    assert "any two vectors" in report
+    (tmp_path / "spec.json").write_text(_spec(method).to_json())
+    _run(tmp_path, f"privatize @x.npy @x.codes --spec @spec.json{book}")
+    assert len(codes_from_bytes((tmp_path / "x.codes").read_bytes())) == 300
+    _run(tmp_path, f"audit --exact @spec.json{book}")
+    if book:
+        np.save(tmp_path / "other.npy", _rows(80, 8))
+        words = "privatize @x.npy @y.codes --spec @spec.json --codebook @other.npy"
+        done = CliRunner().invoke(app, words.replace("@", f"{tmp_path}/").split())
+        assert done.exit_code != 0
+
+
+@METHODS
+def test_a_searcher_never_loads_the_secret_stream(method: str, tmp_path: Path) -> None:
+    index = PrivateIndex(_spec(method))
+    index.add(_rows(50, 2))
+    index.save(tmp_path / "index")
+    program = (
+        "import sys, numpy as np\n"
+        "from dpindex import PrivateIndex\n"
+        f"PrivateIndex.open({str(tmp_path / 'index')!r}).search(np.ones((2, {DIM})), k=3)\n"
+        "assert 'dpindex.randomness.secret' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

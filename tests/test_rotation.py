@@ -1,0 +1,101 @@
+"""Public rotations: orthogonal, the same on repeats, dense and sparse alike."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dpindex.projections import rotation
+from dpindex.projections.rotation import Rotation, scaled_rows
+
+SIZES = [(1, 64), (48, 64), (64, 64), (100, 64), (384, 128), (384, 512), (700, 1024)]
+
+
+def _map(dim: int, k: int, seed: int = 0) -> np.ndarray:  # type: ignore[type-arg]
+    return Rotation(dim, k, seed).apply(np.eye(dim)).astype(np.float64)
+
+
+@pytest.mark.parametrize(("dim", "k"), SIZES)
+def test_it_is_part_of_a_rotation(dim: int, k: int) -> None:
+    """Where all places are kept its rows are orthogonal and equally long."""
+    matrix = _map(dim, k)
+    padded = Rotation(dim, k, 0).padded
+    assert padded >= max(dim, k)
+    if k == padded:
+        np.testing.assert_allclose(matrix @ matrix.T, k * np.eye(dim), atol=1e-3)
+    if dim == padded:
+        np.testing.assert_allclose(matrix.T @ matrix, padded * np.eye(k), atol=1e-3)
+
+
+def test_inner_products_are_kept_on_average() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 384))
+    x, y = (v / np.linalg.norm(v) for v in (x, y + x))
+    found = []
+    for seed in range(300):
+        one, other = Rotation(384, 64, seed).apply(np.stack([x, y])).astype(np.float64)
+        norms = np.abs(x).max() * np.abs(y).max()  # what apply divides by
+        found.append(one @ other * norms * Rotation(384, 64, seed).scale ** 2)
+    error = np.std(found) / math.sqrt(len(found))
+    assert abs(np.mean(found) - x @ y) < 6 * error
+    factor = Rotation(384, 64, 0).inner_product_factor
+    assert np.var(found) == pytest.approx((1 + (x @ y) ** 2) * factor, rel=0.5)
+
+
+def test_it_is_a_function_of_its_seed() -> None:
+    one, again, other = _map(20, 64, 5), _map(20, 64, 5), _map(20, 64, 6)
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).any()
+    digest = hashlib.sha256(np.sign(one).astype(np.int8).tobytes()).hexdigest()
+    assert digest == "a467ab2588b7b04eadb6e6de9a09b2323ce054396211f26fea926f863d1528c4"
+
+
+@pytest.mark.parametrize("dim", [48, 5000])
+def test_rows_alone_in_a_batch_and_sparse_are_the_same(dim: int) -> None:
+    """With the map written out and without it."""
+    map_ = Rotation(dim, 64, 1)
+    x = np.random.default_rng(1).normal(size=(70, dim)) * (np.arange(dim) % 3 == 0)
+    x[7] = 0
+    whole = map_.apply(x)
+    np.testing.assert_allclose(
+        np.concatenate([map_.apply(row[None]) for row in x]), whole, atol=1e-4
+    )
+    np.testing.assert_allclose(map_.apply_sparse(sparse.csr_matrix(x)), whole, atol=1e-4)
+    np.testing.assert_array_equal(map_.apply(-x), -whole)
+    assert not whole[7].any()
+    assert whole.dtype == np.float32
+
+
+def test_the_map_written_out_is_the_transform(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(1).normal(size=(30, 100))
+    written = Rotation(100, 64, 1).apply(x)
+    monkeypatch.setattr(rotation, "_MAX_WRITTEN", 0)
+    plain = Rotation(100, 64, 1)
+    assert plain._matrix is None
+    np.testing.assert_allclose(plain.apply(x), written, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.bool_, np.float16, np.int64])
+def test_types(dtype: type) -> None:
+    x = np.array([[-128, 1, 0], [0, 0, 0], [127, -1, 3]]).astype(dtype)
+    scaled = scaled_rows(x.astype(dtype))
+    wide = x.astype(np.float64)
+    wanted = wide / np.maximum(np.abs(wide).max(axis=1, keepdims=True), 1e-300)
+    np.testing.assert_allclose(scaled, wanted, rtol=1e-7)
+    if dtype is not np.float16:
+        dense = Rotation(3, 64, 0).apply(x)
+        thin = Rotation(3, 64, 0).apply_sparse(sparse.csr_matrix(x))
+        np.testing.assert_allclose(thin, dense, atol=1e-5)
+
+
+def test_coordinates_of_any_vector_are_nearly_normal() -> None:
+    """Even of a vector with one entry: the fourth moment of a normal law is 3."""
+    x = np.zeros((1, 384))
+    x[0, 3] = 1
+    y = np.concatenate([Rotation(384, 128, seed).apply(x)[0] for seed in range(200)])
+    assert abs((y**2).mean() - 1) < 0.05
+    assert 2.5 < (y**4).mean() / (y**2).mean() ** 2 < 3.5

@@ -1,0 +1,81 @@
+"""Similarities of symbol codes: calibrated on public vectors, right for others of their kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpindex import Codebook, Privatizer, Spec, record
+from dpindex.estimators.similarity import Queries, similarity_of
+from dpindex.estimators.symbol_codes import pair_curve
+from dpindex.projector import Projector
+
+DIM = 32
+CENTRES = np.random.default_rng(0).normal(size=(40, DIM))
+
+
+def _public(count: int, seed: int) -> np.ndarray:  # type: ignore[type-arg]
+    rng = np.random.default_rng(seed)
+    return CENTRES[rng.integers(0, len(CENTRES), count)] + 0.6 * rng.normal(size=(count, DIM))
+
+
+def _unit(x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 5.0, 10.0])
+@pytest.mark.parametrize("private", [False, True])
+def test_estimates_are_calibrated(epsilon: float, private: bool) -> None:
+    """Of other vectors of the same kind: no bias worth mention, and errors as large as said."""
+    book = Codebook(_public(600, 1))
+    spec = Spec("record-codebook", DIM, epsilon=epsilon, adjacency=record(), codebook=book)
+    x, q = _public(1500, 2), _public(300, 3)
+    privatizer = Privatizer(spec)
+    codes = privatizer.privatize(x)
+    values = privatizer.privatize(q) if private else Projector(spec).project(q)
+    queries = Queries(values, spec, private)
+    estimates, errors = similarity_of(spec, "cosine").of_all(codes, queries)
+    true = _unit(q) @ _unit(x).T
+    assert abs((estimates - true).mean()) < 0.05
+    assert 0.8 < np.std((estimates - true) / errors) < 1.2
+    found, spread = similarity_of(spec, "cosine").of_found(codes.take(slice(0, 300)), queries)
+    assert found.shape == (300, 1)
+    np.testing.assert_allclose(found[:, 0], np.diag(estimates[:, :300]))
+    np.testing.assert_allclose(spread[:, 0], np.diag(errors[:, :300]))
+    # What looks nearest is nearer than the rest, the more so the more epsilon allows.
+    nearest = np.argsort(-estimates, axis=1)[:, :5]
+    if epsilon > 4:
+        assert np.take_along_axis(true, nearest, axis=1).mean() > true.mean() + 0.2
+
+
+@pytest.mark.parametrize("size", [2, 3, 10, 17, 700])
+@pytest.mark.parametrize("private", [False, True])
+def test_codebooks_of_any_size_have_a_curve(size: int, private: bool) -> None:
+    book = Codebook(_public(size, 4))
+    for subset in sorted({1, size // 2, size - 1}):
+        curve = pair_curve(book, subset, 0.7, (subset, 0.7) if private else None)
+        assert np.isfinite(curve.mean).all()
+        assert (np.abs(curve.mean) <= 1 + 1e-6).all()
+        assert (np.diff(curve.mean) >= 0).all()
+        assert (curve.deviation >= 0).all()
+        estimate, error = curve(np.array([[-1.0, 0.0, 1.0]]))
+        assert estimate.shape == error.shape == (1, 3)
+
+
+def test_the_curve_is_public_and_does_not_change() -> None:
+    book = Codebook(_public(300, 5))
+    one = pair_curve(book, 3, 0.5, None)
+    pair_curve.cache_clear()
+    again = pair_curve(Codebook(_public(300, 5)), 3, 0.5, None)
+    np.testing.assert_array_equal(one.mean, again.mean)
+    np.testing.assert_array_equal(one.deviation, again.deviation)
+
+
+def test_what_is_reported_by_chance_says_little() -> None:
+    book = Codebook(_public(600, 1))
+    spread = []
+    for inside in (0.01, 0.5, 0.999):
+        curve = pair_curve(book, 1, inside, None)
+        spread.append(float(curve.mean[-1] - curve.mean[0]))
+    assert spread == sorted(spread)
+    assert spread[0] < 0.3 < spread[2]
