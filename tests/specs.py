@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpindex import Spec, attribute, l2
+import numpy as np
+
+from dpindex import Codebook, Spec, attribute, l2, record
 from dpindex.method_table import Method
 
 
@@ -18,11 +20,16 @@ def needed(row: Method) -> dict[str, Any]:
         arguments["bounds"] = (0.0, 1.0)
     if "min_norm" in row.needs:
         arguments["min_norm"] = 2.0
-    arguments["adjacency"] = attribute(1.0) if "attribute" in row.adjacencies else l2(1.0)
+    adjacencies = {"attribute": attribute(1.0), "l2": l2(1.0), "record": record()}
+    arguments["adjacency"] = adjacencies[row.adjacencies[0]]
     return arguments
 
 
 def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
     """A small spec of that method."""
-    k = None if row.family.keeps_all else min(dim, 8)
-    return Spec(**{**needed(row), "dim": dim, "k": k, **changes})
+    lengths = row.family.lengths
+    k = None if row.family.keeps_all else lengths[0] if lengths else min(dim, 8)
+    plain = {**needed(row), "dim": dim, "k": k}
+    if row.family.codebook:
+        plain["codebook"] = Codebook(np.random.default_rng(dim).normal(size=(50, dim)))
+    return Spec(**{**plain, **changes})
