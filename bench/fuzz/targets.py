@@ -27,7 +27,9 @@ import pyarrow.parquet as pq
 import scipy.sparse
 
 from dpindex import Privatizer, Spec, attribute, l2
+from dpindex.codebook import Codebook
 from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
+from dpindex.codes.symbols import SymbolFormat
 from dpindex.estimators.denoise import (
     Denoiser,
     denoiser_from_bytes,
@@ -201,6 +203,8 @@ def _codes() -> Iterable[bytes]:
         yield Privatizer(spec).privatize(np.full((3, spec.dim), spec.dim**-0.5)).to_bytes()
     yield FloatCodes(np.array([[70_000, -3]], np.int32), 0.5, 0.5, bytes(16)).to_bytes()
     yield BitCodes.from_signs(np.ones((0, 3), np.bool_), bytes(16)).to_bytes()
+    symbols = SymbolFormat(1, bytes(16), 9)
+    yield symbols.codes(np.arange(9, dtype=np.uint16)[:, None]).to_bytes()
 
 
 _CODES = struct.Struct("<4sBBHIQdd16s16s")
@@ -535,6 +539,10 @@ def _reads_ids(suffix: str, key: str = "") -> Callable[[bytes], None]:
     return read
 
 
+def _codebooks() -> Iterable[bytes]:
+    yield Codebook(np.eye(3)).to_bytes()
+
+
 def _text_ids() -> Iterable[bytes]:
     yield b"1\n2\n3\n"
     yield "a\nbc\n\u00e9\n".encode()
@@ -549,6 +557,7 @@ TARGETS: dict[str, Target] = {
     "RACE sketch": Target(_sketches, _read_sketch, _sketch_repair, 2048),
     "ids of an index": Target(_index_ids, ids_from_bytes, _index_ids_repair, 512),
     "denoiser": Target(_denoisers, _read_denoiser, _denoiser_repair, 16384),
+    "codebook": Target(_codebooks, Codebook.from_bytes, _container_repair, 2048),
     "ledger": Target(_ledgers, _read_ledger, _ledger_repair, 2048),
     ".npy": Target(_npys, _reads_vectors(".npy"), _npy_repair, 512),
     ".npz": Target(_npzs, _reads_vectors(".npz"), _npz_repair, 4096),
