@@ -80,7 +80,7 @@ def test_difference_of_magnitudes_is_two_sided_geometric(epsilon: float) -> None
     [
         (1.0, 1e-6, 1000, "add-remove"),
         (1.0, 1e-6, 1000, "replace"),
-        (0.1, 1e-8, 100, "add-remove"),
+        pytest.param(0.1, 1e-8, 100, "add-remove", marks=pytest.mark.slow),
         (20.0, 1e-6, 10, "replace"),
     ],
 )

@@ -38,12 +38,13 @@ from dpindex.estimators.denoise.channel import ScoreTable, channel_of
 from dpindex.estimators.denoise.denoiser import CalibrationBins, EPIteration
 from dpindex.files import pack
 from dpindex.index import PrivateIndex
+from dpindex.index.directory import Manifest
 from dpindex.index.ids import ids_from_bytes, ids_to_bytes
-from dpindex.index.segments import Manifest
 from dpindex.ledger import Ledger
-from dpindex.race import L2, SRP, RaceSketch
+from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.vectors import open_vectors, read_ids
 
+_FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
 _MAX_READ = 1 << 16
 _VALUES: tuple[Any, ...] = (
@@ -124,7 +125,7 @@ def _manifest_repair(data: bytes, rng: random.Random) -> bytes:
     if rng.random() < 0.5:  # consistent in itself, so that more of it is believed
         try:
             spec = Spec.from_json(json.dumps(value["spec"]))
-            value["guarantee"] = spec.guarantee.to_json()
+            value["guarantee"] = spec.guarantee.to_dict()
             value["count"] = sum(entry["count"] for entry in value["segments"])
         except Exception:
             pass
@@ -187,7 +188,7 @@ def _manifests() -> Iterable[bytes]:
 
 
 def _read_manifest(data: bytes) -> None:
-    manifest = Manifest.from_json(data, Path("manifest.json"))
+    manifest = Manifest.from_bytes(data, Path("manifest.json"))
     assert manifest.count >= 0
     assert len(manifest.digest) == 64
 
@@ -268,30 +269,42 @@ def _index_ids_repair(data: bytes, rng: random.Random) -> bytes:
 
 
 def _sketches() -> Iterable[bytes]:
-    for hash_, delta in ((L2(1.0), 0.0), (SRP(2), 1e-6)):
-        sketch = RaceSketch(3, 4, 8, hash_, 1.0, delta).fit(np.eye(3)).release()
-        yield sketch.to_bytes()
+    for hash_, delta in ((PStable(1.0), 0.0), (SRP(2), 1e-6)):
+        sketch = RaceSketch(SketchSpec(3, 4, 8, hash_, 1.0, delta))
+        yield sketch.fit(np.eye(3)).release().to_bytes()
+    yield (_FIXTURES / "race_v1.sketch").read_bytes()
 
 
-_SKETCH = struct.Struct("<4sHHQ32s")
+_CONTAINER = struct.Struct("<4sHHIQ32s")
+_SKETCH_1 = struct.Struct("<4sHHQ32s")
 
 
 def _sketch_repair(data: bytes, rng: random.Random) -> bytes:
-    size = int.from_bytes(data[6:8], "little") if len(data) > 8 else 0
-    header, body = data[_SKETCH.size : _SKETCH.size + size], data[_SKETCH.size + size :]
-    facts = _changed(_load(header), rng)
-    if facts is not None:
+    old = data[:4] == b"DPRS"
+    frame = _SKETCH_1 if old else _CONTAINER
+    if len(data) < frame.size:
+        return data
+    size = frame.unpack_from(data)[2 if old else 3]
+    header, body = data[frame.size : frame.size + size], data[frame.size + size :]
+    value = _changed(_load(header), rng)
+    if value is not None:
         try:
-            cells = facts["spec"]["rows"] * facts["spec"]["width"] * facts["bytes"]
+            facts = value if old else value["facts"]
+            cells = facts["spec"]["rows"] * facts["spec"]["width"]
             if rng.random() < 0.7 and 0 < cells < 1 << 12:
-                body = body.ljust(cells, b"\x7f")[:cells]
+                width = facts["bytes"] if old else rng.choice((1, 2, 3))
+                body = body.ljust(cells * width, b"\x7f")[: cells * width]
+                if not old:
+                    value["arrays"] = [["counts", "|u1", [cells, width]]]
         except (TypeError, KeyError, IndexError, OverflowError, MemoryError):
             pass
-        header = json.dumps(facts, separators=(",", ":")).encode()
+        header = json.dumps(value).encode("utf-8", "surrogatepass")
     if len(header) >= 1 << 16:
         return data
     digest = hashlib.sha256(header + body).digest()
-    return _SKETCH.pack(b"DPRS", 1, len(header), len(body), digest) + header + body
+    if old:
+        return frame.pack(b"DPRS", 1, len(header), len(body), digest) + header + body
+    return frame.pack(b"DPIX", 2, 0, len(header), len(body), digest) + header + body
 
 
 def _read_sketch(data: bytes) -> None:

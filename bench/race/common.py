@@ -7,7 +7,7 @@ import csv
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.race import Hash, RaceSketch
+from dpindex.race import Hash, RaceSketch, SketchSpec
 from dpindex.race.noise import CountNoise
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -71,24 +71,19 @@ def silenced(sketch: RaceSketch) -> RaceSketch:
 class Filled:
     """Exact counts of one data set under one hash: hashed once, released many times to compare."""
 
-    dim: int
-    rows: int
-    width: int | None
-    hash: Hash
-    seed: int
+    spec: SketchSpec
     counts: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, x: Array, rows: int, width: int | None, hash: Hash, seed: int) -> Filled:
-        sketch = RaceSketch(x.shape[1], rows, width, hash, 1.0, seed=seed).fit(x)
+        spec = SketchSpec(x.shape[1], rows, width, hash, epsilon=1.0, seed=seed)
+        sketch = RaceSketch(spec).fit(x)
         assert sketch._counts is not None
-        return cls(x.shape[1], rows, width, hash, seed, sketch._counts)
+        return cls(spec, sketch._counts)
 
     def release(self, epsilon: float | None, **options: Any) -> RaceSketch:
         """A release under epsilon, or the ceiling for None."""
-        sketch = RaceSketch(
-            self.dim, self.rows, self.width, self.hash, epsilon or 1.0, seed=self.seed, **options
-        )
+        sketch = RaceSketch(replace(self.spec, epsilon=epsilon or 1.0, **options))
         sketch._counts = self.counts.copy()
         return (sketch if epsilon is not None else silenced(sketch)).release()
 

@@ -28,7 +28,7 @@ from common import (
 )
 from density import exact
 
-from dpindex.race import L2
+from dpindex.race import PStable
 from dpindex.race.noise import count_noise
 
 ROWS = (10, 30, 100, 300, 1000, 3000)
@@ -40,7 +40,7 @@ WIDTH = 500
 def main() -> None:
     chosen = arguments("The square root of R.", repetitions=5)
     x = load("tab_skin")["X"].astype(float)
-    hash = L2(20.0, hashes=2)
+    hash = PStable(20.0, hashes=2)
     inside, outside = split(len(x), 1000, seed=0)
     base, queries = x[inside][::5], x[outside]
     truth = exact(hash, base, queries)

@@ -92,7 +92,7 @@ class AttackReport:
     def to_json(self) -> dict[str, Any]:
         """The report for programs."""
         return {
-            "claimed": self.spec.guarantee.to_json(),
+            "claimed": self.spec.guarantee.to_dict(),
             "lower_bound": self.lower_bound,
             "confidence": self.confidence,
             "violated": self.violated,

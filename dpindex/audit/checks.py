@@ -74,7 +74,7 @@ class ExactReport:
         return json.dumps(
             {
                 "spec": json.loads(self.spec.to_json()),
-                "guarantee": self.spec.guarantee.to_json(),
+                "guarantee": self.spec.guarantee.to_dict(),
                 "passed": self.passed,
                 "seconds": self.seconds,
                 "checks": [asdict(check) for check in self.checks],

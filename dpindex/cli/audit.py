@@ -12,6 +12,8 @@ import typer
 
 from dpindex.cli import options as o
 from dpindex.errors import InputError
+from dpindex.files import MAGIC
+from dpindex.format1 import SKETCH_MAGIC_1
 from dpindex.spec import Spec
 
 __all__ = ["register"]
@@ -74,7 +76,7 @@ def _verify(spec: Path | None, as_json: bool) -> None:
     if spec is None:
         reports = chain(map(verify, default_specs()), map(verify_sketch, default_sketches()))
     else:
-        reports = chain([verify_file(spec) if _is_sketch(spec) else verify(_read(spec))])
+        reports = chain([verify_file(spec) if _is_binary(spec) else verify(_read(spec))])
     failed = 0
     for report in reports:
         failed += not report.passed
@@ -91,13 +93,11 @@ def _verify(spec: Path | None, as_json: bool) -> None:
     raise typer.Exit(1 if failed else 0)
 
 
-def _is_sketch(path: Path) -> bool:
-    from dpindex.race.files import MAGIC
-
+def _is_binary(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+        return file.read(4) in (MAGIC, SKETCH_MAGIC_1)
 
 
 def _read(path: Path) -> Spec:
@@ -105,8 +105,9 @@ def _read(path: Path) -> Spec:
         from dpindex.index import PrivateIndex
 
         return PrivateIndex.open(path).spec
-    if _is_sketch(path):
+    if _is_binary(path):
         raise InputError(
-            f"{path} is a sketch: its guarantee is verified, not attacked; add --exact."
+            f"{path} is no spec; if it is a sketch, its guarantee is verified, not attacked: add "
+            f"--exact."
         )
     return Spec.read(path)

@@ -19,7 +19,7 @@ from dpindex.errors import InputError
 from dpindex.noise.gaussian import gaussian_table, optimal_sigma
 from dpindex.noise.geometric import geometric_table
 from dpindex.noise.tables import CellTable
-from dpindex.privacy.adjacency import Neighbouring
+from dpindex.privacy import Neighbouring
 from dpindex.randomness import BitSource
 
 __all__ = ["CHANGES", "CountNoise", "count_noise"]

@@ -34,8 +34,7 @@ from dpindex.audit.rounded import distance_to_rounded, gaussian_delta
 from dpindex.errors import InputError
 from dpindex.noise.gaussian import optimal_sigma
 from dpindex.noise.tables import CellTable
-from dpindex.race.hasher import _MAX_SUM
-from dpindex.race.hashes import L2
+from dpindex.race.hashes import MAX_SUM, PStable
 from dpindex.race.noise import CHANGES, CountNoise
 from dpindex.race.sketch import RaceSketch
 from dpindex.race.spec import SketchSpec
@@ -63,8 +62,8 @@ class SketchReport(ExactReport):
         """The report for programs."""
         return json.dumps(
             {
-                "spec": self.spec.to_json(),
-                "guarantee": self.spec.guarantee.to_json(),
+                "spec": self.spec.to_dict(),
+                "guarantee": self.spec.guarantee.to_dict(),
                 "passed": self.passed,
                 "seconds": self.seconds,
                 "checks": [asdict(check) for check in self.checks],
@@ -110,29 +109,19 @@ def default_sketches() -> Iterator[SketchSpec]:
         for neighbouring in CHANGES:
             for rest in ({}, {"as_published": True}, {"delta": 1e-6}):
                 options: dict[str, Any] = {"neighbouring": neighbouring, **rest}
-                yield SketchSpec(3, 10, 32, L2(1.0, 2), epsilon, **options)
+                yield SketchSpec(3, 10, 32, PStable(1.0, 2), epsilon, **options)
 
 
 def _empty(spec: SketchSpec) -> RaceSketch:
     """The seam through which tests put broken sketches."""
-    return RaceSketch(
-        spec.dim,
-        spec.rows,
-        spec.width,
-        spec.hash,
-        spec.epsilon,
-        spec.delta,
-        spec.neighbouring,
-        seed=spec.seed,
-        as_published=spec.as_published,
-    )
+    return RaceSketch(spec)
 
 
 def _sums_check(sketch: RaceSketch) -> Check:
     """|Σ a_j x_j| ≤ max|a_j|·Σ|x_j|, and the hasher refuses or scales what has a larger Σ|x_j|."""
     directions = sketch.spec.hasher._directions
     whole = bool((directions == np.rint(directions)).all())
-    most = int(np.abs(directions).max()) * int(_MAX_SUM) + (1 << 28)  # offsets are below 2^28
+    most = int(np.abs(directions).max()) * int(MAX_SUM) + (1 << 28)  # offsets are below 2^28
     return Check(
         "hash: sums are exact integers",
         f"at most {most}" if whole else "directions that are no integers",
@@ -170,12 +159,12 @@ def _probes(spec: SketchSpec) -> npt.NDArray[np.float64]:
     """Public records: common ones, the origin, one that is twice the same, tiny and huge ones."""
     words = PublicStream(0, "race/probes").words(_PROBES * spec.dim, np.uint32)
     probes = (words.reshape(_PROBES, spec.dim) * 2.0**-31 - 1.0) * 3.0
-    reach = spec.hash.bandwidth if isinstance(spec.hash, L2) else 1.0
+    reach = spec.hash.bandwidth if isinstance(spec.hash, PStable) else 1.0
     probes *= reach
     probes[0] = 0.0
     probes[1] = probes[2]
     probes[3] *= 1e-9
-    probes[4] *= 2.0**18 / spec.dim  # the farthest that L2 lets in is 2^21 bandwidths
+    probes[4] *= 2.0**18 / spec.dim  # the farthest that PStable lets in is 2^21 bandwidths
     return probes
 
 

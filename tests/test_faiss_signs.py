@@ -1,4 +1,4 @@
-"""Faiss stores against NumPy: the same rows in the same order, whatever the sizes."""
+"""Packed signs against NumPy: the same rows in the same order, whatever the sizes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from dpindex.codes import BitCodes
-from dpindex.index.settings import Metric, Storage
-from dpindex.index.stores import BitStore, FloatStore
+from dpindex.index import faiss_signs
+from dpindex.index.faiss_signs import FaissSigns, rank_all, rounding_bound
 
 Array = npt.NDArray[Any]
 MARK = bytes(16)
@@ -20,10 +20,10 @@ def _signs(n: int, k: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).integers(0, 2, (n, k)) * 2 - 1
 
 
-def _bits(signs: Array) -> BitStore:
-    store = BitStore(signs.shape[1])
+def _bits(signs: Array) -> FaissSigns:
+    store = FaissSigns(signs.shape[1], "cosine", "f32")
     store.add(BitCodes.from_signs(signs > 0, MARK).packed)
-    store.prepare_scan()
+    store.finish()
     return store
 
 
@@ -33,7 +33,7 @@ def _ranking(scores: Array, count: int) -> tuple[Array, Array]:
     return np.take_along_axis(scores, rows, axis=1), rows
 
 
-def _check_exact(store: BitStore, signs: Array, queries: Array, count: int) -> None:
+def _check_exact(store: FaissSigns, signs: Array, queries: Array, count: int) -> None:
     expected = _ranking(queries @ signs.T, count)
     scores, rows = store.search_exact(queries.astype(np.float32), count)
     np.testing.assert_array_equal(scores, expected[0])
@@ -83,20 +83,28 @@ def test_answers_stay_exact_when_no_candidate_can_be_certified(
     signs = _signs(5000, 64)
     store = _bits(signs)
     queries = np.random.default_rng(4).integers(-1000, 1000, (6, 64))
-    monkeypatch.setattr(store, "_rounding", lambda scaled: np.full(len(scaled), 1e9))
-    calls: list[int] = []
-    plain = store._exhaustive
-    monkeypatch.setattr(store, "_exhaustive", lambda q, c: calls.append(len(q)) or plain(q, c))
+    monkeypatch.setattr(faiss_signs, "rounding_bound", lambda asked: np.full(len(asked), 1e9))
+    calls = _counted(monkeypatch)
     _check_exact(store, signs, queries, 10)
     assert sum(calls) == len(queries)
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many queries were compared with every code, call by call."""
+    calls: list[int] = []
+
+    def counting(codes: Array, queries: Array, count: int) -> Any:
+        calls.append(len(queries))
+        return rank_all(codes, queries, count)
+
+    monkeypatch.setattr(faiss_signs, "rank_all", counting)
+    return calls
 
 
 def test_the_certificate_is_seldom_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     signs = _signs(20_000, 256)
     store = _bits(signs)
-    calls: list[int] = []
-    plain = store._exhaustive
-    monkeypatch.setattr(store, "_exhaustive", lambda q, c: calls.append(len(q)) or plain(q, c))
+    calls = _counted(monkeypatch)
     queries = np.random.default_rng(5).normal(0, 1000, (64, 256)).round()
     _check_exact(store, signs, queries, 10)
     assert sum(calls) <= 16
@@ -109,13 +117,13 @@ def test_the_rounding_bound_holds(k: int) -> None:
     signs = _signs(3000, k)
     store = _bits(signs)
     queries = np.concatenate([rng.normal(size=(20, k)), rng.normal(size=(20, k)) ** 5])
-    padded = np.zeros((len(queries), 8 * store._bytes))
-    padded[:, :k] = queries / np.abs(queries).max(axis=1, keepdims=True)
-    coarse, rows = store._scan.search(padded.astype(np.float32), len(signs))
-    exact = np.take_along_axis(padded[:, :k] @ signs.T, rows, axis=1)
+    padded = np.zeros((len(queries), -(-k // 8) * 8))
+    padded[:, :k] = queries
+    coarse, rows = store.coarse(padded, len(signs))
+    exact = np.take_along_axis(queries @ signs.T, rows, axis=1)
     # Codes of the least possible score are dropped, and marked by −1.
     error = np.where(rows >= 0, np.abs(coarse - exact), 0.0).max(axis=1)
-    bound = store._rounding(padded)
+    bound = rounding_bound(padded)
     assert (error <= bound).all()
     assert (error > bound / 100).any(), "the bound is so wide that it certifies nothing"
 
@@ -125,7 +133,7 @@ def test_the_rounding_bound_holds(k: int) -> None:
 def test_private_queries_are_searched_by_hamming_distance(k: int, n: int) -> None:
     signs, asked = _signs(n, k), _signs(9, k, seed=1)
     count = min(20, n)
-    scores, rows = _bits(signs).search_signs(BitCodes.from_signs(asked > 0, MARK).packed, count)
+    scores, rows = _bits(signs).search(BitCodes.from_signs(asked > 0, MARK).packed, count)
     truth = asked @ signs.T
     np.testing.assert_array_equal(scores, _ranking(truth, count)[0])
     np.testing.assert_array_equal(np.take_along_axis(truth, rows, axis=1), scores)
@@ -134,58 +142,9 @@ def test_private_queries_are_searched_by_hamming_distance(k: int, n: int) -> Non
 
 def test_codes_added_in_pieces_are_codes_added_at_once() -> None:
     signs = _signs(1000, 72)
-    store = BitStore(72)
+    store = FaissSigns(72, "cosine", "f32")
     for start in range(0, 1000, 170):
         store.add(BitCodes.from_signs(signs[start : start + 170] > 0, MARK).packed)
-        store.prepare_scan()
+        store.finish()
     assert len(store) == 1000
     _check_exact(store, signs, _signs(3, 72, seed=2) * 7, 12)
-
-
-def _float_scores(metric: Metric, x: Array, y: Array) -> Array:
-    if metric == "l2":
-        return -((y[:, None, :] - x[None]) ** 2).sum(axis=2)
-    if metric == "cosine":
-        x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
-        y = y / np.maximum(np.linalg.norm(y, axis=1, keepdims=True), 1e-300)
-    return y @ x.T
-
-
-@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
-@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
-def test_float_search_is_numpys(metric: Metric, size: float) -> None:
-    rng = np.random.default_rng(6)
-    x, y = (rng.normal(size=(n, 20)).astype(np.float32) * size for n in (700, 66))
-    x[5] = 0  # a zero vector: cosine 0 to everything
-    y[3] = 0
-    store = FloatStore(metric, "f32", x[:50])
-    store.add(x[:300])
-    store.add(x[300:])
-    scores, rows = store.search(y, 700)
-    truth = _float_scores(metric, x.astype(np.float64), y.astype(np.float64))
-    scale = np.abs(truth).max()
-    np.testing.assert_allclose(scores / scale, _ranking(truth, 700)[0] / scale, atol=2e-6)
-    np.testing.assert_allclose(
-        np.take_along_axis(truth, rows, 1) / scale, scores / scale, atol=2e-6
-    )
-
-
-@pytest.mark.parametrize("storage", ["f16", "int8"])
-@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
-@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
-def test_small_storage_loses_little(metric: Metric, storage: Storage, size: float) -> None:
-    rng = np.random.default_rng(7)
-    x, y = (rng.laplace(size=(n, 64)).astype(np.float32) * size for n in (4000, 50))
-    store = FloatStore(metric, storage, x[:2000])
-    store.add(x)
-    _, rows = store.search(y, 10)
-    truth = _ranking(_float_scores(metric, x.astype(float), y.astype(float)), 10)[1]
-    same = [len(set(a) & set(b)) / 10 for a, b in zip(rows.tolist(), truth.tolist(), strict=True)]
-    assert np.mean(same) >= (0.99 if storage == "f16" else 0.93)
-
-
-def test_ranges_fitted_to_few_rows_are_outgrown() -> None:
-    sample = np.ones((3, 4), dtype=np.float32)
-    assert FloatStore("cosine", "int8", sample).needs_retraining(6)
-    assert not FloatStore("cosine", "int8", sample).needs_retraining(5)
-    assert not FloatStore("cosine", "f32", sample).needs_retraining(10**6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,9 +16,8 @@ import pytest
 
 from dpindex.codes import Codes
 from dpindex.errors import InputError
-from dpindex.index import PrivateIndex
-from dpindex.index.segments import IndexDirectory, Manifest, rows_per_segment
-from dpindex.index.settings import Settings
+from dpindex.index import IndexDirectory, PrivateIndex, Settings
+from dpindex.index.directory import Manifest, rows_per_segment
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
@@ -129,12 +129,12 @@ def test_links_pipes_and_folders_are_not_read(saved: Path, tmp_path: Path) -> No
 
 def _reseal(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     """Edit a manifest as an attacker would, who can compute checksums too."""
-    from dpindex.index.manifest import _sealed
-
     data = json.loads((path / "manifest.json").read_text())
     del data["checksum"]
     edit(data)
-    (path / "manifest.json").write_text(_sealed(data))
+    seal = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    sealed = json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True)
+    (path / "manifest.json").write_text(sealed)
 
 
 def _swap_names(data: dict[str, Any]) -> None:
@@ -143,8 +143,9 @@ def _swap_names(data: dict[str, Any]) -> None:
 
 
 EDITS: list[Callable[[dict[str, Any]], object]] = [
-    lambda d: d.update(format=2),
-    lambda d: d.update(format="1"),
+    lambda d: d.update(format=1),
+    lambda d: d.update(format=3),
+    lambda d: d.update(format="2"),
     lambda d: d.update(count=7),
     lambda d: d.update(count=True),
     lambda d: d.update(state="done"),
@@ -154,7 +155,7 @@ EDITS: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d.update(next_segment=1.5),
     lambda d: d.update(metric="dot"),
     lambda d: d.update(metric=["cosine"]),
-    lambda d: d.update(storage="f8"),
+    lambda d: d.update(index_type="f8"),
     lambda d: d.update(query_epsilon=-1.0),
     lambda d: d.update(query_epsilon="3"),
     lambda d: d.update(query_epsilon={}),
@@ -181,6 +182,14 @@ EDITS: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d["segments"][0].update(name="0"),
     lambda d: d["segments"][0].update(name="000000\n"),
     lambda d: d["segments"][0].update(name=0),
+    lambda d: d["segments"][0].update(name=["000000"]),
+    lambda d: d["segments"][0].update(other=1),
+    lambda d: d.update(segments=[1]),
+    lambda d: d.update(denoiser="000002"),
+    lambda d: d.update(denoiser="000000"),
+    lambda d: d.update(denoiser=2),
+    lambda d: d.update(state=["complete"]),
+    lambda d: d.update(index_type=None),
     _swap_names,
     lambda d: d["files"].update({"../secret": {"bytes": 1, "sha256": "0" * 64}}),
     lambda d: d["files"].pop("ids/000000.ids"),
@@ -191,7 +200,10 @@ EDITS: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d["files"]["ids/000000.ids"].update(sha256=None),
     lambda d: d["files"].update({"ids/000000.ids": d["files"]["ids/000001.ids"]}),
     *(lambda d, key=key: d.pop(key) for key in ("spec", "state", "segments", "files", "count")),  # type: ignore[misc]
-    *(lambda d, key=key: d.pop(key) for key in ("metric", "query_epsilon", "guarantee", "format")),  # type: ignore[misc]
+    *(
+        lambda d, key=key: d.pop(key)
+        for key in ("metric", "index_type", "query_epsilon", "guarantee", "format")
+    ),  # type: ignore[misc]
 ]
 
 
@@ -267,9 +279,14 @@ def test_saving_follows_no_link_out_of_the_directory(saved: Path, tmp_path: Path
 def test_a_manifest_comes_back() -> None:
     for state in ("building", "complete"):
         manifest = Manifest(Settings(SPEC, "l2", "f16", 1.5), state)
-        again = Manifest.from_json(manifest.to_json().encode(), Path("m"))
-        assert again == manifest
+        again = Manifest.from_bytes(manifest.to_bytes(), Path("m"))
+        assert again == Manifest.from_dict(manifest.to_dict()) == manifest
         assert again.digest == manifest.digest
+
+
+def test_settings_come_back() -> None:
+    for settings in (Settings(SPEC), Settings(SPEC, "ip", "ROT2,SQ8", 1.5)):
+        assert Settings.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
 
 
 def test_segments_stay_small() -> None:

@@ -1,4 +1,4 @@
-"""Building from files: killed at any moment it resumes, loses nothing, spends no budget twice."""
+"""One ingest for every sink: what is killed resumes, loses nothing, and spends no budget twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ import pytest
 from scipy import sparse
 
 from dpindex.errors import InputError
-from dpindex.index import IndexDirectory, PrivateIndex, Settings, build_index
+from dpindex.grid import Grid
+from dpindex.index import IndexDirectory, PrivateIndex, Settings
+from dpindex.index.ingest import CodesFile, NewDirectory, OpenIndex, ingest
+from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import as_source, open_vectors
@@ -30,11 +33,15 @@ VECTORS = np.random.default_rng(0).uniform(-1, 1, (ROWS, 8))
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpindex.index.build._CHUNK_BYTES", 5 * 8 * 8)  # five rows
+    monkeypatch.setattr("dpindex.index.ingest._CHUNK_BYTES", 5 * 8 * 8)  # five rows
 
 
 def _build(path: Path, source: Any = VECTORS, spec: Spec = SPEC, **options: Any) -> int:
-    return build_index(as_source(source), path, Settings(spec), allow_unprotected=True, **options)
+    return ingest(as_source(source), _sink(path, Settings(spec)), **options)
+
+
+def _sink(path: Path, settings: Settings = Settings(SPEC)) -> NewDirectory:  # noqa: B008
+    return NewDirectory(path, settings, allow_unprotected=True)
 
 
 def _truth(spec: Spec = SPEC) -> bytes:
@@ -63,7 +70,7 @@ def test_ids_are_kept(tmp_path: Path, ids: list[Any]) -> None:
 
 
 def test_sparse_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpindex.index.build._SPARSE_ROWS", 4)
+    monkeypatch.setattr("dpindex.index.ingest._SPARSE_ROWS", 4)
     _build(tmp_path / "i", sparse.csr_matrix(VECTORS))
     _check_complete(tmp_path / "i")
 
@@ -89,7 +96,7 @@ def test_a_fault_writes_nothing(
 
 def test_the_unprotected_need_permission(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="protects nothing"):
-        build_index(as_source(VECTORS), tmp_path / "i", Settings(SPEC))
+        NewDirectory(tmp_path / "i", Settings(SPEC))
 
 
 def test_a_finished_index_is_refused_before_anything_is_read(
@@ -136,9 +143,7 @@ def test_other_input_does_not_continue_a_build(
         with pytest.raises(InputError, match="under another spec"):
             _build(tmp_path / "i", spec=spec)
     with pytest.raises(InputError, match="under another spec"):
-        build_index(
-            as_source(VECTORS), tmp_path / "i", Settings(SPEC, "l2"), allow_unprotected=True
-        )
+        ingest(as_source(VECTORS), _sink(tmp_path / "i", Settings(SPEC, "l2")))
     for source, options in (
         (VECTORS[:-1], {}),
         (VECTORS.astype(np.float32), {}),
@@ -157,7 +162,7 @@ def test_a_touched_file_does_not_continue_a_build(
 
     def build() -> int:
         with open_vectors(str(tmp_path / "v.npy")) as source:
-            return build_index(source, tmp_path / "i", Settings(SPEC), allow_unprotected=True)
+            return ingest(source, _sink(tmp_path / "i"))
 
     with monkeypatch.context() as patch:
         patch.setattr(IndexDirectory, "write_segment", lambda *_: (_ for _ in ()).throw(OSError(5)))
@@ -183,7 +188,7 @@ def _crashing(patch: pytest.MonkeyPatch, name: str, at: int, after: bool) -> Non
         if calls[0] == at:
             raise _Crash
 
-    patch.setattr(f"dpindex.index.segments.{name}", wrapped)
+    patch.setattr(f"dpindex.files.{name}", wrapped)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -202,7 +207,7 @@ def test_a_crash_at_any_write_loses_nothing_and_repeats_nothing(
         return plain(self, x, first_row=first_row, **rest)
 
     monkeypatch.setattr(Privatizer, "privatize", counting)
-    monkeypatch.setattr("dpindex.index.build._CHUNK_BYTES", 8 * 8 * 8)  # eight rows: 3 segments
+    monkeypatch.setattr("dpindex.index.ingest._CHUNK_BYTES", 8 * 8 * 8)  # eight rows: 3 segments
     at = 0
     while True:
         at += 1
@@ -250,15 +255,16 @@ def test_two_crashes_in_one_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 _CHILD = """
 import sys
 import numpy as np
-import dpindex.index.build as build
-from dpindex.index import Settings, build_index
+import dpindex.index.ingest as module
+from dpindex.index import Settings
 from dpindex.spec import Spec
 from dpindex.vectors import open_vectors
-build._CHUNK_BYTES = 50 * 8 * 8
+module._CHUNK_BYTES = 50 * 8 * 8
 spec = Spec(method="none-oporp", dim=8, k=8)
 with open_vectors(sys.argv[1]) as source:
     print("go", flush=True)
-    build_index(source, sys.argv[2], Settings(spec), allow_unprotected=True)
+    sink = module.NewDirectory(sys.argv[2], Settings(spec), allow_unprotected=True)
+    module.ingest(source, sink)
 """
 
 
@@ -292,13 +298,14 @@ def test_killed_for_real_at_random_moments(tmp_path: Path) -> None:
 
 _MEASURED = """
 import resource, sys
-from dpindex.index import Settings, build_index
+from dpindex.index import Settings
+from dpindex.index.ingest import NewDirectory, ingest
 from dpindex.spec import Spec
 from dpindex.vectors import open_vectors
 spec = Spec(method="dp-oporp-staircase", dim=1024, k=128, epsilon=2.0)
 with open_vectors(sys.argv[1]) as source:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    build_index(source, sys.argv[2], Settings(spec))
+    ingest(source, NewDirectory(sys.argv[2], Settings(spec)))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
@@ -337,3 +344,127 @@ def test_a_build_killed_after_its_last_commit_leaves_a_note_that_goes(
     with pytest.raises(InputError, match="finished index"):
         _build(tmp_path / "i")
     _check_complete(tmp_path / "i")
+
+
+class TestOtherSinks:
+    """A file of codes and an open index take all codes or none."""
+
+    def test_a_file_of_codes(self, tmp_path: Path) -> None:
+        assert ingest(as_source(VECTORS), CodesFile(tmp_path / "c", SPEC)) == ROWS
+        assert (tmp_path / "c").read_bytes() == _truth()
+        with pytest.raises(InputError, match="codes carry no ids"):
+            ingest(as_source(VECTORS), CodesFile(tmp_path / "d", SPEC), ids=range(ROWS))  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("ids", [None, [f"r{i}" for i in range(ROWS)]])
+    def test_an_open_index(self, tmp_path: Path, ids: Any) -> None:
+        index = PrivateIndex(SPEC)
+        if ids is None:
+            index.add(VECTORS[:1], [6])
+        seen: list[tuple[int, int]] = []
+        sink, progress = OpenIndex(index), lambda *p: seen.append(p)
+        assert ingest(as_source(VECTORS), sink, ids=ids, progress=progress) == ROWS
+        assert seen == [(n, ROWS) for n in (0, 5, 10, 15, 20, 23)]
+        assert index.ids.tolist() == (ids or [6, *range(7, 7 + ROWS)])
+        assert index.codes.stored[-ROWS:].tolist() == (
+            Privatizer(SPEC).privatize(VECTORS).stored.tolist()
+        )
+
+    @pytest.mark.parametrize(
+        ("source", "words"),
+        [
+            (np.vstack([VECTORS, np.full(8, np.nan)]), "row 23, column 0 is NaN"),
+            (VECTORS[:, :5], "5 columns"),
+        ],
+    )
+    def test_a_fault_leaves_nothing(self, tmp_path: Path, source: Any, words: str) -> None:
+        index = PrivateIndex(SPEC)
+        for sink in (OpenIndex(index), CodesFile(tmp_path / "c", SPEC)):
+            with pytest.raises(InputError, match=words):
+                ingest(as_source(source), sink)
+        assert len(index) == 0
+        assert not list(tmp_path.iterdir())
+
+    def test_nothing_is_privatized_while_something_is_wrong(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        index, ledger = PrivateIndex(SPEC), Ledger(tmp_path / "ledger")
+        index.add(VECTORS[:1], [3])
+        index.save(tmp_path / "i", allow_unprotected=True)
+        monkeypatch.setattr(Privatizer, "privatize", lambda *_, **__: pytest.fail("drew noise"))
+        inside = Ledger(tmp_path / "i" / "ledger")
+        for options, words in (
+            ({"ids": range(ROWS)}, "already in the index"),
+            ({"ids": [1]}, "1 ids for 23"),
+            ({"ledger": ledger}, "give every vector an id"),
+            ({"ledger": inside, "ids": range(4, 4 + ROWS)}, "meant to be published"),
+            ({"allow_rerelease": True}, "name the ledger"),
+        ):
+            with pytest.raises(InputError, match=words):
+                ingest(as_source(VECTORS), OpenIndex(index), **options)  # type: ignore[arg-type]
+        assert not ledger.path.exists()
+
+    def test_all_are_written_down_before_the_first_is_privatized(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        index, ledger = PrivateIndex(SPEC), Ledger(tmp_path / "ledger")
+        plain, known = Privatizer.privatize, []
+
+        def watching(self: Privatizer, *arguments: Any, **options: Any) -> Any:
+            known.append([total.ids for total in ledger.totals()])
+            return plain(self, *arguments, **options)
+
+        monkeypatch.setattr(Privatizer, "privatize", watching)
+        ids: Any = range(ROWS)
+        ingest(as_source(VECTORS), OpenIndex(index), ids=ids, ledger=ledger)
+        assert known == [[ROWS]] * 5
+
+
+def test_vectors_that_are_added_are_checked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    plain = Grid.first_fault
+
+    def counting(self: Grid, values: Any) -> Any:
+        looked.append(len(values))
+        return plain(self, values)
+
+    monkeypatch.setattr(Grid, "first_fault", counting)
+    for number, ledger in enumerate((None, Ledger(tmp_path / "ledger"))):
+        PrivateIndex(SPEC).add(VECTORS, list(range(ROWS)), ledger=ledger)
+        assert sum(looked) == ROWS * (number + 1)
+
+
+def test_a_query_epsilon_that_cannot_be_asked_is_refused_before_anything_is_spent(
+    tmp_path: Path,
+) -> None:
+    spec = Spec(method="dp-rp-l", dim=2, k=2**18, epsilon=1.0)
+    with pytest.raises(InputError, match="more noise than a code can hold"):
+        NewDirectory(tmp_path / "i", Settings(spec, query_epsilon=0.001))
+
+
+def test_who_searches_never_imports_the_secret_stream(tmp_path: Path) -> None:
+    """Opening, searching with exact queries or with codes: neither privatizer nor secret noise."""
+    spec = Spec(method="dp-oporp-staircase", dim=8, k=8, epsilon=8.0)
+    index = PrivateIndex(spec)
+    index.add(np.tile(VECTORS, (40, 1)))
+    index.fit_denoiser("linear")
+    index.save(tmp_path / "i")
+    ingest(as_source(VECTORS[:3]), CodesFile(tmp_path / "q", spec))
+    np.save(tmp_path / "v.npy", VECTORS)
+    code = (
+        "import sys, numpy as np, dpindex as dpi\n"
+        "index = dpi.PrivateIndex.open('i')\n"
+        "codes = dpi.codes_from_bytes(open('q', 'rb').read())\n"
+        "index.search(np.load('v.npy'), k=3), index.search(codes, k=3)\n"
+        "index.range_search(codes, 0.5), index.add_codes(codes), index.remove([0])\n"
+        "index.fit_denoiser('linear'), index.save('j')\n"
+        "secret = {'dpindex.privatizer', 'dpindex.randomness.secret', 'dpindex.index.ingest'}\n"
+        "assert not secret & set(sys.modules), secret & set(sys.modules)\n"
+        "index.search(np.load('v.npy'), k=3, query='private')\n"
+        "assert 'dpindex.randomness.secret' in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
