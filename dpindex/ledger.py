@@ -38,6 +38,9 @@ _MAX_BYTES = 1 << 33
 _BUSY_SECONDS = 10.0
 _ROWS_AT_A_TIME = 1 << 16
 _WRITE = "BEGIN IMMEDIATE"
+# EXTRA: a journal that came back after a power cut would undo a release that was committed.
+_DURABLE = ("synchronous = EXTRA", "fullfsync = ON")
+_PRAGMAS = ("trusted_schema = OFF", "cell_size_check = ON", "temp_store = MEMORY", *_DURABLE)
 
 _SCHEMA = [
     "CREATE TABLE releases (id INTEGER PRIMARY KEY, spec TEXT, token TEXT, digests BLOB, "
@@ -48,12 +51,11 @@ _SCHEMA = [
 _IDENTIFY = f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"
 _MAKE = (*_SCHEMA, *_IDENTIFY, "COMMIT", _WRITE)
 _COLUMNS = [int, str, str, bytes, str, int, bytes, str]
-# SQLite has no checksums of its own. A digest is kept as two 64-bit integers so that SQL can add up
-# their halves, which any changed bit changes; sums of fewer than 2^31 rows do not overflow.
-_SUMS = (
-    "SELECT printf('%d %d %d %d %d %d', count(*), sum(hi >> 32), sum(hi & 4294967295), "
-    "sum(lo >> 32), sum(lo & 4294967295), sum(release)) FROM ids"
-)
+# SQLite has no checksums. A digest is stored as two 64-bit integers so that SQL can add up their
+# residues modulo a prime: a changed bit changes its residue, and so the sum.
+_RESIDUES = "sum(hi % 4294967291), sum(lo % 4294967291)"
+_SUMS = f"SELECT printf('%d %d %d %d', count(*), {_RESIDUES}, sum(release)) FROM ids"
+_Releases = list[sqlite3.Row]
 _LOST = "it is missing, but its key is there; restore it, or move the key away to begin a new one"
 
 
@@ -235,14 +237,14 @@ class Ledger:
         ]
         return sorted(totals, key=lambda t: (-t.releases, -max(g.epsilon for g in t.guarantees)))
 
-    def _specs(self, releases: list[sqlite3.Row]) -> dict[str, Spec]:
+    def _specs(self, releases: _Releases) -> dict[str, Spec]:
         try:
             return {text: Spec.from_json(text) for text in {row["spec"] for row in releases}}
         except InputError as error:
             raise InputError(f"{self.path} holds a release that cannot be read: {error}") from None
 
-    def _key(self, releases: list[sqlite3.Row]) -> bytes:
-        """The key of a ledger with these releases; made, if there are none and it is not there."""
+    def _key(self, releases: _Releases) -> bytes:
+        """The key of a ledger with these releases; a new ledger without a key gets one."""
         if not releases and not self.key_path.exists():
             write_file(self.key_path, os.urandom(_KEY_BYTES), mode=0o600)
         key = read_file(self.key_path, 1 << 10)
@@ -251,75 +253,68 @@ class Ledger:
         return key
 
     @contextmanager
-    def _opened(
-        self, begin: str = "BEGIN"
-    ) -> Iterator[tuple[sqlite3.Connection, list[sqlite3.Row]]]:
-        """The ledger, verified, in a transaction that is undone unless the caller commits it.
+    def _opened(self, begin: str = "BEGIN") -> Iterator[tuple[sqlite3.Connection, _Releases]]:
+        """The ledger, verified, in a transaction that is rolled back unless the caller commits it.
 
-        For writing it is made if need be, and committed without releases before its key is made:
-        where there is a key but no tables, the ledger was lost.
+        A new ledger is committed without releases before its key is made: a key without a ledger
+        means that the ledger was lost.
         """
-        kept = self.key_path.exists()  # looked for first, since it is made last
+        kept = self.key_path.exists()  # checked first, since another process makes it last
         try:
             if kept and not self.path.exists():
                 raise OSError(_LOST)
-            if begin == _WRITE:  # SQLite alone would let other users read a new file
+            if begin == _WRITE:  # created here: SQLite would let other users read it
                 with suppress(FileExistsError):
                     os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
-            # The file is not opened to look at it: closing it would drop SQLite's locks (POSIX).
+            # Never opened beside SQLite: closing a file drops all locks of the process (POSIX).
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
                 raise OSError(f"it is not a plain file of at most {_MAX_BYTES} bytes")
             uri = f"{self.path.as_uri()}?mode=rw"
             db = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
             with closing(db):
-                _begin(db, begin)
-                if not _schema(db):
-                    if kept:
-                        raise OSError(_LOST)
-                    for statement in _MAKE if begin == _WRITE else ():
-                        db.execute(statement)
-                yield db, _verified(db)
-        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
+                try:
+                    releases = _begin(db, begin, kept)
+                except (MemoryError, UnicodeDecodeError):  # also for a damaged schema
+                    raise OSError("it is damaged, or memory is short") from None
+                yield db, releases
+        except (OSError, sqlite3.Error) as error:
             raise InputError(f"{self.path} {_fault(error)}.") from error
 
 
-def _begin(db: sqlite3.Connection, begin: str) -> None:
-    """Begin a transaction on a ledger of this version, or on an empty file."""
+def _begin(db: sqlite3.Connection, begin: str, kept: bool) -> _Releases:
+    """Begin a transaction, verify the ledger, and return its releases; create it in an empty file.
+
+    Anything else than an intact ledger raises sqlite3.Error or OSError.
+    """
     db.text_factory = lambda text: sys.intern(text.decode())  # a spec is kept once
-    for setting in ("trusted_schema = OFF", "cell_size_check = ON", "temp_store = MEMORY"):
-        db.execute(f"PRAGMA {setting}")
-    pages = _value(db, "PRAGMA page_count")  # first: another process may be making the ledger
-    application, version = _value(db, "PRAGMA application_id"), _value(db, "PRAGMA user_version")
-    if pages and (application, version) != (_APPLICATION, _VERSION):
-        if application == _APPLICATION and version > _VERSION:
-            raise OSError("it was written by a newer version of dpindex; update dpindex to use it")
-        raise sqlite3.DatabaseError("not a database")
-    # A rollback journal: between transactions a ledger is one file, which can be copied. EXTRA: a
-    # journal that comes back after a power cut would undo a release that was committed.
-    for setting in ("journal_mode = DELETE", "synchronous = EXTRA", "fullfsync = ON"):
-        db.execute(f"PRAGMA {setting}")
+    for pragma in _PRAGMAS:
+        db.execute(f"PRAGMA {pragma}")
     db.execute(begin)
-
-
-def _schema(db: sqlite3.Connection) -> list[str]:
-    return [text for (text,) in db.execute("SELECT sql FROM sqlite_master ORDER BY rowid")]
-
-
-def _verified(db: sqlite3.Connection) -> list[sqlite3.Row]:
-    """The releases of a ledger of which every byte that means something was looked at."""
-    schema = _schema(db)
-    if not schema:
-        return []
-    if schema != _SCHEMA or _value(db, "PRAGMA quick_check(1)") != "ok":
+    tables = "SELECT sql FROM sqlite_master ORDER BY rowid"
+    identity = _value(db, "PRAGMA application_id"), _value(db, "PRAGMA user_version")
+    if identity == (0, 0) and not db.execute(tables).fetchone():
+        if kept:
+            raise OSError(_LOST)
+        if begin != _WRITE:
+            return []
+        for statement in _MAKE:
+            db.execute(statement)
+    elif identity[0] == _APPLICATION and identity[1] > _VERSION:
+        raise OSError("it was written by a newer version of dpindex; update dpindex to use it")
+    elif identity != (_APPLICATION, _VERSION):
+        raise sqlite3.DatabaseError("not a database")
+    # A rollback journal (SQLite's default; WAL is refused): between transactions, and so for
+    # whoever copies it, the ledger is a single file.
+    sound = _value(db, "PRAGMA journal_mode"), _value(db, "PRAGMA quick_check(1)")
+    if [text for (text,) in db.execute(tables)] != _SCHEMA or sound != ("delete", "ok"):
         raise sqlite3.DatabaseError("malformed")
     cursor = db.cursor()
     cursor.row_factory = sqlite3.Row
     releases = cursor.execute("SELECT * FROM releases ORDER BY id").fetchall()
-    for number, row in enumerate(releases, 1):
-        *values, seal = row
-        whole = [type(value) for value in values] == _COLUMNS and values[0] == number
-        if not whole or seal != _seal(values):
+    for number, (*row, seal) in enumerate(releases, 1):
+        types = [type(value) for value in row]
+        if types != _COLUMNS or row[0] != number or seal != _seal(row):
             raise sqlite3.DatabaseError("malformed")
     if releases and releases[-1]["sums"] != _value(db, _SUMS):
         raise sqlite3.DatabaseError("malformed")
@@ -327,7 +322,7 @@ def _verified(db: sqlite3.Connection) -> list[sqlite3.Row]:
 
 
 def _fault(error: Exception) -> str:
-    """What is wrong, and what to do, by what the system or SQLite says."""
+    """What is wrong and what to do, from the message of the system or of SQLite."""
     said = (isinstance(error, OSError) and error.strerror) or str(error)
     if "locked" in said:
         return "is being written by another process; wait for it to end"
@@ -368,7 +363,7 @@ def _names(ids: Iterable[Any] | None, *, unique: bool = False) -> list[bytes]:
 
 
 def _put_wanted(db: sqlite3.Connection, names: list[bytes], key: bytes) -> bytes:
-    """Put the digests of the ids, each with its first row, into a table in memory; their SHA-256.
+    """Put the digests of the ids, and the first row of each, into a table in memory; their SHA-256.
 
     HMAC-SHA-256, cut to 16 bytes: two ids of 10⁹ meet with chance 10⁻²¹.
     """

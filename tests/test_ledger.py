@@ -305,6 +305,22 @@ def test_a_database_of_somebody_else_is_refused_and_not_changed(ledger: Ledger) 
         ledger.record(SPEC, ["a"])
 
 
+def test_a_row_of_impossible_length_is_damage(ledger: Ledger) -> None:
+    """SQLite calls it a lack of memory. Found by fuzzing."""
+    page = bytearray(512)
+    for place, data in {
+        0: b"SQLite format 3\0\2",
+        21: b"@  ",
+        100: b"\r\0\0\0\2\0\0\0\1R",
+        338: b"\xff\xff\xff\xff\xff\xff\xffs\0 \0\0\0\0G",
+    }.items():
+        page[place : place + len(data)] = data
+    ledger.path.write_bytes(page)
+    for use in (ledger.totals, ledger.entries, lambda: ledger.record(SPEC, ["a"])):
+        with pytest.raises(InputError, match="damaged"):
+            use()
+
+
 def test_a_ledger_of_a_newer_version_is_refused(ledger: Ledger) -> None:
     ledger.record(SPEC, ["a"])
     changed(ledger, "PRAGMA user_version = 2", "CREATE TABLE news (id)")
@@ -328,6 +344,7 @@ def test_a_ledger_of_a_newer_version_is_refused(ledger: Ledger) -> None:
         "UPDATE releases SET time = 7",
         "UPDATE releases SET spec = CAST(spec AS BLOB)",
         "UPDATE releases SET seal = 'x'",
+        "PRAGMA journal_mode = WAL",
     ],
 )
 def test_a_ledger_that_was_changed_with_sqlite_is_damaged(ledger: Ledger, statement: str) -> None:
