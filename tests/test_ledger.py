@@ -646,7 +646,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert done.exit_code == 0, done.output
         return done.output
 
-    options = "--method dp-oporp-staircase --epsilon 1 --k 2 --ledger book"
+    options = "--method dp-oporp-staircase --epsilon 1 --code-length 2 --ledger book"
     assert "In total" not in run(f"build x.npy ix --ids ids.txt {options}")
     for words in (
         f"build x.npy other --ids ids.txt {options}",
