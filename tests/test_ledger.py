@@ -25,7 +25,6 @@ from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute
 from dpindex.cli import app
 from dpindex.index import IndexDirectory, Settings
 from dpindex.index.ingest import NewDirectory, ingest
-from dpindex.privatizer import Privatizer
 from dpindex.vectors import as_source
 
 SPEC = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
@@ -533,10 +532,10 @@ def test_what_is_refused_costs_nothing(ledger: Ledger) -> None:
 
 
 def test_counted_before_the_codes_exist(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    def privatize(*_: Any, **__: Any) -> Any:
+    def perturb(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(Privatizer, "privatize", privatize)
+    monkeypatch.setattr(type(SPEC.law), "perturb", perturb)
     with pytest.raises(MemoryError):
         PrivateIndex(SPEC).add(VECTORS, IDS, ledger=ledger)
     assert shown(ledger) == [(12, 1, [1.0])]
