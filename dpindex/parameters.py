@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from dpindex.checks import checked_epsilon, finite_number, whole_number
 from dpindex.errors import InputError
 from dpindex.files import read_file
-from dpindex.privacy import Adjacency, adjacency_from_json, attribute
+from dpindex.privacy import VectorAdjacency, adjacency_from_dict, attribute
 
 __all__ = ["Parameters"]
 
@@ -39,7 +39,7 @@ class Parameters:
     k: int | None = None
     epsilon: float | None = None
     delta: float = 0.0
-    adjacency: Adjacency = _ONE_ATTRIBUTE
+    adjacency: VectorAdjacency = _ONE_ATTRIBUTE
     repetitions: int = 1
     scale: float = 1.0
     bounds: tuple[float, float] = (-1.0, 1.0)
@@ -69,7 +69,7 @@ class Parameters:
                 checked[name] = finite_number(value, name, above=0.0)
         if not isinstance(self.clip, bool):
             raise InputError(f"clip must be true or false, not {self.clip!r}.")
-        if not isinstance(self.adjacency, Adjacency):
+        if not isinstance(self.adjacency, VectorAdjacency):
             raise InputError("adjacency must be dpindex.attribute(…) or dpindex.l2(…).")
         self._set(checked)
 
@@ -99,7 +99,7 @@ class Parameters:
         for name in ("entries", "sparsity"):
             if data[name] is None:
                 del data[name]
-        adjacency, bounds = self.adjacency.to_json(), list(self.bounds)
+        adjacency, bounds = self.adjacency.to_dict(), list(self.bounds)
         return {**data, "adjacency": adjacency, "bounds": bounds, "format": _FORMAT}
 
     @classmethod
@@ -113,7 +113,7 @@ class Parameters:
         if missing := sorted({"method", "dim"} - set(stated)):
             raise InputError(f"the spec lacks the field {missing[0]!r}.")
         if "adjacency" in stated:
-            stated["adjacency"] = adjacency_from_json(stated["adjacency"])
+            stated["adjacency"] = adjacency_from_dict(stated["adjacency"])
         return cls(**stated)
 
     def to_json(self) -> str:

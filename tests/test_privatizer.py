@@ -439,14 +439,14 @@ def test_duplicate_entries_are_added_before_they_are_checked_and_rounded() -> No
 
 def test_a_mask_is_not_lost() -> None:
     """NumPy would hand out what lies under the mask, and it would be published."""
-    from dpindex.race import L2, RaceSketch
+    from dpindex.race import PStable, RaceSketch, SketchSpec
 
     hidden = np.ma.masked_array(np.zeros((2, 24)), mask=True)
     spec = dpi.Spec(method="dp-oporp-staircase", dim=24, epsilon=1.0)
     with pytest.raises(InputError, match="have a mask, which would be lost"):
         dpi.Privatizer(spec).privatize(hidden)
     with pytest.raises(InputError, match="have a mask, which would be lost"):
-        RaceSketch(24, 4, 8, L2(1.0), 1.0).fit(hidden)
+        RaceSketch(SketchSpec(24, 4, 8, PStable(1.0), 1.0)).fit(hidden)
 
 
 def test_malformed_sparse_matrices_are_refused() -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from dpindex.estimators import agreement_curve, cosine_from_agreement, cosine_from_score
-from dpindex.estimators.signs import signal_kept
+from dpindex.estimators.sign_codes import signal_kept
 from dpindex.noise import (
     GRID_BITS,
     IndividualFlips,
