@@ -124,7 +124,7 @@ def committed(path: Path) -> Seen:
     directory = IndexDirectory(path)
     if not directory.exists:
         return {}
-    files = [name for segment in directory.manifest().segments for name in segment.paths]
+    files = directory.manifest().paths
     return {name: hashlib.sha256((path / name).read_bytes()).hexdigest() for name in files}
 
 

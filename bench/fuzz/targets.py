@@ -128,7 +128,7 @@ def _manifest_repair(data: bytes, rng: random.Random) -> bytes:
         try:
             spec = Spec.from_json(json.dumps(value["spec"]))
             value["guarantee"] = spec.guarantee.to_dict()
-            value["count"] = sum(entry["count"] for entry in value["segments"])
+            value["count"] = sum(value["segments"].values())
         except Exception:
             pass
     seal = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
