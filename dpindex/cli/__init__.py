@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from dpindex.cli import audit, evaluate, inform, ingest, ledger, plan, race, search
+from dpindex.cli import audit, ledger
+from dpindex.cli import index_commands as index
+from dpindex.cli import quality_commands as quality
+from dpindex.cli.race_commands import race_app
 from dpindex.errors import InputError
 from dpindex.version import __version__
 
@@ -16,15 +20,32 @@ __all__ = ["app", "main"]
 
 _INTERRUPTED = "interrupted; whatever was committed is kept."
 
+
+class _Commands(TyperGroup):
+    """Commands whose interruption is reported here: typer would exit without a message."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _end(_INTERRUPTED, 130)
+
+
 app = typer.Typer(
     name="dpindex",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for group in (ingest, search, inform, plan, evaluate, audit, ledger, race):
-    group.register(app)
+for command in (index.build, index.privatize, index.add, index.query, index.info):
+    app.command()(command)
+for command in (index.methods, index.spec, quality.plan, quality.evaluate, quality.demo):
+    app.command()(command)
+audit.register(app)
+ledger.register(app)
+app.add_typer(race_app, name="race")
 
 
 def _version(wanted: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dpindex.cli import options as o
+from dpindex.cli.output import progress_bar, refuse_existing
 from dpindex.errors import InputError
 from dpindex.files import MAGIC
 from dpindex.format1 import SKETCH_MAGIC_1
@@ -54,8 +54,8 @@ def audit(
     from dpindex.audit import attack, attack_png
 
     if plot is not None:
-        o.refuse_existing(plot)
-    with o.progress_bar("attacking") as bar:
+        refuse_existing(plot)
+    with progress_bar("attacking") as bar:
         report = attack(
             _read(spec),
             trials=trials,
