@@ -282,7 +282,7 @@ def test_the_command_line_shows_a_table_and_a_reason(run: Callable[..., Any]) ->
     assert (code, err) == (0, "")
     assert "dp-signoporp-rr" in out
     assert "Recommended: dp-signoporp-rr with" in out
-    assert "Mind: " in out
+    assert "Note: " in out
 
 
 def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from dpindex.cli import audit, ledger
+from dpindex.cli import audit_commands as audit
 from dpindex.cli import index_commands as index
 from dpindex.cli import quality_commands as quality
-from dpindex.cli.race_commands import race_app
+from dpindex.cli import race_commands as race
+from dpindex.cli.options import as_command
 from dpindex.errors import InputError
 from dpindex.version import __version__
 
@@ -39,13 +41,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (index.build, index.privatize, index.add, index.query, index.info):
-    app.command()(command)
-for command in (index.methods, index.spec, quality.plan, quality.evaluate, quality.demo):
-    app.command()(command)
-audit.register(app)
-ledger.register(app)
-app.add_typer(race_app, name="race")
+race_app = typer.Typer(
+    name="race",
+    short_help="Sketch a whole collection: density, counts.",
+    help="A private sketch of a whole collection, for density and counts near a query.\n\n"
+    "Every answer comes from one release under one epsilon (Coleman & Shrivastava 2020). "
+    "`dpindex audit --exact SKETCH` verifies its guarantee.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(race_app)
+
+
+def _register(group: typer.Typer, *functions: Callable[..., None]) -> None:
+    for function in functions:
+        group.command()(as_command(function))
+
+
+_register(app, index.build, index.privatize, index.add, index.query, index.info)
+_register(app, index.methods, index.spec, quality.plan, quality.evaluate, quality.demo)
+_register(app, audit.audit, audit.ledger)
+_register(race_app, race.build, race.query, race.info)
 
 
 def _version(wanted: bool) -> None:

@@ -25,11 +25,13 @@ __all__ = ["add", "build", "info", "methods", "privatize", "query", "spec"]
 _SHOWN = 10
 
 
-@o.command
 def build(
     vectors: o.VectorFile,
     index: Annotated[Path, typer.Argument(help="Directory to make.")],
+    *,
     method: o.MethodName,
+    epsilon: o.Epsilon = None,
+    code_length: o.CodeLength = None,
     options: o.SpecOptions,
     release: o.ReleaseOptions,
     metric: o.Metric = "cosine",
@@ -46,7 +48,8 @@ def build(
 
     stated = release.stated()
     with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
-        settings: Any = (options.spec(method, source.shape[1]), metric, index_type, query_epsilon)
+        spec = Spec(method, source.shape[1], code_length, epsilon, **options.stated())
+        settings: Any = (spec, metric, index_type, query_epsilon)
         sink = NewDirectory(index, Settings(*settings), allow_unprotected=allow_unprotected)
         done = ingest(source, sink, progress=report, **stated)
     typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
@@ -56,14 +59,16 @@ def build(
     typer.echo(f"What this protects and what it does not: dpindex info {index}")
 
 
-@o.command
 def privatize(
     vectors: o.VectorFile,
     codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
     spec: Annotated[Path, "Spec as JSON: see `dpindex spec`."],
     release: o.ReleaseOptions,
 ) -> None:
-    """Turn vectors into codes, as a device does; ids are for the ledger."""
+    """Turn vectors into codes, as a device does.
+
+    Codes carry no ids: those are for the ledger.
+    """
     from dpindex.index.ingest import CodesFile, ingest
 
     out.refuse_existing(codes)
@@ -74,7 +79,6 @@ def privatize(
     _show_totals(stated)
 
 
-@o.command
 def add(
     index: o.IndexPath,
     items: Annotated[
@@ -226,11 +230,13 @@ def methods(as_json: o.AsJson = False) -> None:
         typer.echo(f"    {row['summary']}\n    {row['source']}")
 
 
-@o.command
 def spec(
+    *,
     method: o.MethodName,
     dim: Annotated[int, "Attributes of a vector."],
+    epsilon: o.Epsilon = None,
+    code_length: o.CodeLength = None,
     options: o.SpecOptions,
 ) -> None:
     """Print a spec as JSON, for devices to use."""
-    typer.echo(options.spec(method, dim).to_json())
+    typer.echo(Spec(method, dim, code_length, epsilon, **options.stated()).to_json())

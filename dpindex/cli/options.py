@@ -14,10 +14,9 @@ import typer
 from dpindex.errors import InputError
 from dpindex.ledger import Ledger
 from dpindex.privacy import VectorAdjacency, attribute, l2
-from dpindex.spec import Spec
 from dpindex.vectors import read_ids
 
-__all__ = ["CurveOptions", "DataOptions", "ReleaseOptions", "SpecOptions", "command"]
+__all__ = ["CurveOptions", "DataOptions", "ReleaseOptions", "SpecOptions", "as_command"]
 
 QueryMode = Literal["exact", "private"]
 VectorFile = Annotated[
@@ -29,6 +28,8 @@ VectorFile = Annotated[
 ]
 IndexPath = Annotated[Path, typer.Argument(help="Index directory.")]
 MethodName = Annotated[str, "A name from `dpindex methods`."]
+Epsilon = Annotated[float | None, "Budget of one release of one vector."]
+CodeLength = Annotated[int | None, "Coordinates of a code.  [default: the method's]"]
 Metric = Annotated[str, "cosine, ip or l2."]
 AsJson = Annotated[bool, "--json", "Print JSON."]
 Denoise = Annotated[
@@ -77,8 +78,8 @@ class DataOptions:
 
 
 @dataclass(frozen=True)
-class MethodOptions(DataOptions):
-    """The same, and what only some methods take."""
+class SpecOptions(DataOptions):
+    """All fields of a spec but method, dim, epsilon and code length."""
 
     repetitions: Annotated[int, "OPORP repetitions that share epsilon (sign codes)."] = 1
     min_norm: Annotated[float | None, "Public lower bound on norms, for methods that need it."] = (
@@ -96,23 +97,10 @@ class MethodOptions(DataOptions):
 
 
 @dataclass(frozen=True)
-class CurveOptions(MethodOptions):
+class CurveOptions(SpecOptions):
     """The same with a delta for the methods that need one."""
 
     delta: Annotated[float, "For the methods that need one."] = 1e-6
-
-
-@dataclass(frozen=True)
-class SpecOptions(MethodOptions):
-    """Everything that a spec states, but its method and the number of attributes."""
-
-    epsilon: Annotated[float | None, "Budget of one release of one vector."] = None
-    code_length: Annotated[int | None, "Coordinates of a code.  [default: the method's]"] = None
-
-    def spec(self, method: str, dim: int) -> Spec:
-        """The spec of that method for vectors of ``dim`` attributes."""
-        stated = self.stated()
-        return Spec(method=method, dim=dim, k=stated.pop("code_length"), **stated)
 
 
 @dataclass(frozen=True)
@@ -136,8 +124,8 @@ class ReleaseOptions:
         }
 
 
-def command(function: Callable[..., None]) -> Callable[..., None]:
-    """A command for typer: groups of options become single ones, and strings their help.
+def as_command(function: Callable[..., None]) -> Callable[..., None]:
+    """A function as typer takes it: groups of options become single ones, and strings their help.
 
     A parameter that is a dataclass is replaced by its fields. ``Annotated[type, "--name", "help"]``
     is an option with that name and help; without a name it is called as the parameter, and a flag

@@ -64,9 +64,9 @@ def refuse_existing(path: Path) -> None:
         raise InputError(f"{path.parent} is not a directory; make it first.")
 
 
-def print_json(facts: Any) -> None:
-    """Print plain values as JSON."""
-    typer.echo(json.dumps(facts, indent=1))
+def print_json(facts: Any, indent: int | None = 1) -> None:
+    """Print plain values as JSON; without an indent on one line."""
+    typer.echo(json.dumps(facts, indent=indent))
 
 
 def print_table(table: Table) -> None:

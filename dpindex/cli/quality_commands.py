@@ -28,11 +28,10 @@ def _list(text: str, option: str, read: type) -> list[Any]:
         raise InputError(f"{option} must be a list such as 1,2,5, not {text!r}.") from None
 
 
-@o.command
 def evaluate(
     base: Annotated[str, typer.Argument(help="Vectors to search.")],
     queries: Annotated[str, typer.Argument(help="Query vectors.")],
-    options: o.CurveOptions,
+    *,
     report: Annotated[Path, "Directory for curve.csv, curve.png, report.html."],
     methods: Annotated[str, "Names, with commas."] = _METHODS,
     epsilons: Annotated[str, "Budgets, with commas."] = "1,2,3,5,10",
@@ -45,6 +44,7 @@ def evaluate(
     neighbours: Annotated[int, "True neighbours of a query."] = 50,
     metric: o.Metric = "cosine",
     denoise: o.Denoise = None,
+    options: o.CurveOptions,
 ) -> None:
     """Measure recall against epsilon and write a report."""
     from dpindex.evaluate import recall_curve, require_matplotlib, spec_grid, write_curve
@@ -112,11 +112,10 @@ def demo(
     )
 
 
-@o.command
 def plan(
+    *,
     dim: Annotated[int, "Attributes of a vector."],
     n: Annotated[int, "Vectors in the collection."],
-    options: o.DataOptions,
     epsilon: Annotated[float | None, "Target epsilon."] = None,
     recall: Annotated[float | None, "Instead: target precision@10; finds the epsilon."] = None,
     public_sample: Annotated[
@@ -136,6 +135,7 @@ def plan(
     methods: Annotated[str, "Methods to consider, with commas.  [default: all that give DP]"] = "",
     form: out.Format = "table",
     skip_leak_check: Annotated[bool, "Accept a sample that looks private."] = False,
+    options: o.DataOptions,
 ) -> None:
     """Predict what an epsilon will find.
 

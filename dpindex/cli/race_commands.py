@@ -16,24 +16,13 @@ from dpindex.cli import output as out
 from dpindex.errors import InputError
 from dpindex.vectors import VectorSource, open_vectors
 
-__all__ = ["race_app"]
+__all__ = ["build", "info", "query"]
 
 _ROWS = 1000
 
 Sketch = Annotated[Path, typer.Argument(help="File of the released sketch.")]
 
-race_app = typer.Typer(
-    help="A private sketch of a whole collection, for density and counts near a query.\n\n"
-    "Every answer comes from one release under one epsilon (Coleman & Shrivastava 2020). "
-    "`dpindex audit --exact SKETCH` verifies its guarantee.",
-    short_help="Sketch a whole collection: density, counts.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 
-
-@race_app.command()
-@o.command
 def build(
     vectors: o.VectorFile,
     sketch: Sketch,
@@ -95,8 +84,6 @@ def build(
     )
 
 
-@race_app.command()
-@o.command
 def query(
     sketch: Sketch,
     queries: o.VectorFile,
@@ -122,8 +109,6 @@ def query(
     out.write_answers(form, output, answers, lambda: _table(answers), facts)
 
 
-@race_app.command()
-@o.command
 def info(sketch: Sketch, as_json: o.AsJson = False) -> None:
     """Say what a sketch protects, and what it does not."""
     from dpindex.race import RaceSketch
