@@ -117,6 +117,30 @@ class Method:
             needs.append("bounds no wider than beta")
         return " and ".join(needs)
 
+    @property
+    def kind(self) -> str:
+        """Whether delta is 0: "pure", "approximate", "pure or approximate" or "none"."""
+        if not self.private:
+            return "none"
+        if self.calibration.delta == "optional":
+            return "pure or approximate"
+        return "pure" if self.pure else "approximate"
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a user chooses by, as plain JSON values."""
+        return {
+            "name": self.name,
+            "codes": self.codes,
+            "definition": self.definition,
+            "kind": self.kind,
+            "adjacency": ", ".join(self.adjacencies) if self.private else "none",
+            "needs": self.needs,
+            "entries": ", ".join(self.family.entries),
+            "exact": self.calibration.exact and self.private,
+            "summary": self.summary,
+            "source": self.source,
+        }
+
     def resolved(self, stated: Parameters) -> dict[str, Any]:
         """The parameters that have defaults, filled in, once all are known to fit together.
 

@@ -1,12 +1,14 @@
-"""Code formats: what is published, and its bytes. Adding a format is adding a class to the table."""
+"""Code formats: what is published, and its bytes; a new format is a new row of the table."""
 
 from __future__ import annotations
+
+import os
 
 from dpindex.codes.base import CodeFormat, Codes, check_format
 from dpindex.codes.numbers import FloatCodes, NumberFormat
 from dpindex.codes.signs import BitCodes, SignFormat
 from dpindex.errors import InputError
-from dpindex.files import unpack
+from dpindex.files import MAGIC, parse_file, unpack
 from dpindex.format1 import codes_from_bytes_1
 
 __all__ = [
@@ -18,7 +20,10 @@ __all__ = [
     "SignFormat",
     "check_format",
     "codes_from_bytes",
+    "read_codes",
 ]
+
+_MAX_FILE_BYTES = 1 << 33
 
 _FORMATS: dict[str, type[CodeFormat]] = {kind.name: kind for kind in (SignFormat, NumberFormat)}
 
@@ -49,3 +54,19 @@ def codes_from_bytes(data: bytes | bytearray | memoryview) -> Codes:
     if fault := format_.fault(stored):
         raise InputError(f"these codes {fault}.")
     return format_.codes(stored)
+
+
+def read_codes(path: str | os.PathLike[str]) -> Codes | None:
+    """The codes in a file, or None if it is no file that dpindex wrote: perhaps vectors.
+
+    Raises
+    ------
+    InputError
+        As :func:`codes_from_bytes`, with the path.
+    """
+    if not os.path.isfile(path):
+        return None
+    with open(path, "rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            return None
+    return parse_file(path, _MAX_FILE_BYTES, codes_from_bytes)

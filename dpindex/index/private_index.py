@@ -434,7 +434,8 @@ class PrivateIndex:
         """
         if not self.spec.mechanism.private and not allow_unprotected:
             raise InputError(
-                f"{self.spec.method} protects nothing; pass allow_unprotected=True to save it."
+                f"{self.spec.method} protects nothing; pass allow_unprotected=True "
+                f"(--allow-unprotected) to save it."
             )
         with self._lock.write():
             self._checkpoint = write_index(

@@ -173,6 +173,15 @@ class RaceSketch(Answers):
 
     # Keeping.
 
+    def describe(self) -> dict[str, Any]:
+        """What the sketch holds and promises, as plain JSON values; once it is released."""
+        return {
+            "records": round(self.size),
+            "records_stderr": self.size_stderr,
+            "spec": self.spec.to_dict(),
+            **self.guarantee.statement(self.spec.dim),
+        }
+
     def to_bytes(self) -> bytes:
         """The released sketch as bytes: counts less their least, in the fewest whole bytes."""
         release = self._open()
