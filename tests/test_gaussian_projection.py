@@ -60,7 +60,7 @@ def test_uniform_entries() -> None:
     expected = entries.size / 64
     assert ((counts - expected) ** 2 / expected).sum() < 63 + 6.5 * math.sqrt(126)
     assert (values**2).mean() == (64**2 - 1) / 3
-    assert Uniform(2, 2, 0).spread == pytest.approx(math.sqrt(1365))
+    assert Uniform(2, 2, 0).rms == pytest.approx(math.sqrt(1365))
 
 
 @pytest.mark.parametrize("kind", [Gaussian, Uniform])
@@ -85,7 +85,7 @@ def test_sensitivities_by_brute_force(kind: Any) -> None:
     moved = projection.apply(x + np.eye(30)) - projection.apply(x)
     sizes = projection.sensitivity
     assert sizes.l1 == np.abs(moved).sum(axis=1).max()
-    assert sizes.squares == (moved**2).sum(axis=1).max()
+    assert sizes.l2_squared == (moved**2).sum(axis=1).max()
     assert sizes.count == np.count_nonzero(moved, axis=1).max()
     np.testing.assert_array_equal(projection.largest, np.abs(moved).max(axis=0))
     assert projection.max_column_l1 == np.abs(moved).sum(axis=0).max()

@@ -11,10 +11,11 @@ import pytest
 from specs import example
 
 import dpindex as dpi
-from dpindex import recipes
 from dpindex.errors import InputError
 from dpindex.methods import Method, find_method
-from dpindex.noise import AdditiveNoise, gaussian_noise, optimal_sigma
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.gaussian import optimal_sigma, rounded_gaussian
+from dpindex.noise.randomized_response import share
 from dpindex.noise.square_wave import SquareWave
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
@@ -34,7 +35,7 @@ def test_other_names_are_refused_with_the_choice(name: Any) -> None:
 
 @pytest.mark.parametrize("row", EVERY)
 def test_a_row_says_what_it_is(row: Method) -> None:
-    assert row.codes in ("float", "bits")
+    assert row.codes in ("signs", "numbers")
     assert row.summary
     assert row.source
     # The prefix is what people read: it must tell the definition.
@@ -78,11 +79,11 @@ def test_one_beta_costs_exactly_epsilon(name: str, epsilon: float) -> None:
     (wasted) and not more (broken); and it is the same for the raw data and for OPORP."""
     law = example(find_method(name), epsilon=epsilon).law
     assert isinstance(law, AdditiveNoise)
-    shift = 1 << law.grid_bits - law.table.cell_bits
-    tail = law.table.masses[0] / 2.0**64
-    inner = np.array([mass / 2.0**64 for mass in law.table.masses[1:-1]])
+    shift = 1 << law.grid_bits - law.source.cell_bits
+    tail = law.source.masses[0] / 2.0**64
+    inner = np.array([mass / 2.0**64 for mass in law.source.masses[1:-1]])
     # The tail restarts the table, shifted outwards by half its length.
-    beyond = tail * np.array([mass / 2.0**64 for mass in law.table.masses[1:-1]]) * 2
+    beyond = tail * np.array([mass / 2.0**64 for mass in law.source.masses[1:-1]]) * 2
     half = len(inner) // 2
     right = np.concatenate([inner[half:], beyond[half:]])
     all_ = np.concatenate([right[::-1], right])
@@ -90,7 +91,7 @@ def test_one_beta_costs_exactly_epsilon(name: str, epsilon: float) -> None:
     assert 0.999 * epsilon <= loss <= epsilon * (1 + 1e-12)
     through_oporp = example(find_method(name.replace("raw", "dp-oporp")), epsilon=epsilon).law
     assert isinstance(through_oporp, AdditiveNoise)
-    assert through_oporp.table.masses == law.table.masses
+    assert through_oporp.source.masses == law.source.masses
 
 
 @pytest.mark.parametrize("name", ["raw-gaussian", "dp-oporp"])
@@ -99,11 +100,11 @@ def test_gaussian_noise_is_for_an_l2_sensitivity_of_one_beta(name: str) -> None:
     spec = example(find_method(name), epsilon=1.0)
     law = spec.law
     assert isinstance(law, AdditiveNoise)
-    variance, _ = law.table.moments()
-    sigma = math.sqrt(variance) * 2.0 ** (law.table.cell_bits - law.grid_bits)
+    variance, _ = law.source.moments()
+    sigma = math.sqrt(variance) * 2.0 ** (law.source.cell_bits - law.grid_bits)
     assert sigma == pytest.approx(4.22467889, rel=1e-3)  # rounding to cells adds 1/12 cell²
     assert sigma >= 4.22467889
-    assert law is gaussian_noise(1.0, 1e-6, 1.0, spec.code_length)
+    assert law is rounded_gaussian(optimal_sigma(1.0, 1e-6), 1.0, 1e-6, spec.code_length)
     assert optimal_sigma(1.0, 1e-6) == pytest.approx(4.22467889, rel=1e-7)
 
 
@@ -164,6 +165,6 @@ def test_shares_never_add_up_to_more_than_the_budget(epsilon: float, repetitions
     spec = example(
         find_method("dp-signoporp-rr"), epsilon=epsilon, repetitions=repetitions, k=repetitions
     )
-    share = Fraction(recipes.share(spec))
-    assert share * repetitions <= Fraction(epsilon)
-    assert share * repetitions >= Fraction(epsilon) * (1 - Fraction(1, 2**50))
+    part = Fraction(share(spec, spec.projection))
+    assert part * repetitions <= Fraction(epsilon)
+    assert part * repetitions >= Fraction(epsilon) * (1 - Fraction(1, 2**50))

@@ -12,21 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dpindex.noise import (
-    GRID_BITS,
-    FloatLaw,
-    gaussian_noise,
-    laplace_noise,
-    square_wave,
-    staircase_noise,
-)
-from dpindex.noise.moments import noise_moments
+from dpindex.noise.gaussian import optimal_sigma, rounded_gaussian
+from dpindex.noise.laplace import laplace_noise
+from dpindex.noise.law import GRID_BITS, NumberLaw
+from dpindex.noise.square_wave import square_wave
+from dpindex.noise.staircase import staircase_noise
 from dpindex.randomness.secret import secret_stream
 
 Array = npt.NDArray[Any]
 UNIT = 1.0 / 2**GRID_BITS
-LAWS: dict[str, FloatLaw] = {
-    "gaussian": gaussian_noise(1.0, 1e-6, 1.0, 1),
+LAWS: dict[str, NumberLaw] = {
+    "gaussian": rounded_gaussian(optimal_sigma(1.0, 1e-6), 1.0, 1e-6, 1),
     "laplace": laplace_noise(1.0),
     "staircase": staircase_noise(3.0),
     "square wave, 1": square_wave(1.0, 0, 4096),
@@ -51,16 +47,15 @@ def test_moments_are_those_of_the_law(name: str, place: float) -> None:
     law = LAWS[name]
     low = getattr(law, "low", 0)
     x = np.full(DRAWS, np.rint(low + place * 4096), dtype=np.float32)
-    decoder = law.decoder
     code = law.perturb(x, secret_stream())
-    estimate = (code + decoder.offset) * decoder.gain * UNIT
-    moments = noise_moments(decoder, UNIT)
+    estimate = (code + law.offset) * law.scale * UNIT
+    moments = law.moments.in_units(UNIT)
     true = float(x[0]) * UNIT
     z, true_z = estimate - moments.centre, true - moments.centre
     square = moments.weight * (z**2 - moments.variance[0])
     square += 2 * moments.centre * z + moments.centre**2
     # Rounding to cells is averaged over places in a cell: a quarter of a cell squared is allowed.
-    cell2 = (decoder.gain * UNIT) ** 2 * (1 + 2 * abs(true))
+    cell2 = (law.scale * UNIT) ** 2 * (1 + 2 * abs(true))
     _close(estimate, true, 1e-9)
     _close((estimate - true) ** 2, _at(moments.variance, true_z), cell2 / 4)
     _close(square, true**2, cell2 / 4)

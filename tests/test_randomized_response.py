@@ -16,15 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import Scripted, Seeded
 
-from dpindex.noise import (
-    IndividualFlips,
-    IndividualGaussian,
+from dpindex.noise.individual import IndividualFlips, IndividualGaussian
+from dpindex.noise.randomized_response import (
+    FlipsByLevel,
     NoFlips,
+    draw_flips,
     geometric_flips,
     randomized_response,
+    response_threshold,
     smooth_flips,
 )
-from dpindex.noise.randomized_response import FlipsByLevel, draw_flips, response_threshold
 from dpindex.randomness.secret import secret_stream
 
 BETA = 4096
@@ -256,7 +257,7 @@ def test_no_flips_leaves_signs_and_tosses_for_zero() -> None:
 def test_idp_product_of_ratios_over_a_fixed_set(epsilon: float, size: int) -> None:
     """((1−q)/q)^N ≤ e^ε with the shipped q: all N signs of A may change."""
     law = IndividualFlips(epsilon, 512)
-    flip = int(law._table[1 + size])
+    flip = int(law.table[1 + size])
     assert Fraction(ONE - flip, flip) ** size <= _exp_bounds(epsilon)
     weaker = response_threshold(1.05 * epsilon, size)
     sharp = epsilon / size < 43
@@ -321,8 +322,8 @@ def test_idp_gaussian_moves_no_further_than_its_noise_is_made_for(
     """One beta moves each of N coordinates by m cells, with m√N ≤ S/σ: m read off from where the
     sign turns, S from the table's own variance, σ = 4.22467889 from METHODS 3."""
     law, rows = _individual_gaussian(), 500
-    deviation = math.sqrt(law._table.moments()[0] - 1 / 12)
-    monkeypatch.setattr(law, "_table", _Falling(rows))
+    deviation = math.sqrt(law.table.moments()[0] - 1 / 12)
+    monkeypatch.setattr(law, "table", _Falling(rows))
     for size in range(1, 9):
         x = np.full((rows, 8), 9999.0)
         x[:, :size] = BETA

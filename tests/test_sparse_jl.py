@@ -37,7 +37,7 @@ def test_every_attribute_moves_one_coordinate_of_every_block(dim: int, k: int, s
     blocks = np.abs(matrix).reshape(dim, s, k // s)
     assert (blocks.sum(axis=2) == 1).all()
     sizes = projection.sensitivity
-    assert sizes.count == sizes.l1 == sizes.squares == s
+    assert sizes.count == sizes.l1 == sizes.l2_squared == s
     assert projection.max_column_l1 == np.abs(matrix).sum(axis=0).max()
     np.testing.assert_allclose((matrix**2).sum(axis=1) * projection.scale**2, 1)
     assert (matrix**2).mean() == pytest.approx(projection.rms**2)
@@ -92,7 +92,7 @@ def test_very_sparse_entries(s: int) -> None:
     assert abs(filled - 20_000 * chance) <= 6 * math.sqrt(20_000 * chance * (1 - chance))
     assert abs(matrix.sum()) < 6 * math.sqrt(filled)
     sizes, rows = projection.sensitivity, np.count_nonzero(matrix, axis=1)
-    assert sizes.count == sizes.l1 == sizes.squares == rows.max()
+    assert sizes.count == sizes.l1 == sizes.l2_squared == rows.max()
     assert projection.max_column_l1 == np.count_nonzero(matrix, axis=0).max()
     assert (projection.scale * projection.rms) ** 2 == pytest.approx(1 / 50)
 

@@ -228,7 +228,9 @@ def test_gaussian_methods_need_a_delta(row: Any, delta: float) -> None:
     refused(f"{row.name} needs a delta", **(needed(row) | {"k": None, "delta": delta}))
 
 
-PURE_ONLY = [row for row in EVERY if row.values[0].pure and not row.values[0].takes_delta]
+PURE_ONLY = [
+    row for row in EVERY if row.values[0].calibration.delta == "zero" and row.values[0].private
+]
 
 
 @pytest.mark.parametrize("row", PURE_ONLY)
@@ -246,7 +248,7 @@ def test_no_guarantee_under_an_adjacency_it_was_not_analysed_for(row: Any) -> No
     refused(f"{row.name} has no guarantee under l2(radius=1)", **wrong)
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].bins])
+@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].family.bins])
 def test_bins_cannot_outnumber_attributes(row: Any) -> None:
     assert example(row, k=24).k == 24
     refused("25 bins cannot be filled by 24 attributes", **needed(row), k=25)
@@ -256,17 +258,17 @@ def test_bins_cannot_outnumber_attributes(row: Any) -> None:
         refused("k = 25 is not a multiple of repetitions = 2", **needed(row), k=25, repetitions=2)
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY if not row.values[0].repeats])
+@pytest.mark.parametrize("row", [row for row in EVERY if not row.values[0].family.repeats])
 def test_repetitions_only_where_they_mean_something(row: Any) -> None:
     refused(f"{row.name} takes no repetitions", **needed(row), k=None, repetitions=2)
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].fixed_k])
+@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].family.keeps_all])
 def test_raw_methods_keep_every_coordinate(row: Any) -> None:
     refused("k must be dim = 24", **needed(row), k=23)
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].bounded])
+@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].calibration.bounded])
 def test_bounds_no_wider_than_beta(row: Any) -> None:
     wide = needed(row) | {"k": None, "bounds": (0.0, 1.001)}
     refused("needs bounds no wider than beta = 1, not [0, 1.001]", **wide)

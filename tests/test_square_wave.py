@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import Scripted, Seeded
 
-from dpindex.noise import square_wave
-from dpindex.noise.square_wave import SquareWave, draw_below
+from dpindex.noise.square_wave import SquareWave, draw_below, square_wave
 from dpindex.randomness.secret import secret_stream
 
 ONE = 1 << 64
@@ -98,7 +97,7 @@ def _mean_and_variance(chances: list[Fraction]) -> tuple[Fraction, Fraction]:
 @pytest.mark.parametrize(("low", "high"), INTERVALS)
 def test_decoded_codes_are_unbiased_by_exact_sums(epsilon: float, low: int, high: int) -> None:
     law = square_wave(epsilon, low, high)
-    gain, offset = law.decoder.gain, law.decoder.offset
+    gain, offset = law.scale, law.offset
     for x in {low, low + 1, (low + high) // 2, high - 1, high}:
         mean, _ = _mean_and_variance(_law_of_point(law, x))
         assert (float(mean) + offset) * gain == pytest.approx(x, abs=1e-9 * (high - low + gain))
@@ -112,9 +111,9 @@ def test_variance_polynomial_against_sums_over_every_output(
     """At cell boundaries and inside. The polynomial averages the rounding f(1−f) over the cell:
     the sums minus that, plus its mean of 1/6 (times 1/slope, as for the mean of cells)."""
     law = square_wave(epsilon, low, high)
-    gain = law.decoder.gain
+    gain = law.scale
     slope = CELL / gain
-    constant, first, second = law.decoder.variance
+    constant, first, second = law.moments.variance_of_x
     for x in range(low, high, max(1, (high - low) // 11)):
         _, variance = _mean_and_variance(_law_of_point(law, x))
         f = (x - low) % CELL / CELL
@@ -126,9 +125,9 @@ def test_the_mean_over_all_points_of_the_variance() -> None:
     """Nothing taken out or put in: the polynomial's average is the exact one, up to 1/32² of the
     dither, which is averaged over 32 places here and over real ones there."""
     law = square_wave(2.0, 0, 4096)
-    gain = law.decoder.gain
+    gain = law.scale
     exact = [_mean_and_variance(_law_of_point(law, x))[1] for x in range(1024, 1024 + CELL)]
-    constant, first, second = law.decoder.variance
+    constant, first, second = law.moments.variance_of_x
     stated = [constant + first * x + second * x**2 for x in range(1024, 1024 + CELL)]
     dither = CELL**2 / 6 / (CELL / gain)
     average = float(sum(exact)) / CELL * gain**2
@@ -152,7 +151,7 @@ def test_the_half_width_is_the_one_of_least_variance(epsilon: float) -> None:
 
     best = min(variance(b) for b in np.linspace(0.01, 1.5, 1500))
     law = square_wave(epsilon, 0, 4096)
-    constant, first, second = law.decoder.variance
+    constant, first, second = law.moments.variance_of_x
     places = np.linspace(0, 4096, 9)
     ours = float(np.mean(constant + first * places + second * places**2)) / 4096**2
     assert ours == pytest.approx(best, rel=0.01)

@@ -82,10 +82,10 @@ def test_wide_gaussian_draws_and_moments() -> None:
     noise = gaussian_cells(3000.0, 1.0, 1e-6, 64, cell_bits=3, grid_bits=12)
     count = 1 << 19
     codes = noise.perturb(np.full((count // 64, 64), 12345.0), Seeded(3)).ravel()
-    estimate = (codes + noise.decoder.offset) * noise.decoder.gain - 12345.0
-    variance = noise.decoder.variance[0]
+    estimate = (codes + noise.offset) * noise.scale - 12345.0
+    variance = noise.moments.variance[0]
     assert math.sqrt(variance) / 8 == pytest.approx(3000.0, rel=1e-6)
-    assert noise.decoder.fourth == pytest.approx(3 * variance**2, rel=1e-6)
+    assert noise.moments.squared[0] + variance**2 == pytest.approx(3 * variance**2, rel=1e-6)
     z = estimate / math.sqrt(variance)
     assert abs(z.mean()) < 6 / math.sqrt(count)
     assert abs((z**2).mean() - 1) < 6 * math.sqrt(2 / count)
@@ -129,11 +129,12 @@ def test_wide_laplace_draws_and_moments() -> None:
     for edge in (0.1, 1.0, 3.0, 8.0):
         chance = math.exp(-edge)
         assert abs((size > edge * scale).mean() - chance) < 6 * math.sqrt(chance / count)
-    assert noise.decoder.variance[0] == pytest.approx(2 * scale**2, rel=1e-6)
-    assert noise.decoder.fourth == pytest.approx(24 * scale**4, rel=1e-6)
+    variance = noise.moments.variance[0]
+    assert variance == pytest.approx(2 * scale**2, rel=1e-6)
+    assert noise.moments.squared[0] + variance**2 == pytest.approx(24 * scale**4, rel=1e-6)
     codes = noise.perturb(np.full((64, 64), 7.0e6), Seeded(6))
-    error = math.sqrt(noise.decoder.variance[0] / codes.size)
-    decoded = (codes + noise.decoder.offset) * noise.decoder.gain
+    error = math.sqrt(noise.moments.variance[0] / codes.size)
+    decoded = (codes + noise.offset) * noise.scale
     assert abs(decoded.mean() - 7.0e6) < 6 * error
 
 

@@ -69,7 +69,9 @@ class Family:
             )
         k = stated.k or self.default_length(stated.dim, stated.repetitions)
         if self.keeps_all and k != stated.dim:
-            raise InputError(f"{stated.method} keeps every coordinate: k must be {stated.dim}.")
+            raise InputError(
+                f"{stated.method} keeps every coordinate: k must be dim = {stated.dim}."
+            )
         if k % stated.repetitions:
             raise InputError(f"k = {k} is not a multiple of repetitions = {stated.repetitions}.")
         if self.bins and k // stated.repetitions > stated.dim:

@@ -16,11 +16,10 @@ import pytest
 
 from dpindex.estimators import agreement_curve, cosine_from_agreement, cosine_from_score
 from dpindex.estimators.signs import signal_kept
-from dpindex.noise import (
-    GRID_BITS,
-    IndividualFlips,
+from dpindex.noise.individual import IndividualFlips
+from dpindex.noise.law import GRID_BITS, SignLaw
+from dpindex.noise.randomized_response import (
     NoFlips,
-    SignLaw,
     geometric_flips,
     randomized_response,
     smooth_flips,
