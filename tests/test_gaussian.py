@@ -7,6 +7,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from rigorous import exp_below
 from streams import Seeded
 
 from dpindex.noise.additive import AdditiveNoise
@@ -32,17 +33,9 @@ def one_beta(epsilon: float, delta: float, code_length: int) -> AdditiveNoise:
     return rounded_gaussian(optimal_sigma(epsilon, delta), epsilon, delta, code_length)
 
 
-def _exp_below(epsilon: float) -> int:
-    """⌊2^400 e^ε⌋ from a rigorous interval."""
-    with mpmath.workprec(800):
-        mpmath.iv.prec = 800
-        interval = mpmath.iv.exp(mpmath.iv.mpf(epsilon))
-        return int(mpmath.floor(mpmath.mpf(interval.a) * mpmath.mpf(2) ** _EXP_BITS))
-
-
 def _divergence(table: CellTable, shift: int, epsilon: float) -> mpmath.mpf:
     """Σ_z max(0, P(z) − e^ε P(z − shift)), no less than the true one, from the masses alone."""
-    bound, masses = _exp_below(epsilon), table.masses
+    bound, masses = exp_below(epsilon, _EXP_BITS), table.masses
     total = 0
     for z, mass in enumerate(masses):
         other = masses[z - shift] if 0 <= z - shift < len(masses) else 0

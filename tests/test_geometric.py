@@ -16,6 +16,7 @@ from collections.abc import Callable
 import mpmath
 import numpy as np
 import pytest
+from rigorous import exp_below
 from streams import Seeded
 
 from dpindex.noise.additive import AdditiveNoise
@@ -63,22 +64,13 @@ def _sliding_least(values: list[int], reach: int) -> list[int]:
     return least
 
 
-def _exp_below(epsilon: float) -> int:
-    """⌊2^256 e^ε⌋ from a rigorous interval."""
-    with mpmath.workprec(600):
-        mpmath.iv.prec = 600
-        interval = mpmath.iv.exp(mpmath.iv.mpf(epsilon))
-        lower = mpmath.mpf(interval.a) * mpmath.mpf(2) ** _EXP_BITS
-        return int(mpmath.floor(lower))
-
-
 def _keeps(noise: AdditiveNoise, epsilon: float) -> bool:
     """Whether P(z) ≤ e^ε P(z') for all cells z, z' that are at most one beta apart."""
     table = noise.source
     reach = 1 << (noise.grid_bits - table.cell_bits)
     law = _magnitudes(table, 2 * table.period + 2 * reach)
     least = _sliding_least(law, reach)
-    bound = _exp_below(epsilon)
+    bound = exp_below(epsilon, _EXP_BITS)
     inside = len(law) - reach
     return all(law[a] << _EXP_BITS <= bound * near for a, near in enumerate(least[:inside]))
 
@@ -264,7 +256,7 @@ def test_any_ladder_keeps_its_drop(width: int, inner: int, drop: float) -> None:
     table = geometric_table(mpmath.mpf(drop), width, inner, 0)
     law = _magnitudes(table, 2 * table.period + 2 * width)
     least = _sliding_least(law, width)
-    bound = _exp_below(drop)
+    bound = exp_below(drop, _EXP_BITS)
     inside = len(law) - width
     assert all(law[a] << _EXP_BITS <= bound * near for a, near in enumerate(least[:inside]))
 

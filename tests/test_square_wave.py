@@ -6,12 +6,12 @@ import math
 from fractions import Fraction
 from typing import Any
 
-import mpmath
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rigorous import exp_between
 from streams import Scripted, Seeded
 
 from dpindex.noise.square_wave import SquareWave, draw_below, square_wave
@@ -26,7 +26,7 @@ INTERVALS = ((0, 4096), (-2048, 2048), (-37, 1003), (0, 1), (5, 5 + 33))
 
 
 def _law_of_cell(law: SquareWave, cell: int) -> list[Fraction]:
-    """P(y) for y = 0 … G + 2B given the cell, from METHODS 3 and the shipped integer alone."""
+    """P(y) for y = 0 … G + 2B given the cell, from the definition and the shipped integer alone."""
     window = 2 * law.half_width + 1
     inside = Fraction(law.inside, ONE) / window
     outside = (1 - Fraction(law.inside, ONE)) / law.cells
@@ -42,16 +42,6 @@ def _law_of_point(law: SquareWave, x: int) -> list[Fraction]:
     return [(1 - up) * a + up * b for a, b in zip(here, above, strict=True)]
 
 
-def _exp_between(epsilon: float) -> tuple[Fraction, Fraction]:
-    """Rational numbers below and above e^ε, from a rigorous interval."""
-    with mpmath.workprec(600):
-        mpmath.iv.prec = 600
-        interval = mpmath.iv.exp(mpmath.iv.mpf(epsilon))
-        unit = mpmath.mpf(2) ** 300
-        low, high = mpmath.floor(interval.a * unit), mpmath.ceil(interval.b * unit)
-        return Fraction(int(low), 1 << 300), Fraction(int(high), 1 << 300)
-
-
 def _ratio(law: SquareWave) -> Fraction:
     """p/q of the shipped integers."""
     window = 2 * law.half_width + 1
@@ -64,7 +54,7 @@ def test_any_two_values_differ_by_at_most_e_to_the_epsilon(
     epsilon: float, low: int, high: int
 ) -> None:
     law = square_wave(epsilon, low, high)
-    below, _ = _exp_between(epsilon)
+    below, _ = exp_between(epsilon)
     assert 1 <= _ratio(law) <= below
 
 
@@ -72,7 +62,7 @@ def test_any_two_values_differ_by_at_most_e_to_the_epsilon(
 @pytest.mark.parametrize(("low", "high"), INTERVALS)
 def test_a_law_for_five_percent_more_fails(epsilon: float, low: int, high: int) -> None:
     """(At 64 the 64 bits of the threshold themselves keep the ratio below e^ε.)"""
-    _, above = _exp_between(epsilon)
+    _, above = exp_between(epsilon)
     assert _ratio(square_wave(1.05 * epsilon, low, high)) > above
 
 
@@ -80,7 +70,7 @@ def test_a_law_for_five_percent_more_fails(epsilon: float, low: int, high: int) 
 def test_the_ratio_holds_for_whole_distributions(epsilon: float) -> None:
     """Every output and every pair out of nine points of the grid, dither included."""
     law = square_wave(epsilon, -2048, 2048)
-    below, _ = _exp_between(epsilon)
+    below, _ = exp_between(epsilon)
     laws = [_law_of_point(law, x) for x in (-2048, -2047, -1000, -1, 0, 16, 511, 2047, 2048)]
     assert all(sum(chances) == 1 for chances in laws)
     for chances in zip(*laws, strict=True):

@@ -8,18 +8,12 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from rigorous import exp_between
 from streams import Seeded
 
 from dpindex.noise.gaussian import gaussian_cells, gaussian_table
 from dpindex.noise.laplace import laplace_noise
 from dpindex.noise.two_digit import TwoDigitGaussian, TwoDigitLaplace, discrete_gaussian_table
-
-
-def _exp_below(x: Fraction) -> Fraction:
-    with mpmath.workprec(800):
-        mpmath.iv.prec = 800
-        lower = mpmath.mpf(mpmath.iv.exp(mpmath.iv.mpf(x.numerator) / x.denominator).a)
-        return Fraction(int(mpmath.floor(lower * mpmath.mpf(2) ** 700)), 1 << 700)
 
 
 def _law(source: TwoDigitGaussian) -> tuple[list[int], int]:
@@ -62,7 +56,7 @@ def test_divergence_of_the_wide_gaussian() -> None:
     less noise is seen to fail."""
     epsilon, delta, shift = 1.0, 1e-6, 6
     sigma = 4.224678894 * shift
-    below = _exp_below(Fraction(1))
+    below = exp_between(1)[0]
     for factor, holds in ((1.0, True), (0.95, False)):
         wanted = sigma * factor
         source = TwoDigitGaussian(
@@ -106,7 +100,7 @@ def test_every_step_of_the_wide_laplace_loses_at_most_the_drop(drop: float) -> N
     tail, half = table.masses[-1], 1 << (table.bits - 1)
     # Two periods of the high digit, on one scale: the restart multiplies by tail/half.
     high = [mass * half for mass in side] + [mass * tail for mass in side]
-    bound = _exp_below(Fraction(drop))
+    bound = exp_between(drop)[0]
     digits = [*range(4), len(side) // 2, *range(len(side) - 3, len(side) + 3)]
     for b in digits:
         for c in {0, 1, size // 2, size - 2, size - 1} & set(range(size)):

@@ -44,7 +44,7 @@ def codes_from_bytes(data: bytes | bytearray | memoryview) -> Codes:
         (stored,) = (arrays[name] for name in ("stored",))
         if len(arrays) != 1:
             raise ValueError("arrays")
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise InputError("these codes have a header that no dpindex writes.") from None
     if fault := format_.fault(stored):
         raise InputError(f"these codes {fault}.")
