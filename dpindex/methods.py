@@ -36,18 +36,18 @@ from dpindex.noise.square_wave import NARROW_SQUARE_WAVE, SQUARE_WAVE
 from dpindex.noise.staircase import STAIRCASE
 from dpindex.parameters import Parameters
 from dpindex.projections.families import (
+    DENSE_NUMBERS,
+    DENSE_SIGNS,
     FAST_JL,
+    FINE_DENSE_SIGNS,
     GAUSSIAN,
     IDENTITY,
-    NUMBER_LENGTH,
     OPORP,
     RADEMACHER,
     REPEATED_OPORP,
-    SIGN_LENGTH,
     SIGN_RADEMACHER,
     SPARSE_JL,
     Family,
-    dense,
 )
 
 __all__ = ["Method", "find_method", "methods"]
@@ -176,10 +176,6 @@ class Method:
             )
 
 
-_NUMBERS = dense("gaussian", NUMBER_LENGTH)
-_SIGNS = dense("rademacher", SIGN_LENGTH)
-_FINE_SIGNS = dense("gaussian", SIGN_LENGTH, fine=True)
-
 _TABLE = (
     Method(
         "raw-gaussian", IDENTITY, RAW_GAUSSIAN,
@@ -207,7 +203,7 @@ _TABLE = (
         "Li et al. 2020 Sec. 5 (any width is private)",
     ),
     Method(
-        "dp-rp-g", _NUMBERS, KENTHAPADI_GAUSSIAN,
+        "dp-rp-g", DENSE_NUMBERS, KENTHAPADI_GAUSSIAN,
         "random projection with Gaussian noise as first published",
         "Kenthapadi et al. 2013 Lemma 1; Li & Li 2023 Alg. 1, Thm 3.1",
     ),
@@ -217,12 +213,12 @@ _TABLE = (
         "Li & Li 2023 Thm 3.4",
     ),
     Method(
-        "dp-rp-g-opt", _NUMBERS, OPTIMAL_GAUSSIAN,
+        "dp-rp-g-opt", DENSE_NUMBERS, OPTIMAL_GAUSSIAN,
         "random projection with optimal Gaussian noise for its realised sensitivity",
         "Li & Li 2023 Alg. 1, Thm 3.5; Balle & Wang 2018 Thm 8",
     ),
     Method(
-        "dp-rp-l", _NUMBERS, LAPLACE,
+        "dp-rp-l", DENSE_NUMBERS, LAPLACE,
         "random projection with Laplace noise for its realised L1 sensitivity",
         "Li & Li 2023 Alg. 2, Thm 2.1",
     ),
@@ -282,17 +278,17 @@ _TABLE = (
         "Li & Li 2023 Alg. 4; Balle & Wang 2018 Thm 8",
     ),
     Method(
-        "dp-signrp-rr", _FINE_SIGNS, EXACT_RESPONSE,
+        "dp-signrp-rr", FINE_DENSE_SIGNS, EXACT_RESPONSE,
         "signs of a random projection under randomized response; pure, or better with a norm bound",
         "Li & Li 2023 Alg. 6, Thm 4.1, Remark 4.1; N+ by exact binomial quantile",
     ),
     Method(
-        "dp-signrp-rr-smooth", _SIGNS, SMOOTH_FLIPS,
+        "dp-signrp-rr-smooth", DENSE_SIGNS, SMOOTH_FLIPS,
         "signs of a random projection, flipped less the further from zero",
         "Li & Li 2023 Alg. 7, Thm 4.7",
     ),
     Method(
-        "dp-signrp-geometric", _SIGNS, GEOMETRIC_FLIPS,
+        "dp-signrp-geometric", DENSE_SIGNS, GEOMETRIC_FLIPS,
         "signs of a random projection under geometric flips, never more than the smooth ones",
         "Ghosh, Roughgarden & Sundararajan 2009",
     ),

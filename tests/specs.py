@@ -6,6 +6,11 @@ from typing import Any
 
 from dpindex import Spec, attribute, l2
 from dpindex.methods import Method
+from dpindex.projections import families
+from dpindex.projections.families import Family
+
+FAMILIES = {name: value for name, value in vars(families).items() if isinstance(value, Family)}
+"""Every family of projections there is, by its name in the package."""
 
 
 def needed(row: Method) -> dict[str, Any]:

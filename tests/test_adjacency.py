@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex.checks import finite_number
 from dpindex.errors import InputError
 from dpindex.privacy import L2, Adjacency, Attribute, adjacency_from_json, attribute, l2
 
@@ -77,7 +76,3 @@ def test_says_its_number_and_what_it_hides(adjacency: Adjacency, name: str, word
 def test_json_refuses_everything_else(data: Any) -> None:
     with pytest.raises(InputError):
         adjacency_from_json(data)
-
-
-def test_minus_zero_is_zero() -> None:
-    assert str(finite_number(-0.0, "x")) == "0.0"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import re
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from specs import example
+from specs import example, needed
 
 import dpindex as dpi
 from dpindex.errors import InputError
@@ -44,8 +47,34 @@ def test_a_row_says_what_it_is(row: Method) -> None:
     assert not (row.definition == "none" and row.needs_delta)
     assert row.pure == (row.definition != "none" and not row.needs_delta)
     assert ("delta" in row.needs) == row.needs_delta
+    assert row.private == (row.definition != "none")
     assert row.adjacencies
     assert set(row.adjacencies) <= {"attribute", "l2"}
+    assert re.search(r"(19|20)\d\d|Tu,", row.source), "no paper is named"
+    assert not row.summary.endswith(".")
+
+
+@pytest.mark.parametrize("row", EVERY)
+def test_what_a_row_needs_is_all_it_needs(row: Method) -> None:
+    """With what ``needs`` names there is a spec; without any of it there is none."""
+    arguments = {**needed(row), "dim": 24}
+    dpi.Spec(**arguments)
+    words = {"delta": "delta", "adjacency": "l2", "bounds": "bounds", "epsilon": ""}
+    for name, word in words.items():
+        required = row.private if name == "epsilon" else word in row.needs
+        if required:
+            with pytest.raises(InputError, match=re.escape(row.name)):
+                dpi.Spec(**{key: value for key, value in arguments.items() if key != name})
+
+
+def test_nothing_else_compares_a_method_name() -> None:
+    """A method is data: the package never asks for one by its name."""
+    names = {row.name for row in dpi.methods()}
+    for path in Path(dpi.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                texts = {c.value for c in ast.walk(node) if isinstance(c, ast.Constant)}
+                assert not names & texts, f"{path.name}, line {node.lineno}"
 
 
 @pytest.mark.parametrize("row", EVERY)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
+import re
 from dataclasses import FrozenInstanceError, fields, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -340,6 +344,58 @@ def test_the_guarantee_has_the_definition_of_the_method(row: Any) -> None:
 
 
 def test_misspelt_names_are_refused() -> None:
-    with pytest.raises(InputError, match="choose one of"):
+    with pytest.raises(InputError, match="did you mean 'dp-oporp-staircase'"):
         find_method("dp-oporp-stair")
     refused("there is no method 'dp-oporp-stair'", method="dp-oporp-stair")
+    refused("choose one of raw-gaussian, ", method="nothing-like-it")
+
+
+@pytest.mark.parametrize("row", EVERY)
+def test_a_spec_travels_light(row: Any) -> None:
+    """To worker processes it goes without what it resolves to, whose tables may take megabytes."""
+    spec = example(row)
+    drawn = dpi.Privatizer(spec).privatize(np.full((2, 24), 0.6))
+    assert drawn.format is spec.format
+    data = pickle.dumps(spec)
+    assert len(data) < 2000
+    for again in (pickle.loads(data), copy.copy(spec), copy.deepcopy(spec)):
+        assert again == spec
+        assert again.to_json() == spec.to_json()
+        assert again.mechanism is spec.mechanism
+        assert again.format == spec.format
+
+
+@pytest.mark.parametrize("row", EVERY)
+def test_what_a_spec_resolves_to_is_made_once(row: Any) -> None:
+    spec = example(row)
+    for name in ("projection", "law", "grid", "format"):
+        assert getattr(spec, name) is getattr(spec, name)
+    assert spec.projection.k == spec.code_length == spec.format.code_length
+    assert spec.grid.bits == spec.law.grid_bits
+    assert spec.step == spec.grid.step * spec.projection.scale
+    assert spec.fingerprint == spec.format.fingerprint
+
+
+def test_dictionaries_hold_plain_values_only() -> None:
+    data = BASE.to_dict()
+    assert json.loads(json.dumps(data)) == data
+    assert dpi.Spec.from_dict(data) == BASE
+    for broken in (None, [], data | {"format": 2}, data | {"more": 1}, {"format": 1}):
+        with pytest.raises(InputError):
+            dpi.Spec.from_dict(broken)
+
+
+def test_files_are_read_and_faults_begin_with_their_path(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(BASE.to_json())
+    assert dpi.Spec.read(path) == dpi.Spec.read(str(path)) == BASE
+    path.write_text("{}")
+    with pytest.raises(
+        InputError, match=rf"^{re.escape(str(path))}: the spec is not a dpindex spec"
+    ):
+        dpi.Spec.read(path)
+    path.write_text(" " * (1 << 17))
+    with pytest.raises(InputError, match="131072 bytes; at most 65536 are read"):
+        dpi.Spec.read(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        dpi.Spec.read(tmp_path / "none.json")

@@ -19,11 +19,11 @@ from dpindex.projections.oporp import Oporp
 from dpindex.projections.sparse_jl import SparseJL, VerySparse
 
 __all__ = [
-    "FAST_JL", "GAUSSIAN", "IDENTITY", "NUMBER_LENGTH", "OPORP", "RADEMACHER", "REPEATED_OPORP",
-    "SIGN_LENGTH", "SIGN_RADEMACHER", "SPARSE_JL", "Family", "dense",
+    "DENSE_NUMBERS", "DENSE_SIGNS", "FAST_JL", "FINE_DENSE_SIGNS", "GAUSSIAN", "IDENTITY", "OPORP",
+    "RADEMACHER", "REPEATED_OPORP", "SIGN_RADEMACHER", "SPARSE_JL", "Family",
 ]  # fmt: skip
 
-NUMBER_LENGTH, SIGN_LENGTH = 128, 512
+_NUMBERS, _SIGNS = 128, 512
 """Default lengths of dense projections."""
 
 _MAX_BLOCKS = 1024
@@ -138,7 +138,7 @@ _BY_ENTRIES: dict[str, Callable[[Parameters], Projection]] = {
 }
 
 
-def dense(default_entries: str, length: int, *, fine: bool = False) -> Family:
+def _dense(default_entries: str, length: int, *, fine: bool = False) -> Family:
     """A random projection whose entries may be chosen (Li & Li 2023, Sec. 3.4).
 
     Parameters
@@ -173,8 +173,11 @@ def _oporp(stated: Parameters) -> Projection:
 IDENTITY = Family(lambda stated: Identity(stated.dim), lambda dim, _: dim, keeps_all=True)
 OPORP = Family(_oporp, _oporp_length, bins=True)
 REPEATED_OPORP = Family(_oporp, _oporp_length, bins=True, repeats=True)
-RADEMACHER = Family(_plain(Rademacher), lambda dim, _: NUMBER_LENGTH)
-SIGN_RADEMACHER = Family(_plain(Rademacher), lambda dim, _: SIGN_LENGTH)
-GAUSSIAN = Family(_plain(Gaussian), lambda dim, _: NUMBER_LENGTH)
-SPARSE_JL = Family(_sparse(SparseJL), lambda dim, _: NUMBER_LENGTH, blocks=True)
-FAST_JL = Family(_plain(FastJL), lambda dim, _: NUMBER_LENGTH)
+RADEMACHER = Family(_plain(Rademacher), lambda dim, _: _NUMBERS)
+SIGN_RADEMACHER = Family(_plain(Rademacher), lambda dim, _: _SIGNS)
+GAUSSIAN = Family(_plain(Gaussian), lambda dim, _: _NUMBERS)
+SPARSE_JL = Family(_sparse(SparseJL), lambda dim, _: _NUMBERS, blocks=True)
+FAST_JL = Family(_plain(FastJL), lambda dim, _: _NUMBERS)
+DENSE_NUMBERS = _dense("gaussian", _NUMBERS)
+DENSE_SIGNS = _dense("rademacher", _SIGNS)
+FINE_DENSE_SIGNS = _dense("gaussian", _SIGNS, fine=True)
