@@ -93,7 +93,7 @@ def timed(action: Callable[[], Any]) -> tuple[float, Any]:
 def rebuilt(estimate: Any, index: PrivateIndex, base: Any) -> float:
     """Squared error of denoised vectors over that of the collection's own mean vector."""
     privatizer = Privatizer(index.spec)
-    truth = privatizer.project(base) * privatizer.step
+    truth = privatizer.project(base) * privatizer.spec.step
     return float(((estimate - truth) ** 2).mean() / truth.var(axis=0).mean())
 
 
