@@ -12,16 +12,9 @@ from scipy import sparse
 from dpindex.errors import InputError
 
 __all__ = [
-    "AnyArray",
-    "Bytes",
-    "Floats",
-    "Integers",
-    "Vectors",
-    "canonical_csr",
-    "check_padding",
-    "cores",
-    "unit",
-]
+    "AnyArray", "Bytes", "Floats", "Integers", "Vectors", "canonical_csr", "check_padding",
+    "cores", "unit",
+]  # fmt: skip
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]

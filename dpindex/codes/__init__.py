@@ -10,15 +10,9 @@ from dpindex.files import unpack
 from dpindex.format1 import codes_from_bytes_1
 
 __all__ = [
-    "BitCodes",
-    "CodeFormat",
-    "Codes",
-    "FloatCodes",
-    "NumberFormat",
-    "SignFormat",
-    "check_format",
-    "codes_from_bytes",
-]
+    "BitCodes", "CodeFormat", "Codes", "FloatCodes", "NumberFormat", "SignFormat",
+    "check_format", "codes_from_bytes",
+]  # fmt: skip
 
 _FORMATS: dict[str, type[CodeFormat]] = {kind.name: kind for kind in (SignFormat, NumberFormat)}
 

@@ -19,14 +19,8 @@ from dpindex.projections import Projection
 from dpindex.randomness import BitSource
 
 __all__ = [
-    "GRID_BITS",
-    "Calibration",
-    "Law",
-    "Likelihood",
-    "NumberLaw",
-    "SignLaw",
-    "check_deviation",
-]
+    "GRID_BITS", "Calibration", "Law", "Likelihood", "NumberLaw", "SignLaw", "check_deviation",
+]  # fmt: skip
 
 GRID_BITS = 12
 """Grid bits per beta that every law uses unless it needs a finer grid."""

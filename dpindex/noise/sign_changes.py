@@ -16,12 +16,9 @@ from dpindex.noise.law import GRID_BITS
 from dpindex.parameters import Parameters
 
 __all__ = [
-    "change_probability",
-    "min_norm_on_grid",
-    "norm_slack",
-    "quantile_count",
+    "change_probability", "min_norm_on_grid", "norm_slack", "quantile_count",
     "rounded_change_probability",
-]
+]  # fmt: skip
 
 _MARGIN = 1e-9
 _RARE = 8.0

@@ -9,15 +9,9 @@ from dpindex.checks import finite_number
 from dpindex.errors import InputError
 
 __all__ = [
-    "L2",
-    "Adjacency",
-    "Attribute",
-    "Neighbouring",
-    "Records",
-    "adjacency_from_json",
-    "attribute",
-    "l2",
-]
+    "L2", "Adjacency", "Attribute", "Neighbouring", "Records", "adjacency_from_json",
+    "attribute", "l2",
+]  # fmt: skip
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
 
