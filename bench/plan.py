@@ -1,11 +1,11 @@
-"""The planner judged: predicted beside measured precision@10, on three data sets.
+"""Predicted and measured precision@10 of the planner's recommendations, on three data sets.
 
     python bench/plan.py [--folder bench/plan] [--data mnist,cifar10,clinc150]
 
-For each data set and epsilon the planner sees 2000 public vectors that are not in the collection.
+For each data set and epsilon the planner gets 2000 public vectors that are not in the collection.
 Then the recommended spec, and the best of every other method that it tried, are built on the whole
-collection and asked 500 queries. What ``predicted.csv`` and ``measured.csv`` in the folder hold
-already is not done again: delete them to start over. Data are found through DPINDEX_DATA.
+collection and searched with 500 queries. Rows that are in ``predicted.csv`` and ``measured.csv`` of
+the folder are not computed again: delete the files to start over. The data are in DPINDEX_DATA.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Key = tuple[str, str, str, str, str]
 
 @dataclass(frozen=True)
 class Task:
-    """A collection, queries, a public sample apart from both, and what is public about them."""
+    """A collection, queries, a public sample disjoint from both, and the public parameters."""
 
     base: Any
     queries: Any
@@ -55,7 +55,7 @@ class Task:
 
 
 def images(name: str) -> Task:
-    """Attributes are pixels in [0, 1], one of which may be anything: beta = 1 (Li & Li 2023)."""
+    """Attributes are pixels in [0, 1], of which one may change arbitrarily (Li & Li 2023)."""
     with np.load(DATA / f"{name}.npz") as stored:
         base, test = stored["X_train"], stored["X_test"]
     test = test[np.random.default_rng(0).permutation(len(test))]
@@ -64,7 +64,7 @@ def images(name: str) -> Task:
 
 
 def sentences() -> Task:
-    """Unit-norm embeddings; attributes clipped to ±0.25, one of which may be anything there."""
+    """Embeddings of norm 1, clipped to ±0.25; one attribute may change arbitrarily in there."""
     with np.load(DATA / "clinc150_minilm.npz") as stored:
         embedded = stored["E"].astype(np.float32)
         corpus, asked = stored["corpus_idx"], stored["query_idx"]
@@ -217,17 +217,19 @@ def markdown(lines: list[dict[str, Any]], folder: Path) -> str:
         f"{np.mean(every <= 0.1):.0%}, largest {every.max():.2f}."
     )
     how = (
-        "Predictions come from 2000 public vectors apart from the collection (60 000 MNIST, 50 000 "
-        "gray CIFAR-10 and 20 700 CLINC150 vectors) and its 500 queries; measured once each, with "
-        "precision@10 against the true 50 by cosine. ε is per attribute: β = 1 on pixels in "
-        "[0, 1], β = 0.5 on embeddings clipped to ±0.25. `bench/plan.py` makes this page."
+        "Predictions are from 2000 public vectors that are neither in the collection (60 000 "
+        "MNIST, 50 000 gray CIFAR-10 and 20 700 CLINC150 vectors) nor among the 500 queries. Each "
+        "spec is measured once; precision@10 is against the true 50 by cosine. ε is per attribute: "
+        "β = 1 on pixels in [0, 1], β = 0.5 on embeddings clipped to ±0.25. `bench/plan.py` writes "
+        "this page."
     )
     limits = (
-        "Limits: how near candidates are made up was settled by looking at these three data sets, "
-        "so the figures flatter it; and sign codes of images are foretold too well (the dots below "
-        "the band), which matters where a byte budget leaves nothing else."
+        "Limits: the model of near neighbours was chosen with these three data sets in view, so "
+        "the figures are optimistic. Predictions for sign codes of images are too high (the dots "
+        "below the band), which matters where a byte budget leaves nothing else."
     )
-    return "\n\n".join(["# The planner, judged", how, summary, limits, "\n".join(table)]) + (
+    title = "# Predictions of the planner, compared with measurements"
+    return "\n\n".join([title, how, summary, limits, "\n".join(table)]) + (
         "\n\n![predicted against measured](plan.png)\n"
     )
 

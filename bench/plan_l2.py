@@ -1,4 +1,4 @@
-"""What hiding a whole record costs: precision@10 under l2 adjacency, measured and predicted.
+"""The cost of hiding a whole record: precision@10 under l2 adjacency, measured and predicted.
 
     python bench/plan_l2.py [--folder bench/plan]
 
@@ -41,7 +41,7 @@ def spec(radius: float, method: str, k: int, epsilon: float) -> dpi.Spec:
 
 
 def measure(path: Path) -> None:
-    """One line for each, as far as they are not there; the radius stands in the data's name."""
+    """Append a line for each spec that has none; the radius is part of the data's name."""
     done = {key(row) for row in read(path)}
     task = sentences()
     truth = ground_truth(task.base, task.queries, NEIGHBOURS)
@@ -57,7 +57,7 @@ def measure(path: Path) -> None:
             if denoiser != "plain":
                 try:
                     index.fit_denoiser()
-                except dpi.InputError as error:  # nothing stands out of that much noise
+                except dpi.InputError as error:  # nothing but noise
                     print(f"{', '.join(name)}: {error}")
             found = {mode: index.search(task.queries, k=10, query=mode).ids for mode in MODES}
             scores = [
@@ -69,7 +69,7 @@ def measure(path: Path) -> None:
 
 
 def predict(path: Path) -> None:
-    """What the planner says of the best method at radius 2, planning for either kind of query."""
+    """The planner's prediction for the best method at radius 2, for each query mode."""
     done = {(row["epsilon"], row["query"]) for row in read(path)}
     task = sentences()
     for epsilon in PLANNED:

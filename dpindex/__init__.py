@@ -9,45 +9,66 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dpindex.accounting import total
-from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
-from dpindex.errors import InputError
-from dpindex.methods import methods
-from dpindex.privacy import Guarantee, attribute, compose, l2
-from dpindex.spec import Spec
+from dpindex.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from dpindex import evaluate
+    from dpindex.accounting import total
+    from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
+    from dpindex.errors import InputError
     from dpindex.index import Hits, PrivateIndex
     from dpindex.ledger import Ledger
+    from dpindex.method_table import methods
     from dpindex.planner import plan
+    from dpindex.privacy import Guarantee, attribute, compose, l2
     from dpindex.privatizer import Privatizer
-
-__version__ = "0.1.0"
+    from dpindex.spec import Spec
 
 __all__ = [
-    "BitCodes", "FloatCodes", "Guarantee", "Hits", "InputError", "Ledger", "PrivateIndex",
-    "Privatizer", "Spec", "attribute", "codes_from_bytes", "compose", "evaluate", "l2", "methods",
-    "plan", "total",
-]  # fmt: skip
+    "BitCodes",
+    "FloatCodes",
+    "Guarantee",
+    "Hits",
+    "InputError",
+    "Ledger",
+    "PrivateIndex",
+    "Privatizer",
+    "Spec",
+    "attribute",
+    "codes_from_bytes",
+    "compose",
+    "evaluate",
+    "l2",
+    "methods",
+    "plan",
+    "total",
+]
 
-# Imported when first named: a searcher needs no secret stream, and a device no Faiss.
-_LAZY = {
-    "Hits": "dpindex.index",
-    "Ledger": "dpindex.ledger",
-    "PrivateIndex": "dpindex.index",
-    "Privatizer": "dpindex.privatizer",
-    "evaluate": "dpindex.evaluate",
-    "plan": "dpindex.planner",
+# What is named is imported when it is first used: a device encodes without Faiss, and a searcher
+# never loads the secret stream.
+_HOME = {
+    "accounting": ["total"],
+    "codes": ["BitCodes", "FloatCodes", "codes_from_bytes"],
+    "errors": ["InputError"],
+    "index": ["Hits", "PrivateIndex"],
+    "ledger": ["Ledger"],
+    "method_table": ["methods"],
+    "planner": ["plan"],
+    "privacy": ["Guarantee", "attribute", "compose", "l2"],
+    "privatizer": ["Privatizer"],
+    "spec": ["Spec"],
 }
+_MODULES = {name: f"dpindex.{home}" for home, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name == "evaluate":
+        return import_module("dpindex.evaluate")
+    if name not in _MODULES:
         raise AttributeError(f"module 'dpindex' has no attribute {name!r}")
-    module = import_module(_LAZY[name])
-    return module if name == "evaluate" else getattr(module, name)
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "__version__"]

@@ -1,4 +1,4 @@
-"""Names for the array types that appear in signatures; what arrays of either kind must be."""
+"""Names for the array types that appear in signatures; canonical CSR, and rows of norm 1."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dpindex.errors import InputError
-
 __all__ = [
-    "AnyArray", "Bytes", "Floats", "Integers", "Vectors", "canonical_csr", "check_padding",
-    "cores", "unit",
+    "AnyArray", "Bytes", "Floats", "Integers", "Vectors", "canonical_csr", "cores", "unit",
 ]  # fmt: skip
 
 AnyArray: TypeAlias = npt.NDArray[Any]
@@ -22,10 +19,6 @@ Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Integers: TypeAlias = npt.NDArray[np.integer[Any]]
 Vectors: TypeAlias = Any
 """What a user hands over: an ndarray of any real dtype, a memory map, or a scipy CSR/CSC matrix."""
-
-_LETTER_BYTES = 4
-_ALWAYS_ALLOWED = 1 << 30
-_MAX_PADDING = 16
 
 
 def canonical_csr(matrix: Any) -> sparse.csr_matrix:
@@ -55,16 +48,3 @@ def unit(vectors: Floats) -> npt.NDArray[np.float32]:
     out = np.zeros(vectors.shape, dtype=np.float32)
     np.divide(vectors, norms, out=out, where=norms > 0, casting="same_kind")
     return out
-
-
-def check_padding(count: int, longest: int, letters: int) -> None:
-    """Refuse ids that an array would blow up: NumPy pads each to the ``longest`` of them.
-
-    Up to 1 GB, or 16 times what the ``letters`` need, is allowed.
-    """
-    allowed = max(_ALWAYS_ALLOWED, _MAX_PADDING * _LETTER_BYTES * letters)
-    if count * longest * _LETTER_BYTES > allowed:
-        raise InputError(
-            f"the longest id has {longest} characters, to which all {count} would be padded: that "
-            f"takes too much memory; shorten the long ones."
-        )

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from dpindex.arrays import Vectors, canonical_csr
+from dpindex.arrays import AnyArray, Integers, Vectors, canonical_csr
 from dpindex.errors import InputError
 
-__all__ = ["checked_delta", "checked_epsilon", "finite_number", "real_matrix", "whole_number"]
+__all__ = [
+    "MAX_ID_LENGTH",
+    "check_id_lengths",
+    "checked_delta",
+    "checked_epsilon",
+    "finite_number",
+    "id_array",
+    "real_matrix",
+    "whole_number",
+]
+
+MAX_ID_LENGTH = 4096
+"""Characters that an id may have."""
 
 _MIN_EPSILON, _MAX_EPSILON = 1e-3, 64.0
 _MIN_DELTA = 1e-30
+_MAX_INT64 = np.iinfo(np.int64).max
+_MAX_PADDED_BYTES, _MAX_PADDING = 1 << 30, 16
 
 
 def finite_number(value: Any, name: str, above: float | None = None) -> float:
@@ -94,3 +109,74 @@ def real_matrix(x: Vectors, columns: int, name: str = "vectors") -> Any:
     if rows.shape[1] != columns:
         raise InputError(f"{name} have {rows.shape[1]} columns where {columns} are expected.")
     return rows
+
+
+def id_array(ids: Any, error: Callable[[str], InputError] = InputError) -> AnyArray:
+    """Ids as a new array of shape (n,): int64, or strings of at most 4096 characters.
+
+    ``ids`` is one id, or a list or array of whole numbers or of strings; ``error`` turns the
+    sentence that refuses anything else into an exception.
+
+    >>> id_array(range(3)), id_array("one")
+    (array([0, 1, 2]), array(['one'], dtype='<U3'))
+    """
+    if isinstance(ids, np.ndarray):
+        ids = np.atleast_1d(ids)
+    elif isinstance(ids, str | int | np.integer):
+        ids = [ids]
+    if not isinstance(ids, np.ndarray) or ids.dtype.kind == "O":
+        iterable = isinstance(ids, Iterable) and not isinstance(ids, bytes)
+        ids = _array_of_list(list(ids) if iterable else [None], error)
+    array: AnyArray = ids
+    if not array.size and array.dtype.kind != "U":
+        return np.empty(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iuU":
+        found = f"{array.ndim} dimension(s) of type {array.dtype}"
+        raise error(f"ids must be a list of whole numbers or of strings, not {found}.")
+    if array.dtype.kind != "U":
+        if int(array.max()) > _MAX_INT64:
+            raise error(f"id {array.max()} is too large; ids must fit into 64-bit signed integers.")
+        return array.astype(np.int64)
+    array = array.astype(array.dtype.newbyteorder("="))
+    # NumPy takes any 32 bits for a character, half a surrogate pair included.
+    points, width = array.view(np.uint32), array.dtype.itemsize // 4
+    wrong = np.flatnonzero((points > 0x10FFFF) | ((points >= 0xD800) & (points <= 0xDFFF)))
+    if wrong.size:
+        row = wrong[0] // width
+        raise error(f"row {row} has an id that is not text; ids must be text that UTF-8 can hold.")
+    if width > MAX_ID_LENGTH:
+        check_id_lengths(np.char.str_len(array), error)
+    return array
+
+
+def _array_of_list(values: list[Any], error: Callable[[str], InputError]) -> AnyArray:
+    # NumPy would turn [1, "a"] into strings and [True] into numbers, and drop final NULs.
+    if values and all(isinstance(value, str) for value in values):
+        if any(value.endswith("\0") for value in values):
+            raise error("an id ends with a NUL character; ids must be plain text.")
+        check_id_lengths(np.fromiter(map(len, values), np.int64, len(values)), error)
+        return np.array(values, dtype=np.str_)
+    if all(isinstance(value, int | np.integer) and type(value) is not bool for value in values):
+        try:
+            return np.fromiter(map(int, values), np.int64, len(values))
+        except OverflowError:
+            raise error("ids must fit into 64-bit signed integers.") from None
+    raise error("ids must be a list of whole numbers or of strings.")
+
+
+def check_id_lengths(lengths: Integers, error: Callable[[str], InputError] = InputError) -> None:
+    """Refuse strings with these numbers of characters as ids, if one array of them is too large.
+
+    NumPy pads each to the longest; up to 1 GB, or 16 times what they need, is allowed.
+    """
+    longest, count = int(lengths.max(initial=0)), len(lengths)
+    if longest > MAX_ID_LENGTH:
+        raise error(
+            f"the id in row {int(np.argmax(lengths))} has {longest} characters; at most"
+            f" {MAX_ID_LENGTH} are allowed."
+        )
+    if 4 * count * longest > max(_MAX_PADDED_BYTES, 4 * _MAX_PADDING * int(lengths.sum())):
+        raise error(
+            f"the longest id has {longest} characters, to which all {count} would be padded: that"
+            " takes too much memory; shorten the long ones."
+        )

@@ -78,11 +78,14 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
     temporary = place.with_name(place.name + ".tmp")
     # Created exclusively: a link that someone put there is replaced, not followed.
     temporary.unlink(missing_ok=True)
-    with open(temporary, "xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, place)
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, place)
+    finally:
+        temporary.unlink(missing_ok=True)
     if os.name == "posix":
         folder = os.open(place.parent, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Readers of format 1, which was written before the common container; nothing writes it any more."""
+"""Readers of files of format 1, which are opened but no longer written."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from dpindex.arrays import AnyArray
+from dpindex.checks import MAX_ID_LENGTH
 from dpindex.errors import InputError
 
-__all__ = ["codes_from_bytes_1"]
+__all__ = ["MAGIC_IDS", "codes_from_bytes_1", "ids_from_bytes_1"]
 
 _CODES = struct.Struct("<4sBBHIQdd16s16s")
 _DIGEST = 16
@@ -36,3 +37,40 @@ def codes_from_bytes_1(
         raise InputError("these codes have a header that no dpindex writes.")
     body = np.frombuffer(data, _DTYPES[size], offset=_CODES.size)
     return facts, {"stored": body.reshape(n, width)}
+
+
+MAGIC_IDS = b"DPID"
+_IDS = struct.Struct("<4sBxxxQ")
+"""Magic, 0 for integers or 1 for strings, and the number of ids."""
+
+_MAX_BYTES = 1 << 30
+
+
+def ids_from_bytes_1(data: bytes) -> AnyArray:
+    """Ids of an index: int64 numbers, or the lengths of strings in bytes and their UTF-8 text."""
+    damaged = InputError("an ids file of the index is damaged.")
+    if len(data) < _IDS.size:
+        raise damaged
+    magic, kind, count = _IDS.unpack_from(data)
+    body = memoryview(data)[_IDS.size :]
+    if magic != MAGIC_IDS or kind > 1 or count * (4 if kind else 8) > len(body):
+        raise damaged
+    if kind == 0:
+        if count * 8 != len(body):
+            raise damaged
+        return np.frombuffer(body, "<i8").astype(np.int64)
+    lengths, text = np.frombuffer(body[: count * 4], "<u4"), body[count * 4 :]
+    ends = np.cumsum(lengths, dtype=np.int64).tolist()
+    if int(lengths.sum()) != len(text):
+        raise damaged
+    try:
+        spans = zip([0, *ends], ends, strict=False)
+        texts = [str(text[start:end], "utf-8") for start, end in spans]
+    except UnicodeDecodeError:
+        raise damaged from None
+    longest = max(map(len, texts), default=0)
+    if longest > MAX_ID_LENGTH or 4 * count * longest > _MAX_BYTES:
+        raise damaged
+    if any(text.endswith("\0") for text in texts):
+        raise damaged
+    return np.array(texts, dtype=np.str_)

@@ -1,4 +1,4 @@
-"""A scikit-learn transformer, so that any classifier can train on private codes."""
+"""A scikit-learn transformer from vectors to private codes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["PrivateProjection"]
 
 
 class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Turns rows into differentially private codes that a classifier can train on.
+    """Transform rows to differentially private codes, for example to train a classifier on them.
 
-    Every call of ``transform`` (and so of ``fit_transform``) draws fresh secret noise and *spends
-    the budget of every row again*: transform once, keep the result. There is no ``random_state``:
-    the noise is not reproducible; ``seed`` is that of the public projection.
+    Every call of ``transform`` or ``fit_transform`` draws fresh secret noise and *spends the budget
+    of every row again*: transform once and keep the result. The noise is not reproducible, so there
+    is no ``random_state``; ``seed`` is that of the public projection.
 
     Parameters
     ----------
@@ -35,15 +35,16 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     adjacency : Attribute or L2, optional
         What neighbouring rows may differ in; default one attribute by at most 1.
     clip : bool
-        Clip to ``bounds`` (the default here), or refuse rows outside.
+        Clip rows to ``bounds`` (the default here), or refuse rows outside them.
     repetitions, scale, bounds, min_norm, norm, seed, entries, sparsity
         As in :class:`dpindex.Spec`.
 
     Attributes
     ----------
     spec_ : Spec
-        What ``fit`` made of the parameters and the width of the input. Nothing else is learned.
+        The spec with these parameters for the width of the input. Nothing else is learned.
     n_features_in_ : int
+        Columns of the input of ``fit``.
 
     >>> from sklearn.linear_model import RidgeClassifier
     >>> from sklearn.pipeline import make_pipeline
@@ -88,7 +89,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.sparsity = sparsity
 
     def fit(self, X: Vectors, y: Any = None) -> PrivateProjection:
-        """Make the spec for the width of ``X``; its values are checked and nothing is learned.
+        """Make the spec for the width of ``X``. Values are checked; nothing is learned from them.
 
         Raises
         ------
@@ -105,7 +106,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def transform(self, X: Vectors) -> npt.NDArray[np.float32]:
         """Private codes as float32, shape (n, k): unbiased projections, or ±1 for sign methods.
 
-        Spends the budget of every row. Errors as ``fit``.
+        Spends the budget of every row. Raises the errors of ``fit``, and NotFittedError before it.
         """
         check_is_fitted(self)
         rows = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpindex.codes import CodeFormat
 from dpindex.grid import Grid
-from dpindex.methods import Method, find_method
+from dpindex.method_table import Method, find_method
 from dpindex.parameters import Parameters
 from dpindex.privacy import Guarantee
 from dpindex.projections import Projection

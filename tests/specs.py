@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpindex import Spec, attribute, l2
-from dpindex.methods import Method
+from dpindex.method_table import Method
 from dpindex.projections import families
 from dpindex.projections.families import Family
 

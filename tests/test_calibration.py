@@ -16,7 +16,7 @@ import pytest
 from specs import needed
 
 import dpindex as dpi
-from dpindex.methods import Method
+from dpindex.method_table import Method
 from dpindex.noise.gaussian import optimal_sigma
 from dpindex.noise.gaussian_calibrations import kenthapadi_sigma
 

@@ -17,7 +17,7 @@ from test_denoise import low_rank
 
 import dpindex as dpi
 from dpindex.cli import main
-from dpindex.methods import Method
+from dpindex.method_table import Method
 from dpindex.privacy import Attribute
 
 Run = Callable[..., tuple[int, str, str]]

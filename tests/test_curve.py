@@ -17,7 +17,8 @@ from dpindex.evaluate import MEASURES, recall_curve, spec_grid, write_curve
 from dpindex.index import Hits
 from dpindex.vectors import open_vectors
 
-MEASURE = import_module("dpindex.evaluate.measure")
+CURVE = import_module("dpindex.evaluate.curve")
+GROUND_TRUTH = import_module("dpindex.evaluate.ground_truth")
 
 DIM = 12
 BASE = np.random.default_rng(1).random((150, DIM))
@@ -56,7 +57,7 @@ class FakeIndex:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeIndex]:
     FakeIndex.made = []
-    monkeypatch.setattr(MEASURE, "PrivateIndex", FakeIndex)
+    monkeypatch.setattr(CURVE, "PrivateIndex", FakeIndex)
     return FakeIndex
 
 
@@ -67,7 +68,7 @@ def test_measures_of_scripted_answers(fake):
     first = np.concatenate([far[:, :6], near[:, :1], near[:, 10:13]], axis=1)
     fake.answers = np.concatenate([first, near[:, 13:39], far[:, 6:70]], axis=1)
     assert fake.answers.shape[1] == 100
-    point = recall_curve(BASE, QUERIES, [PLAIN], repetitions=1).points[0]
+    point = recall_curve(BASE, QUERIES, [PLAIN], runs=1).points[0]
     assert point.mean["precision@10"] == pytest.approx(0.4)
     assert point.mean["recall@10"] == pytest.approx(0.1)
     assert point.mean["recall@100"] == pytest.approx(0.6)
@@ -83,7 +84,7 @@ def test_seeds_budgets_and_settings_reach_the_index(fake):
         BASE,
         QUERIES,
         [private, baseline, private],
-        repetitions=2,
+        runs=2,
         query_modes=["exact"],
         storage="f16",
         query_epsilon=7.0,
@@ -107,25 +108,26 @@ def test_seeds_budgets_and_settings_reach_the_index(fake):
 
 def test_mean_and_spread_are_those_of_the_runs():
     spec = Spec(method="dp-oporp-staircase", dim=DIM, k=6, epsilon=8.0)
-    curve = recall_curve(BASE, QUERIES, [spec], repetitions=4, query_modes=["private"])
+    curve = recall_curve(BASE, QUERIES, [spec], runs=4, query_modes=["private"])
     point = curve.points[0]
     for name in MEASURES:
         values = [run.values[name] for run in curve.runs]
         assert point.mean[name] == pytest.approx(np.mean(values))
         assert point.std[name] == pytest.approx(np.std(values, ddof=1))
-    assert point.runs == curve.repetitions == 4
-    assert len({run.values["recall@100"] for run in curve.runs}) > 1  # fresh seeds, fresh noise
+    assert point.runs == curve.runs_per_point == 4
+    # Fresh seeds and fresh noise: a continuous measure is never the same twice.
+    assert len({run.values["rebuilt_error"] for run in curve.runs}) == 4
 
 
 def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypatch):
     """Without noise and with few rows a chunk: arrays, a file and a sparse matrix agree."""
-    monkeypatch.setattr(MEASURE, "_NUMBERS", 40 * DIM)
-    monkeypatch.setattr(MEASURE, "_SPARSE_ROWS", 40)
+    monkeypatch.setattr(GROUND_TRUTH, "_CHUNK_NUMBERS", 40 * DIM)
+    monkeypatch.setattr(GROUND_TRUTH, "_SPARSE_ROWS", 40)
     np.save(tmp_path / "base.npy", BASE)
     spec = Spec(method="none-oporp", dim=DIM, k=5)
 
     def shares(base: Any, queries: Any) -> list[tuple[float, ...]]:
-        curve = recall_curve(base, queries, [spec], repetitions=2, query_modes=["exact"])
+        curve = recall_curve(base, queries, [spec], runs=2, query_modes=["exact"])
         return [tuple(run.values[name] for name in MEASURES[:3]) for run in curve.runs]
 
     expected = shares(BASE, QUERIES)
@@ -139,7 +141,7 @@ def test_more_epsilon_finds_more_and_bits_are_small():
     """With 900 answers a point the difference seen here is beyond 20 deviations of chance."""
     base = np.random.default_rng(3).random((400, 30))
     grid = spec_grid(30, ["dp-oporp-staircase", "dp-signoporp-rr"], [0.5, 30.0], [16])
-    curve = recall_curve(base, base[:30], grid.specs, repetitions=3, neighbours=10)
+    curve = recall_curve(base, base[:30], grid.specs, runs=3, neighbours=10)
     for lines in (curve.series("private"), curve.series("exact")):
         for line in lines.values():
             assert line[0].spec.epsilon == 0.5
@@ -155,7 +157,7 @@ def test_more_epsilon_finds_more_and_bits_are_small():
         ({"specs": []}, "nothing to evaluate"),
         ({"query_modes": []}, "query_modes must name"),
         ({"query_modes": ["exact", "secret"]}, "query_modes must name"),
-        ({"repetitions": 0}, "repetitions must be at least 1"),
+        ({"runs": 0}, "runs must be at least 1"),
         ({"neighbours": 9}, "neighbours must be at least 10"),
         ({"neighbours": 151}, "151 true neighbours cannot be found among 150"),
         ({"specs": [Spec(method="none-oporp", dim=5)]}, "base has 12 columns .* dim = 5"),
@@ -216,7 +218,7 @@ class TestSpecGrid:
 
 def test_csv_files_say_what_was_measured(tmp_path):
     grid = spec_grid(DIM, ["dp-oporp", "idp-signrp-rr", "none-oporp"], [2], [8])
-    curve = recall_curve(BASE, QUERIES, grid.specs, repetitions=2, query_epsilon=3.0)
+    curve = recall_curve(BASE, QUERIES, grid.specs, runs=2, query_epsilon=3.0)
     write_curve(curve, tmp_path)
     with open(tmp_path / "curve.csv", newline="") as file:
         lines = list(csv.DictReader(file))
@@ -253,7 +255,7 @@ def test_denoised_curves_find_more_and_say_what_is_exposed():
     spec = Spec(method="raw-staircase", dim=24, epsilon=3.0, bounds=(0, 1))
     ceiling = Spec(method="none-oporp", dim=24, k=24, bounds=(0, 1))
     plain, denoised = (
-        recall_curve(base, base[:300], [spec, ceiling], repetitions=1, denoise=kind)
+        recall_curve(base, base[:300], [spec, ceiling], runs=1, denoise=kind)
         for kind in (None, "linear")
     )
     private, baseline = (
@@ -275,5 +277,5 @@ def test_denoised_curves_find_more_and_say_what_is_exposed():
 def test_what_is_too_wide_to_invert_has_no_exposure():
     base = np.random.default_rng(1).random((60, 2100))
     spec = Spec(method="raw-staircase", dim=2100, epsilon=3.0, bounds=(0, 1))
-    curve = recall_curve(base, base[:2], [spec], repetitions=1, neighbours=10)
+    curve = recall_curve(base, base[:2], [spec], runs=1, neighbours=10)
     assert np.isnan(curve.points[0].mean["rebuilt_error"])

@@ -82,7 +82,7 @@ def test_the_limits_that_are_stated() -> None:
     from dpindex import spec
     from dpindex.index import segments
     from dpindex.race import files
-    from dpindex.vectors import location
+    from dpindex.vectors import source
 
     text = TEXT["docs/threat-model.md"]
     assert base._MAX_BYTES == 2**30
@@ -90,4 +90,4 @@ def test_the_limits_that_are_stated() -> None:
     assert spec._MAX_TEXT == 64 << 10
     assert segments._MAX_MANIFEST_BYTES == 16 << 20
     assert files.MAX_BYTES == 2**30
-    assert f"{location.MAX_RATIO} times" in text
+    assert f"{source.MAX_RATIO} times" in text

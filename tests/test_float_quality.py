@@ -11,7 +11,7 @@ from streams import Seeded
 
 import dpindex as dpi
 from dpindex.index import PrivateIndex
-from dpindex.methods import find_method
+from dpindex.method_table import find_method
 from dpindex.noise.gaussian import optimal_sigma
 from dpindex.randomness import public
 

@@ -32,7 +32,7 @@ def plain_scores(base: np.ndarray, queries: np.ndarray, metric: str) -> np.ndarr
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that merging and the last, shorter block are met."""
-    monkeypatch.setattr(MODULE, "_NUMBERS", 7 * 6)
+    monkeypatch.setattr(MODULE, "_CHUNK_NUMBERS", 7 * 6)
     monkeypatch.setattr(MODULE, "_SPARSE_ROWS", 7)
     monkeypatch.setattr(MODULE, "_QUERY_ROWS", 3)
     monkeypatch.setattr(MODULE, "_MARGIN", 2)
@@ -123,7 +123,7 @@ def test_bad_input_is_named(base, queries, depth, message):
 
 def test_asking_deeper_than_the_truth_is_refused():
     truth = ground_truth(np.eye(3), np.eye(3), 2)
-    with pytest.raises(InputError, match="2 deep"):
+    with pytest.raises(InputError, match="holds 2 neighbours"):
         truth.relevant(truth.ids, 3)
     with pytest.raises(InputError, match="metric must be one of"):
         ground_truth(np.eye(3), np.eye(3), 2, "euclid")

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from dpindex import Privatizer, Spec, l2
-from dpindex.arrays import check_padding
+from dpindex.checks import check_id_lengths
 from dpindex.cli import main
 from dpindex.codes import BitCodes, Codes, FloatCodes
 from dpindex.errors import InputError
@@ -220,10 +220,12 @@ def _add_and_save(index: PrivateIndex, path: Path, times: int) -> None:
 
 def test_one_long_id_among_many_short_ones() -> None:
     """An array of text is as wide as its longest: 1 MB of ids must not become 4 GB."""
-    check_padding(65536, 4096, 65536)
-    check_padding(10**7, 320, 20 * 10**7)
+    check_id_lengths(np.repeat([4096, 1], [1, 65535]))
+    check_id_lengths(np.repeat([320, 20], [1, 10**7 - 1]))
     with pytest.raises(InputError, match="all 300000 would be padded"):
-        check_padding(300_000, 1000, 300_000)
+        check_id_lengths(np.repeat([1000, 1], [1, 299_999]))
+    with pytest.raises(InputError, match="all 300001 would be padded"):
+        Ids().check(["a"] * 300_000 + ["b" * 1000], 300_001)
     ids = Ids()
     ids.append(np.array(["x"]))
     many = np.broadcast_to(np.array(["y"]), (70_000,))
@@ -343,6 +345,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 def test_every_command_says_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from contextlib import suppress
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpindex.checks import id_array
 from dpindex.errors import InputError
-from dpindex.index.ids import Ids, as_ids, ids_from_bytes, ids_to_bytes
+from dpindex.files import pack
+from dpindex.index.ids import Ids, ids_from_bytes, ids_to_bytes
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(
@@ -46,8 +49,8 @@ def _ids(values: Any) -> Ids:
         (np.array(["a"], dtype=">U1"), ["a"]),
     ],
 )
-def test_what_counts_as_ids(given_ids: Any, expected: list[Any]) -> None:
-    array = as_ids(given_ids)
+def test_what_counts_id_array(given_ids: Any, expected: list[Any]) -> None:
+    array = id_array(given_ids)
     assert array.tolist() == expected
     assert array.dtype == np.int64 or array.dtype.kind == "U"
 
@@ -85,7 +88,7 @@ def test_what_counts_as_ids(given_ids: Any, expected: list[Any]) -> None:
 )
 def test_everything_else_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError):
-        as_ids(wrong)
+        id_array(wrong)
 
 
 def test_duplicates_are_named() -> None:
@@ -145,9 +148,26 @@ def test_bytes_come_back(values: list[Any]) -> None:
     assert back.dtype.kind == array.dtype.kind
 
 
-@given(st.lists(INT64, max_size=5) | st.lists(TEXT, max_size=5), st.data())
-def test_damaged_bytes_never_raise_anything_else(values: list[Any], data: st.DataObject) -> None:
-    raw = bytearray(ids_to_bytes(as_ids(values)))
+def _format_1(values: list[Any]) -> bytes:
+    """The bytes of ids in an index of format 1, which are no longer written."""
+    if values and isinstance(values[0], str):
+        texts = [text.encode() for text in values]
+        body = struct.pack(f"<{len(texts)}I", *map(len, texts)) + b"".join(texts)
+        return b"DPID\1\0\0\0" + struct.pack("<Q", len(values)) + body
+    return b"DPID\0\0\0\0" + struct.pack(f"<Q{len(values)}q", len(values), *values)
+
+
+@given(st.lists(INT64, unique=True) | st.lists(TEXT, unique=True))
+def test_bytes_of_format_1_are_read(values: list[Any]) -> None:
+    assert ids_from_bytes(_format_1(values)).tolist() == values
+
+
+@pytest.mark.parametrize("write", [lambda values: ids_to_bytes(id_array(values)), _format_1])
+@given(values=st.lists(INT64, max_size=5) | st.lists(TEXT, max_size=5), data=st.data())
+def test_damaged_bytes_never_raise_anything_else(
+    write: Any, values: list[Any], data: st.DataObject
+) -> None:
+    raw = bytearray(write(values))
     place = data.draw(st.integers(0, len(raw) - 1))
     raw[place] ^= data.draw(st.integers(1, 255))
     cut = data.draw(st.integers(0, len(raw)))
@@ -163,10 +183,49 @@ def test_foreign_bytes_never_raise_anything_else(raw: bytes) -> None:
             ids_from_bytes(data)
 
 
+def _strings(lengths: Any, text: bytes) -> bytes:
+    return pack(
+        "ids",
+        {},
+        {"lengths": np.asarray(lengths, "u4"), "text": np.frombuffer(text, "u1")},
+    )
+
+
+FORGED = {
+    "other width": pack("ids", {}, {"numbers": np.arange(3, dtype=np.int32)}),
+    "other shape": pack("ids", {}, {"numbers": np.zeros((2, 2), np.int64)}),
+    "one array more": pack("ids", {}, {"numbers": np.arange(3), "more": np.arange(3)}),
+    "no text": pack("ids", {}, {"lengths": np.ones(1, "u4")}),
+    "no array": pack("ids", {}, {}),
+    "other kind": pack("codes", {}, {"numbers": np.arange(3)}),
+    "too little text": _strings([1, 1], b"a"),
+    "too much text": _strings([1, 1], b"abc"),
+    "long strings": _strings([2**32 - 1, 2], b"a"),
+    "not UTF-8": _strings([1], b"\xff"),
+    "half a surrogate pair": _strings([1], b"\xed\xa0\x80"),
+    "a final NUL": _strings([2], b"a\0"),
+    "4097 letters": _strings([4097], b"a" * 4097),
+    "1: a final NUL": _format_1(["a\0"]),
+    "1: 4097 letters": _format_1(["a" * 4097]),
+    "1: too little text": _format_1(["a", "b"])[:-1],
+    "1: too many numbers": _format_1([1, 2]) + bytes(8),
+    "1: not UTF-8": _format_1(["a"])[:-1] + b"\xff",
+    "1: other kind": b"DPID\2\0\0\0" + bytes(8),
+}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_forged_bytes_are_refused(kind: str) -> None:
+    """Sizes and checksums of the whole are right."""
+    with pytest.raises(InputError, match=r"\bids\b"):
+        ids_from_bytes(FORGED[kind])
+
+
 def test_a_small_file_cannot_claim_much_memory() -> None:
-    count = 2_000_000
-    lengths = np.zeros(count, dtype="<u4")
+    lengths = np.zeros(2_000_000, dtype="<u4")
     lengths[0] = 4000
-    header = b"DPID\1\0\0\0" + count.to_bytes(8, "little")
-    with pytest.raises(InputError, match="damaged"):
-        ids_from_bytes(header + lengths.tobytes() + b"x" * 4000)
+    header = b"DPID\1\0\0\0" + len(lengths).to_bytes(8, "little")
+    text = b"x" * 4000
+    for data in (_strings(lengths, text), header + lengths.tobytes() + text):
+        with pytest.raises(InputError, match="damaged"):
+            ids_from_bytes(data)

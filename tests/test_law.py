@@ -16,7 +16,7 @@ from specs import example
 from streams import Seeded
 
 import dpindex as dpi
-from dpindex.methods import find_method
+from dpindex.method_table import find_method
 from dpindex.noise.law import GRID_BITS, NumberLaw, SignLaw
 from dpindex.noise.square_wave import SquareWave
 

@@ -15,7 +15,7 @@ from specs import example, needed
 
 import dpindex as dpi
 from dpindex.errors import InputError
-from dpindex.methods import Method, find_method
+from dpindex.method_table import Method, find_method
 from dpindex.noise.additive import AdditiveNoise
 from dpindex.noise.gaussian import optimal_sigma, rounded_gaussian
 from dpindex.noise.randomized_response import share

@@ -40,7 +40,7 @@ from dpindex.noise.two_digit import TwoDigitLaplace
 from dpindex.projections import Oporp
 from dpindex.randomness.secret import SecretStream
 
-METHODS = import_module("dpindex.methods")  # the package's `methods` is the function
+METHODS = import_module("dpindex.method_table")  # the package's `methods` is the function
 
 DIM, K = 48, 16
 RATIO = "law: ratio of neighbouring cells"

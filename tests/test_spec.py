@@ -20,7 +20,7 @@ from specs import example, needed
 
 import dpindex as dpi
 from dpindex.errors import InputError
-from dpindex.methods import find_method
+from dpindex.method_table import find_method
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
 POSITIVE = st.floats(1e-30, 1e30)

@@ -31,6 +31,7 @@ from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
 from dpindex.estimators.denoise import denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
 from dpindex.estimators.denoise.channel import ScoreTable, channel_of
 from dpindex.estimators.denoise.stage import Bins, Stage
+from dpindex.files import pack
 from dpindex.index import PrivateIndex
 from dpindex.index.ids import ids_from_bytes, ids_to_bytes
 from dpindex.index.segments import Manifest
@@ -126,6 +127,29 @@ def _manifest_repair(data: bytes, rng: random.Random) -> bytes:
     return json.dumps({**value, "checksum": seal}, indent=1, sort_keys=True).encode()
 
 
+_FRAME = struct.Struct("<4sHHIQ32s")
+
+
+def _container_repair(data: bytes, rng: random.Random) -> bytes:
+    """A right frame around a changed header, and arrays of the size that it declares, or nearly."""
+    size = int.from_bytes(data[8:12], "little")
+    header, body = data[_FRAME.size : _FRAME.size + size], data[_FRAME.size + size :]
+    value = _changed(_load(header), rng)
+    if value is not None:
+        try:
+            arrays = value["arrays"]
+            declared = sum(
+                math.prod(shape) * np.dtype(dtype).itemsize for _, dtype, shape in arrays
+            )
+            if 0 <= declared < 1 << 16 and rng.random() < 0.8:
+                body = body.ljust(declared, b"\1")[:declared]
+        except (TypeError, ValueError, KeyError, OverflowError, IndexError):
+            pass
+        header = json.dumps(value).encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(header + body).digest()
+    return _FRAME.pack(b"DPIX", 2, 0, len(header), len(body), digest) + header + body
+
+
 def _specs() -> list[Spec]:
     return [
         Spec(method="dp-oporp-staircase", dim=24, k=8, epsilon=2.0),
@@ -206,21 +230,36 @@ def _read_codes(data: bytes) -> None:
         assert len(codes.row(0)) == codes.k
 
 
+def _ids_of_format_1(texts: list[str]) -> bytes:
+    data = [text.encode("utf-8", "surrogatepass") for text in texts]
+    lengths = np.array([len(text) for text in data], "<u4").tobytes()
+    return struct.pack("<4sBxxxQ", b"DPID", 1, len(data)) + lengths + b"".join(data)
+
+
 def _index_ids() -> Iterable[bytes]:
     yield ids_to_bytes(np.arange(5))
     yield ids_to_bytes(np.array(["a", "bcd", "", "é", "x" * 40]))
+    yield _ids_of_format_1(["a", "bcd", "", "é"])
+    yield struct.pack("<4sBxxxQ3q", b"DPID", 0, 3, 4, -1, 2**40)
 
 
 def _index_ids_repair(data: bytes, rng: random.Random) -> bytes:
-    body = data[16:]
-    count = rng.randrange(1 + len(body) // 4)
-    lengths = np.frombuffer(body[: 4 * count], "<u4") % 9
-    texts = body[4 * count :].decode("utf-8", "replace")
-    parts, at = [], 0
-    for length in lengths:
-        parts.append(texts[at : at + int(length)])
-        at += int(length)
-    return ids_to_bytes(np.array(parts)) if parts and rng.random() < 0.5 else data
+    """A right container; or strings that the bytes hold, as either format has them."""
+    if rng.random() < 0.6:
+        return _container_repair(data, rng) if data[:4] != b"DPID" else data
+    body = data[16:] if data[:4] == b"DPID" else data[_FRAME.size :]
+    lengths = np.frombuffer(body[: len(body) // 8 * 4], "<u4") % 9
+    text, texts, at = body[4 * len(lengths) :].decode("utf-8", "replace"), [], 0
+    for length in lengths.tolist():
+        texts.append(text[at : at + length])
+        at += length
+    if rng.random() < 0.5:
+        return _ids_of_format_1(texts)
+    stored = "".join(texts).encode()
+    if rng.random() < 0.2 and stored:  # not quite UTF-8
+        stored = stored[:-1] + rng.randbytes(1)
+    sizes = np.array([len(text) for text in texts], "u4")
+    return pack("ids", {}, {"lengths": sizes, "text": np.frombuffer(stored, "u1")})
 
 
 def _sketches() -> Iterable[bytes]:
@@ -445,7 +484,7 @@ def _reads_vectors(suffix: str) -> Callable[[bytes], None]:
         path.write_bytes(data)
         with open_vectors(path) as source:
             rows = max(1, min(source.shape[0], _MAX_READ // source.shape[1]))
-            chunk = source.rows(0, rows)
+            _, chunk = next(source.chunks(rows))
             assert chunk.shape == (rows, source.shape[1])
             assert chunk.dtype == source.dtype
 

@@ -17,7 +17,7 @@ from common import DELTA, arguments, draw, epsilon_axis, load, means, read_csv, 
 
 import dpindex as dpi
 from dpindex.evaluate import recall_curve
-from dpindex.methods import find_method
+from dpindex.method_table import find_method
 
 DATASETS = ("mnist", "cifar10_gray")
 NAMES = {"mnist": "MNIST", "cifar10_gray": "gray CIFAR-10"}
@@ -79,7 +79,7 @@ def measure(data: str, k: int, lines: list[str], seed: int, queries: int) -> lis
         images["X_train"],
         images["X_test"][:queries],
         named,
-        repetitions=1,
+        runs=1,
         query_modes=["private"],
     )
     return [

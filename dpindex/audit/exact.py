@@ -25,7 +25,7 @@ from dpindex.audit.laws import PROVES, Part, law_checks, law_kind
 from dpindex.audit.maps import norm_check, projection_check, read_map
 from dpindex.audit.replay import replay_checks
 from dpindex.errors import InputError
-from dpindex.methods import Method, methods
+from dpindex.method_table import Method, methods
 from dpindex.privacy import attribute, l2
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from dpindex import __version__
 from dpindex.cli import audit, evaluate, inform, ingest, ledger, plan, race, search
 from dpindex.errors import InputError
+from dpindex.version import __version__
 
 __all__ = ["app", "main"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -11,12 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from dpindex.cli import options as o
+from dpindex.cli.spec_options import DataOptions, with_options
 from dpindex.errors import InputError
-from dpindex.privacy import attribute, l2
 from dpindex.vectors import as_source, open_vectors
-
-if TYPE_CHECKING:
-    from dpindex.evaluate import Curve
 
 __all__ = ["register"]
 
@@ -28,37 +26,41 @@ def register(app: typer.Typer) -> None:
     app.command()(demo)
 
 
-def _list(text: str, what: str, read: type) -> list[object]:
+def _list(text: str, what: str, read: type) -> list[Any]:
     try:
         return [read(part) for part in text.replace(",", " ").split()]
     except ValueError:
         raise InputError(f"{what} must be a list such as 1,2,5, not {text!r}.") from None
 
 
+@dataclass(frozen=True)
+class CurveOptions(DataOptions):
+    """The same with a delta for the methods that need one, and the public seed."""
+
+    delta: Annotated[float, typer.Option(help="For the methods that need one.")] = 1e-6
+    repetitions: Annotated[
+        int, typer.Option(help="OPORP repetitions that share epsilon (sign codes).")
+    ] = 1
+    seed: Annotated[int, typer.Option(help="Public seed of the first run's projection.")] = 0
+
+
+@with_options
 def evaluate(
     base: Annotated[str, typer.Argument(help="Vectors to search.")],
     queries: Annotated[str, typer.Argument(help="Query vectors.")],
+    options: CurveOptions,
     report: Annotated[Path, typer.Option(help="Directory for curve.csv, curve.png, report.html.")],
     methods: Annotated[str, typer.Option(help="Names, with commas.")] = _METHODS,
     epsilons: Annotated[str, typer.Option(help="Budgets, with commas.")] = "1,2,3,5,10",
-    k: Annotated[
-        str, typer.Option("--k", help="Code lengths, with commas.  [default: the methods']")
+    code_length: Annotated[
+        str, typer.Option(help="Code lengths, with commas.  [default: the methods']")
     ] = "",
     runs: Annotated[int, typer.Option(help="Builds of each, with fresh seeds and noise.")] = 10,
     query: Annotated[str, typer.Option(help="Query modes, with commas.")] = "private,exact",
     max_queries: Annotated[
-        int | None, typer.Option(help="Use the first so many queries.  [default: all]")
+        int | None, typer.Option(help="Use that many queries at most.  [default: all]")
     ] = None,
     neighbours: Annotated[int, typer.Option(help="True neighbours of a query.")] = 50,
-    delta: Annotated[float, typer.Option(help="For the methods that need one.")] = 1e-6,
-    beta: o.Beta = None,
-    l2_radius: o.L2Radius = None,
-    repetitions: o.Repetitions = 1,
-    scale: o.Scale = 1.0,
-    bounds: o.Bounds = (-1.0, 1.0),
-    clip: o.Clip = False,
-    norm: o.Norm = None,
-    seed: o.Seed = 0,
     metric: Annotated[str, typer.Option(help="cosine, ip or l2.")] = "cosine",
     denoise: o.Denoise = None,
 ) -> None:
@@ -66,35 +68,25 @@ def evaluate(
     from dpindex.evaluate import recall_curve, require_matplotlib, spec_grid, write_curve
 
     require_matplotlib()
-    if beta is not None and l2_radius is not None:
-        raise InputError("give --beta or --l2, not both: they are different promises.")
-    lengths = _list(k, "--k", int)
+    lengths: Any = _list(code_length, "--code-length", int) or [None]
     with open_vectors(base) as base_source, open_vectors(queries) as query_source:
         grid = spec_grid(
             base_source.shape[1],
-            [str(name) for name in _list(methods, "--methods", str)],
-            [float(str(e)) for e in _list(epsilons, "--epsilons", float)],
-            [int(str(length)) for length in lengths] or [None],
-            delta=delta,
-            repetitions=repetitions,
-            adjacency=l2(l2_radius) if l2_radius is not None else attribute(beta or 1.0),
-            scale=scale,
-            bounds=bounds,
-            clip=clip,
-            norm=norm,
-            seed=seed,
+            _list(methods, "--methods", str),
+            _list(epsilons, "--epsilons", float),
+            lengths,
+            **options.stated(),
         )
         for sentence in grid.refused:
             typer.echo(f"left out: {sentence}", err=True)
         asked = as_source(query_source.read()[:max_queries], query_source.name)
-        modes = _list(query, "--query", str)
         with o.progress_bar("measuring") as bar:
             curve = recall_curve(
                 base_source,
                 asked,
                 grid.specs,
-                repetitions=runs,
-                query_modes=modes,  # type: ignore[arg-type]
+                runs=runs,
+                query_modes=_list(query, "--query", str),
                 neighbours=neighbours,
                 metric=metric,  # type: ignore[arg-type]
                 denoise=None if denoise is None else denoise.value,
@@ -105,7 +97,7 @@ def evaluate(
     typer.echo(f"Report: {page}")
 
 
-def _print_curve(curve: Curve) -> None:
+def _print_curve(curve: Any) -> None:
     """Precision@10 as a small table: a row for each method and query mode, a column an epsilon."""
     table = Table("precision@10", "query", box=box.SIMPLE, caption=curve.adjacency)
     for epsilon in curve.epsilons:

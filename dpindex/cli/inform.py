@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from dpindex.cli import options as o
-from dpindex.methods import Method
-from dpindex.methods import methods as all_methods
+from dpindex.cli.spec_options import SpecOptions, with_options
+from dpindex.method_table import Method
+from dpindex.method_table import methods as all_methods
 
 __all__ = ["register"]
 
@@ -67,7 +67,7 @@ def info(
         f"{index}: {len(opened)} vectors of {stated.dim} attributes, {size} bytes",
         f"method      {stated.method}: {stated.mechanism.summary}",
         f"source      {stated.mechanism.source}",
-        f"code        {stated.code_length} {'bits' if stated.mechanism.codes == 'bits' else 'numbers'}"
+        f"code        {stated.code_length} {stated.mechanism.codes}"
         + (f" in {stated.repetitions} repetitions" if stated.repetitions > 1 else ""),
         f"search      {opened.metric}, storage {opened.storage}, "
         f"private queries at epsilon = {opened.query_spec.budget:g}",
@@ -127,41 +127,11 @@ def _kind(row: Method) -> str:
     return "pure" if row.pure else "approximate"
 
 
+@with_options
 def spec(
     method: Annotated[str, typer.Option(help="A name from `dpindex methods`.")],
     dim: Annotated[int, typer.Option(help="Attributes of a vector.")],
-    epsilon: o.Epsilon = None,
-    delta: o.Delta = 0.0,
-    beta: o.Beta = None,
-    l2_radius: o.L2Radius = None,
-    k: o.Length = None,
-    repetitions: o.Repetitions = 1,
-    scale: o.Scale = 1.0,
-    bounds: o.Bounds = (-1.0, 1.0),
-    clip: o.Clip = False,
-    min_norm: o.MinNorm = None,
-    norm: o.Norm = None,
-    entries: o.Entries = None,
-    sparsity: o.Sparsity = None,
-    seed: o.Seed = 0,
+    options: SpecOptions,
 ) -> None:
     """Print a spec as JSON, for devices to use."""
-    stated = o.make_spec(
-        method,
-        dim,
-        beta=beta,
-        l2_radius=l2_radius,
-        epsilon=epsilon,
-        delta=delta,
-        k=k,
-        repetitions=repetitions,
-        scale=scale,
-        bounds=bounds,
-        clip=clip,
-        min_norm=min_norm,
-        norm=norm,
-        entries=entries,
-        sparsity=sparsity,
-        seed=seed,
-    )
-    typer.echo(stated.to_json())
+    typer.echo(options.spec(method, dim).to_json())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -12,12 +12,9 @@ from rich.table import Table
 
 from dpindex.cli import options as o
 from dpindex.cli.search import Format, Mode
+from dpindex.cli.spec_options import DataOptions, with_options
 from dpindex.errors import InputError
-from dpindex.privacy import attribute, l2
 from dpindex.vectors import open_vectors
-
-if TYPE_CHECKING:
-    from dpindex.planner import Facts, Plan
 
 __all__ = ["register"]
 
@@ -29,12 +26,14 @@ def register(app: typer.Typer) -> None:
     app.command(short_help="Predict what an epsilon will buy.")(plan)
 
 
+@with_options
 def plan(
     dim: Annotated[int, typer.Option(help="Attributes of a vector.")],
     n: Annotated[int, typer.Option("--n", help="Vectors in the collection.")],
-    epsilon: Annotated[float | None, typer.Option(help="The budget that is thought of.")] = None,
+    options: DataOptions,
+    epsilon: Annotated[float | None, typer.Option(help="Target epsilon.")] = None,
     recall: Annotated[
-        float | None, typer.Option(help="Instead: the precision@10 wanted; finds the epsilon.")
+        float | None, typer.Option(help="Instead: target precision@10; finds the epsilon.")
     ] = None,
     public_sample: Annotated[
         str | None,
@@ -50,24 +49,14 @@ def plan(
     spectrum_decay: Annotated[
         float, typer.Option(help="The j-th largest variance falls as j^-DECAY.")
     ] = 1.0,
-    query: Annotated[Mode, typer.Option(help="Queries that are planned for.")] = Mode.private,
-    delta: Annotated[float, typer.Option(help="0: pure methods only; e.g. 1e-6.")] = 0.0,
-    beta: o.Beta = None,
-    l2_radius: o.L2Radius = None,
-    scale: o.Scale = 1.0,
-    bounds: o.Bounds = (-1.0, 1.0),
-    clip: o.Clip = False,
-    norm: o.Norm = None,
-    max_bytes: Annotated[
-        int | None, typer.Option(help="Bytes that a published code may have.")
-    ] = None,
+    query: Annotated[Mode, typer.Option(help="Query mode to plan for.")] = Mode.private,
+    max_bytes: Annotated[int | None, typer.Option(help="Bytes that a code may have.")] = None,
     methods: Annotated[
         str, typer.Option(help="Methods to consider, with commas.  [default: all that give DP]")
     ] = "",
     form: Annotated[Format, typer.Option("--format", help="table or json.")] = Format.table,
     skip_leak_check: Annotated[
-        bool,
-        typer.Option("--skip-leak-check", help="Go on although the sample looks private."),
+        bool, typer.Option("--skip-leak-check", help="Accept a sample that looks private.")
     ] = False,
 ) -> None:
     """Predict, from public knowledge alone, what an epsilon will find, and recommend a method."""
@@ -75,27 +64,19 @@ def plan(
 
     if form is Format.npz:
         raise InputError("a plan is shown as table or json, not as npz.")
-    if beta is not None and l2_radius is not None:
-        raise InputError("give --beta or --l2, not both: they are different promises.")
-    adjacency = l2(l2_radius) if l2_radius is not None else attribute(1.0 if beta is None else beta)
     stated: dict[str, Any] = {
+        **options.stated(),
         "dim": dim,
         "n": n,
         "epsilon": epsilon,
         "recall": recall,
         "facts": _facts(typical_norm, neighbour_cosine, typical_cosine, spectrum_decay),
         "query": query.value,
-        "delta": delta,
-        "adjacency": adjacency,
-        "scale": scale,
-        "bounds": bounds,
-        "clip": clip,
-        "norm": norm,
         "max_bytes": max_bytes,
         "methods": methods.replace(",", " ").split() or None,
         "skip_leak_check": skip_leak_check,
     }
-    with o.task_bar("rehearsing") as bar:
+    with o.task_bar("simulating") as bar:
         if public_sample is None:
             outcome = make_plan(**stated, progress=bar)
         else:
@@ -107,9 +88,7 @@ def plan(
         _print(outcome)
 
 
-def _facts(
-    norm: float | None, neighbour: float | None, typical: float, decay: float
-) -> Facts | None:
+def _facts(norm: float | None, neighbour: float | None, typical: float, decay: float) -> Any:
     from dpindex.planner import Facts
 
     if norm is None and neighbour is None:
@@ -119,7 +98,7 @@ def _facts(
     return Facts(norm, neighbour, typical, decay)
 
 
-def _print(outcome: Plan) -> None:
+def _print(outcome: Any) -> None:
     best = outcome.best
     table = Table(
         "method", "k", "denoiser", "private", "exact", "bytes", box=box.SIMPLE,
@@ -136,4 +115,4 @@ def _print(outcome: Plan) -> None:
         typer.echo(f"and {len(outcome.rows) - _SHOWN} more (--format json shows all).")
     typer.echo(f"Recommended: {outcome.why}")
     for line in outcome.remarks:
-        typer.echo(f"Mind: {line}")
+        typer.echo(f"Note: {line}")

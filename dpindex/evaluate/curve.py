@@ -1,21 +1,32 @@
-"""The outcome of an evaluation: runs, their means and their spread."""
+"""Recall curves: measured quality of private indexes by epsilon, with mean and spread over runs."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, TypeAlias, get_args
 
+import numpy as np
+
+from dpindex.errors import InputError
 from dpindex.estimators.denoise import Kind
-from dpindex.evaluate.exposure import EXPOSURE
-from dpindex.index.private_index import QueryMode
-from dpindex.index.scoring import Metric
-from dpindex.index.stores import Storage
+from dpindex.evaluate.ground_truth import GroundTruth, chunks, ground_truth
+from dpindex.evaluate.inversion import EXPOSURE, exposure
+from dpindex.evaluate.spec_grid import keeps_signs, label
+from dpindex.index import Metric, PrivateIndex, QueryMode, Storage
+from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
+from dpindex.vectors import VectorSource, as_source
 
-__all__ = ["MEASURES", "Curve", "Point", "QueryMode", "Run", "label"]
+__all__ = ["MEASURES", "Curve", "Point", "Progress", "Run", "recall_curve"]
+
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""Called with (steps done, steps in all, what is done now)."""
 
 MEASURES = (
     "precision@10",
@@ -28,10 +39,16 @@ MEASURES = (
 )
 """What every run measures; the first three are shares in [0, 1]."""
 
+_FOUND = 100
+# Vectors that the attack reconstructs, and codes that its denoiser is fitted to, at least.
+_ATTACKED, _FITTED = 500, 8192
+# Fields that all specs of one curve must agree in, so that their epsilons can be compared.
+_SHARED = ("adjacency", "scale", "bounds", "clip", "norm", "seed")
+
 
 @dataclass(frozen=True)
 class Run:
-    """One build of one spec, asked in one query mode, under the public seed ``seed``."""
+    """Measurements of one build of one spec in one query mode, under the public seed ``seed``."""
 
     spec: Spec
     query: QueryMode
@@ -41,9 +58,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Point:
-    """All runs of one spec and query mode: mean and standard deviation by measure.
+    """All runs of one spec and query mode: mean and sample standard deviation by measure.
 
-    ``std`` is the sample deviation over runs, NaN where there was only one.
+    ``std`` is NaN if there was one run only.
     """
 
     spec: Spec
@@ -54,13 +71,13 @@ class Point:
 
     @property
     def label(self) -> str:
-        """Method, code length and what else tells it from its neighbours, without epsilon."""
+        """Method, code length and the other parameters that tell specs apart, without epsilon."""
         return label(self.spec)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The outcome of :func:`recall_curve`.
+    """The result of :func:`recall_curve`.
 
     Attributes
     ----------
@@ -90,15 +107,19 @@ class Curve:
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
-        """Means and deviations, one for each spec and query mode, in the order of the specs."""
+        """Mean and spread for each spec and query mode, in the order of the specs."""
         groups: dict[tuple[Spec, QueryMode], list[Run]] = {}
         for run in self.runs:
             groups.setdefault((run.spec, run.query), []).append(run)
-        return tuple(_point(spec, query, runs) for (spec, query), runs in groups.items())
+        return tuple(
+            Point(*key, len(runs), _by_measure(statistics.fmean, runs), _by_measure(_std, runs))
+            for key, runs in groups.items()
+        )
 
     @property
     def query_modes(self) -> tuple[QueryMode, ...]:
-        return tuple(dict.fromkeys(point.query for point in self.points))
+        """The query modes measured."""
+        return tuple(dict.fromkeys(run.query for run in self.runs))
 
     @property
     def epsilons(self) -> tuple[float, ...]:
@@ -107,16 +128,16 @@ class Curve:
 
     @property
     def adjacency(self) -> str:
-        """What epsilon counts, in the words that stand beside every epsilon."""
+        """Epsilon with its adjacency, as a heading or the label of an axis."""
         return f"ε under {self.runs[0].spec.adjacency}"
 
     @property
-    def repetitions(self) -> int:
+    def runs_per_point(self) -> int:
         """Runs of each spec and query mode."""
         return max(point.runs for point in self.points)
 
     def series(self, query: QueryMode) -> dict[str, list[Point]]:
-        """Points of one query mode by label, ascending in epsilon: the lines of the picture."""
+        """The points of one query mode by label, each list ascending in epsilon."""
         lines: dict[str, list[Point]] = {}
         for point in self.points:
             if point.query == query:
@@ -124,29 +145,169 @@ class Curve:
         return {name: sorted(line, key=lambda p: p.spec.budget) for name, line in lines.items()}
 
 
-def label(spec: Spec) -> str:
-    """What a spec is called beside others: everything that tells it apart but its epsilon."""
-    parts = [f"{spec.method}, k = {spec.code_length}"]
-    if spec.repetitions > 1:
-        parts.append(f"{spec.repetitions} repetitions")
-    if spec.delta > 0:
-        parts.append(f"δ = {spec.delta:g}")
-    if spec.min_norm is not None:
-        parts.append(f"norm ≥ {spec.min_norm:g}")
-    return ", ".join(parts) + (" (iDP)" if spec.mechanism.definition == "iDP" else "")
+def _by_measure(
+    statistic: Callable[[Sequence[float]], float], runs: Sequence[Run]
+) -> dict[str, float]:
+    return {name: statistic([run.values[name] for run in runs]) for name in MEASURES}
 
 
-def _point(spec: Spec, query: QueryMode, runs: Sequence[Run]) -> Point:
-    columns = {name: [run.values[name] for run in runs] for name in MEASURES}
-    return Point(
-        spec=spec,
-        query=query,
-        runs=len(runs),
-        mean={name: statistics.fmean(column) for name, column in columns.items()},
-        std={name: _deviation(column) for name, column in columns.items()},
+def _std(values: Sequence[float]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+
+
+def recall_curve(
+    base: Any,
+    queries: Any,
+    specs: Iterable[Spec],
+    *,
+    runs: int = 10,
+    query_modes: Sequence[QueryMode] = ("private", "exact"),
+    neighbours: int = 50,
+    metric: Metric = "cosine",
+    storage: Storage = "f32",
+    query_epsilon: float | None = None,
+    denoise: Kind | None = None,
+    progress: Progress | None = None,
+) -> Curve:
+    """Measure how well private indexes answer, for each spec and with fresh noise in each run.
+
+    Run number i builds an index under the public seed ``spec.seed + i`` and searches it with all
+    queries. It records precision@10 and recall@100 against the true ``neighbours`` (Li & Li 2023,
+    Sec. 5.1: 50), recall@10 against the ten nearest (ann-benchmarks), queries per second, build
+    time, the size of a published code, and how much of the vectors an attacker can reconstruct
+    (:func:`dpindex.evaluate.inversion.exposure`).
+
+    The codes are discarded, so nothing private is published by measuring. A published curve,
+    however, is a statistic of the data without any guarantee.
+
+    Parameters
+    ----------
+    base, queries : array, scipy sparse matrix or VectorSource
+        Shapes (n, p) and (nq, p). The base is read in chunks; the queries are held in memory.
+    specs : iterable of Spec
+        What to measure; ``none-*`` baselines show the limit without privacy. See :func:`spec_grid`.
+    runs : int
+        Builds of each spec, [1, ∞).
+    query_modes : sequence of "private" and "exact"
+        Whether queries are privatized.
+    neighbours : int
+        Number of true neighbours of a query, [10, n].
+    metric, storage : str
+        As in :class:`dpindex.PrivateIndex`.
+    query_epsilon : float, optional
+        Budget of private queries; default that of the index.
+    denoise : "auto", "linear" or "score", optional
+        Fit a denoiser of this kind to every private index ("linear" for sign codes). The build time
+        includes it. If it cannot be fitted, the codes are searched without it.
+    progress : callable, optional
+        Called before every build with (builds done, builds in all, label).
+
+    Raises
+    ------
+    InputError
+        If there is nothing to measure, the widths differ, or the vectors violate a spec's bounds.
+
+    >>> base = np.random.default_rng(0).random((200, 12))
+    >>> spec = Spec(method="none-oporp", dim=12, k=12)
+    >>> curve = recall_curve(base, base[:5], [spec], runs=1, query_modes=["exact"])
+    >>> curve.points[0].mean["recall@10"]
+    1.0
+    """
+    specs, modes = tuple(dict.fromkeys(specs)), tuple(dict.fromkeys(query_modes))
+    _check(specs, modes, runs, neighbours)
+    base, queries = as_source(base, "base"), as_source(queries, "queries")
+
+    def new_index(spec: Spec) -> PrivateIndex:
+        budget = None if spec.epsilon is None else query_epsilon
+        return PrivateIndex(spec, metric=metric, storage=storage, query_epsilon=budget)
+
+    for spec in specs:  # refuse what cannot be measured before the first build
+        if spec.dim != base.shape[1]:
+            raise InputError(
+                f"{base.name} has {base.shape[1]} columns where a spec says dim = {spec.dim}."
+            )
+        new_index(spec)
+    truth = ground_truth(base, queries, neighbours, metric)
+    asked = queries.read()
+    report = progress or (lambda done, total, task: None)
+    measured: list[Run] = []
+    for i, spec in enumerate(specs):
+        budget = "" if spec.epsilon is None else f", ε = {spec.epsilon:g}"
+        for run in range(runs):
+            report(i * runs + run, len(specs) * runs, label(spec) + budget)
+            seed = spec.seed + run
+            index = new_index(replace(spec, seed=seed))
+            cost = _build(index, base, denoise)
+            for mode in modes:
+                values = {**_search(index, asked, mode, truth), **cost}
+                measured.append(Run(spec, mode, seed, {name: values[name] for name in MEASURES}))
+    report(len(specs) * runs, len(specs) * runs, "done")
+    return Curve(
+        runs=tuple(measured),
+        base=(base.name, base.shape[0]),
+        queries=(queries.name, queries.shape[0]),
+        dim=base.shape[1],
+        neighbours=neighbours,
+        metric=metric,
+        storage=storage,
+        query_epsilon=query_epsilon,
+        denoise=denoise,
     )
 
 
-def _deviation(column: Sequence[float]) -> float:
-    unknown = len(column) < 2 or any(math.isnan(value) for value in column)
-    return math.nan if unknown else statistics.stdev(column)
+def _check(specs: Sequence[Spec], modes: Sequence[QueryMode], runs: int, neighbours: int) -> None:
+    if not specs:
+        raise InputError("there is nothing to evaluate: give at least one spec.")
+    for name in _SHARED:
+        values = list(dict.fromkeys(getattr(spec, name) for spec in specs))
+        if len(values) > 1:
+            raise InputError(
+                f"the specs of one curve must agree in {name}, not have {values[0]} and "
+                f"{values[1]}; measure them separately."
+            )
+    if not modes or not set(modes) <= set(get_args(QueryMode)):
+        raise InputError(f"query_modes must name 'private', 'exact' or both, not {list(modes)!r}.")
+    if runs < 1:
+        raise InputError(f"runs must be at least 1, not {runs!r}.")
+    if neighbours < 10:
+        raise InputError(
+            f"neighbours must be at least 10, so that precision@10 can reach 1, not {neighbours!r}."
+        )
+
+
+def _build(index: PrivateIndex, base: VectorSource, denoise: Kind | None) -> dict[str, float]:
+    """Fill the index; what that cost, and what the codes reveal."""
+    privatizer = Privatizer(index.spec)
+    width, seconds, seen = 0, 0.0, []
+    for first, chunk in chunks(base):
+        start = time.perf_counter()
+        codes = privatizer.privatize(chunk, first_row=first)
+        index.add_codes(codes)
+        seconds += time.perf_counter() - start
+        width = max(width, codes.stored[0].nbytes)
+        if first < _FITTED:
+            seen.append(codes.stored)
+    start, denoiser = time.perf_counter(), None
+    if denoise is not None and index.spec.epsilon is not None:
+        with suppress(InputError):  # too few codes, or nothing but noise
+            denoiser = index.fit_denoiser("linear" if keeps_signs(index.spec) else denoise)
+    seconds += time.perf_counter() - start
+    _, vectors = next(iter(base.chunks(min(_ATTACKED, len(index)))))
+    codes = privatizer.spec.format.codes(np.concatenate(seen))
+    cost = {"build_seconds": seconds, "bytes_per_vector": float(width)}
+    return cost | exposure(index.spec, vectors, codes, denoiser)
+
+
+def _search(
+    index: PrivateIndex, queries: Any, mode: QueryMode, truth: GroundTruth
+) -> dict[str, float]:
+    index.search(queries[:1], k=1, query=mode)  # the first search builds the search structure
+    start = time.perf_counter()
+    found = index.search(queries, k=min(_FOUND, len(index)), query=mode).ids
+    seconds = time.perf_counter() - start
+    return {
+        "precision@10": float(truth.precision(found, 10, truth.depth).mean()),
+        "recall@100": float(truth.recall(found, _FOUND, truth.depth).mean()),
+        "recall@10": float(truth.recall(found, 10, 10).mean()),
+        "queries_per_second": len(found) / max(seconds, 1e-9),
+    }

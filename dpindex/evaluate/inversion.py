@@ -1,50 +1,102 @@
-"""What an attacker gets back who inverts the codes: from public facts, or from all codes together.
+"""Reconstruction of vectors from their codes: a linear attack, and how much it recovers.
 
-The attacker knows the spec, so the projection, the law of the noise and the public bounds; as a
-prior, attributes are independent and uniform over the bounds. Who holds many codes learns from them
-what vectors of the collection look like, by the same denoiser that improves search: a far stronger
-attack. Nothing is learned from other data of the kind; who has that does better still.
+The attacker knows everything public: the projection, the law of the noise and the bounds. The prior
+of every attribute is uniform over the bounds, and attributes are independent. An attacker who holds
+the codes of the whole collection can also fit the denoiser that improves search, which makes the
+attack far stronger. Attackers with other data of the same kind can do better still.
 """
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 from scipy.special import ndtri
 
-from dpindex.codes import BitCodes, Codes
+from dpindex.arrays import Floats, Vectors
+from dpindex.codes import Codes
 from dpindex.errors import InputError
-from dpindex.estimators.denoise import Denoiser
+from dpindex.estimators.denoise import Denoiser, fit_denoiser
+from dpindex.evaluate.spec_grid import keeps_signs
 from dpindex.spec import Spec
 
-__all__ = ["cosines", "invert"]
+__all__ = ["EXPOSURE", "cosines", "exposure", "invert"]
 
-_MAX_NUMBERS = 1 << 26
+Doubles = npt.NDArray[np.float64]
+
+EXPOSURE = ("rebuilt_error", "rebuilt_cosine")
+"""The measures that :func:`exposure` returns."""
+
+# The largest projections that are inverted on request, and as a part of every evaluation.
+_MAX_ENTRIES = 1 << 26
+_MAX_MEASURED_ENTRIES, _MAX_MEASURED_LENGTH = 1 << 22, 2048
 _QUANTILES = 4096
+
+
+def exposure(
+    spec: Spec, vectors: Vectors, codes: Codes, denoiser: Denoiser | None = None
+) -> dict[str, float]:
+    """How much of ``vectors`` the attack recovers from their codes.
+
+    Parameters
+    ----------
+    spec : Spec
+        The spec of the codes.
+    vectors : array or sparse matrix, shape (n, dim)
+        Original vectors.
+    codes : FloatCodes or BitCodes
+        Codes of those n vectors, and after them of others to fit a denoiser to.
+    denoiser : Denoiser, optional
+        Used if it is of the kind "score"; otherwise the strongest denoiser is fitted to ``codes``.
+
+    Returns
+    -------
+    dict
+        ``rebuilt_error``: mean squared error of the reconstructions over that of the best guess
+        without codes (the middle of the bounds), [0, ∞). ``rebuilt_cosine``: mean cosine to the
+        originals. Both are NaN if the projection has more than 2^22 entries or 2048 columns.
+    """
+    if (
+        spec.code_length > _MAX_MEASURED_LENGTH
+        or spec.dim * spec.code_length > _MAX_MEASURED_ENTRIES
+    ):
+        return dict.fromkeys(EXPOSURE, math.nan)
+    strongest = denoiser is not None and denoiser.kind == "score"
+    if spec.epsilon is not None and not keeps_signs(spec) and not strongest:
+        with suppress(InputError):  # too few codes, or nothing but noise
+            denoiser = fit_denoiser(codes, spec)
+    dense = vectors.toarray() if scipy.sparse.issparse(vectors) else vectors
+    truth = np.asarray(dense, dtype=np.float64)
+    estimate = invert(codes.take(slice(len(truth))), spec, denoiser).astype(np.float64)
+    guess = sum(spec.bounds) / 2 * spec.scale
+    error = np.square(estimate - truth).mean() / np.square(truth - guess).mean()
+    return {EXPOSURE[0]: float(error), EXPOSURE[1]: float(cosines(estimate, truth).mean())}
 
 
 @dataclass(frozen=True)
 class _Channel:
-    """A code seen as ``slope · x + noise``: per coordinate, in scaled units, given the prior on x.
+    """A code as ``slope · x + noise`` for each coordinate, in scaled units, under the prior of x.
 
     ``expected`` is the mean of the code, ``noise`` the variance that x does not explain.
     """
 
-    slope: npt.NDArray[np.float64]
-    expected: npt.NDArray[np.float64]
-    noise: npt.NDArray[np.float64]
+    slope: Doubles
+    expected: Doubles
+    noise: Doubles
 
 
 def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> npt.NDArray[np.float32]:
-    """The least-squares linear estimate of the vectors behind codes, given public facts only.
+    """The least-squares linear estimate of the vectors behind codes.
 
-    With prior mean m and variance v of every attribute and code ``z ≈ B A u + noise`` (A the public
+    For prior mean m and variance v of every attribute and codes ``z ≈ B A u + noise`` (A the public
     projection, B and the noise variances R from the public law) it is
-    ``m + v (BA)ᵀ (v BA(BA)ᵀ + R)⁻¹ (z − E z)``, clipped to the public bounds. A sign is linear in
-    what it was the sign of only in Bussgang's sense (1952): B is then the regression coefficient.
+    ``m + v (BA)ᵀ (v BA(BA)ᵀ + R)⁻¹ (z − E z)``, clipped to the public bounds. For signs, B is the
+    regression coefficient of the sign on the projected value (Bussgang 1952).
 
     Parameters
     ----------
@@ -53,8 +105,8 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> npt.ND
     spec : Spec
         Their public description.
     denoiser : Denoiser, optional
-        Learned from the collection's codes. Float codes are denoised first, which leaves the
-        projection alone to be undone; signs are inverted as they are.
+        Fitted to codes of the same collection; float codes are denoised before they are inverted.
+        Sign codes are inverted without it.
 
     Returns
     -------
@@ -63,7 +115,7 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> npt.ND
     Raises
     ------
     InputError
-        If the codes come from another spec, or the projection is too large to write out.
+        If the codes come from another spec, or the projection has more than 2^26 entries.
 
     >>> from dpindex import Privatizer
     >>> spec = Spec(method="raw-staircase", dim=3, epsilon=50.0, bounds=(0, 1))
@@ -73,70 +125,56 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> npt.ND
     """
     if codes.fingerprint != spec.fingerprint:
         raise InputError("these codes were made under another spec than the one given.")
-    if spec.dim * spec.code_length > _MAX_NUMBERS:
+    if spec.dim * spec.code_length > _MAX_ENTRIES:
         raise InputError(
             f"the projection has {spec.dim} × {spec.code_length} entries, too many to invert; "
-            f"{_MAX_NUMBERS} at most."
+            f"{_MAX_ENTRIES} at most."
         )
     low, high = spec.bounds
     mean, variance = (low + high) / 2, (high - low) ** 2 / 12
-    projection = _matrix(spec)
+    projection = spec.projection.apply(np.eye(spec.dim, dtype=np.float32)).astype(np.float64)
+    projection *= spec.projection.scale
     prior_mean = mean * projection.sum(axis=0)
     prior_variance = variance * (projection**2).sum(axis=0)
-    see = _signs_seen if isinstance(codes, BitCodes) else _numbers_seen
-    channel = see(spec, prior_mean, prior_variance)
+    channel_of = _sign_channel if keeps_signs(spec) else _number_channel
+    channel = channel_of(spec, prior_mean, prior_variance)
     decoded, noise = codes.to_float(), channel.noise
-    if denoiser is not None and not isinstance(codes, BitCodes):
+    if denoiser is not None and not keeps_signs(spec):
         decoded, noise = denoiser(codes), np.zeros_like(noise)
-    seen = projection * channel.slope
-    covariance = variance * (seen.T @ seen) + np.diag(noise)
-    # The pseudo-inverse leaves out coordinates that carry nothing (empty bins without noise).
-    filter_ = variance * (np.linalg.pinv(covariance, hermitian=True) @ seen.T)
-    estimate = mean + (decoded - channel.expected) @ filter_
+    response = projection * channel.slope
+    covariance = variance * (response.T @ response) + np.diag(noise)
+    # The pseudo-inverse leaves out coordinates without information (empty bins without noise).
+    weights = variance * (np.linalg.pinv(covariance, hermitian=True) @ response.T)
+    estimate = mean + (decoded - channel.expected) @ weights
     return (np.clip(estimate, low, high) * spec.scale).astype(np.float32)
 
 
-def _matrix(spec: Spec) -> npt.NDArray[np.float64]:
-    """The public projection written out, with its gain: float64, shape (dim, k)."""
-    entries = spec.projection.apply(np.eye(spec.dim, dtype=np.float32))
-    return entries.astype(np.float64) * spec.projection.scale
-
-
-def _numbers_seen(
-    spec: Spec, mean: npt.NDArray[np.float64], variance: npt.NDArray[np.float64]
-) -> _Channel:
+def _number_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
     step = spec.step
     constant, first, second = spec.law.moments.variance_of_x
-    # The law's variance may depend on x (square wave): its mean over the prior, in grid steps.
+    # The variance of the law may depend on x (square wave): its mean over the prior, in grid steps.
     noise = constant + first * mean / step + second * (mean**2 + variance) / step**2
     return _Channel(np.ones_like(mean), mean, noise * step**2)
 
 
-def _signs_seen(
-    spec: Spec, mean: npt.NDArray[np.float64], variance: npt.NDArray[np.float64]
-) -> _Channel:
-    law: Any = spec.law  # a SignLaw, since the codes are bits
+def _sign_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
+    law: Any = spec.law  # a SignLaw, since the codes are signs
     quantiles = ndtri((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
     deviation = np.sqrt(variance)
-    places = mean[:, None] + deviation[:, None] * quantiles
-    # The law counts in betas of the unscaled projection.
-    betas = places / (spec.projection.scale * spec.adjacency.size)
-    spread = float(np.sqrt(np.mean(mean**2 + variance))) / (
-        spec.projection.scale * spec.adjacency.size
-    )
-    sign = np.sign(places) * (1 - 2 * law.flip_probability(np.abs(betas), spread))
+    values = mean[:, None] + deviation[:, None] * quantiles
+    # The law's unit is beta before the projection's scale is applied.
+    unit = spec.projection.scale * spec.adjacency.size
+    rms = float(np.sqrt(np.mean(mean**2 + variance))) / unit
+    sign = np.sign(values) * (1 - 2 * law.flip_probability(np.abs(values / unit), rms))
     expected = sign.mean(axis=1)
     covariance = (sign * quantiles).mean(axis=1) * deviation
     slope = np.divide(covariance, variance, out=np.zeros_like(covariance), where=variance > 0)
     return _Channel(slope, expected, 1 - expected**2 - slope**2 * variance)
 
 
-def cosines(
-    estimates: npt.NDArray[np.floating], originals: npt.NDArray[np.floating]
-) -> npt.NDArray[np.float64]:
+def cosines(estimates: Floats, originals: Floats) -> Doubles:
     """Cosine of each estimate to its original, shape (n,); 0 where one of them is zero."""
     u, v = estimates.astype(np.float64), originals.astype(np.float64)
     norms = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
-    result = np.zeros(len(u))
-    np.divide((u * v).sum(axis=1), norms, out=result, where=norms > 0)
+    result: Doubles = np.divide((u * v).sum(axis=1), norms, out=np.zeros(len(u)), where=norms > 0)
     return result

@@ -2,7 +2,17 @@
 
 from dpindex.index.build import build_index
 from dpindex.index.private_index import Hits, PrivateIndex
+from dpindex.index.queries import QueryMode
 from dpindex.index.segments import IndexDirectory
-from dpindex.index.settings import Settings
+from dpindex.index.settings import Metric, Settings, Storage
 
-__all__ = ["Hits", "IndexDirectory", "PrivateIndex", "Settings", "build_index"]
+__all__ = [
+    "Hits",
+    "IndexDirectory",
+    "Metric",
+    "PrivateIndex",
+    "QueryMode",
+    "Settings",
+    "Storage",
+    "build_index",
+]

@@ -12,6 +12,7 @@ from typing import Any
 from dpindex.errors import InputError
 from dpindex.index.settings import Settings
 from dpindex.spec import Spec
+from dpindex.version import __version__
 
 __all__ = ["FORMAT", "NAME", "Denoising", "FileMark", "Manifest", "Segment"]
 
@@ -87,8 +88,6 @@ class Manifest:
         return sum(segment.count for segment in self.segments)
 
     def to_json(self) -> str:
-        from dpindex import __version__
-
         files = {
             path: {"bytes": mark.bytes, "sha256": mark.sha256} for path, mark in self.files.items()
         }

@@ -1,7 +1,7 @@
-"""What an epsilon will buy, before it is spent: predictions from public knowledge alone."""
+"""Predicted retrieval quality by method and epsilon, from public knowledge alone."""
 
-from dpindex.planner.facts import Facts
+from dpindex.planner.collection_model import Facts
+from dpindex.planner.plan_result import Choice, Plan, Row
 from dpindex.planner.planner import plan
-from dpindex.planner.result import Choice, Plan, Row
 
 __all__ = ["Choice", "Facts", "Plan", "Row", "plan"]

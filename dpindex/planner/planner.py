@@ -1,52 +1,54 @@
-"""Which method, which length, which epsilon: predicted from public knowledge alone."""
+"""Predict what each method finds at an epsilon, from public knowledge alone, and recommend one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 import scipy.sparse
 
-from dpindex.checks import finite_number
+from dpindex.checks import finite_number, whole_number
 from dpindex.errors import InputError
-from dpindex.evaluate.ground_truth import source_of
-from dpindex.index.private_index import QueryMode
-from dpindex.planner.candidates import candidates
-from dpindex.planner.explanation import reason, remarks
-from dpindex.planner.facts import Facts
+from dpindex.evaluate.curve import Progress
+from dpindex.evaluate.ground_truth import chunks
+from dpindex.evaluate.spec_grid import SpecGrid, keeps_signs, spec_grid
+from dpindex.index import QueryMode
+from dpindex.method_table import find_method
+from dpindex.method_table import methods as all_methods
+from dpindex.planner.collection_model import CollectionModel, Facts, model_collection
 from dpindex.planner.leak_check import refuse_private
-from dpindex.planner.population import Population, populate
-from dpindex.planner.result import Plan, Row
-from dpindex.planner.simulate import Ranking, Simulation
-from dpindex.privacy import Adjacency, attribute
+from dpindex.planner.plan_result import Plan, Ranking, Row
+from dpindex.planner.simulation import Simulation
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
-from dpindex.vectors import VectorSource
+from dpindex.vectors import as_source
 
-__all__ = ["Progress", "plan"]
-
-Progress: TypeAlias = Callable[[int, int, str], None]
-"""Called with (predictions done, predictions in all, what is predicted now)."""
+__all__ = ["plan"]
 
 _MIN_ROWS, _MAX_ROWS = 500, 2000
-_MIN_VECTORS = 500
-_MAX_DIM = 4096
+_MIN_VECTORS, _MAX_VECTORS = 500, 2**40
+_MAX_DIM, _MAX_BYTES = 4096, 2**20
+
+# Attributes in a bin of OPORP. Numbers with one attribute in each bin are those of a raw method.
+_SHARES, _MIN_BINS = (1, 2, 4, 8, 16), 8
+# Code lengths of dense projections, whatever the number of attributes.
+_NUMBER_LENGTHS, _SIGN_LENGTHS = (128, 256, 512), (512, 1024)
+
 _QUICK_ROUNDS = 4
-_LEARNED_NUMBERS = 1 << 24
-"""Numbers that a finalist's denoiser learns from: as many rows as a minute allows."""
-
+# Numbers that the denoiser of a finalist is fitted to, which takes less than a minute.
+_FITTED_NUMBERS = 1 << 24
 _FINALISTS = 2
+# Above this prediction no denoisers are fitted to more codes.
 _ENOUGH = 0.99
-"""Where a method is predicted to find as much, none is looked at more closely."""
-
+# Among predictions that differ by less than this share, the shortest code is recommended.
 _EVEN = 0.01
-"""Predictions that differ by less than this part are called even: the shorter code wins."""
 
-_MIN_EPSILON, _MAX_EPSILON = 0.05, 64.0
-_COARSE_STEPS, _FINE_STEPS = 6, 4
+_MIN_EPSILON, _MIDDLE_EPSILON, _MAX_EPSILON = 0.05, 4.0, 64.0
 _CONTENDERS = 5
 
 
@@ -60,51 +62,51 @@ def plan(
     facts: Facts | None = None,
     query: QueryMode = "private",
     delta: float = 0.0,
-    adjacency: Adjacency | None = None,
-    scale: float = 1.0,
-    bounds: tuple[float, float] = (-1.0, 1.0),
-    clip: bool = False,
-    norm: float | None = None,
     max_bytes: int | None = None,
     methods: Sequence[str] | None = None,
     skip_leak_check: bool = False,
     progress: Progress | None = None,
+    **fields: Any,
 ) -> Plan:
     """Predict what each method would find in a collection, and recommend one.
 
-    Think of it as a rehearsal in public: the mechanisms run on public vectors that stand for the
-    private ones, which are never looked at. The one warning: whoever passes a ``public_sample``
-    says that it is public; parameters chosen by looking at private data leak.
+    The mechanisms are run on public vectors that model the private ones, which are never looked at.
+    Whoever passes a ``public_sample`` states that it is public: parameters that are chosen by
+    looking at private data reveal something about them.
 
     Parameters
     ----------
     dim, n : int
-        Attributes of a vector; vectors in the collection, [500, ∞).
+        Attributes of a vector, [2, 4096]; vectors in the collection, [500, 2^40].
     epsilon : float, optional
-        The budget that is thought of; or else
+        Target epsilon.
     recall : float, optional
-        The precision@10 wanted, (0, 1): the plan is for the least epsilon that reaches it.
+        Instead of epsilon: target precision@10, (0, 1). The plan is for the smallest epsilon that
+        reaches it.
     public_sample : array, sparse matrix or VectorSource, optional
-        At least 500 public vectors of the collection's kind; 2000 of them are used.
+        At least 500 public vectors of the collection's kind; up to 2000 of them are used.
     facts : Facts, optional
         Instead of a sample.
     query : "private" or "exact"
-        The queries that are planned for; both are predicted.
-    delta, adjacency, scale, bounds, clip, norm
-        As in :class:`dpindex.Spec`; with delta 0 only pure methods are considered.
+        The query mode to plan for. Both are predicted.
+    delta : float
+        For the methods that need a delta; with 0 they are not considered.
     max_bytes : int, optional
-        Bytes that a published code may have.
+        Maximum size of a published code, [1, 2^20].
     methods : sequence of str, optional
-        Methods to consider; by default all that give DP.
+        Methods to consider; default all that give DP. Individual DP is weaker and must be named.
     skip_leak_check : bool
-        Go on even where the sample looks like the private vectors themselves.
+        Accept a sample that looks like the private vectors themselves.
     progress : callable, optional
+        Called with (predictions done, predictions in all, what is predicted now).
+    **fields
+        Other fields of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, norm, …
 
     Raises
     ------
     InputError
-        For terms that contradict each other or leave no method, a sample that is too small or
-        looks private, and a recall that no epsilon up to 64 reaches.
+        For contradictory terms, terms that no method can meet, a sample that is too small or looks
+        private, and a recall that no epsilon up to 64 reaches.
 
     >>> facts = Facts(norm=4.0, neighbour_cosine=0.9, typical_cosine=0.4)
     >>> outcome = plan(dim=16, n=5000, epsilon=4.0, facts=facts, bounds=(-4, 4),
@@ -112,231 +114,205 @@ def plan(
     >>> outcome.recommended.spec.method
     'raw-staircase'
     """
-    _check(dim, n, epsilon, recall, query, max_bytes)
-    if (public_sample is None) == (facts is None):
-        raise InputError("give a public sample or public facts, one of the two, to plan with.")
-    common: dict[str, Any] = {
-        "delta": delta,
-        "adjacency": attribute(1.0) if adjacency is None else adjacency,
-        "scale": scale,
-        "bounds": bounds,
-        "clip": clip,
-        "norm": norm,
-    }
-    terms = _Terms(dim, methods, max_bytes, common)
-    first = terms.specs(_MAX_EPSILON if epsilon is None else epsilon)[0]
-    if facts is not None:
-        sample = np.clip(facts.sample(dim), *first.bounds) * np.float32(first.scale)
-    else:
-        source = source_of(public_sample, "the public sample")
-        if source.shape[1] != dim:
-            raise InputError(f"{source.name} has {source.shape[1]} columns, not dim = {dim}.")
-        if source.shape[0] < _MIN_ROWS:
-            raise InputError(
-                f"{source.name} has {source.shape[0]} rows; a plan needs at least {_MIN_ROWS} "
-                f"public vectors, or facts."
-            )
-        if not skip_leak_check:
-            refuse_private(source, n)
-        sample = _picked(source)
-        Privatizer(first).check(sample)
-    limits = (first.bounds[0] * first.scale, first.bounds[1] * first.scale)
-    nearness = None if facts is None else facts.neighbour_cosine
-    rehearsal = _Rehearsal(terms, populate(sample, n, limits, nearness), query, progress)
-    if epsilon is None:
-        epsilon = rehearsal.needed(float(recall or 0.0))
-    rows = rehearsal.rows(epsilon)
-    return Plan(
-        rows=rows,
-        query=query,
-        n=n,
-        why=reason(rows, query),
-        remarks=remarks(rows, query, facts is not None),
-        refused=(*terms.grid(epsilon).refused, *rehearsal.refused),
-    )
-
-
-def _check(
-    dim: int,
-    n: int,
-    epsilon: float | None,
-    recall: float | None,
-    query: str,
-    max_bytes: int | None,
-) -> None:
     if (epsilon is None) == (recall is None):
-        raise InputError("give an epsilon or a wanted recall, one of the two.")
+        raise InputError("give either an epsilon or a target recall.")
+    if (public_sample is None) == (facts is None):
+        raise InputError("give either a public sample or public facts to plan with.")
+    whole_number(dim, "dim", 2, _MAX_DIM)
+    whole_number(n, "n", _MIN_VECTORS, _MAX_VECTORS)
+    if max_bytes is not None:
+        whole_number(max_bytes, "max_bytes", 1, _MAX_BYTES)
+    if query not in get_args(QueryMode):
+        raise InputError(f"query must be 'private' or 'exact', not {query!r}.")
     if recall is not None and not 0.0 < finite_number(recall, "the recall") < 1.0:
         raise InputError(f"the recall must lie between 0 and 1, not be {recall!r}.")
-    if query not in ("private", "exact"):
-        raise InputError(f"query must be 'private' or 'exact', not {query!r}.")
-    for value, name, least in ((dim, "dim", 2), (n, "n", _MIN_VECTORS), (max_bytes, "bytes", 1)):
-        if value is not None and (not isinstance(value, int | np.integer) or value < least):
-            raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
-    if dim > _MAX_DIM:
+    grid_at: Callable[..., SpecGrid] = partial(
+        _grid, dim, methods, max_bytes, delta=delta, **fields
+    )
+    first = grid_at(_MAX_EPSILON if epsilon is None else epsilon).specs[0]
+    if facts is None:
+        sample = _dense_sample(public_sample, dim, None if skip_leak_check else n)
+        Privatizer(first).check(sample)
+    else:
+        sample = np.clip(facts.sample(dim), *first.bounds) * np.float32(first.scale)
+    limits = (first.bounds[0] * first.scale, first.bounds[1] * first.scale)
+    nearness = None if facts is None else facts.neighbour_cosine
+    model = model_collection(sample, n, limits, nearness)
+    predictor = _Predictor(model, query, max_bytes, progress or (lambda done, total, task: None))
+    if recall is not None:
+        epsilon = predictor.smallest_epsilon(lambda e: grid_at(e).specs, recall)
+    grid = grid_at(epsilon)
+    rows = predictor.ranked(grid.specs)
+    return Plan(rows, query, n, (*grid.refused, *predictor.refused), facts is not None)
+
+
+def _dense_sample(vectors: Any, dim: int, n: int | None) -> Any:
+    """At most 2000 rows, evenly spaced, as dense float32; checked against leaks if n is given."""
+    source = as_source(vectors, "the public sample")
+    rows, columns = source.shape
+    if columns != dim:
+        raise InputError(f"{source.name} has {columns} columns, not dim = {dim}.")
+    if rows < _MIN_ROWS:
         raise InputError(
-            f"vectors of {dim} attributes are too wide to rehearse with; the planner goes up to "
-            f"{_MAX_DIM}."
+            f"{source.name} has {rows} rows; a plan needs at least {_MIN_ROWS} public vectors, or "
+            f"facts."
         )
-
-
-def _picked(source: VectorSource) -> Any:
-    """At most 2000 rows, evenly spread, as dense float32."""
-    wanted = np.linspace(0, source.shape[0] - 1, min(source.shape[0], _MAX_ROWS)).astype(np.int64)
+    if n is not None:
+        refuse_private(source, n)
+    wanted = np.linspace(0, rows - 1, min(rows, _MAX_ROWS)).astype(np.int64)
     parts = []
-    for start, chunk in source.chunks(4 * _MAX_ROWS):
-        part = chunk[wanted[(wanted >= start) & (wanted < start + chunk.shape[0])] - start]
+    for first, chunk in chunks(source):
+        part = chunk[wanted[(wanted >= first) & (wanted < first + chunk.shape[0])] - first]
         parts.append(part.toarray() if scipy.sparse.issparse(part) else part)
     return np.concatenate(parts).astype(np.float32)
 
 
-@dataclass(frozen=True)
-class _Terms:
-    """What all candidates have in common."""
+def _grid(
+    dim: int, names: Iterable[str] | None, max_bytes: int | None, epsilon: float, **common: Any
+) -> SpecGrid:
+    """Specs of all methods that have a guarantee under these terms, at several code lengths."""
+    rows = [row for row in all_methods() if row.definition == "DP"]
+    if names is not None:
+        rows = [find_method(name) for name in dict.fromkeys(names)]
+        if bare := [row.name for row in rows if row.definition == "none"]:
+            raise InputError(f"{bare[0]} is not private, so there is nothing to plan with it.")
+    specs: list[Spec] = []
+    refused: list[str] = []
+    for row in rows:
+        grid = spec_grid(dim, [row.name], [epsilon], **common)
+        if grid.specs:
+            lengths = _lengths(grid.specs[0], max_bytes)
+            grid = spec_grid(dim, [row.name], [epsilon], lengths, **common)
+        specs += grid.specs
+        refused += grid.refused
+    if not specs:
+        why = f": {refused[0]}" if refused else "."
+        raise InputError(f"no method has a guarantee under these terms{why}")
+    return SpecGrid(tuple(specs), tuple(refused))
 
-    dim: int
-    methods: Sequence[str] | None
-    max_bytes: int | None
-    common: dict[str, Any]
 
-    def grid(self, epsilon: float) -> Any:
-        return candidates(self.dim, self.methods, epsilon, self.max_bytes, **self.common)
+def _lengths(spec: Spec, max_bytes: int | None) -> list[int]:
+    """Code lengths to try for a method, of which ``spec`` has the default length.
 
-    def specs(self, epsilon: float) -> tuple[Spec, ...]:
-        grid = self.grid(epsilon)
-        if not grid.specs:
-            why = f": {grid.refused[0]}" if grid.refused else "."
-            raise InputError(f"no method has a guarantee under these terms{why}")
-        return tuple(grid.specs)
+    A raw method has no other length, and :func:`spec_grid` ignores these.
+    """
+    row, signs = find_method(spec.method), keeps_signs(spec)
+    lengths = set(_SIGN_LENGTHS if signs else _NUMBER_LENGTHS)
+    if row.family.bins:
+        bins = {spec.dim // share for share in (_SHARES if signs else _SHARES[1:])}
+        lengths = {k for k in bins if k >= _MIN_BINS} or {spec.dim}
+    if max_bytes is not None:
+        fitting = {8 * max_bytes} if signs else {max_bytes // 2, max_bytes}
+        longest = min(max(fitting), spec.dim if row.family.bins else max(fitting))
+        lengths = {k for k in lengths | fitting if 0 < k <= longest}
+    return sorted(lengths, reverse=True)
 
 
-class _Rehearsal:
-    """Predictions over one population, and what was learned of who is worth a closer look."""
+class _Predictor:
+    """Predictions on one model of the collection.
+
+    ``refused`` holds, after a method has been called, a sentence for each spec at the last epsilon
+    whose noise no code can hold.
+    """
+
+    refused: dict[str, None]
 
     def __init__(
-        self, terms: _Terms, people: Population, query: QueryMode, progress: Progress | None
+        self, model: CollectionModel, query: QueryMode, max_bytes: int | None, progress: Progress
     ) -> None:
-        self._terms, self._people, self._query = terms, people, query
-        self._progress = progress or (lambda done, total, what: None)
-        self.refused: dict[str, None] = {}
+        self._model, self._query, self._max_bytes = model, query, max_bytes
+        self._progress = progress
 
-    def rows(self, epsilon: float) -> tuple[Row, ...]:
-        """All candidates at that epsilon, best first, the most promising with their denoisers."""
-        rows = self._ordered(self._quick(self._terms.specs(epsilon), _FINALISTS))
-        if not rows:
-            raise InputError(_nothing_left(self._terms.max_bytes, self.refused))
-        for i, row in enumerate(finalists := _finalists(rows)):
+    def ranked(self, specs: Sequence[Spec]) -> tuple[Row, ...]:
+        """A row for each spec, best first; the best methods with denoisers fitted to more codes."""
+        rows = self._quick(specs, _FINALISTS)
+        leaders = {row.method: row for row in reversed(rows) if not keeps_signs(row.spec)}
+        finalists = sorted(leaders.values(), key=self._value, reverse=True)[:_FINALISTS]
+        for done, row in enumerate(finalists, len(rows)):
             if max(map(self._value, rows)) > _ENOUGH:
                 break
-            done = len(rows) + i
-            self._progress(done, len(rows) + len(finalists), _task(row.spec, "denoised"))
-            rows[rows.index(row)] = self._closer(row)
+            self._progress(done, len(rows) + len(finalists), f"{_task(row.spec)}, denoised")
+            rows[rows.index(row)] = self._refined(row)
         self._progress(1, 1, "done")
-        rows = self._ordered(rows)
-        even = [r for r in rows if self._value(r) >= (1 - _EVEN) * self._value(rows[0])]
+        rows.sort(key=self._value, reverse=True)
+        even = [row for row in rows if self._value(row) >= (1 - _EVEN) * self._value(rows[0])]
         best = min(even, key=lambda row: row.bytes_per_vector)
         return (best, *(row for row in rows if row is not best))
 
-    def needed(self, recall: float) -> float:
-        """The least epsilon at which the best method finds that much, to two digits."""
-        middle = self._ordered(self._quick(self._terms.specs(4.0)))
-        contenders = [row.spec for row in middle[:_CONTENDERS]]
+    def smallest_epsilon(self, specs_at: Callable[[float], Sequence[Spec]], recall: float) -> float:
+        """The smallest epsilon at which the best method reaches the recall, to two digits."""
+        contenders = [row.spec for row in self._quick(specs_at(_MIDDLE_EPSILON))[:_CONTENDERS]]
 
-        def coarse(epsilon: float) -> Row:
-            return self._ordered(self._quick([s.with_epsilon(epsilon) for s in contenders]))[0]
+        def quick(epsilon: float) -> Row:
+            return self._quick([spec.with_epsilon(epsilon) for spec in contenders])[0]
 
-        top = coarse(_MAX_EPSILON)
-        if self._value(top) < recall:
+        def refined(epsilon: float) -> Row:
+            return self._refined(replace(best, spec=best.spec.with_epsilon(epsilon)), _QUICK_ROUNDS)
+
+        best, high = quick(_MAX_EPSILON), _MAX_EPSILON
+        if self._value(best) < recall:
             raise InputError(
-                f"a recall of {recall:g} is out of reach: at epsilon = {_MAX_EPSILON:g}, "
-                f"{top.method} is put at {self._value(top):.2f}; ask for less."
+                f"a recall of {recall:g} is out of reach: at epsilon = {_MAX_EPSILON:g} the "
+                f"prediction for {best.method} is {self._value(best):.2f}; ask for less."
             )
-        high, best = _least(
-            coarse, self._value, recall,
-            (_MIN_EPSILON, _MAX_EPSILON), _COARSE_STEPS, top,
-        )  # fmt: skip
-        # A better denoiser needs less: how much less, the best of the coarse search tells.
-        epsilon, _ = _least(
-            lambda e: self._closer(replace(best, spec=best.spec.with_epsilon(e)), _QUICK_ROUNDS),
-            self._value, recall, (high / 4, high), _FINE_STEPS, best,
-        )  # fmt: skip
-        digits = 10.0 ** (1 - math.floor(math.log10(epsilon)))
-        return math.ceil(epsilon * digits) / digits
+        # First the best method, then how much less epsilon it needs with a better denoiser.
+        for row_at, span, steps in ((quick, _MAX_EPSILON / _MIN_EPSILON, 6), (refined, 4.0, 4)):
+            low = high / span
+            for _ in range(steps):
+                middle, reached = math.sqrt(low * high), False
+                with suppress(InputError):  # noise that no code can hold
+                    row = row_at(middle)
+                    reached = self._value(row) >= recall
+                if reached:
+                    high, best = middle, row
+                else:
+                    low = middle
+        digits = 10.0 ** (1 - math.floor(math.log10(high)))
+        return math.ceil(high * digits) / digits
 
     def _value(self, row: Row) -> float:
         return row.precision(self._query)
 
-    def _ordered(self, rows: Sequence[Row]) -> list[Row]:
-        return sorted(rows, key=self._value, reverse=True)
-
     def _quick(self, specs: Sequence[Spec], more: int = 0) -> list[Row]:
-        rows, most = [], self._terms.max_bytes
+        """Rows of the specs whose codes fit, best first, with linear denoisers of few codes.
+
+        Raises InputError if there is none.
+        """
+        rows, self.refused = [], {}
         for i, spec in enumerate(specs):
             self._progress(i, len(specs) + more, _task(spec))
-            simulation = Simulation(spec, self._people, _QUICK_ROUNDS)
             try:
-                size = simulation.bytes_per_vector
-            except InputError as error:  # noise that no code can hold, at this epsilon
+                simulation = Simulation(spec, self._model, _QUICK_ROUNDS)
+            except InputError as error:  # noise that no code can hold
                 self.refused[f"{spec.method}, k = {spec.code_length}: {error}"] = None
                 continue
-            if most is None or size <= most:
-                rows.append(self._row(simulation, ("plain", "linear")))
-        return rows
+            if self._max_bytes is None or simulation.bytes_per_vector <= self._max_bytes:
+                rows.append(self._row(simulation, "linear"))
+        if not rows:
+            for sentence in self.refused:
+                raise InputError(f"no method is left at this epsilon: {sentence}")
+            raise InputError(f"no method makes codes of at most {self._max_bytes} bytes.")
+        return sorted(rows, key=self._value, reverse=True)
 
-    def _closer(self, row: Row, max_rounds: int = 64) -> Row:
-        """The row anew, with the denoiser that ``fit_denoiser()`` would choose."""
-        far = len(self._people.far)
-        rounds = max(1, min(max_rounds, _LEARNED_NUMBERS // (far * row.k), int(self._people.per)))
-        return self._row(Simulation(row.spec, self._people, rounds), ("plain", "auto"))
+    def _refined(self, row: Row, max_rounds: int = 64) -> Row:
+        """The row with the denoiser that ``fit_denoiser()`` would choose."""
+        rounds = _FITTED_NUMBERS // (len(self._model.sampled) * row.k)
+        rounds = max(1, min(max_rounds, rounds, int(self._model.vectors_per_row)))
+        return self._row(Simulation(row.spec, self._model, rounds), "auto")
 
-    def _row(self, simulation: Simulation, rankings: tuple[Ranking, ...]) -> Row:
-        tried = {ranking: simulation.predict(ranking) for ranking in rankings}
-        found = {ranking: p for ranking, p in tried.items() if p is not None}
-        ranking = max(found, key=lambda r: getattr(found[r], self._query))
+    def _row(self, simulation: Simulation, denoiser: Ranking) -> Row:
+        """The better of ranking codes as they are and of ranking them after a denoiser."""
+        tried: tuple[Ranking, ...] = ("plain", denoiser)
+        predictions = {r: p for r in tried if (p := simulation.predict(r)) is not None}
+        ranking = max(predictions, key=lambda r: predictions[r][self._query])
         return Row(
             spec=simulation.spec,
             ranking=ranking,
-            private=found[ranking].private,
-            exact=found[ranking].exact,
+            **predictions[ranking],
             bytes_per_vector=simulation.bytes_per_vector,
             noise=simulation.noise,
         )
 
 
-def _nothing_left(max_bytes: int | None, refused: Iterable[str]) -> str:
-    for sentence in refused:
-        return f"no method is left at this epsilon: {sentence}"
-    return f"no method makes codes of at most {max_bytes} bytes."
-
-
-def _finalists(rows: Sequence[Row]) -> list[Row]:
-    """The best of each of the first methods whose noise has a shape that can be made use of."""
-    best: dict[str, Row] = {}
-    for row in rows:
-        if row.spec.mechanism.codes == "numbers":
-            best.setdefault(row.method, row)
-    return list(best.values())[:_FINALISTS]
-
-
-def _least(
-    predict: Callable[[float], Row],
-    value: Callable[[Row], float],
-    recall: float,
-    between: tuple[float, float],
-    steps: int,
-    best: Row,
-) -> tuple[float, Row]:
-    """The least epsilon that reaches ``recall``, by halving its logarithm, and the row there."""
-    low, high = (math.log(epsilon) for epsilon in between)
-    for _ in range(steps):
-        middle = (low + high) / 2
-        row = predict(math.exp(middle))
-        if value(row) >= recall:
-            high, best = middle, row
-        else:
-            low = middle
-    return math.exp(high), best
-
-
-def _task(spec: Spec, how: str = "") -> str:
-    return f"{spec.method}, k = {spec.code_length}, ε = {spec.budget:.3g}" + (how and f", {how}")
+def _task(spec: Spec) -> str:
+    return f"{spec.method}, k = {spec.code_length}, ε = {spec.budget:.3g}"

@@ -4,6 +4,12 @@ from dpindex.privacy.adjacency import L2, Adjacency, Attribute, adjacency_from_j
 from dpindex.privacy.guarantee import Guarantee, compose
 
 __all__ = [
-    "L2", "Adjacency", "Attribute", "Guarantee", "adjacency_from_json", "attribute", "compose",
+    "L2",
+    "Adjacency",
+    "Attribute",
+    "Guarantee",
+    "adjacency_from_json",
+    "attribute",
+    "compose",
     "l2",
-]  # fmt: skip
+]

@@ -9,9 +9,15 @@ from dpindex.checks import finite_number
 from dpindex.errors import InputError
 
 __all__ = [
-    "L2", "Adjacency", "Attribute", "Neighbouring", "Records", "adjacency_from_json",
-    "attribute", "l2",
-]  # fmt: skip
+    "L2",
+    "Adjacency",
+    "Attribute",
+    "Neighbouring",
+    "Records",
+    "adjacency_from_json",
+    "attribute",
+    "l2",
+]
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
 

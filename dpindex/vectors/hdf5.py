@@ -1,89 +1,92 @@
-"""Datasets in HDF5 files; the layout of ann-benchmarks names them ``train`` and ``test``."""
+"""Datasets in HDF5 files; the layout of ann-benchmarks names them ``train`` and ``test``.
+
+The HDF5 library trusts what a file declares, so declared sizes, links to other files and the
+references of strings are checked here before it follows them.
+"""
 
 from __future__ import annotations
 
 import math
 import struct
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import IO, Any
 
 import numpy as np
 
-from dpindex.vectors.location import MAX_RATIO, Location, import_extra
-from dpindex.vectors.source import Chunk, VectorSource, is_real
+from dpindex.arrays import AnyArray
+from dpindex.vectors.source import MAX_RATIO, Location, VectorSource, by_rows, is_matrix
 
-__all__ = ["open_dataset", "open_hdf5"]
-
+__all__ = ["hdf5_ids", "open_hdf5"]
 
 _REFERENCE = np.dtype([("length", "<u4"), ("heap", "<u8"), ("object", "<u4")])
 _HEAP = struct.Struct("<5s3xQ")
 _OBJECT = struct.Struct("<H6xQ")
 
 
-class _Hdf5(VectorSource):
-    def __init__(self, location: Location, dataset: Any) -> None:
-        super().__init__(location, dataset.shape, dataset.dtype)
-        self._dataset = dataset
+def open_hdf5(location: Location) -> VectorSource:
+    import h5py
 
-    def _rows(self, start: int, stop: int) -> Chunk:
-        return self._dataset[start:stop]
+    file = location.resources.enter_context(h5py.File(location.path, "r"))
+    if location.key is None:
+        # Hard links only: looking at any other kind would open what it points to.
+        own = [key for key in file if isinstance(file.get(key, getlink=True), h5py.HardLink)]
+        if "train" in own:
+            location = replace(location, key="train")
+        else:
+            sets = {key: file[key] for key in own if isinstance(file[key], h5py.Dataset)}
+            held = "no dataset 'train' and {} matrices among its datasets"
+            location = location.sole(sets, is_matrix, held)
+    dataset = _dataset(location, file)
+    stream = by_rows(lambda start, stop: dataset[start:stop])
+    return VectorSource(location, dataset.shape, dataset.dtype, stream)
 
 
-def open_hdf5(location: Location, resources: ExitStack) -> VectorSource:
-    file = _open(location, resources)
-    key = _default_key(location, file) if location.key is None else location.key
-    return _Hdf5(replace(location, key=key), _dataset(location, file, key))
+def hdf5_ids(location: Location) -> AnyArray | list[str]:
+    """The ids in a dataset of integers or strings."""
+    import h5py
 
-
-def open_dataset(location: Location, resources: ExitStack, key: str) -> Any:
-    """The dataset ``key``, of any shape and type, its size and that of its strings checked."""
-    dataset = _dataset(location, _open(location, resources), key)
-    text = import_extra("h5py", location.name).check_string_dtype(dataset.dtype)
+    file = location.resources.enter_context(h5py.File(location.path, "r"))
+    dataset = _dataset(location, file)
+    text = h5py.check_string_dtype(dataset.dtype)
+    if text is None and dataset.dtype.hasobject:  # such as lists, whose heaps are not checked
+        raise location.error(f"dataset {location.key!r} holds no integers or strings.")
     if text is not None and text.length is None:
-        _check_strings(location, dataset, key)
-    return dataset
+        _check_strings(location, dataset)
+    if text is not None and len(dataset.shape) == 1:
+        return list(dataset.asstr()[:])
+    return np.asarray(dataset[...])
 
 
-def _open(location: Location, resources: ExitStack) -> Any:
-    h5py = import_extra("h5py", location.name)
-    return resources.enter_context(h5py.File(location.path, "r"))
+def _dataset(location: Location, file: Any) -> Any:
+    """The dataset that ``location`` names, in this file and no larger than its stored bytes."""
+    import h5py
 
-
-def _default_key(location: Location, file: Any) -> str:
-    h5py = import_extra("h5py", location.name)
-    # hard links only: looking at any other kind would open what it points to
-    own = [k for k in file if isinstance(file.get(k, getlink=True), h5py.HardLink)]
-    if "train" in own:
-        return "train"
-    datasets = {k: file[k] for k in own if isinstance(file[k], h5py.Dataset)}
-    found = [k for k, d in datasets.items() if len(d.shape or ()) == 2 and is_real(d.dtype)]
-    if len(found) != 1:
-        raise location.error(
-            f"it has no dataset 'train' and {len(found)} matrices among its datasets"
-            f" ({', '.join(datasets) or 'none'}); name one as PATH:KEY."
-        )
-    return str(found[0])
-
-
-def _dataset(location: Location, file: Any, key: str) -> Any:
-    h5py = import_extra("h5py", location.name)
+    key = location.key
     dataset = file.get(key)
     if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
         raise location.error(f"it has no dataset {key!r}; name one of {', '.join(file)}.")
     if dataset.file.filename != file.filename or dataset.external or dataset.is_virtual:
         raise location.error(f"dataset {key!r} lies in another file; name that file instead.")
-    _check_size(location, dataset, key)
+    item_bytes = dataset.id.get_type().get_size()
+    declared = max(math.prod(dataset.shape), math.prod(dataset.chunks or ())) * item_bytes
+    stored = min(dataset.id.get_storage_size(), location.size)
+    ratio = MAX_RATIO if dataset.id.get_create_plist().get_nfilters() else 1
+    if declared > ratio * stored:
+        raise location.error(
+            f"dataset {key!r} declares {declared} bytes, but {stored} are stored; the file is"
+            " damaged, or was never written to the end."
+        )
     return dataset
 
 
-def _check_strings(location: Location, dataset: Any, key: str) -> None:
-    """Refuse strings that HDF5 itself would read without looking.
+def _check_strings(location: Location, dataset: Any) -> None:
+    """Refuse strings whose references or heaps are damaged.
 
-    It allocates up to 4 GB for a length before it looks whether the file has as much, and walks for
-    ever through a heap with an object of size 0. A string is stored as a reference: its length, and
-    the address and number of an object in a heap.
+    HDF5 allocates up to 4 GB for a declared length before it reads, and does not terminate on a
+    heap with an object of size 0. A string is stored as a reference: its length, and the address of
+    a heap and the number of an object in it.
     """
+    key = location.key
     if dataset.id.get_create_plist().get_nfilters():
         raise location.error(f"dataset {key!r} holds compressed strings; save it uncompressed.")
     if dataset.file.id.get_create_plist().get_sizes() != (8, 8):  # bytes of addresses and sizes
@@ -106,19 +109,19 @@ def _check_strings(location: Location, dataset: Any, key: str) -> None:
                 f" {location.size}; the file is damaged."
             )
         start, rest = dataset.file.userblock_size, location.size
-        for heap in heaps - {0}:  # an empty string lies nowhere
+        for heap in heaps - {0}:  # an empty string has no heap
             rest -= _heap_size(file, start + heap, location.size)
             if rest < 0:
                 raise location.error(f"the heaps of dataset {key!r} overlap; the file is damaged.")
 
 
-def _heap_size(file: IO[bytes], address: int, most: int) -> int:
-    """Bytes of a global heap, of which every object lies inside it (HDF5 format, III.E)."""
-    if address + _HEAP.size > most:
+def _heap_size(file: IO[bytes], address: int, file_size: int) -> int:
+    """Bytes of a global heap, every object of which lies inside it (HDF5 format, III.E)."""
+    if address + _HEAP.size > file_size:
         raise ValueError("a heap of strings lies beyond the end")
     file.seek(address)
     mark, size = _HEAP.unpack(file.read(_HEAP.size))
-    if mark != b"GCOL\1" or not _HEAP.size <= size <= most - address:
+    if mark != b"GCOL\1" or not _HEAP.size <= size <= file_size - address:
         raise ValueError("a heap of strings is damaged")
     objects = file.read(size - _HEAP.size)
     at = 0
@@ -130,16 +133,3 @@ def _heap_size(file: IO[bytes], address: int, most: int) -> int:
             raise ValueError("a heap of strings is damaged")
         at += step
     return int(size)
-
-
-def _check_size(location: Location, dataset: Any, key: str) -> None:
-    """Refuse a dataset larger than its stored bytes can be, before a row of it is allocated."""
-    item_bytes = dataset.id.get_type().get_size()
-    declared = max(math.prod(dataset.shape), math.prod(dataset.chunks or ())) * item_bytes
-    stored = min(dataset.id.get_storage_size(), location.size)
-    ratio = MAX_RATIO if dataset.id.get_create_plist().get_nfilters() else 1
-    if declared > ratio * stored:
-        raise location.error(
-            f"dataset {key!r} declares shape {dataset.shape}, {declared} bytes, but {stored} are"
-            " stored; the file is damaged, or was never written to the end."
-        )

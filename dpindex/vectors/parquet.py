@@ -3,155 +3,128 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dpindex.errors import InputError
-from dpindex.vectors.location import Location, import_extra
-from dpindex.vectors.source import Chunk, VectorSource
+from dpindex.arrays import AnyArray
+from dpindex.vectors.source import Location, VectorSource
 
-__all__ = ["column_type", "open_file", "open_parquet"]
+__all__ = ["open_parquet", "parquet_ids"]
 
 _BATCH_BYTES = 1 << 20
 
 
-_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
-"""Arrow's names for what numpy calls otherwise; its own conversion wants pandas."""
+def open_parquet(location: Location) -> VectorSource:
+    import pyarrow as pa
+
+    file = _open(location)
+    if location.key is None:
+        kinds = {field.name: field.type for field in file.schema_arrow}
+        held = "{} list columns of numbers among its columns"
+        location = location.sole(kinds, _is_list, held)
+    kind = _column_type(location, file)
+    if not _is_list(kind):
+        raise location.error(f"column {location.key!r} is {kind}; vectors need a list of numbers.")
+    dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype
+    rows = file.metadata.num_rows
+    width = next(_matrices(location, file, 1)).shape[1] if rows else 0
+    size = max(1, _BATCH_BYTES // max(1, width * dtype.itemsize))
+
+    def stream(firsts: range) -> Iterator[AnyArray]:
+        return _rechunked(_matrices(location, file, size), firsts)
+
+    return VectorSource(location, (rows, width), dtype, stream)
 
 
-def open_parquet(location: Location, resources: ExitStack) -> VectorSource:
-    file = open_file(location, resources)
-    key = _sole_list(location, file) if location.key is None else location.key
-    kind = column_type(location, file, key)
-    if not _is_list(location, kind):
-        raise location.error(f"column {key!r} is of type {kind}; vectors need a list of numbers.")
-    location = replace(location, key=key)
-    shape = (file.metadata.num_rows, _width(location, file))
-    return _Parquet(location, file, shape, kind.value_type)
+def parquet_ids(location: Location) -> AnyArray | list[str]:
+    """The ids in a column of integers or strings."""
+    from pyarrow import types
+
+    key, file = location.key, _open(location)
+    kind = _column_type(location, file)
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    if not (is_text or types.is_integer(kind)):
+        raise location.error(f"column {key!r} is of type {kind}; ids are integers or strings.")
+    column = file.read(columns=[key]).column(0)
+    column.validate(full=True)
+    if column.null_count:
+        raise location.error(f"row {_first_null(column)} is null; every vector needs an id.")
+    return list(column.to_pylist()) if is_text else np.asarray(column.to_numpy())
 
 
-def open_file(location: Location, resources: ExitStack) -> Any:
-    parquet = import_extra("pyarrow.parquet", location.name)
-    # a small read buffer and no prefetch: either would hold whole row groups
-    file = parquet.ParquetFile(
-        location.path, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True
+def _open(location: Location) -> Any:
+    from pyarrow.parquet import ParquetFile
+
+    # A small read buffer and no prefetch: either would hold whole row groups.
+    return location.resources.enter_context(
+        ParquetFile(
+            location.path, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True
+        )
     )
-    return resources.enter_context(file)
 
 
-def column_type(location: Location, file: Any, key: str) -> Any:
-    """The Arrow type of column ``key``, or an InputError that lists the columns."""
-    names = file.schema_arrow.names
+def _column_type(location: Location, file: Any) -> Any:
+    key, names = location.key, file.schema_arrow.names
     if names.count(key) != 1:
         raise location.error(f"it has no single column {key!r}; name one of {', '.join(names)}.")
     return file.schema_arrow.field(key).type
 
 
-def _is_list(location: Location, kind: Any) -> bool:
-    types = import_extra("pyarrow.types", location.name)
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return is_list and any(
-        is_kind(kind.value_type)
-        for is_kind in (types.is_integer, types.is_floating, types.is_boolean)
-    )
+    tests = (types.is_integer, types.is_floating, types.is_boolean)
+    return is_list and any(test(kind.value_type) for test in tests)
 
 
-def _sole_list(location: Location, file: Any) -> str:
-    found = [field.name for field in file.schema_arrow if _is_list(location, field.type)]
-    if len(found) != 1:
-        raise location.error(
-            f"it has {len(found)} list columns of numbers among its columns"
-            f" ({', '.join(file.schema_arrow.names)}); name one as PATH:KEY."
-        )
-    return str(found[0])
+def _first_null(column: Any) -> int:
+    return int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
 
 
-class _Parquet(VectorSource):
-    """Reads forward; going back starts again at the first row."""
-
-    def __init__(self, location: Location, file: Any, shape: tuple[int, int], value: Any) -> None:
-        super().__init__(location, shape, np.dtype(_FLOATS.get(str(value), str(value))))
-        self._file = file
-        self._rewind()
-
-    def _rewind(self) -> None:
-        self._next = 0
-        self._batches = self._decode()
-        self._rest = np.empty((0, self.shape[1]), self.dtype)
-
-    def _decode(self) -> Iterator[npt.NDArray[Any]]:
-        size = max(1, _BATCH_BYTES // (self.shape[1] * self.dtype.itemsize))
-        first = 0
-        for column in _columns(self._location, self._file, size):
-            yield _matrix(self._location, column, first, self.shape[1])
-            first += len(column)
-
-    def _rows(self, start: int, stop: int) -> Chunk:
-        if start < self._next:
-            self._rewind()
-        passed, self._next = self._next, self.shape[0] + 1  # should this fail, begin again
-        for _ in self._take(start - passed):
-            pass
-        chunk = np.concatenate([self._rest[:0], *self._take(stop - start)])
-        self._next = stop
-        return chunk
-
-    def _take(self, count: int) -> Iterator[npt.NDArray[Any]]:
-        """The next ``count`` rows, in parts."""
-        while count:
-            if not len(self._rest):
-                self._rest = self._following()
-            part, self._rest = self._rest[:count], self._rest[count:]
-            count -= len(part)
-            yield part
-
-    def _following(self) -> npt.NDArray[Any]:
-        batch = next(self._batches, None)
-        if batch is None:
-            raise self._error(
-                f"it ends before the {self.shape[0]} rows it declares; the file is damaged."
-            )
-        return batch
-
-
-def _columns(location: Location, file: Any, rows: int) -> Iterator[Any]:
-    for batch in file.iter_batches(rows, columns=[location.key], use_threads=False):
+def _matrices(location: Location, file: Any, size: int) -> Iterator[AnyArray]:
+    """The rows of the column, at most ``size`` at a time, each as long as row 0."""
+    first, width = 0, None
+    batches = file.iter_batches(size, columns=[location.key], use_threads=False)
+    for batch in filter(len, batches):
         column = batch.column(location.key)
         column.validate(full=True)
-        yield column
-
-
-def _width(location: Location, file: Any) -> int:
-    """The number of values in the first row, by which every other is judged."""
-    for column in _columns(location, file, 1):
         if column.null_count:
-            raise _null_row(location, 0)
-        return len(column[0])
-    return 0
-
-
-def _null_row(location: Location, row: int) -> InputError:
-    return location.error(f"row {row} is null; every row must be a vector.")
-
-
-def _matrix(location: Location, column: Any, first: int, width: int) -> npt.NDArray[Any]:
-    """A list column as an array ``(rows, width)``; ``first`` is the number of its first row."""
-    if column.null_count:
-        nulls = column.is_null().to_numpy(zero_copy_only=False)
-        raise _null_row(location, first + int(np.argmax(nulls)))
-    values = column.flatten()
-    lengths = column.value_lengths().to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(lengths != width)
-    if wrong.size:
+            row = first + _first_null(column)
+            raise location.error(f"row {row} is null; every row must be a vector.")
+        lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+        width = int(lengths[0]) if width is None else width
+        wrong = np.flatnonzero(lengths != width)
+        if wrong.size:
+            raise location.error(
+                f"row {first + wrong[0]} has {lengths[wrong[0]]} values and row 0 {width}; all"
+                " rows must be of one length."
+            )
+        values = column.flatten()
+        if values.null_count:
+            row = first + _first_null(values) // width
+            raise location.error(f"row {row} has a null; fill the missing values.")
+        yield values.to_numpy(zero_copy_only=False).reshape(len(column), width)
+        first += len(column)
+    if first < file.metadata.num_rows:
         raise location.error(
-            f"row {first + wrong[0]} has {lengths[wrong[0]]} values and row 0 {width}; all rows"
-            " must be of one length."
+            f"it ends before the {file.metadata.num_rows} rows it declares; the file is damaged."
         )
-    if values.null_count:
-        at = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
-        raise location.error(f"row {first + at // width} has a null; fill the missing values.")
-    return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(len(column), width)
+
+
+def _rechunked(batches: Iterator[AnyArray], firsts: range) -> Iterator[AnyArray]:
+    """The rows of ``batches`` from ``firsts.start`` on, ``firsts.step`` at a time."""
+    parts: list[AnyArray] = []
+    skipped, missing = firsts.start, firsts.step
+    for batch in batches:
+        rest, skipped = batch[skipped:], max(0, skipped - len(batch))
+        while len(rest):
+            part, rest = rest[:missing], rest[missing:]
+            parts.append(part)
+            missing -= len(part)
+            if not missing:
+                yield np.concatenate(parts)
+                parts, missing = [], firsts.step
+    if parts:
+        yield np.concatenate(parts)

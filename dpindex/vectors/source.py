@@ -1,46 +1,182 @@
-"""The face that every source of vectors shows, and the one that wraps arrays in memory."""
+"""``VectorSource``: a matrix of vectors that is read in chunks, from a file or from memory."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, TypeAlias
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import IO, Any, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
-import scipy.sparse
+from scipy import sparse
 
 from dpindex.arrays import canonical_csr
 from dpindex.errors import InputError
-from dpindex.vectors.location import Location, reading
 
-__all__ = ["ArraySource", "Chunk", "VectorSource", "as_source", "is_real"]
+__all__ = ["MAX_RATIO", "Location", "VectorSource", "as_source", "by_rows", "is_matrix", "locate"]
+
+MAX_RATIO = 1032
+"""The largest factor by which a DEFLATE stream can grow; a file that claims more is damaged."""
 
 Chunk: TypeAlias = Any
 """An ``npt.NDArray`` or, from a sparse source, a ``scipy.sparse.csr_matrix``."""
 
+Stream: TypeAlias = Callable[[range], Iterator[Chunk]]
+"""From ``range(start, rows, size)`` to the chunks of ``size`` rows that begin there, in any byte
+order and layout; the last ends with row ``rows``."""
 
-def is_real(dtype: np.dtype[Any]) -> bool:
+Reader = TypeVar("Reader")
+
+
+@dataclass(frozen=True)
+class Location:
+    """A regular, non-empty file, the key of an array in it, and what has to be closed with it."""
+
+    name: str
+    path: str
+    key: str | None
+    size: int
+    mtime_ns: int
+    resources: ExitStack = field(default_factory=ExitStack, repr=False, compare=False)
+
+    def error(self, sentence: str) -> InputError:
+        return InputError(f"{self.name}: {sentence}")
+
+    def sole(self, arrays: Mapping[str, Any], fits: Callable[[Any], bool], held: str) -> Location:
+        """The location with the key of the only array that fits.
+
+        Raises InputError if there is not exactly one; ``held`` says what the file has, ``{}`` being
+        their number.
+        """
+        found = [key for key, array in arrays.items() if fits(array)]
+        if len(found) != 1:
+            names = ", ".join(arrays) or "none"
+            raise self.error(f"it has {held.format(len(found))} ({names}); name one as PATH:KEY.")
+        return replace(self, key=found[0])
+
+    def check_matrix(self, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+        """Refuse anything but a real matrix with at least one row and one column."""
+        if not _is_real(dtype):
+            raise self.error(f"its values are {dtype}; use bool, integers or floats of 16-64 bits.")
+        if len(shape) != 2:
+            raise self.error(f"it has {len(shape)} dimension(s), not 2; save a row as x[None, :].")
+        if min(shape) < 1:
+            raise self.error(f"it is {shape[0]} x {shape[1]}; it needs a row and a column.")
+
+    def open_binary(self) -> IO[bytes]:
+        """Open a file of a format that has no keys."""
+        if self.key is not None:
+            raise self.error("files of this format have no keys; leave out the part after ':'.")
+        # Unbuffered: chunks are large, so a buffer would only add a copy.
+        return self.resources.enter_context(open(self.path, "rb", buffering=0))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn whatever a parser raises on foreign bytes into one :class:`InputError`.
+
+        Every exception is caught because zipfile, zlib, numpy, HDF5 and Arrow raise a dozen
+        unrelated types for a damaged file and document none of them. The cause stays chained.
+        """
+        try:
+            yield
+        except InputError:
+            raise
+        except ImportError as error:
+            needed = f"reading it needs {error.name}; run pip install 'dpindex[io]'."
+            raise self.error(needed) from error
+        except MemoryError as error:
+            raise self.error("not enough memory; read fewer rows at a time.") from error
+        except PermissionError as error:
+            raise self.error("permission denied; make the file readable.") from error
+        except Exception as error:
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            advice = "check that the file is whole and is what its suffix says"
+            raise self.error(f"cannot be read ({reason}); {advice}.") from error
+
+
+def locate(
+    location: str | os.PathLike[str], readers: Mapping[str, Reader], what: str
+) -> tuple[Location, Reader]:
+    """The file that ``PATH`` or ``PATH:KEY`` names, and the reader of its suffix."""
+    name = os.fsdecode(location)
+    path, key = _split(name)
+    try:
+        status = os.stat(path)
+    except ValueError as error:  # a null byte
+        raise InputError(f"{name!r} cannot be the name of a file.") from error
+    except OSError as error:
+        reason = error.strerror or "it cannot be found"
+        raise InputError(f"{name}: {reason}; check the path.") from error
+    found = Location(name, path, key, status.st_size, status.st_mtime_ns)
+    if stat.S_ISDIR(status.st_mode):
+        raise found.error("this is a directory; name a file in it.")
+    if not stat.S_ISREG(status.st_mode):
+        raise found.error("this is not a regular file; save the vectors to one first.")
+    if found.size == 0:
+        raise found.error("the file is empty; write it again.")
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix not in readers:
+        raise found.error(f"no {what} has the suffix {suffix!r}; use one of {', '.join(readers)}.")
+    return found, readers[suffix]
+
+
+def _split(name: str) -> tuple[str, str | None]:
+    """Path and key; a path that exists as written has no key."""
+    if not os.path.exists(name):
+        # From the right, so that a file 'a:b.npz' is found in 'a:b.npz:key'.
+        for colon in reversed([i for i, letter in enumerate(name) if letter == ":"]):
+            if os.path.isfile(name[:colon]):
+                return name[:colon], name[colon + 1 :]
+    return name, None
+
+
+def _is_real(dtype: np.dtype[Any]) -> bool:
     """Whether vectors may have this dtype: bool, any integer, or a float of at most 64 bits."""
     return dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
 
 
-class VectorSource(ABC):
-    """A matrix that is read a few rows at a time: think of an array that stays where it is.
+def is_matrix(array: Any) -> bool:
+    """Whether an array, or what stands for one in a file, has the form of vectors."""
+    return len(array.shape or ()) == 2 and _is_real(array.dtype)
 
-    Get one from :func:`open_vectors` or :func:`as_source`. Values are passed on as they are stored,
-    NaN and infinity included: whoever uses them checks them. Sources inside compressed or Parquet
-    files read forward; going back is allowed and starts again from the beginning. One thread at a
-    time.
 
-    Attributes:
-        name: the source as the user named it; every error message begins with it.
-        shape: ``(rows, columns)``, both at least 1.
-        dtype: bool, integer or float16/32/64, in the machine's byte order.
-        is_sparse: whether chunks are ``scipy.sparse.csr_matrix`` (with sorted indices and no
-            duplicates) rather than C-contiguous arrays.
+def by_rows(read_rows: Callable[[int, int], Chunk]) -> Stream:
+    """The stream of a function that reads any range of rows, given as ``start`` and ``stop``."""
+
+    def stream(firsts: range) -> Iterator[Chunk]:
+        return (read_rows(first, min(first + firsts.step, firsts.stop)) for first in firsts)
+
+    return stream
+
+
+class VectorSource:
+    """A matrix of vectors that is read a few rows at a time.
+
+    Get one from :func:`open_vectors` or :func:`as_source`; close it, or use it in a ``with``.
+    Values are passed on as they are stored, NaN and infinity included: their user checks them. Use
+    one source in one thread at a time.
+
+    Attributes
+    ----------
+    name : str
+        The source as the user named it; every error message begins with it.
+    shape : (int, int)
+        Rows and columns, both at least 1.
+    dtype : numpy.dtype
+        bool, integer or float16/32/64, in the machine's byte order.
+    is_sparse : bool
+        Whether chunks are ``scipy.sparse.csr_matrix`` (with sorted indices and no duplicates)
+        rather than C-contiguous arrays.
+
+    >>> with as_source([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "three vectors") as source:
+    ...     print(source.name, source.shape, source.dtype, source.is_sparse)
+    ...     for first, chunk in source.chunks(2):
+    ...         print(first, chunk.tolist())
+    three vectors (3, 2) float64 False
+    0 [[1.0, 2.0], [3.0, 4.0]]
+    2 [[5.0, 6.0]]
     """
 
     def __init__(
@@ -48,72 +184,62 @@ class VectorSource(ABC):
         location: Location,
         shape: Sequence[int],
         dtype: np.dtype[Any],
+        stream: Stream,
         *,
         is_sparse: bool = False,
     ) -> None:
-        if not is_real(dtype):
-            raise location.error(
-                f"the values are of type {dtype}; use integers, bool, or floats of 16, 32 or 64"
-                " bits."
-            )
-        if len(shape) != 2:
-            raise location.error(
-                f"the array has {len(shape)} dimension(s); vectors need two, (rows, columns): save"
-                " a single vector x as x[None, :]."
-            )
-        rows, columns = (int(length) for length in shape)
-        if rows < 1 or columns < 1:
-            raise location.error(
-                f"the array is {rows} x {columns}; at least one row and one column are needed."
-            )
+        location.check_matrix(shape, dtype)
         self.name = location.name
-        self.shape = (rows, columns)
+        self.shape = (int(shape[0]), int(shape[1]))
         self.dtype = dtype.newbyteorder("=")
         self.is_sparse = is_sparse
-        self._location = location
-        self._resources = ExitStack()
-        self._closed = False
+        self._location, self._stream, self._closed = location, stream, False
 
-    @abstractmethod
-    def _rows(self, start: int, stop: int) -> Chunk:
-        """Rows ``start`` to ``stop`` of a range already checked, in any byte order and layout."""
-
-    def rows(self, start: int, stop: int) -> Chunk:
-        """Rows ``start <= i < stop``: ``(stop - start, columns)``, to be treated as read-only.
-
-        Raises InputError when the range is outside the source, or the file is damaged there.
-        """
-        if self._closed:
-            raise self._error("it has been closed; open it again.")
-        if not 0 <= start <= stop <= self.shape[0]:
-            raise self._error(
-                f"rows {start} to {stop} were asked for; it has rows 0 to {self.shape[0]}."
-            )
-        with reading(self.name):
-            chunk = self._rows(start, stop)
-            return chunk if self.is_sparse else np.ascontiguousarray(chunk, dtype=self.dtype)
+    @classmethod
+    def in_memory(cls, location: Location, array: Chunk) -> VectorSource:
+        """A source of an ndarray or a canonical CSR matrix."""
+        stream = by_rows(lambda start, stop: array[start:stop])
+        is_sparse = sparse.issparse(array)
+        return cls(location, array.shape, array.dtype, stream, is_sparse=is_sparse)
 
     def chunks(self, rows_per_chunk: int, start: int = 0) -> Iterator[tuple[int, Chunk]]:
-        """Pairs ``(first_row, chunk)`` from row ``start`` to the end; only the last is shorter."""
+        """Pairs ``(first_row, chunk)`` from row ``start`` to the end.
+
+        Every chunk has shape (rows_per_chunk, columns), the last perhaps fewer rows; treat it as
+        read-only.
+
+        Raises
+        ------
+        InputError
+            For a wrong range; while iterating, for a closed source, and where the file is damaged.
+        """
         rows = self.shape[0]
         if rows_per_chunk < 1:
-            raise self._error(f"a chunk needs at least one row, not {rows_per_chunk}.")
+            raise self._location.error(f"a chunk needs at least one row, not {rows_per_chunk}.")
         if not 0 <= start <= rows:
-            raise self._error(f"reading cannot start at row {start}; it has {rows} rows.")
-        return (
-            (first, self.rows(first, min(first + rows_per_chunk, rows)))
-            for first in range(start, rows, rows_per_chunk)
-        )
+            raise self._location.error(f"reading cannot start at row {start}; it has {rows} rows.")
+        return self._chunks(range(start, rows, rows_per_chunk))
+
+    def _chunks(self, firsts: range) -> Iterator[tuple[int, Chunk]]:
+        stream = self._stream(firsts)
+        for first in firsts:
+            if self._closed:
+                raise self._location.error("it has been closed; open it again.")
+            with self._location.reading():
+                chunk = next(stream)
+                if not self.is_sparse:
+                    chunk = np.ascontiguousarray(chunk, dtype=self.dtype)
+            yield first, chunk
 
     def read(self) -> Chunk:
-        """All rows at once."""
-        return self.rows(0, self.shape[0])
+        """All rows at once, to be treated as read-only."""
+        return next(self.chunks(self.shape[0]))[1]
 
     def fingerprint(self) -> dict[str, int | str]:
-        """Rows, columns, bytes, time of change and key, to see that a source is the same again.
+        """Rows, columns, bytes, time of change and key, to recognize the same source later.
 
-        No hash of the content, deliberately: a hash of private vectors says which vectors they
-        were. A source in memory has size ``nbytes`` and time 0.
+        The content is not hashed: a hash of private vectors would tell which vectors they were. A
+        source in memory has the size of its values, and time 0.
         """
         return {
             "rows": self.shape[0],
@@ -123,80 +249,50 @@ class VectorSource(ABC):
             "key": self._location.key or "",
         }
 
-    def own(self, resources: ExitStack) -> None:
-        """Take over what has to be closed with this source."""
-        self._resources = resources
-
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
         self._closed = True
-        self._resources.close()
+        self._location.resources.close()
 
     def __enter__(self) -> VectorSource:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _error(self, sentence: str) -> InputError:
-        return self._location.error(sentence)
-
-
-class ArraySource(VectorSource):
-    """An ndarray or a canonical CSR matrix that is in memory already."""
-
-    def __init__(self, location: Location, array: Chunk) -> None:
-        is_sparse = scipy.sparse.issparse(array)
-        super().__init__(location, array.shape, array.dtype, is_sparse=is_sparse)
-        self._array = array
-
-    def _rows(self, start: int, stop: int) -> Chunk:
-        return self._array[start:stop]
 
 
 def as_source(X: Any, name: str = "array") -> VectorSource:
-    """Wrap vectors in memory: an ndarray, a memory map, any scipy sparse matrix, or nested lists.
+    """Wrap vectors in memory as a source.
 
-    Nothing is copied where a view will do (the view is read-only).
+    Parameters
+    ----------
+    X : ndarray, memory map, scipy sparse matrix, nested lists or VectorSource, shape (n, p)
+        Real numbers. Not copied where a view will do; such views are read-only. A source is
+        returned as it is.
+    name : str
+        What error messages begin with.
 
-    Raises InputError, beginning with ``name``, for anything that is not a real matrix with at least
-    one row and one column.
+    Raises
+    ------
+    InputError
+        For anything that is not a real matrix with at least one row and one column.
 
-    >>> source = as_source([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    >>> [(first, chunk.shape) for first, chunk in source.chunks(2)]
-    [(0, (2, 2)), (2, (1, 2))]
+    >>> as_source([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]).shape
+    (3, 2)
     """
+    if isinstance(X, VectorSource):
+        return X
+    location = Location(name, path="", key=None, size=0, mtime_ns=0)
+    if np.ma.isMaskedArray(X):
+        raise location.error("it has a mask, which would be lost; fill the missing values first.")
+    is_sparse = sparse.issparse(X)
+    if is_sparse:
+        location.check_matrix(X.shape, X.dtype)
     try:
-        array = _canonical_csr(X) if scipy.sparse.issparse(X) else _read_only(X)
+        array: Any = canonical_csr(X) if is_sparse else np.asarray(X).view()
     except (ValueError, TypeError) as error:
-        raise InputError(f"{name}: this is not a matrix of real numbers ({error}).") from error
-    size = sum(part.nbytes for part in _parts(array))
-    return ArraySource(Location(name, path="", key=None, size=size, mtime_ns=0), array)
-
-
-def _parts(array: Chunk) -> list[npt.NDArray[Any]]:
-    if scipy.sparse.issparse(array):
-        return [array.data, array.indices, array.indptr]
-    return [array]
-
-
-def _read_only(matrix: Any) -> npt.NDArray[Any]:
-    if np.ma.isMaskedArray(matrix):
-        raise ValueError("it has a mask; fill the missing values first")
-    array = np.asarray(matrix).view()
-    array.flags.writeable = False
-    return array
-
-
-def _canonical_csr(matrix: Any) -> Chunk:
-    """A sparse matrix of real numbers in the form that everything here reads."""
-    if matrix.ndim != 2 or not is_real(matrix.dtype):
-        raise ValueError(
-            f"it is a sparse array of {matrix.ndim} dimension(s) and type {matrix.dtype}"
-        )
-    return canonical_csr(matrix)
+        raise location.error(f"this is not a matrix of real numbers ({error}).") from error
+    if not is_sparse:
+        array.flags.writeable = False
+    size = array.data.nbytes if is_sparse else array.nbytes
+    return VectorSource.in_memory(replace(location, size=size), array)

@@ -1,4 +1,4 @@
-"""A grid of specs: every admissible combination, and a sentence for every one that is not."""
+"""Grids of specs to compare, and the labels that tell specs apart."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpindex.errors import InputError
-from dpindex.methods import find_method
+from dpindex.method_table import find_method
 from dpindex.spec import Spec
 
-__all__ = ["SpecGrid", "spec_grid"]
+__all__ = ["SpecGrid", "keeps_signs", "label", "spec_grid"]
 
 
 @dataclass(frozen=True)
 class SpecGrid:
-    """What can be evaluated, and why the rest cannot.
+    """The admissible specs of a grid, and the reasons why the others are not admissible.
 
     Attributes
     ----------
     specs : tuple of Spec
-        Without repetition, in the order of the methods as given.
+        Without duplicates, in the order of the methods as given.
     refused : tuple of str
-        One sentence for each combination, or run of combinations, that has no guarantee.
+        One sentence for each method and code length that has no guarantee under these parameters.
     """
 
     specs: tuple[Spec, ...]
@@ -41,24 +41,30 @@ def spec_grid(
 ) -> SpecGrid:
     """Specs of all combinations of methods, epsilons and code lengths.
 
-    ``delta`` goes to the methods that need one and ``repetitions`` to those that repeat;
-    baselines enter without epsilon, once for each k, and raw methods once for each epsilon
-    whatever the ks, since they keep all coordinates.
+    Baselines have no epsilon and enter once for each k. Raw methods keep all coordinates and enter
+    once for each epsilon.
 
     Parameters
     ----------
     dim : int
         Number of attributes of a vector.
     methods : iterable of str
-        Names from :func:`dpindex.methods`; an unknown one raises InputError.
+        Names from :func:`dpindex.methods`.
     epsilons : sequence of float
-        Budgets to try.
+        Budgets, each in [0.001, 64].
     ks : sequence of int or None
-        Code lengths to try; None stands for the method's own default.
-    delta, repetitions : float, int
-        Used where a method takes them.
+        Code lengths; None is the method's default.
+    delta : float
+        For the methods that need a delta; the others get 0.
+    repetitions : int
+        For the methods that repeat their projection; the others get 1.
     **common
-        Any other field of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, seed, …
+        Other fields of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, seed, …
+
+    Raises
+    ------
+    InputError
+        For an unknown method.
 
     >>> grid = spec_grid(784, ["dp-oporp-staircase", "raw-gaussian", "none-oporp"], [1, 2], [128])
     >>> [(s.method, s.k, s.epsilon, s.delta) for s in grid.specs]
@@ -91,3 +97,20 @@ def spec_grid(
                 else:
                     specs[spec] = None
     return SpecGrid(tuple(specs), tuple(refused))
+
+
+def label(spec: Spec) -> str:
+    """Method, code length and the other parameters that tell specs apart, without epsilon."""
+    parts = [f"{spec.method}, k = {spec.code_length}"]
+    if spec.repetitions > 1:
+        parts.append(f"{spec.repetitions} repetitions")
+    if spec.delta > 0:
+        parts.append(f"δ = {spec.delta:g}")
+    if spec.min_norm is not None:
+        parts.append(f"norm ≥ {spec.min_norm:g}")
+    return ", ".join(parts) + (" (iDP)" if spec.guarantee.definition == "iDP" else "")
+
+
+def keeps_signs(spec: Spec) -> bool:
+    """Whether the codes are signs (bits) and not numbers."""
+    return spec.mechanism.codes == "signs"

@@ -1,0 +1,251 @@
+"""A model of the whole collection, made from a public sample of its kind or from public facts.
+
+The nearest neighbours in a collection of n vectors are nearer than those in a sample of m. So the
+candidates of a query in the model are
+
+- synthetic *near* vectors, at the ranks below those of the sample. Each stands for a few ranks and
+  has the cosine to the query that the sample predicts for them;
+- the *sampled* vectors, each of which stands for n/m vectors.
+
+Cosines: the distances ``1 − cosine`` of the nearest vectors follow a power of the rank, with an
+exponent estimated from the sample (Hill 1975; Amsaleg et al. 2015, local intrinsic dimension).
+Directions: near vectors agree with the query first in the directions in which vectors differ most.
+If a Gaussian with variances λ is weighted by ``exp(−τ‖x − q‖²/2)``, the difference of its mean to q
+is divided by ``1 + τλ`` in each direction; the difference of a sampled vector to the query is
+shrunk in the same way, with the τ that gives the cosine. Otherwise predictions for denoisers, which
+keep the directions of large variance, are too low.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.arrays import unit
+from dpindex.checks import finite_number
+from dpindex.errors import InputError
+from dpindex.projections.entries import normal_integers
+from dpindex.randomness import PublicStream
+
+__all__ = ["NEIGHBOURS", "CollectionModel", "Facts", "model_collection"]
+
+Singles: TypeAlias = npt.NDArray[np.float32]
+Doubles: TypeAlias = npt.NDArray[np.float64]
+Ranks: TypeAlias = npt.NDArray[np.intp]
+
+NEIGHBOURS = 50
+"""True neighbours of a query (Li & Li 2023, Sec. 5.1)."""
+
+_SYNTHETIC_ROWS, _NORMAL_BITS = 2000, 8
+_QUERIES = 100
+# Ranks of the sample that the exponent is estimated from, and that near vectors replace.
+_TAIL = 10
+# Ranks of the sampled vectors that near vectors are made from.
+_ANCHORS = slice(5, 30)
+# Ranks that a near vector stands for among the true neighbours; number of near vectors after them.
+_NEAREST_WIDTH, _FARTHER_STEPS = 2, 20
+_LOG_TAU, _HALVINGS = (-8.0, 12.0), 16
+_MIN_DISTANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Public facts about a collection, for when there is no public sample of its kind.
+
+    They are a rough substitute: synthetic vectors lack the many small regularities of real ones,
+    which a denoiser exploits. Prefer a public sample, even a small one.
+
+    Parameters
+    ----------
+    norm : float
+        Typical norm of a vector after scaling, (0, ∞).
+    neighbour_cosine : float
+        Cosine of a vector and its tenth nearest in the collection, (typical_cosine, 1).
+    typical_cosine : float
+        Mean cosine of two random vectors, [0, 1).
+    decay : float
+        The j-th largest variance is proportional to ``j^−decay``, [0, 4); 1 to 2 for images and
+        embeddings.
+
+    Raises
+    ------
+    InputError
+        For a fact out of its range.
+    """
+
+    norm: float
+    neighbour_cosine: float
+    typical_cosine: float = 0.0
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        finite_number(self.norm, "the typical norm", above=0.0)
+        for name, high in (("typical_cosine", 1.0), ("neighbour_cosine", 1.0), ("decay", 4.0)):
+            words = f"the {name.replace('_', ' ')}"
+            if not 0.0 <= finite_number(value := getattr(self, name), words) < high:
+                raise InputError(f"{words} must lie in [0, {high:g}), not {value:g}.")
+        if self.neighbour_cosine <= self.typical_cosine:
+            raise InputError(
+                f"the neighbour cosine, {self.neighbour_cosine:g}, must be above the typical "
+                f"cosine, {self.typical_cosine:g}."
+            )
+
+    def sample(self, dim: int) -> Singles:
+        """Synthetic vectors with these properties, in scaled units, float32, shape (2000, dim).
+
+        Each is ``√t·mean + √(1 − t)·z`` brought to the typical norm, where t is the typical cosine
+        and z a Gaussian vector of norm 1 with decaying variances along random directions.
+        """
+        stream = PublicStream(0, "plan facts")
+        z = _normal(_SYNTHETIC_ROWS, dim, stream) * np.arange(1, dim + 1) ** (-self.decay / 2)
+        z /= np.linalg.norm(z, axis=1, keepdims=True)
+        rotation = np.linalg.qr(_normal(dim, dim, stream))[0]
+        mean = np.sign(_normal(1, dim, stream)[0]) / math.sqrt(dim)
+        vectors = math.sqrt(self.typical_cosine) * mean
+        vectors = vectors + math.sqrt(1 - self.typical_cosine) * (z @ rotation)
+        vectors *= self.norm / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.asarray(vectors, dtype=np.float32)
+
+
+def _normal(rows: int, columns: int, stream: PublicStream) -> Doubles:
+    values = normal_integers(rows * columns, _NORMAL_BITS, stream)
+    return values.reshape(rows, columns) / 2.0**_NORMAL_BITS
+
+
+@dataclass(frozen=True, eq=False)
+class CollectionModel:
+    """Queries and the weighted candidates of each.
+
+    Attributes
+    ----------
+    queries : float32 array, shape (q, p)
+    sampled : float32 array, shape (m, p)
+        Candidates of every query; denoisers are fitted to their codes.
+    near : float32 array, shape (q, s, p)
+        Further candidates of each query; s may be 0.
+    near_weight, near_true : float64 arrays, shape (s,)
+        Vectors that a candidate stands for, and how many of them are true neighbours.
+    sampled_weight, sampled_true : float64 arrays, shape (q, m)
+        The same for the sampled vectors.
+    vectors_per_row : float
+        Vectors of the collection for each sampled vector, [1, ∞).
+    """
+
+    queries: Singles
+    sampled: Singles
+    near: Singles
+    near_weight: Doubles
+    near_true: Doubles
+    sampled_weight: Doubles
+    sampled_true: Doubles
+    vectors_per_row: float
+
+
+def model_collection(
+    sample: Singles, n: int, limits: tuple[float, float], neighbour_cosine: float | None = None
+) -> CollectionModel:
+    """Model a collection of ``n`` vectors of the sample's kind.
+
+    Parameters
+    ----------
+    sample : float32 array, shape (m, p)
+    n : int
+        Vectors in the collection.
+    limits : (float, float)
+        Range of an attribute; near vectors are clipped to it.
+    neighbour_cosine : float, optional
+        Cosine of the tenth nearest vector, if it is known; otherwise the sample predicts it.
+    """
+    stream = PublicStream(0, "plan population")
+    sample = sample[stream.permutation(len(sample))]
+    count = min(_QUERIES, len(sample) // 4)
+    queries, sampled = sample[:count], sample[count:][:n]
+    per_row = n / len(sampled)
+    cosines = unit(queries) @ unit(sampled).T
+    order = np.argsort(-cosines, axis=1)
+    rank = np.argsort(order, axis=1)
+    edges = _near_ranks(per_row)
+    near = np.empty((count, 0, sampled.shape[1]), dtype=np.float32)
+    if len(edges) > 1:
+        nearest = np.take_along_axis(cosines, order[:, : _TAIL + 1], axis=1).astype(np.float64)
+        place = (edges[1:] + edges[:-1] + 1) / 2 / per_row
+        wanted = _predicted_cosines(1.0 - nearest, place, neighbour_cosine, per_row)
+        near = _synthesize(queries, sampled, order[:, _ANCHORS], wanted, stream)
+        np.clip(near, *limits, out=near)
+    replaced = rank < (_TAIL if near.shape[1] else 0)
+    true = np.clip(NEIGHBOURS - rank * per_row, 0.0, per_row)
+    return CollectionModel(
+        queries=queries,
+        sampled=sampled,
+        near=near,
+        near_weight=np.diff(edges),
+        near_true=np.diff(np.minimum(edges, NEIGHBOURS)),
+        sampled_weight=np.where(replaced, 0.0, per_row),
+        sampled_true=np.where(replaced, 0.0, true),
+        vectors_per_row=per_row,
+    )
+
+
+def _near_ranks(per_row: float) -> Doubles:
+    """Edges of the ranks that each near vector stands for: narrow among the true neighbours."""
+    last = _TAIL * per_row
+    if per_row <= 1.0:
+        return np.zeros(1)
+    first = np.arange(0.0, min(NEIGHBOURS, last), _NEAREST_WIDTH)
+    others = np.geomspace(NEIGHBOURS, last, _FARTHER_STEPS) if last > NEIGHBOURS else [last]
+    return np.concatenate([first, others])
+
+
+def _predicted_cosines(
+    distance: Doubles, place: Doubles, neighbour_cosine: float | None, per_row: float
+) -> Doubles:
+    """Cosines, (q, s), at fractional sample ranks ``place``, from distances of the nearest (q, 11).
+
+    Each query has an exponent of its own. That is noisy, but one mean exponent would be biased,
+    because queries differ.
+    """
+    distance = np.maximum(distance, _MIN_DISTANCE)
+    last = distance[:, _TAIL:]
+    power = np.log(last / distance[:, :_TAIL]).mean(axis=1, keepdims=True)
+    if neighbour_cosine is not None:
+        ratio = np.maximum(last / (1.0 - neighbour_cosine), 1.0)
+        power = np.log(ratio) / np.log((_TAIL + 1) * per_row / 10)
+    return np.asarray(1.0 - last * (place / (_TAIL + 1)) ** power)
+
+
+def _synthesize(
+    queries: Singles, sampled: Singles, anchors: Ranks, wanted: Doubles, stream: PublicStream
+) -> Singles:
+    """Vectors at the wanted cosines to each query: sampled vectors moved towards it, (q, s, p)."""
+    near = np.empty((*wanted.shape, sampled.shape[1]), dtype=np.float32)
+    picks = stream.words(wanted.size, np.uint32).reshape(wanted.shape) / 2.0**32
+    directions, heads = unit(sampled), unit(queries)
+    differences = (directions[anchors] - heads[:, None]).reshape(-1, sampled.shape[1])
+    moment = differences.T @ differences / np.float32(len(differences))
+    variance, basis = np.linalg.eigh(moment.astype(np.float64))
+    variance = np.maximum(variance / max(variance.mean(), 1e-30), 0.0).astype(np.float32)
+    basis = basis.astype(np.float32)
+    lengths = np.linalg.norm(sampled, axis=1)
+    for i, head in enumerate(heads @ basis):
+        # Anchors are in order of falling cosine; those that are nearer than wanted cannot be used.
+        behind = directions[anchors[i]] @ heads[i]
+        first = np.minimum(np.searchsorted(-behind, -wanted[i]), len(behind) - 1)
+        chosen = anchors[i][(first + picks[i] * (len(behind) - first)).astype(np.intp)]
+        vectors = _moved_to(head, directions[chosen] @ basis - head, variance, wanted[i])
+        near[i] = unit(vectors @ basis.T) * lengths[chosen][:, None]
+    return near
+
+
+def _moved_to(head: Singles, difference: Singles, variance: Singles, wanted: Doubles) -> Singles:
+    """``head + difference/(1 + τ·variance)``, shape (s, p), with the τ that gives each cosine."""
+    low, high = (np.full(len(wanted), edge) for edge in _LOG_TAU)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        vectors = head + difference / (1 + np.exp(middle, dtype=np.float32)[:, None] * variance)
+        cosine = vectors @ head / np.maximum(np.linalg.norm(vectors, axis=1), 1e-30)
+        low, high = np.where(cosine < wanted, middle, low), np.where(cosine < wanted, high, middle)
+    return np.asarray(vectors, dtype=np.float32)

@@ -1,0 +1,183 @@
+"""The result of planning: predictions for each spec, the recommended one, and why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from dpindex.evaluate.spec_grid import keeps_signs
+from dpindex.index import QueryMode
+from dpindex.privacy import Attribute, Guarantee
+from dpindex.spec import Spec
+
+__all__ = ["Choice", "Plan", "Ranking", "Row"]
+
+# How codes are ranked: as they are, or after ``fit_denoiser`` of that kind.
+Ranking: TypeAlias = Literal["plain", "linear", "auto"]
+
+_POOR = 0.2
+_FROM_FACTS = "Facts are a rough substitute for a public sample: expect errors of 0.2."
+_FROM_SAMPLE = (
+    "Predictions assume that the collection resembles the sample, and vary by about 0.04 from one "
+    "plan to the next."
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """The predictions for one spec.
+
+    Attributes
+    ----------
+    spec : Spec
+        Method, code length, epsilon and everything else that is public.
+    ranking : "plain", "linear" or "auto"
+        How codes would be ranked: as they are, or after ``fit_denoiser(kind)``, whichever has the
+        higher prediction. "auto" is tried for the most promising specs only.
+    private, exact : float
+        Expected precision@10 against the true 50, by query mode, in [0, 1].
+    bytes_per_vector : int
+        Size of a published code.
+    noise : float
+        Standard deviation of the noise relative to that of a coordinate; for signs, the share that
+        is flipped.
+    """
+
+    spec: Spec
+    ranking: Ranking
+    private: float
+    exact: float
+    bytes_per_vector: int
+    noise: float
+
+    @property
+    def method(self) -> str:
+        return self.spec.method
+
+    @property
+    def k(self) -> int:
+        return self.spec.code_length
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self.spec.guarantee
+
+    def precision(self, query: QueryMode) -> float:
+        """Expected precision@10 in that query mode."""
+        return self.private if query == "private" else self.exact
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "k": self.k,
+            "epsilon": self.spec.budget,
+            "denoiser": None if self.ranking == "plain" else self.ranking,
+            "precision@10 private": round(self.private, 4),
+            "precision@10 exact": round(self.exact, 4),
+            "bytes_per_vector": self.bytes_per_vector,
+            "noise": round(self.noise, 4),
+            "guarantee": self.guarantee.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to build: ``PrivateIndex(spec)``, and then ``fit_denoiser()`` if ``denoise``."""
+
+    spec: Spec
+    denoise: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The result of :func:`dpindex.plan`.
+
+    Attributes
+    ----------
+    rows : tuple of Row
+        Best first.
+    query : "private" or "exact"
+        The query mode that was planned for.
+    n : int
+        Vectors in the collection.
+    refused : tuple of str
+        One sentence for each method or code length that has no guarantee under these terms.
+    from_facts : bool
+        Whether the predictions are from public facts instead of a public sample.
+    """
+
+    rows: tuple[Row, ...]
+    query: QueryMode
+    n: int
+    refused: tuple[str, ...]
+    from_facts: bool
+
+    @property
+    def best(self) -> Row:
+        """The row that is recommended."""
+        return self.rows[0]
+
+    @property
+    def recommended(self) -> Choice:
+        """What to build."""
+        return Choice(self.best.spec, self.best.ranking != "plain")
+
+    @property
+    def why(self) -> str:
+        """One sentence on the recommendation."""
+        best = self.best
+        other: QueryMode = "exact" if self.query == "private" else "private"
+        unit = "signs" if keeps_signs(best.spec) else "numbers"
+        denoiser = " and a denoiser" if self.recommended.denoise else ""
+        sentence = (
+            f"{best.method} with {best.k} {unit} ({best.bytes_per_vector} bytes){denoiser} is "
+            f"predicted to reach precision@10 = {best.precision(self.query):.2f} ({other} queries: "
+            f"{best.precision(other):.2f}) at {best.guarantee}"
+        )
+        rival = next((row for row in self.rows if row.method != best.method), None)
+        if rival is None:
+            return f"{sentence}; it is the only method that was tried."
+        return (
+            f"{sentence}: {_advantage(best, rival)}; the prediction for the next method, "
+            f"{rival.method} with k = {rival.k}, is {rival.precision(self.query):.2f}."
+        )
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Caveats, one sentence each."""
+        best, lines = self.best, []
+        if best.precision(self.query) < _POOR:
+            lines.append(
+                "At this epsilon no method finds many neighbours; state a recall instead to see "
+                "which epsilon it needs."
+            )
+        if isinstance(best.spec.adjacency, Attribute):
+            lines.append(
+                f"This epsilon hides one attribute, not a record: all {best.spec.dim} attributes "
+                f"together cost up to {best.guarantee.group(best.spec.dim):g}."
+            )
+        return (*lines, _FROM_FACTS if self.from_facts else _FROM_SAMPLE)
+
+    def to_json(self) -> dict[str, Any]:
+        choice = self.recommended
+        return {
+            "recommended": {"spec": json.loads(choice.spec.to_json()), "denoise": choice.denoise},
+            "why": self.why,
+            "remarks": list(self.remarks),
+            "query": self.query,
+            "n": self.n,
+            "rows": [row.to_json() for row in self.rows],
+            "refused": list(self.refused),
+        }
+
+
+def _advantage(best: Row, rival: Row) -> str:
+    if keeps_signs(best.spec):
+        return f"{best.noise:.0%} of its signs are flipped, and a sign takes one bit"
+    noise = f"the standard deviation of its noise is {best.noise:.2g} times that of a coordinate"
+    if not keeps_signs(rival.spec) and best.noise < 0.97 * rival.noise:
+        return f"{noise}, against {rival.noise:.2g} for the next method"
+    if best.ranking != "plain":
+        return f"{noise}, much of which a denoiser removes because coordinates are correlated"
+    return f"{noise}, and its {best.k} coordinates keep more of a vector"

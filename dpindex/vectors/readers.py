@@ -1,0 +1,132 @@
+"""``open_vectors`` and ``read_ids``: the formats of input files, by suffix."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from dpindex.arrays import AnyArray
+from dpindex.checks import id_array
+from dpindex.vectors.hdf5 import hdf5_ids, open_hdf5
+from dpindex.vectors.npy import npy_ids, npz_ids, open_npy, open_npz, open_vecs
+from dpindex.vectors.parquet import open_parquet, parquet_ids
+from dpindex.vectors.source import Location, VectorSource, locate
+
+__all__ = ["open_vectors", "read_ids"]
+
+_Ids: TypeAlias = AnyArray | list[str]
+
+
+def open_vectors(location: str | os.PathLike[str]) -> VectorSource:
+    """Open a file of vectors, to be read in chunks; close it, or use it in a ``with``.
+
+    Parameters
+    ----------
+    location : path
+        ``PATH`` or ``PATH:KEY``; no key is needed where there is only one matrix. The suffix tells
+        the format: .npy; .npz (an array by key, or a CSR or CSC matrix saved by scipy); .fvecs,
+        .bvecs, .ivecs; .hdf5 or .h5 (a dataset by key, ``train`` if none is given); .parquet (a
+        list column by key).
+
+    Raises
+    ------
+    InputError
+        One sentence that begins with ``location``, when the file is missing, empty, damaged, of an
+        unknown format, or holds anything but a real matrix with at least one row and one column.
+        Damage further in is found when the rows there are read.
+
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "vectors.npy")
+    >>> np.save(path, np.arange(12, dtype=np.float32).reshape(4, 3))
+    >>> with open_vectors(path) as source:
+    ...     print(source.shape, source.dtype)
+    ...     for first, chunk in source.chunks(rows_per_chunk=3):
+    ...         print(first, chunk.sum(axis=1))
+    (4, 3) float32
+    0 [ 3. 12. 21.]
+    3 [30.]
+    >>> folder.cleanup()
+    """
+    found, opened = locate(location, _VECTORS, "vector format")
+    with found.reading():
+        try:
+            return opened(found)
+        except BaseException:
+            found.resources.close()
+            raise
+
+
+def read_ids(location: str | os.PathLike[str]) -> AnyArray:
+    """Read a file of ids, one for each vector; duplicates are not looked for.
+
+    Parameters
+    ----------
+    location : path
+        A .npy file; a UTF-8 .txt file of one id a line, without the space around it; or
+        ``PATH:KEY``, an array in .npz or .hdf5/.h5 or a column of .parquet.
+
+    Returns
+    -------
+    Array of shape (n,), n ≥ 1, int64 or unicode strings of 1 to 4096 characters. Lines of text
+    become integers only if every one of them is an int64 in plain decimal: ``007`` stays a string.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read, an empty id (by line or row), or any other type.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "ids.txt")
+    ...     _ = path.write_text("anna\\nbert\\n")
+    ...     print(read_ids(path))
+    ['anna' 'bert']
+    """
+    found, read = locate(location, _IDS, "file of ids")
+    if found.key is None and read not in (npy_ids, _txt_ids):
+        raise found.error("name the array or column that holds the ids, as PATH:KEY.")
+    with found.reading(), found.resources:
+        ids = id_array(read(found), found.error)
+        if not ids.size:
+            raise found.error("it holds no ids; write one for every vector.")
+        if ids.dtype.kind == "U" and (empty := np.flatnonzero(ids == "")).size:
+            raise found.error(f"row {empty[0]} has an empty id; give it one.")
+        return ids
+
+
+def _txt_ids(location: Location) -> _Ids:
+    text = location.open_binary().read().decode("utf-8-sig")
+    lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
+    if "" in lines:
+        raise location.error(f"line {lines.index('') + 1} is empty; write one id on every line.")
+    try:
+        numbers = np.array([int(line) for line in lines], dtype=np.int64)
+    except (ValueError, OverflowError):
+        return lines
+    return numbers if list(map(str, numbers.tolist())) == lines else lines
+
+
+_VECTORS: dict[str, Callable[[Location], VectorSource]] = {
+    ".npy": open_npy,
+    ".npz": open_npz,
+    ".fvecs": partial(open_vecs, value="<f4"),
+    ".bvecs": partial(open_vecs, value="u1"),
+    ".ivecs": partial(open_vecs, value="<i4"),
+    ".hdf5": open_hdf5,
+    ".h5": open_hdf5,
+    ".parquet": open_parquet,
+}
+_IDS: dict[str, Callable[[Location], _Ids]] = {
+    ".npy": npy_ids,
+    ".txt": _txt_ids,
+    ".npz": npz_ids,
+    ".hdf5": hdf5_ids,
+    ".h5": hdf5_ids,
+    ".parquet": parquet_ids,
+}
