@@ -1,4 +1,4 @@
-"""What the data holder states: plain public fields, each checked by itself, and their JSON."""
+"""Public parameters of a mechanism: plain fields, each checked by itself, and their JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Stated = TypeVar("_Stated", bound="Parameters")
 
 @dataclass(frozen=True)
 class Parameters:
-    """The public fields of a spec; :class:`dpindex.Spec` says what they mean and what fits together.
+    """The public fields of a spec, described in :class:`dpindex.Spec`, each checked by itself.
 
     Raises
     ------

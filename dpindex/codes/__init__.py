@@ -1,4 +1,4 @@
-"""Code formats: what is published, and its bytes. Adding a format is adding a class to the table."""
+"""Code formats and their bytes. A new format is a class of its own and a name in the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a code format is, codes of any format, and their bytes."""
+"""Base classes of code formats and of codes."""
 
 from __future__ import annotations
 
@@ -139,7 +139,10 @@ class Codes:
 
 
 def check_format(codes: Codes, wanted: CodeFormat) -> None:
-    """InputError unless codes have that format; a fingerprint can be copied, so all of it counts."""
+    """Raise InputError unless codes are of the wanted kind and length.
+
+    Called beside a comparison of fingerprints, which anyone can copy.
+    """
     found = codes.format
     if found.name != wanted.name or found.code_length != wanted.code_length:
         raise InputError(

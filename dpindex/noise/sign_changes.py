@@ -75,7 +75,7 @@ def rounded_change_probability(dim: int, ratio: float, width: float) -> float:
 
 
 def quantile_count(k: int, probability: float, delta: float) -> int:
-    """The least N with ``P(Binomial(k, P₊) > N) ≤ δ``; tighter than the Chernoff bound of Prop. 4.5.
+    """The least N with ``P(Binomial(k, P₊) > N) ≤ δ``; below the Chernoff bound of Prop. 4.5.
 
     >>> quantile_count(512, 0.25, 1e-6)
     176

@@ -1,4 +1,4 @@
-"""What a projection must offer: exact integers in, exact integers out."""
+"""Base class of projections, and the identity: exact integers in, exact integers out."""
 
 from __future__ import annotations
 
