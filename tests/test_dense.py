@@ -115,6 +115,7 @@ def test_operator_norm_of_zero_and_of_equal_columns() -> None:
     assert 6 <= operator_norm(ones) <= 6 * (1 + 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kurtosis"), [(Rademacher, 1.0), (Gaussian, 3.0), (Uniform, 1.8)])
 def test_inner_products_over_seeds(
     kind: Any, kurtosis: float, monkeypatch: pytest.MonkeyPatch

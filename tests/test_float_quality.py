@@ -15,6 +15,8 @@ from dpindex.method_table import find_method
 from dpindex.noise.gaussian import optimal_sigma
 from dpindex.randomness import public
 
+pytestmark = pytest.mark.slow
+
 DRAWS = 20_000
 FLOATS = [row for row in dpi.methods() if row.codes == "numbers" and row.definition == "DP"]
 SHAPES = [

@@ -61,6 +61,7 @@ def test_sensitivities_by_brute_force(dim: int, k: int) -> None:
     assert projection.max_column_l1 >= moved.sum(axis=0).max()
 
 
+@pytest.mark.slow
 def test_inner_products_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unbiased within 6 standard errors, the variance within 15 % of the factor's promise."""
     monkeypatch.setattr(public, "_BLOCK", 4096)

@@ -47,6 +47,16 @@ SPECS |= {
 NUMBERS = [name for name, spec in SPECS.items() if spec.mechanism.codes == "numbers"]
 NOISY = [name for name in NUMBERS if SPECS[name].mechanism.private]
 SIGNS = [name for name, spec in SPECS.items() if spec.mechanism.codes == "signs"]
+
+
+def cases(names: list[str]) -> list[Any]:
+    """Every law once in the fast tier, and at all budgets in the full one."""
+    first = list(dict.fromkeys(SPECS[name].method for name in names))
+    quick = {next(n for n in names if SPECS[n].method == method) for method in first}
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=() if name in quick else slow) for name in names]
+
+
 PLACES = (0.0, 0.31, 1.0)
 """Where in the bounds a coordinate lies."""
 
@@ -72,7 +82,7 @@ def test_a_calibration_says_what_it_needs_and_promises(row: Any) -> None:
         assert calibration.delta != "zero"
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", cases(list(SPECS)))
 def test_a_law_knows_its_grid_and_its_format(name: str) -> None:
     spec = SPECS[name]
     law = spec.law
@@ -94,7 +104,7 @@ def _grid_points(spec: dpi.Spec, count: int, seed: int = 0) -> Array:
     return rng.integers(0, most, (count, spec.code_length), endpoint=True)
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", cases(list(SPECS)))
 def test_draws_are_a_function_of_the_words(name: str) -> None:
     """The same words give the same outcomes, in either float type; the input is left alone."""
     spec = SPECS[name]
@@ -112,10 +122,10 @@ def test_draws_are_a_function_of_the_words(name: str) -> None:
     assert spec.format.fault(stored) is None
 
 
-@pytest.mark.parametrize("name", [n for n in SPECS if SPECS[n].mechanism.private])
+@pytest.mark.parametrize("name", cases([n for n in SPECS if SPECS[n].mechanism.private]))
 def test_other_words_give_other_outcomes(name: str) -> None:
     spec = SPECS[name]
-    x = np.tile(_grid_points(spec, 1), (2000, 1)).astype(np.float32)
+    x = np.tile(_grid_points(spec, 1), (16_000 // spec.code_length, 1)).astype(np.float32)
     x[:, ::2] = 1.0  # near zero, where iDP flips too; a hundredth of a percent at epsilon 9
     one, other = (spec.law.perturb(x, Seeded(seed)) for seed in (1, 2))
     assert (one != other).any()
@@ -139,7 +149,7 @@ def _place(law: Any, share: float) -> int:
     return round(getattr(law, "low", 0) + share * (1 << law.grid_bits))
 
 
-@pytest.mark.parametrize("name", NOISY)
+@pytest.mark.parametrize("name", cases(NOISY))
 @pytest.mark.parametrize("share", PLACES)
 def test_moments_are_those_of_the_draws(name: str, share: float) -> None:
     """The mean, the variance and all that errors of squared norms are computed from: 2^18 draws."""
@@ -182,7 +192,7 @@ def _chances(law: Any, x: int) -> tuple[Array, Array]:
     return codes, over + likelihood.base * 2 * half
 
 
-@pytest.mark.parametrize("name", NOISY)
+@pytest.mark.parametrize("name", cases(NOISY))
 @pytest.mark.parametrize("share", PLACES)
 def test_the_likelihood_is_a_law_with_these_moments(name: str, share: float) -> None:
     """Chances add up to 1; the decoded codes have mean x and the stated variance.
@@ -202,7 +212,7 @@ def test_the_likelihood_is_a_law_with_these_moments(name: str, share: float) -> 
     assert spread == pytest.approx(stated, rel=2e-3, abs=law.scale**2 / 4)
 
 
-@pytest.mark.parametrize("name", NOISY)
+@pytest.mark.parametrize("name", cases(NOISY))
 @pytest.mark.parametrize("share", PLACES)
 def test_the_likelihood_is_that_of_the_draws(name: str, share: float) -> None:
     """Chi-square of 2^18 draws in up to 200 groups of codes against the likelihood.
@@ -243,7 +253,7 @@ def test_a_baseline_draws_nothing(name: str) -> None:
     assert law.likelihood.edges.size == 0
 
 
-@pytest.mark.parametrize("name", NOISY)
+@pytest.mark.parametrize("name", cases(NOISY))
 def test_units_of_moments_and_likelihood_agree(name: str) -> None:
     """In other units every number scales with its power; densities still add up to one."""
     law = SPECS[name].law
@@ -269,7 +279,7 @@ def test_units_of_moments_and_likelihood_agree(name: str) -> None:
 # Sign laws
 
 
-@pytest.mark.parametrize("name", SIGNS)
+@pytest.mark.parametrize("name", cases(SIGNS))
 @pytest.mark.parametrize("rms", [0.4, 3.0])
 def test_flips_have_the_stated_chance_at_every_size(name: str, rms: float) -> None:
     """2^18 normal coordinates of that deviation in betas: flips by size in fifteen groups.
@@ -299,7 +309,7 @@ def test_flips_have_the_stated_chance_at_every_size(name: str, rms: float) -> No
     assert law.depends_on_size or np.ptp(stated) == 0.0
 
 
-@pytest.mark.parametrize("name", SIGNS)
+@pytest.mark.parametrize("name", cases(SIGNS))
 def test_an_exact_zero_is_a_fair_coin(name: str) -> None:
     """An empty bin must not tell that it is empty: 2^17 zeros within 6 standard errors."""
     spec = SPECS[name]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specs import example, needed
+from specs import example, needed, small
 
 import dpindex as dpi
 from dpindex.errors import InputError
@@ -90,7 +90,7 @@ def test_the_default_k_is_allowed(row: Method, dim: int) -> None:
 @pytest.mark.parametrize("row", EVERY)
 def test_parts_fit_together(row: Method) -> None:
     """Projection, law and codes: shapes and types for the smallest example of every row."""
-    spec = example(row)
+    spec = small(row)
     x = np.random.default_rng(0).uniform(0, 1, (5, spec.dim))
     x *= 3 / np.linalg.norm(x, axis=1, keepdims=True).clip(3)
     codes = dpi.Privatizer(spec).privatize(x)

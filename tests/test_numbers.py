@@ -94,6 +94,7 @@ CASES = [(*case, rho) for case in OPORP + RAW for rho in (0.0, 0.6)]
 CASES += [("raw-square-wave", e, 512, None, rho) for e in (3.0, 5.0) for rho in (0.0, 0.3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["private", "exact"])
 @pytest.mark.parametrize("estimator", [cosine, inner_product, squared_distance])
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -106,6 +107,7 @@ def test_estimates_are_unbiased_and_their_errors_cover(
     _check(value - data["truth"][estimator], stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["private", "exact"])
 @pytest.mark.parametrize("case", [c for c in CASES if c[0].startswith("dp")], ids=str)
 def test_declared_norms_sharpen_the_cosine(case: tuple[Any, ...], query: str) -> None:
@@ -121,6 +123,7 @@ def test_declared_norms_sharpen_the_cosine(case: tuple[Any, ...], query: str) ->
     assert (value - truth).std() < 1.02 * (unbiased / NORM**2 - truth).std()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [c for c in CASES if c[4] == 0.0], ids=str)
 def test_the_energy_is_unbiased_and_its_noise_known(case: tuple[Any, ...]) -> None:
     data = _sides(*case)

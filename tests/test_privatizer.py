@@ -44,6 +44,7 @@ def test_the_first_of_several_faults_is_reported_with_any_number_of_threads() ->
             privatizer.privatize(x, threads=threads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", EVERY)
 def test_codes_do_not_depend_on_threads(row: Any) -> None:
     """Several tasks: every row gets a code near its projection, and rows keep their order."""
@@ -78,6 +79,7 @@ def distinct(rows: Any) -> int:
     return len(np.unique(rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1])))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].definition == "DP"])
 def test_identical_vectors_never_share_noise(row: Any) -> None:
     """40 000 equal vectors, in several tasks, threads and calls, with codes of 128 or more random
@@ -103,6 +105,7 @@ def test_no_stretch_of_noise_comes_twice() -> None:
     assert distinct(windows) == len(windows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["raw-laplace", "raw-staircase", "dp-oporp-staircase"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_codes_wider_than_int16(name: str, threads: int) -> None:
@@ -141,6 +144,7 @@ def test_common_codes_are_small() -> None:
     assert plain(method="dp-signoporp-rr").privatize(uniform(50)).stored.shape == (50, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", NOISY_FLOATS)
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_decoded_codes_are_unbiased_with_the_variance_they_state(row: Any, epsilon: float) -> None:

@@ -62,6 +62,7 @@ def test_booleans() -> None:
     privatizer.privatize(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", EVERY)
 def test_projections_agree_across_layouts_splits_and_instances(row: Any) -> None:
     """A phone with one vector and a server with a million have the same bits (n spans blocks)."""

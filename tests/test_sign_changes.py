@@ -52,6 +52,7 @@ def test_counts(k: int, chance: float, delta: float) -> None:
         assert n == 1 or exceeds(n - 1) > delta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["flat", "one", "half"])
 def test_realised_projections_change_no_more_signs(shape: str) -> None:
     """For vectors of the least norm: how often |x_j| ≤ Δ_j over 40 projections of 512 columns.

@@ -51,7 +51,8 @@ def test_every_attribute_moves_one_coordinate_of_every_block(dim: int, k: int, s
         lambda d, k: VerySparse(d, k, 5, d * k // 40),  # most attributes have no entry
     ],
 )
-@pytest.mark.parametrize("k", [16, 1 << 15])  # the longer, the wider the tables
+# The longer the code, the wider the tables.
+@pytest.mark.parametrize("k", [16, pytest.param(1 << 15, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dense_and_sparse_agree(make: Any, k: int, dtype: Any) -> None:
     dim = 90
@@ -97,6 +98,7 @@ def test_very_sparse_entries(s: int) -> None:
     assert (projection.scale * projection.rms) ** 2 == pytest.approx(1 / 50)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "kurtosis"), [
     (lambda seed: SparseJL(12, 4, seed, 2), 1.0),
     (lambda seed: VerySparse(12, 4, seed, 3), 3.0),
@@ -147,6 +149,7 @@ print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc/self/status")
 @pytest.mark.parametrize(("method", "arguments"), [
     ("dp-oporp-staircase", {}),

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specs import example, needed
+from specs import example, needed, small
 
 import dpindex as dpi
 from dpindex.errors import InputError
@@ -353,7 +353,7 @@ def test_misspelt_names_are_refused() -> None:
 @pytest.mark.parametrize("row", EVERY)
 def test_a_spec_travels_light(row: Any) -> None:
     """To worker processes it goes without what it resolves to, whose tables may take megabytes."""
-    spec = example(row)
+    spec = small(row)
     drawn = dpi.Privatizer(spec).privatize(np.full((2, 24), 0.6))
     assert drawn.format is spec.format
     data = pickle.dumps(spec)
@@ -362,12 +362,12 @@ def test_a_spec_travels_light(row: Any) -> None:
         assert again == spec
         assert again.to_json() == spec.to_json()
         assert again.mechanism is spec.mechanism
-        assert again.format == spec.format
+        assert not {"law", "projection", "grid", "format"} & set(vars(again))
 
 
 @pytest.mark.parametrize("row", EVERY)
 def test_what_a_spec_resolves_to_is_made_once(row: Any) -> None:
-    spec = example(row)
+    spec = small(row)
     for name in ("projection", "law", "grid", "format"):
         assert getattr(spec, name) is getattr(spec, name)
     assert spec.projection.k == spec.code_length == spec.format.code_length
