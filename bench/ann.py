@@ -1,6 +1,6 @@
 """Sublinear search on denoised codes: queries a second against recall, beside flat search.
 
-    python bench/ann.py [--rows 1000000] [--layouts IVF1024,Flat IVF1024,SQ8 …]
+    python bench/ann.py [--rows 1000000] [--index-types IVF1024,Flat IVF1024,SQ8 …]
 
 The vectors are synthetic, in [0, 1]: a thousand loose clusters in twelve dimensions, spread over
 64 attributes by a smooth map with a little noise of their own. They get square-wave noise at
@@ -27,8 +27,8 @@ import numpy as np
 from dpindex import PrivateIndex, Privatizer, Spec
 
 DIM, INNER, CLUSTERS, QUERIES, TRUE = 64, 12, 1000, 512, 50
-LAYOUTS = ("f32", "f16", "int8", "IVF1024,Flat", "IVF1024,SQ8")
-COLUMNS = ("storage", "rows", "precision@10", "share of flat", "storage recall", "build seconds",
+INDEX_TYPES = ("f32", "f16", "int8", "IVF1024,Flat", "IVF1024,SQ8")
+COLUMNS = ("index type", "rows", "precision@10", "share of flat", "recall", "build seconds",
            "queries/s", "times flat")  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def searched(index: PrivateIndex, queries: Any) -> tuple[float, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--layouts", nargs="*", default=list(LAYOUTS))
+    parser.add_argument("--index-types", nargs="*", default=list(INDEX_TYPES))
     parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(""))
     chosen = parser.parse_args()
     chosen.output.mkdir(parents=True, exist_ok=True)
@@ -79,8 +79,8 @@ def main() -> None:
     codes = Privatizer(spec).privatize(base)
     del base
     rows: list[dict[str, Any]] = []
-    for storage in chosen.layouts:
-        index = PrivateIndex(spec, storage=storage)
+    for index_type in chosen.index_types:
+        index = PrivateIndex(spec, index_type=index_type)
         index.add_codes(codes)
         start = time.process_time()
         index.fit_denoiser("linear")
@@ -89,9 +89,9 @@ def main() -> None:
         speed, found = searched(index, queries)
         precision = float(np.mean([np.isin(a, b).mean() for a, b in zip(found, true, strict=True)]))
         first = rows[0] if rows else {"precision@10": precision, "queries/s": speed}
-        measured = index.storage_recall
+        measured = index.index_recall
         values = (
-            storage, chosen.rows, round(precision, 4), round(precision / first["precision@10"], 4),
+            index_type, chosen.rows, round(precision, 4), round(precision / first["precision@10"], 4),
             "" if measured is None else round(measured, 4), round(built, 1), round(speed, 1),
             round(speed / first["queries/s"], 2),
         )  # fmt: skip
@@ -111,7 +111,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     panel = figure.subplots()
     for row in rows:
         panel.plot(row["share of flat"], row["queries/s"], "o", ms=8, color="#0072B2")
-        words = {"f32": "flat (f32)"}.get(row["storage"], row["storage"])
+        words = {"f32": "flat (f32)"}.get(row["index type"], row["index type"])
         place = row["share of flat"], row["queries/s"]
         panel.annotate(words, place, xytext=(7, 5), textcoords="offset points", fontsize=9)
     panel.axhline(20 * rows[0]["queries/s"], ls=":", color="#777777", lw=1)

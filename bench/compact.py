@@ -1,6 +1,6 @@
-"""Few bytes a vector after denoising: MNIST at epsilon 5, precision@10 by storage.
+"""Few bytes a vector after denoising: MNIST at epsilon 5, precision@10 by index type.
 
-    python bench/compact.py [--storages f32 ROT64,PQ32 …]
+    python bench/compact.py [--index-types f32 ROT64,PQ32 …]
 
 60 000 digits, 500 queries, the true 50 by cosine; raw-square-wave codes under the denoiser that
 their codes choose. Bytes are those of the search structure, which the codes can rebuild.
@@ -12,23 +12,24 @@ import argparse
 import csv
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from denoise import load, nearest
 
 from dpindex import PrivateIndex, Privatizer, Spec
 
-STORAGES = {
+INDEX_TYPES = {
     "f32": 3136, "SQ8": 784, "ROT64,SQ4": 32, "ROT64,PQ32": 32, "ROT128,PQ32": 32,
     "ROT128,OPQ32,PQ32": 32, "ROT64,PQ16": 16,
 }  # fmt: skip
-COLUMNS = ("storage", "bytes", "private", "exact", "storage recall", "build seconds")
+COLUMNS = ("index type", "bytes", "private", "exact", "recall", "build seconds")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--storages", nargs="*", default=list(STORAGES), choices=list(STORAGES))
+    parser.add_argument(
+        "--index-types", nargs="*", default=list(INDEX_TYPES), choices=list(INDEX_TYPES)
+    )
     parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(""))
     chosen = parser.parse_args()
     chosen.output.mkdir(parents=True, exist_ok=True)
@@ -37,15 +38,14 @@ def main() -> None:
     spec = Spec(method="raw-square-wave", dim=784, epsilon=5.0, **facts)
     privatizer = Privatizer(spec)
     codes, asked = privatizer.privatize(base), privatizer.privatize(queries)
-    denoiser: Any = None
+    learned = PrivateIndex(spec)  # the denoiser is learned once for all
+    learned.add_codes(codes)
+    learned.fit_denoiser()
     rows = []
-    for storage in chosen.storages:
-        index = PrivateIndex(spec, storage=storage)
+    for index_type in chosen.index_types:
+        index = PrivateIndex(spec, index_type=index_type)
         index.add_codes(codes)
-        if denoiser is None:
-            denoiser = index.fit_denoiser()
-        index._denoiser = denoiser  # learned once for all
-        index._scorer = index._new_scorer()
+        index._rank_with(learned.denoiser)
         start = time.process_time()
         index.search(asked.take(slice(0, 1)))
         seconds = time.process_time() - start
@@ -54,9 +54,9 @@ def main() -> None:
             float(np.mean([np.isin(a, b).mean() for a, b in zip(ids, true, strict=True)]))
             for ids in found
         )
-        measured = index.storage_recall
+        measured = index.index_recall
         recall = "" if measured is None else round(measured, 3)
-        row = (storage, STORAGES[storage], private, exact, recall, round(seconds, 1))
+        row = (index_type, INDEX_TYPES[index_type], private, exact, recall, round(seconds, 1))
         rows.append(row)
         print(dict(zip(COLUMNS, row, strict=True)), flush=True)
         with (chosen.output / "mnist-5.csv").open("w", newline="") as file:

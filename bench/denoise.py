@@ -1,11 +1,11 @@
 """What denoising buys: precision@10 by data, epsilon, method and denoiser, and what it costs.
 
-    python bench/denoise.py [--data mnist …] [--epsilons 1 2 …] [--methods …] [--repetitions 5]
+    python bench/denoise.py [--data mnist …] [--epsilons 1 2 …] [--methods …] [--runs 5]
 
-Every run draws a fresh public seed and fresh noise; 500 queries, precision@10 against the true 50
-by cosine. Runs are appended to ``runs.csv`` as they end and are not done twice, so the whole table
-can be measured bit by bit; the table and the picture are then drawn from all runs there are.
-Seconds are of the processor, all threads together: the machine may be busy with other things.
+Every run has its own public seed and fresh noise; 500 queries, precision@10 against the true 50 by
+cosine. Runs are appended to ``runs.csv`` as they end and are not repeated, so the table can be
+measured in parts; table and figure are drawn from all runs in the file. Seconds are processor time
+of all threads, as the machine may be busy with other work.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dpindex import InputError, PrivateIndex, Privatizer, Spec
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 COLUMNS = (
     "data", "epsilon", "method", "denoiser", "seed", "private", "exact", "fit_seconds",
-    "apply_seconds", "chosen", "stages", "components", "rebuilt",
+    "apply_seconds", "chosen", "iterations", "components", "rebuilt",
 )  # fmt: skip
 QUERIES, TRUE = 500, 50
 TITLES = {"mnist": "MNIST", "cifar10_gray": "gray CIFAR-10", "clinc150_minilm": "CLINC150"}
@@ -42,9 +42,9 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "score": {},
     "score, one Gaussian": {"_COMPONENTS": 1},
     "score, 4 Gaussians": {"_COMPONENTS": 4},
-    "score, one stage": {"_STAGES": 1},
+    "score, one iteration": {"_MAX_ITERATIONS": 1},
 }
-"""What "score" would be with a part of it left out: module constants that are changed."""
+"""The score denoiser with a part left out: constants of ``dpindex.estimators.denoise.fit``."""
 
 
 def load(name: str) -> tuple[Any, Any, dict[str, Any]]:
@@ -92,15 +92,14 @@ def timed(action: Callable[[], Any]) -> tuple[float, Any]:
 
 def rebuilt(estimate: Any, index: PrivateIndex, base: Any) -> float:
     """Squared error of denoised vectors over that of the collection's own mean vector."""
-    privatizer = Privatizer(index.spec)
-    truth = privatizer.project(base) * privatizer.spec.step
+    truth = Privatizer(index.spec).project(base) * index.spec.step
     return float(((estimate - truth) ** 2).mean() / truth.var(axis=0).mean())
 
 
 def measure(
     spec: Spec, base: Any, queries: Any, true: Any, denoisers: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """One repetition: the same codes, ranked as they are and with each denoiser."""
+    """One run: the same codes, ranked as they are and with each denoiser."""
     privatizer = Privatizer(spec)
     codes, asked = privatizer.privatize(base), privatizer.privatize(queries)
     for name in denoisers:
@@ -116,12 +115,12 @@ def measure(
                 print("  ", name, error, flush=True)
                 continue
             apply, estimate = timed(partial(denoiser, codes))
-            last = denoiser.stages[-1].filter if denoiser.stages else denoiser.linear
+            last = denoiser.iterations[-1].filter if denoiser.iterations else denoiser.linear
             row |= {
                 "fit_seconds": seconds,
                 "apply_seconds": apply,
                 "chosen": denoiser.kind,
-                "stages": len(denoiser.stages),
+                "iterations": len(denoiser.iterations),
                 "components": last.prior.components,
                 "rebuilt": rebuilt(estimate[:2000], index, base[:2000]),
             }
@@ -133,7 +132,7 @@ def measure(
 
 
 def write_table(runs: list[dict[str, str]], path: Path) -> None:
-    """Means over repetitions, and the spread of the private precision."""
+    """Means over runs, and the standard deviation of the private precision."""
     groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for run in runs:
         key = tuple(run[c] for c in ("data", "epsilon", "method", "denoiser"))
@@ -220,7 +219,7 @@ def main() -> None:
     parser.add_argument(
         "--denoisers", nargs="*", default=list(DENOISERS), choices=[*DENOISERS, *ABLATIONS]
     )
-    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(""))
     chosen = parser.parse_args()
     chosen.output.mkdir(parents=True, exist_ok=True)
@@ -236,14 +235,14 @@ def main() -> None:
         tuple(run[c] for c in ("data", "epsilon", "method", "denoiser", "seed")) for run in runs()
     }
     for data in chosen.data:
-        if chosen.repetitions:
+        if chosen.runs:
             base, queries, facts = load(data)
             true = nearest(base, queries)
-        for seed in range(chosen.repetitions):
+        for seed in range(chosen.runs):
             for epsilon in chosen.epsilons or DEFAULTS[data]:
                 for method in chosen.methods:
                     spec = Spec(method=method, dim=base.shape[1], epsilon=epsilon, **facts)
-                    if not spec.mechanism.fixed_k:
+                    if not spec.mechanism.family.keeps_all:
                         spec = replace(spec, k=spec.dim // 2)
                     key = (data, f"{epsilon:g}", method)
                     wanted = [d for d in chosen.denoisers if (*key, d, str(seed)) not in done]

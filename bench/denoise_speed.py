@@ -2,8 +2,8 @@
 
     python bench/denoise_speed.py [--rows 1000000]
 
-Codes of length 256 of vectors of rank 64. Seconds of the clock, and of the processor with all
-threads together: on a machine that is busy with other things only the latter mean something.
+Codes of length 256 of vectors of rank 64. Wall-clock seconds, and processor seconds of all threads:
+on a machine that is busy with other work only the latter are meaningful.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DIM, RANK, BLOCK, QUERIES = 256, 64, 50_000, 512
 
 
 class Peak:
-    """The most memory this process holds beyond what it held at first, in MB."""
+    """Peak memory of this process above what it held at first, in MB."""
 
     def __enter__(self) -> Peak:
         self.process, self.most, self.done = psutil.Process(), 0.0, False

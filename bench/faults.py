@@ -30,11 +30,12 @@ from pathlib import Path
 
 import numpy as np
 
-import dpindex.index.build as build_module
+import dpindex.index.ingest as ingest_module
 from dpindex import PrivateIndex, Privatizer, Spec
 from dpindex.cli import main as command_line
 from dpindex.errors import InputError
-from dpindex.index import IndexDirectory, Settings, build_index
+from dpindex.index import IndexDirectory, Settings
+from dpindex.index.ingest import NewDirectory, ingest
 from dpindex.vectors import open_vectors
 
 ROWS, DIM, STEP = 4000, 16, 50
@@ -67,7 +68,7 @@ class Workshop:
 
     def build(self, path: Path, drawn: Path | None = None) -> None:
         """Build in this process; every row is written down before its noise is drawn."""
-        build_module._CHUNK_BYTES = STEP * DIM * 8
+        ingest_module._CHUNK_BYTES = STEP * DIM * 8
         plain = Privatizer.privatize
 
         def traced(self: Privatizer, x: object, *, first_row: int = 0, **rest: object) -> object:
@@ -79,7 +80,7 @@ class Workshop:
         Privatizer.privatize = traced  # type: ignore[assignment,method-assign]
         try:
             with open_vectors(self.vectors) as source:
-                build_index(source, path, Settings(SPEC))
+                ingest(source, NewDirectory(path, Settings(SPEC)))
         finally:
             Privatizer.privatize = plain  # type: ignore[method-assign]
 
@@ -123,7 +124,7 @@ def committed(path: Path) -> Seen:
     directory = IndexDirectory(path)
     if not directory.exists:
         return {}
-    files = [name for s in directory.manifest().segments for name, _ in s.files]
+    files = [name for segment in directory.manifest().segments for name in segment.paths]
     return {name: hashlib.sha256((path / name).read_bytes()).hexdigest() for name in files}
 
 
@@ -138,7 +139,7 @@ def check_complete(path: Path) -> None:
     index = PrivateIndex.open(path)
     must(index.ids.tolist() == list(range(ROWS)), "ids are missing, doubled or out of order")
     must(not list(path.rglob("*.tmp")), "temporary files were left")
-    must(not (path / "source.json").exists(), "the note of the build was left")
+    must(IndexDirectory(path).manifest().input is None, "what it was built from was left")
     hits = index.search(np.zeros((1, DIM)) + 0.1, k=3)
     must(hits.ids.shape == (1, 3), "it cannot be searched")
 
@@ -318,7 +319,7 @@ def interrupts(shop: Workshop, times: int) -> Iterator[str]:
         ):
 
             def run(arguments: list[str] = arguments) -> None:
-                build_module._CHUNK_BYTES = STEP * DIM * 8
+                ingest_module._CHUNK_BYTES = STEP * DIM * 8
                 sys.argv = ["dpindex", *arguments]
                 print("ready", flush=True)
                 command_line()
@@ -349,7 +350,7 @@ def interrupts(shop: Workshop, times: int) -> Iterator[str]:
 
 
 def _again(arguments: list[str]) -> None:
-    build_module._CHUNK_BYTES = STEP * DIM * 8
+    ingest_module._CHUNK_BYTES = STEP * DIM * 8
     sys.argv = ["dpindex", *arguments]
     with open(os.devnull, "w") as nothing:
         os.dup2(nothing.fileno(), 1)

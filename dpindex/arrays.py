@@ -10,11 +10,14 @@ import numpy.typing as npt
 from scipy import sparse
 
 __all__ = [
-    "AnyArray", "Bytes", "Floats", "Integers", "Vectors", "canonical_csr", "cores", "unit",
+    "AnyArray", "Bytes", "Doubles", "Floats", "Integers", "Singles", "Vectors", "canonical_csr",
+    "cores", "unit",
 ]  # fmt: skip
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+Doubles: TypeAlias = npt.NDArray[np.float64]
+Singles: TypeAlias = npt.NDArray[np.float32]
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Integers: TypeAlias = npt.NDArray[np.integer[Any]]
 Vectors: TypeAlias = Any

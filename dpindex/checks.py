@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import numbers
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -15,11 +17,15 @@ from dpindex.errors import InputError
 
 __all__ = [
     "MAX_ID_LENGTH",
+    "check_finite",
     "check_id_lengths",
     "checked_delta",
     "checked_epsilon",
+    "checked_fields",
     "finite_number",
+    "from_kind",
     "id_array",
+    "json_value",
     "real_matrix",
     "whole_number",
 ]
@@ -31,6 +37,8 @@ _MIN_EPSILON, _MAX_EPSILON = 1e-3, 64.0
 _MIN_DELTA = 1e-30
 _MAX_INT64 = np.iinfo(np.int64).max
 _MAX_PADDED_BYTES, _MAX_PADDING = 1 << 30, 16
+_MAX_TEXT = 1 << 16
+_Object = TypeVar("_Object")
 
 
 def finite_number(value: Any, name: str, above: float | None = None) -> float:
@@ -80,8 +88,8 @@ def checked_delta(value: Any, name: str, max_delta: float = 1.0) -> float:
     return delta
 
 
-def real_matrix(x: Vectors, columns: int, name: str = "vectors") -> Any:
-    """Rows of real numbers as an ndarray or a canonical CSR matrix, shape (n, columns), n ≥ 1.
+def real_matrix(x: Vectors, columns: int, name: str = "vectors", min_rows: int = 1) -> Any:
+    """Rows of real numbers as an ndarray or a canonical CSR matrix, shape (n, columns).
 
     A single vector of shape (columns,) is one row. The values themselves are not looked at.
     """
@@ -104,7 +112,7 @@ def real_matrix(x: Vectors, columns: int, name: str = "vectors") -> Any:
         rows = rows[None, :]
     if rows.ndim != 2:
         raise InputError(f"{name} must form a table of two dimensions, not {rows.ndim}.")
-    if rows.shape[0] == 0:
+    if rows.shape[0] < min_rows:
         raise InputError(f"there are no {name}: the input has no rows.")
     if rows.shape[1] != columns:
         raise InputError(f"{name} have {rows.shape[1]} columns where {columns} are expected.")
@@ -180,3 +188,51 @@ def check_id_lengths(lengths: Integers, error: Callable[[str], InputError] = Inp
             f"the longest id has {longest} characters, to which all {count} would be padded: that"
             " takes too much memory; shorten the long ones."
         )
+
+
+def check_finite(rows: Any, first_row: int = 0) -> None:
+    """Refuse NaN and infinities in an ndarray or CSR matrix, naming the first place."""
+    values = rows.data if sparse.issparse(rows) else rows
+    finite = np.isfinite(values)
+    if finite.all():
+        return
+    place = tuple(int(i) for i in np.argwhere(~finite)[0])
+    kind = "NaN" if np.isnan(values[place]) else "infinite"
+    if sparse.issparse(rows):
+        row = int(np.searchsorted(rows.indptr, place[0], side="right")) - 1
+        place = (row, int(rows.indices[place]))
+    raise InputError(
+        f"row {first_row + place[0]}, column {place[1]} is {kind}; every value must be a finite "
+        f"number."
+    )
+
+
+def json_value(text: str | bytes, name: str) -> Any:
+    """The value of a JSON text of at most 64 KiB."""
+    if len(text) > _MAX_TEXT:
+        raise InputError(f"{name} is not valid JSON: it has over {_MAX_TEXT} characters.")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name} is not valid JSON: {error}.") from None
+
+
+def checked_fields(data: Any, cls: Any, name: str) -> dict[str, Any]:
+    """``data``, if it is a dict of fields of the dataclass ``cls`` and lacks no required one."""
+    if not isinstance(data, dict):
+        raise InputError(f"{name} must be an object with fields.")
+    known = {field.name: field.default is MISSING for field in fields(cls)}
+    if strange := sorted(set(data) - set(known), key=str):
+        raise InputError(f"{name} has an unknown field {strange[0]!r}.")
+    if missing := [field for field, required in known.items() if required and field not in data]:
+        raise InputError(f"{name} lacks the field {missing[0]!r}.")
+    return data
+
+
+def from_kind(data: Any, kinds: Mapping[str, type[_Object]], name: str) -> _Object:
+    """The object of a dataclass in the table ``kinds`` that ``{"kind": …, field: …}`` describes."""
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if not isinstance(kind, str) or kind not in kinds:
+        raise InputError(f"{name} must be an object whose kind is {' or '.join(kinds)}.")
+    rest = {field: value for field, value in data.items() if field != "kind"}
+    return kinds[kind](**checked_fields(rest, kinds[kind], f"{name} {kind}"))

@@ -12,10 +12,10 @@ import math
 import os
 import stat
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,17 @@ try:
 except ImportError:  # pragma: no cover - no advisory locks on this platform
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["MAGIC", "holding_lock", "lock", "pack", "read_file", "unpack", "write_file"]
+__all__ = [
+    "MAGIC",
+    "create_file",
+    "holding_lock",
+    "lock",
+    "pack",
+    "parse_file",
+    "read_file",
+    "unpack",
+    "write_file",
+]
 
 MAGIC = b"DPIX"
 """First bytes of every file."""
@@ -40,6 +50,7 @@ _MAX_HEADER = 1 << 20
 _DTYPES = {"|i1", "|u1", "<i2", "<i4", "<i8", "<u4", "<f4", "<f8"}
 _PLAIN_ONLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+_Parsed = TypeVar("_Parsed")
 
 
 def read_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = True) -> bytes:
@@ -72,6 +83,17 @@ def read_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = Tru
         raise InputError(f"{name} cannot be read: {error.strerror}; check the path.") from None
 
 
+def parse_file(
+    path: str | os.PathLike[str], max_bytes: int, parse: Callable[[bytes], _Parsed]
+) -> _Parsed:
+    """What ``parse`` makes of the bytes of a file; its InputErrors begin with the path."""
+    data = read_file(path, max_bytes)
+    try:
+        return parse(data)
+    except InputError as error:
+        raise InputError(f"{os.fspath(path)}: {error}") from None
+
+
 def write_file(path: str | os.PathLike[str], data: bytes) -> None:
     """Write durably and all at once: a temporary file, fsync, rename, fsync of the folder."""
     place = Path(path)
@@ -80,14 +102,38 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
     temporary.unlink(missing_ok=True)
     try:
         with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            _write_through(file, data)
         os.replace(temporary, place)
     finally:
         temporary.unlink(missing_ok=True)
+    _sync_folder(place.parent)
+
+
+def create_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a new file durably; InputError if there is one, which is never overwritten."""
+    place = Path(path)
+    try:
+        file = open(place, "xb")  # noqa: SIM115
+    except FileExistsError:
+        raise InputError(f"{place} already exists; choose another name.") from None
+    try:
+        with file:
+            _write_through(file, data)
+    except BaseException:
+        place.unlink()
+        raise
+    _sync_folder(place.parent)
+
+
+def _write_through(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
     if os.name == "posix":
-        folder = os.open(place.parent, os.O_RDONLY)
+        folder = os.open(path, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
@@ -151,23 +197,28 @@ def unpack(
         If the bytes are cut off, changed, of another version or kind, or no container at all.
     """
     data = memoryview(data).toreadonly()
+    several = kind.endswith("s")
+    these, have, are = (
+        (f"these {kind}", "have", "are") if several else (f"this {kind}", "has", "is")
+    )
+    named = f"dpindex {kind}" if several else f"a dpindex {kind}"
     if len(data) < _FRAME.size or data[:4] != MAGIC:
-        raise InputError(f"these bytes are not dpindex {kind}.")
+        raise InputError(f"these bytes are not {named}.")
     _, version, reserved, header_bytes, body_bytes, digest = _FRAME.unpack_from(data)
     if version != _VERSION or reserved:
-        raise InputError(f"these {kind} have format version {data[4]}; this is version {_VERSION}.")
+        raise InputError(f"{these} {have} format version {data[4]}; this is version {_VERSION}.")
     if header_bytes > _MAX_HEADER or _FRAME.size + header_bytes + body_bytes != len(data):
-        raise InputError(f"these {kind} are cut off or have bytes too many.")
+        raise InputError(f"{these} {are} cut off or {have} bytes too many.")
     if hashlib.sha256(data[_FRAME.size :]).digest() != digest:
-        raise InputError(f"these {kind} are damaged: their checksum does not match.")
-    wrong = InputError(f"these {kind} have a header that no dpindex writes.")
+        raise InputError(f"{these} {are} damaged: the checksum does not match.")
+    wrong = InputError(f"{these} {have} a header that no dpindex writes.")
     try:
         header = json.loads(bytes(data[_FRAME.size : _FRAME.size + header_bytes]))
         found, facts, shapes = header["kind"], header["facts"], header["arrays"]
-        if len(header) != 3 or not isinstance(facts, dict) or not isinstance(found, str):
+        if len(header) != 3 or not isinstance(facts, dict) or not found.isidentifier():
             raise wrong
         if found != kind:
-            raise InputError(f"these bytes are dpindex {found}, not {kind}.")
+            raise InputError(f"these bytes are dpindex {found:.40}, not {named}.")
         arrays, start = {}, _FRAME.size + header_bytes
         for name, dtype, shape in shapes:
             if dtype not in _DTYPES or not all(type(side) is int and side >= 0 for side in shape):
@@ -180,7 +231,7 @@ def unpack(
             start = stop
     except InputError:
         raise
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise wrong from None
     if start != len(data):
         raise wrong

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import struct
 from typing import Any
 
@@ -12,7 +14,15 @@ from dpindex.arrays import AnyArray
 from dpindex.checks import MAX_ID_LENGTH
 from dpindex.errors import InputError
 
-__all__ = ["MAGIC_IDS", "codes_from_bytes_1", "ids_from_bytes_1"]
+__all__ = [
+    "MAGIC_IDS",
+    "SKETCH_MAGIC_1",
+    "codes_from_bytes_1",
+    "denoiser_from_bytes_1",
+    "ids_from_bytes_1",
+    "manifest_from_1",
+    "sketch_from_bytes_1",
+]
 
 _CODES = struct.Struct("<4sBBHIQdd16s16s")
 _DIGEST = 16
@@ -74,3 +84,92 @@ def ids_from_bytes_1(data: bytes) -> AnyArray:
     if any(text.endswith("\0") for text in texts):
         raise damaged
     return np.array(texts, dtype=np.str_)
+
+
+SKETCH_MAGIC_1 = b"DPRS"
+_SKETCH = struct.Struct("<4sHHQ32s")
+_MAX_SKETCH_HEADER = 2048
+
+
+def sketch_from_bytes_1(
+    data: bytes | bytearray | memoryview,
+) -> tuple[dict[str, Any], dict[str, AnyArray]] | None:
+    """Facts and arrays of a sketch of format 1, or None if the bytes are of another format."""
+    data = bytes(data)
+    if data[:4] != SKETCH_MAGIC_1 or len(data) < _SKETCH.size:
+        return None
+    _, version, header_bytes, body_bytes, digest = _SKETCH.unpack_from(data)
+    start = _SKETCH.size + header_bytes
+    if header_bytes > _MAX_SKETCH_HEADER or start + body_bytes != len(data):
+        raise InputError("this sketch is cut off or has bytes too many.")
+    if hashlib.sha256(memoryview(data)[_SKETCH.size :]).digest() != digest:
+        raise InputError("this sketch is damaged: the checksum does not match.")
+    try:
+        if version != 1:
+            raise ValueError(version)
+        facts = json.loads(data[_SKETCH.size : start])
+        hash_, size = facts["spec"]["hash"], facts.pop("bytes")
+        if hash_["kind"] == "l2":
+            hash_["kind"] = "p-stable"
+        if type(size) is not int or not 1 <= size <= 7:
+            raise ValueError(size)
+        counts = np.frombuffer(data, np.uint8, offset=start).reshape(-1, size)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InputError("this sketch has a header that no dpindex writes.") from None
+    return facts, {"counts": counts}
+
+
+_DENOISER_HEADER = 1 << 20
+_FILTER = (
+    "mean", "noise", "basis", "prior.log_weight", "prior.mean", "prior.filters", "prior.roots",
+    "prior.gains", "leverage", "mixing_leverage",
+)  # fmt: skip
+"""Arrays of a filter in the order in which they were written."""
+
+
+def denoiser_from_bytes_1(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArray]] | None:
+    """Facts and arrays of a denoiser of format 1, or None if the bytes are of another format.
+
+    It is a line of JSON and then float32 arrays. Sizes are checked here, shapes by the caller.
+
+    Raises
+    ------
+    ValueError, LookupError, TypeError, ArithmeticError, RecursionError
+        If the bytes are malformed.
+    """
+    if data[:1] != b"{":
+        return None
+    line, end, _ = data[:_DENOISER_HEADER].partition(b"\n")
+    header = json.loads(line)
+    stages, shapes = header["stages"], header["shapes"]
+    names = [f"linear.{name}" for name in _FILTER]
+    for number in range(len(stages)):
+        names += [f"{number}.filter.{name}" for name in _FILTER]
+        names += [f"{number}.bins.offset", f"{number}.bins.variance"]
+    body = np.frombuffer(data, "<f4", offset=len(line) + len(end))
+    arrays: dict[str, AnyArray] = {}
+    start = 0
+    for name, shape in zip(names, shapes, strict=True):
+        if not all(type(side) is int and side >= 0 for side in shape):
+            raise ValueError("shape")
+        stop = start + math.prod(shape)
+        arrays[name] = body[start:stop].reshape(shape)
+        start = stop
+    if start != len(body) or header["format"] != 1:
+        raise ValueError("size")
+    for name in list(arrays):
+        if name.endswith("log_weight"):
+            arrays[name] = arrays[name].astype("<f8")
+        elif name.endswith("gains"):  # the leading columns were never used
+            full = arrays[name.replace("gains", "filters")].shape[1]
+            arrays[name] = arrays[name][:, full:]
+    for number, ranges in enumerate(stages):
+        arrays[f"{number}.bins.ranges"] = np.array(ranges, "<f8")
+    arrays["error_variance"] = np.array(header.get("spread", []), "<f8")
+    facts = {"error": header["error"], "rows": header["rows"], "iterations": len(stages)}
+    return {**facts, "max_variance": header["most"]}, arrays
+
+
+def manifest_from_1(data: dict[str, Any]) -> dict[str, Any]:
+    """The manifest of an index directory of format 1 in the words of format 2."""
+    return {**data, "index_type": data["storage"]}

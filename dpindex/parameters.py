@@ -9,10 +9,16 @@ import os
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from dpindex.checks import checked_epsilon, finite_number, whole_number
+from dpindex.checks import (
+    checked_epsilon,
+    checked_fields,
+    finite_number,
+    json_value,
+    whole_number,
+)
 from dpindex.errors import InputError
 from dpindex.files import read_file
-from dpindex.privacy import Adjacency, adjacency_from_json, attribute
+from dpindex.privacy import VectorAdjacency, adjacency_from_dict, attribute
 
 __all__ = ["Parameters"]
 
@@ -39,7 +45,7 @@ class Parameters:
     k: int | None = None
     epsilon: float | None = None
     delta: float = 0.0
-    adjacency: Adjacency = _ONE_ATTRIBUTE
+    adjacency: VectorAdjacency = _ONE_ATTRIBUTE
     repetitions: int = 1
     scale: float = 1.0
     bounds: tuple[float, float] = (-1.0, 1.0)
@@ -69,7 +75,7 @@ class Parameters:
                 checked[name] = finite_number(value, name, above=0.0)
         if not isinstance(self.clip, bool):
             raise InputError(f"clip must be true or false, not {self.clip!r}.")
-        if not isinstance(self.adjacency, Adjacency):
+        if not isinstance(self.adjacency, VectorAdjacency):
             raise InputError("adjacency must be dpindex.attribute(…) or dpindex.l2(…).")
         self._set(checked)
 
@@ -99,7 +105,7 @@ class Parameters:
         for name in ("entries", "sparsity"):
             if data[name] is None:
                 del data[name]
-        adjacency, bounds = self.adjacency.to_json(), list(self.bounds)
+        adjacency, bounds = self.adjacency.to_dict(), list(self.bounds)
         return {**data, "adjacency": adjacency, "bounds": bounds, "format": _FORMAT}
 
     @classmethod
@@ -107,13 +113,10 @@ class Parameters:
         """The inverse of :meth:`to_dict`; raises InputError on anything that is not a spec."""
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise InputError(f"the spec is not a dpindex spec of format {_FORMAT}.")
-        stated = {name: value for name, value in data.items() if name != "format"}
-        if strange := sorted(set(stated) - {f.name for f in fields(cls)}):
-            raise InputError(f"the spec has an unknown field {strange[0]!r}.")
-        if missing := sorted({"method", "dim"} - set(stated)):
-            raise InputError(f"the spec lacks the field {missing[0]!r}.")
+        rest = {name: value for name, value in data.items() if name != "format"}
+        stated = checked_fields(rest, cls, "the spec")
         if "adjacency" in stated:
-            stated["adjacency"] = adjacency_from_json(stated["adjacency"])
+            stated["adjacency"] = adjacency_from_dict(stated["adjacency"])
         return cls(**stated)
 
     def to_json(self) -> str:
@@ -123,13 +126,7 @@ class Parameters:
     @classmethod
     def from_json(cls: type[_Stated], text: str | bytes) -> _Stated:
         """The inverse of :meth:`to_json`; raises InputError on anything that is not a spec."""
-        if len(text) > _MAX_TEXT:
-            raise InputError(f"the spec is not valid JSON: it has over {_MAX_TEXT} characters.")
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"the spec is not valid JSON: {error}.") from None
-        return cls.from_dict(data)
+        return cls.from_dict(json_value(text, "the spec"))
 
     @classmethod
     def read(cls: type[_Stated], path: str | os.PathLike[str]) -> _Stated:

@@ -49,7 +49,14 @@ class Privatizer(Projector):
         # The seam through which tests, and tests alone, put a stream of their own.
         self._stream: Callable[[], BitSource] = secret_stream
 
-    def privatize(self, x: Vectors, *, first_row: int = 0, threads: int | None = None) -> Codes:
+    def privatize(
+        self,
+        x: Vectors,
+        *,
+        first_row: int = 0,
+        threads: int | None = None,
+        checked: bool = False,
+    ) -> Codes:
         """Private codes of vectors.
 
         Parameters
@@ -60,6 +67,8 @@ class Privatizer(Projector):
             Number of the first row, used in messages only.
         threads : int, optional
             Worker threads; default all cores.
+        checked : bool
+            :meth:`check` has passed these very rows, so their values are not looked at again.
 
         Returns
         -------
@@ -80,7 +89,7 @@ class Privatizer(Projector):
         def task(start: int) -> Integers:
             # The stream first: each thread has its own.
             stream = self._stream()
-            exact = self._project(rows_of(rows, start, start + step), first_row + start)
+            exact = self._project(rows_of(rows, start, start + step), first_row + start, checked)
             return format_.pack(law.perturb(exact, stream))
 
         workers = min(threads or cores(), len(starts))

@@ -59,7 +59,7 @@ class Projector:
             raise InputError("sparse vectors hold zeros, which lie outside the public bounds.")
         return rows
 
-    def _project(self, rows: Any, first_row: int) -> Floats:
+    def _project(self, rows: Any, first_row: int, checked: bool = False) -> Floats:
         """Projected rows, made a cacheful at a time."""
         width = (
             self.spec.code_length
@@ -68,14 +68,15 @@ class Projector:
         )
         step = max(16, _CACHE_NUMBERS // width)
         parts = [
-            self._project_block(rows_of(rows, start, start + step), first_row + start)
+            self._project_block(rows_of(rows, start, start + step), first_row + start, checked)
             for start in range(0, rows.shape[0], step)
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _project_block(self, block: Any, first_row: int) -> Floats:
+    def _project_block(self, block: Any, first_row: int, checked: bool) -> Floats:
         grid, projection = self.spec.grid, self.spec.projection
-        self._check_values(block, first_row)
+        if not checked:
+            self._check_values(block, first_row)
         if not sparse.issparse(block):
             return projection.apply(grid.round(block))
         data = grid.round(block.data)

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpindex.arrays import Vectors
-from dpindex.privacy import Adjacency, attribute
+from dpindex.privacy import VectorAdjacency, attribute
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
@@ -62,7 +62,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         k: int | None = None,
         epsilon: float | None = 1.0,
         delta: float = 0.0,
-        adjacency: Adjacency | None = None,
+        adjacency: VectorAdjacency | None = None,
         repetitions: int = 1,
         scale: float = 1.0,
         bounds: tuple[float, float] = (-1.0, 1.0),

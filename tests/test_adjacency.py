@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from dpindex.errors import InputError
-from dpindex.privacy import L2, Adjacency, Attribute, adjacency_from_json, attribute, l2
+from dpindex.privacy import (
+    L2,
+    Adjacency,
+    Attribute,
+    Records,
+    adjacency_from_dict,
+    attribute,
+    l2,
+)
+from dpindex.spec import Spec
 
 
 @pytest.mark.parametrize("make", [attribute, l2])
@@ -24,9 +33,9 @@ def test_refuses_what_is_no_positive_finite_number(make: Any, value: Any) -> Non
 @pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.float64(2), np.int64(2), np.uint8(2)])
 def test_accepts_numbers_of_every_kind_and_keeps_a_float(value: Any) -> None:
     for adjacency in (attribute(value), l2(value)):
-        text = json.dumps(adjacency.to_json())
+        text = json.dumps(adjacency.to_dict())
         assert "2.0" in text
-        assert adjacency_from_json(json.loads(text)) == adjacency
+        assert adjacency_from_dict(json.loads(text)) == adjacency
     assert type(attribute(value).beta) is float
     assert attribute(value) == Attribute(2.0)
     assert l2(value) == L2(2.0)
@@ -75,4 +84,14 @@ def test_says_its_number_and_what_it_hides(adjacency: Adjacency, name: str, word
 )
 def test_json_refuses_everything_else(data: Any) -> None:
     with pytest.raises(InputError):
-        adjacency_from_json(data)
+        adjacency_from_dict(data)
+
+
+@pytest.mark.parametrize("method", ["dp-oporp-staircase", "none-oporp"])
+def test_codes_have_no_guarantee_for_collections(method: str) -> None:
+    epsilon = {"epsilon": 1.0} if method.startswith("dp") else {}
+    stated: Any = {"method": method, "dim": 6, "adjacency": Records("replace"), **epsilon}
+    with pytest.raises(InputError, match=r"adjacency must be dpindex.attribute"):
+        Spec(**stated)
+    with pytest.raises(InputError, match="adjacency"):
+        adjacency_from_dict(Records("replace").to_dict())

@@ -396,7 +396,7 @@ def test_other_versions_are_named(version: int) -> None:
 
 def test_containers_of_another_kind_are_named() -> None:
     header = header_of(made("signs")) | {"kind": "ids"}
-    with pytest.raises(InputError, match="are dpindex ids, not codes"):
+    with pytest.raises(InputError, match="are dpindex ids, not dpindex codes"):
         codes_from_bytes(framed(header, made("signs").stored.tobytes()))
 
 

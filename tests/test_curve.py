@@ -86,7 +86,7 @@ def test_seeds_budgets_and_settings_reach_the_index(fake):
         [private, baseline, private],
         runs=2,
         query_modes=["exact"],
-        storage="f16",
+        index_type="f16",
         query_epsilon=7.0,
         progress=lambda done, total, name: told.append((done, total, name)),
     )
@@ -97,7 +97,7 @@ def test_seeds_budgets_and_settings_reach_the_index(fake):
         ("none-oporp", 40),
         ("none-oporp", 41),
     ]
-    settings = {"metric": "cosine", "storage": "f16"}
+    settings = {"metric": "cosine", "index_type": "f16"}
     assert fake.made[2][1] == settings | {"query_epsilon": 7.0}
     assert fake.made[-1][1] == settings | {"query_epsilon": None}
     assert [(done, total) for done, total, _ in told] == [(i, 4) for i in range(5)]

@@ -72,21 +72,21 @@ def test_similarities_are_those_of_the_codes() -> None:
         assert ranked.stderr[i, mine] == pytest.approx(plain.stderr[i, theirs], abs=2e-5)
 
 
-@pytest.mark.parametrize("storage", ["f32", "f16"])
-def test_ranks_by_what_is_uncertain_too(storage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("index_type", ["f32", "f16"])
+def test_ranks_by_what_is_uncertain_too(index_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where sizes are told apart: found and scored as by hand."""
-    monkeypatch.setattr(fitting, "_SIZED", -1e9)
-    monkeypatch.setattr(fitting, "_BY_FAR", 1e9)
+    monkeypatch.setattr(fitting, "_MIN_Z_SCALES", -1e9)
+    monkeypatch.setattr(fitting, "_MIN_Z_MIXTURE", 1e9)
     spec = Spec(method="raw-square-wave", dim=96, epsilon=4.0, bounds=(0, 1), seed=5)
-    index = PrivateIndex(spec, storage=storage)
+    index = PrivateIndex(spec, index_type=index_type)
     index.add(photographs(6000, 0))
     denoiser = index.fit_denoiser("score")
-    assert denoiser.spread.size
+    assert denoiser.error_variance.size
     asked = photographs(50, 1)
     unit = asked / np.linalg.norm(asked, axis=1, keepdims=True)
     scores = unit @ denoiser.to_rank(index.codes).T
     hits = index.search(asked, query="exact")
-    tolerance = {"f32": 1e-5, "f16": 1e-3}[storage]
+    tolerance = {"f32": 1e-5, "f16": 1e-3}[index_type]
     best = -np.sort(-scores, axis=1)[:, :10]
     assert hits.scores == pytest.approx(best, abs=tolerance)
     found = np.take_along_axis(scores, hits.ids.astype(np.intp), axis=1)

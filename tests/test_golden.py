@@ -1,7 +1,7 @@
-"""Files of format version 1, kept since they were made, open for ever and mean the same.
+"""Files of every format version, kept since they were made, open for ever and mean the same.
 
-``golden/make.py`` says how they were made; it is never run again, as their noise cannot be drawn
-twice. A failure here means that published indexes can no longer be read.
+``golden/make.py`` says how they were made; it is never run again for a format, as their noise
+cannot be drawn twice. A failure here means that published indexes can no longer be read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from dpindex.codes import codes_from_bytes
 from dpindex.race import RaceSketch
 
 GOLDEN = Path(__file__).parent / "golden"
-FACTS = json.loads((GOLDEN / "facts.json").read_text())
+FORMATS = {1: GOLDEN, 2: GOLDEN / "format2"}
+FACTS = {
+    number: json.loads((folder / "facts.json").read_text())
+    for number, folder in FORMATS.items()
+    if folder.exists()
+}
+every_format = pytest.mark.parametrize("number", FACTS)
 INDEXES = ["bits", "numbers", "wide", "names"]
 _made = importlib.util.spec_from_file_location("golden_make", GOLDEN / "make.py")
 assert _made is not None
@@ -40,44 +46,66 @@ def _same_answers(found: dict[str, Any], wanted: dict[str, Any]) -> None:
         assert clear <= set(now)
 
 
+def _files(folder: Path) -> dict[Path, bytes]:
+    """Segments and ids, which are never changed."""
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("0*")}
+
+
+@every_format
 @pytest.mark.parametrize("name", INDEXES)
-def test_an_index_opens_and_answers(name: str, tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN / name, tmp_path / name)
-    index = PrivateIndex.open(tmp_path / name)
+def test_an_index_opens_and_answers(name: str, number: int, tmp_path: Path) -> None:
+    place, facts = tmp_path / name, FACTS[number][name]
+    shutil.copytree(FORMATS[number] / name, place)
+    index = PrivateIndex.open(place)
     assert len(index) == make.ROWS
-    assert make.digest(index) == FACTS[name]["stored"]
+    assert make.digest(index) == facts["stored"]
     assert index.spec == make.SPECS[name]
     for setting, value in make.SETTINGS.get(name, {}).items():
         assert getattr(index, setting) == value
-    _same_answers(make.search(index), FACTS[name]["search"])
-    # It can be added to, and what was there stays as it is, file for file.
-    old = {p: p.read_bytes() for p in (tmp_path / name).rglob("0*")}
+    _same_answers(make.search(index), facts["search"])
+    # It can be added to: what was there stays as it is, file for file, under a new manifest.
+    old = _files(place)
     index.add(make.vectors()[:1], ids=["new"] if name == "names" else None)
-    index.save(tmp_path / name)
-    assert len(PrivateIndex.open(tmp_path / name)) == make.ROWS + 1
-    assert all(path.read_bytes() == data for path, data in old.items())
+    index.save(place)
+    manifest = json.loads((place / "manifest.json").read_text())
+    assert manifest["format"] == max(FORMATS)
+    again = PrivateIndex.open(place)
+    assert len(again) == make.ROWS + 1
+    assert old.items() <= _files(place).items()
+    # So it can be removed from, which leaves files of the newest format alone.
+    again.remove(again.ids[:1])
+    again.save(place)
+    assert not old.keys() & _files(place).keys()
+    assert PrivateIndex.open(place).codes.stored.tolist() == again.codes.stored.tolist()
 
 
+@every_format
 @pytest.mark.parametrize("name", INDEXES)
-def test_codes_and_specs_are_read(name: str) -> None:
-    spec = Spec.read(GOLDEN / f"{name}.json")
+def test_codes_and_specs_are_read(name: str, number: int) -> None:
+    folder, facts = FORMATS[number], FACTS[number][name]
+    spec = Spec.read(folder / f"{name}.json")
     assert spec == make.SPECS[name]
-    assert spec.to_json() + "\n" == (GOLDEN / f"{name}.json").read_text()
-    assert spec.fingerprint.hex() == FACTS[name]["fingerprint"]
-    data = (GOLDEN / f"{name}.codes").read_bytes()
-    assert hashlib.sha256(data).hexdigest() == FACTS[name]["file"]
+    assert spec.to_json() + "\n" == (folder / f"{name}.json").read_text()
+    assert spec.fingerprint.hex() == facts["fingerprint"]
+    data = (folder / f"{name}.codes").read_bytes()
+    assert hashlib.sha256(data).hexdigest() == facts["file"]
     codes = codes_from_bytes(data)
-    assert codes.to_bytes() == data
+    again = codes_from_bytes(codes.to_bytes())
+    assert again.format == codes.format
+    assert again.stored.tolist() == codes.stored.tolist()
     assert (len(codes), codes.k, codes.fingerprint) == (10, spec.code_length, spec.fingerprint)
     # A device of today makes codes that a searcher of then could compare with these.
     ours = Privatizer(spec).privatize(make.vectors()[:10])
     assert ours.fingerprint == codes.fingerprint
-    assert getattr(ours, "gain", 1.0) == pytest.approx(getattr(codes, "gain", 1.0), rel=1e-12)
+    assert getattr(ours.format, "scale", 1.0) == pytest.approx(
+        getattr(codes.format, "scale", 1.0), rel=1e-12
+    )
 
 
-def test_an_index_with_a_denoiser_opens_and_answers() -> None:
-    facts = json.loads((GOLDEN / "denoised.json").read_text())
-    index = PrivateIndex.open(GOLDEN / "denoised")
+@every_format
+def test_an_index_with_a_denoiser_opens_and_answers(number: int) -> None:
+    facts = json.loads((FORMATS[number] / "denoised.json").read_text())
+    index = PrivateIndex.open(FORMATS[number] / "denoised")
     assert make.digest(index) == facts["stored"]
     assert index.denoiser is not None
     assert index.denoiser.error == facts["error"]
@@ -86,15 +114,27 @@ def test_an_index_with_a_denoiser_opens_and_answers() -> None:
     _same_answers(found, facts["search"])
 
 
-def test_every_width_is_there() -> None:
-    """One byte, two and four for numbers, and bits: byte 5 of a codes file says which."""
-    kinds = {path.read_bytes()[5] for path in GOLDEN.rglob("*.codes")}
-    assert kinds == {0, 1, 2, 4}
+@every_format
+def test_every_width_is_there(number: int) -> None:
+    """Signs, and numbers of one, two and four bytes."""
+    paths = [path for name in INDEXES for path in FORMATS[number].glob(f"{name}*/**/*.codes")]
+    paths += [FORMATS[number] / f"{name}.codes" for name in INDEXES]
+    files = [path.read_bytes() for path in paths]
+    assert {codes_from_bytes(data).stored.dtype.str[1:] for data in files} == {
+        "u1", "i1", "i2", "i4"
+    }  # fmt: skip
 
 
-def test_a_sketch_opens_and_answers() -> None:
-    data = (GOLDEN / "race.sketch").read_bytes()
-    assert hashlib.sha256(data).hexdigest() == FACTS["race"]["file"]
-    sketch = RaceSketch.open(GOLDEN / "race.sketch")
-    assert sketch.to_bytes() == data
-    assert sketch.count(make.vectors()[:4]) == pytest.approx(FACTS["race"]["count"], abs=1e-3)
+@every_format
+def test_a_sketch_opens_and_answers(number: int) -> None:
+    facts, path = FACTS[number]["race"], FORMATS[number] / "race.sketch"
+    data = path.read_bytes()
+    assert hashlib.sha256(data).hexdigest() == facts["file"]
+    sketch = RaceSketch.open(path)
+    assert sketch.spec == make.SKETCH
+    assert sketch.guarantee == sketch.spec.guarantee
+    assert sketch.count(make.vectors()[:4]) == pytest.approx(facts["count"], abs=1e-3)
+    again = RaceSketch.from_bytes(sketch.to_bytes())
+    assert (again.counts == sketch.counts).all()
+    if number > 1:  # nothing writes format 1 any more
+        assert sketch.to_bytes() == data

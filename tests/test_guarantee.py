@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from dpindex.privacy import Adjacency, Guarantee, attribute, l2
+from dpindex.privacy import Guarantee, Records, VectorAdjacency, attribute, l2
 
 
 def test_text_names_adjacency_delta_and_definition() -> None:
@@ -30,15 +32,57 @@ def test_none_promises_nothing() -> None:
     assert nothing.does_not_protect(3) == ["anything at all"]
 
 
-@pytest.mark.parametrize("adjacency", [attribute(0.5), l2(0.5)])
-def test_says_what_is_protected_and_what_is_not(adjacency: Adjacency) -> None:
+@dataclass(frozen=True)
+class AnyVector(VectorAdjacency):
+    """An adjacency of someone else's: all that it takes is one small class."""
+
+    kind = "any-vector"
+    size = 1.0
+
+    def describe(self) -> str:
+        return "one whole vector, replaced by any other"
+
+    def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
+        return []
+
+
+VECTORS = [attribute(0.5), l2(0.5), AnyVector()]
+RECORDS = [Records("add-remove"), Records("replace")]
+
+
+@pytest.mark.parametrize("adjacency", [*VECTORS, *RECORDS], ids=str)
+def test_says_what_is_protected_and_what_is_not(adjacency: Any) -> None:
     guarantee = Guarantee(2.0, 1e-6, "DP", adjacency)
-    assert adjacency.describe() in guarantee.protects()
-    assert "exp(2)" in guarantee.protects()
-    assert "1e-06" in guarantee.protects()
-    lines = guarantee.does_not_protect(784)
+    text, lines = guarantee.protects(), guarantee.does_not_protect(784)
+    assert adjacency.describe() in text
+    assert "exp(2)" in text
+    assert "1e-06" in text
     assert any("epsilons and deltas add up" in line for line in lines)
-    assert any("ids" in line for line in lines)
+    assert len(lines) == len(set(lines)) > 5
+    assert str(adjacency) in str(guarantee)
+    assert guarantee.to_dict()["adjacency"]["kind"] == adjacency.kind
+
+
+@pytest.mark.parametrize("adjacency", [*VECTORS[:2], *RECORDS], ids=str)
+def test_larger_changes_have_a_price(adjacency: Any) -> None:
+    for delta, growth in ((0.0, False), (1e-6, True)):
+        lines = Guarantee(2.0, delta, "DP", adjacency).does_not_protect(784)
+        (price,) = [line for line in lines if "m × 2" in line]
+        assert ("delta grows to m·exp" in price) == growth
+
+
+def test_codes_and_sketches_leave_other_things_open() -> None:
+    for adjacency in VECTORS:
+        guarantee = Guarantee(2.0, 0.0, "DP", adjacency)
+        assert "operator of the search server" in guarantee.protects()
+        assert any(line.startswith("ids") for line in guarantee.does_not_protect(784))
+    for records in RECORDS:
+        guarantee = Guarantee(2.0, 0.0, "DP", records)
+        assert "not against whoever built it" in guarantee.protects()
+        assert "however many are asked" in guarantee.protects()
+        lines = guarantee.does_not_protect(784)
+        assert not any(line.startswith("ids") for line in lines)
+        assert ("how many records there are" in lines) == (records.neighbouring == "replace")
 
 
 def test_attribute_level_epsilon_tells_the_price_of_a_record() -> None:
@@ -57,7 +101,7 @@ def test_delta_over_the_projection_is_said() -> None:
 
 def test_json_holds_every_field() -> None:
     guarantee = Guarantee(1.5, 1e-6, "iDP", attribute(0.5), False, "projection")
-    data = json.loads(json.dumps(guarantee.to_json()))
+    data = json.loads(json.dumps(guarantee.to_dict()))
     assert data == {
         "epsilon": 1.5,
         "delta": 1e-6,

@@ -23,12 +23,12 @@ import pytest
 from dpindex import Privatizer, Spec, l2
 from dpindex.checks import check_id_lengths
 from dpindex.cli import main
-from dpindex.codes import BitCodes, Codes, FloatCodes
+from dpindex.codes import Codes, NumberFormat, SignFormat
 from dpindex.errors import InputError
 from dpindex.files import read_file
 from dpindex.index import IndexDirectory, PrivateIndex, Settings
 from dpindex.index.ids import Ids
-from dpindex.race import L2, RaceSketch
+from dpindex.race import PStable, RaceSketch, SketchSpec
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
 HUGE = 2**31 - 1
@@ -138,12 +138,16 @@ def test_an_index_is_read_before_its_projection_is_made(tmp_path: Path) -> None:
     assert _peak(refuse) < 8 * MB
 
 
+def _numbers(k: int, mark: bytes) -> NumberFormat:
+    return NumberFormat(k, mark, 1.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("codes", "words"),
     [
-        (lambda mark: BitCodes(np.zeros((2, 1), np.uint8), 3, mark), "bits codes of length 3"),
-        (lambda mark: FloatCodes(np.zeros((2, 4), np.int8), 1.0, 0.0, mark), "of length 4"),
-        (lambda mark: FloatCodes(np.zeros((1, 3), np.int8), 1.0, 0.0, mark), "rows it should"),
+        (lambda mark: SignFormat(3, mark).codes(np.zeros((2, 1), np.uint8)), "codes of 3 signs"),
+        (lambda mark: _numbers(4, mark).codes(np.zeros((2, 4), np.int8)), "codes of 4 numbers"),
+        (lambda mark: _numbers(3, mark).codes(np.zeros((1, 3), np.int8)), "rows it should"),
     ],
 )
 def test_codes_with_a_copied_fingerprint(
@@ -173,7 +177,7 @@ def test_a_manifest_stays_small_enough_to_be_read(
     index = PrivateIndex(SPEC)
     index.add(np.zeros((1, 6)))
     index.save(tmp_path / "i")
-    monkeypatch.setattr("dpindex.index.segments._MAX_MANIFEST_BYTES", 2000)
+    monkeypatch.setattr("dpindex.index.directory._MAX_MANIFEST_BYTES", 2000)
     with pytest.raises(InputError, match="too many for one manifest"):
         _add_and_save(index, tmp_path / "i", times=20)
     assert 1 < len(PrivateIndex.open(tmp_path / "i")) < len(index)
@@ -304,7 +308,8 @@ def _write_hostile(folder: Path) -> None:
     index.save(folder / "index")
     (folder / "faiss").mkdir()
     (folder / "faiss" / "manifest.json").write_bytes(b"IxFI" + bytes(100))
-    sketch = RaceSketch(6, 4, 8, L2(1.0), 1.0).fit(np.zeros((4, 6))).release().to_bytes()
+    empty = RaceSketch(SketchSpec(6, 4, 8, PStable(1.0), 1.0))
+    sketch = empty.fit(np.zeros((4, 6))).release().to_bytes()
     (folder / "good.sketch").write_bytes(sketch)
     (folder / "cut.sketch").write_bytes(sketch[:-1])
     (folder / "bomb.sketch").write_bytes(bomb)

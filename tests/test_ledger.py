@@ -22,7 +22,8 @@ from typer.testing import CliRunner
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute
 from dpindex.cli import app
 from dpindex.files import lock as locked
-from dpindex.index import IndexDirectory, Settings, build_index
+from dpindex.index import IndexDirectory, Settings
+from dpindex.index.ingest import NewDirectory, ingest
 from dpindex.ledger import records
 from dpindex.privatizer import Privatizer
 from dpindex.vectors import as_source
@@ -277,7 +278,7 @@ def test_counted_before_the_codes_exist(ledger: Ledger, monkeypatch: pytest.Monk
 
 def build(path: Path, ledger: Ledger | None, **options: Any) -> int:
     options = {"ids": IDS, "ledger": ledger, **options}
-    return build_index(as_source(VECTORS), path, Settings(SPEC), **options)
+    return ingest(as_source(VECTORS), NewDirectory(path, Settings(SPEC)), **options)
 
 
 @pytest.mark.parametrize("fail_at", range(6))
@@ -285,7 +286,7 @@ def test_a_build_is_counted_once_however_often_it_dies(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_at: int
 ) -> None:
     """Killed before any of its commits; taken up, it is still one release of every id."""
-    monkeypatch.setattr("dpindex.index.build._CHUNK_BYTES", 3 * 6 * 8)  # three rows
+    monkeypatch.setattr("dpindex.index.ingest._CHUNK_BYTES", 3 * 6 * 8)  # three rows
     commits = 0
     commit = IndexDirectory.commit
 
@@ -315,7 +316,7 @@ def test_killed_builds_are_counted_once(ledger: Ledger, tmp_path: Path) -> None:
     """kill −9 after the first segment, in the middle of the second."""
     script = (
         "import os, signal, sys, numpy as np\n"
-        "import dpindex.index.build as b\n"
+        "import dpindex.index.ingest as b\n"
         "from dpindex import Ledger, Privatizer, Spec\n"
         "from dpindex.index import Settings\n"
         "from dpindex.vectors import as_source\n"
@@ -331,7 +332,7 @@ def test_killed_builds_are_counted_once(ledger: Ledger, tmp_path: Path) -> None:
         "vectors = np.random.default_rng(0).uniform(-1, 1, (12, 6))\n"
         "ids = [f'person-{i}' for i in range(12)]\n"
         "source, settings = as_source(vectors), Settings(Spec.from_json(spec))\n"
-        "b.build_index(source, path, settings, ids=ids, ledger=Ledger(book))\n"
+        "b.ingest(source, b.NewDirectory(path, settings), ids=ids, ledger=Ledger(book))\n"
     )
     words = [str(tmp_path / "index"), str(ledger.path), SPEC.to_json()]
     for left, code in (("1", -9), ("9", 0)):

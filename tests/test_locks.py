@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dpindex.errors import InputError
-from dpindex.index.locks import ReadWriteLock, writer_lock
+from dpindex.files import holding_lock
+from dpindex.index.locks import ReadWriteLock
 
 SOON = 10.0
 """Seconds after which a thread that has not come back counts as stuck."""
@@ -97,16 +98,17 @@ def test_a_writer_that_gives_up_waiting_lets_readers_in(monkeypatch: pytest.Monk
 
 
 def test_one_writer_of_a_directory(tmp_path: Path) -> None:
-    with writer_lock(tmp_path):
-        with pytest.raises(InputError, match="being written by another"), writer_lock(tmp_path):
+    place = tmp_path / ".lock"
+    with holding_lock(place, "it"):
+        with pytest.raises(InputError, match="it is being written"), holding_lock(place, "it"):
             pass
         code = (
-            "import sys; from pathlib import Path; from dpindex.index.locks import writer_lock\n"
-            "with writer_lock(Path(sys.argv[1])): pass"
+            "import sys; from pathlib import Path; from dpindex.files import holding_lock\n"
+            "with holding_lock(Path(sys.argv[1]), 'it'): pass"
         )
         done = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+            [sys.executable, "-c", code, str(place)], capture_output=True, text=True, check=False
         )
-        assert "being written by another" in done.stderr
-    with writer_lock(tmp_path):
+        assert "it is being written by another process" in done.stderr
+    with holding_lock(place, "it"):
         pass

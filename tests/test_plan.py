@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from streams import Seeded
 import dpindex as dpi
 from dpindex.cli import main
 from dpindex.evaluate import ground_truth
-from dpindex.index import Settings, build_index
-from dpindex.index.segments import IndexDirectory
+from dpindex.index import IndexDirectory, Settings
+from dpindex.index.ingest import NewDirectory, ingest
 from dpindex.planner import Facts, collection_model
 from dpindex.planner.collection_model import NEIGHBOURS, model_collection
 from dpindex.vectors import open_vectors
@@ -245,13 +246,12 @@ def test_a_file_that_an_index_was_built_from_is_refused(
     spec = dpi.Spec(method="raw-staircase", dim=DIM, epsilon=1.0, bounds=(0.0, 1.0))
     with open_vectors(str(tmp_path / "x.npy")) as source:
         if finished:
-            build_index(source, tmp_path / "index", Settings(spec))
+            ingest(source, NewDirectory(tmp_path / "index", Settings(spec)))
         else:  # a build that has noted its source and has not yet written a segment
             directory = IndexDirectory(tmp_path / "index")
             with directory.writing(new=True):
-                manifest = directory.start(Settings(spec))
-                directory.note({"source": source.fingerprint(), "ids": None})
-                directory.commit(manifest)
+                begun = {"source": source.fingerprint(), "ids": None}
+                directory.commit(replace(directory.start(Settings(spec)), input=begun))
         with pytest.raises(dpi.InputError, match="looks like the private vectors"):
             dpi.plan(**TERMS, public_sample=source, methods=["raw-staircase"])
 

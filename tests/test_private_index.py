@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,15 @@ import pytest
 from scipy import sparse
 
 import dpindex as dpi
-from dpindex.codes import BitCodes, FloatCodes
+from dpindex.codes import Codes, NumberFormat, SignFormat
 from dpindex.errors import InputError
+from dpindex.estimators.similarity import Similarity
 from dpindex.index import PrivateIndex
-from dpindex.index.scoring import BitScorer, FloatScorer
+from dpindex.index.code_store import CodeBuffer, CodeStore
+from dpindex.index.directory import IndexDirectory
+from dpindex.index.faiss_signs import FaissSigns
+from dpindex.index.faiss_vectors import FaissVectors
+from dpindex.index.ranking import Ranking
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
@@ -85,12 +91,12 @@ def test_the_unprotected_are_not_saved_by_accident(method: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
-@pytest.mark.parametrize("storage", ["f32", "f16", "int8"])
-def test_float_settings_survive_saving(metric: Any, storage: Any, tmp_path: Path) -> None:
-    index = _filled("none-oporp", metric=metric, storage=storage)
+@pytest.mark.parametrize("index_type", ["f32", "f16", "int8", "HNSW16"])
+def test_settings_survive_saving(metric: Any, index_type: str, tmp_path: Path) -> None:
+    index = _filled("none-oporp", metric=metric, index_type=index_type)
     index.save(tmp_path / "index", allow_unprotected=True)
     again = PrivateIndex.open(tmp_path / "index")
-    assert (again.metric, again.storage) == (metric, storage)
+    assert (again.metric, again.index_type) == (metric, index_type)
     if metric != "ip":
         hits = again.search(_vectors()[:9], k=1)
         np.testing.assert_array_equal(hits.ids[:, 0], np.arange(9))
@@ -100,7 +106,7 @@ def test_float_settings_survive_saving(metric: Any, storage: Any, tmp_path: Path
     ("changes", "words"),
     [
         ({"metric": "dot"}, "metric must be one of"),
-        ({"storage": "f8"}, "storage must be one of"),
+        ({"index_type": "f8"}, "index_type must be one of"),
         ({"metric": ["ip"]}, "metric must be one of"),
         ({"query_epsilon": 0.0}, "epsilon must be above 0"),
         ({"query_epsilon": -1}, "epsilon must be above 0"),
@@ -115,10 +121,13 @@ def test_wrong_settings_are_refused(changes: dict[str, Any], words: str) -> None
         PrivateIndex(_spec(), **changes)
 
 
-def test_signs_know_cosines_and_bits_only() -> None:
-    for changes in ({"metric": "ip"}, {"metric": "l2"}, {"storage": "f16"}, {"storage": "int8"}):
-        with pytest.raises(InputError, match=r"keeps (signs|bits)"):
-            PrivateIndex(_spec(BITS), **changes)  # type: ignore[arg-type]
+def test_signs_know_cosines_and_have_no_index_types() -> None:
+    for metric in ("ip", "l2"):
+        with pytest.raises(InputError, match="keeps signs, which know cosine only"):
+            PrivateIndex(_spec(BITS), metric=metric)  # type: ignore[arg-type]
+    for index_type in ("f16", "Flat", 8):
+        with pytest.raises(InputError, match="is for vectors of numbers"):
+            PrivateIndex(_spec(BITS), index_type=index_type)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="takes no epsilon"):
         PrivateIndex(_spec("none-oporp"), query_epsilon=1.0)
 
@@ -136,6 +145,12 @@ def test_ids_of_both_kinds(ids: Any, tmp_path: Path) -> None:
     assert PrivateIndex.open(tmp_path / "i").ids.tolist() == list(ids)
 
 
+def _foreign(format_: Any) -> Codes:
+    """Codes that copy a fingerprint, of another format."""
+    codes: Codes = format_.codes(np.zeros((1, format_.width), np.int8))
+    return codes
+
+
 FAULTS: list[tuple[Callable[[PrivateIndex], object], str]] = [
     (lambda i: i.add(np.full((2, DIM), np.nan)), "row 0, column 0 is NaN"),
     (lambda i: i.add(np.full((2, DIM), 1.5)), "outside the public bounds"),
@@ -151,11 +166,12 @@ FAULTS: list[tuple[Callable[[PrivateIndex], object], str]] = [
     (lambda i: i.add_codes(_vectors(2)), "takes dpindex codes"),  # type: ignore[arg-type]
     (lambda i: i.add_codes(Privatizer(_spec(BITS)).privatize(_vectors(2))), "another spec"),
     (lambda i: i.add_codes(Privatizer(_spec(seed=1)).privatize(_vectors(2))), "another spec"),
-    (lambda i: i.add_codes(BitCodes(np.zeros((1, 1), np.uint8), 4, i.spec.fingerprint)), "bits"),
+    (lambda i: i.add_codes(_foreign(SignFormat(24, i.spec.fingerprint))), "24 signs"),
     (
-        lambda i: i.add_codes(FloatCodes(np.zeros((1, 9), np.int8), 1, 0, i.spec.fingerprint)),
-        "length 9",
+        lambda i: i.add_codes(_foreign(NumberFormat(9, i.spec.fingerprint, 1.0, 0.0))),
+        "of 9 numbers",
     ),
+    (lambda i: i.search(_foreign(NumberFormat(9, i.spec.fingerprint, 1.0, 0.0))), "of 9 numbers"),
     (lambda i: i.add_codes(i.codes.take(slice(0, 2)), ids=[1000, 0]), "already in the index"),
     (lambda i: i.remove([0, 1, 1000]), "1000 is not in the index"),
     (lambda i: i.remove(["0"]), "'0' is not in the index"),
@@ -231,8 +247,8 @@ def test_codes_search_like_the_queries_they_were(method: str) -> None:
 def test_query_codes_are_decoded_by_the_spec_not_by_what_they_claim() -> None:
     index = _filled()
     codes = index.codes
-    assert isinstance(codes, FloatCodes)
-    lying = FloatCodes(codes.values, 1e30, 5.0, codes.fingerprint)
+    format_ = NumberFormat(codes.k, codes.fingerprint, 1e30, 5.0)
+    lying = format_.codes(codes.stored)
     np.testing.assert_array_equal(index.search(lying).scores, index.search(codes).scores)
 
 
@@ -285,7 +301,7 @@ def test_wider_codes_later_do_not_wrap_round() -> None:
 
 
 def test_int8_fitted_to_the_first_few_rows_adapts() -> None:
-    index = PrivateIndex(_spec("none-oporp"), storage="int8")
+    index = PrivateIndex(_spec("none-oporp"), index_type="int8")
     vectors = _vectors(3000)
     for stop in (1, 2, 3000):
         index.add(vectors[len(index) : stop])
@@ -371,52 +387,58 @@ def test_searches_and_changes_from_many_threads_agree() -> None:
     assert len(index) == 400 - 20
 
 
+@pytest.mark.parametrize("method", [FLOAT, BITS])
 @pytest.mark.parametrize(
-    ("method", "scorer", "step"),
+    ("part", "step", "call"),
     [
-        (FLOAT, FloatScorer, "search"),
-        (FLOAT, FloatScorer, "estimate"),
-        (FLOAT, FloatScorer, "cover"),
-        (BITS, BitScorer, "search"),
-        (BITS, BitScorer, "cover"),
+        (Ranking, "search", 2),
+        (Ranking, "sync", 1),
+        (Similarity, "of_found", 2),
+        (FaissVectors, "begin", 1),
+        (FaissVectors, "finish", 1),
+        (FaissSigns, "add", 1),
+        (FaissSigns, "finish", 1),
     ],
 )
 def test_ctrl_c_in_a_search_leaves_the_index_usable(
-    method: str, scorer: type, step: str, monkeypatch: pytest.MonkeyPatch
+    method: str, part: type, step: str, call: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = _filled(method)
-    plain, calls = getattr(scorer, step), [0]
+    plain, calls = getattr(part, step), [0]
 
     def interrupted(*arguments: Any) -> Any:
         calls[0] += 1
-        if calls[0] == (1 if step == "cover" else 2):
+        if calls[0] == call:
             raise KeyboardInterrupt
         return plain(*arguments)
 
-    monkeypatch.setattr(scorer, step, interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        index.search(_vectors(200))
+    monkeypatch.setattr(part, step, interrupted)
+    other = {FLOAT: FaissSigns, BITS: FaissVectors}[method]
+    if part is not other:
+        with pytest.raises(KeyboardInterrupt):
+            index.search(_vectors(200))
     assert index.search(_vectors(200)).ids.shape == (200, 10)
     index.add(_vectors(1))
     assert index.search(_vectors(1), k=61).ids.shape == (1, 61)
 
 
-def test_ctrl_c_between_blocks_of_covering_does_not_shift_rows(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("index_type", ["f32", "HNSW16"])
+@pytest.mark.parametrize("after", [False, True])
+def test_ctrl_c_between_blocks_does_not_shift_rows(
+    index_type: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpindex.index.scoring._ROWS_AT_A_TIME", 20)
-    index = _filled("none-oporp", metric="l2")
-    from dpindex.index.stores import FloatStore
+    index = _filled("none-oporp", metric="l2", index_type=index_type)
+    monkeypatch.setattr("dpindex.index.code_store._BLOCK_NUMBERS", 20 * index.codes.k)
+    plain, calls = FaissVectors.add, [0]
 
-    plain, calls = FloatStore.add, [0]
-
-    def interrupted(self: FloatStore, decoded: Array) -> None:
+    def interrupted(self: FaissVectors, items: Array) -> None:
         calls[0] += 1
+        if after or calls[0] != 2:
+            plain(self, items)
         if calls[0] == 2:
             raise KeyboardInterrupt
-        plain(self, decoded)
 
-    monkeypatch.setattr(FloatStore, "add", interrupted)
+    monkeypatch.setattr(FaissVectors, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
         index.search(_vectors(1))
     hits = index.search(_vectors(60), k=1)
@@ -424,8 +446,20 @@ def test_ctrl_c_between_blocks_of_covering_does_not_shift_rows(
     np.testing.assert_allclose(hits.similarity[:, 0], 0, atol=1e-2)
 
 
+def test_ctrl_c_while_rows_are_removed_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = _filled("none-oporp")
+    index.search(_vectors(1))
+    before = _state(index)
+    with monkeypatch.context() as patch:
+        patch.setattr(CodeBuffer, "put", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            index.remove([3])
+    assert _state(index) == before
+    assert index.search(_vectors(60)[3], k=1).ids.tolist() == [[3]]
+
+
 @pytest.mark.parametrize(
-    "place", ["dpindex.index.ids.Ids.append", "dpindex.index.rows.CodeBuffer.put"]
+    "place", ["dpindex.index.ids.Ids.append", "dpindex.index.code_store.CodeBuffer.put"]
 )
 def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(
     place: str, monkeypatch: pytest.MonkeyPatch
@@ -488,7 +522,7 @@ def test_removed_codes_are_physically_gone_after_saving(tmp_path: Path) -> None:
 
 
 def test_many_segments_keep_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpindex.index.segments._SEGMENT_ROWS", 7)
+    monkeypatch.setattr("dpindex.index.directory._SEGMENT_ROWS", 7)
     index = _filled()
     index.save(tmp_path / "i")
     assert len(_code_files(tmp_path / "i")) == 9
@@ -528,8 +562,6 @@ def test_what_another_changed_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_a_save_that_died_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = _filled()
-    from dpindex.index.segments import IndexDirectory
-
     with monkeypatch.context() as patch:
 
         def full(*_: Any) -> None:
@@ -551,3 +583,32 @@ def test_a_link_to_an_index_opens(tmp_path: Path) -> None:
     index.add(_vectors(1))
     index.save(tmp_path / "latest")
     assert len(PrivateIndex.open(tmp_path / "2024")) == 61
+
+
+@pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
+def test_range_search_takes_the_memory_of_a_block(method: str) -> None:
+    """Scores of 64 queries with 200 000 rows would take 100 MB, and ranking them several times."""
+    index = PrivateIndex(Spec(method=method, dim=8, k=8))
+    rng = np.random.default_rng(0)
+    index.add(rng.uniform(-1, 1, (200_000, 8)))
+    tracemalloc.start()
+    try:
+        found = index.range_search(rng.uniform(-1, 1, (64, 8)), 1.5)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [len(hits.ids) for hits in found] == [0] * 64
+    assert peak < 60 << 20
+
+
+def test_codes_of_any_width_are_kept() -> None:
+    """Integers are widened when they have to be, and no sooner."""
+    format_ = NumberFormat(2, bytes(16), 1.0, 0.0)
+    store, wanted = CodeStore(format_), []
+    for number, value in enumerate([3, 300, -4, 70_000, 5, 2**31 - 1] * 3):
+        rows = np.full((number + 1, 2), value, dtype=np.int32)
+        store.append(format_.codes(rows), store.checked_ids(None, number + 1))
+        wanted += rows.tolist()
+        assert store.codes.stored.dtype == (np.int8 if number == 0 else store.codes.stored.dtype)
+        assert store.codes.stored.tolist() == wanted
+    assert [len(codes) for codes in store.blocks(start=1, rows=100)] == [100, 70]

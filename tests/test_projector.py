@@ -304,10 +304,14 @@ def test_parameters_that_strain_the_arithmetic_are_refused_at_once(changes: Any)
 
 def test_a_mask_is_not_lost() -> None:
     """NumPy would hand out what lies under the mask, and it would be published."""
+    from dpindex.race import PStable, RaceSketch, SketchSpec
+
     hidden = np.ma.masked_array(np.zeros((2, 24)), mask=True)
     spec = dpi.Spec(method="dp-oporp-staircase", dim=24, epsilon=1.0)
     with pytest.raises(InputError, match="have a mask, which would be lost"):
         dpi.Privatizer(spec).privatize(hidden)
+    with pytest.raises(InputError, match="have a mask, which would be lost"):
+        RaceSketch(SketchSpec(24, 4, 8, PStable(1.0), 1.0)).fit(hidden)
 
 
 def test_malformed_sparse_matrices_are_refused() -> None:

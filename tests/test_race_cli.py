@@ -15,12 +15,12 @@ from typer.testing import CliRunner, Result
 
 from dpindex.cli.race import register
 from dpindex.errors import InputError
-from dpindex.race import L2, RaceSketch, kernel_sum
+from dpindex.race import PStable, RaceSketch, kernel_sum
 
 Run = Callable[..., Result]
 
 BUILD = ("race", "build", "x.npy", "s.race", "--epsilon", "4")
-L2_HASH = ("--bandwidth", "1.5", "--hashes", "2", "--rows", "200", "--width", "100")
+HASH = ("--bandwidth", "1.5", "--hashes", "2", "--rows", "200", "--width", "100")
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_build_and_query(run: Run) -> None:
-    built = run(*BUILD, *L2_HASH, "--seed", 5)
+    built = run(*BUILD, *HASH, "--seed", 5)
     assert built.exit_code == 0, built.output
     assert "200 × 100 counts" in built.output
     assert "epsilon = 4 (pure DP) under records(add-remove)" in built.output
@@ -55,7 +55,7 @@ def test_build_and_query(run: Run) -> None:
     answers = json.loads(run("race", "query", "s.race", "q.npy", "--format", "json").output)
     assert answers["guarantee"]["adjacency"]["neighbouring"] == "add-remove"
     assert answers["count"] == pytest.approx(sketch.count(q).tolist())
-    truth = kernel_sum(L2(1.5, 2), x, q)
+    truth = kernel_sum(PStable(1.5, 2), x, q)
     assert (np.abs(answers["count"] - truth) < 6 * np.array(answers["stderr"])).all()
     run("race", "query", "s.race", "q.npy", "--format", "npz", "--output", "a.npz")
     with np.load("a.npz") as saved:
@@ -72,14 +72,14 @@ def test_build_and_query(run: Run) -> None:
 
 
 def test_info(run: Run) -> None:
-    run(*BUILD, *L2_HASH, "--as-published")
+    run(*BUILD, *HASH, "--as-published")
     sketch = RaceSketch.open("s.race")
     assert sketch.spec.as_published
     text = run("race", "info", "s.race").output
     for part in (str(sketch.guarantee), f"± {sketch.size_stderr:.0f}", "does not protect"):
         assert part in text
     facts = json.loads(run("race", "info", "s.race", "--json").output)
-    assert facts["spec"] == sketch.spec.to_json()
+    assert facts["spec"] == sketch.spec.to_dict()
     assert facts["does_not_protect"] == sketch.guarantee.does_not_protect(3)
 
 
@@ -109,19 +109,22 @@ def test_json_and_other_inputs(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((*BUILD,), "--hash l2 needs --bandwidth"),
-        ((*BUILD, "--hash", "srp"), "--hash srp needs --bits"),
-        ((*BUILD, "--hash", "srp", "--bits", "3", "--hashes", "2"), "neither --bandwidth"),
-        ((*BUILD, "--bandwidth", "1", "--bits", "2"), "takes no --bits"),
-        ((*BUILD[:3], "no/s.race", *BUILD[4:], *L2_HASH), "no is not a directory"),
+        ((*BUILD,), "hash p-stable lacks the field 'bandwidth'"),
+        ((*BUILD, "--hash", "srp"), "hash srp lacks the field 'bits'"),
+        (
+            (*BUILD, "--hash", "srp", "--bits", "3", "--hashes", "2"),
+            "hash srp has an unknown field 'hashes'",
+        ),
+        ((*BUILD, "--bandwidth", "1", "--bits", "2"), "hash p-stable has an unknown field 'bits'"),
+        ((*BUILD[:3], "no/s.race", *BUILD[4:], *HASH), "no is not a directory"),
         (("race", "info", "q.npy"), "not a dpindex sketch"),
         ((*BUILD, "--bandwidth", "-1"), "bandwidth must be above 0"),
-        ((*BUILD, *L2_HASH, "--expected-count", "5"), "give rows, or expected_count"),
-        (("race", "build", "nan.npy", *BUILD[3:], *L2_HASH), "row 3999 holds NaN"),
-        (("race", "build", "none.npy", *BUILD[3:], *L2_HASH), "none.npy"),
+        ((*BUILD, *HASH, "--expected-count", "5"), "give --rows or --expected-count"),
+        (("race", "build", "nan.npy", *BUILD[3:], *HASH), "row 3999, column 0 is NaN"),
+        (("race", "build", "none.npy", *BUILD[3:], *HASH), "none.npy"),
         (("race", "query", "x.npy", "q.npy"), "not a dpindex sketch"),
         (("race", "query", "s.race", "q.npy", "--format", "npz"), "needs --output"),
-        (("race", "build", "x.npy", "x.npy", "--epsilon", "1", *L2_HASH), "already exists"),
+        (("race", "build", "x.npy", "x.npy", "--epsilon", "1", *HASH), "already exists"),
     ],
     ids=str,
 )
@@ -133,8 +136,11 @@ def test_bad_input(run: Run, arguments: tuple[str, ...], message: str) -> None:
 
 
 def test_bad_queries(run: Run) -> None:
-    run(*BUILD, *L2_HASH)
-    for name, message in (("narrow.npy", "must have 3 columns"), ("nan.npy", "NaN")):
+    run(*BUILD, *HASH)
+    for name, message in (
+        ("narrow.npy", "have 2 columns where 3 are expected"),
+        ("nan.npy", "NaN"),
+    ):
         result = run("race", "query", "s.race", name)
         assert isinstance(result.exception, InputError)
         assert message in str(result.exception)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex.race import L2, RaceSketch, kernel_sum
+from dpindex.race import PStable, RaceSketch, SketchSpec, kernel_sum
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -24,6 +24,7 @@ def load(name: str) -> dict[str, Any]:
         return {key: archive[key] for key in archive.files}
 
 
+@pytest.mark.slow
 def test_density_of_skin() -> None:
     """ε = 1, R = W = 1000: ≤ 3 % in the upper half of density, ≤ 7 % over all, ≤ 4 MB.
 
@@ -33,8 +34,8 @@ def test_density_of_skin() -> None:
     x = load("skin")["X"].astype(np.float64)
     order = np.random.default_rng(0).permutation(len(x))
     queries, base = x[order[:1000]], x[order[1000:]]
-    hash = L2(20.0, hashes=2)
-    sketch = RaceSketch(3, 1000, 1000, hash, epsilon=1.0).fit(base).release()
+    hash = PStable(20.0, hashes=2)
+    sketch = RaceSketch(SketchSpec(3, 1000, 1000, hash, epsilon=1.0)).fit(base).release()
     # The data holds few distinct colours, so the exact sum is quick.
     colours, times = np.unique(base, axis=0, return_counts=True)
     truth = np.concatenate([hash.kernel(colours, part) @ times for part in np.split(queries, 50)])
@@ -45,6 +46,7 @@ def test_density_of_skin() -> None:
     assert len(sketch.to_bytes()) <= 4_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["map", "ml"])
 def test_classes_of_occupancy(rule: Any) -> None:
     """Accuracy at ε = 1 at least 0.95 of the noiseless classifier's, in the median of 7 releases.
@@ -63,8 +65,8 @@ def test_classes_of_occupancy(rule: Any) -> None:
     class Noiseless(RaceClassifier):
         """The ceiling, not private: the same sketches, released without noise."""
 
-        def _kernel_sketch(self) -> RaceSketch:
-            sketch = super()._kernel_sketch()
+        def _empty(self, spec: SketchSpec) -> RaceSketch:
+            sketch = super()._empty(spec)
             nothing: Any = SimpleNamespace(
                 sample=lambda count, stream: np.zeros(count, np.int32), offset=0.0, variance=0.0
             )
@@ -76,7 +78,7 @@ def test_classes_of_occupancy(rule: Any) -> None:
     x, y = data["X"] / [2.0, 10.0, 200.0, 500.0, 0.002], data["y"]
 
     def accuracy(kind: type[RaceClassifier]) -> float:
-        model = kind(L2(2.0, hashes=4), rule=rule, rows=100, width=200, epsilon=1.0)
+        model = kind(PStable(2.0, hashes=4), rule=rule, rows=100, width=200, epsilon=1.0)
         return float(model.fit(x[train], y[train]).score(x[~train], y[~train]))
 
     ceiling = accuracy(Noiseless)

@@ -17,10 +17,11 @@ from streams import Seeded
 
 from dpindex.errors import InputError
 from dpindex.race import (
-    L2,
     SRP,
     PairedSRP,
+    PStable,
     RaceSketch,
+    SketchSpec,
     diversity_sample,
     find_modes,
     kernel_sum,
@@ -67,9 +68,9 @@ def line(n: int = 4000, seed: int = 0) -> tuple[Array, Array]:
 
 
 ESTIMATORS: list[Any] = [
-    RaceDensity(L2(2.0), rows=50, width=100, epsilon=8.0),
-    RaceOutliers(L2(2.0), rows=50, width=100, epsilon=8.0),
-    RaceClassifier(L2(2.0), rows=50, width=100, epsilon=8.0),
+    RaceDensity(PStable(2.0), rows=50, width=100, epsilon=8.0),
+    RaceOutliers(PStable(2.0), rows=50, width=100, epsilon=8.0),
+    RaceClassifier(PStable(2.0), rows=50, width=100, epsilon=8.0),
     RaceRegressor(rows=2000, epsilon=8.0, delta=1e-6),
 ]
 
@@ -102,9 +103,9 @@ def test_conventions(estimator: Any) -> None:
 @pytest.mark.parametrize(
     "estimator",
     [
-        RaceDensity(L2(2.0), rows=20, width=50, epsilon=60.0),
-        RaceOutliers(L2(2.0), fraction=1.0, rows=20, width=50, epsilon=60.0),
-        RaceClassifier(L2(2.0, 2), rows=50, width=100, epsilon=60.0),
+        RaceDensity(PStable(2.0), rows=20, width=50, epsilon=60.0),
+        RaceOutliers(PStable(2.0), fraction=1.0, rows=20, width=50, epsilon=60.0),
+        RaceClassifier(PStable(2.0, 2), rows=50, width=100, epsilon=60.0),
         RaceRegressor(rows=1000, epsilon=60.0, delta=1e-6),
     ],
     ids=lambda e: type(e).__name__,
@@ -122,9 +123,9 @@ def probe(model: Any, x: Any) -> Any:
 
 def test_density() -> None:
     x, _ = blobs()
-    model = RaceDensity(L2(2.0), rows=200, width=200, epsilon=8.0).fit(x)
+    model = RaceDensity(PStable(2.0), rows=200, width=200, epsilon=8.0).fit(x)
     grid = np.array([[-2.0, -2.0], [2.0, 2.0], [0.0, 0.0]])
-    truth = kernel_sum(L2(2.0), x, grid) / len(x)
+    truth = kernel_sum(PStable(2.0), x, grid) / len(x)
     assert np.exp(model.score_samples(grid)) == pytest.approx(truth, rel=0.2)
     far = model.score_samples(np.full((50, 2), 1e3))
     assert np.isfinite(far).all()  # below half a record the noise is cut off
@@ -135,7 +136,7 @@ def test_density() -> None:
 
 def test_outliers() -> None:
     x, _ = blobs()
-    model = RaceOutliers(L2(2.0, 2), rows=200, width=500, epsilon=8.0).fit(x)
+    model = RaceOutliers(PStable(2.0, 2), rows=200, width=500, epsilon=8.0).fit(x)
     assert (model.predict(x) == 1).mean() > 0.9
     assert (model.predict(np.random.default_rng(0).uniform(20, 90, (100, 2))) == -1).all()
     scores = model.decision_function(x[:9])
@@ -145,7 +146,7 @@ def test_outliers() -> None:
 
 
 @pytest.mark.parametrize("rule", ["ml", "map"])
-@pytest.mark.parametrize("hash", [L2(1.5, 2), SRP(6)], ids=str)
+@pytest.mark.parametrize("hash", [PStable(1.5, 2), SRP(6)], ids=str)
 def test_classifier(rule: Any, hash: Any) -> None:
     x, y = blobs()
     model = RaceClassifier(hash, rule=rule, rows=100, width=64, epsilon=8.0).fit(x, y)
@@ -162,7 +163,7 @@ def test_classifier(rule: Any, hash: Any) -> None:
 def test_map_weighs_classes() -> None:
     """Where the likelihoods are equal, the class with three times the records wins by three."""
     x, y = blobs(20_000)
-    options: dict[str, Any] = {"hash": L2(8.0), "rows": 100, "epsilon": 20.0}
+    options: dict[str, Any] = {"hash": PStable(8.0), "rows": 100, "epsilon": 20.0}
     ratio = [
         (lambda p: p[0, 1] / p[0, 0])(
             RaceClassifier(rule=rule, **options).fit(x, y).predict_proba([[0, 0]])
@@ -175,7 +176,7 @@ def test_map_weighs_classes() -> None:
 def test_parallel_composition() -> None:
     """Each class has the whole epsilon, and a record is in one sketch only."""
     x, y = blobs()
-    model = RaceClassifier(L2(2.0), rows=50, epsilon=3.0).fit(x, y)
+    model = RaceClassifier(PStable(2.0), rows=50, epsilon=3.0).fit(x, y)
     assert [sketch.spec.epsilon for sketch in model.sketches_] == [3.0, 3.0]
     sizes = [sketch.size for sketch in model.sketches_]
     # A standard deviation of √(2·50·1000)/3 = 105.
@@ -185,7 +186,7 @@ def test_parallel_composition() -> None:
 
 def test_public_classes() -> None:
     x, y = blobs()
-    model = RaceClassifier(L2(2.0), rows=50, classes=["none", "many", "few"]).fit(x, y)
+    model = RaceClassifier(PStable(2.0), rows=50, classes=["none", "many", "few"]).fit(x, y)
     assert model.classes_.tolist() == ["few", "many", "none"]
     assert abs(model.sketches_[2].size) < 2500  # an empty class is noise alone
     with pytest.raises(InputError, match="not in classes"):
@@ -198,13 +199,14 @@ def test_public_classes() -> None:
 
 def test_cross_validation() -> None:
     x, y = blobs()
-    scores = cross_val_score(RaceClassifier(L2(2.0), rows=50, epsilon=8.0), x, y, cv=3)
+    scores = cross_val_score(RaceClassifier(PStable(2.0), rows=50, epsilon=8.0), x, y, cv=3)
     assert scores.min() > 0.9
 
 
 PUBLIC: dict[str, Any] = {"bounds_x": ([0, 10], [1, 30]), "bounds_y": (-5.0, 8.0)}
 
 
+@pytest.mark.slow
 def test_regressor_finds_the_line() -> None:
     x, y = line(10_000)
     model = RaceRegressor(rows=10_000, epsilon=4.0, delta=1e-6, **PUBLIC).fit(x, y)
@@ -214,6 +216,7 @@ def test_regressor_finds_the_line() -> None:
     assert pure.score(*line(seed=1)) > 0.6
 
 
+@pytest.mark.slow
 def test_published_solver_on_an_easy_line() -> None:
     """The step function still finds a slope when rows are many and residuals vary widely."""
     x = np.random.default_rng(0).uniform(-1, 1, (10_000, 1))
@@ -260,9 +263,10 @@ def three() -> tuple[RaceSketch, Array]:
     x = np.concatenate(
         [c + rng.normal(0, 0.4, (n, 2)) for c, n in zip(centres, (6000, 3000, 1000), strict=True)]
     )
-    return RaceSketch(2, 300, 500, L2(1.5, 2), 8.0).fit(x).release(), centres
+    return RaceSketch(SketchSpec(2, 300, 500, PStable(1.5, 2), 8.0)).fit(x).release(), centres
 
 
+@pytest.mark.slow
 def test_modes() -> None:
     sketch, centres = three()
     found = find_modes(sketch, (0, 10), modes=3, separation=2.0)
@@ -302,7 +306,7 @@ def test_only_the_estimators_need_scikit_learn() -> None:
     code = (
         "import sys; sys.modules['sklearn'] = None\n"
         "import dpindex.race as race\n"
-        "race.RaceSketch(2, 3, 4, race.SRP(2), 1.0)\n"
+        "race.RaceSketch(race.SketchSpec(2, 3, 4, race.SRP(2), 1.0))\n"
         "try:\n    race.RaceDensity\n"
         "except ImportError as error:\n    print(error)\n"
     )

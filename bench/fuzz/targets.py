@@ -28,17 +28,23 @@ import scipy.sparse
 
 from dpindex import Privatizer, Spec, attribute, l2
 from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
-from dpindex.estimators.denoise import denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
+from dpindex.estimators.denoise import (
+    Denoiser,
+    denoiser_from_bytes,
+    denoiser_to_bytes,
+    fit_denoiser,
+)
 from dpindex.estimators.denoise.channel import ScoreTable, channel_of
-from dpindex.estimators.denoise.stage import Bins, Stage
+from dpindex.estimators.denoise.denoiser import CalibrationBins, EPIteration
 from dpindex.files import pack
 from dpindex.index import PrivateIndex
+from dpindex.index.directory import Manifest
 from dpindex.index.ids import ids_from_bytes, ids_to_bytes
-from dpindex.index.segments import Manifest
 from dpindex.ledger import Ledger
-from dpindex.race import L2, SRP, RaceSketch
+from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.vectors import open_vectors, read_ids
 
+_FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
 _MAX_READ = 1 << 16
 _VALUES: tuple[Any, ...] = (
@@ -119,7 +125,7 @@ def _manifest_repair(data: bytes, rng: random.Random) -> bytes:
     if rng.random() < 0.5:  # consistent in itself, so that more of it is believed
         try:
             spec = Spec.from_json(json.dumps(value["spec"]))
-            value["guarantee"] = spec.guarantee.to_json()
+            value["guarantee"] = spec.guarantee.to_dict()
             value["count"] = sum(entry["count"] for entry in value["segments"])
         except Exception:
             pass
@@ -143,7 +149,7 @@ def _container_repair(data: bytes, rng: random.Random) -> bytes:
             )
             if 0 <= declared < 1 << 16 and rng.random() < 0.8:
                 body = body.ljust(declared, b"\1")[:declared]
-        except (TypeError, ValueError, KeyError, OverflowError, IndexError):
+        except (TypeError, ValueError, KeyError, OverflowError, IndexError, MemoryError):
             pass
         header = json.dumps(value).encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(header + body).digest()
@@ -182,7 +188,7 @@ def _manifests() -> Iterable[bytes]:
 
 
 def _read_manifest(data: bytes) -> None:
-    manifest = Manifest.from_json(data, Path("manifest.json"))
+    manifest = Manifest.from_bytes(data, Path("manifest.json"))
     assert manifest.count >= 0
     assert len(manifest.digest) == 64
 
@@ -263,30 +269,42 @@ def _index_ids_repair(data: bytes, rng: random.Random) -> bytes:
 
 
 def _sketches() -> Iterable[bytes]:
-    for hash_, delta in ((L2(1.0), 0.0), (SRP(2), 1e-6)):
-        sketch = RaceSketch(3, 4, 8, hash_, 1.0, delta).fit(np.eye(3)).release()
-        yield sketch.to_bytes()
+    for hash_, delta in ((PStable(1.0), 0.0), (SRP(2), 1e-6)):
+        sketch = RaceSketch(SketchSpec(3, 4, 8, hash_, 1.0, delta))
+        yield sketch.fit(np.eye(3)).release().to_bytes()
+    yield (_FIXTURES / "race_v1.sketch").read_bytes()
 
 
-_SKETCH = struct.Struct("<4sHHQ32s")
+_CONTAINER = struct.Struct("<4sHHIQ32s")
+_SKETCH_1 = struct.Struct("<4sHHQ32s")
 
 
 def _sketch_repair(data: bytes, rng: random.Random) -> bytes:
-    size = int.from_bytes(data[6:8], "little") if len(data) > 8 else 0
-    header, body = data[_SKETCH.size : _SKETCH.size + size], data[_SKETCH.size + size :]
-    facts = _changed(_load(header), rng)
-    if facts is not None:
+    old = data[:4] == b"DPRS"
+    frame = _SKETCH_1 if old else _CONTAINER
+    if len(data) < frame.size:
+        return data
+    size = frame.unpack_from(data)[2 if old else 3]
+    header, body = data[frame.size : frame.size + size], data[frame.size + size :]
+    value = _changed(_load(header), rng)
+    if value is not None:
         try:
-            cells = facts["spec"]["rows"] * facts["spec"]["width"] * facts["bytes"]
+            facts = value if old else value["facts"]
+            cells = facts["spec"]["rows"] * facts["spec"]["width"]
             if rng.random() < 0.7 and 0 < cells < 1 << 12:
-                body = body.ljust(cells, b"\x7f")[:cells]
+                width = facts["bytes"] if old else rng.choice((1, 2, 3))
+                body = body.ljust(cells * width, b"\x7f")[: cells * width]
+                if not old:
+                    value["arrays"] = [["counts", "|u1", [cells, width]]]
         except (TypeError, KeyError, IndexError, OverflowError, MemoryError):
             pass
-        header = json.dumps(facts, separators=(",", ":")).encode()
+        header = json.dumps(value).encode("utf-8", "surrogatepass")
     if len(header) >= 1 << 16:
         return data
     digest = hashlib.sha256(header + body).digest()
-    return _SKETCH.pack(b"DPRS", 1, len(header), len(body), digest) + header + body
+    if old:
+        return frame.pack(b"DPRS", 1, len(header), len(body), digest) + header + body
+    return frame.pack(b"DPIX", 2, 0, len(header), len(body), digest) + header + body
 
 
 def _read_sketch(data: bytes) -> None:
@@ -307,15 +325,29 @@ def _denoisers() -> Iterable[bytes]:
     codes = Privatizer(_LEARNED).privatize(x)
     linear = fit_denoiser(codes, _LEARNED, "linear")
     yield denoiser_to_bytes(linear)
-    # One stage of scores, as if it had been worth learning.
-    size = Bins.SIDES[0] * Bins.SIDES[1]
-    flat = np.ones(size, np.float32)
-    stage = Stage(linear.linear, Bins((-1.0, 1.0), (0.1, 1.0), flat, flat))
-    table = ScoreTable(channel_of(_LEARNED), 1.0)
-    yield denoiser_to_bytes(replace(linear, kind="score", stages=(stage,), table=table))
+    # One iteration, as if it had been worth learning.
+    flat = np.ones(CalibrationBins.BINS, np.float32)
+    bins = CalibrationBins(np.array([[-1.0, 1.0], [0.1, 1.0]]), flat, flat)
+    table = ScoreTable(channel_of(_LEARNED).likelihood, 1.0)
+    yield denoiser_to_bytes(replace(linear, iterations=(EPIteration(linear.linear, bins, table),)))
+    yield _denoiser_of_format_1(linear)
+
+
+def _denoiser_of_format_1(denoiser: Denoiser) -> bytes:
+    """A linear denoiser as it was written before the common container."""
+    filter_, prior = denoiser.linear, denoiser.linear.prior
+    gains = np.hstack([np.ones(prior.filters.shape[:2]), prior.gains])
+    arrays = [filter_.mean, filter_.noise, filter_.basis, prior.log_weight, prior.mean]
+    arrays += [prior.filters, prior.roots, gains, filter_.leverage, filter_.mixing_leverage]
+    facts = {"format": 1, "kind": "linear", "error": denoiser.error, "rows": denoiser.rows}
+    facts |= {"most": 0.0, "stages": [], "shapes": [array.shape for array in arrays]}
+    body = b"".join(array.astype("<f4").tobytes() for array in arrays)
+    return json.dumps(facts).encode() + b"\n" + body
 
 
 def _denoiser_repair(data: bytes, rng: random.Random) -> bytes:
+    if data[:4] == b"DPIX":
+        return _container_repair(data, rng)
     head, _, body = data.partition(b"\n")
     header = _changed(_load(head), rng)
     if header is None:
@@ -324,7 +356,7 @@ def _denoiser_repair(data: bytes, rng: random.Random) -> bytes:
         size = 4 * sum(math.prod(shape) for shape in header["shapes"])
         if 0 <= size < 1 << 16 and rng.random() < 0.8:
             body = body.ljust(size, b"\0")[:size]
-    except (TypeError, KeyError, ValueError, OverflowError, IndexError):
+    except (TypeError, KeyError, ValueError, OverflowError, IndexError, MemoryError):
         pass
     return json.dumps(header).encode("utf-8", "surrogatepass") + b"\n" + body
 

@@ -30,7 +30,7 @@ from common import (
 )
 from sklearn.linear_model import LogisticRegression
 
-from dpindex.race import L2, SRP, Hash, RaceClassifier, RaceSketch
+from dpindex.race import SRP, Hash, PStable, RaceClassifier, RaceSketch, SketchSpec
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 MNIST_RECORDS = 20_000
@@ -59,13 +59,12 @@ def tasks() -> Iterator[Task]:
     x = (occupancy["X"] - [20, 25, 0, 400, 0]) / [2.0, 10.0, 200.0, 500.0, 0.002]
     first = occupancy["split"] == 0
     y = occupancy["y"]
-    yield Task(
-        "occupancy", x[first], y[first], x[~first], y[~first], L2(2.0, hashes=4), "map", 200, 10.0
-    )
+    hash = PStable(2.0, hashes=4)
+    yield Task("occupancy", x[first], y[first], x[~first], y[~first], hash, "map", 200, 10.0)
     skin = load("tab_skin")
     x, y = (skin["X"] - 127.5) / 127.5, skin["y"]
     a, b = split(len(x), 20_000, seed=0)
-    yield Task("skin", x[a], y[a], x[b], y[b], L2(0.3, hashes=2), "map", 500, 3**0.5)
+    yield Task("skin", x[a], y[a], x[b], y[b], PStable(0.3, hashes=2), "map", 500, 3**0.5)
     digits = load("mnist")
     yield Task(
         "MNIST, 20 000 records",
@@ -83,8 +82,8 @@ def tasks() -> Iterator[Task]:
 class NoiselessClassifier(RaceClassifier):
     """The ceiling: the same classifier, not private."""
 
-    def _kernel_sketch(self) -> RaceSketch:
-        return silenced(super()._kernel_sketch())
+    def _empty(self, spec: SketchSpec) -> RaceSketch:
+        return silenced(super()._empty(spec))
 
 
 def accuracy(model: Any, task: Task) -> float:

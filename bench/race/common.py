@@ -7,7 +7,7 @@ import csv
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.race import Hash, RaceSketch
-from dpindex.race.noise import CountNoise
+from dpindex.noise.moments import NoiseMoments
+from dpindex.race import Hash, RaceSketch, SketchSpec
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#5B4A9E")
@@ -52,18 +52,21 @@ def split(count: int, held_out: int, seed: int) -> tuple[npt.NDArray[np.intp], .
 class _Silence:
     """No noise at all: what the ceiling is released with, here and nowhere else."""
 
+    offset = 0.0
+    moments = NoiseMoments.additive(0.0, 0.0)
+
     def sample(self, count: int, stream: object) -> npt.NDArray[np.int32]:
         return np.zeros(count, dtype=np.int32)
 
-    offset = 0.0
-    variance = 0.0
+    @property
+    def source(self) -> _Silence:
+        return self
 
 
 def silenced(sketch: RaceSketch) -> RaceSketch:
     """The same sketch, *not private*: its release adds nothing. A ceiling to compare with."""
     silence: Any = _Silence()
-    law: CountNoise = silence
-    sketch._noise = law
+    sketch._law = silence
     return sketch
 
 
@@ -71,24 +74,19 @@ def silenced(sketch: RaceSketch) -> RaceSketch:
 class Filled:
     """Exact counts of one data set under one hash: hashed once, released many times to compare."""
 
-    dim: int
-    rows: int
-    width: int | None
-    hash: Hash
-    seed: int
+    spec: SketchSpec
     counts: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, x: Array, rows: int, width: int | None, hash: Hash, seed: int) -> Filled:
-        sketch = RaceSketch(x.shape[1], rows, width, hash, 1.0, seed=seed).fit(x)
+        spec = SketchSpec(x.shape[1], rows, width, hash, epsilon=1.0, seed=seed)
+        sketch = RaceSketch(spec).fit(x)
         assert sketch._counts is not None
-        return cls(x.shape[1], rows, width, hash, seed, sketch._counts)
+        return cls(spec, sketch._counts)
 
     def release(self, epsilon: float | None, **options: Any) -> RaceSketch:
         """A release under epsilon, or the ceiling for None."""
-        sketch = RaceSketch(
-            self.dim, self.rows, self.width, self.hash, epsilon or 1.0, seed=self.seed, **options
-        )
+        sketch = RaceSketch(replace(self.spec, epsilon=epsilon or 1.0, **options))
         sketch._counts = self.counts.copy()
         return (sketch if epsilon is not None else silenced(sketch)).release()
 

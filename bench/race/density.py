@@ -26,7 +26,7 @@ from common import (
     write_csv,
 )
 
-from dpindex.race import L2, Hash
+from dpindex.race import Hash, PStable
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 METHODS: dict[str, dict[str, Any]] = {"pure": {}, "delta = 1e-6": {"delta": 1e-6}}
@@ -37,10 +37,10 @@ def data() -> Iterator[tuple[str, Array, Hash, int, int]]:
     """Name, records, hash, rows, width. The bandwidths are those of Coleman & Shrivastava's Table 2
     (a scale of 5000 dollars) and, for skin, the bucket width of 20 that the project's target names.
     """
-    yield "skin", load("tab_skin")["X"].astype(float), L2(20.0, hashes=2), 1000, 1000
-    pay = load("tab_salaries")
-    yield "NYC pay", pay["nyc_fy2016_regular_gross"][:, None].astype(float), L2(5000.0), 300, 500
-    yield "Chicago pay", pay["chicago_annual"][:, None].astype(float), L2(5000.0), 300, 500
+    yield "skin", load("tab_skin")["X"].astype(float), PStable(20.0, hashes=2), 1000, 1000
+    pay, hash = load("tab_salaries"), PStable(5000.0)
+    yield "NYC pay", pay["nyc_fy2016_regular_gross"][:, None].astype(float), hash, 300, 500
+    yield "Chicago pay", pay["chicago_annual"][:, None].astype(float), hash, 300, 500
 
 
 def exact(hash: Hash, base: Array, queries: Array) -> Array:

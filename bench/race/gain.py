@@ -28,8 +28,8 @@ from common import (
 )
 from density import exact
 
-from dpindex.race import L2
-from dpindex.race.noise import count_noise
+from dpindex.noise.counts import count_noise
+from dpindex.race import PStable
 
 ROWS = (10, 30, 100, 300, 1000, 3000)
 EPSILON = 0.1
@@ -40,7 +40,7 @@ WIDTH = 500
 def main() -> None:
     chosen = arguments("The square root of R.", repetitions=5)
     x = load("tab_skin")["X"].astype(float)
-    hash = L2(20.0, hashes=2)
+    hash = PStable(20.0, hashes=2)
     inside, outside = split(len(x), 1000, seed=0)
     base, queries = x[inside][::5], x[outside]
     truth = exact(hash, base, queries)
@@ -61,7 +61,7 @@ def main() -> None:
                 {
                     "rows": r,
                     "method": method,
-                    "noise of the mean, stated": math.sqrt(law.variance / r),
+                    "noise of the mean, stated": math.sqrt(law.moments.variance[0] / r),
                     "noise of the mean, measured": float(noise.std()),
                     "mean": float(np.mean(errors)),
                     "spread": float(np.std(errors)),

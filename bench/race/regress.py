@@ -35,7 +35,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from dpindex.race import Hash, RaceRegressor, RaceSketch
+from dpindex.race import RaceRegressor, RaceSketch, SketchSpec
 
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 PEER = "diffprivlib linear regression"
@@ -48,8 +48,8 @@ DELTA_ROWS = 10_000
 class NoiselessRegressor(RaceRegressor):
     """The ceiling: the same regressor, not private."""
 
-    def _empty(self, dim: int, hash: Hash) -> RaceSketch:
-        return silenced(super()._empty(dim, hash))
+    def _empty(self, spec: SketchSpec) -> RaceSketch:
+        return silenced(super()._empty(spec))
 
 
 def data() -> dict[str, tuple[Array, Array]]:

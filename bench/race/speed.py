@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from common import Array, arguments, load, show, write_csv
 
-from dpindex.race import L2, SRP, Hash, RaceSketch
+from dpindex.race import SRP, Hash, PStable, RaceSketch, SketchSpec
 
 
 def seconds(action: Callable[[], object]) -> tuple[float, float]:
@@ -30,15 +30,15 @@ def main() -> None:
     skin: Array = load("tab_skin")["X"]
     mnist: Array = load("mnist")["X_train"]
     cases: list[tuple[str, Array, Hash, int]] = [
-        ("skin", skin, L2(20.0, hashes=2), 1000),
-        ("MNIST", mnist, L2(1500.0, hashes=2), 1000),
+        ("skin", skin, PStable(20.0, hashes=2), 1000),
+        ("MNIST", mnist, PStable(1500.0, hashes=2), 1000),
         ("MNIST", mnist, SRP(8), 256),
     ]
     rows: list[dict[str, object]] = []
     for name, x, hash, width in cases:
         best: dict[str, tuple[float, float]] = {}
         for _ in range(chosen.repetitions):
-            sketch = RaceSketch(x.shape[1], 1000, width, hash, epsilon=1.0)
+            sketch = RaceSketch(SketchSpec(x.shape[1], 1000, width, hash, epsilon=1.0))
             queries = x[np.random.default_rng(0).integers(0, len(x), 10_000)]
             for part, action in (
                 ("fit", lambda sketch=sketch, x=x: sketch.fit(x)),

@@ -1,10 +1,9 @@
-"""Is the promise kept? audit."""
+"""The command audit: attack a guarantee, or verify it exactly."""
 
 from __future__ import annotations
 
 import json
 import math
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,6 @@ import typer
 
 from dpindex.cli import options as o
 from dpindex.errors import InputError
-from dpindex.spec import Spec
 
 __all__ = ["register"]
 
@@ -44,18 +42,18 @@ def audit(
 
     Exit code 1 if the guarantee is refuted or does not hold.
     """
+    from dpindex.audit import attack, attack_png, read_claim
+
     if exact:
         _verify(spec, as_json)
         return
     if spec is None:
         raise InputError("name the spec to attack: a JSON file of `dpindex spec`, or an index.")
-    from dpindex.audit import attack, attack_png
-
     if plot is not None:
         o.refuse_existing(plot)
     with o.progress_bar("attacking") as bar:
         report = attack(
-            _read(spec),
+            read_claim(spec),
             trials=trials,
             seconds=seconds,
             confidence=confidence,
@@ -63,50 +61,25 @@ def audit(
         )
     if plot is not None:
         plot.write_bytes(attack_png(report))
-    typer.echo(json.dumps(report.to_json(), ensure_ascii=False) if as_json else str(report))
+    typer.echo(json.dumps(report.to_dict(), ensure_ascii=False) if as_json else str(report))
     raise typer.Exit(1 if report.violated else 0)
 
 
-def _verify(spec: Path | None, as_json: bool) -> None:
-    from dpindex.audit import default_specs, not_covered, verify
-    from dpindex.race.verify import default_sketches, verify_file, verify_sketch
+def _verify(path: Path | None, as_json: bool) -> None:
+    """Of the many specs of the default set, only what fails is shown in full."""
+    from dpindex.audit import default_specs, not_covered, read_claim, verify
 
-    if spec is None:
-        reports = chain(map(verify, default_specs()), map(verify_sketch, default_sketches()))
-    else:
-        reports = chain([verify_file(spec) if _is_sketch(spec) else verify(_read(spec))])
     failed = 0
-    for report in reports:
+    for spec in default_specs() if path is None else [read_claim(path)]:
+        report = verify(spec)
         failed += not report.passed
         if as_json:
-            typer.echo(report.to_json())
+            typer.echo(json.dumps(report.to_dict(), ensure_ascii=False))
         else:
-            # Of the many specs of the default set, only what fails is shown in full.
-            text = str(report)
-            typer.echo(text if spec is not None or not report.passed else text.splitlines()[0])
-    if spec is None:
+            in_full = path is not None or not report.passed
+            typer.echo(str(report) if in_full else str(report).splitlines()[0])
+    if path is None:
         for method, reason in not_covered().items():
             line = {"method": method, "not_covered": reason}
             typer.echo(json.dumps(line) if as_json else f"{method}: NOT COVERED: {reason}.")
     raise typer.Exit(1 if failed else 0)
-
-
-def _is_sketch(path: Path) -> bool:
-    from dpindex.race.files import MAGIC
-
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
-
-
-def _read(path: Path) -> Spec:
-    if path.is_dir():
-        from dpindex.index import PrivateIndex
-
-        return PrivateIndex.open(path).spec
-    if _is_sketch(path):
-        raise InputError(
-            f"{path} is a sketch: its guarantee is verified, not attacked; add --exact."
-        )
-    return Spec.read(path)

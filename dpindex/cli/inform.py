@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
+from dpindex.cli import options as o
 from dpindex.cli.spec_options import SpecOptions, with_options
 from dpindex.method_table import Method
 from dpindex.method_table import methods as all_methods
 
 __all__ = ["register"]
-
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 def info(
     index: Annotated[Path, typer.Argument(help="Index directory.")],
-    as_json: AsJson = False,
+    as_json: o.AsJson = False,
     show_spec: Annotated[
         bool, typer.Option("--spec", help="Print the spec alone, for devices to privatize under.")
     ] = False,
@@ -46,8 +45,8 @@ def info(
             "count": len(opened),
             "bytes": size,
             "metric": opened.metric,
-            "storage": opened.storage,
-            "storage_recall": opened.storage_recall,
+            "index_type": opened.index_type,
+            "index_recall": opened.index_recall,
             "denoiser": None
             if denoiser is None
             else {
@@ -57,7 +56,7 @@ def info(
             },
             "query_epsilon": opened.query_spec.epsilon,
             "spec": json.loads(stated.to_json()),
-            "guarantee": promise.to_json(),
+            "guarantee": promise.to_dict(),
             "protects": promise.protects(),
             "does_not_protect": promise.does_not_protect(stated.dim),
         }
@@ -69,13 +68,13 @@ def info(
         f"source      {stated.mechanism.source}",
         f"code        {stated.code_length} {stated.mechanism.codes}"
         + (f" in {stated.repetitions} repetitions" if stated.repetitions > 1 else ""),
-        f"search      {opened.metric}, storage {opened.storage}, "
+        f"search      {opened.metric}, index type {opened.index_type}, "
         f"private queries at epsilon = {opened.query_spec.budget:g}",
         f"guarantee   {promise}",
     ]
-    if opened.storage_recall is not None:
-        found = f"{opened.storage_recall:.3f} of the ten nearest that a flat search finds"
-        lines.insert(-1, f"recall      {opened.storage} finds {found}, measured on codes here")
+    if opened.index_recall is not None:
+        found = f"{opened.index_recall:.3f} of the ten nearest that a flat search finds"
+        lines.insert(-1, f"recall      {opened.index_type} finds {found}, measured on codes here")
     if denoiser is not None:
         quality = f"predicts coordinates to {denoiser.error:.3g} of their noise variance"
         learned = f"learned from {denoiser.rows} codes"
@@ -90,7 +89,7 @@ def info(
         typer.echo(f"  - {line}")
 
 
-def methods(as_json: AsJson = False) -> None:
+def methods(as_json: o.AsJson = False) -> None:
     """List every method, its promise and its source."""
     rows = [
         {

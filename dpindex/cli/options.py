@@ -21,31 +21,18 @@ from rich.progress import (
 
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
-from dpindex.files import read_file
+from dpindex.files import parse_file
 from dpindex.ledger import Ledger
-from dpindex.privacy import attribute, l2
-from dpindex.spec import Spec
 
 __all__ = [
-    "Again",
-    "Beta",
-    "Bounds",
-    "Clip",
+    "AsJson",
     "Delta",
     "Denoise",
     "Denoiser",
-    "Entries",
-    "Epsilon",
-    "L2Radius",
     "LedgerFile",
-    "Length",
-    "MinNorm",
-    "Norm",
-    "Repetitions",
-    "Scale",
+    "Rerelease",
     "Seed",
-    "Sparsity",
-    "make_spec",
+    "VectorFile",
     "open_ledger",
     "progress_bar",
     "read_codes",
@@ -56,45 +43,15 @@ __all__ = [
 
 _MAX_CODES = 1 << 33
 
-Epsilon = Annotated[float | None, typer.Option(help="Budget of one release of one vector.")]
+VectorFile = Annotated[
+    str,
+    typer.Argument(
+        help="Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet or a CSR .npz; "
+        "PATH:KEY picks."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Delta = Annotated[float, typer.Option(help="For Gaussian methods, e.g. 1e-6; pure ones need 0.")]
-Beta = Annotated[
-    float | None,
-    typer.Option(help="Neighbours differ in one attribute by at most this.  [default: 1]"),
-]
-L2Radius = Annotated[
-    float | None,
-    typer.Option("--l2", help="Instead of --beta: neighbours lie within this Euclidean distance."),
-]
-Length = Annotated[
-    int | None, typer.Option("--k", help="Length of a code.  [default: the method's]")
-]
-Repetitions = Annotated[int, typer.Option(help="OPORP repetitions that share epsilon (signs).")]
-Scale = Annotated[float, typer.Option(help="Public divisor of every attribute, e.g. 255.")]
-Bounds = Annotated[
-    tuple[float, float], typer.Option(help="Public range of a scaled attribute, LOW HIGH.")
-]
-Clip = Annotated[bool, typer.Option("--clip", help="Clip to the bounds instead of refusing.")]
-MinNorm = Annotated[
-    float | None, typer.Option(help="Public least norm of a vector, for methods that need it.")
-]
-Norm = Annotated[
-    float | None,
-    typer.Option(help="Public norm of every vector (1 for unit embeddings): better similarities."),
-]
-Entries = Annotated[
-    str | None,
-    typer.Option(
-        help="Entries of a random projection: gaussian, rademacher, uniform, very-sparse.  "
-        "[default: the method's]"
-    ),
-]
-Sparsity = Annotated[
-    int | None,
-    typer.Option(
-        help="Coordinates an attribute moves (dp-sjlt-*), or one entry in so many (very-sparse)."
-    ),
-]
 
 
 class Denoiser(str, Enum):
@@ -107,30 +64,15 @@ Denoise = Annotated[
     Denoiser | None,
     typer.Option(help="Learn from the codes how to denoise them; free.  [default: do not]"),
 ]
-Seed = Annotated[int, typer.Option(help="Public seed of the projection.")]
+Seed = Annotated[int, typer.Option(help="Public seed of the projection, or of the hashes.")]
 LedgerFile = Annotated[
     Path | None,
     typer.Option("--ledger", help="Your private file of releases: refuses an id a second time."),
 ]
-Again = Annotated[
+Rerelease = Annotated[
     bool,
     typer.Option("--allow-rerelease", help="Allow ids that the ledger knows; epsilons add up."),
 ]
-
-
-def make_spec(
-    method: str,
-    dim: int,
-    *,
-    beta: float | None,
-    l2_radius: float | None,
-    **rest: Any,
-) -> Spec:
-    """A spec from command-line options."""
-    if beta is not None and l2_radius is not None:
-        raise InputError("give --beta or --l2, not both: they are different promises.")
-    adjacency = l2(l2_radius) if l2_radius is not None else attribute(1.0 if beta is None else beta)
-    return Spec(method=method, dim=dim, adjacency=adjacency, **rest)
 
 
 def open_ledger(path: Path | None, ids: Any | None, allow_rerelease: bool) -> Ledger | None:
@@ -201,14 +143,12 @@ def read_codes(path: Path) -> Codes | None:
     with path.open("rb") as file:
         if file.read(4) != b"DPIX":
             return None
-    data = read_file(path, _MAX_CODES)
-    try:
-        return codes_from_bytes(data)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+    return parse_file(path, _MAX_CODES, codes_from_bytes)
 
 
 def refuse_existing(path: Path) -> None:
-    """An output file that is already there is never overwritten."""
+    """Refuse, before any work, an output file that is already there or has no folder."""
     if path.exists():
         raise InputError(f"{path} already exists; choose another name.")
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent} is not a directory; make it first.")

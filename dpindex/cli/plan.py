@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dpindex.cli import options as o
-from dpindex.cli.search import Format, Mode
+from dpindex.cli.output import Format
+from dpindex.cli.search import Mode
 from dpindex.cli.spec_options import DataOptions, with_options
 from dpindex.errors import InputError
 from dpindex.vectors import open_vectors
@@ -108,7 +109,7 @@ def _print(outcome: Any) -> None:
     for row in outcome.rows[:_SHOWN]:
         table.add_row(
             row.method, str(row.k), _RANKINGS[row.ranking],
-            f"{row.private:.2f}", f"{row.exact:.2f}", str(row.bytes_per_vector),
+            f"{row.private:.2f}", f"{row.calibration.exact:.2f}", str(row.bytes_per_vector),
         )  # fmt: skip
     Console().print(table)
     if len(outcome.rows) > _SHOWN:

@@ -10,23 +10,25 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.table import Table
 
+from dpindex.arrays import AnyArray
 from dpindex.cli import options as o
+from dpindex.cli.output import Format, FormatOption, Output, check_output, write_answers
 from dpindex.errors import InputError
 from dpindex.vectors import VectorSource, open_vectors
 
 __all__ = ["race_app", "register"]
 
-_VECTORS = "Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet or a CSR .npz; PATH:KEY picks."
 _CHUNK_BYTES = 1 << 25
+_ROWS = 1000
 
-Vectors = Annotated[str, typer.Argument(help=_VECTORS)]
 Sketch = Annotated[Path, typer.Argument(help="File of the released sketch.")]
 
 
 class Kind(str, Enum):
     srp = "srp"
-    l2 = "l2"
+    p_stable = "p-stable"
 
 
 class Neighbouring(str, Enum):
@@ -37,12 +39,6 @@ class Neighbouring(str, Enum):
 class Means(str, Enum):
     mean = "mean"
     median_of_means = "median-of-means"
-
-
-class Format(str, Enum):
-    table = "table"
-    json = "json"
-    npz = "npz"
 
 
 race_app = typer.Typer(
@@ -60,90 +56,72 @@ def register(app: typer.Typer) -> None:
 
 @race_app.command()
 def build(
-    vectors: Vectors,
+    vectors: o.VectorFile,
     sketch: Sketch,
     epsilon: Annotated[float, typer.Option(help="Budget of the one release, over all queries.")],
-    delta: Annotated[float, typer.Option(help="0 for pure epsilon, or e.g. 1e-6.")] = 0.0,
+    delta: o.Delta = 0.0,
     neighbouring: Annotated[
         Neighbouring, typer.Option(help="How neighbouring collections differ in one record.")
     ] = Neighbouring.one_more,
-    hash: Annotated[Kind, typer.Option(help="srp for angles, l2 for distances.")] = Kind.l2,
+    hash: Annotated[Kind, typer.Option(help="srp: angles; p-stable: distances.")] = Kind.p_stable,
     bits: Annotated[int | None, typer.Option(help="For srp: signs a hash.")] = None,
     bandwidth: Annotated[
-        float | None, typer.Option(help="For l2: bucket width, in the units of the data.")
+        float | None, typer.Option(help="For p-stable: bucket width, in the units of the data.")
     ] = None,
     hashes: Annotated[
-        int | None, typer.Option(help="For l2: hashes concatenated. [default: 1]")
+        int | None, typer.Option(help="For p-stable: hashes concatenated.  [default: 1]")
     ] = None,
-    rows: Annotated[int | None, typer.Option(help="Hash functions.  [default: 1000]")] = None,
+    rows: Annotated[int | None, typer.Option(help=f"Hash functions.  [default: {_ROWS}]")] = None,
     expected_count: Annotated[
         float | None, typer.Option(help="Instead of --rows: public guess of a typical count.")
     ] = None,
-    width: Annotated[
-        int | None, typer.Option(help="Columns a row.  [default: at most 1000]")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Public seed of the hash functions.")] = 0,
+    width: Annotated[int | None, typer.Option(help="Columns a row.  [default: up to 1000]")] = None,
+    seed: o.Seed = 0,
     as_published: Annotated[
         bool, typer.Option("--as-published", help="The paper's floor of Laplace noise.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: o.AsJson = False,
 ) -> None:
     """Count vectors, add the noise, write the sketch.
 
     One pass over VECTORS. The noise is added once, and every later question is free. A record
     moves one count a row by one, whatever it holds: no bounds are needed.
     """
-    from dpindex.race import RaceSketch
+    from dpindex.race import RaceSketch, SketchSpec, optimal_rows
 
     o.refuse_existing(sketch)
-    if not sketch.parent.is_dir():
-        raise InputError(f"{sketch.parent} is not a directory; make it first.")
-    options: Any = {"expected_count": expected_count, "seed": seed, "as_published": as_published}
-    options["neighbouring"] = neighbouring.value
-    if rows is None and expected_count is None:
-        rows = 1000
+    if expected_count is not None:
+        if rows is not None:
+            raise InputError("give --rows or --expected-count, not both.")
+        rows = optimal_rows(expected_count, epsilon, neighbouring.value, delta)
+    family = {"kind": hash.value, "bits": bits, "bandwidth": bandwidth, "hashes": hashes}
+    law = {"epsilon": epsilon, "delta": delta, "neighbouring": neighbouring.value}
+    size = {"rows": _ROWS if rows is None else rows, "width": width}
+    stated: dict[str, Any] = {**size, **law, "seed": seed, "as_published": as_published}
+    stated["hash"] = {name: value for name, value in family.items() if value is not None}
     with open_vectors(vectors) as source, o.progress_bar("counting") as report:
-        made = RaceSketch(
-            source.shape[1],
-            rows,
-            width,
-            _hash(hash, bits, bandwidth, hashes),
-            epsilon,
-            delta,
-            **options,
-        )
+        made = RaceSketch(SketchSpec.from_dict({"dim": source.shape[1], **stated}))
         made.partial_fit(_chunks(source, report))
     made.release().save(sketch)
-    facts = {
-        "sketch": str(sketch),
-        "bytes": sketch.stat().st_size,
-        "records": round(made.size),
-        "guarantee": made.guarantee.to_json(),
-        "spec": made.spec.to_json(),
-    }
+    facts = {"sketch": str(sketch), **_facts(sketch, made)}
     if as_json:
-        typer.echo(json.dumps(facts))
+        typer.echo(json.dumps(facts, ensure_ascii=False))
         return
     typer.echo(
         f"{sketch}: {made.spec.rows} × {made.spec.columns} counts, {facts['bytes']} bytes, of "
-        f"about {facts['records']} records (a private estimate)."
+        f"about {facts['records']} records (a private estimate).\n{made.guarantee}."
     )
-    typer.echo(f"{made.guarantee}.")
 
 
 @race_app.command()
 def query(
     sketch: Sketch,
-    queries: Vectors,
+    queries: o.VectorFile,
     estimator: Annotated[
         Means, typer.Option(help="The median of means comes with the bound of Theorem 4 (95 %).")
     ] = Means.mean,
-    form: Annotated[
-        Format, typer.Option("--format", help="For people or programs.")
-    ] = Format.table,
-    output: Annotated[
-        Path | None, typer.Option(help="File to write instead of standard output.")
-    ] = None,
+    form: FormatOption = Format.table,
+    output: Output = None,
 ) -> None:
     """Ask how many records lie near each query.
 
@@ -151,52 +129,22 @@ def query(
     """
     from dpindex.race import RaceSketch
 
-    if form is Format.npz and output is None:
-        raise InputError("--format npz needs --output FILE: it is not text.")
-    if output is not None:
-        o.refuse_existing(output)
+    check_output(form, output)
     opened = RaceSketch.open(sketch)
-    bounded = estimator is Means.median_of_means
-    parts: dict[str, list[Any]] = {"count": [], "stderr": [], **({"bound": []} if bounded else {})}
     with open_vectors(queries) as source, o.progress_bar("asking") as report:
-        for chunk in _chunks(source, report):
-            parts["count"].append(opened.count(chunk, estimator.value))
-            parts["stderr"].append(opened.stderr(chunk))
-            if bounded:
-                parts["bound"].append(opened.error_bound(chunk))
-    answers = {name: np.concatenate(found) for name, found in parts.items()}
-    answers["density"] = answers["count"] / max(1.0, opened.size)
-    if form is Format.npz:
-        with open(str(output), "xb") as file:
-            np.savez(file, **answers)  # type: ignore[arg-type]
-        return
-    text = _json(opened.guarantee.to_json(), answers) if form is Format.json else _table(answers)
-    if output is None:
-        typer.echo(text)
-    else:
-        with open(output, "x") as file:
-            file.write(text + "\n")
+        parts = [opened.summary(chunk, estimator.value) for chunk in _chunks(source, report)]
+    answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    facts = {"guarantee": opened.guarantee.to_dict()}
+    write_answers(form, output, answers, lambda: _table(answers), facts)
 
 
 @race_app.command()
-def info(
-    sketch: Sketch,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+def info(sketch: Sketch, as_json: o.AsJson = False) -> None:
     """Say what a sketch protects, and what it does not."""
     from dpindex.race import RaceSketch
 
     opened = RaceSketch.open(sketch)
-    spec, promise = opened.spec, opened.guarantee
-    facts = {
-        "records": round(opened.size),
-        "records_stderr": opened.size_stderr,
-        "bytes": sketch.stat().st_size,
-        "spec": spec.to_json(),
-        "guarantee": promise.to_json(),
-        "protects": promise.protects(),
-        "does_not_protect": promise.does_not_protect(spec.dim),
-    }
+    spec, facts = opened.spec, _facts(sketch, opened)
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False))
         return
@@ -204,41 +152,34 @@ def info(
         f"{sketch}: {spec.rows} × {spec.columns} counts of records with {spec.dim} attributes",
         f"records     about {opened.size:.0f} ± {opened.size_stderr:.0f} (a private estimate)",
         f"hash        {spec.hash}, public seed {spec.seed}",
-        f"guarantee   {promise}",
-        f"protects    {promise.protects()}",
+        f"guarantee   {opened.guarantee}",
+        f"protects    {facts['protects']}",
         "does not protect",
-        *(f"  - {line}" for line in promise.does_not_protect(spec.dim)),
+        *(f"  - {line}" for line in facts["does_not_protect"]),
     ]
     typer.echo("\n".join(lines))
 
 
-def _hash(kind: Kind, bits: int | None, bandwidth: float | None, hashes: int | None) -> Any:
-    from dpindex.race import L2, SRP
-
-    if kind is Kind.srp:
-        if bits is None or bandwidth is not None or hashes is not None:
-            raise InputError("--hash srp needs --bits, and neither --bandwidth nor --hashes.")
-        return SRP(bits)
-    if bandwidth is None or bits is not None:
-        raise InputError("--hash l2 needs --bandwidth, and takes no --bits.")
-    return L2(bandwidth, 1 if hashes is None else hashes)
+def _facts(path: Path, sketch: Any) -> dict[str, Any]:
+    return {
+        "records": round(sketch.size),
+        "records_stderr": sketch.size_stderr,
+        "bytes": path.stat().st_size,
+        "spec": sketch.spec.to_dict(),
+        "guarantee": sketch.guarantee.to_dict(),
+        "protects": sketch.guarantee.protects(),
+        "does_not_protect": sketch.guarantee.does_not_protect(sketch.spec.dim),
+    }
 
 
 def _chunks(source: VectorSource, report: Callable[[int, int], None]) -> Iterator[Any]:
-    rows = max(1, _CHUNK_BYTES // (8 * source.shape[1]))
-    for first, chunk in source.chunks(rows):
+    for first, chunk in source.chunks(max(1, _CHUNK_BYTES // (8 * source.shape[1]))):
         yield chunk
         report(first + chunk.shape[0], source.shape[0])
 
 
-def _json(guarantee: dict[str, Any], answers: dict[str, Any]) -> str:
-    lists = {name: values.tolist() for name, values in answers.items()}
-    return json.dumps({"guarantee": guarantee, **lists})
-
-
-def _table(answers: dict[str, Any]) -> str:
-    columns = [[f"{value:.6g}" for value in values] for values in answers.values()]
-    lines = ["".join(f"{name:>14}" for name in ("query", *answers))]
-    for row, cells in enumerate(zip(*columns, strict=True)):
-        lines.append("".join(f"{cell:>14}" for cell in (row, *cells)))
-    return "\n".join(lines)
+def _table(answers: dict[str, AnyArray]) -> Table:
+    table = Table("query", *answers, box=None)
+    for row, values in enumerate(zip(*answers.values(), strict=True)):
+        table.add_row(str(row), *(f"{value:.6g}" for value in values))
+    return table

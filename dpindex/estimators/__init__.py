@@ -1,7 +1,7 @@
 """From codes to cosines, inner products and distances, with standard errors."""
 
-from dpindex.estimators.numbers import NoisyVectorStats, cosine, inner_product, squared_distance
-from dpindex.estimators.signs import agreement_curve, cosine_from_agreement, cosine_from_score
+from dpindex.estimators.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
+from dpindex.estimators.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score
 
 __all__ = [
     "NoisyVectorStats",

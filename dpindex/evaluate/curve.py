@@ -18,7 +18,7 @@ from dpindex.estimators.denoise import Kind
 from dpindex.evaluate.ground_truth import GroundTruth, chunks, ground_truth
 from dpindex.evaluate.inversion import EXPOSURE, exposure
 from dpindex.evaluate.spec_grid import keeps_signs, label
-from dpindex.index import Metric, PrivateIndex, QueryMode, Storage
+from dpindex.index import Metric, PrivateIndex, QueryMode
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource, as_source
@@ -87,7 +87,7 @@ class Curve:
         Name and number of vectors.
     dim, neighbours : int
         Attributes of a vector; true neighbours of a query.
-    metric, storage : str
+    metric, index_type : str
         As given.
     query_epsilon : float or None
         Budget of a private query; None means that of the index.
@@ -101,7 +101,7 @@ class Curve:
     dim: int
     neighbours: int
     metric: Metric
-    storage: Storage
+    index_type: str
     query_epsilon: float | None
     denoise: Kind | None = None
 
@@ -164,7 +164,7 @@ def recall_curve(
     query_modes: Sequence[QueryMode] = ("private", "exact"),
     neighbours: int = 50,
     metric: Metric = "cosine",
-    storage: Storage = "f32",
+    index_type: str = "f32",
     query_epsilon: float | None = None,
     denoise: Kind | None = None,
     progress: Progress | None = None,
@@ -192,7 +192,7 @@ def recall_curve(
         Whether queries are privatized.
     neighbours : int
         Number of true neighbours of a query, [10, n].
-    metric, storage : str
+    metric, index_type : str
         As in :class:`dpindex.PrivateIndex`.
     query_epsilon : float, optional
         Budget of private queries; default that of the index.
@@ -219,7 +219,7 @@ def recall_curve(
 
     def new_index(spec: Spec) -> PrivateIndex:
         budget = None if spec.epsilon is None else query_epsilon
-        return PrivateIndex(spec, metric=metric, storage=storage, query_epsilon=budget)
+        return PrivateIndex(spec, metric=metric, index_type=index_type, query_epsilon=budget)
 
     for spec in specs:  # refuse what cannot be measured before the first build
         if spec.dim != base.shape[1]:
@@ -249,7 +249,7 @@ def recall_curve(
         dim=base.shape[1],
         neighbours=neighbours,
         metric=metric,
-        storage=storage,
+        index_type=index_type,
         query_epsilon=query_epsilon,
         denoise=denoise,
     )

@@ -91,7 +91,7 @@ def write_curve(
         best=_best(curve),
         promises=promises,
         limits=dict.fromkeys(line for _, p in promises for line in p.does_not_protect(curve.dim)),
-        exhaustive=curve.storage in _EXHAUSTIVE,
+        exhaustive=curve.index_type in _EXHAUSTIVE,
         version=__version__,
         libraries=(np, scipy, faiss),
         platform=platform,

@@ -1,18 +1,12 @@
-"""The searchable index: Faiss stores over private codes, and segments on disk."""
+"""The searchable index: codes and their ids, what searches them, and the directory they lie in.
 
-from dpindex.index.build import build_index
-from dpindex.index.private_index import Hits, PrivateIndex
-from dpindex.index.queries import QueryMode
-from dpindex.index.segments import IndexDirectory
-from dpindex.index.settings import Metric, Settings, Storage
+Vectors are privatized into an index by :mod:`dpindex.index.ingest`, which is imported apart from
+the rest: who only searches never imports the secret stream.
+"""
 
-__all__ = [
-    "Hits",
-    "IndexDirectory",
-    "Metric",
-    "PrivateIndex",
-    "QueryMode",
-    "Settings",
-    "Storage",
-    "build_index",
-]
+from dpindex.estimators.similarity import Metric
+from dpindex.index.directory import IndexDirectory
+from dpindex.index.private_index import Hits, PrivateIndex, QueryMode
+from dpindex.index.settings import Settings
+
+__all__ = ["Hits", "IndexDirectory", "Metric", "PrivateIndex", "QueryMode", "Settings"]

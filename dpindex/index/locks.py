@@ -1,17 +1,12 @@
-"""Many searches or one change at a time; and one writer of a directory at a time."""
+"""Many searches or one change of an index at a time."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from dpindex.errors import InputError
-from dpindex.files import lock as locked
-
-__all__ = ["ReadWriteLock", "writer_lock"]
+__all__ = ["ReadWriteLock"]
 
 
 class ReadWriteLock:
@@ -54,17 +49,3 @@ class ReadWriteLock:
                 self._waiting -= waiting
                 self._writing = self._writing and not held
                 self._condition.notify_all()
-
-
-@contextmanager
-def writer_lock(directory: Path) -> Iterator[None]:
-    """Hold the directory's lock; it is the operating system's and dies with the process."""
-    handle = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if not locked(handle):
-            raise InputError(
-                f"{directory} is being written by another process; wait for it to end."
-            )
-        yield
-    finally:
-        os.close(handle)

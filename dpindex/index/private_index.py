@@ -2,46 +2,80 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from dpindex.arrays import AnyArray, Floats, Vectors
-from dpindex.codes import BitCodes, Codes, FloatCodes
+from dpindex.checks import finite_number
+from dpindex.codes import Codes, check_format
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
-from dpindex.index.denoised import DenoisedScorer
-from dpindex.index.hits import Hits
-from dpindex.index.ids import Ids
+from dpindex.estimators.similarity import Metric, Queries, similarity_of
+from dpindex.index.code_store import CodeStore
+from dpindex.index.directory import Checkpoint, read_index, write_index
 from dpindex.index.locks import ReadWriteLock
-from dpindex.index.queries import Queries, QueryMode, check_format, prepared
-from dpindex.index.rows import CodeBuffer
-from dpindex.index.saved import Contents, Saved, read_index, write_index
-from dpindex.index.scoring import BitScorer, FloatScorer, Scorer
-from dpindex.index.settings import Metric, Settings, Storage
-from dpindex.privatizer import Privatizer
+from dpindex.index.ranking import new_ranking
+from dpindex.index.search_backend import EXACT, Doubles, Rows
+from dpindex.index.settings import Settings
+from dpindex.ledger import Ledger
+from dpindex.projector import Projector
 from dpindex.spec import Spec
-
-if TYPE_CHECKING:
-    import os
-
-    from dpindex.ledger import Ledger
 
 __all__ = ["Hits", "PrivateIndex", "QueryMode"]
 
-_QUERIES_AT_A_TIME = 64
-"""Queries between two chances for Ctrl-C: about a tenth of a second on a million codes."""
+QueryMode = Literal["exact", "private"]
+_Answer = TypeVar("_Answer")
+
+_BATCH_QUERIES = 64
+"""Query batch size: Ctrl-C is honoured between batches, a tenth of a second on a million codes."""
+
+_BLOCK_NUMBERS = 1 << 22
+"""Numbers that are handled together where similarities are estimated: 32 MB."""
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Neighbours of each query, best first.
+
+    Attributes
+    ----------
+    ids : array, shape (nq, k)
+        Ids of the neighbours, int64 or strings. With fewer than k vectors, k is their number.
+    scores : float64 array, shape (nq, k)
+        What the ranking is by; higher is nearer. Of ``search``: cosine of the noisy codes
+        (``cosine``), their inner product (``ip``), minus their squared distance (``l2``), as the
+        index type computes it, which may round; for sign codes ``Σ y_j s_j`` with an exact query
+        and ``Σ s_j t_j`` with a private one. Where a denoiser was fitted, the same of denoised
+        vectors (a cosine, shrunk by the estimate's posterior variance where the denoiser knows
+        it): these rank far better, but they are shrunken towards what is usual in the collection,
+        so they are no estimates. Of ``range_search``: the similarity (``l2``: minus it).
+    similarity : float64 array, shape (nq, k)
+        The estimate of the true metric, corrected for noise and flips: a cosine in [−1, 1], an
+        inner product, or a squared distance. NaN where flips depend on norms nobody declared
+        (``Spec.norm``). Always read off the codes themselves, whatever the index type or denoiser
+        that found them, so unbiased; it need not fall in the order of the ranking.
+    stderr : float64 array, shape (nq, k)
+        Its standard error. For the best of many candidates the estimate is biased upwards, as any
+        maximum of noisy numbers is; the error is that of one pair looked at on its own.
+    """
+
+    ids: AnyArray
+    scores: Floats
+    similarity: Floats
+    stderr: Floats
 
 
 class PrivateIndex:
-    """A searchable set of private codes. Think of it as a dictionary from id to code.
+    """A searchable set of private codes, each under an id.
 
-    The one warning: with ``query="exact"`` the query itself is used as it is, by whoever calls
-    ``search``. Call it on your own machine, or send a private query.
+    With ``query="exact"`` the query itself is used as it is, by whoever calls ``search``: call it
+    on your own machine, or send a private query.
 
     Parameters
     ----------
@@ -49,15 +83,17 @@ class PrivateIndex:
         The public description of the mechanism.
     metric : "cosine", "ip" or "l2"
         What neighbours are ranked by; sign codes know cosines only.
-    storage : "f32", "f16", "int8" or a Faiss factory string
-        Precision of the search structure of float codes. The codes themselves stay as they are.
+    index_type : str
+        How number codes, and denoised ones, are kept for searching: a Faiss factory string such as
+        "SQ8", "IVF1024,PQ32x4fs" or "ROT64,SQ4", or "f32" (Flat, exact), "f16" (SQfp16) or "int8"
+        (SQ8). The codes themselves stay as they are, and so do the similarities.
     query_epsilon : float, optional
         Budget of a private query; default the spec's epsilon.
 
     Raises
     ------
     InputError
-        For a metric or a storage that the method's codes do not have.
+        For a metric or an index type that the method's codes do not have.
 
     >>> spec = Spec(method="dp-oporp-staircase", dim=8, k=4, epsilon=20.0)
     >>> index = PrivateIndex(spec)
@@ -72,18 +108,18 @@ class PrivateIndex:
         spec: Spec,
         *,
         metric: Metric = "cosine",
-        storage: Storage = "f32",
+        index_type: str = EXACT,
         query_epsilon: float | None = None,
     ) -> None:
-        self._settings = Settings(spec, metric, storage, query_epsilon)
-        self._privatizer = Privatizer(spec)
-        self._query_privatizer = Privatizer(self.query_spec)
-        self._ids = Ids()
-        self._values = CodeBuffer()
+        self._settings = Settings(spec, metric, index_type, query_epsilon)
+        self._projector = Projector(spec)
+        Projector(self.query_spec)  # refuses now what could not be asked later
+        self._store = CodeStore(spec.format)
+        self._similarity = similarity_of(spec, metric)
         self._lock = ReadWriteLock()
         self._denoiser: Denoiser | None = None
-        self._scorer = self._new_scorer()
-        self._saved: Saved | None = None
+        self._ranking = new_ranking(spec, metric, index_type)
+        self._checkpoint: Checkpoint | None = None
 
     @property
     def spec(self) -> Spec:
@@ -96,21 +132,20 @@ class PrivateIndex:
         return self._settings.metric
 
     @property
-    def storage(self) -> Storage:
-        """Precision of the search structure of float codes."""
-        return self._settings.storage
+    def index_type(self) -> str:
+        """How number codes are kept for searching."""
+        return self._settings.index_type
 
     @property
-    def storage_recall(self) -> float | None:
-        """Share of the ten flat neighbours that a factory string's structure finds.
+    def index_recall(self) -> float | None:
+        """Share of the ten nearest by exact search that the index type finds.
 
-        Measured on stored codes (denoised, where there is a denoiser) when the structure is built,
-        which this does if need be; None for storage that is searched exhaustively.
+        Measured on stored codes (denoised, where there is a denoiser) when the search structure is
+        built, which this does if need be; None where every search is exact.
         """
-        if self.storage in ("f32", "f16", "int8") or len(self) == 0:
+        if self._ranking.backend.exact or len(self) == 0:
             return None
-        recall: float | None = self._reading(lambda: self._scorer.recall)
-        return recall
+        return self._searching(lambda: self._ranking.backend.recall)
 
     @property
     def query_epsilon(self) -> float | None:
@@ -127,27 +162,24 @@ class PrivateIndex:
         """What :meth:`fit_denoiser` learned, or None."""
         return self._denoiser
 
-    def _new_scorer(self) -> Scorer:
-        data, query = self._privatizer, self._query_privatizer
-        if self._denoiser is not None:
-            return DenoisedScorer(data, query, self.metric, self.storage, self._denoiser)
-        if self.spec.mechanism.codes == "signs":
-            return BitScorer(data, query)
-        return FloatScorer(data, query, self.metric, self.storage)
+    @property
+    def path(self) -> Path | None:
+        """The directory it was last opened from or saved to."""
+        return None if self._checkpoint is None else self._checkpoint.path
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._store)
 
     @property
     def ids(self) -> AnyArray:
         """All ids in the order of their rows, int64 or strings."""
-        return self._ids.array.copy()
+        return self._store.ids.copy()
 
     @property
     def codes(self) -> Codes:
         """All codes in the order of their rows: what the index publishes."""
         with self._lock.read():
-            return self.spec.format.codes(self._values.first(len(self)).copy())
+            return self._store.codes
 
     def add(
         self,
@@ -175,24 +207,28 @@ class PrivateIndex:
         InputError
             For bad vectors or ids, and ids that the ledger knows; nothing is added then.
         """
+        from dpindex.privatizer import Privatizer  # here: who only searches needs no secret stream
+
         with self._lock.write():
             count = 1 if np.ndim(X) == 1 else int(np.shape(X)[0] if np.ndim(X) else 0)
-            checked = self._ids.check(ids, count)
+            checked = self._store.checked_ids(ids, count)
+            privatizer = Privatizer(self.spec)
+            rows = privatizer.rows(X)
             if ledger is not None:
-                if self._saved is not None:
-                    ledger.refuse_inside(self._saved.path)
-                self._privatizer.check(X)  # what is refused should not cost anything
-                ledger.record(
-                    self.spec, None if ids is None else checked, allow_rerelease=allow_rerelease
-                )
+                if self.path is not None:
+                    ledger.refuse_inside(self.path)
+                privatizer.check(rows)  # what is refused should not cost anything
+                names = None if ids is None else checked
+                ledger.record(self.spec, names, allow_rerelease=allow_rerelease)
             elif allow_rerelease:
                 raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
-            self._append(self._privatizer.privatize(X), checked)
+            codes = privatizer.privatize(rows, checked=ledger is not None)
+            self._store.append(codes, checked)
 
-    def check_ids(self, ids: Any | None, count: int) -> None:
-        """Raise the InputError that adding ``count`` rows under these ids would raise, if any."""
+    def check_ids(self, ids: Any | None, count: int) -> AnyArray:
+        """The ids that ``count`` new rows would get, or the InputError that adding would raise."""
         with self._lock.read():
-            self._ids.check(ids, count)
+            return self._store.checked_ids(ids, count)
 
     def add_codes(self, codes: Codes, ids: Any | None = None) -> None:
         """Add codes that devices made under the same spec; spends nothing.
@@ -202,18 +238,13 @@ class PrivateIndex:
         InputError
             If the codes come from another spec, or for bad ids.
         """
-        if not isinstance(codes, BitCodes | FloatCodes):
+        if not isinstance(codes, Codes):
             raise InputError("add_codes takes dpindex codes; use add for vectors.")
         if codes.fingerprint != self.spec.fingerprint:
             raise InputError("these codes were made under another spec than this index.")
-        check_format(codes, self.spec)
+        check_format(codes, self.spec.format)
         with self._lock.write():
-            self._append(codes, self._ids.check(ids, len(codes)))
-
-    def _append(self, codes: Codes, ids: AnyArray) -> None:
-        # The ids say how many rows there are: values beyond, left by Ctrl-C, are overwritten.
-        self._values.put(len(self._ids), codes.stored)
-        self._ids.append(ids)
+            self._store.append(codes, self._store.checked_ids(ids, len(codes)))
 
     def remove(self, ids: Any) -> int:
         """Remove vectors by id; returns how many. Their codes are gone from the next save on.
@@ -224,15 +255,7 @@ class PrivateIndex:
             If one of the ids is not in the index; nothing is removed then.
         """
         with self._lock.write():
-            rows = self._ids.rows(ids)
-            mask = np.ones(len(self._ids), dtype=np.bool_)
-            mask[rows] = False
-            ids, values = self._ids.kept(mask), CodeBuffer()
-            values.put(0, self._values.first(len(self))[mask])
-            saved = None if self._saved is None else replace(self._saved, rows=0)
-            scorer = self._new_scorer()
-            self._ids, self._values, self._scorer, self._saved = ids, values, scorer, saved
-            return len(rows)
+            return self._store.remove(ids)
 
     def fit_denoiser(self, kind: Kind = "auto") -> Denoiser:
         """Learn from the private codes how their coordinates hang together, and rank with it.
@@ -261,9 +284,12 @@ class PrivateIndex:
         """
         denoiser = fit_denoiser(self.codes, self.spec, kind)
         with self._lock.write():
-            self._denoiser = denoiser
-            self._scorer = self._new_scorer()
+            self._rank_with(denoiser)
         return denoiser
+
+    def _rank_with(self, denoiser: Denoiser | None) -> None:
+        ranking = new_ranking(self.spec, self.metric, self.index_type, denoiser)
+        self._denoiser, self._ranking = denoiser, ranking
 
     def search(self, Q: Vectors | Codes, k: int = 10, query: QueryMode = "exact") -> Hits:
         """The k nearest neighbours of each query.
@@ -286,17 +312,17 @@ class PrivateIndex:
         """
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, not {k!r}.")
-        prepared = self._prepared(Q, query)
-        parts = []
-        for start in range(0, len(prepared), _QUERIES_AT_A_TIME):
-            part = prepared[start : start + _QUERIES_AT_A_TIME]
-            parts.append(self._reading(partial(self._search, part, int(k))))
+        batches = self._batches(Q, query)
+        parts = [self._searching(partial(self._search, batch, int(k))) for batch in batches]
         return Hits(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def range_search(
         self, Q: Vectors | Codes, threshold: float, query: QueryMode = "exact"
     ) -> list[Hits]:
         """Every vector whose estimated similarity reaches ``threshold``, for each query.
+
+        All codes are looked at, whatever the index type, and estimates alone decide, whether or
+        not there is a denoiser; memory is that of a block of codes and of what is found.
 
         Parameters
         ----------
@@ -305,50 +331,96 @@ class PrivateIndex:
 
         Returns
         -------
-        One Hits for each query, with arrays of shape (found,), best first. Errors as ``search``.
+        One Hits for each query, with arrays of shape (found,), best first; ``scores`` are the
+        similarities (for ``l2``: minus the squared distances). Errors as ``search``.
         """
-        if not isinstance(threshold, int | float | np.number) or not np.isfinite(threshold):
-            raise InputError(f"the threshold must be a finite number, not {threshold!r}.")
-        prepared = self._prepared(Q, query)
-        found = []
-        for start in range(0, len(prepared), _QUERIES_AT_A_TIME):
-            part = prepared[start : start + _QUERIES_AT_A_TIME]
-            found += self._reading(partial(self._range, part, float(threshold)))
+        least = finite_number(threshold, "the threshold")
+        found: list[Hits] = []
+        for batch in self._batches(Q, query):
+            with self._lock.read():
+                self._refuse_empty()
+                found += self._range(batch, least)
         return found
 
-    def _prepared(self, Q: Vectors | Codes, query: QueryMode) -> Queries:
-        return prepared(Q, query, self._privatizer, self._query_privatizer)
+    def _batches(self, asked: Vectors | Codes, query: QueryMode) -> list[Queries]:
+        queries = self._queries(asked, query)
+        return [queries[i : i + _BATCH_QUERIES] for i in range(0, len(queries), _BATCH_QUERIES)]
 
-    def _reading(self, action: Callable[[], Any]) -> Any:
-        """Run under the read lock with search structures that cover every row."""
+    def _queries(self, asked: Vectors | Codes, query: QueryMode) -> Queries:
+        """Vectors projected or privatized; codes as they are."""
+        if query not in ("exact", "private"):
+            raise InputError(f"query must be 'exact' or 'private', not {query!r}.")
+        if isinstance(asked, Codes):
+            known = {spec.fingerprint: spec for spec in (self.query_spec, self.spec)}
+            if asked.fingerprint not in known:
+                raise InputError("these query codes were made under another spec than this index.")
+            check_format(asked, self.spec.format)
+            if len(asked) == 0:
+                raise InputError("there are no query codes.")
+            # The spec decodes them, whatever they say of themselves.
+            spec = known[asked.fingerprint]
+            return Queries(spec.format.codes(asked.stored), spec, private=True)
+        if query == "exact":
+            return Queries(self._projector.project(asked), self.spec, private=False)
+        from dpindex.privatizer import Privatizer  # here: other queries need no secret stream
+
+        codes = Privatizer(self.query_spec).privatize(asked)
+        return Queries(codes, self.query_spec, private=True)
+
+    def _searching(self, action: Callable[[], _Answer]) -> _Answer:
+        """Run under the read lock with a search structure that holds every row."""
         while True:
             with self._lock.read():
-                if len(self._ids) == 0:
-                    raise InputError("the index is empty: add vectors before searching.")
-                if self._scorer.covers(len(self._ids)):
+                self._refuse_empty()
+                if self._ranking.is_synced(self._store):
                     return action()
             with self._lock.write():
-                self._scorer.cover(self._values.first(len(self)))
+                self._ranking.sync(self._store)
+
+    def _refuse_empty(self) -> None:
+        if len(self) == 0:
+            raise InputError("the index is empty: add vectors before searching.")
 
     def _search(self, queries: Queries, k: int) -> tuple[AnyArray, Floats, Floats, Floats]:
-        scores, rows = self._scorer.search(queries.vectors, queries.spec, min(k, len(self._ids)))
-        similarity, stderr = self._scorer.estimate(queries.vectors, queries.spec, scores, rows)
-        return self._ids.array[rows], scores, similarity, stderr
+        scores, rows = self._ranking.search(queries, min(k, len(self)))
+        return self._store.ids[rows], scores, *self._estimates(queries, rows)
+
+    def _estimates(self, queries: Queries, rows: Rows) -> tuple[Doubles, Doubles]:
+        """Similarities and standard errors of rows that were found, a few of them at a time."""
+        step = max(1, self._block_rows(1) // len(rows))
+        parts = []
+        for start in range(0, rows.shape[1], step):
+            codes = self._store.take(rows[:, start : start + step].ravel())
+            parts.append(self._similarity.of_found(codes, queries))
+        similarity, stderr = zip(*parts, strict=True)
+        return np.concatenate(similarity, axis=1), np.concatenate(stderr, axis=1)
+
+    def _block_rows(self, queries: int) -> int:
+        """Codes that are compared with so many queries together: an estimate takes 16 numbers."""
+        return max(1, _BLOCK_NUMBERS // (self.spec.code_length + 16 * queries))
 
     def _range(self, queries: Queries, threshold: float) -> list[Hits]:
-        found = []
-        everything = len(self._ids)
-        for i in range(len(queries)):
-            ids, scores, similarity, stderr = self._search(queries[i : i + 1], everything)
+        sign = -1.0 if self.metric == "l2" else 1.0
+        first, parts = 0, []
+        for codes in self._store.blocks(rows=self._block_rows(len(queries))):
+            similarity, stderr = self._similarity.of_all(codes, queries)
             if np.isnan(similarity).any():
                 raise InputError(
                     f"similarities of {self.spec.method} need the norm of the vectors: declare "
                     f"norm in the spec, or rank with search."
                 )
-            near = similarity[0] <= threshold if self.metric == "l2" else similarity[0] >= threshold
-            columns = (ids, scores, similarity, stderr)
-            found.append(Hits(*(column[0][near] for column in columns)))
-        return found
+            near = np.nonzero(sign * similarity >= sign * threshold)
+            parts.append((near[0], near[1] + first, similarity[near], stderr[near]))
+            first += len(codes)
+        asked, rows, similarity, stderr = (
+            np.concatenate(part) for part in zip(*parts, strict=True)
+        )
+        order = np.lexsort((rows, -sign * similarity, asked))
+        cuts = np.searchsorted(asked[order], np.arange(1, len(queries)))
+        return [
+            Hits(self._store.ids[rows[i]], sign * similarity[i], similarity[i], stderr[i])
+            for i in np.split(order, cuts)
+        ]
 
     def save(self, path: str | os.PathLike[str], *, allow_unprotected: bool = False) -> None:
         """Write the index as a directory, all or nothing.
@@ -367,9 +439,9 @@ class PrivateIndex:
                 f"{self.spec.method} protects nothing; pass allow_unprotected=True to save it."
             )
         with self._lock.write():
-            values, ids = self._values.first(len(self)), self._ids.array
-            contents = Contents(self._settings, values, ids, self._denoiser)
-            self._saved = write_index(Path(path), contents, self._saved)
+            self._checkpoint = write_index(
+                Path(path), self._settings, self._store, self._denoiser, self._checkpoint
+            )
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:
@@ -380,16 +452,11 @@ class PrivateIndex:
         InputError
             If the directory is not an index, is unfinished, or was damaged or changed.
         """
-        settings, segments, saved = read_index(Path(path))
-        index = cls(
-            settings.spec,
-            metric=settings.metric,
-            storage=settings.storage,
-            query_epsilon=settings.query_epsilon,
-        )
+        settings, segments, checkpoint = read_index(Path(path))
+        index = cls(**vars(settings))
         for codes, ids in segments:
-            check_format(codes, settings.spec)
-            index._append(codes, index._ids.check(ids, len(codes)))
-        index._denoiser, index._saved = saved.denoiser, saved
-        index._scorer = index._new_scorer()
+            check_format(codes, settings.spec.format)
+            index._store.append(codes, index._store.checked_ids(ids, len(codes)))
+        index._rank_with(checkpoint.denoiser)
+        index._checkpoint = checkpoint
         return index

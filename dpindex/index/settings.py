@@ -2,53 +2,58 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from dpindex.errors import InputError
+from dpindex.estimators.similarity import METRICS, Metric
+from dpindex.index.ranking import new_ranking
+from dpindex.index.search_backend import EXACT
 from dpindex.spec import Spec
 
-__all__ = ["Metric", "Settings", "Storage"]
-
-Metric = Literal["cosine", "ip", "l2"]
-Storage: TypeAlias = str
-"""``f32``, ``f16``, ``int8``, or a Faiss factory string: see :mod:`dpindex.index.compact`."""
-
-_METRICS = ("cosine", "ip", "l2")
-_PLAIN_STORAGES = ("f32", "f16", "int8")
+__all__ = ["Settings"]
 
 
 @dataclass(frozen=True)
 class Settings:
     """What an index is, beside its rows.
 
+    Parameters
+    ----------
+    spec : Spec
+        The public description of the mechanism.
+    metric : "cosine", "ip" or "l2"
+        What neighbours are ranked by.
+    index_type : str
+        How vectors are kept and searched: see :func:`dpindex.index.faiss_vectors.parse_index_type`.
+    query_epsilon : float, optional
+        Budget of a private query; default the spec's epsilon.
+
     Raises
     ------
     InputError
-        For a metric or a storage that the method's codes do not have, or a wrong query epsilon.
+        For a metric or an index type that the method's codes do not have, or a wrong query epsilon.
     """
 
     spec: Spec
     metric: Metric = "cosine"
-    storage: Storage = "f32"
+    index_type: str = EXACT
     query_epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        if self.metric not in _METRICS:
-            raise InputError(f"metric must be one of {', '.join(_METRICS)}, not {self.metric!r}.")
-        if self.storage not in _PLAIN_STORAGES:
-            from dpindex.index.compact import parse_layout  # here: it needs Faiss
-
-            parse_layout(self.storage, self.spec.code_length)
-        method = self.spec.method
-        if self.spec.mechanism.codes == "signs" and self.metric != "cosine":
-            raise InputError(f"{method} keeps signs, which know cosines only, not {self.metric!r}.")
-        if self.spec.mechanism.codes == "signs" and self.storage != "f32":
-            raise InputError(f"{method} keeps bits; storage {self.storage!r} is for float codes.")
+        if self.metric not in tuple(METRICS):
+            raise InputError(f"metric must be one of {', '.join(METRICS)}, not {self.metric!r}.")
+        mechanism = self.spec.mechanism
+        known = mechanism.calibration.format.metrics
+        if self.metric not in known:
+            raise InputError(
+                f"{mechanism.name} keeps {mechanism.codes}, which know {' and '.join(known)} only, "
+                f"not {self.metric!r}."
+            )
+        new_ranking(self.spec, self.metric, self.index_type)  # refuses a wrong index type
         if self.query_epsilon is not None:
-            checked = self.query_spec.epsilon
-            object.__setattr__(self, "query_epsilon", checked)
+            object.__setattr__(self, "query_epsilon", self.query_spec.epsilon)
 
     @property
     def query_spec(self) -> Spec:
@@ -57,10 +62,12 @@ class Settings:
             return self.spec
         return self.spec.with_epsilon(self.query_epsilon)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "spec": json.loads(self.spec.to_json()),
-            "metric": self.metric,
-            "storage": self.storage,
-            "query_epsilon": self.query_epsilon,
-        }
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain JSON values."""
+        return {**vars(self), "spec": self.spec.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Settings:
+        """The inverse of :meth:`to_dict`, other keys aside; InputError or KeyError if it is not."""
+        stated = {field.name: data[field.name] for field in fields(cls)}
+        return cls(**{**stated, "spec": Spec.from_dict(data["spec"])})

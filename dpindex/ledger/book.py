@@ -72,7 +72,7 @@ class Total:
         return f"{self.ids} ids, {codes} each: " + "; and ".join(map(str, self.guarantees))
 
     def to_json(self) -> dict[str, Any]:
-        guarantees = [guarantee.to_json() for guarantee in self.guarantees]
+        guarantees = [guarantee.to_dict() for guarantee in self.guarantees]
         return {"ids": self.ids, "releases": self.releases, "guarantees": guarantees}
 
 

@@ -77,7 +77,7 @@ class Row:
             "precision@10 exact": round(self.exact, 4),
             "bytes_per_vector": self.bytes_per_vector,
             "noise": round(self.noise, 4),
-            "guarantee": self.guarantee.to_json(),
+            "guarantee": self.guarantee.to_dict(),
         }
 
 

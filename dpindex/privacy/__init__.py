@@ -1,6 +1,16 @@
 """What is promised: adjacency and guarantee."""
 
-from dpindex.privacy.adjacency import L2, Adjacency, Attribute, adjacency_from_json, attribute, l2
+from dpindex.privacy.adjacency import (
+    L2,
+    Adjacency,
+    Attribute,
+    Neighbouring,
+    Records,
+    VectorAdjacency,
+    adjacency_from_dict,
+    attribute,
+    l2,
+)
 from dpindex.privacy.guarantee import Guarantee, compose
 
 __all__ = [
@@ -8,7 +18,10 @@ __all__ = [
     "Adjacency",
     "Attribute",
     "Guarantee",
-    "adjacency_from_json",
+    "Neighbouring",
+    "Records",
+    "VectorAdjacency",
+    "adjacency_from_dict",
     "attribute",
     "compose",
     "l2",

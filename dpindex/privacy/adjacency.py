@@ -1,11 +1,12 @@
-"""What two neighbouring vectors may differ in: the unit in which an epsilon is counted."""
+"""Adjacencies: what two neighbouring inputs may differ in, the unit in which epsilon is counted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
-from dpindex.checks import finite_number
+from dpindex.checks import finite_number, from_kind
 from dpindex.errors import InputError
 
 __all__ = [
@@ -14,7 +15,8 @@ __all__ = [
     "Attribute",
     "Neighbouring",
     "Records",
-    "adjacency_from_json",
+    "VectorAdjacency",
+    "adjacency_from_dict",
     "attribute",
     "l2",
 ]
@@ -23,7 +25,77 @@ Neighbouring: TypeAlias = Literal["add-remove", "replace"]
 
 
 @dataclass(frozen=True)
-class Attribute:
+class Adjacency(ABC):
+    """What neighbours differ in, and the sentences about it that a guarantee is made of.
+
+    A subclass is a small frozen dataclass whose fields are the parameters of its definition.
+
+    Attributes
+    ----------
+    kind : str
+        Its name in JSON and in messages.
+    published : str
+        What is released, in the sentence "whoever holds …".
+    against : str
+        The sentences that say against whom the guarantee holds.
+    """
+
+    kind: ClassVar[str]
+    published: ClassVar[str]
+    against: ClassVar[str]
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The unit of protection in plain words."""
+
+    @abstractmethod
+    def does_not_protect(self, epsilon: float, growth: str, dim: int) -> list[str]:
+        """What stays visible or costs more than one ``epsilon``, one line each.
+
+        ``growth`` says how delta grows under group privacy; inputs have ``dim`` attributes.
+        """
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+
+class VectorAdjacency(Adjacency):
+    """Neighbouring *vectors*: what the codes of single vectors are calibrated for."""
+
+    published = "the published codes, the projection and all parameters"
+    against = (
+        "Every vector is privatized on its own with its own secret noise, so this holds against "
+        "everyone who sees the codes, including the operator of the search server."
+    )
+    _visible = (
+        "ids, and anything written into ids",
+        "how many vectors there are, and when they were added",
+        "that a record exists",
+        "exact queries: in query mode 'exact' whoever runs the search sees the query itself, so "
+        "keep it on your own machine",
+        "correlated records: facts that can be learnt from other people's records",
+        "a second release of the same vector: epsilons and deltas add up",
+    )
+
+    @property
+    @abstractmethod
+    def size(self) -> float:
+        """The largest change between neighbours, in units of the scaled attribute."""
+
+    @abstractmethod
+    def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
+        """What changes beyond this adjacency cost; see ``does_not_protect``."""
+
+    def does_not_protect(self, epsilon: float, growth: str, dim: int) -> list[str]:
+        return [*self._visible, *self.larger_changes(epsilon, growth, dim)]
+
+    def __str__(self) -> str:
+        numbers = ", ".join(f"{name}={value:g}" for name, value in asdict(self).items())
+        return f"{self.kind}({numbers})"
+
+
+@dataclass(frozen=True)
+class Attribute(VectorAdjacency):
     """Two vectors are neighbours when they differ in *one* coordinate, by at most ``beta``.
 
     This is Definition 2.3 of Li & Li (2023). It is not the L1 ball of radius ``beta``: a change
@@ -31,59 +103,56 @@ class Attribute:
     """
 
     beta: float
-    kind: ClassVar[str] = "attribute"
+    kind = "attribute"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "beta", finite_number(self.beta, "beta", above=0.0))
 
-    def __str__(self) -> str:
-        return f"attribute(beta={self.beta:g})"
-
     @property
     def size(self) -> float:
-        """The change that the grid is laid out for, in units of the scaled attribute."""
         return self.beta
 
     def describe(self) -> str:
-        """The unit of protection in plain words."""
         return f"one attribute (coordinate) of one vector, changed by at most {self.beta:g}"
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "beta": self.beta}
+    def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
+        return [
+            f"more than one attribute at once: a change of m attributes costs m × {epsilon:g}, and "
+            f"a whole record of {dim} attributes up to {dim * epsilon:g} (group privacy{growth}): "
+            f"an attribute-level epsilon is not a record-level one"
+        ]
 
 
 @dataclass(frozen=True)
-class L2:
+class L2(VectorAdjacency):
     """Two vectors are neighbours when their Euclidean distance is at most ``radius``.
 
     Radius 2 on unit-norm vectors makes every two vectors neighbours: the whole record is hidden.
     """
 
     radius: float
-    kind: ClassVar[str] = "l2"
+    kind = "l2"
 
     def __post_init__(self) -> None:
         radius = finite_number(self.radius, "the l2 radius", above=0.0)
         object.__setattr__(self, "radius", radius)
 
-    def __str__(self) -> str:
-        return f"l2(radius={self.radius:g})"
-
     @property
     def size(self) -> float:
-        """The distance that the grid is laid out for, in units of the scaled attribute."""
         return self.radius
 
     def describe(self) -> str:
-        """The unit of protection in plain words."""
         return f"one whole vector, moved by at most {self.radius:g} in Euclidean distance"
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "radius": self.radius}
+    def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
+        return [
+            f"a change beyond the radius: m times {self.radius:g} costs m × {epsilon:g} (group "
+            f"privacy{growth})"
+        ]
 
 
 @dataclass(frozen=True)
-class Records:
+class Records(Adjacency):
     """Two *collections* are neighbours when they differ in one whole record.
 
     ``"add-remove"``: one of them holds one record more (how many there are is protected too).
@@ -92,7 +161,12 @@ class Records:
     """
 
     neighbouring: Neighbouring
-    kind: ClassVar[str] = "records"
+    kind = "records"
+    published = "the released sketch, its hash functions and all parameters"
+    against = (
+        "This holds for all queries together, however many are asked. The guarantee is central: it "
+        "holds against everyone who sees the sketch, not against whoever built it."
+    )
 
     def __post_init__(self) -> None:
         if self.neighbouring not in get_args(Neighbouring):
@@ -103,16 +177,20 @@ class Records:
         return f"records({self.neighbouring})"
 
     def describe(self) -> str:
-        """The unit of protection in plain words."""
         change = {"add-remove": "added or removed", "replace": "replaced by any other"}
         return f"one whole record of the collection, {change[self.neighbouring]}"
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "neighbouring": self.neighbouring}
-
-
-Adjacency: TypeAlias = Attribute | L2
-"""What codes of single vectors are calibrated for; :class:`Records` belongs to sketches."""
+    def does_not_protect(self, epsilon: float, growth: str, dim: int) -> list[str]:
+        count = ["how many records there are"] if self.neighbouring == "replace" else []
+        return [
+            "the collection against whoever builds the sketch: that party sees the records",
+            f"one person's several records: m of them cost m × {epsilon:g} (group privacy{growth})",
+            "a second sketch of the same records: epsilons and deltas add up",
+            "facts that can be learnt from other people's records",
+            "parameters chosen by looking at the records (bandwidth, scaling, class labels)",
+            "queries: whoever answers them sees them",
+            *count,
+        ]
 
 
 def attribute(beta: float = 1.0) -> Attribute:
@@ -133,11 +211,9 @@ def l2(radius: float) -> L2:
     return L2(radius)
 
 
-def adjacency_from_json(data: Any) -> Adjacency:
-    """The inverse of ``to_json``; raises InputError on anything else."""
-    if isinstance(data, dict):
-        if set(data) == {"kind", "beta"} and data["kind"] == Attribute.kind:
-            return Attribute(data["beta"])
-        if set(data) == {"kind", "radius"} and data["kind"] == L2.kind:
-            return L2(data["radius"])
-    raise InputError("adjacency must be {kind: attribute, beta: …} or {kind: l2, radius: …}.")
+_KINDS: dict[str, type[VectorAdjacency]] = {cls.kind: cls for cls in (Attribute, L2)}
+
+
+def adjacency_from_dict(data: Any) -> VectorAdjacency:
+    """The inverse of ``to_dict`` for vectors; raises InputError on anything else."""
+    return from_kind(data, _KINDS, "adjacency")

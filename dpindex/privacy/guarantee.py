@@ -1,4 +1,4 @@
-"""The number, and everything without which the number means nothing."""
+"""Guarantee: epsilon and delta with their definition and adjacency, and how guarantees add up."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from dpindex.errors import InputError
-from dpindex.privacy.adjacency import Adjacency, Attribute
+from dpindex.privacy.adjacency import Adjacency
 
 __all__ = ["Guarantee", "compose", "rounded_up"]
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What one privatized vector promises, whoever holds the codes and all public parameters.
+    """What one release promises about its input, whoever holds it and all public parameters.
 
     Attributes
     ----------
     epsilon, delta : float
-        The budget of one release of one vector. ``delta`` 0 means pure.
+        The budget of one release of one vector or collection. ``delta`` 0 means pure.
     definition : "DP", "iDP" or "none"
         ``"iDP"`` (Li & Li 2023, Def. 2.6) is weaker than DP and is never called DP: it compares
         the actual vector with its neighbours only. ``"none"`` protects nothing.
-    adjacency : Attribute or L2
-        What may differ between two vectors that must look alike.
+    adjacency : Attribute, L2 or Records
+        What may differ between two inputs that must look alike.
     exact : bool
         True when the proof is about the integers that run, not about real numbers.
     delta_over : "noise" or "projection"
@@ -76,53 +76,32 @@ class Guarantee:
             else f", except with a probability governed by delta = {self.delta:g}"
         )
         return (
-            f"For {self.adjacency.describe()}: whoever holds the published codes, the projection "
-            f"and all parameters can learn about that change at most a factor of exp(epsilon) = "
-            f"exp({self.epsilon:g}) in odds{slack}. Every vector is privatized on its own with its "
-            f"own secret noise, so this holds against everyone who sees the codes, including the "
-            f"operator of the search server.{weaker}"
+            f"For {self.adjacency.describe()}: whoever holds {self.adjacency.published} can learn "
+            f"about that change at most a factor of exp(epsilon) = exp({self.epsilon:g}) in "
+            f"odds{slack}. {self.adjacency.against}{weaker}"
         )
 
     def does_not_protect(self, dim: int) -> list[str]:
         """What stays visible or costs more than one epsilon, one clear line each."""
         if self.definition == "none":
             return ["anything at all"]
-        lines = [
-            "ids, and anything written into ids",
-            "how many vectors there are, and when they were added",
-            "that a record exists",
-            "exact queries: in query mode 'exact' whoever runs the search sees the query itself, "
-            "so keep it on your own machine",
-            "correlated records: facts that can be learnt from other people's records",
-            "a second release of the same vector: epsilons and deltas add up",
-        ]
+        growth = "" if self.delta == 0 else "; delta grows to m·exp((m−1)·epsilon)·delta"
+        lines = self.adjacency.does_not_protect(self.epsilon, growth, dim)
         if self.definition == "iDP":
             lines.append(
                 "the vector as a whole: signs that no neighbour could change are published as "
                 "they are, at every epsilon, and the vector can be rebuilt from them"
             )
-        growth = "" if self.delta == 0 else "; delta grows to m·exp((m−1)·epsilon)·delta"
-        if isinstance(self.adjacency, Attribute):
-            lines.append(
-                f"more than one attribute at once: a change of m attributes costs m × "
-                f"{self.epsilon:g}, and a whole record of {dim} attributes up to "
-                f"{self.group(dim):g} (group privacy{growth}): an attribute-level epsilon is not "
-                f"a record-level one"
-            )
-        else:
-            lines.append(
-                f"a change beyond the radius: twice {self.adjacency.radius:g} costs twice epsilon"
-            )
         if self.delta_over == "projection":
             lines.append("an unlucky projection: delta is also a chance over the public projection")
         return lines
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "epsilon": None if self.definition == "none" else self.epsilon,
             "delta": self.delta,
             "definition": self.definition,
-            "adjacency": self.adjacency.to_json(),
+            "adjacency": self.adjacency.to_dict(),
             "exact": self.exact,
             "delta_over": self.delta_over,
         }

@@ -1,4 +1,4 @@
-"""What a released sketch answers: the reading half of :class:`~dpindex.race.RaceSketch`."""
+"""What a released sketch answers, and what its answers are worth (Coleman & Shrivastava 2020)."""
 
 from __future__ import annotations
 
@@ -6,23 +6,45 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import Floats, Vectors, cores
+from dpindex.arrays import Floats, Integers, Vectors, cores
+from dpindex.checks import checked_epsilon, finite_number, real_matrix
 from dpindex.errors import InputError
-from dpindex.race.checks import matrix
-from dpindex.race.files import Release
+from dpindex.noise.counts import CHANGES
+from dpindex.privacy import Guarantee, Neighbouring, Records
+from dpindex.race.hashes import Doubles
 from dpindex.race.spec import SketchSpec
-from dpindex.race.theory import error_bound, mean_groups
 
-__all__ = ["Answers", "Estimator"]
+__all__ = ["Answers", "Estimator", "Release", "error_bound", "mean_groups", "optimal_rows"]
 
 Estimator: TypeAlias = Literal["mean", "median-of-means"]
 
 _FAILURE = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What is public once the noise has been added.
+
+    Attributes
+    ----------
+    counts : integers, shape (rows, width)
+        The noisy counts.
+    guarantee : Guarantee
+        The spec's, or that of several releases together after a merge.
+    offset, variance : float
+        Added to a count on reading; variance of its noise.
+    """
+
+    counts: Integers
+    guarantee: Guarantee
+    offset: float
+    variance: float
 
 
 class Answers(ABC):
@@ -80,17 +102,8 @@ class Answers(ABC):
         -------
         float64 array, shape (nq,). May be negative: that is the noise.
         """
-        release = self._open()
-        groups = self._groups(estimator, failure)
-        edges = np.linspace(0, self.spec.rows, groups + 1).astype(np.intp)
-
-        def means(found: Floats) -> Floats:
-            parts = np.add.reduceat(found, edges[:-1], axis=0) / np.diff(edges)[:, None]
-            middle: Floats = np.median(parts, axis=0)
-            return middle
-
-        counts = self._each_query(q, means) + release.offset
-        return self._without_chance(counts)
+        (centres,) = self._over_rows(q, self._centre(estimator, failure))
+        return self._without_chance(centres)
 
     def density(
         self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE
@@ -100,10 +113,8 @@ class Answers(ABC):
 
     def stderr(self, q: Vectors) -> Floats:
         """Standard error of ``count(q)`` from the spread over rows, noise included, shape (nq,)."""
-        if self.spec.rows < 2:
-            raise InputError("one row has no spread; a standard error needs at least two.")
-        spread = self._each_query(q, lambda found: found.std(axis=0, ddof=1))
-        return np.asarray(spread * (self._stretch / math.sqrt(self.spec.rows)))
+        (deviations,) = self._over_rows(q, self._deviation())
+        return self._of_mean(deviations)
 
     def error_bound(self, q: Vectors, failure: float = _FAILURE) -> Floats:
         """Theorem 4's bound on the error of the median of means, shape (nq,).
@@ -111,11 +122,23 @@ class Answers(ABC):
         The unknown ``f̃ = Σ√k`` is replaced by its bound ``√(N·Σk)`` (Cauchy–Schwarz), read from the
         sketch itself; the paper's constants make the result generous.
         """
-        collisions = self._each_query(q, lambda found: found.mean(axis=0)) + self._open().offset
-        size = max(1.0, self.size)
-        root_sum = np.sqrt(size * np.clip(collisions, 0.0, size))
-        bound = error_bound(root_sum, self.spec.rows, self.noise_variance, failure)
-        return bound * self._stretch
+        (means,) = self._over_rows(q, self._centre("mean", failure))
+        return self._bound(means, failure)
+
+    def summary(
+        self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE
+    ) -> dict[str, Floats]:
+        """``count``, ``stderr`` and ``density`` by name, each of shape (nq,), hashing queries once.
+
+        With the median of means also ``bound``: its ``error_bound``.
+        """
+        centres, means, deviations = self._over_rows(
+            q, self._centre(estimator, failure), self._centre("mean", failure), self._deviation()
+        )
+        count = self._without_chance(centres)
+        stderr = self._of_mean(deviations)
+        bound = {"bound": self._bound(means, failure)} if estimator != "mean" else {}
+        return {"count": count, "stderr": stderr, **bound, "density": count / max(1.0, self.size)}
 
     def mean_density(self) -> float:
         """Mean over the *records* of their own density, from squared counts: what is typical.
@@ -128,17 +151,37 @@ class Answers(ABC):
         collisions = float(self._without_chance(np.array([squares / size]))[0])
         return min(1.0, max(0.0, collisions / size))
 
-    def _groups(self, estimator: str, failure: float) -> int:
-        if estimator == "mean":
-            return 1
-        if estimator == "median-of-means":
-            return mean_groups(self.spec.rows, failure)
-        raise InputError(f"estimator must be 'mean' or 'median-of-means', not {estimator!r}.")
+    def _centre(self, estimator: str, failure: float) -> Callable[[Doubles], Doubles]:
+        """The estimator over rows, of exact counts with their offset: (rows, n) to (n,)."""
+        if estimator not in ("mean", "median-of-means"):
+            raise InputError(f"estimator must be 'mean' or 'median-of-means', not {estimator!r}.")
+        offset = self._open().offset
+        groups = 1 if estimator == "mean" else mean_groups(self.spec.rows, failure)
+        edges = np.linspace(0, self.spec.rows, groups + 1).astype(np.intp)
+
+        def centre(found: Doubles) -> Doubles:
+            means = np.add.reduceat(found, edges[:-1], axis=0) / np.diff(edges)[:, None]
+            return np.asarray(np.median(means, axis=0) + offset)
+
+        return centre
+
+    def _deviation(self) -> Callable[[Doubles], Doubles]:
+        """The standard deviation over rows, (rows, n) to (n,)."""
+        if self.spec.rows < 2:
+            raise InputError("one row has no spread; a standard error needs at least two.")
+        return lambda found: np.asarray(found.std(axis=0, ddof=1))
+
+    def _of_mean(self, deviations: Doubles) -> Doubles:
+        return np.asarray(deviations * (self._stretch / math.sqrt(self.spec.rows)))
+
+    def _bound(self, means: Doubles, failure: float) -> Floats:
+        size = max(1.0, self.size)
+        root_sum = np.sqrt(size * np.clip(means, 0.0, size))
+        return error_bound(root_sum, self.spec.rows, self.noise_variance, failure) * self._stretch
 
     @property
     def _stretch(self) -> float:
-        width = self.spec.columns
-        return width / (width - 1) if self.spec.hasher.rehashed else 1.0
+        return 1.0 / (1.0 - 1.0 / self.spec.columns) if self.spec.hasher.rehashed else 1.0
 
     def _without_chance(self, counts: Floats) -> Floats:
         """Rehashing makes the collision probability ``k + (1 − k)/W``: solve for Σk."""
@@ -146,20 +189,75 @@ class Answers(ABC):
             return counts
         return (counts - self.size / self.spec.columns) * self._stretch
 
-    def _each_query(self, q: Vectors, reduce: Callable[[Floats], Floats]) -> Floats:
-        """``reduce`` over the counts that queries fall into, (rows, n) to (n,), block by block."""
+    def _over_rows(self, q: Vectors, *reduce: Callable[[Doubles], Doubles]) -> Doubles:
+        """Each of ``reduce``, (rows, n) to (n,), of the counts that queries fall into."""
         release, hasher = self._open(), self.spec.hasher
-        queries = matrix(q, self.spec.dim, "queries")
-        out = np.empty(queries.shape[0])
+        queries = real_matrix(q, self.spec.dim, "queries", min_rows=0)
+        out = np.empty((len(reduce), queries.shape[0]))
         with ThreadPoolExecutor(cores()) as pool:
             for start, block in hasher.blocks(queries):
                 found = np.empty((self.spec.rows, block.shape[0]))
 
                 def look_up(
-                    rows: slice, columns: npt.NDArray[np.int64], found: Floats = found
+                    rows: slice, columns: npt.NDArray[np.int64], found: Doubles = found
                 ) -> None:
                     found[rows] = np.take_along_axis(release.counts[rows], columns, axis=1)
 
                 hasher.each(block, look_up, pool)
-                out[start : start + block.shape[0]] = reduce(found)
+                out[:, start : start + block.shape[0]] = [part(found) for part in reduce]
         return out
+
+
+def optimal_rows(
+    expected_count: float,
+    epsilon: float,
+    neighbouring: Neighbouring = "add-remove",
+    delta: float = 0.0,
+) -> int:
+    """Rows that make the error bound least under pure epsilon: Corollary 1.
+
+    ``R = ⌈f̃ ε/√2⌉`` with ``f̃ = Σ_x √k(x, q)`` at a typical query, which must be *publicly* known:
+    choosing it from the data would spend budget that nobody counted. Under replace a record costs
+    twice, so ε/2 takes the place of ε. With delta > 0 there is no such optimum, and InputError: the
+    noise of the mean does not grow with R, and every further row helps.
+
+    >>> optimal_rows(1000, 1.0)
+    708
+    """
+    if delta:
+        raise InputError(
+            "with delta > 0 every further row helps and there is no best number; give rows."
+        )
+    count = finite_number(expected_count, "expected_count", above=0.0)
+    best = count * checked_epsilon(epsilon) / CHANGES[Records(neighbouring).neighbouring]
+    return max(1, math.ceil(finite_number(best / math.sqrt(2), "the best number of rows")))
+
+
+def mean_groups(rows: int, failure: float) -> int:
+    """Groups of the median of means, ``⌈8 log(1/δ')⌉`` for a failure probability δ' (Lemma 2)."""
+    if finite_number(failure, "failure", above=0.0) >= 1:
+        raise InputError(f"failure must lie in (0, 1), not {failure!r}.")
+    groups = math.ceil(8 * math.log(1 / failure))
+    if groups > rows:
+        raise InputError(
+            f"a median of means that fails with probability {failure:g} needs {groups} rows; "
+            f"this sketch has {rows}: use the mean, or allow failure more often."
+        )
+    return groups
+
+
+def error_bound(
+    root_kernel_sum: Floats, rows: int, noise_variance: float, failure: float
+) -> Floats:
+    """Bound on the error of the median of means that holds with probability 1 − ``failure``.
+
+    Theorem 4: one row has variance at most ``σ² = f̃² + noise``. The mean of the smallest group, of
+    ``m = ⌊R/groups⌋`` rows, misses by more than ``2σ/√m`` with probability at most ¼ (Chebyshev),
+    and the median of the groups with at most ``failure`` (Hoeffding). Where the groups divide R
+    this is the paper's ``√(f̃²/R + 2R/ε²) √(32 log 1/δ')``.
+
+    >>> error_bound(np.array([1000.0]), rows=800, noise_variance=2 * 800.0**2, failure=0.05).round()
+    array([526.])
+    """
+    smallest = rows // mean_groups(rows, failure)
+    return np.asarray(2.0 * (root_kernel_sum**2 + noise_variance) ** 0.5 / math.sqrt(smallest))

@@ -1,4 +1,4 @@
-"""Questions about shape: where the collection is densest, and a sample of what is rare in it."""
+"""Modes of a sketched collection, and samples that favour what is rare in it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy.typing as npt
 from scipy import optimize
 
 from dpindex.arrays import Floats, Vectors
-from dpindex.race.checks import box, matrix, number, whole
+from dpindex.checks import finite_number, real_matrix, whole_number
+from dpindex.errors import InputError
 from dpindex.race.sketch import RaceSketch
 from dpindex.randomness import PublicStream
 
-__all__ = ["Modes", "diversity_sample", "find_modes"]
+__all__ = ["Modes", "box", "diversity_sample", "find_modes"]
 
 _CLIMBS_PER_MODE = 4
 _STEPS = 200
@@ -65,22 +66,21 @@ def find_modes(
     seed : int
         Public seed of those points.
 
-    >>> from dpindex.race import L2, RaceSketch, find_modes
+    >>> from dpindex.race import PStable, SketchSpec
     >>> x = np.random.default_rng(0).normal(3.0, 0.5, size=(5000, 2))
-    >>> sketch = RaceSketch(2, 200, 500, L2(2.0), epsilon=5.0).fit(x).release()
+    >>> spec = SketchSpec(dim=2, rows=200, width=500, hash=PStable(2.0), epsilon=5.0)
+    >>> sketch = RaceSketch(spec).fit(x).release()
     >>> bool(np.abs(find_modes(sketch, (0, 10)).points - 3.0).max() < 1)
     True
     """
     dim = sketch.spec.dim
-    modes = whole(modes, "modes", 1, 1000)
-    starts = whole(starts, "starts", 1, 10**6)
+    modes = whole_number(modes, "modes", 1, 1000)
+    starts = whole_number(starts, "starts", 1, 10**6)
     low, high = box(bounds, "bounds", dim)
     apart = float(np.linalg.norm(high - low)) / 10
     if separation is not None:
-        apart = number(separation, "separation", above=0.0)
-    words = PublicStream(whole(seed, "seed", 0, (1 << 63) - 1), "race/modes").words(
-        starts * dim, np.uint32
-    )
+        apart = finite_number(separation, "separation", above=0.0)
+    words = _stream(seed, "modes").words(starts * dim, np.uint32)
     points = low + (high - low) * ((words.reshape(starts, dim) + 0.5) * 2.0**-32)
     order = np.argsort(-sketch.density(points), kind="stable")
     tops = _apart(points[order], apart, modes * _CLIMBS_PER_MODE)
@@ -89,20 +89,13 @@ def find_modes(
         return -float(sketch.density(point)[0])
 
     # A first simplex as wide as the separation: narrower ones may lie on one step of the density.
-    climbed = np.array(
-        [
-            optimize.minimize(
-                depth,
-                top,
-                method="Nelder-Mead",
-                bounds=optimize.Bounds(low, high),
-                options={"maxiter": _STEPS, "initial_simplex": _simplex(top, apart, low, high)},
-            ).x
-            for top in tops
-        ]
-    )
-    heights = sketch.density(climbed)
-    order = np.argsort(-heights, kind="stable")
+    limits, climbed = optimize.Bounds(low, high), np.empty_like(tops)
+    for i, top in enumerate(tops):
+        options = {"maxiter": _STEPS, "initial_simplex": _simplex(top, apart, low, high)}
+        climbed[i] = optimize.minimize(
+            depth, top, method="Nelder-Mead", bounds=limits, options=options
+        ).x
+    order = np.argsort(-sketch.density(climbed), kind="stable")
     found = _apart(climbed[order], apart, modes)
     return Modes(found, sketch.density(found))
 
@@ -131,15 +124,36 @@ def diversity_sample(
     Returns
     -------
     int64 array, shape (size,), in the order drawn.
+
+    >>> from dpindex.race import PStable, SketchSpec
+    >>> x = np.zeros((1000, 1))
+    >>> spec = SketchSpec(dim=1, rows=100, width=100, hash=PStable(1.0), epsilon=5.0)
+    >>> sketch = RaceSketch(spec).fit(x).release()
+    >>> diversity_sample(sketch, [[0.0], [9.0], [0.0]], 2).shape
+    (2,)
     """
-    rows = matrix(candidates, sketch.spec.dim, "candidates")
-    size = whole(size, "size", 1, rows.shape[0])
-    counts = np.maximum(sketch.count(rows), np.maximum(1.0, sketch.stderr(rows)))
-    words = PublicStream(whole(seed, "seed", 0, (1 << 63) - 1), "race/diversity").words(
-        rows.shape[0], np.uint64
-    )
+    rows = real_matrix(candidates, sketch.spec.dim, "candidates")
+    size = whole_number(size, "size", 1, rows.shape[0])
+    asked = sketch.summary(rows)
+    counts = np.maximum(asked["count"], np.maximum(1.0, asked["stderr"]))
+    words = _stream(seed, "diversity").words(rows.shape[0], np.uint64)
     waits = -np.log1p(-((words >> np.uint64(11)) * 2.0**-53)) * counts
     return np.argsort(waits, kind="stable")[:size].astype(np.int64)
+
+
+def box(bounds: Any, name: str, dim: int) -> tuple[Floats, Floats]:
+    """``(low, high)``, numbers or one for each of ``dim`` columns, as arrays of shape (dim,)."""
+    try:
+        low, high = (np.broadcast_to(np.asarray(b, dtype=np.float64), (dim,)) for b in bounds)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be (low, high), numbers or one for each column.") from None
+    if not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
+        raise InputError(f"{name} must be finite, each low below its high.")
+    return low, high
+
+
+def _stream(seed: int, purpose: str) -> PublicStream:
+    return PublicStream(whole_number(seed, "seed", 0, (1 << 63) - 1), f"race/{purpose}")
 
 
 def _apart(points: Floats, distance: float, most: int) -> Floats:

@@ -1,149 +1,334 @@
-"""Locality-sensitive hashes whose collision probability is a known kernel.
+"""Locality-sensitive hashes whose collision probability is a known kernel, in exact integers.
 
 The kernel of a hash *is* the question a sketch answers: it estimates ``Σ_x k(x, q)``. Choose
-:class:`SRP` where direction matters and length does not (embeddings), :class:`L2` where distance
-matters (measurements, pixels), :class:`PairedSRP` where x and −x mean the same (regression).
+:class:`SRP` where direction matters and length does not (embeddings), :class:`PStable` where
+distance matters (measurements, pixels), :class:`PairedSRP` where x and −x mean the same
+(regression).
+
+*Why integers, though the hashes are public.* The proof needs that a record's columns depend on that
+record alone. In floats they do not: a matrix product sums in an order that depends on how many rows
+are multiplied at once, so adding one record could move *another* record over a bucket's edge, and
+the sketch would change by more than its sensitivity. Here records and directions are rounded to
+integers first, and every product and sum stays below 2⁵³, where float64 is exact in any order, on
+any machine.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+from scipy import sparse
+from scipy.special import ndtr, ndtri
 
+from dpindex.checks import check_finite, finite_number, from_kind, whole_number
 from dpindex.errors import InputError
-from dpindex.race.checks import number, whole
+from dpindex.randomness import PublicStream
 
-__all__ = ["L2", "SRP", "Hash", "PairedSRP", "hash_from_json", "kernel_sum"]
+__all__ = ["SRP", "Hash", "Hasher", "PStable", "PairedSRP", "hash_from_dict", "kernel_sum"]
 
 Doubles: TypeAlias = npt.NDArray[np.float64]
+Codes: TypeAlias = npt.NDArray[np.uint32]
+
+MAX_SUM = 2.0**33
+"""Largest L1 norm of a rounded record: times 2^20 it stays at 2^53."""
+
+_DIRECTION_BITS = 16
+"""Fraction bits of a Gaussian direction; entries stay below 2^20 as |a| < 8.3."""
+
+_STEP_BITS = 12
+"""Grid steps per bandwidth, as a power of two."""
 
 _MAX_BITS = 31
 _MAX_HASHES = 16
 _KERNEL_PAIRS = 1 << 22
+_ROWS_AT_ONCE = 8192
+_BLOCK_NUMBERS = 1 << 23
+"""Numbers in one matrix product: 64 MB."""
+
+_TILE_NUMBERS = 1 << 16
+"""Numbers a core works on at a time: half a megabyte, so that a tile stays in the level 2 cache."""
 
 
-@dataclass(frozen=True)
-class SRP:
-    """Signed random projections: ``bits`` signs of Gaussian projections, concatenated.
+class Hash(ABC):
+    """A family of hash functions: a frozen dataclass of its parameters.
 
-    ``k(x, q) = (1 − θ/π)^bits``, θ the angle between x and q (Charikar 2002). More bits make a
-    narrower kernel. Lengths do not matter; a zero vector gets the code of all ones.
+    Attributes
+    ----------
+    kind : str
+        Its name in JSON.
+    label : str
+        Its name in the public stream; the functions of a seed never change, so neither does this.
     """
 
-    bits: int
-    kind: ClassVar[str] = "srp"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bits", whole(self.bits, "bits", 1, _MAX_BITS))
+    kind: ClassVar[str]
+    label: ClassVar[str]
 
     @property
+    @abstractmethod
     def directions(self) -> int:
         """Random directions that one hash value needs."""
-        return self.bits
 
     @property
     def codes(self) -> int | None:
         """How many codes there are; None stands for without bound."""
-        return 1 << self.bits
+        return None
 
+    @abstractmethod
     def kernel(self, x: Any, q: Any) -> Doubles:
-        """``k`` of every pair, shape (len(q), len(x)), in [0, 1]."""
-        return np.asarray((1.0 - _angles(x, q) / math.pi) ** self.bits)
+        """Collision probability of every pair, shape (len(q), len(x)), in [0, 1]."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "bits": self.bits}
+    @abstractmethod
+    def scaled(self, records: Any) -> Any:
+        """Records, float64 and the callee's to change, in the units in which they are rounded."""
+
+    @abstractmethod
+    def codes_of(self, projected: Doubles, offsets: Doubles) -> Codes:
+        """Codes (rows, parts, n) of exact products (rows, directions, n) of rounded integers.
+
+        ``offsets``, (rows, directions, 1), are uniform in a bucket of ``PStable``.
+        """
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
-class PairedSRP:
+class SRP(Hash):
+    """Signed random projections: ``bits`` signs of Gaussian projections, concatenated.
+
+    ``k(x, q) = (1 − θ/π)^bits``, θ the angle between x and q (Charikar 2002). More bits make a
+    narrower kernel, [1, 31]. Lengths do not matter; a zero vector gets the code of all ones.
+
+    >>> SRP(2).kernel([[1.0, 0.0]], [[5.0, 0.0], [0.0, 1.0]]).tolist()
+    [[1.0], [0.25]]
+    """
+
+    bits: int
+    kind = label = "srp"
+    _min_bits: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        bits = whole_number(self.bits, "bits", self._min_bits, _MAX_BITS)
+        object.__setattr__(self, "bits", bits)
+
+    @property
+    def directions(self) -> int:
+        return self.bits
+
+    @property
+    def codes(self) -> int | None:
+        return 1 << self.bits
+
+    def kernel(self, x: Any, q: Any) -> Doubles:
+        return np.asarray((1.0 - _angles(x, q) / math.pi) ** self.bits)
+
+    def scaled(self, records: Any) -> Any:
+        """Only direction matters: each record times a power of two, for full precision."""
+        bits = min(30, 33 - max(0, (records.shape[1] - 1).bit_length()))
+        magnitudes = abs(records).max(axis=1)
+        if sparse.issparse(records):
+            exponents = np.frexp(magnitudes.toarray().ravel())[1]
+            shifts = bits - np.repeat(exponents, np.diff(records.indptr))
+            records.data = np.ldexp(records.data, shifts)
+            return records
+        return np.ldexp(records, (bits - np.frexp(magnitudes)[1])[:, None], out=records)
+
+    def codes_of(self, projected: Doubles, offsets: Doubles) -> Codes:
+        codes = (projected[:, :1] >= 0).astype(np.uint32)
+        for bit in range(1, self.bits):
+            codes |= (projected[:, bit : bit + 1] >= 0).astype(np.uint32) << np.uint32(bit)
+        return codes
+
+
+class PairedSRP(SRP):
     """SRP of x and −x at once: two vectors collide when their codes are equal or opposite.
 
     ``k(x, q) = (1 − θ/π)^bits + (θ/π)^bits``, least where q is orthogonal to x: the surrogate of
     the squared inner product that Coleman & Shrivastava (2020, Sec. 4) get by hashing x and −x.
     Hashing both adds two counts a row for each record, a sensitivity of 2R. But the code of −x is
     the complement of the code of x, so the two counts always say the same: folding complementary
-    codes into one column keeps the loss and halves the sensitivity, to one count a row.
+    codes into one column keeps the loss and halves the sensitivity, to one count a row. ``bits``
+    lies in [2, 31].
+
+    >>> PairedSRP(2).kernel([[1.0, 0.0]], [[-1.0, 0.0], [0.0, 1.0]]).tolist()
+    [[1.0], [0.5]]
     """
 
-    bits: int
-    kind: ClassVar[str] = "paired-srp"
-
-    def __post_init__(self) -> None:
-        # One bit would give the constant kernel 1.
-        object.__setattr__(self, "bits", whole(self.bits, "bits", 2, _MAX_BITS))
-
-    @property
-    def directions(self) -> int:
-        return self.bits
+    kind = label = "paired-srp"
+    _min_bits = 2  # one bit would give the constant kernel 1
 
     @property
     def codes(self) -> int | None:
         return 1 << (self.bits - 1)
 
     def kernel(self, x: Any, q: Any) -> Doubles:
-        """``k`` of every pair, shape (len(q), len(x)), in (0, 1]."""
         turns = _angles(x, q) / math.pi
         return np.asarray((1.0 - turns) ** self.bits + turns**self.bits)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "bits": self.bits}
+    def codes_of(self, projected: Doubles, offsets: Doubles) -> Codes:
+        codes = super().codes_of(projected, offsets)
+        # Of a code and its complement the one with top bit 0 stands for both.
+        all_ones = np.uint32((1 << self.bits) - 1)
+        codes ^= np.where(codes > all_ones >> np.uint32(1), all_ones, np.uint32(0))
+        return codes
 
 
 @dataclass(frozen=True)
-class L2:
+class PStable(Hash):
     """The p-stable hash of Euclidean distance: ``⌊(a·x + b)/bandwidth⌋``, ``hashes`` concatenated.
 
     With c = ‖x − q‖ and w the bandwidth, in the units of the data,
     ``k = (1 − 2Φ(−w/c) − 2c/(√(2π) w) · (1 − e^{−w²/2c²}))^hashes`` (Datar et al. 2004). More
-    hashes make lighter tails; at a distance of one bandwidth one hash still collides with 0.37.
+    hashes, [1, 16], make lighter tails; at a distance of one bandwidth one hash still collides with
+    probability 0.37. The bandwidth lies in (0, ∞).
+
+    >>> PStable(20.0).kernel([[0.0, 0.0]], [[0.0, 0.0], [0.0, 20.0]]).round(2).tolist()
+    [[1.0], [0.37]]
     """
 
     bandwidth: float
     hashes: int = 1
-    kind: ClassVar[str] = "l2"
+    kind = "p-stable"
+    label = "l2"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bandwidth", number(self.bandwidth, "bandwidth", above=0.0))
-        object.__setattr__(self, "hashes", whole(self.hashes, "hashes", 1, _MAX_HASHES))
+        bandwidth = finite_number(self.bandwidth, "bandwidth", above=0.0)
+        object.__setattr__(self, "bandwidth", bandwidth)
+        object.__setattr__(self, "hashes", whole_number(self.hashes, "hashes", 1, _MAX_HASHES))
 
     @property
     def directions(self) -> int:
         return self.hashes
 
-    @property
-    def codes(self) -> int | None:
-        return None
-
     def kernel(self, x: Any, q: Any) -> Doubles:
-        """``k`` of every pair, shape (len(q), len(x)), in [0, 1]."""
-        ratio = _distances(x, q) / self.bandwidth
-        return np.asarray(_stable_collision(ratio) ** self.hashes)
+        c = np.maximum(_distances(x, q) / self.bandwidth, 1e-12)
+        edge = np.expm1(-0.5 / c**2)
+        single = 1.0 - 2.0 * ndtr(-1.0 / c) + math.sqrt(2.0 / math.pi) * c * edge
+        return np.asarray(single**self.hashes)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "bandwidth": self.bandwidth, "hashes": self.hashes}
+    def scaled(self, records: Any) -> Any:
+        """In grid steps, 4096 a bandwidth."""
+        with np.errstate(over="ignore"):  # what overflows is refused for its sum
+            records *= 2.0**_STEP_BITS / self.bandwidth
+        return records
+
+    def codes_of(self, projected: Doubles, offsets: Doubles) -> Codes:
+        projected += offsets
+        projected *= 2.0 ** -(_DIRECTION_BITS + _STEP_BITS)
+        return np.floor(projected, out=projected).astype(np.int32).view(np.uint32)
 
 
-Hash: TypeAlias = SRP | PairedSRP | L2
-
-_KINDS: dict[str, tuple[type[SRP] | type[PairedSRP] | type[L2], set[str]]] = {
-    SRP.kind: (SRP, {"bits"}),
-    PairedSRP.kind: (PairedSRP, {"bits"}),
-    L2.kind: (L2, {"bandwidth", "hashes"}),
-}
+_KINDS: dict[str, type[Hash]] = {cls.kind: cls for cls in (SRP, PairedSRP, PStable)}
 
 
-def hash_from_json(data: Any) -> Hash:
-    """The inverse of ``to_json``; raises InputError on anything else."""
-    if isinstance(data, dict) and isinstance(data.get("kind"), str) and data["kind"] in _KINDS:
-        cls, names = _KINDS[data["kind"]]
-        if set(data) == {"kind", *names}:
-            return cls(**{name: data[name] for name in names})
-    raise InputError("the hash must be one of srp, paired-srp and l2 with its parameters.")
+def hash_from_dict(data: Any) -> Hash:
+    """The inverse of ``to_dict``; raises InputError on anything else."""
+    return from_kind(data, _KINDS, "hash")
+
+
+class Hasher:
+    """The ``rows`` hash functions of one sketch: a pure function of its public parameters.
+
+    Parameters
+    ----------
+    hash : SRP, PairedSRP or PStable
+        The family.
+    dim, rows, width : int
+        Attributes of a record, hash functions, and columns a function maps to.
+    seed : int
+        Public seed.
+    """
+
+    def __init__(self, hash: Hash, dim: int, rows: int, width: int, seed: int) -> None:
+        self.hash = hash
+        self.dim = dim
+        self.rows = rows
+        self.width = width
+        self.rehashed = hash.codes is None or hash.codes > width
+        """Whether codes are hashed again to the columns, which adds 1/width to the collisions."""
+        total = rows * hash.directions
+        label = f"{hash.label}/{dim}/{rows}/{hash.directions}"
+        words = PublicStream(seed, f"race/directions/{label}").words(total * dim, np.uint64)
+        # The midpoint rule never reaches 0 or 1. Another machine's ndtri may differ in its last
+        # bit; after rounding, one direction in 2^36 moves by 2^-16. Privacy does not depend on it.
+        normal = ndtri(((words >> np.uint64(11)) + 0.5) * 2.0**-53)
+        normal *= 2.0**_DIRECTION_BITS
+        self._directions: Doubles = np.rint(normal, out=normal).reshape(total, dim)
+        public = PublicStream(seed, f"race/rehash/{label}")
+        shifts = public.words(total, np.uint32) >> np.uint32(32 - _DIRECTION_BITS - _STEP_BITS)
+        self._offsets: Doubles = shifts.astype(np.float64).reshape(rows, -1, 1)
+        parts = hash.directions if hash.codes is None else 1
+        self._factors = public.words(rows * parts, np.uint64).reshape(rows, parts)
+        self._addends = public.words(rows, np.uint64)
+
+    @property
+    def directions(self) -> Doubles:
+        """The random directions, nearly standard normal, shape (rows · directions, dim)."""
+        return self._directions * 2.0**-_DIRECTION_BITS
+
+    def blocks(self, x: Any, first_row: int = 0) -> Iterator[tuple[int, Any]]:
+        """Checked records, a block at a time, rounded to exact integers held in float64.
+
+        Raises InputError for NaN, infinities and records too far out, naming the row.
+        """
+        widest = max(self.dim, len(self._directions))
+        step = max(64, min(_ROWS_AT_ONCE, _BLOCK_NUMBERS // widest))
+        for start in range(0, x.shape[0], step):
+            yield start, self._rounded(x[start : start + step], first_row + start)
+
+    def _rounded(self, block: Any, first_row: int) -> Any:
+        wide = block.astype(np.float64)
+        check_finite(wide, first_row)
+        wide = self.hash.scaled(wide)
+        data = wide.data if sparse.issparse(wide) else wide
+        np.rint(data, out=data)
+        far = np.flatnonzero(~(np.asarray(abs(wide).sum(axis=1)).ravel() <= MAX_SUM))
+        if far.size:
+            raise InputError(
+                f"row {first_row + int(far[0])} lies more than {int(MAX_SUM) >> _STEP_BITS} "
+                f"bandwidths from the origin; centre the data or widen the bandwidth."
+            )
+        return wide
+
+    def each(
+        self, block: Any, use: Callable[[slice, npt.NDArray[np.int64]], None], pool: Executor
+    ) -> None:
+        """Call ``use(rows, columns)``, columns of shape (rows, n), for all rows, a few at a time.
+
+        ``block`` comes from ``blocks``. One matrix product for the whole block, on the threads of
+        BLAS; what follows it runs on the pool.
+        """
+        if sparse.issparse(block):
+            projected: Any = np.ascontiguousarray((block @ self._directions.T).T)
+        else:
+            projected = self._directions @ block.T
+        projected = projected.reshape(self.rows, self.hash.directions, -1)
+        step = max(1, _TILE_NUMBERS // max(1, projected[0].size))
+        tiles = [slice(r, min(r + step, self.rows)) for r in range(0, self.rows, step)]
+        list(pool.map(lambda rows: use(rows, self._columns(projected[rows], rows)), tiles))
+
+    def _columns(self, projected: Doubles, rows: slice) -> npt.NDArray[np.int64]:
+        parts = self.hash.codes_of(projected, self._offsets[rows])
+        if not self.rehashed:
+            return parts[:, 0].astype(np.int64)
+        # Vector multiply-add-shift (Dietzfelbinger 1996): two codes meet with chance 1/width.
+        factors = self._factors[rows]
+        mixed = parts[:, 0] * factors[:, :1]
+        for part in range(1, parts.shape[1]):
+            mixed += parts[:, part] * factors[:, part : part + 1]
+        mixed += self._addends[rows, None]
+        mixed >>= np.uint64(32)
+        mixed *= np.uint64(self.width)
+        mixed >>= np.uint64(32)
+        columns: npt.NDArray[np.int64] = mixed.view(np.int64)
+        return columns
 
 
 def kernel_sum(hash: Hash, x: Any, q: Any) -> Doubles:
@@ -177,10 +362,3 @@ def _distances(x: Any, q: Any) -> Doubles:
     x, q = x - middle, q - middle
     squares = (q**2).sum(axis=1)[:, None] + (x**2).sum(axis=1) - 2.0 * (q @ x.T)
     return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
-
-
-def _stable_collision(ratio: Doubles) -> Doubles:
-    """Collision probability of one p-stable hash at distance ``ratio`` bandwidths."""
-    c = np.maximum(ratio, 1e-12)
-    edge = -np.expm1(-0.5 / c**2)
-    return np.asarray(1.0 - 2.0 * ndtr(-1.0 / c) - math.sqrt(2.0 / math.pi) * c * edge)

@@ -3,114 +3,70 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dpindex.arrays import Vectors, cores
+from dpindex.arrays import AnyArray, Integers, Vectors, cores
+from dpindex.checks import real_matrix
 from dpindex.errors import InputError
-from dpindex.files import read_file
-from dpindex.privacy.adjacency import Neighbouring
-from dpindex.race.answers import Answers
-from dpindex.race.checks import matrix
-from dpindex.race.files import MAX_BYTES, Release, pack, smallest, unpack
-from dpindex.race.hashes import Hash
-from dpindex.race.spec import SketchGuarantee, SketchSpec
-from dpindex.race.theory import optimal_rows
+from dpindex.files import create_file, pack, parse_file, unpack
+from dpindex.format1 import sketch_from_bytes_1
+from dpindex.privacy import Guarantee, compose
+from dpindex.race.answers import Answers, Release
+from dpindex.race.spec import SketchSpec
 from dpindex.randomness import BitSource
 from dpindex.randomness.secret import secret_stream
 
-__all__ = ["RaceSketch"]
+__all__ = ["MAX_BYTES", "RaceSketch"]
+
+MAX_BYTES = 1 << 30
+"""No sketch is longer: 2^27 counts of seven bytes, and the header."""
+
+_NUMBERS = ("epsilon", "delta", "offset", "variance")
 
 
 class RaceSketch(Answers):
-    """A table of ``rows × width`` counts: filled once, released once, then asked for ever.
+    """A table of ``rows × width`` counts: filled once, released once, then asked without limit.
 
-    Think of it as R histograms over R random partitions of space: each record adds 1 to one bin of
-    each, and the mean count of the bins that a query falls into estimates how many records lie near
-    it. One global (epsilon, delta) covers every question ever asked (Coleman & Shrivastava 2020,
+    It holds R histograms over R random partitions of space. Each record adds 1 to one bin of each,
+    and the mean count of the bins that a query falls into estimates how many records lie near it.
+    One global (epsilon, delta) covers every question ever asked (Coleman & Shrivastava 2020,
     Thm 3). The data needs no bounds: a record moves one count a row by one, whatever it holds.
 
     One warning: a record may be added *once*. Added twice, or to two sketches, it costs twice.
 
     Parameters
     ----------
-    dim : int
-        Attributes of a record, [1, 2^31).
-    rows : int or None
-        R, [1, 2^20]; None chooses by Corollary 1 from ``expected_count``. More rows average more
-        partitions, but with delta = 0 the noise of the mean grows as √R.
-    width : int or None
-        W, columns a row, [2, 2^24]. Hash codes beyond W are hashed again to W columns, and the
-        chance collisions that brings (1/W) are corrected on reading. None: all codes of a sign
-        hash up to 1000, else 1000.
-    hash : SRP, PairedSRP or L2
-        The kernel, and so the question.
-    epsilon : float
-        Budget of the one release, [0.001, 64].
-    delta : float
-        0 for pure epsilon (two-sided geometric noise), or in (0, 1) (rounded Gaussian noise, which
-        pays √R where the pure law pays R).
-    neighbouring : "add-remove" or "replace"
-        How neighbouring collections differ; replace needs twice the noise.
-    expected_count : float, optional
-        With ``rows=None``: Σ√k at a typical query, publicly known; see :func:`optimal_rows`.
-    seed : int
-        Public seed of the hash functions, [0, 2^63).
-    as_published : bool
-        Floor of Laplace noise, as in the paper, instead of two-sided geometric noise.
+    spec : SketchSpec
+        The public parameters.
 
     Raises
     ------
     InputError
-        One sentence for any parameter that has no guarantee.
+        If no law of noise gives what the spec promises.
 
-    >>> from dpindex.race import L2
+    >>> from dpindex.race import PStable
     >>> x = np.random.default_rng(0).normal(size=(5000, 2))
-    >>> sketch = RaceSketch(2, rows=100, width=500, hash=L2(2.0), epsilon=5.0)
-    >>> near, far = sketch.fit(x).release().count([[0, 0], [9, 9]])
+    >>> spec = SketchSpec(dim=2, rows=100, width=500, hash=PStable(2.0), epsilon=5.0)
+    >>> sketch = RaceSketch(spec).fit(x).release()
+    >>> near, far = sketch.count([[0, 0], [9, 9]])
     >>> bool(near > 1000 > far)
     True
     >>> str(sketch.guarantee)
     'epsilon = 5 (pure DP) under records(add-remove)'
     """
 
-    def __init__(
-        self,
-        dim: int,
-        rows: int | None,
-        width: int | None,
-        hash: Hash,
-        epsilon: float,
-        delta: float = 0.0,
-        neighbouring: Neighbouring = "add-remove",
-        *,
-        expected_count: float | None = None,
-        seed: int = 0,
-        as_published: bool = False,
-    ) -> None:
-        if (rows is None) == (expected_count is None):
-            raise InputError("give rows, or expected_count to have them chosen, and not both.")
-        if rows is None:
-            if delta:
-                raise InputError(
-                    "with delta > 0 every further row helps and there is no best number; give rows."
-                )
-            rows = optimal_rows(expected_count or 0.0, epsilon, neighbouring)
-        spec = SketchSpec(dim, rows, width, hash, epsilon, delta, neighbouring, seed, as_published)
-        self._start(spec)
-        self._noise = spec.noise  # made now: what cannot be released must not be filled
-        self._counts: npt.NDArray[np.int64] | None = np.zeros((spec.rows, spec.columns), np.int64)
-
-    def _start(self, spec: SketchSpec) -> None:
+    def __init__(self, spec: SketchSpec) -> None:
         self.spec = spec
+        self._law = spec.law  # made now: what cannot be released must not be filled
+        self._counts: npt.NDArray[np.int64] | None = np.zeros((spec.rows, spec.columns), np.int64)
         self._released: Release | None = None
-        self._counts = None
         # The seam through which tests, and tests alone, put a stream of their own.
         self._stream: Callable[[], BitSource] = secret_stream
 
@@ -151,7 +107,7 @@ class RaceSketch(Answers):
 
         with ThreadPoolExecutor(cores()) as pool:
             for chunk in chunks:
-                records = matrix(chunk, spec.dim, "records")
+                records = real_matrix(chunk, spec.dim, "records", min_rows=0)
                 for _, block in spec.hasher.blocks(records, done):
                     spec.hasher.each(block, count, pool)
                 done += records.shape[0]
@@ -165,13 +121,12 @@ class RaceSketch(Answers):
         """Add the noise, once and for ever, overwriting the exact counts; returns self."""
         counts = self._secret()
         self._counts = None
-        noise = self._noise.sample(counts.size, self._stream())
+        law = self._law
+        noise = law.source.sample(counts.size, self._stream())
         counts += noise.reshape(counts.shape)
         noise.fill(0)
-        law, spec = self._noise, self.spec
-        self._released = Release(
-            smallest(counts), spec.epsilon, spec.delta, law.offset, law.variance
-        )
+        variance = law.moments.variance[0]
+        self._released = Release(_smallest(counts), self.spec.guarantee, law.offset, variance)
         return self
 
     def merge(self, other: RaceSketch, *, disjoint: bool = False) -> RaceSketch:
@@ -202,54 +157,50 @@ class RaceSketch(Answers):
         a, b = self._open(), other._open()
         if np.array_equal(a.counts, b.counts):
             raise InputError("these are two copies of one release; it would be counted twice.")
-        counts = a.counts.astype(np.int64) + b.counts
-        combine = max if disjoint else sum
-        self._released = Release(
-            smallest(counts),
-            combine((a.epsilon, b.epsilon)),
-            min(1.0, combine((a.delta, b.delta))),
-            a.offset + b.offset,
-            a.variance + b.variance,
-        )
+        guarantee = compose(a.guarantee, b.guarantee)
+        if disjoint:
+            epsilon = max(a.guarantee.epsilon, b.guarantee.epsilon)
+            delta = max(a.guarantee.delta, b.guarantee.delta)
+            guarantee = replace(guarantee, epsilon=epsilon, delta=delta)
+        counts = _smallest(a.counts.astype(np.int64) + b.counts)
+        self._released = Release(counts, guarantee, a.offset + b.offset, a.variance + b.variance)
         return self
 
     @property
-    def guarantee(self) -> SketchGuarantee:
+    def guarantee(self) -> Guarantee:
         """What the release promises; after merges, what they cost together."""
-        promise = self.spec.guarantee
-        if self._released is None:
-            return promise
-        return replace(promise, epsilon=self._released.epsilon, delta=self._released.delta)
+        return self.spec.guarantee if self._released is None else self._released.guarantee
 
     # Keeping.
 
     def to_bytes(self) -> bytes:
-        """The released sketch as bytes, in the fewest whole bytes a count."""
-        return pack(self.spec, self._open())
+        """The released sketch as bytes: counts less their least, in the fewest whole bytes."""
+        release = self._open()
+        least = int(release.counts.min())
+        shifted = (release.counts.astype(np.int64) - least).astype("<u8").reshape(-1, 1)
+        size = max(1, -(-int(shifted.max()).bit_length() // 8))
+        budget = release.guarantee.epsilon, release.guarantee.delta
+        numbers = dict(zip(_NUMBERS, (*budget, release.offset, release.variance), strict=True))
+        facts = {"spec": self.spec.to_dict(), "least": least, **numbers}
+        return pack("sketch", facts, {"counts": shifted.view(np.uint8)[:, :size]})
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> RaceSketch:
         """Read what ``to_bytes`` wrote; raises InputError for anything else."""
+        facts, arrays = sketch_from_bytes_1(data) or unpack(data, "sketch")
         sketch = cls.__new__(cls)
-        spec, release = unpack(data)
-        sketch._start(spec)
-        sketch._released = release
+        sketch._counts = None
+        sketch.spec, sketch._released = _unpacked(facts, arrays)
         return sketch
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the released sketch to a new file; an existing one is never overwritten."""
-        data = self.to_bytes()
-        with open(path, "xb") as file:
-            file.write(data)
+        create_file(path, self.to_bytes())
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RaceSketch:
-        """Read a file written by ``save``."""
-        data = read_file(path, MAX_BYTES)
-        try:
-            return cls.from_bytes(data)
-        except InputError as error:
-            raise InputError(f"{os.fspath(path)}: {error}") from None
+        """Read a file written by ``save``; raises InputError, which begins with the path."""
+        return parse_file(path, MAX_BYTES, cls.from_bytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RaceSketch.from_bytes, (self.to_bytes(),)
@@ -260,16 +211,42 @@ class RaceSketch(Answers):
                 "this sketch has been released: its noise was added once and nothing can follow."
             )
         if self._counts is None:
-            _spent()
+            raise InputError("this sketch was merged into another one and holds nothing any more.")
         return self._counts
 
     def _open(self) -> Release:
         if self._released is None:
-            if self._counts is None:
-                _spent()
+            self._secret()
             raise InputError("this sketch has not been released: nothing can be read out before.")
         return self._released
 
 
-def _spent() -> NoReturn:
-    raise InputError("this sketch was merged into another one and holds nothing any more.")
+def _unpacked(facts: dict[str, Any], arrays: Mapping[str, AnyArray]) -> tuple[SketchSpec, Release]:
+    """Spec and release of a sketch's file, in which nothing is trusted."""
+    if (
+        set(facts) != {"spec", "least", *_NUMBERS}
+        or set(arrays) != {"counts"}
+        or type(facts["least"]) is not int
+        or abs(facts["least"]) >= 1 << 56
+        or any(type(facts[name]) not in (int, float) for name in _NUMBERS)
+        or not all(0 <= facts[name] <= 1e300 for name in _NUMBERS)
+    ):
+        raise InputError("this sketch has a header that no dpindex writes.")
+    spec, stored = SketchSpec.from_dict(facts["spec"]), arrays["counts"]
+    cells = spec.rows * spec.columns
+    if stored.dtype != np.uint8 or stored.shape not in [(cells, size) for size in range(1, 8)]:
+        raise InputError(
+            f"this sketch declares {spec.rows} × {spec.columns} counts and holds an array of shape "
+            f"{stored.shape}."
+        )
+    wide = np.zeros((cells, 8), dtype=np.uint8)
+    wide[:, : stored.shape[1]] = stored
+    counts = wide.view("<u8").astype(np.int64).reshape(spec.rows, spec.columns) + facts["least"]
+    epsilon, delta, offset, variance = (float(facts[name]) for name in _NUMBERS)
+    guarantee = replace(spec.guarantee, epsilon=epsilon, delta=delta)
+    return spec, Release(_smallest(counts), guarantee, offset, variance)
+
+
+def _smallest(counts: Integers) -> Integers:
+    """The same integers as int32 where they fit."""
+    return counts.astype(np.int32) if np.abs(counts).max() < 1 << 31 else counts

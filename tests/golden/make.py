@@ -1,10 +1,10 @@
-"""How the files of this folder were made, once, with format version 1. Never run again.
+"""How the files of this folder were made, once for each format version. Never run again for one.
 
-    python tests/golden/make.py FOLDER             # all but the last, by version 0.1.0
-    python tests/golden/make.py FOLDER denoised    # when indexes had learned to keep a denoiser
+    python tests/golden/make.py FOLDER
 
-A file that changes here would prove nothing: the noise in it is secret and cannot be drawn again.
-A new format gets new files beside these, and these must open for ever.
+Those of format 1 lie in this folder itself, made by version 0.1.0; those of a later format lie in a
+folder of their own beside them ("format2"). A file that changes would prove nothing: the noise in
+it is secret and cannot be drawn again. All of them must open for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dpindex import PrivateIndex, Privatizer, Spec, l2
-from dpindex.race import L2, RaceSketch
+from dpindex.race import PStable, RaceSketch, SketchSpec
 
 ROWS, DIM = 120, 24
 SPECS = {
@@ -30,7 +30,8 @@ SPECS = {
         method="row-rp-g-opt", dim=DIM, k=8, epsilon=4.0, delta=1e-6, adjacency=l2(0.5), seed=4
     ),
 }
-SETTINGS = {"names": {"metric": "l2", "query_epsilon": 2.0}, "numbers": {"storage": "f16"}}
+SKETCH = SketchSpec(dim=DIM, rows=40, width=50, hash=PStable(1.0), epsilon=5.0, seed=5)
+SETTINGS = {"names": {"metric": "l2", "query_epsilon": 2.0}, "numbers": {"index_type": "f16"}}
 
 
 def vectors() -> np.ndarray:
@@ -72,6 +73,15 @@ def denoised(folder: Path) -> None:
     (folder / "denoised.json").write_text(json.dumps(facts) + "\n")
 
 
+def sketch(path: Path) -> dict[str, object]:
+    made = RaceSketch(SKETCH).fit(vectors()).release()
+    made.save(path)
+    return {
+        "file": hashlib.sha256(made.to_bytes()).hexdigest(),
+        "count": np.round(made.count(vectors()[:4]), 6).tolist(),
+    }
+
+
 def main(folder: Path) -> None:
     x = vectors()
     facts: dict[str, object] = {}
@@ -91,14 +101,11 @@ def main(folder: Path) -> None:
             "fingerprint": spec.fingerprint.hex(),
             "search": search(PrivateIndex.open(folder / name)),
         }
-    sketch = RaceSketch(DIM, 40, 50, L2(1.0), epsilon=5.0, seed=5).fit(x).release()
-    sketch.save(folder / "race.sketch")
-    facts["race"] = {
-        "file": hashlib.sha256(sketch.to_bytes()).hexdigest(),
-        "count": np.round(sketch.count(x[:4]), 6).tolist(),
-    }
+    facts["race"] = sketch(folder / "race.sketch")
     (folder / "facts.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    (denoised if sys.argv[2:] == ["denoised"] else main)(Path(sys.argv[1]))
+    Path(sys.argv[1]).mkdir()
+    main(Path(sys.argv[1]))
+    denoised(Path(sys.argv[1]))

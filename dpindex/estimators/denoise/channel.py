@@ -1,8 +1,10 @@
-"""What a code says about the coordinate behind it: the public law, seen from the code's side."""
+"""The noise of a spec's codes as the denoiser uses it: moments, likelihood and score tables."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,27 +13,26 @@ import numpy.typing as npt
 from scipy.signal import fftconvolve
 from scipy.special import ndtr
 
-from dpindex.arrays import Integers
-from dpindex.codes import CodeFormat
+from dpindex.arrays import Doubles, Singles, cores
+from dpindex.codes import CodeFormat, Codes
 from dpindex.errors import InputError
 from dpindex.noise.law import Likelihood, NumberLaw
 from dpindex.spec import Spec
 
 __all__ = ["Channel", "ScoreTable", "channel_of"]
 
-Doubles = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
-
-_NEGLIGIBLE = 1e-7
+_BLOCK_NUMBERS = 1 << 20
 _VARIANCES = 64
 _MAX_POINTS = 4096
+_MIN_LIKELIHOOD = 1e-14
+"""Likelihoods below this share of the largest one are raised to it, so that scores stay finite."""
 
 
 @dataclass(frozen=True, eq=False)
 class Channel:
-    """How the codes of a spec are decoded, how they scatter, and their likelihood.
+    """How the codes of a spec are decoded, and what the noise law says about a decoded code.
 
-    Decoded codes y are unbiased for x. Units are those of the data.
+    Decoded codes y are unbiased for the coordinate x. Units are those of the data.
 
     Attributes
     ----------
@@ -40,95 +41,105 @@ class Channel:
     variance : three floats
         ``Var(y | x) = v₀ + v₁x + v₂x²``.
     likelihood : Likelihood
-        Without edges for sign codes, of which no more than the variance is used.
+        Empty for sign codes, of which the variance alone is used.
     """
 
     format: CodeFormat
     variance: tuple[float, ...]
-    likelihood: Likelihood = Likelihood()
+    likelihood: Likelihood
 
-    @property
-    def has_shape(self) -> bool:
-        """Whether the likelihood's shape is known, and not its variance alone."""
-        return bool(self.likelihood.edges.size)
+    def check(self, codes: Codes) -> None:
+        """Accept codes of this format alone: never an array of numbers, so never a vector."""
+        if not isinstance(codes, Codes):
+            raise InputError("a denoiser takes dpindex codes, never vectors.")
+        if codes.fingerprint != self.format.fingerprint or codes.k != self.format.code_length:
+            raise InputError("these codes were made under another spec than the denoiser's.")
 
-    def decode(self, stored: Integers) -> Singles:
-        """Unbiased estimates, float32, shape (n, k), of codes in their stored form."""
-        return self.format.decode(stored)
+    def blocks(self, count: int) -> list[slice]:
+        """Slices of ``count`` rows whose decoded codes fit the cache."""
+        step = max(64, _BLOCK_NUMBERS // self.format.code_length)
+        return [slice(start, min(start + step, count)) for start in range(0, count, step)]
+
+    def for_each_block(self, count: int, action: Callable[[slice], None]) -> None:
+        """Run ``action`` on all blocks, on all cores."""
+        with ThreadPoolExecutor(cores()) as pool:
+            list(pool.map(action, self.blocks(count)))  # the list raises what an action raised
 
     def noise(self, y: Singles) -> Singles:
-        """Unbiased for ``Var(y | x)``, element by element."""
-        constant, first, second = self.variance
-        scale = 1.0 / (1.0 + second)
-        return np.asarray(
-            (np.float32(second * scale) * y + np.float32(first * scale)) * y
-            + np.float32(constant * scale),
-            dtype=np.float32,
-        )
-
-    def noise_at(self, x: Singles) -> Doubles:
-        """``Var(y | x)``."""
-        constant, first, second = self.variance
-        wide = x.astype(np.float64)
-        return np.asarray(constant + first * wide + second * wide**2)
+        """Unbiased estimates of ``Var(y | x)``, element by element."""
+        scale = 1.0 / (1.0 + self.variance[2])
+        constant, first, second = (np.float32(v * scale) for v in self.variance)
+        return np.asarray((second * y + first) * y + constant, dtype=np.float32)
 
     def locate(self, y: Singles) -> Singles:
-        """Where on the axis of x the likelihood of each code sits."""
+        """The value of x about which the likelihood of each code lies."""
         slope, shift = np.float32(self.likelihood.slope), np.float32(self.likelihood.shift)
         return np.asarray(y * slope + shift, dtype=np.float32)
 
 
 class ScoreTable:
-    """The score ``g = d log P(code | prediction) / d prediction`` for predictions of any variance.
+    """The score ``g = d log P(code | prediction) / d prediction``, tabulated over distances.
 
-    A coordinate is predicted as N(m, v); then ``E[x | code] = m + v·g``, and the Fisher information
-    ``E[g²]`` says how much the code tells: as much as Gaussian noise of variance ``1/E[g²] − v``.
-    For Laplace, staircase and square-wave noise that falls far below the noise's own variance as v
-    falls. Tables over u = (code − m) for 64 variances, a constant factor apart.
+    If a coordinate is predicted as N(m, v), then ``E[x | code] = m + v·g`` (Tweedie's formula,
+    Efron 2011). The Fisher information ``E[g²]`` is what the code adds: as much as an observation
+    in Gaussian noise of variance ``1/E[g²] − v``. For Laplace, staircase and square-wave noise that
+    falls far below the variance of the noise as v decreases.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Of one code; not empty.
+    max_variance : float
+        Largest prediction variance v that is tabulated, in squared units of the data, (0, ∞).
+
+    Attributes
+    ----------
+    variances, information : float64 arrays, shape (64,)
+        Values of v a constant factor apart, and the Fisher information at each.
+    scores : float32 array, shape (64, points)
+        The score at distances ``code − m``.
     """
 
-    def __init__(self, likelihood: Likelihood, most: float) -> None:
-        self.most = most
-        # Edges lie on the lattice of half cells; a law of very many is put on a coarser one.
-        widest = float(np.abs(likelihood.edges).max()) + 3 * math.sqrt(most)
+    def __init__(self, likelihood: Likelihood, max_variance: float) -> None:
+        self.max_variance = max_variance
+        # Edges are multiples of half a cell; where there are very many, a coarser lattice is used.
+        widest = float(np.abs(likelihood.edges).max()) + 3 * math.sqrt(max_variance)
         step = likelihood.cell / 2
         step *= max(1, math.ceil(2 * widest / step / _MAX_POINTS))
         self._half = math.ceil(widest / step)
         self._per_unit = 1 / step
-        least = (step / 2) ** 2
-        self._log_min = math.log(least)
-        self.variances = np.geomspace(least, max(most, 4 * least), _VARIANCES)
-        self._log_step = math.log(self.variances[1] / self.variances[0])
+        smallest = (step / 2) ** 2
+        self.variances = np.geomspace(smallest, max(max_variance, 4 * smallest), _VARIANCES)
         points = 2 * self._half + 1
-        jumps = np.zeros(points)
-        np.add.at(
-            jumps, np.rint(likelihood.edges / step).astype(np.intp) + self._half, likelihood.jumps
-        )
+        places = np.rint(likelihood.edges / step).astype(np.intp) + self._half
+        jumps = np.bincount(places, likelihood.jumps, points)
         t = step * np.arange(-points + 1, points)
         self.scores = np.empty((_VARIANCES, points), dtype=np.float32)
         self.information = np.empty(_VARIANCES)
-        # Rounding to cells is a dither of variance cell²/6; the width of a step is half of that.
+        # Rounding x to cells has variance cell²/6; the tabulated steps contain half of that.
         for i, variance in enumerate(self.variances):
             deviation = math.sqrt(variance + likelihood.cell**2 / 12)
             density = np.exp(-((t / deviation) ** 2) / 2) / (deviation * math.sqrt(2 * math.pi))
             chance = likelihood.base + fftconvolve(jumps, ndtr(t / deviation), mode="valid")
-            chance = np.maximum(chance, _NEGLIGIBLE**2 * chance.max())
+            chance = np.maximum(chance, _MIN_LIKELIHOOD * chance.max())
             score = -fftconvolve(jumps, density, mode="valid") / chance
             self.scores[i] = score
             self.information[i] = np.sum(score**2 * chance) * step
+        self.inverse_information = 1 / np.maximum(self.information, 1e-300)
 
     def row(self, variance: Doubles) -> npt.NDArray[np.intp]:
-        """The table's row for each variance."""
-        place = (np.log(np.maximum(variance, 1e-300)) - self._log_min) / self._log_step
-        return np.clip(np.rint(place), 0, _VARIANCES - 1).astype(np.intp)
+        """The table row for each prediction variance."""
+        log = np.log(np.maximum(variance, 1e-300))
+        place = np.interp(log, np.log(self.variances), np.arange(_VARIANCES))
+        return np.asarray(np.rint(place), dtype=np.intp)
 
-    def equivalent(self, row: npt.NDArray[np.intp]) -> Doubles:
-        """Variance of the Gaussian noise that would tell as much as the code does."""
-        information = np.maximum(self.information[row], 1e-300)
-        return np.asarray(np.maximum(1 / information - self.variances[row], self.variances[0]))
+    def equivalent_noise(self, row: npt.NDArray[np.intp]) -> Doubles:
+        """Variance of the Gaussian noise that would be as informative as the code."""
+        variance = self.inverse_information[row] - self.variances[row]
+        return np.asarray(np.maximum(variance, self.variances[0]))
 
     def look_up(self, row: npt.NDArray[Any], distance: Singles) -> Singles:
-        """Scores at distances u, float32."""
+        """Scores at distances ``code − m``, float32."""
         place = np.rint(distance * np.float32(self._per_unit))
         np.clip(place, -self._half, self._half, out=place)
         index = place.astype(np.int32)
@@ -150,6 +161,6 @@ def channel_of(spec: Spec) -> Channel:
     if isinstance(law, NumberLaw):
         moments = law.moments.in_units(spec.step)
         return Channel(spec.format, moments.variance_of_x, law.likelihood.in_units(spec.step))
-    # Signs as numbers ±1: what is left of a sign near zero bounds the signal from below.
+    # Signs are read as ±1. Flips are likeliest near zero, so this variance is an upper bound.
     kept = 1.0 - 2.0 * float(law.flip_probability(np.full(1, 0.5), 0.5)[0])
-    return Channel(spec.format, (1.0 - kept**2, 0.0, 0.0))
+    return Channel(spec.format, (1.0 - kept**2, 0.0, 0.0), Likelihood())

@@ -1,72 +1,155 @@
-"""The denoiser: learned from private codes alone, applied to codes of the same spec."""
+"""The denoiser of a collection's codes, the iterations it consists of, and its bytes.
+
+A linear denoiser is one filter. Otherwise it is expectation propagation: each iteration filters,
+predicts every coordinate and reads its code again in the light of the prediction. The prediction
+must not contain the coordinate's own code, or its noise would be counted twice; messages have one
+variance per coordinate (Minka 2001; Rangan, Schniter & Fletcher 2019, vector approximate message
+passing).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
+from numpy.polynomial.polynomial import polyval
 
-from dpindex.codes import BitCodes, Codes, FloatCodes
+from dpindex.arrays import AnyArray, Doubles, Singles
+from dpindex.checks import finite_number, whole_number
+from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise.channel import Channel, ScoreTable, channel_of
-from dpindex.estimators.denoise.fit import (
-    JUDGED,
-    clearly_better,
-    fit_linear,
-    fit_score,
-    unbiased_error,
-)
-from dpindex.estimators.denoise.rows import Rows, blockwise
-from dpindex.estimators.denoise.stage import Filter, Stage
+from dpindex.estimators.denoise.mixture import Filter
+from dpindex.files import pack, unpack
+from dpindex.format1 import denoiser_from_bytes_1
 from dpindex.spec import Spec
 
-__all__ = ["Denoiser", "Kind", "fit_denoiser"]
+__all__ = ["CalibrationBins", "Denoiser", "EPIteration", "denoiser_from_bytes", "denoiser_to_bytes"]
 
-Kind = Literal["auto", "linear", "score"]
-Doubles = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
 
-_KINDS = ("auto", "linear", "score")
-_HARDLY_ANY = 1e-6
-"""Less noise than this share of the codes' variance is left alone: single precision ends there."""
+@dataclass(frozen=True, eq=False)
+class CalibrationBins:
+    """The measured error of predictions, by predicted value and claimed variance.
+
+    Filters claim too little variance, and predictions of attributes with a lower or upper limit are
+    biased near it. Codes are unbiased and independent of the predictions, so their mean difference
+    and mean square in a bin estimate the error without any true coordinate.
+
+    Attributes
+    ----------
+    ranges : float64 array, shape (2, 2)
+        Least and largest prediction, and least and largest logarithm of the claimed variance.
+    offset, variance : float32 arrays, shape (BINS,)
+        To add to a prediction, and the variance of its remaining error.
+    """
+
+    ranges: Annotated[Doubles, "22"]
+    offset: Annotated[Singles, "B"]
+    variance: Annotated[Singles, "B"]
+
+    SIDE = 24
+    BINS = SIDE**2
+
+    def place(self, prediction: Singles, claimed: Singles) -> npt.NDArray[np.int32]:
+        """The bin of each element."""
+        place = np.zeros(prediction.shape, dtype=np.int32)
+        log_claimed = np.log(np.maximum(claimed, np.float32(1e-30)))
+        for x, (low, high) in zip((prediction, log_claimed), self.ranges.tolist(), strict=True):
+            scaled = (x - np.float32(low)) * np.float32(self.SIDE / max(high - low, 1e-30))
+            place *= self.SIDE
+            place += np.clip(scaled, 0, self.SIDE - 1).astype(np.int32)
+        return place
+
+
+@dataclass(frozen=True, eq=False)
+class EPIteration:
+    """A filter, the calibration of its predictions, and how codes are read given predictions.
+
+    ``location`` of a code is where its likelihood lies: see :meth:`Channel.locate`.
+    """
+
+    filter: Filter
+    bins: CalibrationBins
+    table: ScoreTable
+
+    @cached_property
+    def _row(self) -> npt.NDArray[np.intp]:
+        """The row of the score table for each bin."""
+        return self.table.row(self.bins.variance.astype(np.float64))
+
+    def predict(self, z: Singles) -> tuple[Singles, npt.NDArray[np.int32], Singles]:
+        """Calibrated predictions, shape (n, k), their bins, and responsibilities, (n, K)."""
+        prediction, claimed, share = self.filter.predict(z)
+        place = self.bins.place(prediction, claimed)
+        prediction += np.take(self.bins.offset, place)
+        return prediction, place, share
+
+    def _update(self, z: Singles, location: Singles, scale: Doubles) -> tuple[Singles, Singles]:
+        """``prediction + scale · score``, scale by row of the table, and responsibilities."""
+        prediction, place, share = self.predict(z)
+        score = self.table.look_up(np.take(self._row, place), location - prediction)
+        score *= np.take(scale[self._row].astype(np.float32), place)
+        score += prediction
+        return score, share
+
+    def message(self, z: Singles, location: Singles) -> Singles:
+        """The codes as observations in Gaussian noise, for the filter of the next iteration."""
+        return self._update(z, location, self.table.inverse_information)[0]
+
+    def message_noise(self, z: Singles) -> Singles:
+        """Noise variance of each coordinate's message, averaged over rows, shape (k,)."""
+        by_bin = self.table.equivalent_noise(self._row)
+        return np.asarray(np.take(by_bin, self.predict(z)[1]).mean(axis=0), dtype=np.float32)
+
+    def posterior(self, z: Singles, location: Singles) -> tuple[Singles, Singles]:
+        """Posterior means of the coordinates given all codes, ``m + v·g``, shape (n, k).
+
+        And the posterior probability of each component of the filter's prior, shape (n, K).
+        """
+        return self._update(z, location, self.table.variances)
 
 
 @dataclass(frozen=True, eq=False)
 class Denoiser:
-    """Turns codes into the best estimate of the vectors behind them. Post-processing: it is free.
+    """Turns codes into the best estimates of the projected vectors behind them.
 
-    Think of it as a filter that knows how the coordinates of *this* collection hang together. It
-    has seen codes and public parameters only. Estimates are shrunken: rank by ``to_rank``, and read
-    similarities off the codes themselves, which are unbiased.
+    It has learned how the coordinates of one collection are correlated, from codes and public
+    parameters only. Estimates are shrunk towards the collection's mean: rank by ``to_rank``, and
+    read similarities off the codes themselves, which are unbiased.
 
     Attributes
     ----------
     spec : Spec
         The spec of the codes it was learned from and may be applied to.
-    kind : "linear" or "score"
-        Which of the two was chosen.
     error : float
         Mean squared error of a coordinate predicted from the others, over the variance of its
         noise: held out and unbiased, so comparable between denoisers of the same codes.
     rows : int
         Codes it was learned from.
-    spread : float64 array, shape (K,) or (0,)
-        Squared error of an estimate under each component of the last stage, as its filter claims
-        it, where vectors have more or less of everything, as photographs have of contrast.
+    linear : Filter
+        The optimal linear filter.
+    iterations : tuple of EPIteration
+        Of expectation propagation; empty if the denoiser is linear.
+    error_variance : float64 array, shape (K,) or (0,)
+        Squared error of an estimate under each component of the last iteration's prior, as its
+        filter claims it, if that prior is a scale mixture; else empty.
     """
 
     spec: Spec
-    kind: Literal["linear", "score"]
     error: float
     rows: int
     linear: Filter
-    stages: tuple[Stage, ...]
-    table: ScoreTable | None
-    spread: Doubles
+    iterations: tuple[EPIteration, ...] = ()
+    error_variance: Doubles = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def kind(self) -> Literal["linear", "score"]:
+        """Which of the two it is: see :func:`fit_denoiser`."""
+        return "score" if self.iterations else "linear"
 
     @cached_property
     def _channel(self) -> Channel:
@@ -84,122 +167,135 @@ class Denoiser:
             For anything that is not codes made under the denoiser's spec, epsilon aside.
         """
         if spec is not None and spec != self.spec:
-            return self._foreign(codes, spec)
-        _check(codes, self.spec)
-        return self._estimates(codes, self._block)
+            return self._of_other_budget(codes, spec)
+        return self._blockwise(codes, lambda y: self._posterior(y)[0])
 
     def to_rank(self, codes: Codes) -> Singles:
         """Estimates to rank by their inner products for the nearest by cosine, float32, (n, k).
 
         Their inner product with q is ``E⟨x, q⟩ / √E‖x‖²`` given the code. Where errors are known to
-        differ, an estimate that lost much counts for less: a blurred one, having little of its own,
-        lies near everything. Else these are unit vectors, or zero.
+        differ, estimates of large error are scaled down, as they would otherwise lie near every
+        query. Else these are unit vectors, or zero.
 
         Raises
         ------
         InputError
             For anything that is not codes made under the denoiser's spec.
         """
-        _check(codes, self.spec)
-        return self._estimates(codes, self._ranked_block)
+        return self._blockwise(codes, self._scaled_posterior)
 
-    def _estimates(self, codes: Codes, block: Callable[[Singles], Singles]) -> Singles:
-        stored = codes.stored
-        out = np.empty((len(codes), self.spec.code_length), dtype=np.float32)
+    def _blockwise(self, codes: Codes, estimate: Callable[[Singles], Singles]) -> Singles:
+        self._channel.check(codes)
+        out = np.empty((len(codes), codes.k), dtype=np.float32)
 
         def denoise(rows: slice) -> None:
-            out[rows] = block(self._channel.decode(stored[rows]))
+            out[rows] = estimate(self._channel.format.decode(codes.stored[rows]))
 
-        blockwise(len(codes), self.spec.code_length, denoise)
+        self._channel.for_each_block(len(codes), denoise)
         return out
 
-    def _foreign(self, codes: Codes, spec: Spec) -> Singles:
+    def _of_other_budget(self, codes: Codes, spec: Spec) -> Singles:
         if spec.with_epsilon(self.spec.budget) != self.spec:
             raise InputError("these codes differ from the denoiser's in more than epsilon.")
-        _check(codes, spec)
-        channel = channel_of(spec)
-        y = channel.decode(codes.stored)
-        mean = self.linear.mean
-        return np.asarray(mean + (y - mean) @ self.linear.under(channel.noise_at(mean)))
+        channel, mean = channel_of(spec), self.linear.mean
+        channel.check(codes)
+        noise = np.asarray(polyval(mean.astype(np.float64), channel.variance), dtype=np.float64)
+        return np.asarray(mean + (codes.to_float() - mean) @ self.linear.under(noise))
 
-    def _block(self, y: Singles) -> Singles:
-        return self._read(y)[0]
-
-    def _ranked_block(self, y: Singles) -> Singles:
-        estimate, uncertain = self._read(y)
-        squares = np.einsum("ij,ij->i", estimate, estimate, dtype=np.float64) + uncertain
+    def _scaled_posterior(self, y: Singles) -> Singles:
+        estimate, error = self._posterior(y)
+        squares = np.einsum("ij,ij->i", estimate, estimate, dtype=np.float64) + error
         norms = np.sqrt(squares).astype(np.float32)[:, None]
         norms[norms == 0] = 1.0
         return np.asarray(estimate / norms)
 
-    def _read(self, y: Singles) -> tuple[Singles, Doubles | float]:
+    def _posterior(self, y: Singles) -> tuple[Singles, Doubles | float]:
         """Estimates and their squared errors, as far as they are known to differ."""
-        if self.table is None:
+        if not self.iterations:
             return self.linear.apply(y)[0], 0.0
         z, location = y, self._channel.locate(y)
-        for stage in self.stages[:-1]:
-            z = stage.message(z, location, self.table)
-        estimate, share = self.stages[-1].posterior(z, location, self.table)
-        return estimate, share @ self.spread if self.spread.size else 0.0
+        for iteration in self.iterations[:-1]:
+            z = iteration.message(z, location)
+        estimate, share = self.iterations[-1].posterior(z, location)
+        return estimate, share @ self.error_variance if self.error_variance.size else 0.0
 
 
-def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
-    """Learn a denoiser from the private codes of a collection.
+def denoiser_to_bytes(denoiser: Denoiser) -> bytes:
+    """The denoiser as a container of arrays, without its spec: see :func:`denoiser_from_bytes`."""
+    arrays = {"error_variance": denoiser.error_variance, **_arrays("linear.", denoiser.linear)}
+    for number, iteration in enumerate(denoiser.iterations):
+        arrays |= _arrays(f"{number}.", iteration)
+    facts = {
+        "error": denoiser.error,
+        "rows": denoiser.rows,
+        "iterations": len(denoiser.iterations),
+        "max_variance": max((i.table.max_variance for i in denoiser.iterations), default=0.0),
+    }
+    return pack("denoiser", facts, arrays)
 
-    Parameters
-    ----------
-    codes : FloatCodes or BitCodes
-        At least as many as they have coordinates, and 500.
-    spec : Spec
-        The spec they were made under.
-    kind : "auto", "linear" or "score"
-        "linear" is METHODS 5a, "score" 5b generalised: predictions from a mixture of Gaussians,
-        what they are worth measured on held-out codes, and each code read again by the exact law
-        of its noise. "auto" takes whichever predicts held-out coordinates better, from codes alone.
 
-    What is learned is what the collection has in common, and a vector's own small differences are
-    shrunk with the noise. So "linear" may serve *exact* queries worse than the codes as they are,
-    where neighbours differ from others in many small directions: on sentence embeddings it did,
-    as it did for Gaussian noise under l2. Nothing in the codes tells; measure on public data.
+def _arrays(prefix: str, part: Any) -> dict[str, AnyArray]:
+    """All arrays of a part and of the parts in it, by their dotted names."""
+    found: dict[str, AnyArray] = {}
+    for name, kind in get_type_hints(type(part)).items():
+        if is_dataclass(kind):
+            found |= _arrays(f"{prefix}{name}.", getattr(part, name))
+        elif kind in (Singles, Doubles):
+            found[prefix + name] = getattr(part, name)
+    return found
+
+
+def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
+    """The inverse of :func:`denoiser_to_bytes` for the index of that spec; no size is trusted.
 
     Raises
     ------
     InputError
-        If there are too few codes to learn from, nothing stands out of the noise, or the codes
-        come from another spec. Sign codes have no "score".
-
-    >>> from dpindex import Privatizer
-    >>> base = np.random.default_rng(0).random((2000, 2)) @ np.random.default_rng(1).random((2, 8))
-    >>> spec = Spec(method="raw-staircase", dim=8, epsilon=8.0, bounds=(0, 2))
-    >>> codes = Privatizer(spec).privatize(base)
-    >>> denoised = fit_denoiser(codes, spec)(codes)
-    >>> bool(np.mean((denoised - base) ** 2) < 0.5 * np.mean((codes.to_float() - base) ** 2))
-    True
+        If the bytes are no denoiser for codes of that length.
     """
-    if kind not in _KINDS:
-        raise InputError(f"kind must be one of {', '.join(_KINDS)}, not {kind!r}.")
-    _check(codes, spec)
-    channel = channel_of(spec)
-    if kind == "score" and not channel.has_shape:
-        raise InputError(f"{spec.method} keeps signs, which have a linear denoiser only.")
-    rows = Rows(codes.stored, channel, spec.code_length)
-    y = rows.held[JUDGED].copy()
-    if channel.noise(y).mean() < _HARDLY_ANY * y.var():
-        raise InputError(f"{spec.method} adds hardly any noise here: there is nothing to denoise.")
-    linear, plain = fit_linear(rows, channel)
-    if kind != "linear" and channel.has_shape:
-        table = ScoreTable(channel.likelihood, 4 * float(y.var(axis=0).max()))
-        stages, read, spread = fit_score(rows, channel, table)
-        if kind == "score" or clearly_better(read, plain, y):
-            error = unbiased_error(read, y, channel)
-            return Denoiser(spec, "score", error, len(codes), linear, stages, table, spread)
-    error = unbiased_error(plain, y, channel)
-    return Denoiser(spec, "linear", error, len(codes), linear, (), None, np.empty(0))
+    sizes = {"k": spec.code_length, "2": 2, "B": CalibrationBins.BINS}
+    try:
+        facts, arrays = denoiser_from_bytes_1(data) or unpack(data, "denoiser")
+        error = finite_number(facts["error"], "error")
+        rows = whole_number(facts["rows"], "rows", 0, 2**63)
+        linear = _read(arrays, "linear.", Filter, sizes.copy())
+        count, table = whole_number(facts["iterations"], "iterations", 0, len(arrays)), None
+        if count:
+            max_variance = finite_number(facts["max_variance"], "max_variance", above=0.0)
+            table = ScoreTable(channel_of(spec).likelihood, max_variance)
+        names = [f"{number}." for number in range(count)]
+        iterations = [_read(arrays, n, EPIteration, sizes.copy(), table=table) for n in names]
+        error_variance = _checked(arrays.pop("error_variance"), Doubles, "E", {})
+        components = iterations[-1].filter.prior.components if count else 0
+        if len(error_variance) not in (0, components) or (error_variance < 0).any() or arrays:
+            raise ValueError("error_variance")
+        return Denoiser(spec, error, rows, linear, tuple(iterations), error_variance)
+    except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError):
+        raise InputError("these bytes are no denoiser of this index; learn it again.") from None
 
 
-def _check(codes: Codes, spec: Spec) -> None:
-    """Only codes come in: no array of numbers, so no vector, is ever accepted."""
-    if not isinstance(codes, BitCodes | FloatCodes):
-        raise InputError("a denoiser takes dpindex codes, never vectors.")
-    if codes.fingerprint != spec.fingerprint or codes.k != spec.code_length:
-        raise InputError("these codes were made under another spec than the denoiser's.")
+def _read(
+    arrays: dict[str, AnyArray], prefix: str, part: Any, sizes: dict[str, int], **values: Any
+) -> Any:
+    """Remove the arrays of one part, check them and make the part of them."""
+    for name, kind in get_type_hints(part, include_extras=True).items():
+        if is_dataclass(kind):
+            values[name] = _read(arrays, f"{prefix}{name}.", kind, sizes)
+        elif get_origin(kind) is Annotated:
+            dtype, sides = get_args(kind)
+            values[name] = _checked(arrays.pop(prefix + name), dtype, sides, sizes)
+    if part is Filter:  # what equal sides do not say
+        if sizes["F"] + sizes["T"] != sizes["R"] or not sizes["K"] * sizes["F"]:
+            raise ValueError("directions")
+        if (values["noise"] <= 0).any():
+            raise ValueError("noise")
+    return part(**values)
+
+
+def _checked(array: AnyArray, kind: Any, sides: str, sizes: dict[str, int]) -> AnyArray:
+    """A finite array in native byte order whose sides of one letter are equal."""
+    shape = [sizes.setdefault(*side) for side in zip(sides, array.shape, strict=True)]
+    dtype = "<f8" if kind == Doubles else "<f4"
+    if array.dtype.str != dtype or shape != [*array.shape] or not np.isfinite(array).all():
+        raise ValueError("array")
+    return array.astype(array.dtype.newbyteorder("="))

@@ -1,38 +1,103 @@
-"""A soft mixture of Gaussians under unit noise: the prior that the filters of METHODS 5 come from.
+"""Gaussian mixture priors, learned from noisy rows, and the filters that they give.
 
-It lives in the leading directions of the whitened signal. Each component has a full covariance over
-the first few of them and variances over the rest: enough to tell kinds of vectors apart, few enough
-parameters to be learned from noisy codes.
+With one Gaussian the filter is the optimal linear (Wiener) filter with spiked-covariance shrinkage.
+A prior covers the leading directions of the whitened signal. Each component has a full covariance
+over the first of them and variances over the rest: enough to tell kinds of vectors apart, few
+enough parameters to be learned from noisy codes.
+
+``Annotated`` gives the sides of an array, one letter each, which readers of stored arrays check.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
-from dpindex.estimators.denoise.spectrum import shrunk
+from dpindex.arrays import AnyArray, Doubles, Singles
 from dpindex.randomness import PublicStream
 
-__all__ = ["SCALES", "Mixture"]
+__all__ = ["SCALES", "Filter", "Mixture", "signal_directions", "spiked"]
 
-Doubles = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
+_MIN_SIGNAL = 0.02
+"""Directions whose estimated signal is below this share of the noise are left out."""
+
+_MAX_LEVERAGE = 0.95
+"""A coordinate's weight in its own estimate is kept below this when it is divided out."""
 
 _FULL = 96
+"""Directions over which a component has a full covariance."""
+
 _PRIOR_ROWS = 200.0
-"""Every component's covariance is mixed with this many rows of the common one."""
+"""Each component's covariance is averaged with the common one, which counts for so many rows."""
 
 _ROUNDS = 8
 _CENTRE_ROUNDS = 8
+_SCALE_ROUNDS = 50
 _UNLIKELY = 1e-3
 
 SCALES = 2.0 ** np.arange(-5, 5)
-"""Sizes of a scale mixture: variances over that of the common Gaussian."""
+"""Component variances of a scale mixture, over those of the common Gaussian."""
 
-_SCALE_ROUNDS = 50
+
+def spiked(eigenvalues: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
+    """Signal variances behind sample eigenvalues under unit noise, and how reliable they are.
+
+    A signal of variance t appears as ``(1 + t)(1 + aspect/t)`` along a direction that has squared
+    cosine ``c² = (1 − aspect/t²)/(1 + aspect/t)`` with the true one, if t > √aspect, else not at
+    all (Baik & Silverstein 2006; Paul 2007).
+
+    Parameters
+    ----------
+    eigenvalues : array
+    aspect : float
+        Coordinates over rows.
+
+    Returns
+    -------
+    t and c², both 0 below the detection threshold.
+    """
+    excess = eigenvalues - 1.0 - aspect
+    seen = excess > 2 * np.sqrt(aspect)
+    root = np.sqrt(np.maximum(excess**2 - 4 * aspect, 0.0))
+    signal = np.where(seen, np.maximum(excess + root, 1e-300) / 2, 1.0)
+    squared_cosine = np.maximum((1 - aspect / signal**2) / (1 + aspect / signal), 0.0)
+    return np.where(seen, signal, 0.0), np.where(seen, squared_cosine, 0.0)
+
+
+def _likely_rows(share: Singles) -> list[npt.NDArray[np.intp]]:
+    """For each component, the rows for which its responsibility counts."""
+    return [np.flatnonzero(column > _UNLIKELY) for column in share.T]
+
+
+def _shrunk_spectrum(moment: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
+    """Signal ``t·c²`` along each eigenvector of a covariance of signal plus unit noise.
+
+    It is the shrinkage that is optimal in mean square (Donoho, Gavish & Johnstone 2018): what a
+    filter may expect along the *estimated* direction.
+    """
+    eigenvalues, vectors = np.linalg.eigh(moment)
+    signal, squared_cosine = spiked(eigenvalues, aspect)
+    return signal * squared_cosine, vectors
+
+
+def signal_directions(moment: Doubles, rows: int, max_count: int) -> tuple[Singles, Doubles]:
+    """Leading eigenvectors of a whitened covariance, shape (k, R), and their shrunk signal.
+
+    R is at most ``max_count``, and 0 if no direction is detected above the noise.
+    """
+    strength, vectors = _shrunk_spectrum(moment, len(moment) / rows)
+    kept = min(max_count, int(np.count_nonzero(strength > _MIN_SIGNAL)))
+    return vectors[:, ::-1][:, :kept].astype(np.float32), strength[::-1][:kept]
+
+
+def _shrunk(moment: Doubles, rows: float) -> Doubles:
+    """The signal's covariance behind a sample covariance of signal plus unit noise."""
+    strength, vectors = _shrunk_spectrum(moment, min(1.0, len(moment) / max(rows, 1.0)))
+    return np.asarray((vectors * strength) @ vectors.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,68 +111,84 @@ class Mixture:
     mean : float32 array, shape (K, R)
     filters, roots : float32 arrays, shape (K, F, F)
         ``S(S+I)⁻¹`` and the Cholesky factor of ``(S+I)⁻¹`` over the first F directions.
-    gains : float32 array, shape (K, R)
-        ``s/(s+1)`` for the directions after those.
+    gains : float32 array, shape (K, R − F)
+        ``s/(s+1)`` for the remaining directions.
     """
 
-    log_weight: Doubles
-    mean: Singles
-    filters: Singles
-    roots: Singles
-    gains: Singles
+    log_weight: Annotated[Doubles, "K"]
+    mean: Annotated[Singles, "KR"]
+    filters: Annotated[Singles, "KFF"]
+    roots: Annotated[Singles, "KFF"]
+    gains: Annotated[Singles, "KT"]
 
     @property
     def components(self) -> int:
+        """K."""
         return len(self.mean)
+
+    @property
+    def _full(self) -> int:
+        return len(self.filters[0])
+
+    @classmethod
+    def of_signals(
+        cls, log_weight: Doubles, mean: Singles, signals: Doubles, rest: Doubles
+    ) -> Mixture:
+        """From ``log π``, means, covariances (K, F, F) and the other variances (K, R − F)."""
+        precision = np.linalg.inv(signals + np.eye(signals.shape[1]))
+        roots = np.linalg.cholesky((precision + precision.transpose(0, 2, 1)) / 2)
+        gains = rest / (rest + 1.0)
+        arrays = mean, signals @ precision, roots, gains
+        log_weight = np.asarray(log_weight + _half_log_det(roots, gains))
+        return cls(log_weight, *(array.astype(np.float32) for array in arrays))
 
     @classmethod
     def fit(cls, rows: Singles, components: int) -> Mixture:
-        """Expectation–maximisation from rows of shape (n, R), soft throughout.
+        """Expectation–maximisation from rows of shape (n, R), with soft assignments throughout.
 
-        Hard clusters would count each row's own noise as structure.
+        Hard clusters would take each row's own noise for structure.
         """
         common = _Common(rows)
-        if components == 1:
-            return common.maximise(rows, np.ones((len(rows), 1), dtype=np.float32))
-        mixture = common.maximise(rows, _near_centres(common, rows, components))
-        for _ in range(_ROUNDS):
-            mixture = common.maximise(rows, mixture.responsibilities(rows))
+        mixture = common.maximise(common.first_responsibilities(components))
+        for _ in range(_ROUNDS if components > 1 else 0):
+            mixture = common.maximise(mixture.responsibilities(rows))
         return mixture
 
     @classmethod
     def of_scales(cls, rows: Singles) -> Mixture:
-        """One Gaussian in several sizes, a factor of two apart, from rows of shape (n, R).
+        """One Gaussian at scales a factor of two apart, from rows of shape (n, R).
 
-        The scale mixture of Wainwright & Simoncelli 2000: vectors of one shape that have more or
-        less of everything, as photographs have of contrast.
+        The Gaussian scale mixture of Wainwright & Simoncelli 2000: vectors with one covariance up
+        to a factor that varies between them, as contrast does between photographs.
         """
-        unweighted = _Common(rows).in_sizes(rows.mean(axis=0))
+        common = _Common(rows)
+        mean = np.tile(rows.mean(axis=0), (len(SCALES), 1))
+        signals = SCALES[:, None, None] * _shrunk(common.covariance, len(rows))
+        rest = SCALES[:, None] * np.maximum(common.rest - 1.0, 0.0)
+        unweighted = cls.of_signals(np.zeros(len(SCALES)), mean, signals, rest)
         odds = unweighted._log_odds(rows)
         weight = np.full(len(SCALES), 1 / len(SCALES))
-        for _ in range(_SCALE_ROUNDS):  # expectation–maximisation, over the weights alone
+        for _ in range(_SCALE_ROUNDS):  # expectation–maximisation over the weights alone
             share = softmax(odds + np.log(weight), axis=1)
             weight = share.mean(axis=0) + _UNLIKELY / len(rows)
         return replace(unweighted, log_weight=unweighted.log_weight + np.log(weight))
 
     def responsibilities(self, rows: Singles) -> Singles:
-        """Posterior chance of each component, shape (n, K)."""
+        """Posterior probability of each component, shape (n, K)."""
         if self.components == 1:
             return np.ones((len(rows), 1), dtype=np.float32)
-        odds = self._log_odds(rows)
-        odds -= odds.max(axis=1, keepdims=True)
-        np.exp(odds, out=odds)
-        return np.asarray(odds / odds.sum(axis=1, keepdims=True))
+        return np.asarray(softmax(self._log_odds(rows), axis=1))
 
     def _log_odds(self, rows: Singles) -> Singles:
-        """Log-likelihood of each row under each component, weighted, but for a constant: (n, K)."""
-        full = self.filters.shape[1]
+        """``log π_c`` plus the log-likelihood of each row, up to a constant: shape (n, K)."""
+        full = self._full
         odds = np.empty((len(rows), self.components), dtype=np.float32)
         rest = rows[:, full:]
         for c in range(self.components):
             near = (rows[:, :full] - self.mean[c, :full]) @ self.roots[c]
             odds[:, c] = np.einsum("ij,ij->i", near, near)
-        # Σ (z − μ)²(1 − gain) over the rest, expanded into two products.
-        precision = 1.0 - self.gains[:, full:]
+        # Σ (z − μ)²(1 − gain) over the other directions, expanded into two products.
+        precision = 1.0 - self.gains
         centre = self.mean[:, full:]
         odds += rest**2 @ precision.T - 2 * (rest @ (precision * centre).T)
         odds += (precision * centre**2).sum(axis=1)
@@ -116,142 +197,177 @@ class Mixture:
         return odds
 
     def posterior(self, rows: Singles) -> tuple[Singles, Singles]:
-        """Posterior means, shape (n, R), and responsibilities."""
+        """Posterior means, shape (n, R), and responsibilities, shape (n, K)."""
         share = self.responsibilities(rows)
+        if self.components == 1:
+            return self._component(rows, 0), share
         out = np.zeros_like(rows)
-        for c in range(self.components):
-            if self.components == 1:
-                return self._component(rows, 0), share
-            likely = np.flatnonzero(share[:, c] > _UNLIKELY)
+        for c, likely in enumerate(_likely_rows(share)):
             out[likely] += share[likely, c : c + 1] * self._component(rows[likely], c)
         return out, share
 
     def _component(self, rows: Singles, c: int) -> Singles:
-        full = self.filters.shape[1]
-        centred = rows - self.mean[c]
-        out = centred * self.gains[c]
-        out[:, :full] = centred[:, :full] @ self.filters[c]
-        return np.asarray(out + self.mean[c])
+        """Posterior means under one component."""
+        centred, full = rows - self.mean[c], self._full
+        centred[:, :full] = centred[:, :full] @ self.filters[c]
+        centred[:, full:] *= self.gains[c]
+        return np.asarray(centred + self.mean[c])
 
-    def between(self, rows: Singles, basis: Singles) -> Singles:
-        """What responsibilities add to ``diagonal``, on average over rows: shape (k,).
+    def leverage(self, basis: Singles) -> Singles:
+        """``diag(B F_c Bᵀ)`` for each component's filter F_c and a basis B (k, R): (K, k)."""
+        first, rest = basis[:, : self._full], basis[:, self._full :] ** 2
+        inner = np.einsum("cij,ij->ci", first @ self.filters, first)
+        return np.asarray(inner + (rest @ self.gains[..., None])[..., 0])
 
-        Under unit noise the derivative of a posterior mean is the posterior covariance: that of the
-        components, and that between their means, ``Σ_c r_c (m_c − m)(m_c − m)ᵀ``.
+    def mixing_leverage(self, rows: Singles, basis: Singles) -> Singles:
+        """What responsibilities add to ``leverage``, on average over rows: shape (k,).
+
+        Under unit noise the derivative of a posterior mean is the posterior covariance (Tweedie):
+        that of the components, and that between their means, ``Σ_c r_c (m_c − m)(m_c − m)ᵀ``.
         """
-        if self.components == 1:
-            return np.zeros(len(basis), dtype=np.float32)
-        mean, share = self.posterior(rows)
         total = np.zeros(len(basis), dtype=np.float32)
-        for c in range(self.components):
-            likely = np.flatnonzero(share[:, c] > _UNLIKELY)
+        if self.components == 1:
+            return total
+        mean, share = self.posterior(rows)
+        for c, likely in enumerate(_likely_rows(share)):
             apart = (self._component(rows[likely], c) - mean[likely]) @ basis.T
             total += share[likely, c] @ apart**2
         return np.asarray(total / np.float32(len(rows)))
 
     def covariance(self) -> Doubles:
         """Second moment of the signal, all components together, shape (R, R)."""
-        full, directions = self.filters.shape[1], self.mean.shape[1]
-        total = np.zeros((directions, directions))
-        for c, chance in enumerate(self.weights):
-            filter_ = self.filters[c].astype(np.float64)
-            gains = self.gains[c, full:].astype(np.float64)
-            own = np.diag(np.concatenate([np.zeros(full), gains / (1 - gains)]))
-            own[:full, :full] = np.linalg.solve(np.eye(full) - filter_, filter_)
-            centre = self.mean[c].astype(np.float64)
-            total += chance * ((own + own.T) / 2 + np.outer(centre, centre))
-        return total
+        full, weights = self._full, self.weights
+        filters, gains = self.filters.astype(np.float64), self.gains.astype(np.float64)
+        mean = self.mean.astype(np.float64)
+        signals = np.linalg.solve(np.eye(full) - filters, filters)
+        total = (mean.T * weights) @ mean
+        total[:full, :full] += np.tensordot(weights, signals + signals.transpose(0, 2, 1), 1) / 2
+        total[full:, full:] += np.diag(weights @ (gains / (1 - gains)))
+        return np.asarray(total)
 
     @property
     def weights(self) -> Doubles:
         """``π_c``."""
-        full = self.filters.shape[1]
-        roots = np.diagonal(self.roots, axis1=1, axis2=2).astype(np.float64)
-        gains = self.gains[:, full:].astype(np.float64)
-        spread = np.log(roots).sum(axis=1) + np.log1p(-gains).sum(axis=1) / 2
-        return np.asarray(np.exp(self.log_weight - spread))
+        roots, gains = self.roots.astype(np.float64), self.gains.astype(np.float64)
+        return np.asarray(np.exp(self.log_weight - _half_log_det(roots, gains)))
 
-    def diagonal(self, basis: Singles) -> Singles:
-        """``diag(B F_c Bᵀ)`` for each component's filter F_c and a basis B (k, R): (K, k)."""
-        full = self.filters.shape[1]
-        first, rest = basis[:, :full], basis[:, full:] ** 2
-        return np.stack(
-            [
-                np.einsum("ij,ij->i", first @ self.filters[c], first) + rest @ self.gains[c, full:]
-                for c in range(self.components)
-            ]
-        )
+
+def _half_log_det(roots: AnyArray, gains: AnyArray) -> Doubles:
+    """Half the log-determinant of the precision of what each component predicts, shape (K,)."""
+    first = np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
+    return np.asarray(first + np.log1p(-gains).sum(axis=1) / 2)
 
 
 class _Common:
-    """What the components share while a mixture is fitted: the covariance of all rows."""
+    """The rows that a mixture is fitted to, and their common covariance."""
 
     def __init__(self, rows: Singles) -> None:
-        self.rows, self.full = len(rows), min(_FULL, rows.shape[1])
+        self.rows, self.full = rows, min(_FULL, rows.shape[1])
         centred = rows - rows.mean(axis=0)
-        self.variance = centred.astype(np.float64).var(axis=0)
+        self.rest = centred[:, self.full :].astype(np.float64).var(axis=0)
         head = centred[:, : self.full]
         self.covariance = (head.T @ head).astype(np.float64) / len(rows)
 
-    def maximise(self, rows: Singles, share: Singles) -> Mixture:
+    def maximise(self, share: Singles) -> Mixture:
+        """The most likely mixture given responsibilities, shape (n, K)."""
+        rows, full = self.rows, self.full
         count = share.sum(axis=0, dtype=np.float64)
         prior = _PRIOR_ROWS if share.shape[1] > 1 else 0.0
-        mean = (share.T @ rows) / np.maximum(count, 1e-3)[:, None].astype(np.float32)
-        square = (share.T @ rows**2) / np.maximum(count, 1e-3)[:, None] - mean**2
-        mixed = (square * count[:, None] + prior * self.variance) / (count[:, None] + prior)
-        signal = np.maximum(mixed - 1.0, 0.0)
-        gains = signal / (signal + 1.0)
-        filters, roots, log_weight = [], [], []
-        for c in range(share.shape[1]):
-            precision, filter_ = self._component(rows, share[:, c], mean[c], count[c], prior)
-            filters.append(filter_)
-            root = np.linalg.cholesky(precision)
-            roots.append(root)
-            spread = np.log(np.diag(root)).sum() - np.log1p(signal[c, self.full :]).sum() / 2
-            log_weight.append(np.log(count[c] / len(rows) + 1e-12) + spread)
-        single = [np.asarray(a, dtype=np.float32) for a in (mean, filters, roots, gains)]
-        return Mixture(np.array(log_weight), *single)
+        divisor = np.maximum(count, 1e-3)[:, None]
+        mean = (share.T @ rows) / divisor.astype(np.float32)
+        square = (share.T @ rows[:, full:] ** 2) / divisor - mean[:, full:] ** 2
+        mixed = (square * count[:, None] + prior * self.rest) / (count[:, None] + prior)
+        signals = []
+        for c, likely in enumerate(_likely_rows(share)):
+            centred = rows[likely, :full] - mean[c, :full]
+            scatter = (centred * share[likely, c, None]).T @ centred
+            observed = (scatter + prior * self.covariance) / (count[c] + prior)
+            signals.append(_shrunk(observed, count[c] + prior))
+        log_weight, rest = np.log(count / len(rows) + 1e-12), np.maximum(mixed - 1.0, 0.0)
+        return Mixture.of_signals(log_weight, mean, np.stack(signals), rest)
 
-    def in_sizes(self, mean: Singles) -> Mixture:
-        """The common Gaussian in every size, each of weight one."""
-        values, vectors = np.linalg.eigh(shrunk(self.covariance, self.rows))
-        rest = np.maximum(self.variance[self.full :] - 1.0, 0.0)
-        filters, roots, gains, log_weight = [], [], [], []
-        for scale in SCALES:
-            signal = scale * np.maximum(values, 0.0)
-            precision = (vectors / (1 + signal)) @ vectors.T
-            filters.append((vectors * (signal / (1 + signal))) @ vectors.T)
-            roots.append(np.linalg.cholesky((precision + precision.T) / 2))
-            tail = scale * rest
-            gains.append(np.concatenate([np.zeros(self.full), tail / (1 + tail)]))
-            log_weight.append(-(np.log1p(signal).sum() + np.log1p(tail).sum()) / 2)
-        means = np.tile(mean, (len(SCALES), 1))
-        single = [np.asarray(a, dtype=np.float32) for a in (means, filters, roots, gains)]
-        return Mixture(np.array(log_weight), *single)
-
-    def _component(
-        self, rows: Singles, share: Singles, mean: Singles, count: float, prior: float
-    ) -> tuple[Doubles, Doubles]:
-        likely = np.flatnonzero(share > _UNLIKELY)
-        centred = rows[likely, : self.full] - mean[: self.full]
-        scatter = (centred * share[likely, None]).T @ centred
-        observed = (scatter + prior * self.covariance) / (count + prior)
-        signal = shrunk(observed, count + prior)
-        precision = np.linalg.inv(signal + np.eye(self.full))
-        return (precision + precision.T) / 2, signal @ precision
+    def first_responsibilities(self, components: int) -> Singles:
+        """Nearly hard responsibilities from a few rounds of k-means on filtered rows."""
+        count = len(self.rows)
+        if components == 1:
+            return np.ones((count, 1), dtype=np.float32)
+        signal = _shrunk(self.covariance, count)
+        filter_ = signal @ np.linalg.inv(signal + np.eye(self.full))
+        points = self.rows[:, : self.full] @ filter_.astype(np.float32)
+        centres = points[PublicStream(0, "denoise/centres").permutation(count)[:components]]
+        for _ in range(_CENTRE_ROUNDS):
+            nearest = np.argmax(points @ centres.T - (centres**2).sum(axis=1) / 2, axis=1)
+            member = np.zeros((count, components), dtype=np.float32)
+            member[np.arange(count), nearest] = 1.0
+            sizes = member.sum(axis=0)[:, None]
+            centres = np.where(sizes > 0, (member.T @ points) / np.maximum(sizes, 1), centres)
+        return np.asarray(0.9 * member + np.float32(0.1 / components), dtype=np.float32)
 
 
-def _near_centres(common: _Common, rows: Singles, components: int) -> Singles:
-    """First responsibilities, by a few rounds of k-means on filtered rows; nearly hard."""
-    signal = shrunk(common.covariance, len(rows))
-    filter_ = signal @ np.linalg.inv(signal + np.eye(common.full))
-    points = rows[:, : common.full] @ filter_.astype(np.float32)
-    first = PublicStream(0, "denoise/centres").permutation(len(rows))[:components]
-    centres = points[first]
-    for _ in range(_CENTRE_ROUNDS):
-        nearest = np.argmax(points @ centres.T - (centres**2).sum(axis=1) / 2, axis=1)
-        member = np.zeros((len(rows), components), dtype=np.float32)
-        member[np.arange(len(rows)), nearest] = 1.0
-        count = member.sum(axis=0)[:, None]
-        centres = np.where(count > 0, (member.T @ points) / np.maximum(count, 1), centres)
-    return np.asarray(0.9 * member + np.float32(0.1 / components), dtype=np.float32)
+@dataclass(frozen=True, eq=False)
+class Filter:
+    """Posterior means under a mixture prior of vectors seen through independent Gaussian noise.
+
+    Attributes
+    ----------
+    mean, noise : float32 arrays, shape (k,)
+        Mean of the vectors, and the noise variance of each coordinate.
+    basis : float32 array, shape (k, R)
+        Leading directions of the whitened signal.
+    prior : Mixture
+        Over those directions.
+    leverage : float32 array, shape (K, k)
+        Weight of each coordinate in its own estimate under each component.
+    mixing_leverage : float32 array, shape (k,)
+        What its effect on the responsibilities adds to that, on average.
+    """
+
+    mean: Annotated[Singles, "k"]
+    noise: Annotated[Singles, "k"]
+    basis: Annotated[Singles, "kR"]
+    prior: Mixture
+    leverage: Annotated[Singles, "Kk"]
+    mixing_leverage: Annotated[Singles, "k"]
+
+    @property
+    def synthesis(self) -> Singles:
+        """The basis in units of the data, shape (k, R)."""
+        return np.asarray(self.basis * np.sqrt(self.noise)[:, None])
+
+    def apply(self, z: Singles) -> tuple[Singles, Singles]:
+        """Posterior means, shape (n, k), and the responsibilities behind them, (n, K)."""
+        analysis = self.basis / np.sqrt(self.noise)[:, None]
+        inner, share = self.prior.posterior(np.asarray((z - self.mean) @ analysis))
+        out = inner @ self.synthesis.T
+        out += self.mean
+        return out, share
+
+    def under(self, noise: Doubles) -> Singles:
+        """The best linear filter ``A`` for the same vectors under other noise: ``(z − mean) @ A``.
+
+        The prior's own mean and covariance, components taken together, replace the mixture.
+        """
+        values, vectors = np.linalg.eigh(self.prior.covariance())
+        factor = self.synthesis.astype(np.float64) @ vectors
+        factor *= np.sqrt(np.maximum(values, 0.0))
+        seen = factor / noise[:, None]
+        # Woodbury: D⁻¹L(I + LᵀD⁻¹L)⁻¹Lᵀ
+        inner = np.linalg.solve(np.eye(len(values)) + factor.T @ seen, factor.T)
+        return np.asarray(seen @ inner, dtype=np.float32)
+
+    def predict(self, z: Singles) -> tuple[Singles, Singles, Singles]:
+        """Each coordinate predicted from the others, and the variance the filter claims for it.
+
+        Also the responsibilities, as ``apply`` gives them. A Gaussian estimate is
+        ``a·z + (1−a)·prediction`` with a the coordinate's leverage.
+        """
+        estimate, share = self.apply(z)
+        own = share @ self.leverage
+        own += self.mixing_leverage
+        np.minimum(own, np.float32(_MAX_LEVERAGE), out=own)
+        others = 1 - own
+        estimate -= own * z
+        estimate /= others
+        own /= others
+        own *= self.noise
+        return estimate, own, share

@@ -1,0 +1,179 @@
+"""Similarities of codes to queries, read off the codes alone: one class for each code format."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.arrays import Floats
+from dpindex.codes import Codes
+from dpindex.estimators.float_codes import (
+    NoisyVectorStats,
+    cosine,
+    inner_product,
+    squared_distance,
+)
+from dpindex.estimators.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score
+from dpindex.noise.moments import NoiseMoments
+from dpindex.spec import Spec
+
+__all__ = ["METRICS", "Metric", "Queries", "Similarity", "similarity_of"]
+
+Doubles = npt.NDArray[np.float64]
+Estimates = tuple[Doubles, Doubles]
+
+Metric = Literal["cosine", "ip", "l2"]
+METRICS = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}
+
+
+@dataclass(frozen=True)
+class Queries:
+    """The other side of a comparison: exact projections, or private codes.
+
+    Attributes
+    ----------
+    values : array of shape (nq, k), or Codes
+        Exact projections in grid integers held in floats; or codes.
+    spec : Spec
+        The spec they were projected or privatized under.
+    private : bool
+        Whether they are codes.
+    """
+
+    values: Any
+    spec: Spec
+    private: bool
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: slice) -> Queries:
+        values = self.values.take(rows) if self.private else self.values[rows]
+        return Queries(values, self.spec, self.private)
+
+    def to_float(self) -> Doubles:
+        """In units of the scaled attributes, float64, shape (nq, k); signs as ±1."""
+        if self.private:
+            return np.asarray(self.values.to_float(), dtype=np.float64)
+        return np.asarray(self.values, dtype=np.float64) * self.spec.step
+
+
+class Similarity(ABC):
+    """Unbiased similarities and their standard errors, of codes of one spec to queries.
+
+    Nothing but the codes, the queries and public parameters enters, whatever found the codes. The
+    standard error is that of one pair looked at on its own.
+
+    Parameters
+    ----------
+    spec : Spec
+        The spec of the codes.
+    metric : "cosine", "ip" or "l2"
+        What is estimated: cosines in [−1, 1], inner products, or squared distances.
+    """
+
+    dtype: ClassVar[type[np.floating[Any]]] = np.float64
+    """What inner products are computed in."""
+
+    def __init__(self, spec: Spec, metric: Metric) -> None:
+        self.spec, self.metric = spec, metric
+        self.factor = spec.projection.inner_product_factor
+
+    def of_found(self, codes: Codes, queries: Queries) -> Estimates:
+        """Each query with codes of its own: float64 arrays of shape (nq, count).
+
+        Parameters
+        ----------
+        codes : Codes
+            ``nq · count`` codes, those of the first query first.
+        queries : Queries
+        """
+        x = codes.to_float().astype(self.dtype, copy=False).reshape(len(queries), -1, codes.k)
+        y = queries.to_float().astype(self.dtype, copy=False)
+        ip = np.matmul(x, y[:, :, None])[:, :, 0]
+        return self._estimates(ip.astype(np.float64, copy=False), x, queries)
+
+    def of_all(self, codes: Codes, queries: Queries) -> Estimates:
+        """Every query with all of the codes: float64 arrays of shape (nq, n)."""
+        x = codes.to_float().astype(self.dtype, copy=False)
+        y = queries.to_float().astype(self.dtype, copy=False)
+        return self._estimates((y @ x.T).astype(np.float64, copy=False), x[None], queries)
+
+    @abstractmethod
+    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimates:
+        """From inner products of decoded codes x, shape (nq or 1, count, k), shape (nq, count)."""
+
+
+class NumberSimilarity(Similarity):
+    """Number codes: sums of the decoded vectors, corrected by the moments of the noise."""
+
+    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimates:
+        norm = self.spec.norm
+        squares = np.einsum("qck,qck->qc", x, x)
+        codes = NoisyVectorStats(x.sum(axis=2), squares, x.shape[2], _noise(self.spec), norm)
+        y = queries.to_float()
+        side = (
+            NoisyVectorStats.of(y, _noise(queries.spec), norm)
+            if queries.private
+            else (NoisyVectorStats.of(y, norm=norm))
+        )
+        return METRICS[self.metric](ip, codes, side.column(), self.factor)
+
+
+def _noise(spec: Spec) -> NoiseMoments:
+    """How the noise of a spec's codes scatters a coordinate, in the data's units."""
+    moments: NoiseMoments = spec.law.moments.in_units(spec.step)
+    return moments
+
+
+class SignSimilarity(Similarity):
+    """Sign codes: how many signs agree, or the score of an exact query, corrected for the flips.
+
+    NaN where flips depend on norms that nobody declared.
+    """
+
+    dtype = np.float32  # exact for sums of ±1, and half the time
+
+    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimates:
+        spec, k = self.spec, x.shape[2]
+        law: Any = spec.law
+        rms, query_rms = _rms(spec), _rms(queries.spec)
+        if math.isnan(rms) or (queries.private and math.isnan(query_rms)):
+            return np.full(ip.shape, math.nan), np.full(ip.shape, math.nan)
+        if not queries.private:
+            norms = np.linalg.norm(queries.to_float(), axis=1)[:, None]
+            return cosine_from_score(ip, norms, k, law, rms, self.factor)
+        curve = agreement_curve(law, rms, queries.spec.law, query_rms)
+        return cosine_from_agreement(ip / k, k, curve, self.factor)
+
+
+def _rms(spec: Spec) -> float:
+    """Deviation of a projected coordinate in betas; NaN where it is needed and unknown."""
+    law: Any = spec.law
+    if spec.norm is not None:
+        return spec.norm * spec.projection.rms / spec.adjacency.size
+    return math.nan if law.depends_on_size else 1.0
+
+
+_SIMILARITIES: dict[str, type[Similarity]] = {
+    "numbers": NumberSimilarity,
+    "signs": SignSimilarity,
+}
+
+
+def similarity_of(spec: Spec, metric: Metric) -> Similarity:
+    """What estimates the similarities of a spec's codes.
+
+    >>> from dpindex import Privatizer, Spec
+    >>> privatizer = Privatizer(Spec(method="none-oporp", dim=4, k=4))
+    >>> codes = privatizer.privatize(np.eye(4))
+    >>> asked = Queries(privatizer.project(np.eye(4)[:2]), privatizer.spec, private=False)
+    >>> similarity_of(privatizer.spec, "ip").of_all(codes, asked)[0].round(3).tolist()
+    [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
+    """
+    return _SIMILARITIES[spec.format.name](spec, metric)

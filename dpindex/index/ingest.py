@@ -1,0 +1,293 @@
+"""Vectors in: one function that privatizes a source of any size, and the places codes can go to."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpindex.arrays import AnyArray, Integers
+from dpindex.codes import Codes
+from dpindex.errors import InputError
+from dpindex.files import create_file
+from dpindex.index.directory import IndexDirectory, Manifest, rows_per_segment
+from dpindex.index.ids import Ids, ids_to_bytes
+from dpindex.index.private_index import PrivateIndex
+from dpindex.index.settings import Settings
+from dpindex.ledger import Ledger
+from dpindex.privatizer import Privatizer
+from dpindex.projector import Projector
+from dpindex.spec import Spec
+from dpindex.vectors import VectorSource
+
+__all__ = ["CodesFile", "NewDirectory", "OpenIndex", "Sink", "ingest"]
+
+_TOKEN = "ledger"
+_CHUNK_BYTES = 1 << 25
+_SPARSE_ROWS = 8192
+
+
+class Sink(ABC):
+    """Where the codes of one call of :func:`ingest` go.
+
+    Attributes
+    ----------
+    spec : Spec
+        What vectors are privatized under.
+    path : Path, optional
+        A directory that is meant to be published, so that no ledger may lie in it.
+    keeps_ids : bool
+        Whether the ids stay with the codes.
+    """
+
+    spec: Spec
+    path: Path | None = None
+    keeps_ids: bool = True
+
+    def checked_ids(self, ids: Any | None, count: int) -> AnyArray | None:
+        """The ids of ``count`` rows, None for the default; InputError if they cannot be added."""
+        return None if ids is None else Ids().check(ids, count)
+
+    def started(self, source: VectorSource, ids: AnyArray | None) -> int | None:
+        """Rows that are there already, None if this work was never begun.
+
+        InputError if they are of another source, spec or ids.
+        """
+        return None
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[tuple[int, str]]:
+        """Hold the sink for writing; codes are complete when it is left without an exception.
+
+        Gives the rows that are there already, and a token that names this work, however often it
+        is resumed ("" if it cannot be).
+        """
+
+    @abstractmethod
+    def put(self, codes: Codes, ids: AnyArray) -> None:
+        """Take the codes of the next rows."""
+
+
+def ingest(
+    source: VectorSource,
+    sink: Sink,
+    *,
+    ids: AnyArray | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    ledger: Ledger | None = None,
+    allow_rerelease: bool = False,
+) -> int:
+    """Privatize a source into a sink, a chunk at a time.
+
+    The whole source is checked before the first code is made: a fault in the last row costs no
+    budget and leaves nothing behind. Values are checked again as they are read to be privatized, as
+    a file may have changed in between.
+
+    Parameters
+    ----------
+    source : VectorSource
+        From :func:`dpindex.vectors.open_vectors` or ``as_source``.
+    sink : Sink
+        :class:`NewDirectory`, :class:`OpenIndex` or :class:`CodesFile`.
+    ids : array, optional
+        One unique id for each row; default the next free numbers.
+    progress : callable, optional
+        Called with (rows done, rows in all) after every chunk.
+    ledger : Ledger, optional
+        Where the release of all rows is written down before the first; it needs ``ids``. Work that
+        resumes was written down already.
+    allow_rerelease : bool
+        Allow ids that the ledger knows, at the price of one more epsilon each.
+
+    Returns
+    -------
+    Number of vectors privatized by this call.
+
+    Raises
+    ------
+    InputError
+        For bad vectors or ids, ids that the ledger knows, and what the sink refuses.
+
+    >>> import tempfile
+    >>> from dpindex.vectors import as_source
+    >>> settings = Settings(Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=2.0))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "index"
+    ...     ingest(as_source(np.zeros((3, 6))), NewDirectory(path, settings), ids=["a", "b", "c"])
+    ...     PrivateIndex.open(path).ids.tolist()
+    3
+    ['a', 'b', 'c']
+    """
+    spec, (rows, columns) = sink.spec, source.shape
+    if columns != spec.dim:
+        raise InputError(f"{source.name} has {columns} columns where the spec says {spec.dim}.")
+    if ledger is None and allow_rerelease:
+        raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
+    if ledger is None and ids is not None and not sink.keeps_ids:
+        raise InputError(
+            "codes carry no ids: they are for the ledger; name it with --ledger (ledger=…)."
+        )
+    if ledger is not None and sink.path is not None:
+        ledger.refuse_inside(sink.path)
+    names = sink.checked_ids(ids, rows)
+    privatizer = Privatizer(spec)
+    step, begun = _rows_at_a_time(source, spec), sink.started(source, names)
+    if ledger is not None and begun is None:
+        ledger.check(names, allow_rerelease=allow_rerelease)
+    for first, chunk in source.chunks(step, begun or 0):
+        privatizer.check(chunk, first_row=first)
+    with sink.writing() as (start, token):
+        if ledger is not None:  # before the first code; a second time it knows the token
+            ledger.record(spec, names, allow_rerelease=allow_rerelease, token=token)
+        if progress:
+            progress(start, rows)
+        for first, chunk in source.chunks(step, start):
+            codes = privatizer.privatize(chunk, first_row=first)
+            done = first + len(codes)
+            sink.put(codes, np.arange(first, done) if names is None else names[first:done])
+            if progress:
+                progress(done, rows)
+    return rows - start
+
+
+def _rows_at_a_time(source: VectorSource, spec: Spec) -> int:
+    """Rows of which neither vectors nor codes take much memory."""
+    row_bytes = source.shape[1] * max(4, np.dtype(source.dtype).itemsize)
+    most = _SPARSE_ROWS if source.is_sparse else max(1, _CHUNK_BYTES // row_bytes)
+    return min(most, rows_per_segment(spec))
+
+
+class NewDirectory(Sink):
+    """A new index directory, or one in which the same work stopped: there it goes on.
+
+    Every chunk becomes a segment, which is committed before the next is begun. So work that was
+    killed, run again, continues after the last committed segment and privatizes no published vector
+    twice.
+
+    Parameters
+    ----------
+    path : path
+        The directory.
+    settings : Settings
+        Spec, metric, index type and query epsilon.
+    allow_unprotected : bool
+        Allow a ``none-*`` baseline.
+
+    Raises
+    ------
+    InputError
+        For a method that protects nothing. :func:`ingest` refuses a finished index, and an
+        unfinished one of another spec or source.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], settings: Settings, *, allow_unprotected: bool = False
+    ) -> None:
+        self.spec = settings.spec
+        if not self.spec.mechanism.private and not allow_unprotected:
+            raise InputError(
+                f"{self.spec.method} protects nothing; allow it explicitly to build with it."
+            )
+        Projector(settings.query_spec)  # refuses now what could not be asked later
+        self._settings, self._directory = settings, IndexDirectory(Path(path))
+        self.path = self._directory.path
+        self._input: dict[str, Any] = {}
+
+    def started(self, source: VectorSource, ids: AnyArray | None) -> int | None:
+        # What tells this work's input from another: no content of the vectors enters it.
+        digest = None if ids is None else hashlib.sha256(ids_to_bytes(ids)).hexdigest()
+        self._input = {"source": source.fingerprint(), "ids": digest}
+        return self._resumed().count if self._directory.exists else None
+
+    @contextmanager
+    def writing(self) -> Iterator[tuple[int, str]]:
+        directory = self._directory
+        with directory.writing(new=not directory.exists):
+            if directory.exists:
+                self._manifest = self._resumed()
+                directory.discard_uncommitted(self._manifest)
+            else:
+                stated = {**self._input, _TOKEN: secrets.token_hex(16)}
+                manifest = replace(directory.start(self._settings), input=stated)
+                self._manifest = directory.commit(manifest)
+            yield self._manifest.count, (self._manifest.input or {})[_TOKEN]
+            directory.commit(replace(self._manifest, state="complete", input=None))
+
+    def put(self, codes: Codes, ids: AnyArray) -> None:
+        manifest = self._directory.write_segment(self._manifest, codes, ids)
+        self._manifest = self._directory.commit(manifest)
+
+    def _resumed(self) -> Manifest:
+        """The manifest of the same work, unfinished; InputError for anything else."""
+        directory = self._directory
+        manifest = directory.manifest()
+        if manifest.state == "complete":
+            raise InputError(
+                f"{directory.path} is a finished index; building into it again would spend the "
+                f"budget of every vector twice. Choose another directory."
+            )
+        if manifest.settings != self._settings:
+            raise InputError(
+                f"{directory.path} holds an unfinished build under another spec; finish it with "
+                f"the same options, or choose another directory."
+            )
+        begun = dict(manifest.input or {})
+        if type(begun.pop(_TOKEN, None)) is not str or begun != self._input:
+            raise InputError(
+                f"{directory.path} holds an unfinished build of other input (its rows, size, time "
+                f"of change or ids differ); finish it with the same file, or choose another "
+                f"directory."
+            )
+        return manifest
+
+
+class _AllAtOnce(Sink):
+    """A sink that takes all codes or none."""
+
+    @contextmanager
+    def writing(self) -> Iterator[tuple[int, str]]:
+        self._parts: list[Integers] = []
+        yield 0, ""
+        self._take(self.spec.format.codes(self.spec.format.concatenate(self._parts)))
+
+    def put(self, codes: Codes, ids: AnyArray) -> None:
+        self._parts.append(codes.stored)
+
+    @abstractmethod
+    def _take(self, codes: Codes) -> None:
+        """All codes are there."""
+
+
+class OpenIndex(_AllAtOnce):
+    """An index in memory, which gets all rows or none; saving it is left to the caller."""
+
+    def __init__(self, index: PrivateIndex) -> None:
+        self.spec, self.path = index.spec, index.path
+        self._index = index
+
+    def checked_ids(self, ids: Any | None, count: int) -> AnyArray | None:
+        self._ids, checked = ids, self._index.check_ids(ids, count)
+        return None if ids is None else checked
+
+    def _take(self, codes: Codes) -> None:
+        self._index.add_codes(codes, self._ids)
+
+
+class CodesFile(_AllAtOnce):
+    """A new file of codes, written once all are made; ids are for the ledger and not in it."""
+
+    keeps_ids = False
+
+    def __init__(self, path: str | os.PathLike[str], spec: Spec) -> None:
+        self.spec, self._place = spec, Path(path)
+
+    def _take(self, codes: Codes) -> None:
+        create_file(self._place, codes.to_bytes())

@@ -1,0 +1,127 @@
+"""What codes are ranked by: the table of search backends, and how each is kept up to date."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from dpindex.arrays import AnyArray, unit
+from dpindex.codes import Codes
+from dpindex.estimators.denoise import Denoiser
+from dpindex.estimators.similarity import Metric, Queries
+from dpindex.index.code_store import CodeStore
+from dpindex.index.faiss_signs import FaissSigns
+from dpindex.index.faiss_vectors import FaissVectors
+from dpindex.index.search_backend import Doubles, Rows, SearchBackend
+from dpindex.spec import Spec
+
+__all__ = ["BACKENDS", "Ranking", "new_ranking"]
+
+
+class Ranking(ABC):
+    """A search backend that follows a store; a subclass says what its items and queries are.
+
+    Parameters
+    ----------
+    backend : SearchBackend
+        A new one.
+    metric : "cosine", "ip" or "l2"
+        What neighbours are ranked by.
+    denoiser : Denoiser
+        None but for denoised codes.
+    """
+
+    def __init__(self, backend: SearchBackend, metric: Metric, denoiser: Any) -> None:
+        self.backend, self._metric, self._denoiser = backend, metric, denoiser
+        self._removals: int | None = None
+        self._rows = 0
+
+    @abstractmethod
+    def _items(self, codes: Codes) -> AnyArray:
+        """The backend's items of some codes."""
+
+    @abstractmethod
+    def _asked(self, queries: Queries) -> AnyArray:
+        """What the backend is asked: items if the queries are private, else exact vectors."""
+
+    def is_synced(self, store: CodeStore) -> bool:
+        """Whether the backend holds every row of the store."""
+        return (self._removals, self._rows) == (store.removals, len(store))
+
+    def sync(self, store: CodeStore) -> None:
+        """Bring the backend up to date; after Ctrl-C the next call goes on where it ended."""
+        backend = self.backend
+        if self._removals != store.removals or backend.needs_retraining(len(store)):
+            self._removals, self._rows = None, 0
+            rows = np.linspace(0, len(store) - 1, min(len(store), backend.sample_rows))
+            backend.begin(self._items(store.take(rows.astype(np.int64))))
+            self._removals = store.removals
+        for codes in store.blocks(len(backend)):
+            backend.add(self._items(codes))
+        backend.finish()
+        self._rows = len(store)
+
+    def search(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
+        """Scores and rows of the best ``count`` for each query, best first, shape (nq, count)."""
+        find = self.backend.search if queries.private else self.backend.search_exact
+        return find(self._asked(queries), count)
+
+
+class PackedSigns(Ranking):
+    """Sign codes as they are; exact queries in grid integers, so that scores are exact."""
+
+    def _items(self, codes: Codes) -> AnyArray:
+        return codes.stored
+
+    def _asked(self, queries: Queries) -> AnyArray:
+        asked: AnyArray = queries.values.stored if queries.private else queries.values
+        return asked
+
+
+class DecodedVectors(Ranking):
+    """Decoded codes, exact queries in the same units."""
+
+    def _items(self, codes: Codes) -> AnyArray:
+        return codes.to_float()
+
+    def _asked(self, queries: Queries) -> AnyArray:
+        return queries.to_float()
+
+
+class DenoisedVectors(Ranking):
+    """Denoised codes, exact queries as they are, private ones denoised alike.
+
+    Denoised vectors are shrunken towards what is usual, so their scores rank well and say little.
+    """
+
+    _denoiser: Denoiser
+
+    def _items(self, codes: Codes) -> AnyArray:
+        return self._denoiser.to_rank(codes) if self._metric == "cosine" else self._denoiser(codes)
+
+    def _asked(self, queries: Queries) -> AnyArray:
+        asked: AnyArray = queries.to_float()
+        if queries.private:
+            asked = self._denoiser(queries.values, queries.spec)
+        return unit(asked) if self._metric == "cosine" else asked
+
+
+BACKENDS: dict[tuple[str, bool], tuple[type[Ranking], type[SearchBackend]]] = {
+    ("numbers", False): (DecodedVectors, FaissVectors),
+    ("numbers", True): (DenoisedVectors, FaissVectors),
+    ("signs", False): (PackedSigns, FaissSigns),
+    ("signs", True): (DenoisedVectors, FaissVectors),
+}
+"""By code format and whether a denoiser was fitted: what the items are, and what searches them."""
+
+
+def new_ranking(
+    spec: Spec, metric: Metric, index_type: str, denoiser: Denoiser | None = None
+) -> Ranking:
+    """An empty ranking of the codes of a spec; InputError for an index type they cannot have."""
+    ranking, backend = BACKENDS[spec.mechanism.codes, denoiser is not None]
+    # The denoiser itself brings vectors to the norm under which inner products rank best.
+    ranked_by = "ip" if denoiser is not None and metric == "cosine" else metric
+    return ranking(backend(spec.code_length, ranked_by, index_type), metric, denoiser)

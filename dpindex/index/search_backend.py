@@ -1,0 +1,92 @@
+"""What a search engine has to offer so that an index can be searched with it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.arrays import AnyArray
+
+__all__ = ["EXACT", "Doubles", "Rows", "SearchBackend"]
+
+Doubles = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+
+EXACT = "f32"
+"""The index type that every backend has."""
+
+
+class SearchBackend(ABC):
+    """Items under the row numbers 0, 1, 2, …, and the nearest of them to a query.
+
+    Items are what one entry of the table in :mod:`dpindex.index.ranking` makes of codes: vectors,
+    or packed signs. A backend keeps nothing that cannot be rebuilt from the codes, and it is asked
+    for scores and rows only: similarities are read off the codes. Items and queries are finite.
+
+    Parameters
+    ----------
+    width : int
+        Coordinates of an item.
+    metric : "cosine", "ip" or "l2"
+        What neighbours are ranked by.
+    index_type : str
+        How items are kept, in words of the backend's own; every one knows :data:`EXACT`.
+
+    Raises
+    ------
+    InputError
+        For an index type that it does not have.
+    """
+
+    sample_rows: int = 0
+    """Items that :meth:`begin` should be given a sample of."""
+
+    exact: bool = True
+    """Whether a search finds the true neighbours always."""
+
+    recall: float | None = None
+    """Share of the ten nearest that a search finds, measured on the items, where not exact."""
+
+    @abstractmethod
+    def __init__(self, width: int, metric: str, index_type: str) -> None: ...
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Items that were added."""
+
+    @abstractmethod
+    def begin(self, sample: AnyArray) -> None:
+        """Forget all items, and fit whatever is fitted to a sample of those that will come."""
+
+    @abstractmethod
+    def add(self, items: AnyArray) -> None:
+        """Append items, shape (n, …)."""
+
+    def finish(self) -> None:  # noqa: B027
+        """Called before a search when items were added; by default nothing."""
+
+    def needs_retraining(self, count: int) -> bool:
+        """Whether it was fitted to far fewer than ``count`` items, and should begin anew."""
+        return False
+
+    @abstractmethod
+    def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
+        """The nearest items of queries that are items themselves.
+
+        Parameters
+        ----------
+        queries : array, shape (nq, …)
+        count : int
+            Items wanted for each query, [1, len].
+
+        Returns
+        -------
+        Scores (higher is nearer) and rows, both of shape (nq, count), best first; every row number
+        is of an item, and none stands twice for a query.
+        """
+
+    def search_exact(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
+        """The same for queries that are exact vectors, which is ``search`` if items are vectors."""
+        return self.search(queries, count)

@@ -1,0 +1,389 @@
+"""Estimators over released sketches, in the conventions of scikit-learn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize
+
+from dpindex.arrays import AnyArray, Floats, Vectors
+from dpindex.checks import finite_number
+from dpindex.errors import InputError
+from dpindex.privacy import Guarantee, Neighbouring
+from dpindex.race.explore import box
+from dpindex.race.hashes import Doubles, Hash, PairedSRP, PStable
+from dpindex.race.sketch import RaceSketch
+from dpindex.race.spec import SketchSpec
+
+try:
+    from sklearn import base
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        "the estimators of dpindex.race need scikit-learn; run pip install 'dpindex[eval]'."
+    ) from error
+
+__all__ = ["RaceClassifier", "RaceDensity", "RaceOutliers", "RaceRegressor"]
+
+_MAX_EVALUATIONS = 2000
+
+_parameters = dataclass(eq=False, repr=False, kw_only=True)
+"""Makes an estimator's ``__init__`` from its fields, as scikit-learn wants it: it only stores."""
+
+
+@_parameters
+class _SketchEstimator(base.BaseEstimator):  # type: ignore[misc]
+    """A scikit-learn estimator that reads its data once, into released sketches.
+
+    ``fit`` spends the whole budget; what comes after is free. Each ``fit`` spends it again, so a
+    cross-validation with m fits costs m times epsilon.
+    """
+
+    rows: int = 1000
+    epsilon: float = 1.0
+    delta: float = 0.0
+    neighbouring: Neighbouring = "add-remove"
+    seed: int = 0
+
+    _sparse: ClassVar[tuple[str, ...] | bool] = ("csr", "csc")
+
+    @property
+    def guarantee_(self) -> Guarantee:
+        """What the fitted estimator promises about every training record."""
+        self._check_fitted()
+        sketch: RaceSketch = self.sketch_ if hasattr(self, "sketch_") else self.sketches_[0]
+        return sketch.guarantee
+
+    def _check_fitted(self) -> None:
+        check_is_fitted(self, ("sketch_", "sketches_"), all_or_any=any)
+
+    def _records(self, X: Vectors) -> Any:
+        """Checked records to ask about, as many attributes as were fitted; ValueError otherwise."""
+        self._check_fitted()
+        return validate_data(self, X, accept_sparse=self._sparse, reset=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = bool(self._sparse)
+        tags.non_deterministic = True  # two fits differ: the noise is fresh
+        return tags
+
+    def _spec(self, dim: int, width: int | None, hash: Hash) -> SketchSpec:
+        return SketchSpec(
+            dim, self.rows, width, hash, self.epsilon, self.delta, self.neighbouring, self.seed
+        )
+
+    def _empty(self, spec: SketchSpec) -> RaceSketch:
+        """The seam through which experiments take the noise away."""
+        return RaceSketch(spec)
+
+
+@_parameters
+class _KernelEstimator(_SketchEstimator):
+    """An estimator that asks for kernel sums."""
+
+    hash: Hash | None = field(default=None, kw_only=False)
+    width: int | None = None
+
+    def _kernel_spec(self) -> SketchSpec:
+        hash = PStable(1.0, hashes=2) if self.hash is None else self.hash
+        return self._spec(self.n_features_in_, self.width, hash)
+
+
+def _floored(counts: Floats) -> Floats:
+    """Counts for logarithms and ratios: noise below half a record is read as half a record."""
+    return np.maximum(counts, 0.5)
+
+
+class RaceDensity(base.DensityMixin, _KernelEstimator):  # type: ignore[misc]
+    """Private kernel density estimation (Coleman & Shrivastava 2020, Sec. 4).
+
+    "Density" is the mean kernel over the records, in (0, 1]: a share of the collection, not a
+    probability per volume; the two differ by a constant for a given hash and dimension.
+
+    Parameters
+    ----------
+    hash : SRP or PStable, optional
+        The kernel; default ``PStable(1.0, hashes=2)``, for data scaled to about unit spread.
+    rows, width, epsilon, delta, neighbouring, seed
+        As in :class:`~dpindex.race.SketchSpec`.
+
+    Attributes
+    ----------
+    sketch_ : RaceSketch
+        The released sketch.
+
+    >>> from dpindex.race import PStable, RaceDensity
+    >>> x = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> model = RaceDensity(PStable(2.0), rows=100, epsilon=5.0).fit(x)
+    >>> near, far = model.score_samples([[0.0, 0.0], [9.0, 9.0]])
+    >>> bool(near > far)
+    True
+    """
+
+    def fit(self, X: Vectors, y: Any = None) -> RaceDensity:
+        """Sketch the records, shape (n, dim), and release; ``y`` is there for pipelines only."""
+        records = validate_data(self, X, accept_sparse=self._sparse)
+        self.sketch_ = self._empty(self._kernel_spec()).fit(records).release()
+        return self
+
+    def score_samples(self, X: Vectors) -> Floats:
+        """Logarithm of the density at each row, shape (n,); never below half a record's."""
+        records = self._records(X)
+        counts = _floored(self.sketch_.count(records))
+        return np.asarray(np.log(counts / max(1.0, self.sketch_.size)))
+
+    def score(self, X: Vectors, y: Any = None) -> float:
+        """Sum of the log densities."""
+        return float(self.score_samples(X).sum())
+
+
+@_parameters
+class RaceOutliers(base.OutlierMixin, _KernelEstimator):  # type: ignore[misc]
+    """Outliers are where the sketch says that few records lie (Coleman & Shrivastava, Sec. 4).
+
+    The threshold is ``fraction`` of the records' own mean density. That mean is read from the
+    released sketch, so it costs nothing; a quantile of training scores would cost extra budget.
+
+    Parameters
+    ----------
+    fraction : float
+        (0, ∞); 0.1 calls a point an outlier where the density is a tenth of what a record has on
+        average.
+    hash, rows, width, epsilon, delta, neighbouring, seed
+        As in :class:`RaceDensity`.
+
+    Attributes
+    ----------
+    sketch_ : RaceSketch
+    offset_ : float
+        The threshold.
+    """
+
+    fraction: float = 0.1
+
+    def fit(self, X: Vectors, y: Any = None) -> RaceOutliers:
+        """Sketch the records, shape (n, dim), and release."""
+        share = finite_number(self.fraction, "fraction", above=0.0)
+        records = validate_data(self, X, accept_sparse=self._sparse)
+        self.sketch_ = self._empty(self._kernel_spec()).fit(records).release()
+        self.offset_ = share * self.sketch_.mean_density()
+        return self
+
+    def score_samples(self, X: Vectors) -> Floats:
+        """Density of each row, shape (n,): the lower, the more abnormal."""
+        records = self._records(X)
+        return self.sketch_.density(records)
+
+    def decision_function(self, X: Vectors) -> Floats:
+        """``score_samples − offset_``: negative for outliers."""
+        return self.score_samples(X) - self.offset_
+
+    def predict(self, X: Vectors) -> npt.NDArray[np.int64]:
+        """−1 for outliers, +1 for the rest, shape (n,)."""
+        return np.where(self.decision_function(X) < 0, -1, 1)
+
+
+@_parameters
+class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[misc]
+    """The class whose records are densest around the query (Coleman & Shrivastava 2020, Sec. 4).
+
+    Each class has a sketch of its own with the *whole* epsilon. A record has one class, so adding
+    or removing it changes one sketch (parallel composition); replacing it may take R counts from
+    one sketch and give R to another, together the 2R that replace is calibrated for. All sketches
+    share their hash functions, so that errors of the partition cancel between classes.
+
+    One warning: the set of labels is published. State it in ``classes`` if a label's mere presence
+    could say something about one person.
+
+    Parameters
+    ----------
+    rule : "ml" or "map"
+        Maximum likelihood compares densities; maximum a posteriori counts, which weighs classes by
+        their size and so errs least often. The densities need the private size of each class, whose
+        noise has a standard deviation of ``√(2·rows·width)/epsilon`` records (delta = 0): with
+        "ml" keep that well below the smallest class, above all by a small ``width``; a size below
+        it is read as equal to it.
+    classes : sequence, optional
+        The public set of labels; default the labels in ``y``.
+    hash, rows, width, epsilon, delta, neighbouring, seed
+        As in :class:`RaceDensity`, with fewer rows and columns: a class has fewer records.
+
+    Attributes
+    ----------
+    classes_ : array, shape (m,)
+        Sorted labels.
+    sketches_ : list of RaceSketch
+        One released sketch for each of ``classes_``.
+
+    >>> from dpindex.race import PStable, RaceClassifier
+    >>> x = np.random.default_rng(0).normal(size=(4000, 2))
+    >>> model = RaceClassifier(PStable(2.0), rows=100, epsilon=5.0).fit(x, x[:, 0] > 0)
+    >>> model.predict([[2.0, 0.0], [-2.0, 0.0]]).tolist()
+    [True, False]
+    """
+
+    rule: Literal["ml", "map"] = "ml"
+    classes: Sequence[Any] | None = None
+    rows: int = 100
+    width: int | None = 200
+
+    def fit(self, X: Vectors, y: Any) -> RaceClassifier:
+        """Sketch every class, records (n, dim) and labels (n,), and release."""
+        if self.rule not in ("ml", "map"):
+            raise InputError(f"rule must be 'ml' or 'map', not {self.rule!r}.")
+        records, labels = validate_data(self, X, y, accept_sparse="csr")
+        check_classification_targets(labels)
+        self.classes_: AnyArray = np.unique(labels if self.classes is None else self.classes)
+        if not np.isin(labels, self.classes_).all():
+            raise InputError("y holds a label that is not in classes.")
+        spec = self._kernel_spec()  # one object, whose hash functions are made once
+        self.sketches_ = [self._empty(spec) for _ in self.classes_]
+        for label, sketch in zip(self.classes_, self.sketches_, strict=True):
+            members = labels == label
+            if members.any():  # a public class without records still gets a noisy sketch
+                sketch.fit(records[members])
+            sketch.release()
+        return self
+
+    def predict_proba(self, X: Vectors) -> Floats:
+        """Share of each class in the sum of the densities (ml) or counts (map), shape (n, m)."""
+        records = self._records(X)
+        scores = np.stack([_floored(sketch.count(records)) for sketch in self.sketches_], axis=1)
+        if self.rule == "ml":
+            # A class smaller than the noise of its size would win everywhere by dividing by little.
+            scores /= [max(sketch.size, sketch.size_stderr, 1.0) for sketch in self.sketches_]
+        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+    def predict_log_proba(self, X: Vectors) -> Floats:
+        """Logarithm of ``predict_proba``."""
+        return np.log(self.predict_proba(X))
+
+    def predict(self, X: Vectors) -> AnyArray:
+        """The likeliest class of each row, shape (n,)."""
+        best = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+
+@_parameters
+class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc]
+    """Linear regression that minimises the paired SRP loss (Coleman & Shrivastava 2020, Sec. 4).
+
+    Records become ``z = [x, 1, y]`` after public scaling to [−1, 1], and the sketch counts how
+    many of the z and −z share two random signs with a query ``[θ, −1]``: with φ the angle between
+    them a share of ``½ + (2/π²)(φ − π/2)²``, least where z is orthogonal to the query, that is
+    where the residual is 0. Lengths do not enter, so a record weighs ``1/‖z‖²``.
+
+    *Sensitivity.* Hashing z and −z adds two counts a row, 2R in L1. The two always lie in opposite
+    columns, so :class:`PairedSRP` keeps one of them: R, and half the published noise.
+
+    *Solvers.* The published one minimises the sketch's own answer without derivatives. That answer
+    is a step function of θ, and an average of R steps misses the loss by about ``1/(2√R)`` of the
+    records, which usually drowns the residual. ``"moments"`` first fits to the released counts the
+    quadratic form whose loss it is: a row with directions a, b holds ``D = same − different``
+    signs, and the part of it that is linear in ``a bᵀ`` is ``(2/π) aᵀMb`` with ``M = Σ zzᵀ/‖z‖²``.
+    Least squares over rows gives M, and ridge regression θ, with the ridge set to M's own error.
+    Both only read what has been released.
+
+    Parameters
+    ----------
+    bounds_x, bounds_y : (low, high)
+        *Public* ranges of the attributes (numbers, or one for each attribute) and of the target.
+        They scale, they do not clip: privacy needs no bounds, precision does.
+    solver : "moments" or "surrogate"
+        See above.
+    rows : int
+        With delta = 0 about ``ε n / 5`` is best; with delta > 0 the more the better (10 000 rows
+        are 20 000 counts).
+    epsilon, delta, neighbouring, seed
+        As in :class:`~dpindex.race.SketchSpec`.
+
+    Attributes
+    ----------
+    sketch_ : RaceSketch
+    coef_ : array, shape (dim,)
+    intercept_ : float
+        In the units of the data.
+
+    >>> from dpindex.race import RaceRegressor
+    >>> x = np.random.default_rng(0).uniform(-1, 1, (5000, 2))
+    >>> model = RaceRegressor(rows=2000, epsilon=5.0, delta=1e-6).fit(x, 0.5 * x[:, 0])
+    >>> bool(abs(model.coef_[0] - 0.5) < 0.2)
+    True
+    """
+
+    bounds_x: tuple[Any, Any] = (-1.0, 1.0)
+    bounds_y: tuple[float, float] = (-1.0, 1.0)
+    solver: Literal["moments", "surrogate"] = "moments"
+
+    _sparse = False  # scaling moves every attribute
+
+    def fit(self, X: Vectors, y: Any) -> RaceRegressor:
+        """Sketch records (n, dim) and targets (n,), release, and solve."""
+        if self.solver not in _SOLVERS:
+            raise InputError(f"solver must be 'moments' or 'surrogate', not {self.solver!r}.")
+        x, target = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
+        middle, reach = _scaling(self.bounds_x, "bounds_x", self.n_features_in_)
+        centre, spread = (float(part[0]) for part in _scaling(self.bounds_y, "bounds_y", 1))
+        u = (x - middle) / reach
+        v = (np.asarray(target, dtype=np.float64) - centre) / spread
+        # Two columns hold the folded codes of two signs.
+        sketch = self._empty(self._spec(self.n_features_in_ + 2, 2, PairedSRP(2)))
+        self.sketch_ = sketch.fit(np.column_stack([u, np.ones(len(u)), v])).release()
+        theta = _SOLVERS[self.solver](self.sketch_)
+        self.coef_: Floats = theta[:-1] * spread / reach
+        self.intercept_ = float(centre + spread * theta[-1] - self.coef_ @ middle)
+        return self
+
+    def predict(self, X: Vectors) -> Floats:
+        """The linear prediction of each row, shape (n,)."""
+        return np.asarray(self._records(X) @ self.coef_ + self.intercept_)
+
+
+def _scaling(bounds: tuple[Any, Any], name: str, dim: int) -> tuple[Floats, Floats]:
+    """Middle and half width of the bounds, shape (dim,) each."""
+    low, high = box(bounds, name, dim)
+    return (low + high) / 2, (high - low) / 2
+
+
+def _moments(sketch: RaceSketch) -> Doubles:
+    """θ of the quadratic form that fits the released counts best."""
+    dim, rows = sketch.spec.dim, sketch.spec.rows
+    first, second = sketch.spec.hasher.directions.reshape(rows, 2, dim).transpose(1, 0, 2)
+    differences = (sketch.counts[:, 0] - sketch.counts[:, 1]) / max(1.0, sketch.size)
+    i, j = np.triu_indices(dim)
+    terms = first[:, i] * second[:, j] + first[:, j] * second[:, i]
+    terms *= np.where(i == j, 1.0, 2.0) / math.pi
+    entries = np.linalg.lstsq(terms, differences, rcond=None)[0]
+    left = differences - terms @ entries
+    freedom = max(1, rows - len(entries))
+    # An entry off the diagonal errs by s·π/√(8R); 2√dim times that is the spectral norm of such a
+    # symmetric matrix (Wigner).
+    ridge = math.sqrt(float(left @ left) / freedom * dim / (2 * rows)) * math.pi
+    form = np.zeros((dim, dim))
+    form[i, j] = form[j, i] = entries
+    values, vectors = np.linalg.eigh(form)
+    form = (vectors * np.maximum(values, 0.0)) @ vectors.T  # M is positive semidefinite
+    penalty = np.diag([ridge] * (dim - 2) + [0.0])  # none on the intercept
+    theta = np.linalg.lstsq(form[:-1, :-1] + penalty, form[:-1, -1], rcond=None)[0]
+    return np.asarray(theta)
+
+
+def _surrogate(sketch: RaceSketch) -> Doubles:
+    """θ that minimises the sketch's own answer, without derivatives (Powell's method)."""
+
+    def loss(theta: Doubles) -> float:
+        return float(sketch.count(np.append(theta, -1.0))[0])
+
+    start = np.zeros(sketch.spec.dim - 1)
+    found = optimize.minimize(loss, start, method="Powell", options={"maxfev": _MAX_EVALUATIONS})
+    return np.asarray(found.x)
+
+
+_SOLVERS = {"moments": _moments, "surrogate": _surrogate}

@@ -1,0 +1,299 @@
+"""The directory on disk: whatever is changed in it is noticed, and nothing outside is touched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpindex.codes import Codes
+from dpindex.errors import InputError
+from dpindex.index import IndexDirectory, PrivateIndex, Settings
+from dpindex.index.directory import Manifest, rows_per_segment
+from dpindex.privatizer import Privatizer
+from dpindex.spec import Spec
+
+SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
+
+
+def _codes(n: int = 4, spec: Spec = SPEC) -> Codes:
+    return Privatizer(spec).privatize(np.full((n, spec.dim), 0.5))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """Two segments of four rows, string ids, and a query epsilon."""
+    index = PrivateIndex(SPEC, query_epsilon=3.0)
+    for start in (0, 4):
+        index.add_codes(_codes(), ids=[f"id{i}" for i in range(start, start + 4)])
+        index.save(tmp_path / "index")
+    return tmp_path / "index"
+
+
+def _files(path: Path) -> list[Path]:
+    return [file for file in sorted(path.rglob("*")) if file.is_file() and file.name != ".lock"]
+
+
+def _refused(path: Path) -> None:
+    with pytest.raises(InputError):
+        PrivateIndex.open(path)
+
+
+def _refused_by_reader(path: Path) -> None:
+    """The quick half of ``open``."""
+    directory = IndexDirectory(path)
+    with pytest.raises(InputError):
+        list(directory.segments(directory.manifest()))
+
+
+def test_only_what_belongs_is_there(saved: Path) -> None:
+    names = [str(file.relative_to(saved)) for file in _files(saved)]
+    assert names == [
+        "ids/000000.ids",
+        "ids/000001.ids",
+        "manifest.json",
+        "segments/000000.codes",
+        "segments/000001.codes",
+    ]
+    manifest = json.loads((saved / "manifest.json").read_text())
+    assert manifest["count"] == 8
+    assert manifest["guarantee"]["epsilon"] == 2.0
+    assert Spec.from_json(json.dumps(manifest["spec"])) == SPEC
+
+
+def test_every_flipped_bit_is_noticed(saved: Path) -> None:
+    for number, file in enumerate(_files(saved)):
+        good = file.read_bytes()
+        for place in range(len(good)):
+            bit = 1 << ((place + number) % 8)  # one bit of every byte
+            file.write_bytes(good[:place] + bytes([good[place] ^ bit]) + good[place + 1 :])
+            _refused_by_reader(saved)
+        file.write_bytes(good)
+    assert len(PrivateIndex.open(saved)) == 8
+
+
+def test_every_truncation_and_extension_is_noticed(saved: Path) -> None:
+    for file in _files(saved):
+        good = file.read_bytes()
+        for size in range(0, len(good), 1 if len(good) < 200 else 13):
+            file.write_bytes(good[:size])
+            _refused_by_reader(saved)
+        for more in (b"\0", b"\n", b" ", good):
+            file.write_bytes(good + more)
+            _refused_by_reader(saved)
+        file.write_bytes(good)
+    assert len(PrivateIndex.open(saved)) == 8
+
+
+@pytest.mark.parametrize("kind", ["segments/{}.codes", "ids/{}.ids"])
+def test_swapped_missing_and_renamed_files_are_noticed(saved: Path, kind: str) -> None:
+    first, second = (saved / kind.format(f"00000{i}") for i in range(2))
+    spare = saved / "spare"
+    first.rename(spare)
+    _refused(saved)
+    second.rename(first)
+    _refused(saved)
+    spare.rename(second)
+    _refused(saved)
+    shutil.copy(second, first)
+    _refused(saved)
+
+
+def test_links_pipes_and_folders_are_not_read(saved: Path, tmp_path: Path) -> None:
+    for name in ("segments/000000.codes", "ids/000001.ids", "manifest.json"):
+        file, aside = saved / name, tmp_path / "aside"
+        file.rename(aside)
+        file.symlink_to(aside)
+        _refused(saved)
+        file.unlink()
+        os.mkfifo(file)  # opening one for reading would wait for ever
+        _refused(saved)
+        file.unlink()
+        file.mkdir()
+        _refused(saved)
+        file.rmdir()
+        aside.rename(file)
+    assert len(PrivateIndex.open(saved)) == 8
+    (saved / "segments").rename(tmp_path / "segments")
+    (saved / "segments").symlink_to(tmp_path / "segments")
+    _refused(saved)
+
+
+def _reseal(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Edit a manifest as an attacker would, who can compute checksums too."""
+    data = json.loads((path / "manifest.json").read_text())
+    del data["checksum"]
+    edit(data)
+    seal = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    sealed = json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True)
+    (path / "manifest.json").write_text(sealed)
+
+
+def _swap_names(data: dict[str, Any]) -> None:
+    data["segments"].reverse()
+    data["segments"][0]["name"], data["segments"][1]["name"] = "000000", "000000"
+
+
+EDITS: list[Callable[[dict[str, Any]], object]] = [
+    lambda d: d.update(format=1),
+    lambda d: d.update(format=3),
+    lambda d: d.update(format="2"),
+    lambda d: d.update(count=7),
+    lambda d: d.update(count=True),
+    lambda d: d.update(state="done"),
+    lambda d: d.update(state="building"),
+    lambda d: d.update(state=None),
+    lambda d: d.update(next_segment=1),
+    lambda d: d.update(next_segment=1.5),
+    lambda d: d.update(metric="dot"),
+    lambda d: d.update(metric=["cosine"]),
+    lambda d: d.update(index_type="f8"),
+    lambda d: d.update(query_epsilon=-1.0),
+    lambda d: d.update(query_epsilon="3"),
+    lambda d: d.update(query_epsilon={}),
+    lambda d: d.update(segments=None),
+    lambda d: d.update(segments={}),
+    lambda d: d.update(files=[]),
+    lambda d: d.update(spec=None),
+    lambda d: d["spec"].update(epsilon=1.0),
+    lambda d: d["spec"].update(epsilon=None),
+    lambda d: d["spec"].update(seed=1),
+    lambda d: d["spec"].update(method="none-oporp"),
+    lambda d: d["spec"].update(method=["x"]),
+    lambda d: d["spec"].update(dim=-1),
+    lambda d: d["spec"].update(extra=1),
+    lambda d: d["guarantee"].update(epsilon=0.1),
+    lambda d: d.update(guarantee=None),
+    lambda d: d["segments"].pop(),
+    lambda d: d["segments"].append({"name": "000002", "count": 1}),
+    lambda d: d["segments"][0].update(count=0),
+    lambda d: d["segments"][0].update(count=-4),
+    lambda d: d["segments"][0].update(count=4.0),
+    lambda d: d["segments"][0].update(name="../../etc/passwd"),
+    lambda d: d["segments"][0].update(name="000001"),
+    lambda d: d["segments"][0].update(name="0"),
+    lambda d: d["segments"][0].update(name="000000\n"),
+    lambda d: d["segments"][0].update(name=0),
+    lambda d: d["segments"][0].update(name=["000000"]),
+    lambda d: d["segments"][0].update(other=1),
+    lambda d: d.update(segments=[1]),
+    lambda d: d.update(denoiser="000002"),
+    lambda d: d.update(denoiser="000000"),
+    lambda d: d.update(denoiser=2),
+    lambda d: d.update(state=["complete"]),
+    lambda d: d.update(input=1),
+    lambda d: d.update(input=[]),
+    lambda d: d.update(index_type=None),
+    _swap_names,
+    lambda d: d["files"].update({"../secret": {"bytes": 1, "sha256": "0" * 64}}),
+    lambda d: d["files"].pop("ids/000000.ids"),
+    lambda d: d["files"]["ids/000000.ids"].update(bytes=2**62),
+    lambda d: d["files"]["ids/000000.ids"].update(bytes=-1),
+    lambda d: d["files"]["ids/000000.ids"].update(bytes="9"),
+    lambda d: d["files"]["ids/000000.ids"].update(sha256="0" * 64),
+    lambda d: d["files"]["ids/000000.ids"].update(sha256=None),
+    lambda d: d["files"].update({"ids/000000.ids": d["files"]["ids/000001.ids"]}),
+    *(lambda d, key=key: d.pop(key) for key in ("spec", "state", "segments", "files", "count")),  # type: ignore[misc]
+    *(
+        lambda d, key=key: d.pop(key)
+        for key in ("metric", "index_type", "query_epsilon", "guarantee", "format")
+    ),  # type: ignore[misc]
+]
+
+
+@pytest.mark.parametrize("number", range(len(EDITS)))
+def test_a_manifest_edited_with_care_is_still_refused(saved: Path, number: int) -> None:
+    _reseal(saved, EDITS[number])
+    _refused(saved)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", "null", "1" * 10_000, "[" * 100_000, '{"format": 1}', "\xff", '{"a": NaN}'],
+)
+def test_a_manifest_that_is_none_is_refused(saved: Path, text: str) -> None:
+    (saved / "manifest.json").write_bytes(text.encode("latin-1"))
+    _refused(saved)
+
+
+def test_duplicate_ids_across_segments_are_refused(tmp_path: Path) -> None:
+    directory = IndexDirectory(tmp_path / "i")
+    with directory.writing(new=True):
+        manifest = directory.start(Settings(SPEC))
+        for _ in range(2):
+            manifest = directory.write_segment(manifest, _codes(2), np.array([1, 2]))
+        directory.commit(replace(manifest, state="complete"))
+    with pytest.raises(InputError, match="already in the index"):
+        PrivateIndex.open(tmp_path / "i")
+
+
+@pytest.mark.parametrize("other", [replace(SPEC, seed=1), replace(SPEC, epsilon=1.0)])
+def test_codes_of_another_spec_in_a_segment_are_refused(tmp_path: Path, other: Spec) -> None:
+    directory = IndexDirectory(tmp_path / "i")
+    with directory.writing(new=True):
+        manifest = directory.start(Settings(SPEC))
+        manifest = directory.write_segment(manifest, _codes(2, other), np.array([1, 2]))
+        directory.commit(replace(manifest, state="complete"))
+    with pytest.raises(InputError, match="another spec"):
+        PrivateIndex.open(tmp_path / "i")
+
+
+def test_unnamed_files_are_discarded_unread_and_others_are_left(saved: Path) -> None:
+    (saved / "segments" / "000002.codes").write_bytes(b"half a segm")
+    (saved / "ids" / "000002.ids.tmp").write_bytes(b"")
+    (saved / "segments" / "README").write_text("mine")
+    index = PrivateIndex.open(saved)
+    index.add_codes(_codes(1), ids=["new"])
+    index.save(saved)
+    assert len(PrivateIndex.open(saved)) == 9
+    assert (saved / "segments" / "README").read_text() == "mine"
+    assert not list(saved.rglob("*.tmp"))
+
+
+def test_saving_follows_no_link_out_of_the_directory(saved: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "000009.codes").write_text("mine")
+    (precious / "letter").write_text("mine")
+    index = PrivateIndex.open(saved)
+    for name in ("manifest.json.tmp", "segments/000002.codes.tmp", "ids/000002.ids.tmp"):
+        (saved / name).symlink_to(precious / "letter")
+    index.add_codes(_codes(1), ids=["new"])
+    index.save(saved)
+    assert (precious / "letter").read_text() == "mine"
+
+    shutil.rmtree(saved / "segments")
+    (saved / "segments").symlink_to(precious)
+    index.add_codes(_codes(1), ids=["newer"])
+    with pytest.raises(InputError, match="symbolic link"):
+        index.save(saved)
+    assert {f.name for f in precious.iterdir()} == {"000009.codes", "letter"}
+
+
+def test_a_manifest_comes_back() -> None:
+    for state in ("building", "complete"):
+        manifest = Manifest(Settings(SPEC, "l2", "f16", 1.5), state)
+        again = Manifest.from_bytes(manifest.to_bytes(), Path("m"))
+        assert again == Manifest.from_dict(manifest.to_dict()) == manifest
+        assert again.digest == manifest.digest
+
+
+def test_settings_come_back() -> None:
+    for settings in (Settings(SPEC), Settings(SPEC, "ip", "ROT2,SQ8", 1.5)):
+        assert Settings.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
+
+
+def test_segments_stay_small() -> None:
+    wide = Spec(method="raw-staircase", dim=100_000, epsilon=1.0)
+    assert rows_per_segment(wide) * 4 * wide.code_length <= 1 << 25
+    assert rows_per_segment(SPEC) == 65536
+    huge = Spec(method="raw-staircase", dim=10**8, epsilon=1.0)
+    assert rows_per_segment(huge) == 1

@@ -1,0 +1,150 @@
+"""Packed signs against NumPy: the same rows in the same order, whatever the sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from dpindex.codes import BitCodes
+from dpindex.index import faiss_signs
+from dpindex.index.faiss_signs import FaissSigns, rank_all, rounding_bound
+
+Array = npt.NDArray[Any]
+MARK = bytes(16)
+
+
+def _signs(n: int, k: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).integers(0, 2, (n, k)) * 2 - 1
+
+
+def _bits(signs: Array) -> FaissSigns:
+    store = FaissSigns(signs.shape[1], "cosine", "f32")
+    store.add(BitCodes.from_signs(signs > 0, MARK).packed)
+    store.finish()
+    return store
+
+
+def _ranking(scores: Array, count: int) -> tuple[Array, Array]:
+    """Best first, ties by row number."""
+    rows = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(scores, rows, axis=1), rows
+
+
+def _check_exact(store: FaissSigns, signs: Array, queries: Array, count: int) -> None:
+    expected = _ranking(queries @ signs.T, count)
+    scores, rows = store.search_exact(queries.astype(np.float32), count)
+    np.testing.assert_array_equal(scores, expected[0])
+    np.testing.assert_array_equal(rows, expected[1])
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 12, 31, 64, 100, 257, 512, 1000, 2048])
+@pytest.mark.parametrize("n", [1, 5, 37, 3000])
+def test_exact_queries_rank_as_numpy_does(k: int, n: int) -> None:
+    rng = np.random.default_rng(k * n)
+    signs = _signs(n, k)
+    queries = rng.integers(-5000, 5001, (7, k)) * rng.integers(0, 2, (7, 1)).clip(0)
+    queries[3] = 0  # every code ties: row numbers decide
+    queries[4] = rng.integers(-1, 2, k)  # few different scores: many ties
+    for count in {1, min(10, n), n}:
+        _check_exact(_bits(signs), signs, queries, count)
+
+
+def test_a_large_index_ranks_as_numpy_does() -> None:
+    signs = _signs(40_000, 96)
+    queries = np.random.default_rng(1).integers(-4096, 4096, (20, 96))
+    store = _bits(signs)
+    for count in (1, 10, 500):
+        _check_exact(store, signs, queries, count)
+
+
+def test_crowds_of_equal_codes_come_in_row_order() -> None:
+    signs = np.repeat(_signs(6, 40), 2000, axis=0)
+    signs[[17, 4000, 11_999]] = _signs(3, 40, seed=9)
+    queries = np.random.default_rng(2).integers(-100, 100, (5, 40))
+    store = _bits(signs)
+    for count in (1, 12, 2500):
+        _check_exact(store, signs, queries, count)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 2.0**40])
+def test_the_size_of_a_query_does_not_matter(size: float) -> None:
+    signs = _signs(4000, 64)
+    queries = np.random.default_rng(3).integers(-1000, 1000, (4, 64)) * size
+    _, rows = _bits(signs).search_exact(queries, 10)
+    np.testing.assert_array_equal(rows, _ranking(queries @ signs.T, 10)[1])
+
+
+def test_answers_stay_exact_when_no_candidate_can_be_certified(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    signs = _signs(5000, 64)
+    store = _bits(signs)
+    queries = np.random.default_rng(4).integers(-1000, 1000, (6, 64))
+    monkeypatch.setattr(faiss_signs, "rounding_bound", lambda asked: np.full(len(asked), 1e9))
+    calls = _counted(monkeypatch)
+    _check_exact(store, signs, queries, 10)
+    assert sum(calls) == len(queries)
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many queries were compared with every code, call by call."""
+    calls: list[int] = []
+
+    def counting(codes: Array, queries: Array, count: int) -> Any:
+        calls.append(len(queries))
+        return rank_all(codes, queries, count)
+
+    monkeypatch.setattr(faiss_signs, "rank_all", counting)
+    return calls
+
+
+def test_the_certificate_is_seldom_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    signs = _signs(20_000, 256)
+    store = _bits(signs)
+    calls = _counted(monkeypatch)
+    queries = np.random.default_rng(5).normal(0, 1000, (64, 256)).round()
+    _check_exact(store, signs, queries, 10)
+    assert sum(calls) <= 16
+
+
+@pytest.mark.parametrize("k", [4, 64, 512, 2048])
+def test_the_rounding_bound_holds(k: int) -> None:
+    """What the certificate rests on: no coarse score is off by more than the bound."""
+    rng = np.random.default_rng(k)
+    signs = _signs(3000, k)
+    store = _bits(signs)
+    queries = np.concatenate([rng.normal(size=(20, k)), rng.normal(size=(20, k)) ** 5])
+    padded = np.zeros((len(queries), -(-k // 8) * 8))
+    padded[:, :k] = queries
+    coarse, rows = store.coarse(padded, len(signs))
+    exact = np.take_along_axis(queries @ signs.T, rows, axis=1)
+    # Codes of the least possible score are dropped, and marked by −1.
+    error = np.where(rows >= 0, np.abs(coarse - exact), 0.0).max(axis=1)
+    bound = rounding_bound(padded)
+    assert (error <= bound).all()
+    assert (error > bound / 100).any(), "the bound is so wide that it certifies nothing"
+
+
+@pytest.mark.parametrize("k", [1, 7, 64, 100, 512])
+@pytest.mark.parametrize("n", [1, 50, 5000])
+def test_private_queries_are_searched_by_hamming_distance(k: int, n: int) -> None:
+    signs, asked = _signs(n, k), _signs(9, k, seed=1)
+    count = min(20, n)
+    scores, rows = _bits(signs).search(BitCodes.from_signs(asked > 0, MARK).packed, count)
+    truth = asked @ signs.T
+    np.testing.assert_array_equal(scores, _ranking(truth, count)[0])
+    np.testing.assert_array_equal(np.take_along_axis(truth, rows, axis=1), scores)
+    assert all(len(set(row)) == count for row in rows.tolist())
+
+
+def test_codes_added_in_pieces_are_codes_added_at_once() -> None:
+    signs = _signs(1000, 72)
+    store = FaissSigns(72, "cosine", "f32")
+    for start in range(0, 1000, 170):
+        store.add(BitCodes.from_signs(signs[start : start + 170] > 0, MARK).packed)
+        store.finish()
+    assert len(store) == 1000
+    _check_exact(store, signs, _signs(3, 72, seed=2) * 7, 12)
