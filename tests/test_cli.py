@@ -351,7 +351,10 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
             "k = 10 is not a multiple of sparsity = 4",
         ),
         (("dp-oporp-laplace", "--epsilon", 1, "--sparsity", 4), "does not use sparsity"),
-        (("dp-rp-g-opt-b", "--epsilon", 1, "--delta", 1e-6, "--entries", "uniform"), "has fixed entries; leave entries out"),
+        (
+            ("dp-rp-g-opt-b", "--epsilon", 1, "--delta", 1e-6, "--entries", "uniform"),
+            "has fixed entries; leave entries out",
+        ),
         (("dp-rp-l", "--epsilon", 1, "--entries", "normal"), "must be one of gaussian"),
         (("dp-oporp-laplace", "--epsilon", 1, "--l2", 1), "no guarantee under l2(radius=1)"),
         (
