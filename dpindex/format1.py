@@ -172,4 +172,8 @@ def denoiser_from_bytes_1(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArr
 
 def manifest_from_1(data: dict[str, Any]) -> dict[str, Any]:
     """The manifest of an index directory of format 1 in the words of format 2."""
-    return {**data, "index_type": data["storage"]}
+    segments = {entry["name"]: entry["count"] for entry in data["segments"]}
+    if len(segments) < len(data["segments"]):
+        raise ValueError("segments")
+    renamed = {"index_type": data["storage"], "next_number": data["next_segment"]}
+    return {"denoiser": None, "input": None, **data, **renamed, "segments": segments}

@@ -11,7 +11,7 @@ from streams import Seeded
 from test_denoise import low_rank
 
 from dpindex import InputError, PrivateIndex, Spec
-from dpindex.index.index_type import parse_index_type
+from dpindex.index.faiss_vectors import parse_index_type
 
 DIM = 24
 
@@ -75,8 +75,8 @@ def test_too_few_to_train() -> None:
         ("OPQ0,PQ8", "0 equal parts"),
         ("IVF999999,Flat", "999999 lists"),
         ("IVF0,Flat", "0 lists"),
-        ("HNSW1", "2 to 256 links"),
-        ("HNSW999", "2 to 256 links"),
+        ("HNSW1", "links a node; 2 to 256"),
+        ("HNSW999", "links a node; 2 to 256"),
     ],
 )
 def test_refused(index_type: Any, what: str) -> None:

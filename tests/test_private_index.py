@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from dpindex.codes import Codes, NumberFormat, SignFormat
 from dpindex.errors import InputError
 from dpindex.estimators.similarity import Similarity
 from dpindex.index import PrivateIndex
-from dpindex.index.code_store import CodeBuffer
+from dpindex.index.code_store import CodeBuffer, CodeStore
 from dpindex.index.directory import IndexDirectory
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
@@ -582,3 +583,32 @@ def test_a_link_to_an_index_opens(tmp_path: Path) -> None:
     index.add(_vectors(1))
     index.save(tmp_path / "latest")
     assert len(PrivateIndex.open(tmp_path / "2024")) == 61
+
+
+@pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
+def test_range_search_takes_the_memory_of_a_block(method: str) -> None:
+    """Scores of 64 queries with 200 000 rows would take 100 MB, and ranking them several times."""
+    index = PrivateIndex(Spec(method=method, dim=8, k=8))
+    rng = np.random.default_rng(0)
+    index.add(rng.uniform(-1, 1, (200_000, 8)))
+    tracemalloc.start()
+    try:
+        found = index.range_search(rng.uniform(-1, 1, (64, 8)), 1.5)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [len(hits.ids) for hits in found] == [0] * 64
+    assert peak < 60 << 20
+
+
+def test_codes_of_any_width_are_kept() -> None:
+    """Integers are widened when they have to be, and no sooner."""
+    format_ = NumberFormat(2, bytes(16), 1.0, 0.0)
+    store, wanted = CodeStore(format_), []
+    for number, value in enumerate([3, 300, -4, 70_000, 5, 2**31 - 1] * 3):
+        rows = np.full((number + 1, 2), value, dtype=np.int32)
+        store.append(format_.codes(rows), store.checked_ids(None, number + 1))
+        wanted += rows.tolist()
+        assert store.codes.stored.dtype == (np.int8 if number == 0 else store.codes.stored.dtype)
+        assert store.codes.stored.tolist() == wanted
+    assert [len(codes) for codes in store.blocks(start=1, rows=100)] == [100, 70]

@@ -12,10 +12,12 @@ import io
 import json
 import math
 import random
+import sqlite3
 import struct
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -126,7 +128,7 @@ def _manifest_repair(data: bytes, rng: random.Random) -> bytes:
         try:
             spec = Spec.from_json(json.dumps(value["spec"]))
             value["guarantee"] = spec.guarantee.to_dict()
-            value["count"] = sum(entry["count"] for entry in value["segments"])
+            value["count"] = sum(value["segments"].values())
         except Exception:
             pass
     seal = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
@@ -370,26 +372,35 @@ def _ledgers() -> Iterable[bytes]:
     ledger = Ledger(_FOLDER / "ledger")
     for spec in _specs()[:3]:
         ledger.record(spec, ["a", "b", spec.method])
+        with closing(sqlite3.connect(ledger.path)) as database:
+            database.execute("PRAGMA page_size = 512")  # smaller files
+            database.execute("VACUUM")
         yield ledger.path.read_bytes()
         ledger.path.unlink()
         ledger.key_path.unlink()
 
 
-_LEDGER = struct.Struct("<IQ")
-
-
 def _ledger_repair(data: bytes, rng: random.Random) -> bytes:
-    """The first record sealed anew, of the size that is there."""
-    text_bytes = int.from_bytes(data[24:28], "little")
-    text, digests = data[52 : 52 + text_bytes], data[52 + text_bytes : -32]
-    value = _changed(_load(text), rng)
-    if value is not None:
-        text = json.dumps(value).encode("utf-8", "surrogatepass")
-    count = len(digests) // 16 if rng.random() < 0.9 else rng.choice((0, 2**40, 2**63))
-    header = _LEDGER.pack(len(text), count)
-    head = header + hashlib.sha256(header).digest()[:16]
-    body = head + text + digests[: 16 * count]
-    return data[:24].ljust(24, b"\0") + body + hashlib.sha256(body).digest()
+    """A database with a value of a release changed and sealed anew, if it is still a database."""
+    path = _FOLDER / "repaired.ledger"
+    path.write_bytes(data)
+    unfit = (sqlite3.Error, UnicodeError, OverflowError, MemoryError)
+    with suppress(*unfit), closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA synchronous = OFF")
+        whole = database.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+        rows = database.execute("SELECT * FROM releases").fetchall() if whole else ()
+        for *values, _ in rows:
+            column = rng.randrange(len(values))
+            value = rng.choice((values[column], *_VALUES))
+            if column == 1:
+                value = json.dumps(_changed(_load(str(values[1]).encode()), rng))
+            if isinstance(value, int | float | str | bytes | None):
+                values[column] = value
+            seal = hashlib.sha256(ascii(tuple(values)).encode()).digest()
+            marks = ", ".join("?" for _ in (*values, seal))
+            database.execute(f"REPLACE INTO releases VALUES ({marks})", (*values, seal))
+        database.commit()
+    return path.read_bytes()
 
 
 def _read_ledger(data: bytes) -> None:
@@ -549,7 +560,7 @@ TARGETS: dict[str, Target] = {
     "RACE sketch": Target(_sketches, _read_sketch, _sketch_repair, 2048),
     "ids of an index": Target(_index_ids, ids_from_bytes, _index_ids_repair, 512),
     "denoiser": Target(_denoisers, _read_denoiser, _denoiser_repair, 16384),
-    "ledger": Target(_ledgers, _read_ledger, _ledger_repair, 2048),
+    "ledger": Target(_ledgers, _read_ledger, _ledger_repair, 8192),
     ".npy": Target(_npys, _reads_vectors(".npy"), _npy_repair, 512),
     ".npz": Target(_npzs, _reads_vectors(".npz"), _npz_repair, 4096),
     ".fvecs": Target(lambda: [_vecs("<f4")], _reads_vectors(".fvecs"), most=256),

@@ -31,18 +31,14 @@ class CodeBuffer:
 
     def put(self, count: int, rows: Integers) -> None:
         """Write rows after the first ``count``."""
-        rows = self._format.concatenate([rows])
-        wider = rows.dtype.itemsize > self._room.itemsize
-        if count == 0:
-            self._room = rows.copy()
-        elif count + len(rows) > len(self._room) or wider:
-            dtype = rows.dtype if wider else self._room.dtype
-            room = np.empty((max(2 * count, count + len(rows)), rows.shape[1]), dtype=dtype)
+        rows = self._format.concatenate([rows])  # as narrow as they can be
+        end = count + len(rows)
+        dtype = np.promote_types(rows.dtype, self._room.dtype) if count else rows.dtype
+        if end > len(self._room) or dtype != self._room.dtype:
+            room = np.empty((max(2 * count, end), rows.shape[1]), dtype=dtype)
             room[:count] = self._room[:count]
-            room[count : count + len(rows)] = rows
             self._room = room
-        else:
-            self._room[count : count + len(rows)] = rows
+        self._room[count:end] = rows
 
 
 class CodeStore:

@@ -29,11 +29,11 @@ from dpindex.index.code_store import CodeStore
 from dpindex.index.ids import ids_from_bytes, ids_to_bytes
 from dpindex.index.settings import Settings
 from dpindex.spec import Spec
+from dpindex.version import __version__
 
 __all__ = [
     "Checkpoint",
     "IndexDirectory",
-    "IndexState",
     "Manifest",
     "read_index",
     "rows_per_segment",
@@ -41,11 +41,11 @@ __all__ = [
 ]
 
 _FORMAT = 2
-_MANIFEST, _NOTE = "manifest.json", "source.json"
+_MANIFEST = "manifest.json"
+_CODES, _IDS, _MODEL = "segments/{}.codes", "ids/{}.ids", "denoiser/{}.model"
 _FOLDERS = ("segments", "ids", "denoiser")
 _NUMBER = re.compile(r"[0-9]{6}")
 _NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|model)(\.tmp)?")
-_HASH = re.compile(r"[0-9a-f]{64}")
 _STATES = ("building", "complete")
 _MAX_FILE_BYTES = 1 << 33
 _MAX_MANIFEST_BYTES = 1 << 24
@@ -68,25 +68,10 @@ class FileMark:
     def __post_init__(self) -> None:
         if type(self.bytes) is not int or not 0 <= self.bytes <= _MAX_FILE_BYTES:
             raise ValueError("size")
-        if type(self.sha256) is not str or not _HASH.fullmatch(self.sha256):
-            raise ValueError("hash")
 
 
-@dataclass(frozen=True)
-class Segment:
-    """One committed piece of the index: its number and its rows."""
-
-    name: str
-    count: int
-
-    def __post_init__(self) -> None:
-        if type(self.count) is not int or self.count < 1:
-            raise ValueError("count")
-
-    @property
-    def paths(self) -> tuple[str, str]:
-        """Its files of codes and of ids."""
-        return f"segments/{self.name}.codes", f"ids/{self.name}.ids"
+def _mark(data: bytes) -> FileMark:
+    return FileMark(len(data), hashlib.sha256(data).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -99,74 +84,73 @@ class Manifest:
     state : "building" or "complete"
     next_number : int
         Segments and denoisers are numbered, and no number is used twice.
-    segments : tuple of Segment
-        In row order.
+    segments : mapping from six digits to int
+        The segments by number, in row order, and their rows.
     denoiser : str, optional
         Number of the denoiser that was learned from the segments.
     files : mapping from path to FileMark
         Of every file that belongs to the index, and perhaps of some that did.
+    input : mapping, optional
+        While the index is being built: what tells its input from another, as plain JSON values.
     """
 
     settings: Settings
     state: str = "building"
     next_number: int = 0
-    segments: tuple[Segment, ...] = ()
+    segments: Mapping[str, int] = field(default_factory=dict)
     denoiser: str | None = None
     files: Mapping[str, FileMark] = field(default_factory=dict)
+    input: Mapping[str, Any] | None = None
 
     @property
     def paths(self) -> list[str]:
         """Every file that belongs to the index."""
-        paths = [path for segment in self.segments for path in segment.paths]
-        return paths if self.denoiser is None else [*paths, f"denoiser/{self.denoiser}.model"]
+        paths = [path.format(number) for number in self.segments for path in (_CODES, _IDS)]
+        return paths if self.denoiser is None else [*paths, _MODEL.format(self.denoiser)]
 
     @property
     def count(self) -> int:
         """Rows of all segments."""
-        return sum(segment.count for segment in self.segments)
+        return sum(self.segments.values())
 
     def to_dict(self) -> dict[str, Any]:
         """The manifest as plain JSON values."""
-        from dpindex import __version__
-
-        data = {
+        return {
             "format": _FORMAT,
             "library": __version__,
             "state": self.state,
             "guarantee": self.settings.spec.guarantee.to_dict(),
             "count": self.count,
-            "next_segment": self.next_number,
-            "segments": [asdict(segment) for segment in self.segments],
+            "next_number": self.next_number,
+            "segments": dict(self.segments),
+            "denoiser": self.denoiser,
             "files": {path: asdict(self.files[path]) for path in self.paths},
+            "input": self.input,
             **self.settings.to_dict(),
         }
-        return data if self.denoiser is None else {**data, "denoiser": self.denoiser}
 
     @classmethod
     def from_dict(cls, data: Any) -> Manifest:
         """The inverse of :meth:`to_dict`; ValueError (as InputError is), KeyError, TypeError or
         AttributeError for anything else.
         """
-        manifest = cls(
-            Settings.from_dict(data),
-            data["state"],
-            data["next_segment"],
-            tuple(Segment(**entry) for entry in data["segments"]),
-            data.get("denoiser"),
-            {path: FileMark(**mark) for path, mark in data["files"].items()},
-        )
-        numbers = [segment.name for segment in manifest.segments]
-        numbers += [] if manifest.denoiser is None else [manifest.denoiser]
-        if not all(type(name) is str and _NUMBER.fullmatch(name) for name in numbers):
-            raise ValueError("number")
+        names = ("state", "next_number", "segments", "denoiser", "input")
+        files = {path: FileMark(**mark) for path, mark in data["files"].items()}
+        stated = {name: data[name] for name in names}
+        manifest = cls(settings=Settings.from_dict(data), files=files, **stated)
+        last = [] if manifest.denoiser is None else [manifest.denoiser]
+        numbers, counts = [*manifest.segments, *last], manifest.segments.values()
         if not (
             manifest.state in _STATES
+            and (manifest.input is None or isinstance(manifest.input, dict))
             and data["guarantee"] == manifest.settings.spec.guarantee.to_dict()
-            and type(manifest.next_number) is int
-            and len(set(numbers)) == len(numbers)
-            and all(int(name) < manifest.next_number for name in numbers)
+            and all(type(count) is int and count > 0 for count in counts)
             and data["count"] == manifest.count
-            and set(manifest.files) == set(manifest.paths)
+            and all(_NUMBER.fullmatch(number) for number in numbers)
+            and len(set(numbers)) == len(numbers)
+            and type(manifest.next_number) is int
+            and all(int(number) < manifest.next_number for number in numbers)
+            and set(files) == set(manifest.paths)
         ):
             raise InputError("it contradicts itself.")
         return manifest
@@ -226,21 +210,21 @@ class IndexDirectory:
     def segments(self, manifest: Manifest) -> Iterator[tuple[Codes, AnyArray]]:
         """Codes and ids of every segment, verified against the manifest first."""
         fingerprint = manifest.settings.spec.fingerprint
-        for segment in manifest.segments:
-            codes_path, ids_path = segment.paths
-            codes = codes_from_bytes(self._verified(manifest, codes_path))
-            ids = ids_from_bytes(self._verified(manifest, ids_path))
+        for number, count in manifest.segments.items():
+            path = _CODES.format(number)
+            codes = codes_from_bytes(self._verified(manifest, path))
+            ids = ids_from_bytes(self._verified(manifest, _IDS.format(number)))
             if codes.fingerprint != fingerprint:
-                raise InputError(f"{self.path / codes_path} was made under another spec.")
-            if not len(codes) == len(ids) == segment.count:
-                raise InputError(f"{self.path / codes_path} does not have the rows it should.")
+                raise InputError(f"{self.path / path} was made under another spec.")
+            if not len(codes) == len(ids) == count:
+                raise InputError(f"{self.path / path} does not have the rows it should.")
             yield codes, ids
 
     def denoiser(self, manifest: Manifest) -> Denoiser | None:
         """The denoiser, verified against the manifest; None if there is none."""
         if manifest.denoiser is None:
             return None
-        data = self._verified(manifest, f"denoiser/{manifest.denoiser}.model")
+        data = self._verified(manifest, _MODEL.format(manifest.denoiser))
         return denoiser_from_bytes(data, manifest.settings.spec)
 
     def _verified(self, manifest: Manifest, path: str) -> bytes:
@@ -248,7 +232,7 @@ class IndexDirectory:
         data = read_file(self.path / path, mark.bytes, links=False)
         if len(data) != mark.bytes:
             raise InputError(f"{self.path / path} is cut off; restore it from a copy.")
-        if hashlib.sha256(data).hexdigest() != mark.sha256:
+        if _mark(data) != mark:
             raise InputError(f"{self.path / path} was changed or damaged; restore it from a copy.")
         return data
 
@@ -278,7 +262,7 @@ class IndexDirectory:
 
     def _is_blank(self) -> bool:
         """Whether nothing is here but, perhaps, leftovers of our own that no manifest names."""
-        known = {".lock", _NOTE, f"{_NOTE}.tmp", f"{_MANIFEST}.tmp", *_FOLDERS}
+        known = {".lock", f"{_MANIFEST}.tmp", *_FOLDERS}
         if any(entry.name not in known for entry in self.path.iterdir()):
             return False
         return all(_NUMBERED_FILE.fullmatch(entry.name) for entry in self._entries())
@@ -296,30 +280,26 @@ class IndexDirectory:
 
     def write_segment(self, manifest: Manifest, codes: Codes, ids: AnyArray) -> Manifest:
         """Write a segment and return the manifest that names it, which is not yet committed."""
-        segment = Segment(self._next_name(manifest), len(codes))
-        data = dict(zip(segment.paths, (codes.to_bytes(), ids_to_bytes(ids)), strict=True))
-        return replace(self._with(manifest, data), segments=(*manifest.segments, segment))
+        data = {_CODES: codes.to_bytes(), _IDS: ids_to_bytes(ids)}
+        number, manifest = self._numbered(manifest, data)
+        return replace(manifest, segments={**manifest.segments, number: len(codes)})
 
     def write_denoiser(self, manifest: Manifest, denoiser: Denoiser) -> Manifest:
         """Write a denoiser and return the manifest that names it, which is not yet committed."""
-        name = self._next_name(manifest)
-        data = {f"denoiser/{name}.model": denoiser_to_bytes(denoiser)}
-        return replace(self._with(manifest, data), denoiser=name)
+        number, manifest = self._numbered(manifest, {_MODEL: denoiser_to_bytes(denoiser)})
+        return replace(manifest, denoiser=number)
 
-    def _next_name(self, manifest: Manifest) -> str:
-        name = f"{manifest.next_number:06d}"
-        if not _NUMBER.fullmatch(name):
+    def _numbered(self, manifest: Manifest, data: Mapping[str, bytes]) -> tuple[str, Manifest]:
+        """Write files under the next number; that, and the manifest that knows them."""
+        number, files = f"{manifest.next_number:06d}", dict(manifest.files)
+        if not _NUMBER.fullmatch(number):
             raise InputError(f"{self.path} has had a million segments; save to a new directory.")
-        return name
-
-    def _with(self, manifest: Manifest, data: Mapping[str, bytes]) -> Manifest:
-        """Write files under the next number; the manifest that knows them."""
-        files = dict(manifest.files)
-        for path, content in data.items():
-            (self.path / path).parent.mkdir(exist_ok=True)
-            write_file(self.path / path, content)
-            files[path] = FileMark(len(content), hashlib.sha256(content).hexdigest())
-        return replace(manifest, next_number=manifest.next_number + 1, files=files)
+        for pattern, content in data.items():
+            path = self.path / pattern.format(number)
+            path.parent.mkdir(exist_ok=True)
+            write_file(path, content)
+            files[pattern.format(number)] = _mark(content)
+        return number, replace(manifest, next_number=manifest.next_number + 1, files=files)
 
     def commit(self, manifest: Manifest) -> Manifest:
         """Make the manifest the truth, durably, in one rename."""
@@ -338,32 +318,6 @@ class IndexDirectory:
         for entry in self._entries():
             if _NUMBERED_FILE.fullmatch(entry.name) and entry not in named:
                 entry.unlink()
-
-    def note(self, data: dict[str, Any]) -> None:
-        """Keep a small JSON file beside the manifest while a build is under way."""
-        write_file(self.path / _NOTE, json.dumps(data, sort_keys=True).encode())
-
-    def read_note(self) -> Any:
-        """What ``note`` kept, or None."""
-        if not (self.path / _NOTE).is_file():
-            return None
-        try:
-            return json.loads(read_file(self.path / _NOTE, _MAX_MANIFEST_BYTES, links=False))
-        except (ValueError, RecursionError):
-            raise InputError(f"{self.path / _NOTE} is damaged: it is no valid JSON.") from None
-
-    def drop_note(self) -> None:
-        """Remove what ``note`` kept."""
-        (self.path / _NOTE).unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class IndexState:
-    """What an index is made of."""
-
-    settings: Settings
-    store: CodeStore
-    denoiser: Denoiser | None
 
 
 @dataclass(frozen=True)
@@ -387,7 +341,13 @@ class Checkpoint:
     denoiser: Denoiser | None
 
 
-def write_index(path: Path, state: IndexState, last: Checkpoint | None) -> Checkpoint:
+def write_index(
+    path: Path,
+    settings: Settings,
+    store: CodeStore,
+    denoiser: Denoiser | None,
+    last: Checkpoint | None,
+) -> Checkpoint:
     """Write an index, or bring the directory up to date that it was ``last`` written or read in.
 
     Raises
@@ -399,30 +359,25 @@ def write_index(path: Path, state: IndexState, last: Checkpoint | None) -> Check
     if last is not None and last.path != directory.path:
         last = None
     with directory.writing(new=last is None):
-        return _write(directory, state, last)
-
-
-def _write(directory: IndexDirectory, state: IndexState, last: Checkpoint | None) -> Checkpoint:
-    store, denoiser, start = state.store, state.denoiser, 0
-    if last is None:
-        manifest = directory.start(state.settings)
-    else:
-        manifest = directory.manifest()
-        if manifest.digest != last.digest:
-            raise InputError(f"{directory.path} was changed since this index was opened.")
-        if last.removals == store.removals:
-            start = last.rows
-        else:  # rows were removed: everything that is left is written anew
-            manifest = replace(manifest, segments=())
-    step = rows_per_segment(state.settings.spec)
-    for row in range(start, len(store), step):
-        rows = slice(row, row + step)
-        manifest = directory.write_segment(manifest, store.take(rows), store.ids[rows])
-    if denoiser is not None and (last is None or denoiser is not last.denoiser):
-        manifest = directory.write_denoiser(manifest, denoiser)
-    manifest = directory.commit(replace(manifest, state="complete"))
-    directory.discard_uncommitted(manifest)
-    directory.drop_note()
+        start = 0
+        if last is None:
+            manifest = directory.start(settings)
+        else:
+            manifest = directory.manifest()
+            if manifest.digest != last.digest:
+                raise InputError(f"{directory.path} was changed since this index was opened.")
+            if last.removals == store.removals:
+                start = last.rows
+            else:  # rows were removed: everything that is left is written anew
+                manifest = replace(manifest, segments={})
+        step = rows_per_segment(settings.spec)
+        for row in range(start, len(store), step):
+            rows = slice(row, row + step)
+            manifest = directory.write_segment(manifest, store.take(rows), store.ids[rows])
+        if denoiser is not None and (last is None or denoiser is not last.denoiser):
+            manifest = directory.write_denoiser(manifest, denoiser)
+        manifest = directory.commit(replace(manifest, state="complete"))
+        directory.discard_uncommitted(manifest)
     return Checkpoint(directory.path, manifest.digest, len(store), store.removals, denoiser)
 
 

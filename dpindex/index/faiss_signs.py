@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import AnyArray, Bytes, Floats
-from dpindex.index.search_backend import Doubles, Rows, SearchBackend
+from dpindex.errors import InputError
+from dpindex.index.search_backend import EXACT, Doubles, Rows, SearchBackend
 
 __all__ = ["FaissSigns", "rank_all", "rounding_bound"]
 
@@ -26,6 +27,11 @@ class FaissSigns(SearchBackend):
     """
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
+        if index_type != EXACT:
+            raise InputError(
+                f"index_type {index_type!r} is for vectors of numbers; signs are searched exactly "
+                f"as they are: leave it out."
+            )
         self._width, self._bytes = width, -(-width // 8)
         self.begin(np.empty((0, self._bytes), dtype=np.uint8))
 

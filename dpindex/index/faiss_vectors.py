@@ -1,11 +1,14 @@
 """Vectors in a Faiss index of any index type: exact, compact or sublinear.
 
-Vectors may be rotated first onto the leading directions of their *uncentred* second moment
-(``ROT64,…``). Faiss's own ``PCA`` subtracts the mean, which changes every cosine, and is not used.
+An index type is a strict subset of Faiss factory strings. Vectors may be rotated first onto the
+leading directions of their *uncentred* second moment (``ROT64,…``): Faiss's own ``PCA`` subtracts
+the mean, which changes every cosine, and is not offered.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import faiss
@@ -14,13 +17,26 @@ import numpy.typing as npt
 
 from dpindex.arrays import Floats, unit
 from dpindex.errors import InputError
-from dpindex.index.index_type import parse_index_type
 from dpindex.index.search_backend import Doubles, Rows, SearchBackend
 
-__all__ = ["FaissVectors"]
+__all__ = ["FaissVectors", "IndexType", "parse_index_type"]
 
 Singles = npt.NDArray[np.float32]
 
+_ALIASES = {"f32": "Flat", "f16": "SQfp16", "int8": "SQ8"}
+_GRAMMAR = re.compile(
+    r"(?:ROT(?P<rotation>\d{1,5}),)?"
+    r"(?P<factory>"
+    r"HNSW(?P<links>\d{1,3})(?:,SQ8)?"
+    r"|(?:OPQ(?P<opq>\d{1,4}),)?(?:IVF(?P<lists>\d{1,6}),)?"
+    r"(?:Flat|SQ4|SQ6|SQ8|SQfp16|PQ(?P<parts>\d{1,4})(?:x(?:4fs|4|8))?)"
+    r")",
+    re.ASCII,
+)
+_MAX_LISTS = 1 << 17
+_ROWS_PER_LIST = 64
+_SAMPLE_ROWS, _EXACT_SAMPLE_ROWS = 65536, 1024
+_SAMPLE_NUMBERS = 1 << 25
 _PROBES = 100
 _NEIGHBOURS = 10
 _WANTED_RECALL = 0.98
@@ -30,6 +46,84 @@ _WORTH_DOUBLING = 0.002
 # enough to answer Ctrl-C, and six times faster this way. Older versions count queries, from 20.
 if faiss.cvar.distance_compute_blas_threshold > 4096:
     faiss.cvar.distance_compute_blas_threshold = 4096
+
+
+@dataclass(frozen=True)
+class IndexType:
+    """An index type, taken apart.
+
+    Attributes
+    ----------
+    factory : str
+        The factory string that Faiss gets.
+    rotation : int, optional
+        Leading directions that are kept.
+    lists : int
+        Lists of an inverted file, 0 without one.
+    graph : bool
+        Whether it is an HNSW graph.
+    """
+
+    factory: str
+    rotation: int | None
+    lists: int
+    graph: bool
+
+    @property
+    def exact(self) -> bool:
+        """Whether a search finds the true neighbours always."""
+        return self.factory == "Flat" and self.rotation is None
+
+    @property
+    def min_rows(self) -> int:
+        """Vectors that training needs: one for each centroid."""
+        return max(self.lists, 256 if "PQ" in self.factory else 1)
+
+    @property
+    def efforts(self) -> tuple[int, int]:
+        """Least and greatest number of lists, or of a graph's nodes, that a search visits."""
+        return (16, 1024) if self.graph else (1, max(1, self.lists))
+
+
+def parse_index_type(index_type: Any, width: int) -> IndexType:
+    """What an index type means for vectors of length ``width``.
+
+    Raises
+    ------
+    InputError
+        For anything but f32 (Flat), f16 (SQfp16), int8 (SQ8), ``[ROTd,]HNSWm[,SQ8]`` and
+        ``[ROTd,][OPQm,][IVFn,]X``, where X is Flat, SQ4, SQ6, SQ8, SQfp16, PQm, PQmx8, PQmx4 or
+        PQmx4fs, and for a length that does not divide.
+
+    >>> parse_index_type("ROT64,SQ4", 256)
+    IndexType(factory='SQ4', rotation=64, lists=0, graph=False)
+    >>> parse_index_type("f32", 256) == parse_index_type("Flat", 256)
+    True
+    """
+    text = index_type if isinstance(index_type, str) else ""
+    match = _GRAMMAR.fullmatch(_ALIASES.get(text, text))
+    if match is None:
+        raise InputError(
+            f"index_type must be one of f32, f16, int8, or a Faiss factory string such as SQ8, "
+            f"PQ32x8, ROT64,SQ4, IVF1024,PQ32x4fs or HNSW32, not {index_type!r}."
+        )
+    numbers = {
+        name: int(digits) for name, digits in match.groupdict("").items() if digits.isdigit()
+    }
+    rotation, lists = numbers.get("rotation"), numbers.get("lists", 0)
+    kept = width if rotation is None else rotation
+    wrong = [f"cuts {kept} numbers into {parts} equal parts"
+             for parts in (numbers.get("opq", 1), numbers.get("parts", 1))
+             if parts < 1 or kept % parts]  # fmt: skip
+    if not 1 <= kept <= width:
+        wrong = [f"rotates to {kept} of {width} directions"]
+    if numbers.get("lists", 1) not in range(1, _MAX_LISTS + 1):
+        wrong = [f"has {lists} lists; 1 to {_MAX_LISTS} are possible"]
+    if not 2 <= numbers.get("links", 2) <= 256:
+        wrong = [f"has {numbers['links']} links a node; 2 to 256 are possible"]
+    if wrong:
+        raise InputError(f"index_type {index_type!r} {wrong[0]}.")
+    return IndexType(match["factory"], rotation, lists, "links" in numbers)
 
 
 class FaissVectors(SearchBackend):
@@ -42,16 +136,15 @@ class FaissVectors(SearchBackend):
     """
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
-        self._layout = parse_index_type(index_type, width)
+        self._type = parse_index_type(index_type, width)
         self._normalise, self._distance = metric == "cosine", metric == "l2"
         self._metric = faiss.METRIC_L2 if self._distance else faiss.METRIC_INNER_PRODUCT
-        self.exact, self.sample_rows = self._layout.exact, self._layout.sample_rows
+        self.exact = self._type.exact
+        wanted = max(_SAMPLE_ROWS, _ROWS_PER_LIST * self._type.lists)
+        wanted = min(_EXACT_SAMPLE_ROWS if self.exact else wanted, _SAMPLE_NUMBERS // width)
+        self.sample_rows = max(self._type.min_rows, wanted)
         self._index: Any = None
         self._fitted = 0
-
-    @classmethod
-    def check_index_type(cls, index_type: Any, width: int) -> None:
-        parse_index_type(index_type, width)
 
     def __len__(self) -> int:
         return 0 if self._index is None else int(self._index.ntotal)
@@ -60,26 +153,26 @@ class FaissVectors(SearchBackend):
         return not self.exact and self._fitted < self.sample_rows and count >= 2 * self._fitted
 
     def begin(self, sample: Floats) -> None:
-        layout = self._layout
-        if len(sample) < layout.min_rows:
+        least, factory = self._type.min_rows, self._type.factory
+        if len(sample) < least:
             raise InputError(
-                f"index_type {layout.factory!r} is trained on the vectors and needs at least "
-                f"{layout.min_rows} of them, not {len(sample)}."
+                f"index_type {factory!r} is trained on the vectors and needs at least {least} of "
+                f"them, not {len(sample)}."
             )
         # A power of two near the largest value: half floats end at 65504, and fail below 1e-4.
         largest = 0.0 if self._normalise else float(np.abs(sample).max(initial=0.0))
         self._unit = float(2.0 ** np.frexp(largest)[1]) if largest else 1.0
-        vectors = self._prepared(sample)
-        self._rotation = None if layout.rotation is None else _leading(vectors, layout.rotation)
+        vectors, width = self._prepared(sample), self._type.rotation
+        self._rotation = None if width is None else _leading(vectors, width)
         rotated = self._rotated(vectors)
-        index = faiss.index_factory(rotated.shape[1], layout.factory, self._metric)
+        index = faiss.index_factory(rotated.shape[1], factory, self._metric)
         self._kept_alive = _without_warnings(index)
         index.train(rotated)
         probes = np.linspace(0, len(vectors) - 1, min(len(vectors), _PROBES)).astype(np.intp)
         self._probes = vectors[probes]
         self._near = np.empty((len(probes), 0), dtype=np.float32)
         self._true = np.empty((len(probes), 0), dtype=np.int64)
-        self._effort, self.recall = layout.min_effort, None
+        self._effort, self.recall = self._type.efforts[0], None
         self._index, self._fitted = index, len(vectors)
 
     def add(self, items: Floats) -> None:
@@ -102,8 +195,8 @@ class FaissVectors(SearchBackend):
         """Set the effort of a search, and measure ``recall``."""
         if self.exact:
             return
-        most, probes = self._layout.max_effort, self._rotated(self._probes)
-        self._effort = min(most, self._layout.min_effort)
+        self._effort, most = self._type.efforts
+        probes = self._rotated(self._probes)
         self.recall = self._found(probes, self._effort)
         while self.recall < _WANTED_RECALL and self._effort < most:
             effort = min(most, 2 * self._effort)
@@ -130,27 +223,26 @@ class FaissVectors(SearchBackend):
     def _visit(self, rotated: Singles, count: int, effort: int) -> tuple[Singles, Rows]:
         """As Faiss returns them: scores or distances and rows, −1 where no more were visited."""
         parameters: Any = None
-        if self._layout.graph:
+        if self._type.graph:
             parameters = faiss.SearchParametersHNSW(efSearch=max(effort, count))
-        elif self._layout.lists:
+        elif self._type.lists:
             parameters = faiss.SearchParametersIVF(nprobe=effort)
-            if self._layout.factory.startswith("OPQ"):
+            if self._type.factory.startswith("OPQ"):
                 parameters = faiss.SearchParametersPreTransform(index_params=parameters)
         scores, rows = self._index.search(rotated, count, params=parameters)
         return scores, rows
 
     def _exhaustive(self, rotated: Singles, count: int) -> tuple[Singles, Rows]:
         """The same with every place filled: everything is visited."""
-        if self._layout.graph:
+        if self._type.graph:
             scores, rows = faiss.downcast_index(self._index.storage).search(rotated, count)
         else:
-            scores, rows = self._visit(rotated, count, self._layout.max_effort)
+            scores, rows = self._visit(rotated, count, self._type.efforts[1])
         # Fast scan leaves out what has the least possible score, as all have for a zero query.
         for score, row in zip(scores, rows, strict=True):
             if (missing := np.flatnonzero(row < 0)).size:
                 row[missing] = np.setdiff1d(np.arange(len(self)), row)[: len(missing)]
-                found = score[: count - len(missing)]
-                score[missing] = found[-1] if found.size else 0.0
+                score[missing] = score[missing[0] - 1] if missing[0] else 0.0
         return scores, rows
 
     def _rotated(self, vectors: Singles) -> Singles:

@@ -7,7 +7,7 @@ import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ import numpy as np
 from dpindex.arrays import AnyArray, Integers
 from dpindex.codes import Codes
 from dpindex.errors import InputError
-from dpindex.files import write_file
+from dpindex.estimators.denoise import Denoiser, Kind
+from dpindex.files import create_file
 from dpindex.index.directory import IndexDirectory, Manifest, rows_per_segment
 from dpindex.index.ids import Ids, ids_to_bytes
 from dpindex.index.private_index import PrivateIndex
@@ -28,7 +29,7 @@ from dpindex.projector import Projector
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource
 
-__all__ = ["CodesFile", "NewDirectory", "OpenIndex", "Sink", "ingest"]
+__all__ = ["CodesFile", "NewDirectory", "OpenIndex", "Sink", "fit_saved_denoiser", "ingest"]
 
 _TOKEN = "ledger"
 _CHUNK_BYTES = 1 << 25
@@ -46,22 +47,22 @@ class Sink(ABC):
         A directory that is meant to be published, so that no ledger may lie in it.
     keeps_ids : bool
         Whether the ids stay with the codes.
-    resumes : bool
-        Whether part of the codes, and their release in the ledger, may be there already.
     """
 
     spec: Spec
     path: Path | None = None
     keeps_ids: bool = True
-    resumes: bool = False
 
-    def checked_ids(self, ids: Any | None, count: int) -> AnyArray:
-        """The ids of ``count`` rows; InputError if they cannot be added."""
-        return Ids().check(ids, count)
+    def checked_ids(self, ids: Any | None, count: int) -> AnyArray | None:
+        """The ids of ``count`` rows, None for the default; InputError if they cannot be added."""
+        return None if ids is None else Ids().check(ids, count)
 
-    def start(self, source: VectorSource, ids: AnyArray | None) -> int:
-        """Rows that are there already; InputError if they are of another source, spec or ids."""
-        return 0
+    def started(self, source: VectorSource, ids: AnyArray | None) -> int | None:
+        """Rows that are there already, None if this work was never begun.
+
+        InputError if they are of another source, spec or ids.
+        """
+        return None
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[tuple[int, str]]:
@@ -130,7 +131,9 @@ def ingest(
     if columns != spec.dim:
         raise InputError(f"{source.name} has {columns} columns where the spec says {spec.dim}.")
     if ledger is None and allow_rerelease:
-        raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
+        raise InputError(
+            "allow_rerelease is about what a ledger knows; name the ledger (--ledger)."
+        )
     if ledger is None and ids is not None and not sink.keeps_ids:
         raise InputError(
             "codes carry no ids: they are for the ledger; name it with --ledger (ledger=…)."
@@ -138,25 +141,38 @@ def ingest(
     if ledger is not None and sink.path is not None:
         ledger.refuse_inside(sink.path)
     names = sink.checked_ids(ids, rows)
-    stated = None if ids is None else names
     privatizer = Privatizer(spec)
-    if ledger is not None and not sink.resumes:
-        ledger.check(stated, allow_rerelease=allow_rerelease)
-    step, start = _rows_at_a_time(source, spec), sink.start(source, stated)
-    for first, chunk in source.chunks(step, start):
+    step, begun = _rows_at_a_time(source, spec), sink.started(source, names)
+    if ledger is not None and begun is None:
+        ledger.check(names, allow_rerelease=allow_rerelease)
+    for first, chunk in source.chunks(step, begun or 0):
         privatizer.check(chunk, first_row=first)
     with sink.writing() as (start, token):
         if ledger is not None:  # before the first code; a second time it knows the token
-            ledger.record(spec, stated, allow_rerelease=allow_rerelease, token=token)
+            ledger.record(spec, names, allow_rerelease=allow_rerelease, token=token)
         if progress:
             progress(start, rows)
         for first, chunk in source.chunks(step, start):
             codes = privatizer.privatize(chunk, first_row=first)
             done = first + len(codes)
-            sink.put(codes, names[first:done])
+            sink.put(codes, np.arange(first, done) if names is None else names[first:done])
             if progress:
                 progress(done, rows)
     return rows - start
+
+
+def fit_saved_denoiser(path: str | os.PathLike[str], kind: Kind = "auto") -> Denoiser:
+    """Learn a denoiser from the codes of a saved index and save it there.
+
+    Raises
+    ------
+    InputError
+        As :meth:`PrivateIndex.fit_denoiser`; the directory stays as it was.
+    """
+    index = PrivateIndex.open(path)
+    denoiser = index.fit_denoiser(kind)
+    index.save(path, allow_unprotected=True)
+    return denoiser
 
 
 def _rows_at_a_time(source: VectorSource, spec: Spec) -> int:
@@ -195,54 +211,43 @@ class NewDirectory(Sink):
         self.spec = settings.spec
         if not self.spec.mechanism.private and not allow_unprotected:
             raise InputError(
-                f"{self.spec.method} protects nothing; allow it explicitly to build with it."
+                f"{self.spec.method} protects nothing; pass allow_unprotected=True "
+                f"(--allow-unprotected) to build with it."
             )
         Projector(settings.query_spec)  # refuses now what could not be asked later
         self._settings, self._directory = settings, IndexDirectory(Path(path))
-        self.path, self.resumes = self._directory.path, self._directory.exists
-        self._note: dict[str, Any] = {}
+        self.path = self._directory.path
+        self._input: dict[str, Any] = {}
 
-    def start(self, source: VectorSource, ids: AnyArray | None) -> int:
+    def started(self, source: VectorSource, ids: AnyArray | None) -> int | None:
         # What tells this work's input from another: no content of the vectors enters it.
         digest = None if ids is None else hashlib.sha256(ids_to_bytes(ids)).hexdigest()
-        self._note = {"source": source.fingerprint(), "ids": digest}
-        return self._resumed().count if self._directory.exists else 0
+        self._input = {"source": source.fingerprint(), "ids": digest}
+        return self._resumed().count if self._directory.exists else None
 
     @contextmanager
     def writing(self) -> Iterator[tuple[int, str]]:
         directory = self._directory
         with directory.writing(new=not directory.exists):
-            self._manifest, token = self._begun()
-            yield self._manifest.count, token
-            directory.commit(replace(self._manifest, state="complete"))
-            directory.drop_note()
+            if directory.exists:
+                self._manifest = self._resumed()
+                directory.discard_uncommitted(self._manifest)
+            else:
+                stated = {**self._input, _TOKEN: secrets.token_hex(16)}
+                manifest = replace(directory.start(self._settings), input=stated)
+                self._manifest = directory.commit(manifest)
+            yield self._manifest.count, (self._manifest.input or {})[_TOKEN]
+            directory.commit(replace(self._manifest, state="complete", input=None))
 
     def put(self, codes: Codes, ids: AnyArray) -> None:
         manifest = self._directory.write_segment(self._manifest, codes, ids)
         self._manifest = self._directory.commit(manifest)
-
-    def _begun(self) -> tuple[Manifest, str]:
-        """The manifest to go on from, and what a ledger knows this work by."""
-        directory = self._directory
-        if directory.exists:
-            manifest = self._resumed()
-            directory.discard_uncommitted(manifest)
-            token = directory.read_note().get(_TOKEN)
-            if isinstance(token, str):
-                return manifest, token
-        else:
-            manifest = directory.start(self._settings)
-        token = secrets.token_hex(16)
-        directory.note({**self._note, _TOKEN: token})
-        return directory.commit(manifest), token
 
     def _resumed(self) -> Manifest:
         """The manifest of the same work, unfinished; InputError for anything else."""
         directory = self._directory
         manifest = directory.manifest()
         if manifest.state == "complete":
-            with suppress(OSError):
-                directory.drop_note()  # of work that was killed just before it would have gone
             raise InputError(
                 f"{directory.path} is a finished index; building into it again would spend the "
                 f"budget of every vector twice. Choose another directory."
@@ -252,8 +257,8 @@ class NewDirectory(Sink):
                 f"{directory.path} holds an unfinished build under another spec; finish it with "
                 f"the same options, or choose another directory."
             )
-        note = directory.read_note()
-        if not isinstance(note, dict) or {**note, _TOKEN: ""} != {**self._note, _TOKEN: ""}:
+        begun = dict(manifest.input or {})
+        if type(begun.pop(_TOKEN, None)) is not str or begun != self._input:
             raise InputError(
                 f"{directory.path} holds an unfinished build of other input (its rows, size, time "
                 f"of change or ids differ); finish it with the same file, or choose another "
@@ -265,12 +270,9 @@ class NewDirectory(Sink):
 class _AllAtOnce(Sink):
     """A sink that takes all codes or none."""
 
-    def __init__(self) -> None:
-        self._parts: list[Integers] = []
-
     @contextmanager
     def writing(self) -> Iterator[tuple[int, str]]:
-        self._parts.clear()
+        self._parts: list[Integers] = []
         yield 0, ""
         self._take(self.spec.format.codes(self.spec.format.concatenate(self._parts)))
 
@@ -286,26 +288,24 @@ class OpenIndex(_AllAtOnce):
     """An index in memory, which gets all rows or none; saving it is left to the caller."""
 
     def __init__(self, index: PrivateIndex) -> None:
-        super().__init__()
         self.spec, self.path = index.spec, index.path
         self._index = index
 
-    def checked_ids(self, ids: Any | None, count: int) -> AnyArray:
-        self._ids = self._index.check_ids(ids, count)
-        return self._ids
+    def checked_ids(self, ids: Any | None, count: int) -> AnyArray | None:
+        self._ids, checked = ids, self._index.check_ids(ids, count)
+        return None if ids is None else checked
 
     def _take(self, codes: Codes) -> None:
         self._index.add_codes(codes, self._ids)
 
 
 class CodesFile(_AllAtOnce):
-    """A file of codes, written once all are made; they carry no ids, which are for the ledger."""
+    """A new file of codes, written once all are made; ids are for the ledger and not in it."""
 
     keeps_ids = False
 
     def __init__(self, path: str | os.PathLike[str], spec: Spec) -> None:
-        super().__init__()
         self.spec, self._place = spec, Path(path)
 
     def _take(self, codes: Codes) -> None:
-        write_file(self._place, codes.to_bytes())
+        create_file(self._place, codes.to_bytes())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -11,23 +12,22 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from dpindex.arrays import AnyArray, Floats, Vectors
+from dpindex.checks import finite_number
 from dpindex.codes import Codes, check_format
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.index.code_store import CodeStore
-from dpindex.index.directory import Checkpoint, IndexState, read_index, write_index
-from dpindex.index.hits import Hits
-from dpindex.index.index_type import DEFAULT
+from dpindex.index.directory import Checkpoint, read_index, write_index
 from dpindex.index.locks import ReadWriteLock
 from dpindex.index.ranking import new_ranking
-from dpindex.index.search_backend import Doubles, Rows
+from dpindex.index.search_backend import EXACT, Doubles, Rows
 from dpindex.index.settings import Settings
 from dpindex.ledger import Ledger
 from dpindex.projector import Projector
 from dpindex.spec import Spec
 
-__all__ = ["PrivateIndex", "QueryMode"]
+__all__ = ["Hits", "PrivateIndex", "QueryMode"]
 
 QueryMode = Literal["exact", "private"]
 _Answer = TypeVar("_Answer")
@@ -37,6 +37,38 @@ _BATCH_QUERIES = 64
 
 _BLOCK_NUMBERS = 1 << 22
 """Numbers that are handled together where similarities are estimated: 32 MB."""
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Neighbours of each query, best first.
+
+    Attributes
+    ----------
+    ids : array, shape (nq, k)
+        Ids of the neighbours, int64 or strings. With fewer than k vectors, k is their number.
+    scores : float64 array, shape (nq, k)
+        What the ranking is by; higher is nearer. Of ``search``: cosine of the noisy codes
+        (``cosine``), their inner product (``ip``), minus their squared distance (``l2``), as the
+        index type computes it, which may round; for sign codes ``Σ y_j s_j`` with an exact query
+        and ``Σ s_j t_j`` with a private one. Where a denoiser was fitted, the same of denoised
+        vectors (a cosine, shrunk by the estimate's posterior variance where the denoiser knows
+        it): these rank far better, but they are shrunken towards what is usual in the collection,
+        so they are no estimates. Of ``range_search``: the similarity (``l2``: minus it).
+    similarity : float64 array, shape (nq, k)
+        The estimate of the true metric, corrected for noise and flips: a cosine in [−1, 1], an
+        inner product, or a squared distance. NaN where flips depend on norms nobody declared
+        (``Spec.norm``). Always read off the codes themselves, whatever the index type or denoiser
+        that found them, so unbiased; it need not fall in the order of the ranking.
+    stderr : float64 array, shape (nq, k)
+        Its standard error. For the best of many candidates the estimate is biased upwards, as any
+        maximum of noisy numbers is; the error is that of one pair looked at on its own.
+    """
+
+    ids: AnyArray
+    scores: Floats
+    similarity: Floats
+    stderr: Floats
 
 
 class PrivateIndex:
@@ -76,7 +108,7 @@ class PrivateIndex:
         spec: Spec,
         *,
         metric: Metric = "cosine",
-        index_type: str = DEFAULT,
+        index_type: str = EXACT,
         query_epsilon: float | None = None,
     ) -> None:
         self._settings = Settings(spec, metric, index_type, query_epsilon)
@@ -180,17 +212,15 @@ class PrivateIndex:
         with self._lock.write():
             count = 1 if np.ndim(X) == 1 else int(np.shape(X)[0] if np.ndim(X) else 0)
             checked = self._store.checked_ids(ids, count)
-            privatizer = Privatizer(self.spec)
-            rows = privatizer.rows(X)
+            if ledger is None and allow_rerelease:
+                raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
+            before = None
             if ledger is not None:
                 if self.path is not None:
                     ledger.refuse_inside(self.path)
-                privatizer.check(rows)  # what is refused should not cost anything
                 names = None if ids is None else checked
-                ledger.record(self.spec, names, allow_rerelease=allow_rerelease)
-            elif allow_rerelease:
-                raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
-            codes = privatizer.privatize(rows, checked=ledger is not None)
+                before = partial(ledger.record, self.spec, names, allow_rerelease=allow_rerelease)
+            codes = Privatizer(self.spec).privatize(X, before=before)
             self._store.append(codes, checked)
 
     def check_ids(self, ids: Any | None, count: int) -> AnyArray:
@@ -280,11 +310,8 @@ class PrivateIndex:
         """
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, not {k!r}.")
-        queries = self._queries(Q, query)
-        parts = []
-        for start in range(0, len(queries), _BATCH_QUERIES):
-            batch = queries[start : start + _BATCH_QUERIES]
-            parts.append(self._searching(partial(self._search, batch, int(k))))
+        batches = self._batches(Q, query)
+        parts = [self._searching(partial(self._search, batch, int(k))) for batch in batches]
         return Hits(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def range_search(
@@ -305,15 +332,17 @@ class PrivateIndex:
         One Hits for each query, with arrays of shape (found,), best first; ``scores`` are the
         similarities (for ``l2``: minus the squared distances). Errors as ``search``.
         """
-        if not isinstance(threshold, int | float | np.number) or not np.isfinite(threshold):
-            raise InputError(f"the threshold must be a finite number, not {threshold!r}.")
-        queries = self._queries(Q, query)
+        least = finite_number(threshold, "the threshold")
         found: list[Hits] = []
-        for start in range(0, len(queries), _BATCH_QUERIES):
+        for batch in self._batches(Q, query):
             with self._lock.read():
                 self._refuse_empty()
-                found += self._range(queries[start : start + _BATCH_QUERIES], float(threshold))
+                found += self._range(batch, least)
         return found
+
+    def _batches(self, asked: Vectors | Codes, query: QueryMode) -> list[Queries]:
+        queries = self._queries(asked, query)
+        return [queries[i : i + _BATCH_QUERIES] for i in range(0, len(queries), _BATCH_QUERIES)]
 
     def _queries(self, asked: Vectors | Codes, query: QueryMode) -> Queries:
         """Vectors projected or privatized; codes as they are."""
@@ -405,11 +434,13 @@ class PrivateIndex:
         """
         if not self.spec.mechanism.private and not allow_unprotected:
             raise InputError(
-                f"{self.spec.method} protects nothing; pass allow_unprotected=True to save it."
+                f"{self.spec.method} protects nothing; pass allow_unprotected=True "
+                f"(--allow-unprotected) to save it."
             )
         with self._lock.write():
-            state = IndexState(self._settings, self._store, self._denoiser)
-            self._checkpoint = write_index(Path(path), state, self._checkpoint)
+            self._checkpoint = write_index(
+                Path(path), self._settings, self._store, self._denoiser, self._checkpoint
+            )
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:
@@ -421,12 +452,7 @@ class PrivateIndex:
             If the directory is not an index, is unfinished, or was damaged or changed.
         """
         settings, segments, checkpoint = read_index(Path(path))
-        index = cls(
-            settings.spec,
-            metric=settings.metric,
-            index_type=settings.index_type,
-            query_epsilon=settings.query_epsilon,
-        )
+        index = cls(**vars(settings))
         for codes, ids in segments:
             check_format(codes, settings.spec.format)
             index._store.append(codes, index._store.checked_ids(ids, len(codes)))

@@ -17,7 +17,7 @@ from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.search_backend import Doubles, Rows, SearchBackend
 from dpindex.spec import Spec
 
-__all__ = ["BACKENDS", "Ranking", "check_index_type", "new_ranking"]
+__all__ = ["BACKENDS", "Ranking", "new_ranking"]
 
 
 class Ranking(ABC):
@@ -25,32 +25,18 @@ class Ranking(ABC):
 
     Parameters
     ----------
-    backend : type of SearchBackend
-    spec : Spec
-        The spec of the codes.
+    backend : SearchBackend
+        A new one.
     metric : "cosine", "ip" or "l2"
         What neighbours are ranked by.
-    index_type : str
-        Passed on to the backend.
     denoiser : Denoiser
         None but for denoised codes.
     """
 
-    def __init__(
-        self,
-        backend: type[SearchBackend],
-        spec: Spec,
-        metric: Metric,
-        index_type: str,
-        denoiser: Any,
-    ) -> None:
-        self._metric, self._denoiser = metric, denoiser
-        self.backend = backend(spec.code_length, self._backend_metric(metric), index_type)
+    def __init__(self, backend: SearchBackend, metric: Metric, denoiser: Any) -> None:
+        self.backend, self._metric, self._denoiser = backend, metric, denoiser
         self._removals: int | None = None
         self._rows = 0
-
-    def _backend_metric(self, metric: Metric) -> str:
-        return metric
 
     @abstractmethod
     def _items(self, codes: Codes) -> AnyArray:
@@ -112,10 +98,6 @@ class DenoisedVectors(Ranking):
 
     _denoiser: Denoiser
 
-    def _backend_metric(self, metric: Metric) -> str:
-        # The denoiser itself brings vectors to the norm under which inner products rank best.
-        return "ip" if metric == "cosine" else metric
-
     def _items(self, codes: Codes) -> AnyArray:
         return self._denoiser.to_rank(codes) if self._metric == "cosine" else self._denoiser(codes)
 
@@ -138,12 +120,8 @@ BACKENDS: dict[tuple[str, bool], tuple[type[Ranking], type[SearchBackend]]] = {
 def new_ranking(
     spec: Spec, metric: Metric, index_type: str, denoiser: Denoiser | None = None
 ) -> Ranking:
-    """An empty ranking of the codes of a spec."""
+    """An empty ranking of the codes of a spec; InputError for an index type they cannot have."""
     ranking, backend = BACKENDS[spec.mechanism.codes, denoiser is not None]
-    return ranking(backend, spec, metric, index_type, denoiser)
-
-
-def check_index_type(spec: Spec, index_type: Any) -> None:
-    """Raise InputError for an index type that the codes of a spec cannot have."""
-    _, backend = BACKENDS[spec.mechanism.codes, False]
-    backend.check_index_type(index_type, spec.code_length)
+    # The denoiser itself brings vectors to the norm under which inner products rank best.
+    ranked_by = "ip" if denoiser is not None and metric == "cosine" else metric
+    return ranking(backend(spec.code_length, ranked_by, index_type), metric, denoiser)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import AnyArray
-from dpindex.errors import InputError
-from dpindex.index.index_type import DEFAULT
 
-__all__ = ["Doubles", "Rows", "SearchBackend"]
+__all__ = ["EXACT", "Doubles", "Rows", "SearchBackend"]
 
 Doubles = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
+
+EXACT = "f32"
+"""The index type that every backend has."""
 
 
 class SearchBackend(ABC):
@@ -32,7 +32,12 @@ class SearchBackend(ABC):
     metric : "cosine", "ip" or "l2"
         What neighbours are ranked by.
     index_type : str
-        One that :meth:`check_index_type` accepts.
+        How items are kept, in words of the backend's own; every one knows :data:`EXACT`.
+
+    Raises
+    ------
+    InputError
+        For an index type that it does not have.
     """
 
     sample_rows: int = 0
@@ -46,15 +51,6 @@ class SearchBackend(ABC):
 
     @abstractmethod
     def __init__(self, width: int, metric: str, index_type: str) -> None: ...
-
-    @classmethod
-    def check_index_type(cls, index_type: Any, width: int) -> None:
-        """Raise InputError for an index type that this backend does not have."""
-        if index_type != DEFAULT:
-            raise InputError(
-                f"index_type {index_type!r} is for vectors of numbers; these codes are searched "
-                f"exactly as they are: leave it out."
-            )
 
     @abstractmethod
     def __len__(self) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from dpindex.errors import InputError
 from dpindex.estimators.similarity import METRICS, Metric
-from dpindex.index.index_type import DEFAULT
-from dpindex.index.ranking import check_index_type
+from dpindex.index.ranking import new_ranking
+from dpindex.index.search_backend import EXACT
 from dpindex.spec import Spec
 
 __all__ = ["Settings"]
@@ -26,7 +26,7 @@ class Settings:
     metric : "cosine", "ip" or "l2"
         What neighbours are ranked by.
     index_type : str
-        How vectors are kept and searched: see :func:`dpindex.index.index_type.parse_index_type`.
+        How vectors are kept and searched: see :func:`dpindex.index.faiss_vectors.parse_index_type`.
     query_epsilon : float, optional
         Budget of a private query; default the spec's epsilon.
 
@@ -38,7 +38,7 @@ class Settings:
 
     spec: Spec
     metric: Metric = "cosine"
-    index_type: str = DEFAULT
+    index_type: str = EXACT
     query_epsilon: float | None = None
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class Settings:
                 f"{mechanism.name} keeps {mechanism.codes}, which know {' and '.join(known)} only, "
                 f"not {self.metric!r}."
             )
-        check_index_type(self.spec, self.index_type)
+        new_ranking(self.spec, self.metric, self.index_type)  # refuses a wrong index type
         if self.query_epsilon is not None:
             object.__setattr__(self, "query_epsilon", self.query_spec.epsilon)
 
@@ -64,15 +64,10 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values."""
-        return {
-            "spec": self.spec.to_dict(),
-            "metric": self.metric,
-            "index_type": self.index_type,
-            "query_epsilon": self.query_epsilon,
-        }
+        return {**vars(self), "spec": self.spec.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Settings:
-        """The inverse of :meth:`to_dict`; InputError or KeyError for anything else."""
-        spec = Spec.from_dict(data["spec"])
-        return cls(spec, data["metric"], data["index_type"], data["query_epsilon"])
+        """The inverse of :meth:`to_dict`, other keys aside; InputError or KeyError if it is not."""
+        stated = {field.name: data[field.name] for field in fields(cls)}
+        return cls(**{**stated, "spec": Spec.from_dict(data["spec"])})

@@ -39,10 +39,9 @@ def _suspicion(source: VectorSource, n: int) -> str | None:
     for directory in _indexes(source.name):
         try:
             manifest = directory.manifest()
-            note = directory.read_note()
         except InputError:  # damaged or of another version, which does not matter here
             continue
-        if isinstance(note, dict) and note.get("source") == source.fingerprint():
+        if (manifest.input or {}).get("source") == source.fingerprint():
             return f"{directory.path} is being built from it"
         if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
             return f"{directory.path} holds as many codes, of as many attributes"
