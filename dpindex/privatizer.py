@@ -1,4 +1,4 @@
-"""Spec in hand, vectors in, codes out: all that a device needs, and the engine of every ingest."""
+"""The encoder: vectors to private codes under one spec."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpindex.audit.bounds import loss_within
-from dpindex.audit.table_checks import worst_table_ratio
+from dpindex.audit.exact_arithmetic import loss_within, worst_table_ratio
 from dpindex.errors import InputError
 from dpindex.noise.additive import AdditiveNoise
 from dpindex.noise.counts import TwoSidedGeometric, count_noise
@@ -188,6 +187,7 @@ def test_what_cannot_be_released_is_refused() -> None:
         count_noise(0.001, 0.0, 1000, 50, "add-remove", False)
 
 
+@pytest.mark.slow
 def test_the_widest_gaussian_noise_is_drawn_in_two_digits() -> None:
     """At the least budget, and the most rows, that a sketch may have."""
     law = count_noise(0.001, 1e-30, 1 << 20, 50, "replace", False)

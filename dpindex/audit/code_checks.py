@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dpindex.audit.bounds import above_root
+from dpindex.audit.exact_arithmetic import above_root
 from dpindex.audit.verdict import Check, Difference
 from dpindex.errors import InputError
 from dpindex.projections import Sensitivity
@@ -165,8 +165,7 @@ def _projection_check(spec: Spec, found: RealisedMap) -> Check:
         "{} of {} coordinates, Σ|w| = {}, Σw² = {}".format(moves[0], map_.k, *moves[1:])
         + ("" if found.sound else ", entries or routes that do not agree"),
         ", ".join(map(str, claimed)),
-        "coordinates that do not move have the same law on both neighbours and are independent; "
-        "all attributes are read, by the dense and the sparse route",
+        "all attributes are read, dense and sparse; other coordinates have the same law on both",
         found.sound and within,
     )
 

@@ -18,8 +18,7 @@ import mpmath
 import numpy as np
 
 from dpindex.arrays import AnyArray
-from dpindex.audit import table_checks as tables
-from dpindex.audit.bounds import above_root, loss_within
+from dpindex.audit import exact_arithmetic as exact
 from dpindex.audit.replay import THIRD, Constant, Dealt, Script, table_faults
 from dpindex.audit.sign_change_checks import changes_check
 from dpindex.audit.verdict import Check, Difference, digits
@@ -89,14 +88,14 @@ class LawVerifier:
             "two words that lead to different outcomes must change every coordinate",
         )
 
-    def _ratio(self, name: str, ratio: tables.Ratio, epsilon: Fraction, theorem: str) -> Check:
+    def _ratio(self, name: str, ratio: exact.Ratio, epsilon: Fraction, theorem: str) -> Check:
         """The loss ``log(ratio)`` is at most ``epsilon``."""
         with mpmath.workprec(512):
             loss = "∞" if ratio[1] == 0 else digits(mpmath.log(mpmath.mpf(ratio[0]) / ratio[1]))
-        passed = loss_within(ratio, epsilon)
+        passed = exact.loss_within(ratio, epsilon)
         return Check(name, f"largest loss {loss}", digits(epsilon), theorem, passed)
 
-    def _gaussian(self, name: str, cells: Fraction, law: tables.Normal, note: str = "") -> Check:
+    def _gaussian(self, name: str, cells: Fraction, law: exact.Normal, note: str = "") -> Check:
         """(ε, δ) where all coordinates that differ move by ``cells`` in L2.
 
         *Reduction.* On integers ``x + round(N) = round(x + N)``: if the noise were a rounded
@@ -118,8 +117,7 @@ class LawVerifier:
             name,
             f"δ = {digits(found)} at ε = {digits(epsilon)}, shift of {float(shift):.9g} deviations",
             digits(delta),
-            f"{note}Balle & Wang 2018 Thm 8 at the realised L2 distance, as post-processing of the "
-            "continuous mechanism, plus (1 + e^ε) times the distance from a rounded normal law",
+            f"{note}Balle & Wang 2018, Thm 8, plus (1 + e^ε) times the distance from a normal law",
             passed,
         )
 
@@ -139,13 +137,13 @@ class _Additive(LawVerifier):
             f"by at most {self.cells} cells; mixtures over the offset lose nothing"
         )
 
-    def step(self) -> tables.Ratio:
+    def step(self) -> exact.Ratio:
         """The largest ratio of the chances of two values one cell apart."""
-        return tables.UNBOUNDED
+        return exact.UNBOUNDED
 
-    def normal(self) -> tables.Normal:
+    def normal(self) -> exact.Normal:
         """The rounded normal law that the source is next to."""
-        return tables.NOT_NORMAL
+        return exact.NOT_NORMAL
 
     def check(self) -> Check:
         apart = self.apart
@@ -154,7 +152,7 @@ class _Additive(LawVerifier):
             return self._gaussian("law: Gaussian on the whole code", cells, self.normal())
         return self._ratio(
             "law: ratio of one cell",
-            self.step() if apart.ball is None else tables.UNBOUNDED,
+            self.step() if apart.ball is None else exact.UNBOUNDED,
             apart.epsilon / (self.cells * apart.moves.l1),
             f"neighbours are at most Σ|w| = {apart.moves.l1} times {self.cells} cells apart in L1, "
             f"each costs at most ε over that many; {self.dither}",
@@ -186,11 +184,11 @@ class _Additive(LawVerifier):
 
 
 class _Table(_Additive):
-    def step(self) -> tables.Ratio:
-        return tables.worst_table_ratio(self.source, 1)
+    def step(self) -> exact.Ratio:
+        return exact.worst_table_ratio(self.source, 1)
 
-    def normal(self) -> tables.Normal:
-        return tables.normal_of_table(self.source)
+    def normal(self) -> exact.Normal:
+        return exact.normal_of_table(self.source)
 
     def check(self) -> Check:
         """Where one coordinate moves by one beta, the table is compared with itself, shifted."""
@@ -200,11 +198,11 @@ class _Table(_Additive):
         if apart.delta == 0:
             return self._ratio(
                 "law: ratio of neighbouring cells",
-                tables.worst_table_ratio(self.source, self.cells),
+                exact.worst_table_ratio(self.source, self.cells),
                 apart.epsilon,
                 f"symmetric table with a self-similar tail, all pairs of cells; {self.dither}",
             )
-        found = tables.hockey_stick(self.source, self.cells, apart.epsilon)
+        found = exact.hockey_stick(self.source, self.cells, apart.epsilon)
         return Check(
             "law: hockey-stick divergence",
             f"{digits(found)} at ε = {digits(apart.epsilon)}, worst of {self.cells} shifts",
@@ -222,8 +220,8 @@ class _TwoSidedGeometric(_Additive):
     """Of two magnitudes the difference has ``P(k) = Σ_b g(k+b)·g(b)`` for k ≥ 0, the same below:
     a ratio of g between neighbours holds for P, term by term."""
 
-    def step(self) -> tables.Ratio:
-        return tables.worst_table_ratio(self.source.table, 1)
+    def step(self) -> exact.Ratio:
+        return exact.worst_table_ratio(self.source.table, 1)
 
     def replay(self) -> Iterator[Any]:
         # a and −1−a have the same magnitude.
@@ -232,8 +230,8 @@ class _TwoSidedGeometric(_Additive):
 
 
 class _TwoDigitGaussian(_Additive):
-    def normal(self) -> tables.Normal:
-        return tables.normal_of_digits(self.source)
+    def normal(self) -> exact.Normal:
+        return exact.normal_of_digits(self.source)
 
     def replay(self) -> Iterator[Any]:
         base = 1 << self.source.digit + self.bits
@@ -242,8 +240,8 @@ class _TwoDigitGaussian(_Additive):
 
 
 class _TwoDigitLaplace(_Additive):
-    def step(self) -> tables.Ratio:
-        return tables.worst_two_digit_step(self.source)
+    def step(self) -> exact.Ratio:
+        return exact.worst_two_digit_step(self.source)
 
     def replay(self) -> Iterator[Any]:
         base: int = 1 << self.source.digit + self.bits
@@ -271,15 +269,15 @@ class _Flips(_Signs):
         levels, apart = self.law.thresholds, self.apart
         pairs = [(_ONE // 2, levels[0]), (_ONE - levels[0], levels[0]), *pairwise(levels)]
         wide_enough = len(levels) == 1 or bool((self.law.weights >= apart.largest).all())
-        ratio = tables.largest_ratio([*pairs, *((_ONE - p, _ONE - q) for p, q in pairs)])
+        ratio = exact.largest_ratio([*pairs, *((_ONE - p, _ONE - q) for p, q in pairs)])
         if apart.delta:
             # Flips of one chance, of which so many cost epsilon; how many signs change is a chance.
             signs = range(self.spec.code_length if len(levels) == 1 else 0, 0, -1)
-            afforded = (n for n in signs if loss_within(ratio, apart.epsilon / n))
+            afforded = (n for n in signs if exact.loss_within(ratio, apart.epsilon / n))
             return changes_check(self.spec, next(afforded, 0))
         return self._ratio(
             "law: ratio of neighbouring levels",
-            ratio if wide_enough and apart.ball is None else tables.UNBOUNDED,
+            ratio if wide_enough and apart.ball is None else exact.UNBOUNDED,
             apart.epsilon / apart.moves.count,
             f"{len(levels)} levels, none narrower than what one attribute moves its coordinate; "
             "opposite signs meet at level 1 and at the coin of an exact zero only",
@@ -320,15 +318,14 @@ class _IndividualFlips(_Individual):
         wrong = [
             n
             for n, q in enumerate(thresholds, 1)
-            if not loss_within((_ONE - q, q), self.apart.epsilon / min(n, count))
+            if not exact.loss_within((_ONE - q, q), self.apart.epsilon / min(n, count))
         ]
         return Check(
             "law: ratio of one flip, for every size N of A",
             f"{len(wrong)} of {len(thresholds)} sizes above ε/min(N, {count}): {wrong[:1]}",
             "0",
-            f"iDP only (Li & Li 2023, Def. 2.6, Thm 6.2): A is held fixed at the actual vector, of "
-            f"its N signs at most {count} move, and so many flips of their share compose to ε; on "
-            f"a neighbour A may differ, so this is not DP",
+            "iDP only (Li & Li 2023, Def. 2.6, Thm 6.2): A is held fixed at the actual vector; at "
+            f"most {count} of its N signs move, and so many flips of their share compose to ε",
             not wrong and len(thresholds) == self.spec.code_length,
         )
 
@@ -350,9 +347,9 @@ class _IndividualGaussian(_Individual):
         most = max(times[n] ** 2 * min(n, self.apart.moves.count) for n in sizes)
         return self._gaussian(
             "law: Gaussian inside A, worst size of A",
-            above_root(Fraction(most)),
-            tables.normal_of_table(self.law.table),
-            "iDP only (Li & Li 2023, Def. 2.6, Thm 6.1): A is held fixed at the actual vector; ",
+            exact.above_root(Fraction(most)),
+            exact.normal_of_table(self.law.table),
+            "iDP only (Li & Li 2023, Def. 2.6, Thm 6.1), with A fixed at the actual vector; ",
         )
 
     def replay(self) -> Iterator[Any]:
@@ -376,10 +373,10 @@ class _SquareWave(LawVerifier):
     def check(self) -> Check:
         law = self.law
         chances = law.inside * law.cells, (_ONE - law.inside) * self.window
-        ratio = tables.largest_ratio([chances])
+        ratio = exact.largest_ratio([chances])
         return self._ratio(
             "law: ratio inside and outside the window",
-            ratio if self.apart.single else tables.UNBOUNDED,
+            ratio if self.apart.single else exact.UNBOUNDED,
             self.apart.epsilon,
             "every cell of the interval has the same two chances, so all pairs are covered",
         )

@@ -1,4 +1,4 @@
-"""Code formats: what is published, and its bytes; a new format is a new row of the table."""
+"""Code formats and their bytes. A new format is a class of its own and a name in the table."""
 
 from __future__ import annotations
 
@@ -12,16 +12,9 @@ from dpindex.files import MAGIC, parse_file, unpack
 from dpindex.format1 import codes_from_bytes_1
 
 __all__ = [
-    "BitCodes",
-    "CodeFormat",
-    "Codes",
-    "FloatCodes",
-    "NumberFormat",
-    "SignFormat",
-    "check_format",
-    "codes_from_bytes",
-    "read_codes",
-]
+    "BitCodes", "CodeFormat", "Codes", "FloatCodes", "NumberFormat", "SignFormat",
+    "check_format", "codes_from_bytes", "read_codes",
+]  # fmt: skip
 
 _MAX_FILE_BYTES = 1 << 33
 
@@ -49,7 +42,7 @@ def codes_from_bytes(data: bytes | bytearray | memoryview) -> Codes:
         (stored,) = (arrays[name] for name in ("stored",))
         if len(arrays) != 1:
             raise ValueError("arrays")
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise InputError("these codes have a header that no dpindex writes.") from None
     if fault := format_.fault(stored):
         raise InputError(f"these codes {fault}.")

@@ -1,11 +1,13 @@
-"""What a table of integers loses at most between neighbours, and how far it is from a normal law.
+"""Exact arithmetic: what a table of integers loses between neighbours, how far it is from normal.
 
 All probabilities are integers over a power of two and ``e^ε`` is replaced by a rational lower
-bound, so what is found here is exact, or rounded to the safe side.
+bound, so what is found here is exact, or rounded to the safe side. Nothing is shared with the code
+that calibrates the laws.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -16,7 +18,6 @@ import mpmath
 import numpy as np
 
 from dpindex.arrays import AnyArray
-from dpindex.audit.bounds import above_root, exp_below
 from dpindex.noise.tables import CellTable
 from dpindex.noise.two_digit import TwoDigitGaussian, TwoDigitLaplace
 
@@ -25,9 +26,12 @@ __all__ = [
     "UNBOUNDED",
     "Normal",
     "Ratio",
+    "above_root",
     "distance_to_rounded",
+    "exp_below",
     "hockey_stick",
     "largest_ratio",
+    "loss_within",
     "normal_of_digits",
     "normal_of_table",
     "worst_table_ratio",
@@ -38,6 +42,8 @@ Ratio = tuple[int, int]
 UNBOUNDED: Ratio = (1, 0)
 """What a law of an unexpected form is said to lose."""
 
+_BITS = 384
+_ROOT_BITS = 320
 _WORK = 64
 _SHEPPARD = 16
 """Variance from which a rounded normal has a variance larger by 1/12, but for e^{−2π²·16}."""
@@ -47,6 +53,47 @@ Normal = tuple[Fraction, Fraction]
 
 NOT_NORMAL: Normal = (Fraction(1), Fraction(1))
 """What any other law is said to be: at the largest distance from normal."""
+
+
+@lru_cache(maxsize=4096)
+def exp_below(x: Fraction) -> tuple[int, int]:
+    """Integers ``(m, w)`` with ``m / 2^w ≤ e^x`` for a rational x ≥ 0, tight to about 2^-384.
+
+    Taylor's series of ``e^(x/2^s)`` with x/2^s below 1, squared s times. Every term is positive and
+    every division rounds down, so the result is a lower bound whatever the precision; integers
+    only, and nothing shared with the code that calibrates the laws.
+
+    >>> m, w = exp_below(Fraction(1))
+    >>> m / 2**w
+    2.718281828459045
+    """
+    squarings = max(0, math.ceil(x)).bit_length()
+    work = _BITS + 2 * squarings + 32
+    argument = (x.numerator << work) // (x.denominator << squarings)
+    total = term = 1 << work
+    order = 1
+    while term:
+        term = (term * argument >> work) // order
+        total += term
+        order += 1
+    for _ in range(squarings):
+        total = total * total >> work
+    return total, work
+
+
+def loss_within(ratio: tuple[int, int], epsilon: Fraction) -> bool:
+    """Whether ``ratio[0] / ratio[1] ≤ e^ε``, decided in integers against a lower bound of e^ε.
+
+    >>> loss_within((271, 100), Fraction(1)), loss_within((272, 100), Fraction(1))
+    (True, False)
+    """
+    below, shift = exp_below(epsilon)
+    return ratio[0] << shift <= below * ratio[1]
+
+
+def above_root(x: Fraction) -> Fraction:
+    """Square root of x ≥ 0, rounded up by at most 2^-319."""
+    return Fraction(math.isqrt(int(x * (1 << 2 * _ROOT_BITS))) + 1, 1 << _ROOT_BITS)
 
 
 def largest_ratio(pairs: Iterable[tuple[int, int]]) -> Ratio:
