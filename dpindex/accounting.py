@@ -1,4 +1,4 @@
-"""What several releases of one vector cost together: plainly added up, or tightly."""
+"""Privacy cost of several releases of one vector: by addition, or by privacy-loss distributions."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -94,14 +95,17 @@ def parse_file(
         raise InputError(f"{os.fspath(path)}: {error}") from None
 
 
-def write_file(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write durably and all at once: a temporary file, fsync, rename, fsync of the folder."""
+def write_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
+    """Write durably and all at once: a temporary file, fsync, rename, fsync of the folder.
+
+    ``mode`` are the permissions of the file, less the process's umask.
+    """
     place = Path(path)
     temporary = place.with_name(place.name + ".tmp")
     # Created exclusively: a link that someone put there is replaced, not followed.
     temporary.unlink(missing_ok=True)
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
             _write_through(file, data)
         os.replace(temporary, place)
     finally:

@@ -1,4 +1,4 @@
-"""Vectors checked against a spec and projected exactly: public, without any noise."""
+"""Checks of vectors against a spec, and their exact projection: public, without any noise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NORM_TOLERANCE = 0.01
 
 
 class Projector:
-    """Checks vectors against a spec and projects them: all that an exact query needs.
+    """Checks vectors against a spec and projects them, as an exact query needs.
 
     Parameters
     ----------

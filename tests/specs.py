@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from dpindex import Spec, attribute, l2
 from dpindex.method_table import Method
+from dpindex.projections import families
+from dpindex.projections.families import Family
+
+FAMILIES = {name: value for name, value in vars(families).items() if isinstance(value, Family)}
+"""Every family of projections there is, by its name in the package."""
 
 
 def needed(row: Method) -> dict[str, Any]:
@@ -26,3 +32,9 @@ def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
     """A small spec of that method."""
     k = None if row.family.keeps_all else min(dim, 8)
     return Spec(**{**needed(row), "dim": dim, "k": k, **changes})
+
+
+@cache
+def small(row: Method) -> Spec:
+    """The plain example, made once for all tests that only look at it."""
+    return example(row)

@@ -71,7 +71,7 @@ def fails(result: tuple[int, str, str], *parts: str) -> None:
 
 
 def test_build_query_info(run: Run, files: Path) -> None:
-    code, out, _ = run("build", "x.npy", "ix", *STAIRCASE, "--k", 24, "--ids", "ids.txt")
+    code, out, _ = run("build", "x.npy", "ix", *STAIRCASE, "--code-length", 24, "--ids", "ids.txt")
     assert code == 0
     assert "300 vectors (300 privatized now)" in out
     assert "epsilon = 20 (pure DP) under attribute(beta=1)" in out
@@ -112,12 +112,12 @@ def test_similarity_without_declared_norm_is_null_in_json(run: Run, files: Path)
 
 def test_the_three_people(run: Run, files: Path) -> None:
     """Holder makes a spec, devices privatize, holder adds, searcher asks with codes."""
-    code, spec, _ = run("spec", "--dim", 24, "--k", 24, *STAIRCASE)
+    code, spec, _ = run("spec", "--dim", 24, "--code-length", 24, *STAIRCASE)
     assert code == 0
     (files / "spec.json").write_text(spec)
     assert run("privatize", "q.npy", "q.codes", "--spec", "spec.json")[0] == 0
     fails(run("privatize", "q.npy", "q.codes", "--spec", "spec.json"), "already exists")
-    run("build", "x.npy", "ix", "--k", 24, *STAIRCASE)
+    run("build", "x.npy", "ix", "--code-length", 24, *STAIRCASE)
     assert dpi.Spec.from_json(run("info", "ix", "--spec")[1]) == dpi.Spec.from_json(spec)
     code, out, _ = run("add", "ix", "q.codes")
     assert (code, "5 added, 305 in all" in out) == (0, True)
@@ -126,7 +126,7 @@ def test_the_three_people(run: Run, files: Path) -> None:
     code, out, _ = run("query", "ix", "q.codes", "-k", 1, "--format", "json")
     assert code == 0
     fails(run("query", "ix", "q.codes", "--query", "private"), "private already")
-    run("build", "x.npy", "other", "--k", 24, *STAIRCASE, "--seed", 9)
+    run("build", "x.npy", "other", "--code-length", 24, *STAIRCASE, "--seed", 9)
     fails(run("add", "other", "q.codes"), "another spec")
     damaged = bytearray((files / "q.codes").read_bytes())
     damaged[-1] ^= 1
@@ -143,7 +143,7 @@ def test_the_three_people(run: Run, files: Path) -> None:
         (("two.npz", "new"), ("base", "queries")),
         (("two.npz:none", "new"), ("none",)),
         (("ids.txt", "new"), ("ids.txt",)),
-        (("x.npy", "new", "--k", 25), ("25",)),
+        (("x.npy", "new", "--code-length", 25), ("25",)),
         (("x.npy", "new", "--delta", 1e-6), ("pure",)),
         (("x.npy", "new", "--l2", 2), ("l2", "attribute")),
         (("x.npy", "new", "--l2", 2, "--beta", 1), ("--beta", "--l2")),
@@ -345,13 +345,16 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
             ),
             "needs gaussian entries",
         ),
-        (("dp-oporp-laplace", "--epsilon", 1, "--k", 25), "25 bins cannot be filled"),
+        (("dp-oporp-laplace", "--epsilon", 1, "--code-length", 25), "25 bins cannot be filled"),
         (
-            ("dp-sjlt-laplace", "--epsilon", 1, "--k", 10, "--sparsity", 4),
+            ("dp-sjlt-laplace", "--epsilon", 1, "--code-length", 10, "--sparsity", 4),
             "k = 10 is not a multiple of sparsity = 4",
         ),
         (("dp-oporp-laplace", "--epsilon", 1, "--sparsity", 4), "does not use sparsity"),
-        (("dp-rp-g-opt-b", "--epsilon", 1, "--delta", 1e-6, "--entries", "uniform"), "of its own"),
+        (
+            ("dp-rp-g-opt-b", "--epsilon", 1, "--delta", 1e-6, "--entries", "uniform"),
+            "has fixed entries; leave entries out",
+        ),
         (("dp-rp-l", "--epsilon", 1, "--entries", "normal"), "must be one of gaussian"),
         (("dp-oporp-laplace", "--epsilon", 1, "--l2", 1), "no guarantee under l2(radius=1)"),
         (

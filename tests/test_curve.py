@@ -18,7 +18,6 @@ from dpindex.index import Hits
 from dpindex.vectors import open_vectors
 
 CURVE = import_module("dpindex.evaluate.curve")
-GROUND_TRUTH = import_module("dpindex.evaluate.ground_truth")
 
 DIM = 12
 BASE = np.random.default_rng(1).random((150, DIM))
@@ -121,8 +120,8 @@ def test_mean_and_spread_are_those_of_the_runs():
 
 def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypatch):
     """Without noise and with few rows a chunk: arrays, a file and a sparse matrix agree."""
-    monkeypatch.setattr(GROUND_TRUTH, "_CHUNK_NUMBERS", 40 * DIM)
-    monkeypatch.setattr(GROUND_TRUTH, "_SPARSE_ROWS", 40)
+    monkeypatch.setattr("dpindex.vectors.source._CHUNK_NUMBERS", 40 * DIM)
+    monkeypatch.setattr("dpindex.vectors.source._SPARSE_ROWS", 40)
     np.save(tmp_path / "base.npy", BASE)
     spec = Spec(method="none-oporp", dim=DIM, k=5)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -18,21 +18,29 @@ from typer.testing import CliRunner
 
 from dpindex import InputError, Spec, attribute, l2, methods
 from dpindex.audit import default_specs, not_covered, verify
-from dpindex.audit.bounds import exp_below
-from dpindex.audit.chain import grid_checks
-from dpindex.audit.laws import _worst_step, hockey_stick, worst_table_ratio
-from dpindex.audit.maps import _bounds, read_map
-from dpindex.audit.rounded import distance_to_rounded, gaussian_check
-from dpindex.audit.signs import binomial_tail, change_chance
+from dpindex.audit.code_checks import code_checks, grid_checks, norm_at_most, read_map
+from dpindex.audit.exact_arithmetic import (
+    distance_to_rounded,
+    exp_below,
+    hockey_stick,
+    normal_of_table,
+    worst_table_ratio,
+    worst_two_digit_step,
+)
+from dpindex.audit.law_verifiers import VERIFIERS, law_verifier
+from dpindex.audit.sign_change_checks import binomial_tail, change_chance
 from dpindex.cli import app
+from dpindex.noise.counts import TwoSidedGeometric
 from dpindex.noise.gaussian import gaussian_table
 from dpindex.noise.geometric import geometric_table
 from dpindex.noise.randomized_response import FlipsByLevel, response_threshold
 from dpindex.noise.sign_changes import change_probability
 from dpindex.noise.tables import CellTable
 from dpindex.noise.two_digit import TwoDigitLaplace
+from dpindex.projections import Sensitivity
 
-SPECS = list(default_specs())
+SPECS = [spec for spec in default_specs() if isinstance(spec, Spec)]
+DENSE_LAPLACE = Spec("dp-rp-l", dim=48, k=32, epsilon=0.1)  # in two digits
 PRIVATE = list(dict.fromkeys(spec.method for spec in SPECS))
 
 
@@ -79,12 +87,22 @@ def test_hockey_stick_agrees_with_randomized_response() -> None:
     assert found == max(Fraction(3, 4), Fraction(1, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRIVATE)
 def test_every_shipped_law_passes(name: str) -> None:
     specs = [spec for spec in SPECS if spec.method == name]
     reports = [verify(spec) for spec in specs if spec.epsilon == 1.0 or not _large(spec)]
     assert reports
     assert [(r.spec.epsilon, r.failed) for r in reports if not r.passed] == []
+
+
+def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises() -> None:
+    used = set()
+    for spec in [*{(s.method, s.adjacency.kind): s for s in SPECS}.values(), DENSE_LAPLACE]:
+        drawn = type(getattr(spec.law, "source", spec.law))
+        assert VERIFIERS[drawn].proves == spec.guarantee.definition
+        used.add(drawn)
+    assert set(VERIFIERS) - used == {TwoSidedGeometric}  # of sketches
 
 
 def test_what_is_not_covered_is_listed_with_its_reason() -> None:
@@ -137,19 +155,33 @@ def test_steps_of_a_law_in_two_digits_agree_with_all_pairs() -> None:
     reach = (high.period + 1) * base
     chances = [chance(z) for z in range(-reach, reach)]
     brute = max(Fraction(max(a, b), min(a, b)) for a, b in pairwise(chances))
-    assert Fraction(*_worst_step(source)) == brute
+    assert Fraction(*worst_two_digit_step(source)) == brute
     assert math.log(brute) == pytest.approx(0.01, rel=1e-12)
 
 
 def test_the_gaussian_reduction_agrees_with_the_hockey_stick_of_the_table() -> None:
     """Where one coordinate moves both can be computed: the reduction is above, by little."""
     spec = Spec("dp-oporp", dim=12, k=1, epsilon=1.0, delta=1e-6)
-    law: Any = spec.law
-    cells = 1 << (law.grid_bits - law.table.cell_bits)
-    exact = hockey_stick(law.table, cells, Fraction(1))
-    text = gaussian_check(spec, law, Fraction(cells)).found
-    bound = float(text.split()[2])
+    table = spec.law.source
+    one = code_checks(spec)[1]
+    exact = hockey_stick(table, one.cells(table.cell_bits), Fraction(1))
+    # The same as if two coordinates moved by 1/√2 each.
+    two = replace(one, moves=Sensitivity(2, 2, 1))
+    check = law_verifier(spec, two).check()
+    assert (check.name, check.passed) == ("law: Gaussian on the whole code", True)
+    bound = float(check.found.split()[2])
     assert 0.97 * bound <= float(exact) <= bound <= 1e-6
+
+
+@pytest.mark.parametrize("sigma", [0.2, 0.55, 3.0, 4.5, 700.0])
+def test_the_normal_law_next_to_a_table_is_found(sigma: float) -> None:
+    """By the mass at 0 where the table is narrow, by the variance where it is wide."""
+    table = gaussian_table(sigma, 1.0, 1e-6, 1, 0)
+    deviation, distance = normal_of_table(table)
+    assert float(deviation) == pytest.approx(sigma, rel=1e-14)
+    assert distance < Fraction(4 * len(table.masses), 1 << table.bits)
+    for other in (CellTable([1 << 64], 0), geometric_table(mpmath.mpf(1), 1, 1, 0)):
+        assert normal_of_table(other) == (1, 1)
 
 
 def test_distance_of_a_table_to_the_rounded_normal() -> None:
@@ -175,11 +207,11 @@ def test_operator_norms_are_decided_exactly(seed: int, size: int) -> None:
     entries = np.random.default_rng(seed).integers(-50, 51, (9, size))
     gram = entries.T @ entries
     top = float(np.linalg.eigvalsh(gram)[-1])
-    assert _bounds(gram, Fraction(top * (1 + 1e-9) + 1e-6))
-    assert not _bounds(gram, Fraction(top * (1 - 1e-9) - 1e-6))
+    assert norm_at_most(gram, Fraction(top * (1 + 1e-9) + 1e-6))
+    assert not norm_at_most(gram, Fraction(top * (1 - 1e-9) - 1e-6))
     diagonal = np.diag(np.diag(gram))
-    assert _bounds(diagonal, Fraction(int(diagonal.max())))
-    assert not _bounds(diagonal, Fraction(int(diagonal.max())) - Fraction(1, 1 << 60))
+    assert norm_at_most(diagonal, Fraction(int(diagonal.max())))
+    assert not norm_at_most(diagonal, Fraction(int(diagonal.max())) - Fraction(1, 1 << 60))
 
 
 @pytest.mark.parametrize(

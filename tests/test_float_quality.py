@@ -12,7 +12,10 @@ from streams import Seeded
 import dpindex as dpi
 from dpindex.index import PrivateIndex
 from dpindex.method_table import find_method
+from dpindex.noise.gaussian import optimal_sigma
 from dpindex.randomness import public
+
+pytestmark = pytest.mark.slow
 
 DRAWS = 20_000
 FLOATS = [row for row in dpi.methods() if row.codes == "numbers" and row.definition == "DP"]
@@ -38,17 +41,17 @@ def test_inner_product_variance_of_theorems_3_8_to_3_10(
     v = 0.7 * u + 0.3 * v
     common: dict[str, Any] = {"dim": dim, "k": k, "epsilon": 8.0, "delta": 1e-6}
     spec = dpi.Spec(name, **common)
-    step, decoder = spec.grid.step * spec.projection.scale, spec.law.decoder
+    law, step = spec.law, spec.step
     rows = spec.grid.round(np.stack([u, v]))
     draws = 1 if name == "raw-gaussian" else DRAWS
     exact = np.stack(
-        [spec.mechanism.projection(_seeded(spec, s)).apply(rows) for s in range(draws)]
+        [spec.mechanism.family.make(_seeded(spec, s)).apply(rows) for s in range(draws)]
     )
     exact = np.broadcast_to(exact, (DRAWS, 2, k)).copy()
     codes = spec.law.perturb(exact.reshape(-1, k), Seeded(7)).reshape(DRAWS, 2, k)
-    decoded = (codes + decoder.offset) * decoder.gain * step
+    decoded = (codes + law.offset) * law.scale * step
     products = (decoded[:, 0] * decoded[:, 1]).sum(axis=1)
-    sigma = dpi.noise.optimal_sigma(8.0, 1e-6)
+    sigma = optimal_sigma(8.0, 1e-6)
     # After the gain 1/√k of the dense map the sensitivity is β, and σ the same for all three.
     uu, vv, uv, both = u @ u, v @ v, u @ v, float((u**2 * v**2).sum())
     variance = sigma**2 * (uu + vv) + k * sigma**4
@@ -118,14 +121,14 @@ def test_private_sparse_jl_distance_variance(
     rng = np.random.default_rng(4)
     u, v = rng.uniform(-1, 1, (2, dim))
     spec = dpi.Spec(name, dim, k=k, epsilon=6.0, delta=delta, sparsity=s)
-    step, decoder = spec.grid.step * spec.projection.scale, spec.law.decoder
+    law, step = spec.law, spec.step
     rows = spec.grid.round(np.stack([u, v]))
     exact = np.stack(
-        [spec.mechanism.projection(_seeded(spec, i)).apply(rows) for i in range(DRAWS)]
+        [spec.mechanism.family.make(_seeded(spec, i)).apply(rows) for i in range(DRAWS)]
     )
     codes = spec.law.perturb(exact.reshape(-1, k), Seeded(3)).reshape(DRAWS, 2, k)
-    decoded = (codes + decoder.offset) * decoder.gain * step
-    sigma2 = 2 * s / 6.0**2 if delta == 0 else dpi.noise.optimal_sigma(6.0, delta) ** 2
+    decoded = (codes + law.offset) * law.scale * step
+    sigma2 = 2 * s / 6.0**2 if delta == 0 else optimal_sigma(6.0, delta) ** 2
     fourth = (6 if delta == 0 else 3) * sigma2**2
     found = ((decoded[:, 0] - decoded[:, 1]) ** 2).sum(axis=1) - 2 * k * sigma2
     z = u - v

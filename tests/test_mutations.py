@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -19,25 +20,25 @@ import mpmath
 import numpy as np
 import pytest
 
+import dpindex.audit.sketch_checks
 import dpindex.privatizer
+import dpindex.race.sketch
 import dpindex.randomness.secret
 from dpindex import Spec, l2
 from dpindex.audit import attack, verify
 from dpindex.grid import Grid
 from dpindex.noise.additive import AdditiveNoise
-from dpindex.noise.gaussian import gaussian_noise, gaussian_table, optimal_sigma
+from dpindex.noise.counts import TwoSidedGeometric
+from dpindex.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
 from dpindex.noise.geometric import geometric_table
+from dpindex.noise.individual import IndividualFlips, IndividualGaussian
 from dpindex.noise.laplace import laplace_noise
-from dpindex.noise.randomized_response import (
-    FlipsByLevel,
-    IndividualFlips,
-    geometric_flips,
-    response_threshold,
-)
+from dpindex.noise.randomized_response import FlipsByLevel, geometric_flips, response_threshold
 from dpindex.noise.staircase import staircase_noise
 from dpindex.noise.tables import CellTable
 from dpindex.noise.two_digit import TwoDigitLaplace
 from dpindex.projections import Oporp
+from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.randomness.secret import SecretStream
 
 METHODS = import_module("dpindex.method_table")  # the package's `methods` is the function
@@ -54,7 +55,11 @@ WHOLE = "law: Gaussian on the whole code"
 STEP = "law: ratio of one cell"
 NORM = "projection: operator norm"
 CHANGES = "law: signs that can change"
+INSIDE_G = "law: Gaussian inside A, worst size of A"
 INSIDE = "law: ratio of one flip, for every size N of A"
+SUMS = "hash: sums are exact integers"
+MOVES = "sensitivity: what one record moves"
+RELEASE = "release: noise on every count, and the promise that goes with it"
 POOLED, ALONE = "across zero, pool", "across zero, each coordinate by itself"
 
 
@@ -80,9 +85,9 @@ def with_table(spec: Spec, table: CellTable) -> Spec:
 def small_sigma(patch: pytest.MonkeyPatch) -> Spec:
     spec = Spec("dp-oporp", dim=DIM, k=K, epsilon=1.0, delta=1e-6)
     law: Any = spec.law
-    cells = 1 << (law.grid_bits - law.table.cell_bits)
+    cells = 1 << (law.grid_bits - law.source.cell_bits)
     sigma = 0.95 * optimal_sigma(1.0, 1e-6) * cells
-    return with_table(spec, gaussian_table(sigma, 1.0, 1e-6, K, law.table.cell_bits))
+    return with_table(spec, gaussian_table(sigma, 1.0, 1e-6, K, law.source.cell_bits))
 
 
 def steep_ratio(patch: pytest.MonkeyPatch) -> Spec:
@@ -92,12 +97,12 @@ def steep_ratio(patch: pytest.MonkeyPatch) -> Spec:
 def ladder(spec: Spec, width: int) -> Spec:
     law: Any = spec.law
     inner = max(1, round(width / (1 + math.exp(0.5))))
-    return with_table(spec, geometric_table(mpmath.mpf(1), width, inner, law.table.cell_bits))
+    return with_table(spec, geometric_table(mpmath.mpf(1), width, inner, law.source.cell_bits))
 
 
 def cells_per_beta(spec: Spec) -> int:
     law: Any = spec.law
-    return int(1 << (law.grid_bits - law.table.cell_bits))
+    return int(1 << (law.grid_bits - law.source.cell_bits))
 
 
 def half_sensitivity(patch: pytest.MonkeyPatch) -> Spec:
@@ -169,7 +174,7 @@ class BareBit(FlipsByLevel):
 class BareBin(AdditiveNoise):
     def perturb(self, x: Any, stream: Any) -> Any:
         codes = super().perturb(x, stream)
-        codes[:, -1] = x[:, -1].astype(np.int32) >> self.table.cell_bits
+        codes[:, -1] = x[:, -1].astype(np.int32) >> self.source.cell_bits
         return codes
 
 
@@ -191,7 +196,7 @@ def bare_bit(patch: pytest.MonkeyPatch) -> Spec:
 def bare_bin(patch: pytest.MonkeyPatch) -> Spec:
     spec = staircase()
     law: Any = spec.law
-    return altered(spec, law=BareBin(law.table, law.grid_bits))
+    return altered(spec, law=BareBin(law.source, law.grid_bits))
 
 
 def short_words(patch: pytest.MonkeyPatch) -> Spec:
@@ -236,7 +241,8 @@ def two_bins(patch: pytest.MonkeyPatch) -> Spec:
 
 def mislabelled(patch: pytest.MonkeyPatch) -> Spec:
     row = METHODS.find_method("idp-signrp-rr")
-    patch.setitem(METHODS._BY_NAME, row.name, replace(row, definition="DP"))
+    lie = replace(row, calibration=replace(row.calibration, definition="DP"))
+    patch.setitem(METHODS._BY_NAME, row.name, lie)
     return signs("idp-signrp-rr")
 
 
@@ -244,12 +250,12 @@ def heavy_tail_cut(patch: pytest.MonkeyPatch) -> Spec:
     """The tail given to the middle: a bounded law, whose ends tell neighbours apart."""
     spec = staircase()
     law: Any = spec.law
-    masses = list(law.table.masses)
+    masses = list(law.source.masses)
     middle = len(masses) // 2
     masses[middle - 1] += masses[0] - 1
     masses[middle] += masses[-1] - 1
     masses[0] = masses[-1] = 1
-    table = CellTable(masses, law.table.first, cell_bits=law.table.cell_bits, tails=True)
+    table = CellTable(masses, law.source.first, cell_bits=law.source.cell_bits, tails=True)
     return with_table(spec, table)
 
 
@@ -261,8 +267,8 @@ def dense(method: str, **changes: Any) -> Spec:
 def small_dense_sigma(patch: pytest.MonkeyPatch) -> Spec:
     """Noise for a map whose rows are a twentieth shorter."""
     spec = dense("dp-rp-g-opt", delta=1e-6)
-    norm = 0.95 * math.sqrt(spec.projection.sensitivity.l2_squared)
-    return altered(spec, law=gaussian_noise(1.0, 1e-6, norm, K))
+    sigma = 0.95 * optimal_sigma(1.0, 1e-6) * math.sqrt(spec.projection.sensitivity.l2_squared)
+    return altered(spec, law=rounded_gaussian(sigma, 1.0, 1e-6, K))
 
 
 def l1_for_l2(patch: pytest.MonkeyPatch) -> Spec:
@@ -322,8 +328,140 @@ def one_sign_short(patch: pytest.MonkeyPatch) -> Spec:
     return altered(spec, law=FlipsByLevel([response_threshold(1.0, counted - 1)]))
 
 
+class HalvedNoise(AdditiveNoise):
+    """Adds half of what its source draws."""
+
+    def perturb(self, x: Any, stream: Any) -> Any:
+        noise = self.source.sample(x.size, stream).reshape(x.shape) >> 1
+        return (x.astype(np.int64) + noise) >> self.source.cell_bits
+
+
+def halved_noise(patch: pytest.MonkeyPatch) -> Spec:
+    spec = staircase()
+    return altered(spec, law=HalvedNoise(spec.law.source, spec.law.grid_bits))
+
+
+class Magnified(IndividualGaussian):
+    """Coordinates multiplied by twice what the noise was made for."""
+
+    def perturb(self, x: Any, stream: Any) -> Any:
+        double = copy(self)
+        double.multipliers = 2 * self.multipliers
+        return IndividualGaussian.perturb(double, x, stream)
+
+
+def magnified(patch: pytest.MonkeyPatch) -> Spec:
+    spec = signs("idp-signoporp-g", delta=1e-6)
+    return altered(spec, law=Magnified(1.0, 1e-6, K, 1))
+
+
+def small_individual_sigma(patch: pytest.MonkeyPatch) -> Spec:
+    """Gaussian noise inside A for one coordinate, where all of A move."""
+    return altered(signs("idp-signrp-g", delta=1e-6), law=IndividualGaussian(1.0, 1e-6, K, 1))
+
+
 def unshared_individual(patch: pytest.MonkeyPatch) -> Spec:
     return altered(signs("idp-signrp-rr"), law=IndividualFlips(1.0, K, 1))
+
+
+def sketch(**changes: Any) -> Any:
+    return replace(SketchSpec(3, 20, 16, PStable(1.0, 2), 1.0), **changes)
+
+
+def with_source(spec: Any, source: Any) -> Any:
+    return altered(spec, law=AdditiveNoise(source, 0))
+
+
+def weak_counts(patch: pytest.MonkeyPatch) -> SketchSpec:
+    return with_source(sketch(), TwoSidedGeometric(mpmath.mpf("1.05") / 20))
+
+
+def weak_published(patch: pytest.MonkeyPatch) -> SketchSpec:
+    table = geometric_table(mpmath.mpf("1.05") / 20, 1, 1, 0)
+    return with_source(sketch(as_published=True), table)
+
+
+def one_row_short(patch: pytest.MonkeyPatch) -> SketchSpec:
+    return with_source(sketch(), TwoSidedGeometric(mpmath.mpf(1) / 19))
+
+
+def add_for_replace(patch: pytest.MonkeyPatch) -> SketchSpec:
+    return altered(sketch(neighbouring="replace"), law=sketch().law)
+
+
+def small_count_sigma(patch: pytest.MonkeyPatch) -> SketchSpec:
+    sigma = 0.95 * optimal_sigma(1.0, 1e-6) * math.sqrt(20)
+    return with_source(sketch(delta=1e-6), gaussian_table(sigma, 1.0, 1e-6, 320, 0))
+
+
+class Halving(CellTable):
+    """Gives half of what its integers say."""
+
+    def sample(self, count: int, stream: Any) -> Any:
+        return super().sample(count, stream) // 2
+
+
+def other_outcomes(patch: pytest.MonkeyPatch) -> SketchSpec:
+    source = TwoSidedGeometric(mpmath.mpf(1) / 20)
+    source.table = Halving(source.table.masses, source.table.first, tails=True)
+    return with_source(sketch(), source)
+
+
+class Summed(TwoSidedGeometric):
+    """The sum of two draws where the difference of their magnitudes is meant."""
+
+    def sample(self, count: int, stream: Any) -> Any:
+        return self.table.sample(count, stream) + self.table.sample(count, stream)
+
+
+def summed_draws(patch: pytest.MonkeyPatch) -> SketchSpec:
+    return with_source(sketch(), Summed(mpmath.mpf(1) / 20))
+
+
+class BareCount(RaceSketch):
+    def release(self) -> RaceSketch:
+        first = self._secret()[0, 0].copy()
+        super().release()
+        assert self._released is not None
+        self._released.counts[0, 0] = first
+        return self
+
+
+class Boast(RaceSketch):
+    """Promises half the epsilon that it spends."""
+
+    def release(self) -> RaceSketch:
+        super().release()
+        assert self._released is not None
+        promise = replace(self._released.guarantee, epsilon=0.5)
+        self._released = replace(self._released, guarantee=promise)
+        return self
+
+
+class CountedTwice(RaceSketch):
+    def fit(self, x: Any) -> RaceSketch:
+        super().fit(x)
+        self._secret()[3] *= 2
+        return self
+
+
+def by_sketch(kind: type[RaceSketch]) -> Callable[[pytest.MonkeyPatch], SketchSpec]:
+    def make(patch: pytest.MonkeyPatch) -> SketchSpec:
+        patch.setattr(dpindex.audit.sketch_checks, "RaceSketch", kind)
+        return sketch()
+
+    return make
+
+
+def same_count_noise(patch: pytest.MonkeyPatch) -> SketchSpec:
+    patch.setattr(dpindex.race.sketch, "secret_stream", Restarting)
+    return sketch()
+
+
+def fine_directions(patch: pytest.MonkeyPatch) -> SketchSpec:
+    spec = sketch()
+    spec.hasher._directions += 2.0**-8
+    return spec
 
 
 @dataclass(frozen=True)
@@ -331,7 +469,7 @@ class Mutant:
     """A broken copy, the exact checks that must fail, and the finding that must refute it."""
 
     name: str
-    make: Callable[[pytest.MonkeyPatch], Spec]
+    make: Callable[[pytest.MonkeyPatch], Any]
     exact: tuple[str, ...]
     seen: str | None = None
     trials: int = 100_000
@@ -365,6 +503,21 @@ MUTANTS = (
     Mutant("levels narrower than the weights", narrow_levels, (LEVELS,), None),
     Mutant("one sign fewer than can change", one_sign_short, (CHANGES,), None),
     Mutant("iDP signs that do not share epsilon", unshared_individual, (INSIDE,), None),
+    Mutant("half of the noise added", halved_noise, (REPLAY,), POOLED),
+    Mutant("iDP Gaussian noise of one coordinate", small_individual_sigma, (INSIDE_G,), None),
+    Mutant("iDP coordinates magnified twice", magnified, (REPLAY,), None),
+    Mutant("sketch: geometric noise steeper by 1.05", weak_counts, (STEP,), None),
+    Mutant("sketch: published noise steeper by 1.05", weak_published, (STEP,), None),
+    Mutant("sketch: epsilon shared by one row too few", one_row_short, (STEP,), None),
+    Mutant("sketch: add-remove where replace is meant", add_for_replace, (STEP,), None),
+    Mutant("sketch: Gaussian sigma × 0.95", small_count_sigma, (WHOLE,), None),
+    Mutant("sketch: other outcomes than the table's", other_outcomes, (REPLAY,), None),
+    Mutant("sketch: sum of two draws for their difference", summed_draws, (REPLAY,), None),
+    Mutant("sketch: one count without noise", by_sketch(BareCount), (RELEASE,), None),
+    Mutant("sketch: promises half its epsilon", by_sketch(Boast), (RELEASE,), None),
+    Mutant("sketch: a row counted twice", by_sketch(CountedTwice), (MOVES,), None),
+    Mutant("sketch: key stream used again", same_count_noise, (STREAM,), None),
+    Mutant("sketch: directions that are no integers", fine_directions, (SUMS,), None),
 )
 by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 
@@ -384,7 +537,7 @@ def test_the_attack_refutes_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_originals_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is the mutation that is caught."""
-    for spec in (staircase(), signs(), signs("idp-signrp-rr"), signs(repetitions=2)):
+    for spec in (staircase(), signs(), signs("idp-signrp-rr"), signs(repetitions=2), sketch()):
         assert verify(spec).failed == ()
 
 

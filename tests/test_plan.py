@@ -143,7 +143,7 @@ def test_the_best_row_is_recommended_in_a_sentence(outcome: Any) -> None:
 
 def test_a_plan_for_exact_queries_ranks_by_them(sample: np.ndarray) -> None:
     made = dpi.plan(**TERMS, public_sample=sample, methods=FEW[1:], query="exact")
-    assert made.best.exact >= max(row.calibration.exact for row in made.rows) - 0.01
+    assert made.best.exact >= max(row.exact for row in made.rows) - 0.01
 
 
 def test_a_byte_budget_is_kept(sample: np.ndarray) -> None:
@@ -282,7 +282,7 @@ def test_the_command_line_shows_a_table_and_a_reason(run: Callable[..., Any]) ->
     assert (code, err) == (0, "")
     assert "dp-signoporp-rr" in out
     assert "Recommended: dp-signoporp-rr with" in out
-    assert "Mind: " in out
+    assert "Note: " in out
 
 
 def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:

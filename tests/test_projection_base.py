@@ -14,9 +14,9 @@ def test_identity_changes_nothing() -> None:
     identity = Identity(7)
     assert identity.apply(x) is x
     np.testing.assert_array_equal(identity.apply_sparse(sparse.csr_matrix(x)), x)
-    assert (identity.dim, identity.k, identity.max_column_l1, identity.gain) == (7, 7, 1, 1.0)
+    assert (identity.dim, identity.k, identity.max_column_l1, identity.scale) == (7, 7, 1, 1.0)
     assert identity.inner_product_factor == 0.0
-    assert identity.spread == pytest.approx(7**-0.5)
+    assert identity.rms == pytest.approx(7**-0.5)
 
 
 @pytest.mark.parametrize(

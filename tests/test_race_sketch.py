@@ -119,10 +119,10 @@ def test_release_adds_the_law_once(options: dict[str, Any]) -> None:
     sketch = small(**options).fit(data())
     counts = exact(sketch)
     sketch._stream = lambda: Seeded(5)
-    noise = sketch.spec.noise.sample(counts.size, Seeded(5)).reshape(counts.shape)
+    noise = sketch.spec.law.source.sample(counts.size, Seeded(5)).reshape(counts.shape)
     assert (sketch.release().counts - counts == noise).all()
     assert len(np.unique(noise)) > 20
-    assert sketch.noise_variance == sketch.spec.noise.variance
+    assert sketch.noise_variance == sketch.spec.law.moments.variance[0]
 
 
 def test_noise_is_fresh_and_wide_enough() -> None:
@@ -133,7 +133,7 @@ def test_noise_is_fresh_and_wide_enough() -> None:
     """
     a, b = (small(rows=100, width=1000).fit(data()).release().counts for _ in range(2))
     difference = (a - b).astype(float)
-    variance = 2 * small(rows=100).spec.noise.variance
+    variance = 2 * small(rows=100).spec.law.moments.variance[0]
     assert difference.var() == pytest.approx(variance, rel=6 * math.sqrt(3 / difference.size))
 
 

@@ -16,11 +16,10 @@ import pytest
 
 from dpindex.estimators import agreement_curve, cosine_from_agreement, cosine_from_score
 from dpindex.estimators.sign_codes import signal_kept
-from dpindex.noise import (
-    GRID_BITS,
-    IndividualFlips,
+from dpindex.noise.individual import IndividualFlips
+from dpindex.noise.law import GRID_BITS, SignLaw
+from dpindex.noise.randomized_response import (
     NoFlips,
-    SignLaw,
     geometric_flips,
     randomized_response,
     smooth_flips,
@@ -77,6 +76,7 @@ def test_closed_form_against_simulation() -> None:
         _close(agreement, float(np.interp(math.asin(rho), curve.angles, curve.agreement)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 def test_numeric_curves_against_simulation(name: str) -> None:
     law, spread = LAWS[name]
@@ -151,6 +151,7 @@ def _coded(name: str, rho: float) -> tuple[Spec, Array, Array, Array, Array, flo
     return spec, *signs, maker.project(v).astype(np.float64), truth, spread
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["private", "exact"])
 @pytest.mark.parametrize("rho", [0.0, 0.7])
 @pytest.mark.parametrize("name", CASES)

@@ -12,10 +12,12 @@ import io
 import json
 import math
 import random
+import sqlite3
 import struct
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ import pyarrow.parquet as pq
 import scipy.sparse
 
 from dpindex import Privatizer, Spec, attribute, l2
-from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
+from dpindex.codes import BitCodes, NumberFormat, codes_from_bytes
 from dpindex.estimators.denoise import (
     Denoiser,
     denoiser_from_bytes,
@@ -45,6 +47,7 @@ from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.vectors import open_vectors, read_ids
 
 _FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
+_GOLDEN = _FIXTURES.parent / "golden"
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
 _MAX_READ = 1 << 16
 _VALUES: tuple[Any, ...] = (
@@ -199,16 +202,19 @@ def _read_manifest(data: bytes) -> None:
 def _codes() -> Iterable[bytes]:
     for spec in _specs()[:3]:
         yield Privatizer(spec).privatize(np.full((3, spec.dim), spec.dim**-0.5)).to_bytes()
-    yield FloatCodes(np.array([[70_000, -3]], np.int32), 0.5, 0.5, bytes(16)).to_bytes()
+    wide = NumberFormat(2, bytes(16), 0.5, 0.5)
+    yield wide.codes(np.array([[70_000, -3]], np.int32)).to_bytes()
     yield BitCodes.from_signs(np.ones((0, 3), np.bool_), bytes(16)).to_bytes()
+    for path in sorted(_GOLDEN.glob("*.codes")):  # of format 1
+        yield path.read_bytes()
 
 
 _CODES = struct.Struct("<4sBBHIQdd16s16s")
 
 
 def _codes_repair(data: bytes, rng: random.Random) -> bytes:
-    if len(data) < _CODES.size:
-        return data
+    if data[:5] != b"DPIX\x01" or len(data) < _CODES.size:
+        return _container_repair(data, rng)
     _, _, kind, _, k, n, gain, offset, mark, _ = _CODES.unpack_from(data)
     body = data[_CODES.size :]
     version = 1 if rng.random() < 0.95 else rng.randrange(256)
@@ -232,8 +238,6 @@ def _read_codes(data: bytes) -> None:
         signs, numbers = part.to_signs(), part.to_float()
     assert signs.shape == numbers.shape == (len(part), codes.k)
     assert codes_from_bytes(codes.to_bytes()).to_bytes() == codes.to_bytes()
-    if isinstance(codes, BitCodes) and len(codes):
-        assert len(codes.row(0)) == codes.k
 
 
 def _ids_of_format_1(texts: list[str]) -> bytes:
@@ -370,26 +374,35 @@ def _ledgers() -> Iterable[bytes]:
     ledger = Ledger(_FOLDER / "ledger")
     for spec in _specs()[:3]:
         ledger.record(spec, ["a", "b", spec.method])
+        with closing(sqlite3.connect(ledger.path)) as database:
+            database.execute("PRAGMA page_size = 512")  # smaller files
+            database.execute("VACUUM")
         yield ledger.path.read_bytes()
         ledger.path.unlink()
         ledger.key_path.unlink()
 
 
-_LEDGER = struct.Struct("<IQ")
-
-
 def _ledger_repair(data: bytes, rng: random.Random) -> bytes:
-    """The first record sealed anew, of the size that is there."""
-    text_bytes = int.from_bytes(data[24:28], "little")
-    text, digests = data[52 : 52 + text_bytes], data[52 + text_bytes : -32]
-    value = _changed(_load(text), rng)
-    if value is not None:
-        text = json.dumps(value).encode("utf-8", "surrogatepass")
-    count = len(digests) // 16 if rng.random() < 0.9 else rng.choice((0, 2**40, 2**63))
-    header = _LEDGER.pack(len(text), count)
-    head = header + hashlib.sha256(header).digest()[:16]
-    body = head + text + digests[: 16 * count]
-    return data[:24].ljust(24, b"\0") + body + hashlib.sha256(body).digest()
+    """A database with a value of a release changed and sealed anew, if it is still a database."""
+    path = _FOLDER / "repaired.ledger"
+    path.write_bytes(data)
+    unfit = (sqlite3.Error, UnicodeError, OverflowError, MemoryError)
+    with suppress(*unfit), closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA synchronous = OFF")
+        whole = database.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+        rows = database.execute("SELECT * FROM releases").fetchall() if whole else ()
+        for *values, _ in rows:
+            column = rng.randrange(len(values))
+            value = rng.choice((values[column], *_VALUES))
+            if column == 1:
+                value = json.dumps(_changed(_load(str(values[1]).encode()), rng))
+            if isinstance(value, int | float | str | bytes | None):
+                values[column] = value
+            seal = hashlib.sha256(ascii(tuple(values)).encode()).digest()
+            marks = ", ".join("?" for _ in (*values, seal))
+            database.execute(f"REPLACE INTO releases VALUES ({marks})", (*values, seal))
+        database.commit()
+    return path.read_bytes()
 
 
 def _read_ledger(data: bytes) -> None:
@@ -549,7 +562,7 @@ TARGETS: dict[str, Target] = {
     "RACE sketch": Target(_sketches, _read_sketch, _sketch_repair, 2048),
     "ids of an index": Target(_index_ids, ids_from_bytes, _index_ids_repair, 512),
     "denoiser": Target(_denoisers, _read_denoiser, _denoiser_repair, 16384),
-    "ledger": Target(_ledgers, _read_ledger, _ledger_repair, 2048),
+    "ledger": Target(_ledgers, _read_ledger, _ledger_repair, 8192),
     ".npy": Target(_npys, _reads_vectors(".npy"), _npy_repair, 512),
     ".npz": Target(_npzs, _reads_vectors(".npz"), _npz_repair, 4096),
     ".fvecs": Target(lambda: [_vecs("<f4")], _reads_vectors(".fvecs"), most=256),

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpindex.noise.moments import NoiseMoments
 from dpindex.race import Hash, RaceSketch, SketchSpec
-from dpindex.race.noise import CountNoise
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#5B4A9E")
@@ -52,18 +52,21 @@ def split(count: int, held_out: int, seed: int) -> tuple[npt.NDArray[np.intp], .
 class _Silence:
     """No noise at all: what the ceiling is released with, here and nowhere else."""
 
+    offset = 0.0
+    moments = NoiseMoments.additive(0.0, 0.0)
+
     def sample(self, count: int, stream: object) -> npt.NDArray[np.int32]:
         return np.zeros(count, dtype=np.int32)
 
-    offset = 0.0
-    variance = 0.0
+    @property
+    def source(self) -> _Silence:
+        return self
 
 
 def silenced(sketch: RaceSketch) -> RaceSketch:
     """The same sketch, *not private*: its release adds nothing. A ceiling to compare with."""
     silence: Any = _Silence()
-    law: CountNoise = silence
-    sketch._noise = law
+    sketch._law = silence
     return sketch
 
 

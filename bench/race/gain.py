@@ -28,8 +28,8 @@ from common import (
 )
 from density import exact
 
+from dpindex.noise.counts import count_noise
 from dpindex.race import PStable
-from dpindex.race.noise import count_noise
 
 ROWS = (10, 30, 100, 300, 1000, 3000)
 EPSILON = 0.1
@@ -61,7 +61,7 @@ def main() -> None:
                 {
                     "rows": r,
                     "method": method,
-                    "noise of the mean, stated": math.sqrt(law.variance / r),
+                    "noise of the mean, stated": math.sqrt(law.moments.variance[0] / r),
                     "noise of the mean, measured": float(noise.std()),
                     "mean": float(np.mean(errors)),
                     "spread": float(np.std(errors)),

@@ -1,10 +1,10 @@
-"""Is the guarantee kept? An exact verifier of the integers that ship, and an attack on them."""
+"""Audit of guarantees: an exact verifier of the integers that run, and an attack on releases."""
 
 from dpindex.audit.attack import AttackReport, attack
-from dpindex.audit.checks import Check, ExactReport
-from dpindex.audit.exact import default_specs, not_covered, verify
+from dpindex.audit.distinguishers import Finding
+from dpindex.audit.exact import default_specs, not_covered, read_claim, verify
 from dpindex.audit.plot import attack_png
-from dpindex.audit.trials import Finding
+from dpindex.audit.verdict import Check, ExactReport
 
 __all__ = [
     "AttackReport",
@@ -15,5 +15,6 @@ __all__ = [
     "attack_png",
     "default_specs",
     "not_covered",
+    "read_claim",
     "verify",
 ]

@@ -1,7 +1,7 @@
-"""An attack on the guarantee: how large must epsilon be, judged by what is published?
+"""An attack on the guarantee: a lower bound on epsilon from what is published.
 
 Worst-case neighbours are privatized many times; the chance of an event under each gives a lower
-bound on epsilon (:func:`dpindex.audit.bounds.epsilon_lower_bound`). A fifth of the trials choose
+bound on epsilon (Clopper & Pearson 1934). A fifth of the trials choose
 the events and the rest are counted, so the confidence is honest; where several events are tested
 the error is divided among them. An attack can only refute: what it cannot find,
 :func:`dpindex.audit.verify` excludes.
@@ -14,16 +14,17 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dpindex.audit.gaussian import gaussian_finding
+from dpindex.audit import distinguishers as tests
 from dpindex.audit.pairs import worst_pairs
-from dpindex.audit.trials import Finding, Histogram, Run, attack_pair, command_line, repeats
+from dpindex.checks import finite_number, whole_number
 from dpindex.errors import InputError
 from dpindex.privatizer import Privatizer
+from dpindex.race import SketchSpec
 from dpindex.spec import Spec
 
 __all__ = ["AttackReport", "attack"]
 
-_MIN_TRIALS = 100
+_MIN_TRIALS, _MAX_TRIALS = 100, 1 << 40
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,10 @@ class AttackReport:
 
     spec: Spec
     confidence: float
-    findings: tuple[Finding, ...]
+    findings: tuple[tests.Finding, ...]
     vectors: int
     seconds: float
-    histogram: Histogram
+    histogram: tests.Histogram
 
     @property
     def lower_bound(self) -> float:
@@ -72,38 +73,31 @@ class AttackReport:
         return self.lower_bound > self.spec.guarantee.epsilon
 
     def __str__(self) -> str:
-        promise = self.spec.guarantee
         verdict = "the claim is VIOLATED" if self.violated else "the claim is not refuted"
         if self._above and not self.violated:
             verdict = "not DP, and iDP does not promise otherwise (see `dpindex info`)"
-        lines = [
-            f"{self.spec.method}, claimed {promise}",
-            f"epsilon is at least {self.lower_bound:.4f} at confidence {self.confidence:g}: "
-            f"{verdict}",
-            f"{self.vectors} vectors privatized in {self.seconds:.1f} s; tests, strongest first:",
-        ]
-        lines += [
-            f"  {finding.lower_bound:8.4f}  {finding.name}: {finding.evidence} "
-            f"in {finding.trials} trials"
-            for finding in self.findings
-        ]
-        return "\n".join(lines)
+        bound = f"{self.lower_bound:.4f} at confidence {self.confidence:g}"
+        return "\n".join(
+            [
+                f"{self.spec.method}, claimed {self.spec.guarantee}",
+                f"epsilon is at least {bound}: {verdict}",
+                f"{self.vectors} vectors privatized in {self.seconds:.1f} s; strongest test first:",
+                *(f"  {finding}" for finding in self.findings),
+            ]
+        )
 
-    def to_json(self) -> dict[str, Any]:
-        """The report for programs."""
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        names = ("lower_bound", "confidence", "violated", "vectors", "seconds")
         return {
             "claimed": self.spec.guarantee.to_dict(),
-            "lower_bound": self.lower_bound,
-            "confidence": self.confidence,
-            "violated": self.violated,
-            "vectors": self.vectors,
-            "seconds": self.seconds,
+            **{name: getattr(self, name) for name in names},
             "findings": [asdict(finding) for finding in self.findings],
         }
 
 
 def attack(
-    spec: Spec,
+    spec: Spec | SketchSpec,
     *,
     trials: int | None = None,
     seconds: float = 20.0,
@@ -116,7 +110,8 @@ def attack(
     Parameters
     ----------
     trials : int, optional
-        Vectors to privatize for each neighbour of each pair; default: as many as ``seconds`` allow.
+        Vectors to privatize for each neighbour of each pair, [100, 2^40]; default: as many as
+        ``seconds`` allow.
     seconds : float
         Time to spend on trials when ``trials`` is not given, (0, ∞).
     confidence : float
@@ -129,28 +124,30 @@ def attack(
     Raises
     ------
     InputError
-        For a method that promises nothing, an adjacency without an attack, or a wrong number.
+        For a method that promises nothing, a sketch or an adjacency without an attack, or a wrong
+        number.
 
     >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
     >>> attack(spec, trials=20000, through_files=False).violated
     False
     """
+    if isinstance(spec, SketchSpec):
+        raise InputError("there is no attack on a sketch; verify its guarantee with --exact.")
     if spec.guarantee.definition == "none":
         raise InputError(f"{spec.method} promises nothing: there is no claim to attack.")
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must lie between 0 and 1, not {confidence!r}.")
-    if trials is not None and trials < _MIN_TRIALS:
-        raise InputError(f"trials must be at least {_MIN_TRIALS}, not {trials!r}.")
-    if not seconds > 0:
-        raise InputError(f"seconds must be above 0, not {seconds!r}.")
+    if trials is not None:
+        whole_number(trials, "trials", _MIN_TRIALS, _MAX_TRIALS)
+    finite_number(seconds, "seconds", above=0.0)
     started = time.perf_counter()
-    run = Run(Privatizer(spec), trials, seconds, 1.0 - confidence)
+    run = tests.Run(Privatizer(spec), trials, seconds, 1.0 - confidence)
     pairs = worst_pairs(spec)
-    tallies = repeats(run, pairs[0])
+    tallies = [tests.repeats(run, pairs[0])]
     if through_files:
-        tallies += command_line(run, pairs[0].single())
+        tallies.append(tests.command_line(run, pairs[0].single()))
     for done, pair in enumerate(pairs, 1):
-        tallies += attack_pair(run, pair, 1.0 if trials is not None else 1 / len(pairs))
+        tallies += tests.attack_pair(run, pair, 1.0 if trials is not None else 1 / len(pairs))
         if progress is not None:
             progress(done / len(pairs))
     # A third of the error each: pooled events, coordinates by themselves, the normal deviation.
@@ -159,7 +156,7 @@ def attack(
         tally.finding(run.delta, run.alpha / 3 / kinds.count(tally.pooled)) for tally in tallies
     ]
     if run.delta > 0 and spec.mechanism.codes == "numbers":
-        findings.append(gaussian_finding(run.histograms[0], run.delta, run.alpha / 3))
+        findings.append(tests.gaussian_finding(run.histograms[0], run.delta, run.alpha / 3))
     findings.sort(key=lambda finding: -finding.lower_bound)
     took = time.perf_counter() - started
     return AttackReport(spec, confidence, tuple(findings), run.vectors, took, run.histograms[0])

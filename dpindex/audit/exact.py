@@ -1,36 +1,44 @@
 """The exact verifier: the integers that ship, checked against the epsilon that is claimed.
 
-``verify(spec)`` follows the argument from an attribute to the published code and checks each link:
+``verify(spec)`` follows the argument from an attribute to the published code, or from a record to
+the released sketch, and checks each link:
 
-1. *grid*: one beta is at most 2^bits grid steps in the floats that run, and sums are exact;
-2. *projection*: the map in use, read entry by entry, moves no more than was counted on;
-3. *composition*: which share of epsilon each moved coordinate may spend, as a rational, or which
+1. *grid* and *projection*: one beta is at most 2^bits grid steps in the floats that run, sums are
+   exact, and the map in use, read entry by entry, moves no more than was counted on; of a sketch,
+   *hash* and *sensitivity*: a record adds 1 to one count of each row;
+2. *composition*: which share of epsilon each moved coordinate may spend, as a rational, or which
    distance all of them together have;
-4. *law*: every ratio (or the hockey-stick divergence) between neighbouring values is within it;
-5. *sampler*: replayed words give exactly the table's outcomes, on every coordinate;
-6. *stream*: no word is used twice;
-7. *definition*: what the law can prove is what the guarantee says; iDP is never DP.
+3. *law*: every ratio (or the hockey-stick divergence) between neighbouring values is within it;
+4. *sampler*: replayed words give exactly the table's outcomes, on every coordinate; of a sketch,
+   *release*: every count gets a draw of its own;
+5. *stream*: no word is used twice;
+6. *definition*: what the law can prove is what the guarantee says; iDP is never DP.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
-from fractions import Fraction
 from itertools import product
 
-from dpindex.audit.chain import code_distance, composition_check, grid_checks, stream_check
-from dpindex.audit.checks import Check, ExactReport
-from dpindex.audit.laws import PROVES, Part, law_checks, law_kind
-from dpindex.audit.maps import norm_check, projection_check, read_map
-from dpindex.audit.replay import replay_checks
+from dpindex.audit.code_checks import code_checks
+from dpindex.audit.law_verifiers import LawVerifier, law_verifier
+from dpindex.audit.replay import stream_check
+from dpindex.audit.sketch_checks import default_sketches, sketch_checks
+from dpindex.audit.verdict import Check, ExactReport
 from dpindex.errors import InputError
+from dpindex.files import MAGIC, read_file
+from dpindex.format1 import SKETCH_MAGIC_1
+from dpindex.index import PrivateIndex
 from dpindex.method_table import Method, methods
 from dpindex.privacy import attribute, l2
 from dpindex.privatizer import Privatizer
+from dpindex.race import RaceSketch, SketchSpec
+from dpindex.race.sketch import MAX_BYTES
 from dpindex.spec import Spec
 
-__all__ = ["default_specs", "not_covered", "uncovered", "verify"]
+__all__ = ["default_specs", "not_covered", "read_claim", "verify"]
 
 _EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 20.0, 50.0)
 _FEWER = (0.1, 1.0, 8.0)
@@ -40,7 +48,7 @@ _DELTA = 1e-6
 _NORM = 4.0
 
 
-def verify(spec: Spec) -> ExactReport:
+def verify(spec: Spec | SketchSpec) -> ExactReport:
     """Check the guarantee of ``spec`` in exact arithmetic on the integers that its sampler uses.
 
     Raises
@@ -55,21 +63,41 @@ def verify(spec: Spec) -> ExactReport:
     >>> [check.name for check in report.checks][:2]
     ['grid: steps of one beta', 'grid: sums are exact integers']
     """
-    if (reason := uncovered(spec)) is not None:
-        raise InputError(f"{spec.method} is not covered by the exact verifier: {reason}.")
     started = time.perf_counter()
-    found = read_map(spec)
-    checks, reach = grid_checks(spec, found)
-    checks.append(projection_check(spec, found))
-    square = Fraction(found.l2_squared)
-    if spec.adjacency.kind == "l2":
-        norm, square = norm_check(spec, found)
-        checks.append(norm)
-    composition, share = composition_check(spec, found.count)
-    part = Part(found, share, code_distance(spec, found, square, reach))
-    checks += [composition, *law_checks(spec, part), *replay_checks(spec)]
-    checks += [stream_check(Privatizer(spec)._stream), _definition(spec)]
-    return ExactReport(spec, tuple(checks), time.perf_counter() - started)
+    if isinstance(spec, SketchSpec):
+        subject, stream = f"RACE, {spec.rows} × {spec.columns} counts", RaceSketch(spec)._stream
+        checks, apart = sketch_checks(spec)
+    elif (reason := uncovered(spec)) is not None:
+        raise InputError(f"{spec.method} is not covered by the exact verifier: {reason}.")
+    else:
+        subject, stream = spec.method, Privatizer(spec)._stream
+        checks, apart = code_checks(spec)
+    verifier = law_verifier(spec, apart)
+    found, theorem = f"{apart.moves.count} coordinates differ at most", verifier.composition
+    if apart.moves.count == 1:
+        theorem = "one coordinate differs: its loss is the loss of the release"
+    checks.append(Check("composition", found, f"ε = {spec.epsilon!r}", theorem, True))
+    checks += [verifier.check(), verifier.replay_check()]
+    if isinstance(spec, Spec):
+        checks.append(verifier.coverage_check())
+    checks += [stream_check(stream), _definition(spec, verifier)]
+    return ExactReport(subject, spec, tuple(checks), time.perf_counter() - started)
+
+
+def read_claim(path: str | os.PathLike[str]) -> Spec | SketchSpec:
+    """The spec in a JSON file, of an index or of a released sketch: what is claimed there.
+
+    Raises InputError if there is none, or if several releases were merged into the sketch.
+    """
+    if os.path.isdir(path):
+        return PrivateIndex.open(path).spec
+    if read_file(path, MAX_BYTES)[:4] not in (MAGIC, SKETCH_MAGIC_1):
+        return Spec.read(path)
+    sketch = RaceSketch.open(path)
+    if sketch.guarantee != sketch.spec.guarantee:
+        name = os.fspath(path)
+        raise InputError(f"{name} was merged from several releases; verify each of them.")
+    return sketch.spec
 
 
 def uncovered(spec: Spec) -> str | None:
@@ -85,22 +113,22 @@ def uncovered(spec: Spec) -> str | None:
     return None
 
 
-def _definition(spec: Spec) -> Check:
-    promise, kind = spec.guarantee, law_kind(spec.law)
-    proves = "nothing, as it is unknown" if kind is None else PROVES[kind]
-    same = Fraction(promise.epsilon) == Fraction(spec.budget) and promise.delta == spec.delta
+def _definition(spec: Spec | SketchSpec, verifier: LawVerifier) -> Check:
+    promise = spec.guarantee
     return Check(
         "definition",
-        f"the law proves {proves}",
+        f"the law proves {verifier.proves}",
         f"the guarantee says {promise.definition}",
         "iDP compares the actual vector with its neighbours only and is never called DP",
-        promise.definition == proves and same,
+        promise.definition == verifier.proves
+        and (promise.epsilon, promise.delta) == (spec.epsilon, spec.delta),
     )
 
 
-def default_specs() -> Iterator[Spec]:
+def default_specs() -> Iterator[Spec | SketchSpec]:
     """Every guarantee that is covered, at budgets from 0.01 to 50: see :func:`not_covered`."""
-    return (spec for spec in _candidates() if uncovered(spec) is None)
+    yield from (spec for spec in _candidates() if uncovered(spec) is None)
+    yield from default_sketches(_EPSILONS)
 
 
 def not_covered() -> dict[str, str]:
@@ -111,32 +139,30 @@ def not_covered() -> dict[str, str]:
 
 def _candidates() -> Iterator[Spec]:
     """Every method with a promise, under every adjacency, with every kind of entries."""
-    for row in methods():
-        if row.definition == "none":
-            continue
-        deltas = (
-            (0.0, _DELTA)
-            if row.calibration.delta == "optional"
-            else (_DELTA if row.needs_delta else 0.0,)
-        )
-        for kind, entries, delta in product(row.adjacencies, row.family.entries or (None,), deltas):
-            bounded = row.calibration.norm_bound and delta > 0
+    for row in filter(lambda row: row.private, methods()):
+        family, calibration = row.family, row.calibration
+        choices = {"zero": (0.0,), "required": (_DELTA,), "optional": (0.0, _DELTA)}
+        for kind, entries, delta in product(
+            row.adjacencies, family.entries or (None,), choices[calibration.delta]
+        ):
+            bounded = calibration.norm_bound and delta > 0
             if bounded and entries != "gaussian":
                 continue
-            for epsilon in _budgets(row, kind, entries):
-                for times in (1, 3) if row.family.repeats else (1,):
-                    yield Spec(
-                        method=row.name,
-                        dim=_DIM,
-                        k=_DIM if row.family.keeps_all else 24 if row.family.bins else _DENSE_K,
-                        epsilon=epsilon,
-                        delta=delta,
-                        adjacency=attribute(1.0) if kind == "attribute" else l2(2.0),
-                        repetitions=times,
-                        bounds=(0.0, 1.0) if row.calibration.bounded else (-1.0, 1.0),
-                        entries=entries,
-                        min_norm=_NORM if bounded else None,
-                    )
+            for epsilon, times in product(
+                _budgets(row, kind, entries), (1, 3) if family.repeats else (1,)
+            ):
+                yield Spec(
+                    method=row.name,
+                    dim=_DIM,
+                    k=_DIM if family.keeps_all else 24 if family.bins else _DENSE_K,
+                    epsilon=epsilon,
+                    delta=delta,
+                    adjacency=attribute(1.0) if kind == "attribute" else l2(2.0),
+                    repetitions=times,
+                    bounds=(0.0, 1.0) if calibration.bounded else (-1.0, 1.0),
+                    entries=entries,
+                    min_norm=_NORM if bounded else None,
+                )
 
 
 def _budgets(row: Method, adjacency: str, entries: str | None) -> tuple[float, ...]:

@@ -9,13 +9,13 @@ is also tested by itself, and the command line is attacked with pairs that diffe
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from dpindex.arrays import Floats
 from dpindex.codes import BitCodes, Codes
@@ -24,11 +24,13 @@ from dpindex.privacy import Attribute
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
-__all__ = ["Pair", "worst_pairs"]
+__all__ = ["Counts", "Pair", "worst_pairs"]
 
 _CHUNK_ENTRIES = 1 << 22
 _MAX_ATTRIBUTES = 1 << 16
 _MAX_GROUPS = 8
+
+Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -59,34 +61,24 @@ class Pair:
     signs: npt.NDArray[np.int8]
     group: npt.NDArray[np.intp]
 
-    def observe(self, codes: Codes) -> npt.NDArray[Any]:
+    def observe(self, codes: Codes) -> Counts:
         """One integer per row and carrier, shape (n, carriers), larger for the second row.
 
         For numbers it is the code, for signs the sum of those that moved, turned to one side: the
         log-likelihood ratio is monotone in it, so a threshold on it is the best test.
         """
-        values: npt.NDArray[Any] = codes.to_signs() if isinstance(codes, BitCodes) else codes.stored
-        count, moved = self.coordinates.shape
-        places = self.coordinates.ravel()
-        if not np.array_equal(places, np.arange(values.shape[1])):
-            values = values[:, places]
-        if (self.signs < 0).any():
-            values = values.astype(np.int32) * self.signs.ravel()
-        return values.reshape(-1, count, moved).sum(axis=2) if moved > 1 else values
+        values = codes.to_signs() if isinstance(codes, BitCodes) else codes.stored
+        moved = values[:, self.coordinates.ravel()].astype(np.int32) * self.signs.ravel()
+        observed: Counts = moved.reshape(-1, *self.coordinates.shape).sum(axis=2, dtype=np.int64)
+        return observed
 
     def single(self) -> Pair:
         """The adjacent pair proper: only the first carrier differs."""
-        first = self.carriers[0]
         other = self.rows[0].copy()
-        other[first] = self.rows[1][first]
-        return Pair(
-            self.name,
-            (self.rows[0], other),
-            self.carriers[:1],
-            self.coordinates[:1],
-            self.signs[:1],
-            np.zeros(1, dtype=np.intp),
-        )
+        other[self.carriers[0]] = self.rows[1][self.carriers[0]]
+        fields = ("carriers", "coordinates", "signs", "group")
+        first: dict[str, Any] = {name: getattr(self, name)[:1] for name in fields}
+        return replace(self, rows=(self.rows[0], other), **first)
 
 
 def worst_pairs(spec: Spec) -> list[Pair]:
@@ -95,82 +87,78 @@ def worst_pairs(spec: Spec) -> list[Pair]:
         raise InputError(f"there is no attack under {spec.adjacency} yet.")
     if spec.min_norm is not None:
         raise InputError("there is no attack on vectors of a least norm yet; leave min_norm out.")
-    moves = _moves(spec)
+    columns = _columns(spec)
+    moves = _moves(columns)
     # Everything moved, or a spec whose bins overlap over repetitions: no room to place helpers.
-    members = _members(spec, moves) if spec.repetitions == 1 and len(moves) > 1 else {}
-    pairs = [_pair(spec, "across zero", moves, members, -spec.adjacency.size / 2)]
-    if members and getattr(spec.law, "depends_on_size", False):
-        for level in (1, 2):
-            name = f"level {level} against {level + 1}"
-            pairs.append(_pair(spec, name, moves, members, level * spec.adjacency.size))
-    return pairs
+    helped = spec.repetitions == 1 and len(moves) > 1
+    targets = {"across zero": -0.5}
+    if helped and getattr(spec.law, "depends_on_size", False):
+        targets |= {f"level {level} against {level + 1}": float(level) for level in (1, 2)}
+    return [
+        _pair(spec, name, moves, columns, helped, spec.adjacency.size * place)
+        for name, place in targets.items()
+    ]
 
 
 def _columns(spec: Spec) -> npt.NDArray[np.int8]:
     """Signs of the map, attribute by attribute, of the first attributes: shape (attributes, k)."""
     count = min(spec.dim, _MAX_ATTRIBUTES, max(1, (1 << 28) // spec.code_length))
-    rows = max(1, _CHUNK_ENTRIES // spec.dim)
+    rows = max(1, _CHUNK_ENTRIES // spec.code_length)
     parts = []
     for start in range(0, count, rows):
-        unit = np.zeros((min(rows, count - start), spec.dim), dtype=np.float32)
-        unit[np.arange(len(unit)), start + np.arange(len(unit))] = 1
-        parts.append(np.sign(spec.projection.apply(unit)).astype(np.int8))
+        unit = sparse.eye(min(rows, count - start), spec.dim, start, np.float32, "csr")
+        parts.append(np.sign(spec.projection.apply_sparse(unit)).astype(np.int8))
     return np.concatenate(parts)
 
 
-def _moves(spec: Spec) -> dict[int, tuple[npt.NDArray[np.intp], npt.NDArray[np.int8]]]:
-    """Attributes that move no coordinate in common, and what each moves with which sign.
+def _moves(columns: npt.NDArray[np.int8]) -> dict[int, npt.NDArray[np.intp]]:
+    """Attributes that move no coordinate in common, and what each moves.
 
     Of maps whose attributes move more and less, only those that move the most.
     """
-    free = np.ones(spec.code_length, dtype=np.bool_)
+    free = np.ones(columns.shape[1], dtype=np.bool_)
     found = {}
-    columns = _columns(spec)
-    most = np.count_nonzero(columns, axis=1).max()
-    for attribute, column in enumerate(columns):
-        places = np.flatnonzero(column)
-        if len(places) == most and free[places].all():
+    counts = np.count_nonzero(columns, axis=1)
+    for attribute in np.flatnonzero(counts == counts.max()).tolist():
+        places = np.flatnonzero(columns[attribute])
+        if free[places].all():
             free[places] = False
-            found[attribute] = (places, column[places])
+            found[attribute] = places
         if not free.any():
             break
     # In the order of what they move, so that whole codes are read without picking.
-    return dict(sorted(found.items(), key=lambda item: int(item[1][0][0])))
-
-
-def _members(spec: Spec, moves: object) -> dict[int, list[tuple[int, int]]]:
-    """By coordinate: the attributes it sums, with their signs."""
-    members: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for attribute, place in np.argwhere(columns := _columns(spec)):
-        members[int(place)].append((int(attribute), int(columns[attribute, place])))
-    return members
+    return dict(sorted(found.items(), key=lambda item: int(item[1][0])))
 
 
 def _pair(
     spec: Spec,
     name: str,
-    moves: dict[int, tuple[npt.NDArray[np.intp], npt.NDArray[np.int8]]],
-    members: dict[int, list[tuple[int, int]]],
+    moves: dict[int, npt.NDArray[np.intp]],
+    columns: npt.NDArray[np.int8],
+    helped: bool,
     target: float,
 ) -> Pair:
+    """Carriers from end to end; if helped, the others of a coordinate bring it near ``target``."""
     low, high = spec.bounds
     first, second = _ends(spec)
     rest = min(max(0.0, low), high)
     one = np.full(spec.dim, rest)
     other = one.copy()
-    for carrier, (places, signs) in moves.items():
+    for carrier, places in moves.items():
+        column = columns[:, places[0]]
         # With one coordinate the projection grows from the first row to the second.
-        before, after = (first, second) if len(places) > 1 or signs[0] > 0 else (second, first)
-        helpers = [m for m in members.get(int(places[0]), []) if m[0] != carrier]
-        missing = target - signs[0] * before - sum(sign * rest for _, sign in helpers)
-        for helper, sign in helpers:
-            value = min(max(rest + sign * missing, low), high)
-            missing -= sign * (value - rest)
+        rising = len(places) > 1 or column[carrier] > 0
+        before, after = (first, second) if rising else (second, first)
+        helpers = [a for a in np.flatnonzero(column).tolist() if helped and a != carrier]
+        missing = target - column[carrier] * before - rest * column[helpers].sum()
+        for helper in helpers:
+            value = min(max(rest + column[helper] * missing, low), high)
+            missing -= column[helper] * (value - rest)
             one[helper] = other[helper] = value
         one[carrier], other[carrier] = before, after
     one, other = one * spec.scale, other * spec.scale
     projected = [Privatizer(spec).project(row)[0] for row in (one, other)]
-    coordinates = np.array([places for places, _ in moves.values()])
+    coordinates = np.array(list(moves.values()))
     signs = np.sign(projected[1] - projected[0]).astype(np.int8)[coordinates]
     ends = np.concatenate([(row[coordinates] * signs) for row in projected], axis=1)
     _, kind, sizes = np.unique(ends, axis=0, return_inverse=True, return_counts=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -13,9 +14,10 @@ from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
+from dpindex.checks import whole_number
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Kind
-from dpindex.evaluate.ground_truth import GroundTruth, chunks, ground_truth
+from dpindex.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.evaluate.inversion import EXPOSURE, exposure
 from dpindex.evaluate.spec_grid import keeps_signs, label
 from dpindex.index import Metric, PrivateIndex, QueryMode
@@ -167,6 +169,7 @@ def recall_curve(
     index_type: str = "f32",
     query_epsilon: float | None = None,
     denoise: Kind | None = None,
+    max_queries: int | None = None,
     progress: Progress | None = None,
 ) -> Curve:
     """Measure how well private indexes answer, for each spec and with fresh noise in each run.
@@ -199,6 +202,8 @@ def recall_curve(
     denoise : "auto", "linear" or "score", optional
         Fit a denoiser of this kind to every private index ("linear" for sign codes). The build time
         includes it. If it cannot be fitted, the codes are searched without it.
+    max_queries : int, optional
+        Use the first so many queries only, [1, ∞).
     progress : callable, optional
         Called before every build with (builds done, builds in all, label).
 
@@ -216,6 +221,9 @@ def recall_curve(
     specs, modes = tuple(dict.fromkeys(specs)), tuple(dict.fromkeys(query_modes))
     _check(specs, modes, runs, neighbours)
     base, queries = as_source(base, "base"), as_source(queries, "queries")
+    if max_queries is not None:
+        _, first = next(queries.chunks(whole_number(max_queries, "max_queries", 1, sys.maxsize)))
+        queries = as_source(first, queries.name)
 
     def new_index(spec: Spec) -> PrivateIndex:
         budget = None if spec.epsilon is None else query_epsilon
@@ -279,7 +287,7 @@ def _build(index: PrivateIndex, base: VectorSource, denoise: Kind | None) -> dic
     """Fill the index; what that cost, and what the codes reveal."""
     privatizer = Privatizer(index.spec)
     width, seconds, seen = 0, 0.0, []
-    for first, chunk in chunks(base):
+    for first, chunk in base.chunks():
         start = time.perf_counter()
         codes = privatizer.privatize(chunk, first_row=first)
         index.add_codes(codes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpindex.errors import InputError
-from dpindex.method_table import find_method
+from dpindex.method_table import Method, find_method
 from dpindex.spec import Spec
 
 __all__ = ["SpecGrid", "keeps_signs", "label", "spec_grid"]
@@ -55,11 +55,12 @@ def spec_grid(
     ks : sequence of int or None
         Code lengths; None is the method's default.
     delta : float
-        For the methods that need a delta; the others get 0.
+        For the methods that need a delta, or take one with ``min_norm``; the others get 0.
     repetitions : int
         For the methods that repeat their projection; the others get 1.
     **common
-        Other fields of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, seed, …
+        Other fields of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, seed, …; methods
+        that take no ``min_norm``, ``entries`` or ``sparsity`` get none.
 
     Raises
     ------
@@ -79,6 +80,7 @@ def spec_grid(
     refused: dict[str, None] = {}
     for method in methods:
         row = find_method(method)
+        fields = _used(row, common)
         for k in (None,) if row.family.keeps_all else ks:
             for epsilon in (None,) if row.definition == "none" else epsilons:
                 try:
@@ -87,9 +89,9 @@ def spec_grid(
                         dim=dim,
                         k=k,
                         epsilon=epsilon,
-                        delta=delta if row.needs_delta else 0.0,
+                        delta=delta if row.needs_delta or fields.get("min_norm") else 0.0,
                         repetitions=repetitions if row.family.repeats else 1,
-                        **common,
+                        **fields,
                     )
                 except InputError as error:
                     length = "" if k is None else f" with k = {k}"
@@ -97,6 +99,17 @@ def spec_grid(
                 else:
                     specs[spec] = None
     return SpecGrid(tuple(specs), tuple(refused))
+
+
+def _used(row: Method, stated: dict[str, Any]) -> dict[str, Any]:
+    """The fields without those that the method does not take."""
+    entries = bool(row.family.entries)
+    used = {
+        "min_norm": row.calibration.norm_bound,
+        "entries": entries,
+        "sparsity": row.family.blocks or (entries and stated.get("entries") == "very-sparse"),
+    }
+    return {name: value for name, value in stated.items() if used.get(name, True)}
 
 
 def label(spec: Spec) -> str:

@@ -29,6 +29,7 @@ from dpindex.index.code_store import CodeStore
 from dpindex.index.ids import ids_from_bytes, ids_to_bytes
 from dpindex.index.settings import Settings
 from dpindex.spec import Spec
+from dpindex.version import __version__
 
 __all__ = [
     "Checkpoint",
@@ -114,8 +115,6 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """The manifest as plain JSON values."""
-        from dpindex import __version__
-
         return {
             "format": _FORMAT,
             "library": __version__,

@@ -17,6 +17,7 @@ import numpy as np
 from dpindex.arrays import AnyArray, Integers
 from dpindex.codes import Codes
 from dpindex.errors import InputError
+from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.files import create_file
 from dpindex.index.directory import IndexDirectory, Manifest, rows_per_segment
 from dpindex.index.ids import Ids, ids_to_bytes
@@ -28,7 +29,7 @@ from dpindex.projector import Projector
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource
 
-__all__ = ["CodesFile", "NewDirectory", "OpenIndex", "Sink", "ingest"]
+__all__ = ["CodesFile", "NewDirectory", "OpenIndex", "Sink", "fit_saved_denoiser", "ingest"]
 
 _TOKEN = "ledger"
 _CHUNK_BYTES = 1 << 25
@@ -130,7 +131,9 @@ def ingest(
     if columns != spec.dim:
         raise InputError(f"{source.name} has {columns} columns where the spec says {spec.dim}.")
     if ledger is None and allow_rerelease:
-        raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
+        raise InputError(
+            "allow_rerelease is about what a ledger knows; name the ledger (--ledger)."
+        )
     if ledger is None and ids is not None and not sink.keeps_ids:
         raise InputError(
             "codes carry no ids: they are for the ledger; name it with --ledger (ledger=…)."
@@ -156,6 +159,20 @@ def ingest(
             if progress:
                 progress(done, rows)
     return rows - start
+
+
+def fit_saved_denoiser(path: str | os.PathLike[str], kind: Kind = "auto") -> Denoiser:
+    """Learn a denoiser from the codes of a saved index and save it there.
+
+    Raises
+    ------
+    InputError
+        As :meth:`PrivateIndex.fit_denoiser`; the directory stays as it was.
+    """
+    index = PrivateIndex.open(path)
+    denoiser = index.fit_denoiser(kind)
+    index.save(path, allow_unprotected=True)
+    return denoiser
 
 
 def _rows_at_a_time(source: VectorSource, spec: Spec) -> int:
@@ -194,7 +211,8 @@ class NewDirectory(Sink):
         self.spec = settings.spec
         if not self.spec.mechanism.private and not allow_unprotected:
             raise InputError(
-                f"{self.spec.method} protects nothing; allow it explicitly to build with it."
+                f"{self.spec.method} protects nothing; pass allow_unprotected=True "
+                f"(--allow-unprotected) to build with it."
             )
         Projector(settings.query_spec)  # refuses now what could not be asked later
         self._settings, self._directory = settings, IndexDirectory(Path(path))

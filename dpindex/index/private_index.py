@@ -212,17 +212,15 @@ class PrivateIndex:
         with self._lock.write():
             count = 1 if np.ndim(X) == 1 else int(np.shape(X)[0] if np.ndim(X) else 0)
             checked = self._store.checked_ids(ids, count)
-            privatizer = Privatizer(self.spec)
-            rows = privatizer.rows(X)
+            if ledger is None and allow_rerelease:
+                raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
+            before = None
             if ledger is not None:
                 if self.path is not None:
                     ledger.refuse_inside(self.path)
-                privatizer.check(rows)  # what is refused should not cost anything
                 names = None if ids is None else checked
-                ledger.record(self.spec, names, allow_rerelease=allow_rerelease)
-            elif allow_rerelease:
-                raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
-            codes = privatizer.privatize(rows, checked=ledger is not None)
+                before = partial(ledger.record, self.spec, names, allow_rerelease=allow_rerelease)
+            codes = Privatizer(self.spec).privatize(X, before=before)
             self._store.append(codes, checked)
 
     def check_ids(self, ids: Any | None, count: int) -> AnyArray:
@@ -436,7 +434,8 @@ class PrivateIndex:
         """
         if not self.spec.mechanism.private and not allow_unprotected:
             raise InputError(
-                f"{self.spec.method} protects nothing; pass allow_unprotected=True to save it."
+                f"{self.spec.method} protects nothing; pass allow_unprotected=True "
+                f"(--allow-unprotected) to save it."
             )
         with self._lock.write():
             self._checkpoint = write_index(

@@ -1,4 +1,4 @@
-"""Additive noise: one law for every source of integer draws, and no noise at all."""
+"""Additive noise from any source of integer draws, and the baseline that adds none."""
 
 from __future__ import annotations
 

@@ -13,14 +13,9 @@ from dpindex.noise.two_digit import TwoDigitGaussian, discrete_gaussian_table
 from dpindex.normal import upper_tails
 
 __all__ = [
-    "gaussian_cells",
-    "gaussian_table",
-    "optimal_sigma",
-    "rounded_gaussian",
-    "safe_delta",
-    "safe_sigma",
-    "table_distance",
-]
+    "gaussian_cells", "gaussian_table", "optimal_sigma", "rounded_gaussian", "safe_delta",
+    "safe_sigma", "table_distance",
+]  # fmt: skip
 
 _CELLS_PER_DEVIATION = 32
 _WIDEST_TABLE = 1024.0

@@ -32,19 +32,10 @@ from dpindex.parameters import Parameters
 from dpindex.projections import Projection
 
 __all__ = [
-    "ANALYTIC_GAUSSIAN",
-    "BALL_COMPOSITION",
-    "BALL_DIRECT",
-    "BALL_GAUSSIAN",
-    "KENTHAPADI_GAUSSIAN",
-    "OPTIMAL_GAUSSIAN",
-    "RAW_GAUSSIAN",
-    "analytic_sensitivity",
-    "column_sensitivity",
-    "composition_epsilon",
-    "direct_sensitivity",
-    "kenthapadi_sigma",
-]
+    "ANALYTIC_GAUSSIAN", "BALL_COMPOSITION", "BALL_DIRECT", "BALL_GAUSSIAN",
+    "KENTHAPADI_GAUSSIAN", "OPTIMAL_GAUSSIAN", "RAW_GAUSSIAN", "analytic_sensitivity",
+    "column_sensitivity", "composition_epsilon", "direct_sensitivity", "kenthapadi_sigma",
+]  # fmt: skip
 
 _FINE = 256
 """Under l2 adjacency the grid and the cells are so fine that rounding adds about 1/256 each."""

@@ -23,7 +23,7 @@ _TAIL = 2.0**-20
 
 
 def geometric_table(drop: mpmath.mpf, width: int, inner: int, cell_bits: int) -> CellTable:
-    """The two-sided ladder law as a table, rounded so that the ratio e^drop holds in integers.
+    """The two-sided law by levels as a table, rounded so that its ratio e^drop holds in integers.
 
     Parameters
     ----------

@@ -104,14 +104,13 @@ class IndividualGaussian(SignLaw):
         self.deviation = max(1024.0, least)
         check_deviation(self.deviation, _MAX_LEVELS)
         self.table = gaussian_table(self.deviation, epsilon, delta, code_length, 0)
+        sizes = np.clip(np.arange(code_length + 1), 1, self.changes)
+        self.multipliers = np.floor(self.deviation / (self.sigma * np.sqrt(sizes))).astype(np.int64)
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
         near, size = _perturbed_set(x)
-        multiplier = np.floor(
-            self.deviation / (self.sigma * np.sqrt(np.clip(size, 1, self.changes)))
-        ).astype(np.int64)
         rows, _ = np.nonzero(near)
-        inside = x[near].astype(np.int64) * multiplier[rows]
+        inside = x[near].astype(np.int64) * self.multipliers[size[rows]]
         dither = stream.words(inside.size, np.uint16) & np.uint16(_STEPS - 1)
         noisy = ((inside + dither) >> GRID_BITS) + self.table.sample(inside.size, stream)
         coins = (stream.words(inside.size, np.uint8) & np.uint8(1)).astype(np.bool_)

@@ -1,4 +1,4 @@
-"""What a noise law is: what it draws, how it is decoded, its moments and its likelihood."""
+"""Base classes of noise laws: draws, decoding, moments, likelihood, and how a law is calibrated."""
 
 from __future__ import annotations
 
@@ -19,14 +19,8 @@ from dpindex.projections import Projection
 from dpindex.randomness import BitSource
 
 __all__ = [
-    "GRID_BITS",
-    "Calibration",
-    "Law",
-    "Likelihood",
-    "NumberLaw",
-    "SignLaw",
-    "check_deviation",
-]
+    "GRID_BITS", "Calibration", "Law", "Likelihood", "NumberLaw", "SignLaw", "check_deviation",
+]  # fmt: skip
 
 GRID_BITS = 12
 """Grid bits per beta that every law uses unless it needs a finer grid."""
@@ -58,9 +52,9 @@ class Likelihood:
     cell : float
         Width of a cell of the law, over which the code's rounding is spread.
     slope, shift : float
-        Where the likelihood sits.
+        Of ``u`` as a function of y.
     base : float
-        The likelihood far to the left.
+        The likelihood below the first edge.
     """
 
     edges: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
@@ -145,8 +139,9 @@ class SignLaw(Law):
     def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
         """Chance that the sign of a coordinate of magnitude ``x`` (in betas) comes out flipped.
 
-        ``rms`` is the standard deviation of a coordinate in betas; it matters only where the flips
-        of one coordinate depend on the others (iDP).
+        It may jump at whole betas only: estimators integrate it from one to the next. ``rms``
+        is the standard deviation of a coordinate in betas; it matters only where the flips of one
+        coordinate depend on the others (iDP).
         """
 
     def code_format(self, code_length: int, fingerprint: bytes, step: float) -> SignFormat:

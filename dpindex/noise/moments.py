@@ -1,4 +1,4 @@
-"""How the noise of a law scatters a coordinate and its square, as polynomials in the coordinate."""
+"""Moments of the noise on a coordinate and on its square, as polynomials in the coordinate."""
 
 from __future__ import annotations
 

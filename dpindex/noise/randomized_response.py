@@ -27,21 +27,10 @@ from dpindex.projections import FINE_ENTRY_BITS, Projection
 from dpindex.randomness import BitSource
 
 __all__ = [
-    "EXACT_RESPONSE",
-    "GEOMETRIC_FLIPS",
-    "NO_FLIPS",
-    "RANDOMIZED_RESPONSE",
-    "SMOOTH_FLIPS",
-    "FlipsByLevel",
-    "NoFlips",
-    "draw_flips",
-    "geometric_flips",
-    "geometric_thresholds",
-    "randomized_response",
-    "response_threshold",
-    "smooth_flips",
-    "smooth_thresholds",
-]
+    "EXACT_RESPONSE", "GEOMETRIC_FLIPS", "NO_FLIPS", "RANDOMIZED_RESPONSE", "SMOOTH_FLIPS",
+    "FlipsByLevel", "NoFlips", "draw_flips", "geometric_flips", "geometric_thresholds",
+    "randomized_response", "response_threshold", "smooth_flips", "smooth_thresholds",
+]  # fmt: skip
 
 _ONE = 1 << 64
 _COIN = 1 << 63

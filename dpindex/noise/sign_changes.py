@@ -16,12 +16,9 @@ from dpindex.noise.law import GRID_BITS
 from dpindex.parameters import Parameters
 
 __all__ = [
-    "change_probability",
-    "min_norm_on_grid",
-    "norm_slack",
-    "quantile_count",
+    "change_probability", "min_norm_on_grid", "norm_slack", "quantile_count",
     "rounded_change_probability",
-]
+]  # fmt: skip
 
 _MARGIN = 1e-9
 _RARE = 8.0
@@ -78,7 +75,7 @@ def rounded_change_probability(dim: int, ratio: float, width: float) -> float:
 
 
 def quantile_count(k: int, probability: float, delta: float) -> int:
-    """The least N with ``P(Binomial(k, P₊) > N) ≤ δ``; tighter than the Chernoff bound of Prop. 4.5.
+    """The least N with ``P(Binomial(k, P₊) > N) ≤ δ``; below the Chernoff bound of Prop. 4.5.
 
     >>> quantile_count(512, 0.25, 1e-6)
     176

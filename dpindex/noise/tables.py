@@ -1,7 +1,7 @@
-"""The one table sampler: exact integer laws from uniform secret words, at the speed of a look-up.
+"""The table sampler: exact integer laws from uniform secret words, at the speed of a look-up.
 
 A law is a list of integer *masses* that add up to a power of two, one for each of a run of
-neighbouring cells; its probabilities are those integers over that power, nothing else. A draw
+neighbouring cells; its probabilities are those integers over that power. A draw
 reads one 32-bit word. Its top 16 bits name a bucket; a bucket that lies inside one cell is answered
 by a look-up, and the few that hold a cell boundary are refined with fresh bits until the cell is
 certain. The low bits of the same word give a uniform offset inside the cell.

@@ -15,7 +15,6 @@ import scipy.sparse
 from dpindex.checks import finite_number, whole_number
 from dpindex.errors import InputError
 from dpindex.evaluate.curve import Progress
-from dpindex.evaluate.ground_truth import chunks
 from dpindex.evaluate.spec_grid import SpecGrid, keeps_signs, spec_grid
 from dpindex.index import QueryMode
 from dpindex.method_table import find_method
@@ -161,7 +160,7 @@ def _dense_sample(vectors: Any, dim: int, n: int | None) -> Any:
         refuse_private(source, n)
     wanted = np.linspace(0, rows - 1, min(rows, _MAX_ROWS)).astype(np.int64)
     parts = []
-    for first, chunk in chunks(source):
+    for first, chunk in source.chunks():
         part = chunk[wanted[(wanted >= first) & (wanted < first + chunk.shape[0])] - first]
         parts.append(part.toarray() if scipy.sparse.issparse(part) else part)
     return np.concatenate(parts).astype(np.float32)

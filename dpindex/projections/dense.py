@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,7 @@ from scipy import sparse
 
 from dpindex.arrays import Floats, Integers
 from dpindex.errors import InputError
-from dpindex.projections.base import Sensitivity, check_size
+from dpindex.projections.base import Projection, Sensitivity, check_size
 from dpindex.projections.entries import NORMAL_BITS, normal_integers, normal_second_moment
 from dpindex.randomness import PublicStream
 
@@ -24,7 +23,7 @@ _ENTRY_BYTES = 4
 _MAX_GRAM = 1 << 13
 
 
-class Dense:
+class Dense(Projection):
     """``x = W^T u`` with independent integer entries of mean 0.
 
     Parameters
@@ -40,34 +39,20 @@ class Dense:
         self.scale = 1.0 / (math.sqrt(self.k) * self.rms)
         self.inner_product_factor = 1.0 / self.k
         self._entries = entries
-
-    def _blocks(self) -> Any:
+        columns, largest, rows = np.zeros(self.k, np.int64), np.ones(self.k, np.int64), []
         step = max(1, _BLOCK_ENTRIES // self.k)
         for start in range(0, self.dim, step):
-            yield np.abs(self._entries[start : start + step].astype(np.int64))
-
-    @cached_property
-    def max_column_l1(self) -> int:
-        return max(1, int(sum(block.sum(axis=0) for block in self._blocks()).max()))
-
-    @cached_property
-    def sensitivity(self) -> Sensitivity:
-        rows = [
-            (np.count_nonzero(b, axis=1).max(), b.sum(axis=1).max(), (b**2).sum(axis=1).max())
-            for b in self._blocks()
-        ]
+            sizes = np.abs(entries[start : start + step].astype(np.int64))
+            columns += sizes.sum(axis=0)
+            np.maximum(largest, sizes.max(axis=0), out=largest)
+            norms = (np.count_nonzero(sizes, axis=1), sizes.sum(axis=1), (sizes**2).sum(axis=1))
+            rows.append([norm.max() for norm in norms])
         # At least 1, for the map of one or two entries that all came out 0.
-        count, l1, l2_squared = np.max(rows, axis=0, initial=1).tolist()
-        return Sensitivity(count, l1, l2_squared)
-
-    @cached_property
-    def largest(self) -> npt.NDArray[np.int64]:
-        largest: npt.NDArray[np.int64] = np.max([b.max(axis=0) for b in self._blocks()], axis=0)
-        return np.maximum(largest, 1)
+        self.sensitivity = Sensitivity(*np.max(rows, axis=0, initial=1).tolist())
+        self.max_column_l1, self.largest = max(1, int(columns.max())), largest
 
     @cached_property
     def operator_norm(self) -> float:
-        """Upper bound on ``‖W‖``, the realised L2 sensitivity under l2 adjacency."""
         return operator_norm(self._entries)
 
     @cached_property
@@ -82,8 +67,7 @@ class Dense:
         return x @ (self._single if x.dtype == np.float32 else self._double)
 
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
-        product: Any = x.astype(np.float64) @ self._double
-        return np.asarray(product)
+        return np.asarray(x.astype(np.float64) @ self._double)
 
 
 class Rademacher(Dense):

@@ -15,12 +15,9 @@ from dpindex.normal import upper_tails
 from dpindex.randomness import PublicStream
 
 __all__ = [
-    "FINE_ENTRY_BITS",
-    "NORMAL_BITS",
-    "normal_integers",
-    "normal_second_moment",
+    "FINE_ENTRY_BITS", "NORMAL_BITS", "normal_integers", "normal_second_moment",
     "sparse_places",
-]
+]  # fmt: skip
 
 NORMAL_BITS = 4
 """Normal entries are rounded to multiples of 2^-4 and kept as integers, which fit into a byte."""

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from dpindex.arrays import Floats
 from dpindex.errors import InputError
-from dpindex.projections.base import Sensitivity, check_size
+from dpindex.projections.base import Projection, Sensitivity, check_size
 from dpindex.projections.entries import (
     NORMAL_BITS,
     normal_integers,
@@ -47,7 +47,7 @@ def walsh_hadamard(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return x
 
 
-class FastJL:
+class FastJL(Projection):
     """``x = P·H·D·u`` (Ailon & Chazelle 2009; private as suggested by Stausholm 2021).
 
     D are random signs; H is the Walsh–Hadamard matrix of the next power of two, with entries ±1;
@@ -77,15 +77,12 @@ class FastJL:
         rows, columns = np.divmod(places, self.padded)
         starts = np.searchsorted(rows, np.arange(k + 1))
         self._sparse = sparse.csr_matrix((entries, columns, starts), shape=(k, self.padded))
+        # Sums inside P reach this; a coordinate itself stays far below.
+        self.max_column_l1 = max(1, int(abs(self._sparse).sum(axis=1).max())) * self.padded
         self.rms = math.sqrt(self.padded / inverse * normal_second_moment(NORMAL_BITS))
         self.scale = 1.0 / (math.sqrt(k) * self.rms)
         # The kurtosis 3s of P's entries adds 3(s − 1)/p to the variance of a dense normal map.
         self.inner_product_factor = (1.0 + 3.0 * (inverse - 1.0) / self.padded) / k
-
-    @cached_property
-    def max_column_l1(self) -> int:
-        # Sums inside P reach this; a coordinate itself stays far below.
-        return max(1, int(abs(self._sparse).sum(axis=1).max())) * self.padded
 
     @cached_property
     def _sizes(self) -> tuple[Sensitivity, npt.NDArray[np.int64]]:
@@ -104,11 +101,11 @@ class FastJL:
         sizes = Sensitivity(*(max(1, int(size.max())) for size in (counts, l1, l2_squared)))
         return sizes, largest
 
-    @property
+    @cached_property
     def sensitivity(self) -> Sensitivity:
         return self._sizes[0]
 
-    @property
+    @cached_property
     def largest(self) -> npt.NDArray[np.int64]:
         return self._sizes[1]
 
@@ -124,7 +121,5 @@ class FastJL:
 
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
         step = max(1, _NUMBERS // self.padded)
-        parts = [
-            self.apply(x[start : start + step].toarray()) for start in range(0, x.shape[0], step)
-        ]
-        return np.concatenate(parts)
+        starts = range(0, x.shape[0], step)
+        return np.concatenate([self.apply(x[start : start + step].toarray()) for start in starts])

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.arrays import Floats, Integers
-from dpindex.projections.base import Sensitivity, check_size, scatter
+from dpindex.projections.base import Projection, Sensitivity, check_size, scatter
 from dpindex.projections.entries import sparse_places
 from dpindex.randomness import PublicStream
 
@@ -25,11 +25,22 @@ _PLACE_BYTES = 4
 _ENTRY_BYTES = 32
 
 
-class SparseJL:
+class _Sparse(Projection):
+    """A map kept as a sparse matrix."""
+
+    @cached_property
+    def _matrix(self) -> sparse.csr_matrix:
+        raise NotImplementedError
+
+    def apply(self, x: Floats) -> Floats:
+        return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
+
+
+class SparseJL(_Sparse):
     """``s`` blocks of ``k/s`` coordinates; each attribute has one ±1 in every block.
 
-    Kane & Nelson 2014 (the block construction), as made private by Stausholm 2021. After ``scale`` =
-    1/√s entries are ±1/√s. Changing one attribute by β moves s coordinates by β: before the scale
+    Kane & Nelson 2014 (the block construction), as made private by Stausholm 2021. After ``scale``,
+    1/√s, entries are ±1/√s. Changing one attribute by β moves s coordinates by β: before the scale
     the L1 sensitivity is sβ and the L2 sensitivity √s·β.
 
     Parameters
@@ -49,18 +60,19 @@ class SparseJL:
         self.rms = math.sqrt(sparsity / k)
         self.inner_product_factor = 1.0 / k
         self.sensitivity = Sensitivity.of_signs(sparsity)
-        self.largest = np.ones(k, dtype=np.int64)
         self._width = k // sparsity
         # 2·place + sign, in the smallest integers that hold it: 2s bytes an attribute as a rule.
         dtype = np.uint16 if 2 * self._width <= 1 << 16 else np.uint32
         self._packed: npt.NDArray[Any] = np.empty((dim, sparsity), dtype=dtype)
+        counts = np.zeros((sparsity, self._width), dtype=np.int64)
         for block in range(sparsity):
             stream = PublicStream(seed, f"sparse-jl/{dim}/{k}/{sparsity}/{block}")
             for start in range(0, dim, _PIECE):
                 words = stream.words(min(_PIECE, dim - start), np.uint32)
-                place = ((words >> np.uint32(1)).astype(np.uint64) * np.uint64(self._width)) >> 31
-                packed = 2 * place + (words & np.uint32(1))
-                self._packed[start : start + len(words), block] = packed
+                place = (words >> np.uint32(1)).astype(np.int64) * self._width >> 31
+                counts[block] += np.bincount(place, minlength=self._width)
+                self._packed[start : start + len(words), block] = 2 * place + (words & 1)
+        self.max_column_l1 = int(counts.max())
 
     def _entries(self, attributes: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8]]:
         """Coordinates and signs of some attributes, shape (len, s) each."""
@@ -70,29 +82,18 @@ class SparseJL:
         return places, (1 - 2 * (packed & 1).astype(np.int8)).astype(np.int8)
 
     @cached_property
-    def max_column_l1(self) -> int:
-        counts = np.zeros(self.k, dtype=np.int64)
-        for start in range(0, self.dim, _PIECE):
-            places, _ = self._entries(slice(start, start + _PIECE))
-            counts += np.bincount(places.ravel(), minlength=self.k)
-        return int(counts.max())
-
-    @cached_property
     def _matrix(self) -> sparse.csr_matrix:
         places, signs = self._entries(slice(None))
         starts = np.arange(self.dim + 1) * self.sparsity
         shape = (self.dim, self.k)
         return sparse.csr_matrix((signs.ravel().astype(np.float32), places.ravel(), starts), shape)
 
-    def apply(self, x: Floats) -> Floats:
-        return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
-
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
         places, signs = self._entries(x.indices)
         return scatter(x, places, signs, self.k)
 
 
-class VerySparse:
+class VerySparse(_Sparse):
     """Independent entries ±1 with chance 1/2s each, else 0 (Li & Li 2023, Eq. 18).
 
     Very sparse random projections (Li, Hastie & Church 2006). After ``scale`` = √(s/k) the entries
@@ -130,11 +131,7 @@ class VerySparse:
         )
         fullest = int(np.diff(starts).max())
         self.sensitivity = Sensitivity.of_signs(max(1, fullest))
-        self.largest = np.ones(k, dtype=np.int64)
         self.max_column_l1 = max(1, int(np.bincount(columns, minlength=k).max()))
-
-    def apply(self, x: Floats) -> Floats:
-        return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
 
     @cached_property
     def _first(self) -> npt.NDArray[Any]:

@@ -2,7 +2,7 @@
 
 A :class:`RaceSketch` counts records, is released once, and then answers any number of kernel sums.
 Estimators that follow scikit-learn (``pip install 'dpindex[eval]'``) and two explorers are built on
-it; :func:`verify_sketch` checks a sketch's guarantee in exact integers.
+it; :func:`dpindex.audit.verify` checks a sketch's guarantee in exact integers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dpindex.race.spec import SketchSpec
 
 if TYPE_CHECKING:
     from dpindex.race.tasks import RaceClassifier, RaceDensity, RaceOutliers, RaceRegressor
-    from dpindex.race.verify import verify_sketch
 
 __all__ = [
     "SRP",
@@ -37,16 +36,13 @@ __all__ = [
     "find_modes",
     "kernel_sum",
     "optimal_rows",
-    "verify_sketch",
 ]
 
-# Only the estimators need scikit-learn, and only the verifier the audit: imported when first named.
-_LATER = dict.fromkeys(
-    ("RaceClassifier", "RaceDensity", "RaceOutliers", "RaceRegressor"), "dpindex.race.tasks"
-) | {"verify_sketch": "dpindex.race.verify"}
+_ESTIMATORS = ("RaceClassifier", "RaceDensity", "RaceOutliers", "RaceRegressor")
+"""Only they need scikit-learn: imported when first named."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
+    if name in _ESTIMATORS:
+        return getattr(import_module("dpindex.race.tasks"), name)
     raise AttributeError(f"module 'dpindex.race' has no attribute {name!r}")

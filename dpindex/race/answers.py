@@ -15,9 +15,9 @@ import numpy.typing as npt
 from dpindex.arrays import Floats, Integers, Vectors, cores
 from dpindex.checks import checked_epsilon, finite_number, real_matrix
 from dpindex.errors import InputError
+from dpindex.noise.counts import CHANGES
 from dpindex.privacy import Guarantee, Neighbouring, Records
 from dpindex.race.hashes import Doubles
-from dpindex.race.noise import CHANGES
 from dpindex.race.spec import SketchSpec
 
 __all__ = ["Answers", "Estimator", "Release", "error_bound", "mean_groups", "optimal_rows"]

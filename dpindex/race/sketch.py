@@ -64,7 +64,7 @@ class RaceSketch(Answers):
 
     def __init__(self, spec: SketchSpec) -> None:
         self.spec = spec
-        self._noise = spec.noise  # made now: what cannot be released must not be filled
+        self._law = spec.law  # made now: what cannot be released must not be filled
         self._counts: npt.NDArray[np.int64] | None = np.zeros((spec.rows, spec.columns), np.int64)
         self._released: Release | None = None
         # The seam through which tests, and tests alone, put a stream of their own.
@@ -121,11 +121,12 @@ class RaceSketch(Answers):
         """Add the noise, once and for ever, overwriting the exact counts; returns self."""
         counts = self._secret()
         self._counts = None
-        noise = self._noise.sample(counts.size, self._stream())
+        law = self._law
+        noise = law.source.sample(counts.size, self._stream())
         counts += noise.reshape(counts.shape)
         noise.fill(0)
-        law = self._noise
-        self._released = Release(_smallest(counts), self.spec.guarantee, law.offset, law.variance)
+        variance = law.moments.variance[0]
+        self._released = Release(_smallest(counts), self.spec.guarantee, law.offset, variance)
         return self
 
     def merge(self, other: RaceSketch, *, disjoint: bool = False) -> RaceSketch:
@@ -171,6 +172,15 @@ class RaceSketch(Answers):
         return self.spec.guarantee if self._released is None else self._released.guarantee
 
     # Keeping.
+
+    def describe(self) -> dict[str, Any]:
+        """What the sketch holds and promises, as plain JSON values; once it is released."""
+        return {
+            "records": round(self.size),
+            "records_stderr": self.size_stderr,
+            "spec": self.spec.to_dict(),
+            **self.guarantee.statement(self.spec.dim),
+        }
 
     def to_bytes(self) -> bytes:
         """The released sketch as bytes: counts less their least, in the fewest whole bytes."""

@@ -15,9 +15,10 @@ from dpindex.checks import (
     whole_number,
 )
 from dpindex.errors import InputError
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.counts import count_noise
 from dpindex.privacy import Guarantee, Neighbouring, Records
 from dpindex.race.hashes import Hash, Hasher, hash_from_dict
-from dpindex.race.noise import CountNoise, count_noise
 
 __all__ = ["SketchSpec"]
 
@@ -126,8 +127,8 @@ class SketchSpec:
         """The hash functions, made when first needed."""
         return Hasher(self.hash, self.dim, self.rows, self.columns, self.seed)
 
-    @property
-    def noise(self) -> CountNoise:
+    @cached_property
+    def law(self) -> AdditiveNoise:
         """The law of the noise that release adds to every count."""
         return count_noise(
             self.epsilon, self.delta, self.rows, self.columns, self.neighbouring, self.as_published

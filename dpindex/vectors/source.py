@@ -20,6 +20,8 @@ __all__ = ["MAX_RATIO", "Location", "VectorSource", "as_source", "by_rows", "is_
 MAX_RATIO = 1032
 """The largest factor by which a DEFLATE stream can grow; a file that claims more is damaged."""
 
+_CHUNK_NUMBERS, _SPARSE_ROWS = 1 << 22, 4096
+
 Chunk: TypeAlias = Any
 """An ``npt.NDArray`` or, from a sparse source, a ``scipy.sparse.csr_matrix``."""
 
@@ -202,11 +204,14 @@ class VectorSource:
         is_sparse = sparse.issparse(array)
         return cls(location, array.shape, array.dtype, stream, is_sparse=is_sparse)
 
-    def chunks(self, rows_per_chunk: int, start: int = 0) -> Iterator[tuple[int, Chunk]]:
+    def chunks(
+        self, rows_per_chunk: int | None = None, start: int = 0
+    ) -> Iterator[tuple[int, Chunk]]:
         """Pairs ``(first_row, chunk)`` from row ``start`` to the end.
 
         Every chunk has shape (rows_per_chunk, columns), the last perhaps fewer rows; treat it as
-        read-only.
+        read-only. The default is 4096 rows of a sparse source, and as many rows of a dense one as
+        hold 2^22 numbers.
 
         Raises
         ------
@@ -214,6 +219,9 @@ class VectorSource:
             For a wrong range; while iterating, for a closed source, and where the file is damaged.
         """
         rows = self.shape[0]
+        if rows_per_chunk is None:
+            dense_rows = max(1, _CHUNK_NUMBERS // self.shape[1])
+            rows_per_chunk = _SPARSE_ROWS if self.is_sparse else dense_rows
         if rows_per_chunk < 1:
             raise self._location.error(f"a chunk needs at least one row, not {rows_per_chunk}.")
         if not 0 <= start <= rows:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import re
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from specs import example
+from specs import example, needed, small
 
 import dpindex as dpi
-from dpindex import recipes
 from dpindex.errors import InputError
 from dpindex.method_table import Method, find_method
-from dpindex.noise import AdditiveNoise, gaussian_noise, optimal_sigma
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.gaussian import optimal_sigma, rounded_gaussian
+from dpindex.noise.randomized_response import share
 from dpindex.noise.square_wave import SquareWave
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
@@ -34,7 +38,7 @@ def test_other_names_are_refused_with_the_choice(name: Any) -> None:
 
 @pytest.mark.parametrize("row", EVERY)
 def test_a_row_says_what_it_is(row: Method) -> None:
-    assert row.codes in ("float", "bits")
+    assert row.codes in ("signs", "numbers")
     assert row.summary
     assert row.source
     # The prefix is what people read: it must tell the definition.
@@ -43,8 +47,34 @@ def test_a_row_says_what_it_is(row: Method) -> None:
     assert not (row.definition == "none" and row.needs_delta)
     assert row.pure == (row.definition != "none" and not row.needs_delta)
     assert ("delta" in row.needs) == row.needs_delta
+    assert row.private == (row.definition != "none")
     assert row.adjacencies
     assert set(row.adjacencies) <= {"attribute", "l2"}
+    assert re.search(r"(19|20)\d\d|Tu,", row.source), "no paper is named"
+    assert not row.summary.endswith(".")
+
+
+@pytest.mark.parametrize("row", EVERY)
+def test_what_a_row_needs_is_all_it_needs(row: Method) -> None:
+    """With what ``needs`` names there is a spec; without any of it there is none."""
+    arguments = {**needed(row), "dim": 24}
+    dpi.Spec(**arguments)
+    words = {"delta": "delta", "adjacency": "l2", "bounds": "bounds", "epsilon": ""}
+    for name, word in words.items():
+        required = row.private if name == "epsilon" else word in row.needs
+        if required:
+            with pytest.raises(InputError, match=re.escape(row.name)):
+                dpi.Spec(**{key: value for key, value in arguments.items() if key != name})
+
+
+def test_nothing_else_compares_a_method_name() -> None:
+    """A method is data: the package never asks for one by its name."""
+    names = {row.name for row in dpi.methods()}
+    for path in Path(dpi.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                texts = {c.value for c in ast.walk(node) if isinstance(c, ast.Constant)}
+                assert not names & texts, f"{path.name}, line {node.lineno}"
 
 
 @pytest.mark.parametrize("row", EVERY)
@@ -60,7 +90,7 @@ def test_the_default_k_is_allowed(row: Method, dim: int) -> None:
 @pytest.mark.parametrize("row", EVERY)
 def test_parts_fit_together(row: Method) -> None:
     """Projection, law and codes: shapes and types for the smallest example of every row."""
-    spec = example(row)
+    spec = small(row)
     x = np.random.default_rng(0).uniform(0, 1, (5, spec.dim))
     x *= 3 / np.linalg.norm(x, axis=1, keepdims=True).clip(3)
     codes = dpi.Privatizer(spec).privatize(x)
@@ -78,11 +108,11 @@ def test_one_beta_costs_exactly_epsilon(name: str, epsilon: float) -> None:
     (wasted) and not more (broken); and it is the same for the raw data and for OPORP."""
     law = example(find_method(name), epsilon=epsilon).law
     assert isinstance(law, AdditiveNoise)
-    shift = 1 << law.grid_bits - law.table.cell_bits
-    tail = law.table.masses[0] / 2.0**64
-    inner = np.array([mass / 2.0**64 for mass in law.table.masses[1:-1]])
+    shift = 1 << law.grid_bits - law.source.cell_bits
+    tail = law.source.masses[0] / 2.0**64
+    inner = np.array([mass / 2.0**64 for mass in law.source.masses[1:-1]])
     # The tail restarts the table, shifted outwards by half its length.
-    beyond = tail * np.array([mass / 2.0**64 for mass in law.table.masses[1:-1]]) * 2
+    beyond = tail * np.array([mass / 2.0**64 for mass in law.source.masses[1:-1]]) * 2
     half = len(inner) // 2
     right = np.concatenate([inner[half:], beyond[half:]])
     all_ = np.concatenate([right[::-1], right])
@@ -90,7 +120,7 @@ def test_one_beta_costs_exactly_epsilon(name: str, epsilon: float) -> None:
     assert 0.999 * epsilon <= loss <= epsilon * (1 + 1e-12)
     through_oporp = example(find_method(name.replace("raw", "dp-oporp")), epsilon=epsilon).law
     assert isinstance(through_oporp, AdditiveNoise)
-    assert through_oporp.table.masses == law.table.masses
+    assert through_oporp.source.masses == law.source.masses
 
 
 @pytest.mark.parametrize("name", ["raw-gaussian", "dp-oporp"])
@@ -99,11 +129,11 @@ def test_gaussian_noise_is_for_an_l2_sensitivity_of_one_beta(name: str) -> None:
     spec = example(find_method(name), epsilon=1.0)
     law = spec.law
     assert isinstance(law, AdditiveNoise)
-    variance, _ = law.table.moments()
-    sigma = math.sqrt(variance) * 2.0 ** (law.table.cell_bits - law.grid_bits)
+    variance, _ = law.source.moments()
+    sigma = math.sqrt(variance) * 2.0 ** (law.source.cell_bits - law.grid_bits)
     assert sigma == pytest.approx(4.22467889, rel=1e-3)  # rounding to cells adds 1/12 cell²
     assert sigma >= 4.22467889
-    assert law is gaussian_noise(1.0, 1e-6, 1.0, spec.code_length)
+    assert law is rounded_gaussian(optimal_sigma(1.0, 1e-6), 1.0, 1e-6, spec.code_length)
     assert optimal_sigma(1.0, 1e-6) == pytest.approx(4.22467889, rel=1e-7)
 
 
@@ -164,6 +194,6 @@ def test_shares_never_add_up_to_more_than_the_budget(epsilon: float, repetitions
     spec = example(
         find_method("dp-signoporp-rr"), epsilon=epsilon, repetitions=repetitions, k=repetitions
     )
-    share = Fraction(recipes.share(spec))
-    assert share * repetitions <= Fraction(epsilon)
-    assert share * repetitions >= Fraction(epsilon) * (1 - Fraction(1, 2**50))
+    part = Fraction(share(spec, spec.projection))
+    assert part * repetitions <= Fraction(epsilon)
+    assert part * repetitions >= Fraction(epsilon) * (1 - Fraction(1, 2**50))

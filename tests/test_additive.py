@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from streams import Scripted, Seeded
 
-from dpindex.noise import AdditiveNoise, NoNoise
+from dpindex.noise.additive import AdditiveNoise, NoNoise
 from dpindex.noise.tables import CellTable
 
 CELL_BITS = 3
@@ -52,11 +52,11 @@ def test_codes_are_the_convolution_of_cells_and_dither(dtype: Any, x: int) -> No
     assert counted == _law(x)
 
 
-def test_mean_is_linear_and_variance_averages_to_the_decoder() -> None:
+def test_mean_is_linear_and_variance_averages_to_the_stated() -> None:
     """The mean of a code is x/cell plus a constant for every x; the variance averages to 1/6 more
     than that of the cells, but for 1/CELL² of the dither, which real positions would not lack."""
-    decoder = AdditiveNoise(TABLE, 12).decoder
-    assert (decoder.gain, decoder.variance[1:]) == (CELL, (0.0, 0.0))
+    noise = AdditiveNoise(TABLE, 12)
+    assert (noise.scale, noise.moments.variance[1:]) == (CELL, (0.0, 0.0))
     means, variances = [], []
     for x in range(-CELL, CELL):
         law = _law(x)
@@ -87,5 +87,5 @@ def test_no_noise_reads_no_words_and_gives_the_integers_themselves() -> None:
     codes = NoNoise().perturb(x, Scripted([]))
     assert codes.dtype == np.int32
     assert codes.tolist() == [[0, -3, 4096, 2**24 - 1]]
-    assert NoNoise.decoder.variance == (0.0, 0.0, 0.0)
-    assert (NoNoise.decoder.gain, NoNoise.decoder.offset) == (1.0, 0.0)
+    assert NoNoise.moments.variance == (0.0, 0.0, 0.0)
+    assert (NoNoise.scale, NoNoise.offset) == (1.0, 0.0)

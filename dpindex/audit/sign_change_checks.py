@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
-from dpindex.audit.checks import Check
+from dpindex.audit.verdict import Check
 from dpindex.spec import Spec
 
 __all__ = ["binomial_tail", "change_chance", "changes_check"]
@@ -45,8 +45,8 @@ def changes_check(spec: Spec, affordable: int) -> Check:
     tail = binomial_tail(spec.code_length, above, affordable)
     return Check(
         "law: signs that can change",
-        f"more than {affordable} of {spec.code_length} with chance {float(tail):.6g}, each with chance "
-        f"{chance:.9g} at most",
+        f"more than {affordable} of {spec.code_length} with chance {float(tail):.6g}, each with "
+        f"chance {chance:.9g} at most",
         f"δ = {spec.delta!r}",
         "delta is over the projection (Li & Li 2023, Prop. 4.5): for one vector at a time and "
         "ideal normal entries; integral bounded from above, binomial tail in exact rationals",

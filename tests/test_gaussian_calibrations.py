@@ -5,7 +5,7 @@ from __future__ import annotations
 import mpmath
 import pytest
 
-from dpindex.noise import optimal_sigma, sjlt_noise
+from dpindex.noise.gaussian import optimal_sigma
 from dpindex.noise.gaussian_calibrations import (
     analytic_sensitivity,
     column_sensitivity,
@@ -85,13 +85,3 @@ def test_kenthapadi_is_sound_and_wasteful(epsilon: float, delta: float) -> None:
     with mpmath.workdps(80):
         assert _spent(mpmath.mpf(sigma), epsilon) <= delta
     assert optimal_sigma(epsilon, delta) <= sigma
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-def test_laplace_is_taken_where_its_variance_is_less(epsilon: float) -> None:
-    for sparsity in (1, 2, 4, 8, 16, 32, 64, 128):
-        for delta in (1e-15, 1e-9, 1e-6, 1e-3, 0.1):
-            laplace, gaussian = 2 * sparsity / epsilon**2, optimal_sigma(epsilon, delta) ** 2
-            wanted = "laplace" if laplace <= gaussian else "gaussian"
-            assert sjlt_noise(epsilon, delta, sparsity) == wanted
-    assert sjlt_noise(epsilon, 0.0, 10**6) == "laplace"

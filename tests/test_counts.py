@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpindex.audit.bounds import exp_below
-from dpindex.audit.laws import worst_table_ratio
+from dpindex.audit.exact_arithmetic import loss_within, worst_table_ratio
 from dpindex.errors import InputError
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.counts import TwoSidedGeometric, count_noise
 from dpindex.noise.geometric import geometric_table
 from dpindex.noise.tables import CellTable
-from dpindex.race.noise import CountNoise, count_noise
+from dpindex.noise.two_digit import TwoDigitGaussian
 from dpindex.randomness.secret import secret_stream
 
 PURE = [
@@ -38,9 +39,18 @@ def passes(table: CellTable, epsilon: float, changed: int) -> bool:
     bounds the law too: ``P(k) = Σ_b g(k+b)g(b)``, and the premises it checks (symmetric, not
     rising) with the ratio give ``r g(a) ≤ g(a+1) ≤ g(a)``, hence the same for P, term by term.
     """
-    top, bottom = worst_table_ratio(table, 1)
-    below, shift = exp_below(Fraction(epsilon) / changed)
-    return bool(top << shift <= below * bottom)
+    return loss_within(worst_table_ratio(table, 1), Fraction(epsilon) / changed)
+
+
+def table_of(law: AdditiveNoise) -> CellTable:
+    """The table that a law draws from, once or twice."""
+    source = law.source.table if isinstance(law.source, TwoSidedGeometric) else law.source
+    assert isinstance(source, CellTable)
+    return source
+
+
+def variance(law: AdditiveNoise) -> float:
+    return law.moments.variance[0]
 
 
 @pytest.mark.parametrize("as_published", [False, True])
@@ -50,18 +60,19 @@ def test_pure_law_is_exact(
 ) -> None:
     law = count_noise(epsilon, 0.0, rows, 50, neighbouring, as_published)  # type: ignore[arg-type]
     changed = rows * CHANGED[neighbouring]
-    assert passes(law.table, epsilon, changed)
+    assert isinstance(law.source, CellTable if as_published else TwoSidedGeometric)
+    assert passes(table_of(law), epsilon, changed)
     # The same law with 5 % less noise fails, and so does the claim of a 5 % smaller epsilon.
     with mpmath.workprec(400):
         weak = geometric_table(mpmath.mpf(epsilon) * mpmath.mpf("1.05") / changed, 1, 1, 0)
     assert not passes(weak, epsilon, changed)
-    assert not passes(law.table, epsilon * 0.95, changed)
+    assert not passes(table_of(law), epsilon * 0.95, changed)
 
 
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
 def test_difference_of_magnitudes_is_two_sided_geometric(epsilon: float) -> None:
     """The implemented difference law, convolved in exact integers, against (1−r)/(1+r)·r^|z|."""
-    table = count_noise(epsilon, 0.0, 1, 50, "add-remove", False).table
+    table = table_of(count_noise(epsilon, 0.0, 1, 50, "add-remove", False))
     side, half = table.masses[len(table.masses) // 2 : -1], 1 << 63
     tail, period = table.masses[-1], table.period
     # Magnitudes up to 60, through the restart of the table.
@@ -89,11 +100,12 @@ def test_gaussian_law(epsilon: float, delta: float, rows: int, neighbouring: str
     width = 64
     law = count_noise(epsilon, delta, rows, width, neighbouring, False)  # type: ignore[arg-type]
     changed = rows * CHANGED[neighbouring]
-    masses, bits = law.table.masses, law.table.bits
+    table = table_of(law)
+    masses, bits = table.masses, table.bits
     assert masses == masses[::-1]
-    assert law.table.first == -(len(masses) // 2)
+    assert table.first == -(len(masses) // 2)
     with mpmath.workprec(300):
-        sigma = mpmath.sqrt(mpmath.mpf(law.variance) - mpmath.mpf(1) / 12)  # less the rounding
+        sigma = mpmath.sqrt(mpmath.mpf(variance(law)) - mpmath.mpf(1) / 12)  # less the rounding
         e = mpmath.exp(epsilon)
 
         def spent(sigma: mpmath.mpf) -> mpmath.mpf:
@@ -115,7 +127,7 @@ def test_gaussian_law(epsilon: float, delta: float, rows: int, neighbouring: str
 def test_draws_follow_the_law(as_published: bool) -> None:
     """Chi-square of 400 000 secret draws; false alarm 1e-6. Five per cent less noise is seen."""
     law = count_noise(1.0, 0.0, 4, 50, "add-remove", as_published)
-    draws = law.sample(400_000, secret_stream())
+    draws = law.source.sample(400_000, secret_stream())
     reach = 30
     clipped = np.clip(draws, -reach, reach)
     found = np.bincount(clipped + reach, minlength=2 * reach + 1)
@@ -140,20 +152,32 @@ def test_draws_follow_the_law(as_published: bool) -> None:
         count_noise(1.0, 0.0, 30, 50, "add-remove", False),
         count_noise(1.0, 0.0, 30, 50, "add-remove", True),
         count_noise(1.0, 1e-6, 30, 50, "add-remove", False),
+        count_noise(0.01, 1e-6, 300, 50, "add-remove", False),
     ],
-    ids=["geometric", "published", "gaussian"],
+    ids=["geometric", "published", "gaussian", "wide gaussian"],
 )
-def test_moments(law: CountNoise) -> None:
+def test_moments(law: AdditiveNoise) -> None:
     """Mean after the offset is 0 and the variance is as stated; 6 standard errors, 1e-8."""
-    draws = law.sample(300_000, secret_stream()) + law.offset
-    assert abs(draws.mean()) < 6 * math.sqrt(law.variance / draws.size)
-    assert draws.var() == pytest.approx(law.variance, rel=6 * math.sqrt(5 / draws.size))
+    draws = law.source.sample(300_000, secret_stream()) + law.offset
+    assert abs(draws.mean()) < 6 * math.sqrt(variance(law) / draws.size)
+    assert draws.var() == pytest.approx(variance(law), rel=6 * math.sqrt(5 / draws.size))
+
+
+@pytest.mark.parametrize("drop", [0.01, 0.5, 3.0])
+def test_two_sided_geometric_moments_and_profile(drop: float) -> None:
+    """In closed form, and summed over the chances that the profile states."""
+    source = TwoSidedGeometric(mpmath.mpf(drop))
+    values, chances, width = source.profile()
+    assert width == 1.0
+    assert chances.sum() == pytest.approx(1.0, rel=1e-12)
+    moments = float(chances @ values**2), float(chances @ values**4)
+    assert source.moments() == pytest.approx(moments, rel=1e-10)
 
 
 def test_root_r_gain() -> None:
     """Noise of the mean over R rows: √R/ε·√2 when pure, independent of R with a delta."""
-    pure = [count_noise(1.0, 0.0, r, 50, "add-remove", False).variance / r for r in (100, 400)]
-    slack = [count_noise(1.0, 1e-6, r, 50, "add-remove", False).variance / r for r in (100, 400)]
+    pure = [variance(count_noise(1.0, 0.0, r, 50, "add-remove", False)) / r for r in (100, 400)]
+    slack = [variance(count_noise(1.0, 1e-6, r, 50, "add-remove", False)) / r for r in (100, 400)]
     assert pure[1] / pure[0] == pytest.approx(4, rel=1e-3)
     assert slack[1] / slack[0] == pytest.approx(1, rel=1e-3)
 
@@ -161,5 +185,10 @@ def test_root_r_gain() -> None:
 def test_what_cannot_be_released_is_refused() -> None:
     with pytest.raises(InputError, match="fewer rows, more epsilon, or delta > 0"):
         count_noise(0.001, 0.0, 1000, 50, "add-remove", False)
-    with pytest.raises(InputError, match="fewer rows or a larger budget"):
-        count_noise(0.001, 1e-30, 100_000, 50, "add-remove", False)
+
+
+@pytest.mark.slow
+def test_the_widest_gaussian_noise_is_drawn_in_two_digits() -> None:
+    """At the least budget, and the most rows, that a sketch may have."""
+    law = count_noise(0.001, 1e-30, 1 << 20, 50, "replace", False)
+    assert isinstance(law.source, TwoDigitGaussian)

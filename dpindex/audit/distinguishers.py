@@ -1,7 +1,8 @@
-"""Releasing neighbours many times and counting what tells them apart."""
+"""Tests that tell neighbours apart: counts of what is released bound epsilon from below."""
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import time
@@ -9,19 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from scipy import optimize, special
 
 from dpindex.arrays import Floats
-from dpindex.audit.bounds import epsilon_lower_bound
-from dpindex.audit.pairs import Pair
+from dpindex.audit.pairs import Counts, Pair
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
+from dpindex.index import PrivateIndex
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
-__all__ = ["Finding", "Histogram", "Run", "Tally", "attack_pair", "command_line", "repeats"]
+__all__ = ["Finding", "Run", "attack_pair", "command_line", "gaussian_finding", "repeats"]
 
 _TRAINING = 0.2
 _BATCH_NUMBERS = 1 << 22
@@ -32,7 +34,6 @@ _MAX_CANDIDATES = 1024
 _MAX_GROUPS = 3
 _REACH = 1 << 16
 
-Counts = npt.NDArray[np.int64]
 Histogram = tuple[Counts, Counts, Counts]
 """Values observed, and how often under the first neighbour and under the second."""
 
@@ -57,6 +58,9 @@ class Finding:
     lower_bound: float
     evidence: str
     trials: int
+
+    def __str__(self) -> str:
+        return f"{self.lower_bound:8.4f}  {self.name}: {self.evidence} in {self.trials} trials"
 
 
 @dataclass(frozen=True)
@@ -119,15 +123,15 @@ def attack_pair(run: Run, pair: Pair, part: float) -> list[Tally]:
     """Choose thresholds from the first fifth of the trials, count the rest against them."""
     histograms = _histograms(run, pair, part * _TRAINING)
     run.histograms.append(histograms[0])
-    limits = np.array([_thresholds(run, histogram) for histogram in histograms])[pair.group].T
+    thresholds = [_thresholds(run, histogram) for histogram in histograms]
+    below, above = np.array(thresholds)[pair.group].T
     hits = np.zeros((2, 2, len(pair.carriers)), dtype=np.int64)  # event, neighbour, carrier
     count = 0
     for size in run.batches(part * (1 - _TRAINING)):
         for neighbour, row in enumerate(pair.rows):
             seen = pair.observe(run.release(row, size))
-            below, above = limits.astype(np.promote_types(seen.dtype, np.int16))
-            hits[0, neighbour] += _column_counts(seen <= below)
-            hits[1, neighbour] += _column_counts(seen >= above)
+            hits[0, neighbour] += np.count_nonzero(seen <= below, axis=0)
+            hits[1, neighbour] += np.count_nonzero(seen >= above, axis=0)
         count += size
     hits[1] = hits[1, ::-1].copy()  # a large value speaks for the second neighbour
     tallies = []
@@ -142,14 +146,6 @@ def attack_pair(run: Run, pair: Pair, part: float) -> list[Tally]:
     return tallies
 
 
-def _column_counts(marks: npt.NDArray[np.bool_]) -> Counts:
-    """How many are true in each column, by way of bytes, which add up 255 at a time."""
-    starts = np.arange(0, len(marks), 255)
-    parts = np.add.reduceat(marks.view(np.uint8), starts, axis=0, dtype=np.uint8)
-    total: Counts = parts.sum(axis=0, dtype=np.int64)
-    return total
-
-
 def _histograms(run: Run, pair: Pair, part: float) -> list[Histogram]:
     """What is observed under the two neighbours, group by group."""
     groups = int(pair.group.max()) + 1
@@ -157,7 +153,7 @@ def _histograms(run: Run, pair: Pair, part: float) -> list[Histogram]:
     counts = np.zeros((2, groups * width), dtype=np.int64)
     for size in run.batches(part):
         for neighbour, row in enumerate(pair.rows):
-            seen = pair.observe(run.release(row, size)).astype(np.int64).clip(-_REACH, _REACH)
+            seen = pair.observe(run.release(row, size)).clip(-_REACH, _REACH)
             places = seen + (_REACH + pair.group * width)
             counts[neighbour] += np.bincount(places.ravel(), minlength=groups * width)
     found = []
@@ -168,10 +164,10 @@ def _histograms(run: Run, pair: Pair, part: float) -> list[Histogram]:
 
 
 def _thresholds(run: Run, histogram: Histogram) -> tuple[int, int]:
-    """The limits below and above which an event surely tells the most.
+    """The limits of the two events, below and above, with the largest bound on epsilon.
 
-    By the bound that the training counts alone would give, for all candidates at once: among a
-    thousand events, some rare one looks strong by luck.
+    The bound is the one that the training counts alone would give, for all candidates at once:
+    among a thousand events, some rare one looks strong by luck.
     """
     values, *counts = histogram
 
@@ -186,48 +182,40 @@ def _thresholds(run: Run, histogram: Histogram) -> tuple[int, int]:
     return best(slice(None), 0), best(slice(None, None, -1), 1)
 
 
-def repeats(run: Run, pair: Pair) -> list[Tally]:
-    """Is noise used twice? Then two releases, one of a known vector, differ by no noise at all.
+def repeats(run: Run, pair: Pair) -> Tally:
+    """The event that two releases are equal, one of which is of a known vector.
 
-    The event is "both read the same"; the second release is always of the pair's first row, so
-    only the first release depends on which neighbour it is. Looked for within one call, whose
-    halves different threads serve, and between two calls.
+    If both used the same noise, they would differ by no noise at all. The second release is always
+    of the pair's first row, so only the first one depends on which neighbour it is. Releases are
+    compared within one call, whose halves different threads serve, and between two calls.
     """
-    half = _REPEAT_ROWS // 2
-    known, other = pair.rows
-    equal = np.zeros((2, 2), dtype=np.int64)
-    for neighbour, row in enumerate((known, other)):
-        rows = np.concatenate([np.tile(row, (half, 1)), np.tile(known, (half, 1))])
+    half, known = _REPEAT_ROWS // 2, pair.rows[0]
+    equal = []
+    for row in pair.rows:
+        rows = np.repeat([row, known], half, axis=0)
         seen = pair.observe(run.privatizer.privatize(rows, threads=2))
         again = pair.observe(run.release(known, half))
         run.vectors += len(rows)
-        equal[0, neighbour] = np.count_nonzero(seen[:half] == seen[half:])
-        equal[1, neighbour] = np.count_nonzero(seen[:half] == again)
-    return [Tally("the same noise twice", equal, half * len(pair.carriers))]
+        equal.append([np.count_nonzero(seen[:half] == other) for other in (seen[half:], again)])
+    return Tally("the same noise twice", np.array(equal).T, half * len(pair.carriers))
 
 
-def command_line(run: Run, pair: Pair) -> list[Tally]:
+def command_line(run: Run, pair: Pair) -> Tally:
     """``dpindex privatize`` → file → index → reopen, on a pair that differs in one attribute."""
     spec = run.privatizer.spec
     count = max(100, min(run.trials or _COMMAND_ROWS, _COMMAND_ROWS, _COMMAND_NUMBERS // spec.dim))
     run.vectors += 2 * count
-    seen = [pair.observe(_through_files(spec, row, count))[:, 0] for row in pair.rows]
-    first = round(count * _TRAINING)
-    values = np.unique(np.concatenate(seen))
-    counts = [(side[:first, None] == values).sum(axis=0) for side in seen]
+    seen = np.array([pair.observe(_through_files(spec, row, count))[:, 0] for row in pair.rows])
+    first, rest = np.split(seen, [round(count * _TRAINING)], axis=1)
+    values = np.unique(seen)
+    counts = (first[:, :, None] == values).sum(axis=1)
     below, above = _thresholds(run, (values, counts[0], counts[1]))
-    rest = [side[first:] for side in seen]
-    hits = [
-        [np.count_nonzero(side <= below) for side in rest],
-        [np.count_nonzero(side >= above) for side in rest[::-1]],
-    ]
+    hits = np.array([(rest <= below).sum(axis=1), (rest >= above).sum(axis=1)[::-1]])
     name = "one attribute through the command line, a file and an index"
-    return [Tally(name, np.array(hits, dtype=np.int64), count - first)]
+    return Tally(name, hits, rest.shape[1])
 
 
 def _through_files(spec: Spec, row: Floats, count: int) -> Codes:
-    from dpindex.index import PrivateIndex
-
     with TemporaryDirectory(prefix="dpindex-audit-") as name:
         folder = Path(name)
         np.save(folder / "vectors.npy", np.tile(row, (count, 1)))
@@ -243,3 +231,71 @@ def _through_files(spec: Spec, row: Floats, count: int) -> Codes:
         index.add_codes(codes_from_bytes((folder / "out.codes").read_bytes()))
         index.save(folder / "index")
         return PrivateIndex.open(folder / "index").codes
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The least epsilon at which normal noise of deviation ``shift/mu`` is (ε, δ), [0, ∞).
+
+    Balle & Wang 2018, Thm 8: ``δ(ε) = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ)``, decreasing in ε.
+
+    >>> round(gaussian_epsilon(1 / 4.22467889, 1e-6), 6)
+    1.0
+    """
+
+    def excess(epsilon: float) -> float:
+        first, second = (special.log_ndtr(s * mu / 2 - epsilon / mu) for s in (1, -1))
+        return math.exp(first) - math.exp(epsilon + second) - delta
+
+    # At this epsilon the first term alone is delta.
+    most = mu**2 / 2 - mu * float(special.ndtri(delta))
+    return float(optimize.brentq(excess, 0.0, most)) if excess(0.0) > 0 else 0.0
+
+
+def gaussian_finding(histogram: Histogram, delta: float, alpha: float) -> Finding:
+    """Lower bound from the deviation and the shift of the noise, *if* the noise is normal.
+
+    A delta of 1e-6 shows itself in tails that take 10⁹ trials to count. If the noise is taken for
+    what the method says it is, normal, a thousandth of that measures its deviation to a per mille.
+    Exact limits for normal samples, a third of alpha each for the variance and the two means.
+    Rounding and dither only widen the observed noise, which errs on the safe side.
+    """
+    values, *counts = histogram
+    sizes = [int(side.sum()) for side in counts]
+    means = [float(side @ values) / size for side, size in zip(counts, sizes, strict=True)]
+    squares = [side @ (values - mean) ** 2 for side, mean in zip(counts, means, strict=True)]
+    deviation = math.sqrt(sum(squares) / special.chdtri(sum(sizes) - 2, 1 - alpha / 3))
+    margin = sum(-special.ndtri(alpha / 3) * deviation / math.sqrt(size) for size in sizes)
+    shift = max(0.0, means[1] - means[0] - margin)
+    bound = gaussian_epsilon(shift / deviation, delta) if shift > 0 else 0.0
+    evidence = f"deviation at most {deviation / shift if shift else np.inf:.6g} shifts"
+    return Finding("if the noise is normal: its deviation", bound, evidence, min(sizes))
+
+
+def binomial_bounds(hits: Any, trials: Any, alpha: float) -> tuple[Any, Any]:
+    """Lower and upper bound of a probability, each wrong with probability at most ``alpha``.
+
+    Clopper & Pearson 1934: exact for every number of trials, never approximate. Numbers or arrays.
+
+    >>> low, high = binomial_bounds(0, 1000, 0.001)
+    >>> float(low), round(float(high), 5)
+    (0.0, 0.00688)
+    """
+    hits, trials = np.asarray(hits, dtype=np.float64), np.asarray(trials, dtype=np.float64)
+    missed = trials - hits
+    # Not a number where there are no hits, or nothing else.
+    low = np.nan_to_num(special.betaincinv(hits, missed + 1, alpha), nan=0.0)
+    return low, np.nan_to_num(special.betainccinv(hits + 1, missed, alpha), nan=1.0)
+
+
+def epsilon_lower_bound(hits: Any, trials: Any, delta: float, alpha: float) -> Any:
+    """The least epsilon that counts of one event allow, in [0, ∞), wrong at most ``alpha``.
+
+    ``hits[i]`` of ``trials[i]`` releases of neighbour i fell into the event. Under (ε, δ)
+    ``P₀ ≤ e^ε·P₁ + δ``, so ``ε ≥ log((P₀ − δ) / P₁)``; alpha is halved between the two bounds.
+
+    >>> round(float(epsilon_lower_bound((7500, 2500), (10000, 10000), 0.0, 0.001)), 2)
+    1.02
+    """
+    low, _ = binomial_bounds(hits[0], trials[0], alpha / 2)
+    _, high = binomial_bounds(hits[1], trials[1], alpha / 2)
+    return np.log(np.maximum((low - delta) / high, 1.0))

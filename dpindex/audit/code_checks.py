@@ -1,0 +1,199 @@
+"""Exact checks of what happens to a vector before its noise: the grid and the projection.
+
+The projection is read entry by entry as it is applied: no sensitivity is taken on trust.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from dpindex.audit.exact_arithmetic import above_root
+from dpindex.audit.verdict import Check, Difference
+from dpindex.errors import InputError
+from dpindex.projections import Sensitivity
+from dpindex.spec import Spec
+
+__all__ = ["RealisedMap", "code_checks", "grid_checks", "norm_at_most", "read_map"]
+
+_MAX_ENTRIES = 1 << 32
+_CHUNK_ENTRIES = 1 << 22
+_MAX_GRAM = 96
+_SCALE_BITS = 40
+
+
+@dataclass(frozen=True)
+class RealisedMap:
+    """What was read of the map W, one row an attribute.
+
+    Attributes
+    ----------
+    moves : Sensitivity
+        The most non-zero entries, the largest ``Σ|w|`` and ``Σw²`` of any row.
+    largest : int array, shape (k,)
+        The largest ``|w|`` of each coordinate.
+    max_column_l1 : int
+        The largest ``Σ|w|`` of any coordinate.
+    sound : bool
+        Whether all entries are integers, and the dense and the sparse route agree on them.
+    gram : int array, optional
+        ``WᵀW`` or ``WWᵀ``, the smaller, where whole vectors may move.
+    """
+
+    moves: Sensitivity
+    largest: npt.NDArray[np.int64]
+    max_column_l1: int
+    sound: bool
+    gram: npt.NDArray[np.int64] | None
+
+
+def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
+    """Checks of the grid and the projection, and how far apart they leave two neighbours."""
+    found, realised = read_map(spec), spec.projection
+    checks, steps = grid_checks(spec, found)
+    checks.append(_projection_check(spec, found))
+    moves, ball = found.moves, None
+    if found.gram is not None:
+        square = Fraction(float(getattr(realised, "operator_norm", 0.0))) ** 2
+        checks.append(_norm_check(found.gram, square))
+        moves, ball = replace(moves, count=spec.code_length), above_root(square) * steps
+    epsilon, delta = Fraction(spec.guarantee.epsilon), Fraction(spec.guarantee.delta)
+    return checks, Difference(epsilon, delta, moves, spec.grid.bits, found.largest, ball)
+
+
+def read_map(spec: Spec) -> RealisedMap:
+    """Apply both routes (dense and sparse) of the projection to every unit vector."""
+    dim, k, whole_vectors = spec.dim, spec.code_length, spec.adjacency.kind == "l2"
+    if dim * k > _MAX_ENTRIES or (whole_vectors and min(dim, k) > _MAX_GRAM):
+        raise InputError(
+            f"the verifier reads at most {_MAX_ENTRIES} entries of a projection, and proves an "
+            f"operator norm for at most {_MAX_GRAM} attributes or coordinates, not for {dim} × "
+            f"{k}; verify a smaller spec of the same method and epsilon."
+        )
+    largest, sums = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
+    sound, norms, blocks = True, [], []
+    rows = max(1, _CHUNK_ENTRIES // max(dim, k))
+    for start in range(0, dim, rows):
+        unit: Any = sparse.eye(min(rows, dim - start), dim, start, format="csr")
+        image = np.asarray(spec.projection.apply(unit.toarray()))
+        entries = np.abs(image).astype(np.int64)
+        sound &= bool(np.array_equal(image, spec.projection.apply_sparse(unit)))
+        sound &= bool(np.array_equal(np.abs(image), entries))
+        norms.append([part.sum(axis=1).max() for part in (entries > 0, entries, entries**2)])
+        largest = np.maximum(largest, entries.max(axis=0))
+        sums += entries.sum(axis=0)
+        if whole_vectors:
+            blocks.append(image.astype(np.int64))
+    gram = None
+    if whole_vectors:
+        whole = np.concatenate(blocks)
+        gram = whole.T @ whole if k <= dim else whole @ whole.T
+    moves = Sensitivity(*np.max(norms, axis=0).tolist())
+    return RealisedMap(moves, largest, int(sums.max()), sound, gram)
+
+
+def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
+    """A change of one beta moves one grid integer by at most 2^bits, in the floats that run.
+
+    *Lemma.* The grid integer is ``rint(fl(fl(x)·c))`` with c the factor as rounded. With unit
+    roundoff u, least subnormal η and |x| ≤ X, what is rounded differs from ``x·c`` by at most
+    ``e = c(uX + η) + u·c(X(1+u) + η) + η``, provided nothing overflows. Neighbours are at most
+    β·scale apart, so their values before rint differ by at most ``c·β·scale + 2e``. Rounding to
+    even is monotone and commutes with even integers; so if that is at most 2^bits, the integers
+    differ by at most 2^bits. One more roundoff 2⁻⁵³ covers clipping, which is done in float64.
+
+    Under l2 adjacency a coordinate that changes by d changes by at most ``c·d + 2e + 1`` steps, so
+    all dim of them by ``c·radius·scale + √dim·(1 + 2e)`` in L2 (triangle inequality).
+
+    Also returns the grid steps, in L2, between two neighbours.
+    """
+    grid = spec.grid
+    info = np.finfo(grid.dtype)
+    roundoff, least = Fraction(float(info.eps)) / 2, Fraction(float(info.smallest_subnormal))
+    most = max(abs(Fraction(float(bound) * grid.scale)) for bound in grid.bounds)
+    most *= 1 + Fraction(1, 1 << 53)
+    with np.errstate(over="ignore", under="ignore"):
+        factor = float(grid.dtype(1.0 / (grid.step * grid.scale)))
+    reach = Fraction(1 << grid.bits)
+    lemma = "monotone rounding commutes with even integers; float errors bounded in rationals"
+    name, bound = "grid: steps of one beta", f"2^{grid.bits} = {reach}"
+    overflow = most * (1 + roundoff) >= Fraction(float(info.max))
+    if overflow or not 0 < factor < float(info.max):
+        return [Check(name, "overflow of the float type", bound, lemma, False)], reach
+    c = Fraction(factor)
+    error = c * (roundoff * most + least) + roundoff * c * (most * (1 + roundoff) + least) + least
+    error += c * most / (1 << 53)
+    steps = c * Fraction(spec.adjacency.size) * Fraction(grid.scale) + 2 * error
+    passed = steps <= reach and grid.bits >= 1 and grid.bits == spec.law.grid_bits
+    if found.gram is not None:
+        name, lemma = "grid: steps of the radius", "each coordinate is rounded: triangle inequality"
+        reach += above_root(Fraction(spec.dim)) * (1 + 2 * error)
+        bound = f"2^{grid.bits} + √dim·(1 + errors) = {float(reach):.8f}"
+    total = (int(c * most + error) + 1) * max(grid.max_column_l1, found.max_column_l1)
+    exact = 1 << (info.nmant + 1)
+    if spec.mechanism.codes == "numbers":
+        # Sums held in float32 get their noise in 32 bits; others in 64, and then lose low bits.
+        drawn = getattr(spec.law, "source", spec.law)
+        lost = 0 if grid.dtype == np.float32 else getattr(drawn, "cell_bits", 0)
+        exact = min(exact, ((1 << 31) - 1) << lost)
+    return [
+        Check(name, f"at most {float(steps):.8f}", bound, lemma, passed),
+        Check(
+            "grid: sums are exact integers",
+            f"at most {total}",
+            str(exact),
+            f"integers below 2^{info.nmant + 1} add exactly in any order, and so does the noise",
+            total <= exact,
+        ),
+    ], reach
+
+
+def _projection_check(spec: Spec, found: RealisedMap) -> Check:
+    """The sensitivities that the law was calibrated for are those of the map that is applied."""
+    map_ = spec.projection
+    moves, claimed = (astuple(sensitivity) for sensitivity in (found.moves, map_.sensitivity))
+    within = all(a <= b for a, b in zip(moves, claimed, strict=True))
+    within &= found.max_column_l1 <= map_.max_column_l1
+    within &= bool((found.largest <= map_.largest).all())
+    return Check(
+        "projection: what one attribute moves",
+        "{} of {} coordinates, Σ|w| = {}, Σw² = {}".format(moves[0], map_.k, *moves[1:])
+        + ("" if found.sound else ", entries or routes that do not agree"),
+        ", ".join(map(str, claimed)),
+        "all attributes are read, dense and sparse; other coordinates have the same law on both",
+        found.sound and within,
+    )
+
+
+def _norm_check(gram: npt.NDArray[np.int64], square: Fraction) -> Check:
+    proved = norm_at_most(gram, square)
+    return Check(
+        "projection: operator norm",
+        f"‖W‖² at most {float(square):.12g}: {'proved' if proved else 'NOT'}",
+        "an upper bound",
+        "t·I − WᵀW is positive semidefinite (Sylvester: all leading minors, in exact integers)",
+        proved,
+    )
+
+
+def norm_at_most(gram: npt.NDArray[np.int64], square: Fraction) -> bool:
+    """Whether no eigenvalue of a symmetric integer matrix exceeds ``square``, in exact integers."""
+    if not (gram - np.diag(np.diag(gram))).any():
+        return int(gram.max()) <= square
+    # Rounded down: a slightly smaller bound is proved.
+    rows = np.eye(len(gram), dtype=np.int64).astype(object) * int(square * (1 << _SCALE_BITS))
+    rows -= gram.astype(object) << _SCALE_BITS
+    # Bareiss 1968: without fractions every pivot is a leading minor of the matrix.
+    before = 1
+    while len(rows):
+        pivot = rows[0, 0]
+        if pivot <= 0:
+            return False
+        rows = (rows[1:, 1:] * pivot - np.outer(rows[1:, 0], rows[0, 1:])) // before
+        before = pivot
+    return True

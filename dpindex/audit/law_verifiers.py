@@ -1,0 +1,414 @@
+"""One verifier for each kind of law: its exact check, the replay of its sampler, what it proves.
+
+``VERIFIERS`` is the one place where the audit tells laws apart: a new law is a class and an entry
+here. A verifier computes everything from the integers that a law draws by (masses, thresholds); it
+never asks the law for its moments or its likelihood.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from fractions import Fraction
+from itertools import pairwise, product
+from typing import Any, ClassVar
+
+import mpmath
+import numpy as np
+
+from dpindex.arrays import AnyArray
+from dpindex.audit import exact_arithmetic as exact
+from dpindex.audit.replay import THIRD, Constant, Dealt, Script, table_faults
+from dpindex.audit.sign_change_checks import changes_check
+from dpindex.audit.verdict import Check, Difference, digits
+from dpindex.noise.counts import TwoSidedGeometric
+from dpindex.noise.individual import IndividualFlips, IndividualGaussian
+from dpindex.noise.randomized_response import FlipsByLevel
+from dpindex.noise.square_wave import SquareWave
+from dpindex.noise.tables import CellTable
+from dpindex.noise.two_digit import TwoDigitGaussian, TwoDigitLaplace
+
+__all__ = ["VERIFIERS", "LawVerifier", "law_verifier"]
+
+_ONE = 1 << 64
+_WORD = THIRD >> 32
+
+
+class LawVerifier:
+    """Verifies the law of one spec; the base class is that of unknown laws, and proves nothing.
+
+    Parameters
+    ----------
+    spec : Spec or SketchSpec
+        Whose law it is.
+    apart : Difference
+        What the law has to hide.
+    """
+
+    proves: ClassVar[str] = "nothing, as it is unknown"
+    """The strongest promise that the law can keep: "DP" or "iDP"."""
+
+    composition: ClassVar[str] = "the law's check is about all of them, by their L1 or L2 distance"
+    """Why the losses of the coordinates that differ add up to epsilon."""
+
+    words: ClassVar[tuple[Constant, Constant]] = (Constant(THIRD), Constant(2 * THIRD))
+    """Two sources that must lead to different outcomes at the grid integer ``start``."""
+
+    start: int = 0
+
+    def __init__(self, spec: Any, apart: Difference) -> None:
+        self.spec, self.law, self.apart = spec, spec.law, apart
+
+    def check(self) -> Check:
+        """The exact check of the law."""
+        return Check("law", "a law of an unknown kind", "", "there is no check of it", False)
+
+    def replay(self) -> Iterator[Any]:
+        """Whether outcomes of words at both ends of every probability were wrong, in arrays."""
+        yield True
+
+    def replay_check(self) -> Check:
+        """The sampler follows the integers of the law."""
+        return Check.none(
+            "sampler: outcomes of replayed words",
+            np.concatenate([np.ravel(faults) for faults in self.replay()]),
+            "wrong",
+            "words at both ends of every probability give the outcome that it belongs to",
+        )
+
+    def coverage_check(self) -> Check:
+        """No coordinate of a code is left without noise."""
+        x = np.full((3, self.spec.code_length), float(self.start))
+        one, other = (self.law.perturb(x.copy(), source) for source in self.words)
+        return Check.none(
+            "sampler: noise on every coordinate",
+            (one == other).any(axis=0),
+            "without",
+            "two words that lead to different outcomes must change every coordinate",
+        )
+
+    def _ratio(self, name: str, ratio: exact.Ratio, epsilon: Fraction, theorem: str) -> Check:
+        """The loss ``log(ratio)`` is at most ``epsilon``."""
+        with mpmath.workprec(512):
+            loss = "∞" if ratio[1] == 0 else digits(mpmath.log(mpmath.mpf(ratio[0]) / ratio[1]))
+        passed = exact.loss_within(ratio, epsilon)
+        return Check(name, f"largest loss {loss}", digits(epsilon), theorem, passed)
+
+    def _gaussian(self, name: str, cells: Fraction, law: exact.Normal, note: str = "") -> Check:
+        """(ε, δ) where all coordinates that differ move by ``cells`` in L2.
+
+        *Reduction.* On integers ``x + round(N) = round(x + N)``: if the noise were a rounded
+        normal, a code would be post-processing of ``x + N`` in all its coordinates, and Balle &
+        Wang 2018, Thm 8, holds for it in any dimension. The table is not quite a rounded normal:
+        for every coordinate that differs, ``(1 + e^ε)`` times its distance from one adds to delta.
+        """
+        deviation, distance = law
+        epsilon, delta, shift = self.apart.epsilon, self.apart.delta, cells / deviation
+        with mpmath.workprec(320):
+            e, mu = (mpmath.mpf(x.numerator) / x.denominator for x in (epsilon, shift))
+            power = mpmath.exp(e)
+            normal = mpmath.ncdf(mu / 2 - e / mu) - power * mpmath.ncdf(-mu / 2 - e / mu)
+            apart = self.apart.moves.count * mpmath.mpf(distance.numerator) / distance.denominator
+            # ncdf is good to nearly 320 bits; 2^-200 of slack covers that many times over.
+            found = normal + (1 + power) * apart + mpmath.ldexp(1, -200)
+            passed = bool(found <= mpmath.mpf(delta.numerator) / delta.denominator)
+        return Check(
+            name,
+            f"δ = {digits(found)} at ε = {digits(epsilon)}, shift of {float(shift):.9g} deviations",
+            digits(delta),
+            f"{note}Balle & Wang 2018, Thm 8, plus (1 + e^ε) times the distance from a normal law",
+            passed,
+        )
+
+
+class _Additive(LawVerifier):
+    """Integer noise from a source of one class; subclasses know the source."""
+
+    proves = "DP"
+
+    def __init__(self, spec: Any, apart: Difference) -> None:
+        super().__init__(spec, apart)
+        self.source: Any = self.law.source
+        self.bits = self.source.cell_bits
+        self.cells = apart.cells(self.bits)
+        self.dither = (
+            f"for every fixed offset, 2^{apart.bits} grid steps move (x + offset) >> {self.bits} "
+            f"by at most {self.cells} cells; mixtures over the offset lose nothing"
+        )
+
+    def step(self) -> exact.Ratio:
+        """The largest ratio of the chances of two values one cell apart."""
+        return exact.UNBOUNDED
+
+    def normal(self) -> exact.Normal:
+        """The rounded normal law that the source is next to."""
+        return exact.NOT_NORMAL
+
+    def check(self) -> Check:
+        apart = self.apart
+        if apart.delta:
+            cells = apart.cells_l2(self.bits)
+            return self._gaussian("law: Gaussian on the whole code", cells, self.normal())
+        return self._ratio(
+            "law: ratio of one cell",
+            self.step() if apart.ball is None else exact.UNBOUNDED,
+            apart.epsilon / (self.cells * apart.moves.l1),
+            f"neighbours are at most Σ|w| = {apart.moves.l1} times {self.cells} cells apart in L1, "
+            f"each costs at most ε over that many; {self.dither}",
+        )
+
+    def replay(self) -> Iterator[Any]:
+        """A code must be the sum of the grid integer and the draw, without its low bits."""
+        law = copy(self.law)
+        draws = np.array([-5, -1, 0, 1, 3, 77]) << self.bits
+        x = np.array([[-9, 0, 5, 6, 7, 4096]])
+        for dtype in (np.float32, np.float64):
+            law.source = Dealt(draws, cell_bits=self.bits)
+            yield law.perturb(x.astype(dtype), Constant(0)) != (x + draws) >> self.bits
+
+    def _joined(
+        self, join: Callable[..., int], *draws: tuple[str, Sequence[int]]
+    ) -> Iterator[AnyArray]:
+        """The tables of a source by themselves, and what ``join`` says is made of their draws."""
+        cases = list(product(*(values for _, values in draws)))
+        prepared = defaultdict(list)
+        for (name, _), column in zip(draws, zip(*cases, strict=True), strict=True):
+            prepared[name].append(column)
+        source = copy(self.source)
+        for name, columns in prepared.items():
+            yield table_faults(getattr(source, name))
+            setattr(source, name, Dealt(*columns))
+        yield source.sample(len(cases), Constant(0)) != np.array([join(*case) for case in cases])
+        yield from _Additive.replay(self)
+
+
+class _Table(_Additive):
+    def step(self) -> exact.Ratio:
+        return exact.worst_table_ratio(self.source, 1)
+
+    def normal(self) -> exact.Normal:
+        return exact.normal_of_table(self.source)
+
+    def check(self) -> Check:
+        """Where one coordinate moves by one beta, the table is compared with itself, shifted."""
+        apart = self.apart
+        if not apart.single:
+            return super().check()
+        if apart.delta == 0:
+            return self._ratio(
+                "law: ratio of neighbouring cells",
+                exact.worst_table_ratio(self.source, self.cells),
+                apart.epsilon,
+                f"symmetric table with a self-similar tail, all pairs of cells; {self.dither}",
+            )
+        found = exact.hockey_stick(self.source, self.cells, apart.epsilon)
+        return Check(
+            "law: hockey-stick divergence",
+            f"{digits(found)} at ε = {digits(apart.epsilon)}, worst of {self.cells} shifts",
+            digits(apart.delta),
+            f"Barthe & Olmedo 2013: (ε, δ) holds if E_(e^ε) ≤ δ for all neighbours; {self.dither}",
+            found <= apart.delta,
+        )
+
+    def replay(self) -> Iterator[Any]:
+        yield table_faults(self.source)
+        yield from super().replay()
+
+
+class _TwoSidedGeometric(_Additive):
+    """Of two magnitudes the difference has ``P(k) = Σ_b g(k+b)·g(b)`` for k ≥ 0, the same below:
+    a ratio of g between neighbours holds for P, term by term."""
+
+    def step(self) -> exact.Ratio:
+        return exact.worst_table_ratio(self.source.table, 1)
+
+    def replay(self) -> Iterator[Any]:
+        # a and −1−a have the same magnitude.
+        draws = ("table", range(-4, 4))
+        return self._joined(lambda a, b: max(a, ~a) - max(b, ~b), draws, draws)
+
+
+class _TwoDigitGaussian(_Additive):
+    def normal(self) -> exact.Normal:
+        return exact.normal_of_digits(self.source)
+
+    def replay(self) -> Iterator[Any]:
+        base = 1 << self.source.digit + self.bits
+        fine = ("fine", (-base, -1, 0, 1, base - 1))
+        return self._joined(lambda h, n: h * base + n, ("coarse", range(-3, 3)), fine)
+
+
+class _TwoDigitLaplace(_Additive):
+    def step(self) -> exact.Ratio:
+        return exact.worst_two_digit_step(self.source)
+
+    def replay(self) -> Iterator[Any]:
+        base: int = 1 << self.source.digit + self.bits
+
+        def join(high: int, low: int) -> int:
+            """A magnitude about −½: −1 − h is the mirror of h."""
+            return high * base + low if high >= 0 else ~(~high * base + low)
+
+        return self._joined(join, ("high", range(-3, 3)), ("low", (0, 1, base - 1)))
+
+
+class _Signs(LawVerifier):
+    """Sign codes: at one grid step above zero a word decides between the sign and its opposite."""
+
+    words = (Constant(0), Constant(_ONE - 1))
+    start = 1
+
+
+class _Flips(_Signs):
+    proves = "DP"
+    composition = "sequential, over the signs that change (Li & Li 2023, Thms 2.3 and 4.1)"
+
+    def check(self) -> Check:
+        """Chance of "+", in 2^-64, at zero and by level; neighbours are at most one level apart."""
+        levels, apart = self.law.thresholds, self.apart
+        pairs = [(_ONE // 2, levels[0]), (_ONE - levels[0], levels[0]), *pairwise(levels)]
+        wide_enough = len(levels) == 1 or bool((self.law.weights >= apart.largest).all())
+        ratio = exact.largest_ratio([*pairs, *((_ONE - p, _ONE - q) for p, q in pairs)])
+        if apart.delta:
+            # Flips of one chance, of which so many cost epsilon; how many signs change is a chance.
+            signs = range(self.spec.code_length if len(levels) == 1 else 0, 0, -1)
+            afforded = (n for n in signs if exact.loss_within(ratio, apart.epsilon / n))
+            return changes_check(self.spec, next(afforded, 0))
+        return self._ratio(
+            "law: ratio of neighbouring levels",
+            ratio if wide_enough and apart.ball is None else exact.UNBOUNDED,
+            apart.epsilon / apart.moves.count,
+            f"{len(levels)} levels, none narrower than what one attribute moves its coordinate; "
+            "opposite signs meet at level 1 and at the coin of an exact zero only",
+        )
+
+    def replay(self) -> Iterator[Any]:
+        """At both ends of every level of every coordinate, which may have levels of its own."""
+        law = self.law
+        width = law.weights[None, :] * (1 << self.apart.bits)
+        first = np.arange(len(law.thresholds), dtype=np.float64)[:, None] * width + 1
+        final = first + width - 1
+        final[-1] *= 2  # the last level goes on for ever
+        x = np.concatenate([first, final, -first, -final, np.zeros_like(width)])
+        limits = [limit for limit in (*law.thresholds * 4, _ONE // 2) for _ in range(width.size)]
+        for below in (1, 0):
+            source = Script([limit - below for limit in limits], limits)
+            yield (law.perturb(x.copy(), source) != (x > 0)) != bool(below)
+
+
+class _Individual(_Signs):
+    """Noise inside the perturbed set A only, by the size of A."""
+
+    proves = "iDP"
+    composition = "the law's check composes over the perturbed set A (Li & Li 2023, Thm 6.2)"
+
+    def rows(self) -> Iterator[tuple[int, AnyArray, AnyArray]]:
+        """Sizes of A; a row with such an A, one beta and −1 inside it in turn; what lies in A."""
+        length, width = self.spec.code_length, float(1 << self.apart.bits)
+        for size in sorted({1, 2, length // 2, length} & set(range(1, length + 1))):
+            inside = np.arange(length) < size
+            near = np.where(np.arange(length) % 2, -1, width)
+            yield size, np.where(inside, near, width + 1)[None, :], inside
+
+
+class _IndividualFlips(_Individual):
+    def check(self) -> Check:
+        count, thresholds = self.apart.moves.count, [int(q) for q in self.law.table[2:]]
+        wrong = [
+            n
+            for n, q in enumerate(thresholds, 1)
+            if not exact.loss_within((_ONE - q, q), self.apart.epsilon / min(n, count))
+        ]
+        return Check(
+            "law: ratio of one flip, for every size N of A",
+            f"{len(wrong)} of {len(thresholds)} sizes above ε/min(N, {count}): {wrong[:1]}",
+            "0",
+            "iDP only (Li & Li 2023, Def. 2.6, Thm 6.2): A is held fixed at the actual vector; at "
+            f"most {count} of its N signs move, and so many flips of their share compose to ε",
+            not wrong and len(thresholds) == self.spec.code_length,
+        )
+
+    def replay(self) -> Iterator[Any]:
+        for size, x, inside in self.rows():
+            threshold = int(self.law.table[1 + size])
+            for number in (threshold - 1, threshold):
+                flipped = self.law.perturb(x, Constant(number)) != (x > 0)
+                yield flipped != (inside & (number < threshold))
+
+
+class _IndividualGaussian(_Individual):
+    words = LawVerifier.words
+    start = 0
+
+    def check(self) -> Check:
+        # The largest L2 shift that any size of A makes; no more than ``count`` of A move.
+        sizes, times = range(1, self.spec.code_length + 1), self.law.multipliers.tolist()
+        most = max(times[n] ** 2 * min(n, self.apart.moves.count) for n in sizes)
+        return self._gaussian(
+            "law: Gaussian inside A, worst size of A",
+            exact.above_root(Fraction(most)),
+            exact.normal_of_table(self.law.table),
+            "iDP only (Li & Li 2023, Def. 2.6, Thm 6.1), with A fixed at the actual vector; ",
+        )
+
+    def replay(self) -> Iterator[Any]:
+        """The table; then draws that undo, or just not, what one beta is multiplied by."""
+        yield table_faults(self.law.table)
+        law = copy(self.law)
+        for size, x, inside in self.rows():
+            for above in (0, 1):
+                law.table = Dealt([above - int(law.multipliers[size])] * size)
+                yield law.perturb(x, Constant(0)) != (x > 0) & (~inside | bool(above))
+
+
+class _SquareWave(LawVerifier):
+    proves = "DP"
+    words = (Constant(0, _WORD), Constant(_ONE - 1, _WORD))
+
+    def __init__(self, spec: Any, apart: Difference) -> None:
+        super().__init__(spec, apart)
+        self.start, self.window = int(self.law.low), 2 * self.law.half_width + 1
+
+    def check(self) -> Check:
+        law = self.law
+        chances = law.inside * law.cells, (_ONE - law.inside) * self.window
+        ratio = exact.largest_ratio([chances])
+        return self._ratio(
+            "law: ratio inside and outside the window",
+            ratio if self.apart.single else exact.UNBOUNDED,
+            self.apart.epsilon,
+            "every cell of the interval has the same two chances, so all pairs are covered",
+        )
+
+    def replay(self) -> Iterator[Any]:
+        law = self.law
+        ends = np.array([[law.low, law.low + (law.cells << law.cell_bits)]], dtype=np.float64)
+        inside, outside = (
+            law.perturb(ends[:, :1], Constant(n, _WORD)) for n in (law.inside - 1, law.inside)
+        )
+        yield [inside >= self.window, outside < self.window]
+        # Rounding may leave the interval by a step; no dither may make an outcome of that.
+        for number in (0, 0x1F << 56):  # the least and the largest dither
+            source = Constant(number, _WORD)
+            yield law.perturb(ends + np.array([[-1, 1]]), source) != law.perturb(ends, source)
+
+
+VERIFIERS: dict[type[Any], type[LawVerifier]] = {
+    CellTable: _Table,
+    TwoDigitGaussian: _TwoDigitGaussian,
+    TwoDigitLaplace: _TwoDigitLaplace,
+    TwoSidedGeometric: _TwoSidedGeometric,
+    FlipsByLevel: _Flips,
+    SquareWave: _SquareWave,
+    IndividualFlips: _IndividualFlips,
+    IndividualGaussian: _IndividualGaussian,
+}
+"""By the class of a law, or of the source that an additive law draws from."""
+
+
+def law_verifier(spec: Any, apart: Difference) -> LawVerifier:
+    """The verifier of the law of ``spec``; of a law without one, a verifier that proves nothing."""
+    drawn = getattr(spec.law, "source", spec.law)
+    found = (verifier for kind, verifier in VERIFIERS.items() if isinstance(drawn, kind))
+    return next(found, LawVerifier)(spec, apart)

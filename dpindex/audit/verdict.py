@@ -1,0 +1,154 @@
+"""Check, Difference and ExactReport: what the exact verifier finds, link by link."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.audit.exact_arithmetic import above_root
+from dpindex.projections import Sensitivity
+from dpindex.race import SketchSpec
+from dpindex.spec import Spec
+
+__all__ = ["Check", "Difference", "ExactReport", "digits"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One link of the argument.
+
+    Attributes
+    ----------
+    name : str
+        What is checked.
+    found, bound : str
+        The quantity computed from the integers that run, and what it may not exceed.
+    theorem : str
+        Why this check, passed, gives its part of the guarantee.
+    passed : bool
+        Decided in exact arithmetic, never from the rounded numbers in ``found``.
+    """
+
+    name: str
+    found: str
+    bound: str
+    theorem: str
+    passed: bool
+
+    @classmethod
+    def none(cls, name: str, faults: npt.ArrayLike, what: str, theorem: str) -> Check:
+        """The check that none of ``faults`` is true; ``what`` is the name of a fault."""
+        found = f"{np.count_nonzero(faults)} of {np.size(faults)} {what}"
+        return cls(name, found, "0", theorem, not np.any(faults))
+
+    def __str__(self) -> str:
+        mark = "ok  " if self.passed else "FAIL"
+        return f"{mark} {self.name}: {self.found}; bound {self.bound}\n       {self.theorem}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What the checks before the noise have shown of two neighbours.
+
+    Attributes
+    ----------
+    epsilon, delta : Fraction
+        What the noise may cost.
+    moves : Sensitivity
+        How many coordinates differ at most, and by how much in L1 and L2, in units of one beta (of
+        a sketch: of one record).
+    bits : int
+        A unit is 2^bits grid steps.
+    largest : int array
+        The most that each coordinate differs by, in units.
+    ball : Fraction, optional
+        The L2 distance of projected neighbours, in grid steps, where all attributes may move.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    moves: Sensitivity
+    bits: int
+    largest: npt.NDArray[np.int64]
+    ball: Fraction | None = None
+
+    @property
+    def single(self) -> bool:
+        """Whether neighbours differ by one unit in one coordinate."""
+        return self.moves.l1 == 1 and self.ball is None
+
+    def cells(self, cell_bits: int) -> int:
+        """Cells of ``2^cell_bits`` steps that one unit is at most, whatever the dither."""
+        return -(-(1 << self.bits) >> cell_bits)
+
+    def cells_l2(self, cell_bits: int) -> Fraction:
+        """Bound on the L2 distance of two neighbours' codes, in cells.
+
+        For every fixed offset a coordinate that moves by d grid steps moves by at most ⌈d/2^m⌉
+        cells. One attribute moves coordinate j by ``|w_j|·2^bits`` steps, ``|w_j|·⌈2^bits/2^m⌉``
+        cells, all of them by √Σw² times that. In a ball each coordinate moves by less than one cell
+        more than its share of the distance: √k in all.
+        """
+        if self.ball is None:
+            return above_root(Fraction(self.moves.l2_squared)) * self.cells(cell_bits)
+        rounding = above_root(Fraction(self.moves.count)) if cell_bits else 0
+        return self.ball / (1 << cell_bits) + rounding
+
+
+@dataclass(frozen=True)
+class ExactReport:
+    """The verdict on the guarantee of one spec, of codes or of a sketch.
+
+    Attributes
+    ----------
+    subject : str
+        The method, or the size of the sketch.
+    spec : Spec or SketchSpec
+        What was verified; ``spec.guarantee`` is what it claims.
+    checks : tuple of Check
+        Every link of the argument.
+    seconds : float
+        How long it took.
+    """
+
+    subject: str
+    spec: Spec | SketchSpec
+    checks: tuple[Check, ...]
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check holds: one that does not leaves no guarantee."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Names of the checks that did not hold."""
+        return tuple(check.name for check in self.checks if not check.passed)
+
+    def __str__(self) -> str:
+        verdict = "holds" if self.passed else "DOES NOT HOLD: " + ", ".join(self.failed)
+        head = f"{self.subject}: {self.spec.guarantee}: {verdict} ({self.seconds:.2f} s)"
+        return "\n".join([head, *(f"  {check}" for check in self.checks)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        return {
+            "spec": self.spec.to_dict(),
+            "guarantee": self.spec.guarantee.to_dict(),
+            "passed": self.passed,
+            "seconds": self.seconds,
+            "checks": [asdict(check) for check in self.checks],
+        }
+
+
+def digits(x: Any) -> str:
+    """22 digits of a rational or of an mpmath number, for reading only."""
+    with mpmath.workprec(512):
+        value = mpmath.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x
+        return str(mpmath.nstr(value, 22))

@@ -1,0 +1,106 @@
+"""Commands that check and record guarantees: audit, ledger."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpindex.cli import options as o
+from dpindex.cli import output as out
+from dpindex.errors import InputError
+from dpindex.ledger import Ledger
+
+__all__ = ["audit", "ledger"]
+
+
+def audit(
+    spec: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Spec as JSON, an index directory, or (with --exact) a sketch.", show_default=False
+        ),
+    ] = None,
+    exact: Annotated[bool, "Prove instead of attack; without SPEC, the default set."] = False,
+    seconds: Annotated[float, "Time for the trials of the attack."] = 20.0,
+    trials: Annotated[int | None, "Vectors for each neighbour, instead of a time."] = None,
+    confidence: Annotated[float, "Of all lower bounds together."] = 0.999,
+    plot: Annotated[Path | None, "PNG file to draw the attack in."] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Attack a guarantee, or prove it.
+
+    The attack uses worst-case neighbours; the proof is in exact integers. Exit code 1 if the
+    guarantee is refuted or does not hold.
+    """
+    from dpindex.audit import attack, attack_png, read_claim
+
+    if exact:
+        _verify(spec, as_json)
+    if spec is None:
+        raise InputError("name the spec to attack: a JSON file of `dpindex spec`, or an index.")
+    if plot is not None:
+        out.refuse_existing(plot)
+    with out.progress_bar("attacking") as bar:
+        report = attack(
+            read_claim(spec),
+            trials=trials,
+            seconds=seconds,
+            confidence=confidence,
+            progress=lambda done: bar(math.floor(100 * done), 100),
+        )
+    if plot is not None:
+        plot.write_bytes(attack_png(report))
+    _print(report.to_dict(), str(report), as_json)
+    raise typer.Exit(1 if report.violated else 0)
+
+
+def _verify(path: Path | None, as_json: bool) -> None:
+    """Of the many specs of the default set, only what fails is shown in full."""
+    from dpindex.audit import default_specs, not_covered, read_claim, verify
+
+    failed = 0
+    for spec in default_specs() if path is None else [read_claim(path)]:
+        report = verify(spec)
+        failed += not report.passed
+        in_full = path is not None or not report.passed
+        _print(report.to_dict(), str(report) if in_full else str(report).splitlines()[0], as_json)
+    for method, reason in not_covered().items() if path is None else ():
+        facts = {"method": method, "not_covered": reason}
+        _print(facts, f"{method}: NOT COVERED: {reason}.", as_json)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _print(facts: Any, text: str, as_json: bool) -> None:
+    """One report; as JSON on one line, since there may be many."""
+    if as_json:
+        out.print_json(facts, indent=None)
+    else:
+        typer.echo(text)
+
+
+def ledger(
+    path: Annotated[Path, typer.Argument(help="Ledger file, made by --ledger.")],
+    delta: Annotated[
+        float | None, "Compose tightly at this delta.  [default: epsilons and deltas add up]"
+    ] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Show releases, and what they promise in total.
+
+    No key is needed.
+    """
+    book = Ledger(path)
+    entries, totals = book.entries(), book.totals(delta=delta)
+    if as_json:
+        releases = [{"when": e.when, "ids": e.count, "spec": e.spec.to_dict()} for e in entries]
+        out.print_json({"releases": releases, "totals": [total.to_json() for total in totals]})
+        return
+    for entry in entries:
+        stated = entry.spec
+        typer.echo(f"{entry.when}  {entry.count} ids  {stated.method}: {stated.guarantee}")
+    typer.echo("In total" + (":" if totals else ": nothing was released."))
+    for total in totals:
+        typer.echo(f"  {total}")
