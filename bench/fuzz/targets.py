@@ -47,6 +47,7 @@ from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.vectors import open_vectors, read_ids
 
 _FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
+_GOLDEN = _FIXTURES.parent / "golden"
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
 _MAX_READ = 1 << 16
 _VALUES: tuple[Any, ...] = (
@@ -206,6 +207,8 @@ def _codes() -> Iterable[bytes]:
     yield BitCodes.from_signs(np.ones((0, 3), np.bool_), bytes(16)).to_bytes()
     yield _codes_of_format_1((2, 0, 3, 1, 0.25, 0.5, bytes(16)), b"\1\0\xfe\xff\x2c\1")
     yield _codes_of_format_1((0, 0, 10, 2, 1.0, 0.0, bytes(16)), b"\5\2\7\1")
+    for path in sorted(_GOLDEN.glob("*.codes")):  # of format 1
+        yield path.read_bytes()
 
 
 _CODES = struct.Struct("<4sBBHIQdd16s16s")
