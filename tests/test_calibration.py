@@ -42,13 +42,13 @@ def _spec(row: Method, **changes: Any) -> dpi.Spec:
 
 def _moves(spec: dpi.Spec, changes: Any) -> Any:
     """The most cells each coordinate moves, over every dither, for each change of attributes."""
-    gain = int(spec.law.scale)
+    scale = int(spec.law.scale)
     x = np.random.default_rng(0).integers(-4000, 4001, (1, DIM)).astype(np.float64)
     before = spec.projection.apply(x).astype(np.int64)
     after = spec.projection.apply(x + changes).astype(np.int64)
     most = np.zeros(after.shape, dtype=np.int64)
-    for dither in range(gain):
-        np.maximum(most, np.abs((after + dither) // gain - (before + dither) // gain), out=most)
+    for dither in range(scale):
+        np.maximum(most, np.abs((after + dither) // scale - (before + dither) // scale), out=most)
     return most
 
 
@@ -125,12 +125,12 @@ def test_ball_noise_covers_the_worst_direction(row: Method) -> None:
     base = rng.uniform(-0.4, 0.4, (1, DIM))
     grid = spec.grid
     start, moved = grid.round(base), grid.round(base + directions)
-    gain = int(spec.law.scale)
+    scale = int(spec.law.scale)
     before = spec.projection.apply(start).astype(np.int64)
     after = spec.projection.apply(moved).astype(np.int64)
     most = 0.0
-    for dithers in rng.integers(0, gain, (300, 1, spec.code_length)):
-        cells = (after + dithers) // gain - (before + dithers) // gain
+    for dithers in rng.integers(0, scale, (300, 1, spec.code_length)):
+        cells = (after + dithers) // scale - (before + dithers) // scale
         most = max(most, math.sqrt(float((cells.astype(float) ** 2).sum(axis=1).max())))
     mu = most / _sigma_in_cells(spec)
     assert _delta(mu, 0.9) <= DELTA

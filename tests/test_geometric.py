@@ -226,7 +226,7 @@ def test_decoded_codes_are_unbiased(name: str, epsilon: float) -> None:
         assert abs(estimate.mean() - x) < 5.5 * error
 
 
-def test_ladder_without_rounding_up_would_fail() -> None:
+def test_masses_that_are_not_rounded_up_would_fail() -> None:
     """The check is sharp: masses rounded to nearest on their own break the ratio."""
     noise = staircase_noise(1.0)
     table = noise.source
@@ -251,7 +251,7 @@ def test_ladder_without_rounding_up_would_fail() -> None:
 
 @pytest.mark.parametrize(("width", "inner"), [(1, 1), (7, 1), (7, 7), (16, 5)])
 @pytest.mark.parametrize("drop", [0.003, 0.4, 30.0])
-def test_any_ladder_keeps_its_drop(width: int, inner: int, drop: float) -> None:
+def test_any_widths_keep_their_drop(width: int, inner: int, drop: float) -> None:
     """The masses of values ``width`` apart, for shapes that no method uses."""
     table = geometric_table(mpmath.mpf(drop), width, inner, 0)
     law = _magnitudes(table, 2 * table.period + 2 * width)

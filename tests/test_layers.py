@@ -110,6 +110,13 @@ def test_imports_point_downward(module: str) -> None:
         assert other == part or below > depth, f"{module} imports {target}, which lies above it"
 
 
+def test_estimators_know_no_encoder() -> None:
+    """Codes become similarities without anything that draws noise, not even for a type."""
+    for module, targets in arrows().items():
+        if _layer(module)[1] == "dpindex.estimators":
+            assert not {SECRET, "dpindex.privatizer"} & targets, module
+
+
 def test_there_is_no_circle() -> None:
     """Modules that import nothing are taken away, again and again: all must go."""
     left = {name: set(targets) for name, targets in arrows().items() if name not in PENDING}

@@ -148,8 +148,8 @@ def test_geometric_flips_less_than_smooth_and_smooth_less_than_rr(epsilon: float
     assert all(g <= s + 64 for g, s in zip(geometric, smooth, strict=False))
 
 
-def _level_chances(law: Any, x: list[int], spread: float = 1.0) -> npt.NDArray[np.float64]:
-    return np.asarray(law.flip_probability(np.array([abs(v) / BETA for v in x]), spread))
+def _level_chances(law: Any, x: list[int], rms: float = 1.0) -> npt.NDArray[np.float64]:
+    return np.asarray(law.flip_probability(np.array([abs(v) / BETA for v in x]), rms))
 
 
 @pytest.mark.parametrize("name", LAWS)

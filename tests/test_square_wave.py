@@ -87,10 +87,10 @@ def _mean_and_variance(chances: list[Fraction]) -> tuple[Fraction, Fraction]:
 @pytest.mark.parametrize(("low", "high"), INTERVALS)
 def test_decoded_codes_are_unbiased_by_exact_sums(epsilon: float, low: int, high: int) -> None:
     law = square_wave(epsilon, low, high)
-    gain, offset = law.scale, law.offset
+    scale, offset = law.scale, law.offset
     for x in {low, low + 1, (low + high) // 2, high - 1, high}:
         mean, _ = _mean_and_variance(_law_of_point(law, x))
-        assert (float(mean) + offset) * gain == pytest.approx(x, abs=1e-9 * (high - low + gain))
+        assert (float(mean) + offset) * scale == pytest.approx(x, abs=1e-9 * (high - low + scale))
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 10.0])
@@ -101,13 +101,13 @@ def test_variance_polynomial_against_sums_over_every_output(
     """At cell boundaries and inside. The polynomial averages the rounding f(1−f) over the cell:
     the sums minus that, plus its mean of 1/6 (times 1/slope, as for the mean of cells)."""
     law = square_wave(epsilon, low, high)
-    gain = law.scale
-    slope = CELL / gain
+    scale = law.scale
+    slope = CELL / scale
     constant, first, second = law.moments.variance_of_x
     for x in range(low, high, max(1, (high - low) // 11)):
         _, variance = _mean_and_variance(_law_of_point(law, x))
         f = (x - low) % CELL / CELL
-        exact = float(variance) * gain**2 + CELL**2 / slope * (1 / 6 - f * (1 - f))
+        exact = float(variance) * scale**2 + CELL**2 / slope * (1 / 6 - f * (1 - f))
         assert constant + first * x + second * x**2 == pytest.approx(exact, rel=1e-6)
 
 
@@ -115,12 +115,12 @@ def test_the_mean_over_all_points_of_the_variance() -> None:
     """Nothing taken out or put in: the polynomial's average is the exact one, up to 1/32² of the
     dither, which is averaged over 32 places here and over real ones there."""
     law = square_wave(2.0, 0, 4096)
-    gain = law.scale
+    scale = law.scale
     exact = [_mean_and_variance(_law_of_point(law, x))[1] for x in range(1024, 1024 + CELL)]
     constant, first, second = law.moments.variance_of_x
     stated = [constant + first * x + second * x**2 for x in range(1024, 1024 + CELL)]
-    dither = CELL**2 / 6 / (CELL / gain)
-    average = float(sum(exact)) / CELL * gain**2
+    dither = CELL**2 / 6 / (CELL / scale)
+    average = float(sum(exact)) / CELL * scale**2
     assert np.mean(stated) - average == pytest.approx(dither / CELL**2, rel=0.02, abs=1e-3)
 
 

@@ -205,8 +205,6 @@ def _codes() -> Iterable[bytes]:
     numbers = NumberFormat(2, bytes(16), 0.5, 0.5)
     yield numbers.codes(np.array([[70_000, -3]], np.int32)).to_bytes()
     yield BitCodes.from_signs(np.ones((0, 3), np.bool_), bytes(16)).to_bytes()
-    yield _codes_of_format_1((2, 0, 3, 1, 0.25, 0.5, bytes(16)), b"\1\0\xfe\xff\x2c\1")
-    yield _codes_of_format_1((0, 0, 10, 2, 1.0, 0.0, bytes(16)), b"\5\2\7\1")
     for path in sorted(_GOLDEN.glob("*.codes")):  # of format 1
         yield path.read_bytes()
 

@@ -66,10 +66,7 @@ def gaussian_table(
     tails = upper_tails(sigma, bits, reach)
     # Masses are differences of upper tails beyond z − ½, symmetric exactly.
     side = [above - beyond for above, beyond in zip(tails, [*tails[1:], 0], strict=True)]
-    while side[-1] == 0:
-        side.pop()
-    masses = [*reversed(side), (1 << bits) - 2 * sum(side), *side]
-    return CellTable(masses, first=-len(side), bits=bits, cell_bits=cell_bits)
+    return CellTable.symmetric(side, bits, cell_bits)
 
 
 def _table_bits(epsilon: float, delta: float, code_length: int) -> int:

@@ -76,6 +76,13 @@ class CellTable:
         )
         self._buckets = self._bucket_table()
 
+    @classmethod
+    def symmetric(cls, side: Sequence[int], bits: int, cell_bits: int = 0) -> CellTable:
+        """A law symmetric about 0 with these masses at 1, 2, …; the rest of 2^bits lies at 0."""
+        side = side[: max(place for place, mass in enumerate(side, 1) if mass)]
+        masses = [*reversed(side), (1 << bits) - 2 * sum(side), *side]
+        return cls(masses, first=-len(side), bits=bits, cell_bits=cell_bits)
+
     def _bucket_table(self) -> npt.NDArray[np.int32]:
         shift = self.bits - _BUCKET_BITS
         starts = np.array([-(-b >> shift) for b in self._boundaries], dtype=np.int64)

@@ -36,10 +36,7 @@ def discrete_gaussian_table(sigma: float, bits: int) -> CellTable:
         weights = [mpmath.exp(scale * (c * c)) for c in range(1, reach + 1)]
         unit = mpmath.ldexp(1, bits) / (1 + 2 * mpmath.fsum(weights))
         side = [int(mpmath.nint(unit * weight)) for weight in weights]
-    while side[-1] == 0:
-        side.pop()
-    masses = [*reversed(side), (1 << bits) - 2 * sum(side), *side]
-    return CellTable(masses, first=-len(side), bits=bits)
+    return CellTable.symmetric(side, bits)
 
 
 def _profile(variance: float, log_density: Callable[[AnyArray], AnyArray]) -> Profile:
