@@ -88,7 +88,7 @@ def test_every_private_method_has_a_statement() -> None:
 
 
 def test_the_limits_that_are_stated() -> None:
-    from dpindex import parameters
+    from dpindex import checks
     from dpindex.index import directory
     from dpindex.race import sketch
     from dpindex.vectors import source
@@ -96,7 +96,7 @@ def test_the_limits_that_are_stated() -> None:
     text = TEXT["docs/threat-model.md"]
     assert base._MAX_BYTES == 2**30
     assert "1 GB (2^30 bytes)" in text
-    assert parameters._MAX_TEXT == 64 << 10
+    assert checks.MAX_TEXT == 64 << 10
     assert directory._MAX_MANIFEST_BYTES == 16 << 20
     assert sketch.MAX_BYTES == 2**30
     assert f"{source.MAX_RATIO} times" in text

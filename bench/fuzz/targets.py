@@ -202,9 +202,11 @@ def _read_manifest(data: bytes) -> None:
 def _codes() -> Iterable[bytes]:
     for spec in _specs()[:3]:
         yield Privatizer(spec).privatize(np.full((3, spec.dim), spec.dim**-0.5)).to_bytes()
-    wide = NumberFormat(2, bytes(16), 0.5, 0.5)
-    yield wide.codes(np.array([[70_000, -3]], np.int32)).to_bytes()
+    numbers = NumberFormat(2, bytes(16), 0.5, 0.5)
+    yield numbers.codes(np.array([[70_000, -3]], np.int32)).to_bytes()
     yield BitCodes.from_signs(np.ones((0, 3), np.bool_), bytes(16)).to_bytes()
+    yield _codes_of_format_1((2, 0, 3, 1, 0.25, 0.5, bytes(16)), b"\1\0\xfe\xff\x2c\1")
+    yield _codes_of_format_1((0, 0, 10, 2, 1.0, 0.0, bytes(16)), b"\5\2\7\1")
     for path in sorted(_GOLDEN.glob("*.codes")):  # of format 1
         yield path.read_bytes()
 
@@ -212,8 +214,14 @@ def _codes() -> Iterable[bytes]:
 _CODES = struct.Struct("<4sBBHIQdd16s16s")
 
 
+def _codes_of_format_1(fields: tuple[Any, ...], body: bytes, version: int = 1) -> bytes:
+    head = (b"DPIX", version, *fields)
+    digest = hashlib.sha256(_CODES.pack(*head, bytes(16)) + body).digest()[:16]
+    return _CODES.pack(*head, digest) + body
+
+
 def _codes_repair(data: bytes, rng: random.Random) -> bytes:
-    if data[:5] != b"DPIX\x01" or len(data) < _CODES.size:
+    if data[4:5] != b"\1" or len(data) < _CODES.size:
         return _container_repair(data, rng)
     _, _, kind, _, k, n, gain, offset, mark, _ = _CODES.unpack_from(data)
     body = data[_CODES.size :]
@@ -226,9 +234,7 @@ def _codes_repair(data: bytes, rng: random.Random) -> bytes:
         body = body[: n * row]
         gain = gain if 0 < gain < 1e300 else 0.5
         offset = offset if abs(offset) < 1e300 else 0.5
-    fields = (b"DPIX", version, kind, 0, k, n, gain, offset, mark)
-    digest = hashlib.sha256(_CODES.pack(*fields, bytes(16)) + body).digest()[:16]
-    return _CODES.pack(*fields, digest) + body
+    return _codes_of_format_1((kind, 0, k, n, gain, offset, mark), body, version)
 
 
 def _read_codes(data: bytes) -> None:
@@ -238,6 +244,7 @@ def _read_codes(data: bytes) -> None:
         signs, numbers = part.to_signs(), part.to_float()
     assert signs.shape == numbers.shape == (len(part), codes.k)
     assert codes_from_bytes(codes.to_bytes()).to_bytes() == codes.to_bytes()
+    assert codes.format.fault(codes.stored) is None
 
 
 def _ids_of_format_1(texts: list[str]) -> bytes:
