@@ -17,6 +17,7 @@ import scipy.sparse
 from specs import needed
 from streams import Seeded
 from test_denoise import low_rank
+from test_docs import COMMANDS
 
 import dpindex as dpi
 from dpindex.cli import main
@@ -419,6 +420,16 @@ def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyP
 
 def test_the_version(run: Run) -> None:
     assert run("--version") == (0, f"dpindex {dpi.__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_has_a_help_text(run: Run, command: str) -> None:
+    code, output, _ = run(*command.split(), "--help")
+    assert code == 0
+    assert "--no-" not in output
+    listed = output.partition("Options:\n")[2]
+    for option in re.findall(r"^  -.*(?:\n {5,}.*)*", listed, re.MULTILINE):
+        assert re.search(r"(?: {2}|\n {5,})[A-Za-z0-9]", option[2:]), option
 
 
 def test_help_is_not_cut_off(run: Run) -> None:

@@ -137,7 +137,7 @@ def test_the_best_row_is_recommended_in_a_sentence(outcome: Any) -> None:
     assert outcome.why.endswith(".")
     assert all(row.guarantee.epsilon == row.spec.epsilon == 4.0 for row in outcome.rows)
     assert any("24 attributes together cost up to 96" in line for line in outcome.remarks)
-    spec = dpi.Spec.from_json(json.dumps(outcome.to_json()["recommended"]["spec"]))
+    spec = dpi.Spec.from_json(json.dumps(outcome.to_dict()["recommended"]["spec"]))
     assert spec == outcome.recommended.spec
 
 

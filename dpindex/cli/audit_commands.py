@@ -26,7 +26,7 @@ def audit(
     exact: Annotated[bool, "Prove instead of attack; without SPEC, the default set."] = False,
     seconds: Annotated[float, "Time for the trials of the attack."] = 20.0,
     trials: Annotated[int | None, "Vectors for each neighbour, instead of a time."] = None,
-    confidence: Annotated[float, "Of all lower bounds together."] = 0.999,
+    confidence: Annotated[float, "Confidence of all lower bounds together."] = 0.999,
     plot: Annotated[Path | None, "PNG file to draw the attack in."] = None,
     as_json: o.AsJson = False,
 ) -> None:

@@ -138,9 +138,7 @@ def query(
     queries: Annotated[str, typer.Argument(help="Vector file, or codes of devices.")],
     k: Annotated[int, "-k", "Neighbours of each query."] = 10,
     mode: Annotated[
-        o.QueryMode,
-        "--query",
-        "exact: used as it is; private: privatized first.",
+        o.QueryMode, "--query", "exact: used as it is; private: privatized first."
     ] = "exact",
     form: out.Format = "table",
     output: out.Output = None,

@@ -12,14 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress
 from rich.table import Table
 
 from dpindex.arrays import AnyArray
@@ -27,7 +20,9 @@ from dpindex.errors import InputError
 from dpindex.files import create_file
 from dpindex.privacy import Guarantee
 
-Format = Annotated[Literal["table", "json", "npz"], "--format", "For people or programs."]
+Format = Annotated[
+    Literal["table", "json", "npz"], "--format", "table for people; json or npz for programs."
+]
 Output = Annotated[Path | None, "File to write to.  [default: standard output]"]
 
 _WIDTH = 100
@@ -36,17 +31,9 @@ _WIDTH = 100
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[..., None]]:
     """A bar on a terminal, silence in a pipe; yields ``report(done, total, task="")``."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, disable=not console.is_terminal, transient=True
-    ) as progress:
+    quiet = not console.is_terminal
+    with Progress(console=console, disable=quiet, transient=True) as progress:
         bar = progress.add_task(what, total=None)
 
         def report(done: int, total: int, task: str = "") -> None:

@@ -33,14 +33,12 @@ def evaluate(
     queries: Annotated[str, typer.Argument(help="Query vectors.")],
     *,
     report: Annotated[Path, "Directory for curve.csv, curve.png, report.html."],
-    methods: Annotated[str, "Names, with commas."] = _METHODS,
-    epsilons: Annotated[str, "Budgets, with commas."] = "1,2,3,5,10",
-    code_length: Annotated[str, "Code lengths, with commas.  [default: the methods']"] = "",
-    runs: Annotated[int, "Builds of every spec, each with a new seed and new noise."] = 10,
-    query: Annotated[str, "Query modes, with commas."] = "private,exact",
-    max_queries: Annotated[
-        int | None, "Use the first so many queries only.  [default: all]"
-    ] = None,
+    methods: Annotated[str, "Method names, separated by commas."] = _METHODS,
+    epsilons: Annotated[str, "Epsilons, separated by commas."] = "1,2,3,5,10",
+    code_length: Annotated[str, "Separated by commas.  [default: the methods']"] = "",
+    runs: Annotated[int, "Builds of each spec, with a new seed and new noise."] = 10,
+    query: Annotated[str, "Query modes, separated by commas."] = "private,exact",
+    max_queries: Annotated[int | None, "Use the first so many only.  [default: all]"] = None,
     neighbours: Annotated[int, "True neighbours of a query."] = 50,
     metric: o.Metric = "cosine",
     denoise: o.Denoise = None,
@@ -94,10 +92,10 @@ def _curve_table(curve: Any) -> Table:
 
 def demo(
     directory: Annotated[
-        Path, typer.Argument(help="Where to write the index, the report and the pictures.")
+        Path, typer.Argument(help="Directory for the index and the report.")
     ] = Path("dpindex-demo"),
 ) -> None:
-    """See it work on bundled digits in under a minute."""
+    """Run an example on bundled digits, in under a minute."""
     from dpindex.evaluate import run_demo
 
     with out.progress_bar("measuring") as progress:
@@ -117,7 +115,7 @@ def plan(
     dim: Annotated[int, "Attributes of a vector."],
     n: Annotated[int, "Vectors in the collection."],
     epsilon: Annotated[float | None, "Target epsilon."] = None,
-    recall: Annotated[float | None, "Instead: target precision@10; finds the epsilon."] = None,
+    recall: Annotated[float | None, "Instead of --epsilon: target precision@10."] = None,
     public_sample: Annotated[
         str | None,
         "File of 500 or more PUBLIC vectors of the same kind.",
@@ -129,10 +127,12 @@ def plan(
         float | None, "With --typical-norm: cosine to the tenth nearest."
     ] = None,
     typical_cosine: Annotated[float, "Mean cosine of two vectors."] = 0.0,
-    spectrum_decay: Annotated[float, "The j-th largest variance falls as j^-DECAY."] = 1.0,
+    spectrum_decay: Annotated[
+        float, "The j-th largest variance is proportional to j^-DECAY."
+    ] = 1.0,
     query: Annotated[o.QueryMode, "Query mode to plan for."] = "private",
-    max_bytes: Annotated[int | None, "Maximum size of a code."] = None,
-    methods: Annotated[str, "Methods to consider, with commas.  [default: all that give DP]"] = "",
+    max_bytes: Annotated[int | None, "Maximum bytes of a code."] = None,
+    methods: Annotated[str, "Method names, separated by commas.  [default: all that give DP]"] = "",
     form: out.Format = "table",
     skip_leak_check: Annotated[bool, "Accept a sample that looks private."] = False,
     options: o.DataOptions,

@@ -33,18 +33,20 @@ def build(
         "How neighbouring collections differ in one record.",
     ] = "add-remove",
     hash: Annotated[Literal["srp", "p-stable"], "srp: angles; p-stable: distances."] = "p-stable",
-    bits: Annotated[int | None, "For srp: signs a hash."] = None,
+    bits: Annotated[int | None, "For srp: signs in a hash."] = None,
     bandwidth: Annotated[
         float | None, "For p-stable: bucket width, in the units of the data."
     ] = None,
     hashes: Annotated[int | None, "For p-stable: hashes concatenated.  [default: 1]"] = None,
-    rows: Annotated[int | None, f"Hash functions.  [default: {_ROWS}]"] = None,
-    expected_count: Annotated[
-        float | None, "Instead of --rows: public guess of a typical count."
+    rows: Annotated[
+        int | None, f"Rows, each with a hash function of its own.  [default: {_ROWS}]"
     ] = None,
-    width: Annotated[int | None, "Columns a row.  [default: up to 1000]"] = None,
+    expected_count: Annotated[
+        float | None, "Instead of --rows: public estimate of a typical count."
+    ] = None,
+    width: Annotated[int | None, "Columns of a row.  [default: up to 1000]"] = None,
     seed: Annotated[int, "Public seed of the hash functions."] = 0,
-    as_published: Annotated[bool, "The paper's floor of Laplace noise."] = False,
+    as_published: Annotated[bool, "The paper's noise: Laplace, rounded down."] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Count vectors, add the noise, write the sketch.
