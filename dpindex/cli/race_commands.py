@@ -29,8 +29,7 @@ def build(
     epsilon: Annotated[float, "Budget of the one release, over all queries."],
     delta: Annotated[float, "0 for geometric noise; above 0, e.g. 1e-6, for Gaussian noise."] = 0.0,
     neighbouring: Annotated[
-        Literal["add-remove", "replace"],
-        "How neighbouring collections differ in one record.",
+        Literal["add-remove", "replace"], "How neighbouring collections differ in one record."
     ] = "add-remove",
     hash: Annotated[Literal["srp", "p-stable"], "srp: angles; p-stable: distances."] = "p-stable",
     bits: Annotated[int | None, "For srp: signs a hash."] = None,
@@ -44,7 +43,6 @@ def build(
     ] = None,
     width: Annotated[int | None, "Columns a row.  [default: up to 1000]"] = None,
     seed: Annotated[int, "Public seed of the hash functions."] = 0,
-    as_published: Annotated[bool, "The paper's floor of Laplace noise."] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Count vectors, add the noise, write the sketch.
@@ -68,7 +66,6 @@ def build(
         "delta": delta,
         "neighbouring": neighbouring,
         "seed": seed,
-        "as_published": as_published,
     }
     with open_vectors(vectors) as source, out.progress_bar("counting") as report:
         made = RaceSketch(SketchSpec.from_dict({"dim": source.shape[1], **stated}))

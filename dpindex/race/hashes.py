@@ -27,13 +27,13 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.special import ndtr, ndtri
 
+from dpindex.arrays import Doubles
 from dpindex.checks import check_finite, finite_number, from_kind, whole_number
 from dpindex.errors import InputError
 from dpindex.randomness import PublicStream
 
 __all__ = ["SRP", "Hash", "Hasher", "PStable", "PairedSRP", "hash_from_dict", "kernel_sum"]
 
-Doubles: TypeAlias = npt.NDArray[np.float64]
 Codes: TypeAlias = npt.NDArray[np.uint32]
 
 MAX_SUM = 2.0**33

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from dpindex.arrays import AnyArray, Floats, Vectors
+from dpindex.arrays import AnyArray, Doubles, Floats, Vectors
 from dpindex.checks import finite_number
 from dpindex.errors import InputError
 from dpindex.privacy import Guarantee, Neighbouring
 from dpindex.race.explore import box
-from dpindex.race.hashes import Doubles, Hash, PairedSRP, PStable
+from dpindex.race.hashes import Hash, PairedSRP, PStable
 from dpindex.race.sketch import RaceSketch
 from dpindex.race.spec import SketchSpec
 
