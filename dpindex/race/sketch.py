@@ -17,7 +17,7 @@ from scipy import sparse
 from dpindex.arrays import AnyArray, Doubles, Floats, Integers, Vectors, cores
 from dpindex.checks import checked_epsilon, finite_number, real_matrix
 from dpindex.errors import InputError
-from dpindex.files import create_file, pack, parse_file, unpack
+from dpindex.files import Buffer, create_file, pack, parse_file, unpack
 from dpindex.format1 import sketch_from_bytes_1
 from dpindex.noise.counts import CHANGES
 from dpindex.privacy import Guarantee, Neighbouring, Records, compose
@@ -370,7 +370,7 @@ class RaceSketch:
         return pack("sketch", facts, {"counts": shifted.view(np.uint8)[:, :size]})
 
     @classmethod
-    def from_bytes(cls, data: bytes | bytearray | memoryview) -> RaceSketch:
+    def from_bytes(cls, data: Buffer) -> RaceSketch:
         """Read what ``to_bytes`` wrote; raises InputError for anything else."""
         facts, arrays = sketch_from_bytes_1(data) or unpack(data, "sketch")
         sketch = cls.__new__(cls)
