@@ -24,8 +24,8 @@ from dpindex.arrays import AnyArray
 from dpindex.errors import InputError
 
 __all__ = [
-    "MAGIC", "Buffer", "Contents", "create_file", "holding_lock", "lock", "pack", "parse_file",
-    "read_file", "unpack", "write_file",
+    "MAGIC", "Buffer", "Contents", "create_file", "holding_lock", "pack", "parse_file", "read_file",
+    "unpack", "write_file",
 ]  # fmt: skip
 
 MAGIC = b"DPIX"
@@ -136,30 +136,23 @@ def _sync_folder(path: Path) -> None:
             os.close(folder)
 
 
-def lock(handle: int) -> bool:
-    """Take the lock of an open file without waiting; False if another holder has it.
-
-    It is the operating system's and ends with the process that holds it.
-    """
-    try:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # pragma: no cover - no advisory locks on this platform
-        return True
-    except OSError:
-        return False
-    return True
-
-
 @contextmanager
 def holding_lock(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file at ``path``, made if need be; InputError if another process holds it."""
-    flags = os.O_RDWR | os.O_CREAT | _PLAIN_ONLY | _NO_LINKS
-    handle = os.open(path, flags, 0o600)
+    """Hold the lock file at ``path``, made if need be; InputError if another process holds it.
+
+    The lock is the operating system's and ends with the process that holds it.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN_ONLY | _NO_LINKS, 0o600)
     try:
-        if not lock(handle):
-            raise InputError(f"{what} is being written by another process; wait for it to end.")
+        try:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # pragma: no cover - no advisory locks on this platform
+            pass
+        except OSError:
+            busy = f"{what} is being written by another process; wait for it to end."
+            raise InputError(busy) from None
         yield
     finally:
         os.close(handle)

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from scipy.spatial.distance import cdist
 from scipy.special import ndtr, ndtri
 
 from dpindex.arrays import Doubles
@@ -208,7 +209,7 @@ class PStable(Hash):
         return self.hashes
 
     def kernel(self, x: Any, q: Any) -> Doubles:
-        c = np.maximum(_distances(x, q) / self.bandwidth, 1e-12)
+        c = np.maximum(cdist(q, x) / self.bandwidth, 1e-12)
         edge = np.expm1(-0.5 / c**2)
         single = 1.0 - 2.0 * ndtr(-1.0 / c) + math.sqrt(2.0 / math.pi) * c * edge
         return np.asarray(single**self.hashes)
@@ -319,16 +320,12 @@ class Hasher:
         if not self.rehashed:
             return parts[:, 0].astype(np.int64)
         # Vector multiply-add-shift (Dietzfelbinger 1996): two codes meet with chance 1/width.
-        factors = self._factors[rows]
-        mixed = parts[:, 0] * factors[:, :1]
-        for part in range(1, parts.shape[1]):
-            mixed += parts[:, part] * factors[:, part : part + 1]
+        mixed = np.einsum("rpn,rp->rn", parts, self._factors[rows], dtype=np.uint64)
         mixed += self._addends[rows, None]
         mixed >>= np.uint64(32)
         mixed *= np.uint64(self.width)
         mixed >>= np.uint64(32)
-        columns: npt.NDArray[np.int64] = mixed.view(np.int64)
-        return columns
+        return np.asarray(mixed.view(np.int64))
 
 
 def kernel_sum(hash: Hash, x: Any, q: Any) -> Doubles:
@@ -353,12 +350,3 @@ def _angles(x: Any, q: Any) -> Doubles:
     norms = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(x, axis=1)
     cosines = np.divide(q @ x.T, norms, out=np.zeros(norms.shape), where=norms > 0)
     return np.asarray(np.arccos(np.clip(cosines, -1.0, 1.0)))
-
-
-def _distances(x: Any, q: Any) -> Doubles:
-    x, q = np.asarray(x, dtype=np.float64), np.asarray(q, dtype=np.float64)
-    # Centred first: |x|² + |q|² − 2x·q cancels less.
-    middle = q.mean(axis=0)
-    x, q = x - middle, q - middle
-    squares = (q**2).sum(axis=1)[:, None] + (x**2).sum(axis=1) - 2.0 * (q @ x.T)
-    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))

@@ -109,21 +109,17 @@ class RaceSketch:
         """
         if self._secret().any():
             raise InputError("this sketch already holds records; partial_fit adds more.")
-        return self._add([x])
+        return self.partial_fit([x])
 
     def partial_fit(self, chunks: Vectors | Iterable[Vectors]) -> RaceSketch:
         """Add records: an array or sparse matrix, or an iterable of them that is read once.
 
         All of it is added, or none if anything raises. Every record must be added only once.
         """
-        single = isinstance(chunks, np.ndarray) or sparse.issparse(chunks)
-        return self._add([chunks] if single else chunks)
-
-    def _add(self, chunks: Iterable[Vectors]) -> RaceSketch:
         counts = self._secret()
         spec, width = self.spec, self.spec.columns
-        fresh = np.zeros_like(counts)
-        done = 0
+        fresh, done = np.zeros_like(counts), 0
+        single = isinstance(chunks, np.ndarray) or sparse.issparse(chunks)
 
         def count(rows: slice, columns: npt.NDArray[np.int64]) -> None:
             n = rows.stop - rows.start
@@ -131,7 +127,7 @@ class RaceSketch:
             fresh[rows] += np.bincount(columns.ravel(), minlength=n * width).reshape(n, width)
 
         with ThreadPoolExecutor(cores()) as pool:
-            for chunk in chunks:
+            for chunk in [chunks] if single else chunks:
                 records = real_matrix(chunk, spec.dim, "records", min_rows=0)
                 for _, block in spec.hasher.blocks(records, done):
                     spec.hasher.each(block, count, pool)

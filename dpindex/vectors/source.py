@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, TypeAlias, TypeVar
 
@@ -153,7 +153,7 @@ def by_rows(read_rows: Callable[[int, int], Chunk]) -> Stream:
     return stream
 
 
-class VectorSource:
+class VectorSource(AbstractContextManager["VectorSource"]):
     """A matrix of vectors that is read a few rows at a time.
 
     Get one from :func:`open_vectors` or :func:`as_source`; close it, or use it in a ``with``.
@@ -261,9 +261,6 @@ class VectorSource:
         """Close the file; closing twice is harmless."""
         self._closed = True
         self._location.resources.close()
-
-    def __enter__(self) -> VectorSource:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
