@@ -282,21 +282,18 @@ class Hasher:
         widest = max(self.dim, len(self._directions))
         step = max(64, min(_ROWS_AT_ONCE, _BLOCK_NUMBERS // widest))
         for start in range(0, x.shape[0], step):
-            yield start, self._rounded(x[start : start + step], first_row + start)
-
-    def _rounded(self, block: Any, first_row: int) -> Any:
-        wide = block.astype(np.float64)
-        check_finite(wide, first_row)
-        wide = self.hash.scaled(wide)
-        data = wide.data if sparse.issparse(wide) else wide
-        np.rint(data, out=data)
-        far = np.flatnonzero(~(np.asarray(abs(wide).sum(axis=1)).ravel() <= MAX_SUM))
-        if far.size:
-            raise InputError(
-                f"row {first_row + int(far[0])} lies more than {int(MAX_SUM) >> _STEP_BITS} "
-                f"bandwidths from the origin; centre the data or widen the bandwidth."
-            )
-        return wide
+            block = x[start : start + step].astype(np.float64)
+            check_finite(block, first_row + start)
+            block = self.hash.scaled(block)
+            data = block.data if sparse.issparse(block) else block
+            np.rint(data, out=data)
+            far = np.flatnonzero(~(np.asarray(abs(block).sum(axis=1)).ravel() <= MAX_SUM))
+            if far.size:
+                raise InputError(
+                    f"row {first_row + start + far[0]} lies more than {int(MAX_SUM) >> _STEP_BITS} "
+                    f"bandwidths from the origin; centre the data or widen the bandwidth."
+                )
+            yield start, block
 
     def each(
         self, block: Any, use: Callable[[slice, npt.NDArray[np.int64]], None], pool: Executor
