@@ -16,9 +16,9 @@ from dpindex.arrays import AnyArray, Integers, Vectors, canonical_csr
 from dpindex.errors import InputError
 
 __all__ = [
-    "MAX_ID_LENGTH", "check_finite", "check_id_lengths", "checked_delta", "checked_epsilon",
-    "checked_fields", "finite_number", "from_kind", "id_array", "json_value", "real_matrix",
-    "whole_number",
+    "MAX_ID_LENGTH", "MAX_TEXT", "check_finite", "check_id_lengths", "checked_delta",
+    "checked_epsilon", "checked_fields", "finite_number", "from_kind", "id_array", "json_value",
+    "real_matrix", "whole_number",
 ]  # fmt: skip
 
 MAX_ID_LENGTH = 4096
@@ -28,7 +28,9 @@ _MIN_EPSILON, _MAX_EPSILON = 1e-3, 64.0
 _MIN_DELTA = 1e-30
 _MAX_INT64 = np.iinfo(np.int64).max
 _MAX_PADDED_BYTES, _MAX_PADDING = 1 << 30, 16
-_MAX_TEXT = 1 << 16
+MAX_TEXT = 1 << 16
+"""Bytes of the JSON text of a spec."""
+
 _Object = TypeVar("_Object")
 
 
@@ -198,8 +200,8 @@ def check_finite(rows: Any, first_row: int = 0) -> None:
 
 def json_value(text: str | bytes, name: str) -> Any:
     """The value of a JSON text of at most 64 KiB."""
-    if len(text) > _MAX_TEXT:
-        raise InputError(f"{name} is not valid JSON: it has over {_MAX_TEXT} characters.")
+    if len(text) > MAX_TEXT:
+        raise InputError(f"{name} is not valid JSON: it has over {MAX_TEXT} characters.")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -68,6 +68,12 @@ class Entry:
     count: int
     when: str
 
+    def __str__(self) -> str:
+        return f"{self.when}  {self.count} ids  {self.spec.method}: {self.spec.guarantee}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"when": self.when, "ids": self.count, "spec": self.spec.to_dict()}
+
 
 @dataclass(frozen=True)
 class Total:
@@ -84,7 +90,7 @@ class Total:
         codes = "1 release" if self.releases == 1 else f"{self.releases} releases"
         return f"{self.ids} ids, {codes} each: " + "; and ".join(map(str, self.guarantees))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "guarantees": [promise.to_dict() for promise in self.guarantees]}
 
 
@@ -339,7 +345,7 @@ def _guarantees(specs: Sequence[Spec], delta: float | None) -> tuple[Guarantee, 
 def _names(ids: Ids, *, unique: bool = False) -> list[bytes]:
     """Ids as text: whole numbers in decimal, so that 7 and "7" are the same id."""
     if ids is None:
-        raise InputError("a ledger counts releases by id; give every vector an id.")
+        raise InputError("a ledger counts releases by id; give every vector an id (--ids).")
     values = ids.tolist() if isinstance(ids, np.ndarray) else ids
     values = [values] if isinstance(values, str | int) else list(values)
     for value in values:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from dpindex.checks import (
+    MAX_TEXT,
     checked_epsilon,
     checked_fields,
     finite_number,
@@ -23,7 +24,6 @@ from dpindex.privacy import VectorAdjacency, adjacency_from_dict, attribute
 __all__ = ["Parameters"]
 
 _FORMAT = 1
-_MAX_TEXT = 1 << 16
 _MAX_DIM = (1 << 31) - 1
 _MAX_K = 1 << 20
 _ONE_ATTRIBUTE = attribute(1.0)
@@ -131,7 +131,7 @@ class Parameters:
     @classmethod
     def read(cls: type[_Stated], path: str | os.PathLike[str]) -> _Stated:
         """The spec in a file; raises InputError, which begins with the path, if there is none."""
-        text = read_file(path, _MAX_TEXT)
+        text = read_file(path, MAX_TEXT)
         try:
             return cls.from_json(text)
         except InputError as error:

@@ -203,6 +203,20 @@ class TestSpecGrid:
         ]
         assert {s.seed for s in grid.specs} == {9}
 
+    def test_methods_get_the_fields_that_they_take(self):
+        names = ["dp-signrp-rr", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-oporp-staircase"]
+        options = {"min_norm": 3.0, "entries": "very-sparse", "sparsity": 2}
+        grid = spec_grid(24, names[1:], [1], delta=1e-5, **options)
+        assert grid.refused == ()
+        assert [(s.min_norm, s.entries, s.sparsity) for s in grid.specs] == [
+            (None, "very-sparse", 2),
+            (None, None, 2),
+            (None, None, None),
+        ]
+        grid = spec_grid(24, names, [1], delta=1e-5, min_norm=3.0)
+        assert [s.method for s in grid.specs] == names
+        assert (grid.specs[0].delta, grid.specs[0].min_norm) == (1e-5, 3.0)
+
     def test_what_has_no_guarantee_is_named_once(self):
         grid = spec_grid(64, ["raw-square-wave", "dp-oporp-staircase"], [1, 2, 1], [128, None])
         assert [(s.k, s.epsilon) for s in grid.specs] == [(8, 1.0), (8, 2.0)]

@@ -663,9 +663,12 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [total["ids"] for total in facts["totals"]] == [12, 12]
     assert [release["ids"] for release in facts["releases"]] == [12, 12, 12]
     for words, message in (
-        (f"build x.npy other {options}", "name a file of ids"),
-        ("privatize x.npy y.codes --spec spec.json --ids ids.txt", "name it with --ledger"),
-        ("privatize x.npy y.codes --spec spec.json --allow-rerelease", "name it with --ledger"),
+        (f"build x.npy other {options}", r"give every vector an id \(--ids\)"),
+        ("privatize x.npy y.codes --spec spec.json --ids ids.txt", r"name the ledger \(--ledger\)"),
+        (
+            "privatize x.npy y.codes --spec spec.json --allow-rerelease",
+            r"name the ledger \(--ledger\)",
+        ),
         ("add ix x.codes --ids new.txt --ledger book", "holds codes"),
         ("add ix x.npy --ids ids.txt --ledger book", "already in the index"),
         ("add ix x.npy --ids new.txt --ledger ix/book", "meant to be published"),

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 import scipy.sparse
 
 from dpindex import Privatizer, Spec, attribute, l2
-from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
+from dpindex.codes import BitCodes, NumberFormat, codes_from_bytes
 from dpindex.estimators.denoise import (
     Denoiser,
     denoiser_from_bytes,
@@ -47,6 +47,7 @@ from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.vectors import open_vectors, read_ids
 
 _FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
+_GOLDEN = _FIXTURES.parent / "golden"
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
 _MAX_READ = 1 << 16
 _VALUES: tuple[Any, ...] = (
@@ -201,16 +202,27 @@ def _read_manifest(data: bytes) -> None:
 def _codes() -> Iterable[bytes]:
     for spec in _specs()[:3]:
         yield Privatizer(spec).privatize(np.full((3, spec.dim), spec.dim**-0.5)).to_bytes()
-    yield FloatCodes(np.array([[70_000, -3]], np.int32), 0.5, 0.5, bytes(16)).to_bytes()
+    numbers = NumberFormat(2, bytes(16), 0.5, 0.5)
+    yield numbers.codes(np.array([[70_000, -3]], np.int32)).to_bytes()
     yield BitCodes.from_signs(np.ones((0, 3), np.bool_), bytes(16)).to_bytes()
+    yield _codes_of_format_1((2, 0, 3, 1, 0.25, 0.5, bytes(16)), b"\1\0\xfe\xff\x2c\1")
+    yield _codes_of_format_1((0, 0, 10, 2, 1.0, 0.0, bytes(16)), b"\5\2\7\1")
+    for path in sorted(_GOLDEN.glob("*.codes")):  # of format 1
+        yield path.read_bytes()
 
 
 _CODES = struct.Struct("<4sBBHIQdd16s16s")
 
 
+def _codes_of_format_1(fields: tuple[Any, ...], body: bytes, version: int = 1) -> bytes:
+    head = (b"DPIX", version, *fields)
+    digest = hashlib.sha256(_CODES.pack(*head, bytes(16)) + body).digest()[:16]
+    return _CODES.pack(*head, digest) + body
+
+
 def _codes_repair(data: bytes, rng: random.Random) -> bytes:
-    if len(data) < _CODES.size:
-        return data
+    if data[4:5] != b"\1" or len(data) < _CODES.size:
+        return _container_repair(data, rng)
     _, _, kind, _, k, n, gain, offset, mark, _ = _CODES.unpack_from(data)
     body = data[_CODES.size :]
     version = 1 if rng.random() < 0.95 else rng.randrange(256)
@@ -222,9 +234,7 @@ def _codes_repair(data: bytes, rng: random.Random) -> bytes:
         body = body[: n * row]
         gain = gain if 0 < gain < 1e300 else 0.5
         offset = offset if abs(offset) < 1e300 else 0.5
-    fields = (b"DPIX", version, kind, 0, k, n, gain, offset, mark)
-    digest = hashlib.sha256(_CODES.pack(*fields, bytes(16)) + body).digest()[:16]
-    return _CODES.pack(*fields, digest) + body
+    return _codes_of_format_1((kind, 0, k, n, gain, offset, mark), body, version)
 
 
 def _read_codes(data: bytes) -> None:
@@ -234,8 +244,7 @@ def _read_codes(data: bytes) -> None:
         signs, numbers = part.to_signs(), part.to_float()
     assert signs.shape == numbers.shape == (len(part), codes.k)
     assert codes_from_bytes(codes.to_bytes()).to_bytes() == codes.to_bytes()
-    if isinstance(codes, BitCodes) and len(codes):
-        assert len(codes.row(0)) == codes.k
+    assert codes.format.fault(codes.stored) is None
 
 
 def _ids_of_format_1(texts: list[str]) -> bytes:

@@ -95,12 +95,11 @@ def ledger(
     book = Ledger(path)
     entries, totals = book.entries(), book.totals(delta=delta)
     if as_json:
-        releases = [{"when": e.when, "ids": e.count, "spec": e.spec.to_dict()} for e in entries]
-        out.print_json({"releases": releases, "totals": [total.to_json() for total in totals]})
+        facts: dict[str, Any] = {"releases": entries, "totals": totals}
+        out.print_json({name: [row.to_dict() for row in rows] for name, rows in facts.items()})
         return
     for entry in entries:
-        stated = entry.spec
-        typer.echo(f"{entry.when}  {entry.count} ids  {stated.method}: {stated.guarantee}")
+        typer.echo(str(entry))
     typer.echo("In total" + (":" if totals else ": nothing was released."))
     for total in totals:
         typer.echo(f"  {total}")

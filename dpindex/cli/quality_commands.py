@@ -168,7 +168,7 @@ def plan(
             **options.stated(),
         )
     if form == "json":
-        out.print_json(outcome.to_json())
+        out.print_json(outcome.to_dict())
         return
     out.print_table(_plan_table(outcome))
     if len(outcome.rows) > _SHOWN:

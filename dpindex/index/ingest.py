@@ -135,9 +135,7 @@ def ingest(
             "allow_rerelease is about what a ledger knows; name the ledger (--ledger)."
         )
     if ledger is None and ids is not None and not sink.keeps_ids:
-        raise InputError(
-            "codes carry no ids: they are for the ledger; name it with --ledger (ledger=…)."
-        )
+        raise InputError("codes carry no ids: they are for the ledger; name the ledger (--ledger).")
     if ledger is not None and sink.path is not None:
         ledger.refuse_inside(sink.path)
     names = sink.checked_ids(ids, rows)

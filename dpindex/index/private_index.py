@@ -84,7 +84,7 @@ class PrivateIndex:
     metric : "cosine", "ip" or "l2"
         What neighbours are ranked by; sign codes know cosines only.
     index_type : str
-        How number codes, and denoised ones, are kept for searching: a Faiss factory string such as
+        How number codes, denoised or not, are kept for searching: a Faiss factory string such as
         "SQ8", "IVF1024,PQ32x4fs" or "ROT64,SQ4", or "f32" (Flat, exact), "f16" (SQfp16) or "int8"
         (SQ8). The codes themselves stay as they are, and so do the similarities.
     query_epsilon : float, optional

@@ -139,8 +139,9 @@ class SignLaw(Law):
     def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
         """Chance that the sign of a coordinate of magnitude ``x`` (in betas) comes out flipped.
 
-        ``rms`` is the standard deviation of a coordinate in betas; it matters only where the flips
-        of one coordinate depend on the others (iDP).
+        It may jump at whole betas only: estimators integrate it from one to the next. ``rms``
+        is the standard deviation of a coordinate in betas; it matters only where the flips of one
+        coordinate depend on the others (iDP).
         """
 
     def code_format(self, code_length: int, fingerprint: bytes, step: float) -> SignFormat:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -67,7 +66,7 @@ class Row:
         """Expected precision@10 in that query mode."""
         return self.private if query == "private" else self.exact
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "method": self.method,
             "k": self.k,
@@ -159,15 +158,15 @@ class Plan:
             )
         return (*lines, _FROM_FACTS if self.from_facts else _FROM_SAMPLE)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         choice = self.recommended
         return {
-            "recommended": {"spec": json.loads(choice.spec.to_json()), "denoise": choice.denoise},
+            "recommended": {"spec": choice.spec.to_dict(), "denoise": choice.denoise},
             "why": self.why,
             "remarks": list(self.remarks),
             "query": self.query,
             "n": self.n,
-            "rows": [row.to_json() for row in self.rows],
+            "rows": [row.to_dict() for row in self.rows],
             "refused": list(self.refused),
         }
 

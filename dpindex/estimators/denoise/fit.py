@@ -199,9 +199,8 @@ def _filter(rows: TrainingCodes, prior: str) -> Filter:
     inner = np.concatenate([(z[::step] - rows.mean) @ analysis for z in rows.blocks()])
     components = _COMPONENTS if prior == "mixture" else 1
     mixture = Mixture.of_scales(inner) if prior == "scales" else Mixture.fit(inner, components)
-    held = (rows.held[:_LEVERAGE_ROWS] - rows.mean) @ analysis
-    leverage, mixing = mixture.leverage(basis), mixture.mixing_leverage(held, basis)
-    return Filter(rows.mean, rows.noise, basis, mixture, leverage, mixing)
+    mixing = mixture.mixing_leverage((rows.held[:_LEVERAGE_ROWS] - rows.mean) @ analysis, basis)
+    return Filter(rows.mean, rows.noise, basis, mixture, mixture.leverage(basis), mixing)
 
 
 def _unbiased_error(prediction: Singles, y: Singles, channel: Channel) -> float:
