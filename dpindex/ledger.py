@@ -56,7 +56,7 @@ _COLUMNS = [int, str, str, bytes, str, int, bytes, str]
 _RESIDUES = "sum(hi % 4294967291), sum(lo % 4294967291)"
 _SUMS = f"SELECT printf('%d %d %d %d', count(*), {_RESIDUES}, sum(release)) FROM ids"
 _Releases = list[sqlite3.Row]
-Ids: TypeAlias = Iterable[Any] | None
+_Ids: TypeAlias = Iterable[Any] | None
 _LOST = "it is missing, but its key is there; restore it, or move the key away to begin a new one"
 
 
@@ -134,7 +134,7 @@ class Ledger:
                 f"keep it elsewhere."
             )
 
-    def check(self, ids: Ids, *, allow_rerelease: bool = False) -> None:
+    def check(self, ids: _Ids, *, allow_rerelease: bool = False) -> None:
         """Raise the InputError that ``record`` would raise; writes nothing."""
         names = _names(ids, unique=True)
         if self.path.exists() or self.key_path.exists():
@@ -144,7 +144,7 @@ class Ledger:
                     self._count_known(db, names, allow_rerelease)
 
     def record(
-        self, spec: Spec, ids: Ids, *, allow_rerelease: bool = False, token: str = ""
+        self, spec: Spec, ids: _Ids, *, allow_rerelease: bool = False, token: str = ""
     ) -> int:
         """Record one release of each id under ``spec``, durably. Call it *before* privatizing.
 
@@ -204,7 +204,7 @@ class Ledger:
             specs = self._specs(releases)
             return tuple(Entry(specs[row["spec"]], row["count"], row["time"]) for row in releases)
 
-    def totals(self, ids: Ids = None, delta: float | None = None) -> list[Total]:
+    def totals(self, ids: _Ids = None, delta: float | None = None) -> list[Total]:
         """What was released of how many ids, and what that promises in total; most releases first.
 
         Parameters
@@ -342,7 +342,7 @@ def _guarantees(specs: Sequence[Spec], delta: float | None) -> tuple[Guarantee, 
     return tuple(total(alike, delta) for alike in kinds.values())
 
 
-def _names(ids: Ids, *, unique: bool = False) -> list[bytes]:
+def _names(ids: _Ids, *, unique: bool = False) -> list[bytes]:
     """Ids as text: whole numbers in decimal, so that 7 and "7" are the same id."""
     if ids is None:
         raise InputError("a ledger counts releases by id; give every vector an id (--ids).")

@@ -347,12 +347,9 @@ class RaceSketch:
 
     def describe(self) -> dict[str, Any]:
         """What the sketch holds and promises, as plain JSON values; once it is released."""
-        return {
-            "records": round(self.size),
-            "records_stderr": self.size_stderr,
-            "spec": self.spec.to_dict(),
-            **self.guarantee.statement(self.spec.dim),
-        }
+        facts = {"records": round(self.size), "records_stderr": self.size_stderr}
+        promise = self.guarantee.statement(self.spec.dim)
+        return {**facts, "spec": self.spec.to_dict(), **promise}
 
     def to_bytes(self) -> bytes:
         """The released sketch as bytes: counts less their least, in the fewest whole bytes."""

@@ -124,7 +124,7 @@ class SketchSpec:
     @classmethod
     def from_dict(cls, data: Any) -> SketchSpec:
         """The inverse of ``to_dict``; raises InputError on anything else."""
-        if isinstance(data, dict) and "as_published" in data:  # once a field, false but for tests
+        if isinstance(data, dict) and "as_published" in data:  # a field of older sketches
             data = dict(data)
             if data.pop("as_published") is not False:
                 raise InputError("this sketch has the floor of Laplace noise; release it again.")

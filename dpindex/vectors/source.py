@@ -249,13 +249,9 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         The content is not hashed: a hash of private vectors would tell which vectors they were. A
         source in memory has the size of its values, and time 0.
         """
-        return {
-            "rows": self.shape[0],
-            "columns": self.shape[1],
-            "size": self._location.size,
-            "mtime_ns": self._location.mtime_ns,
-            "key": self._location.key or "",
-        }
+        file, (rows, columns) = self._location, self.shape
+        stored: dict[str, int | str] = {"size": file.size, "mtime_ns": file.mtime_ns}
+        return {"rows": rows, "columns": columns, **stored, "key": file.key or ""}
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
