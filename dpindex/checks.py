@@ -16,20 +16,10 @@ from dpindex.arrays import AnyArray, Integers, Vectors, canonical_csr
 from dpindex.errors import InputError
 
 __all__ = [
-    "MAX_ID_LENGTH",
-    "MAX_TEXT",
-    "check_finite",
-    "check_id_lengths",
-    "checked_delta",
-    "checked_epsilon",
-    "checked_fields",
-    "finite_number",
-    "from_kind",
-    "id_array",
-    "json_value",
-    "real_matrix",
-    "whole_number",
-]
+    "MAX_ID_LENGTH", "MAX_TEXT", "check_finite", "check_id_lengths", "checked_delta",
+    "checked_epsilon", "checked_fields", "finite_number", "from_kind", "id_array", "json_value",
+    "real_matrix", "whole_number",
+]  # fmt: skip
 
 MAX_ID_LENGTH = 4096
 """Characters that an id may have."""
@@ -98,23 +88,21 @@ def real_matrix(x: Vectors, columns: int, name: str = "vectors", min_rows: int =
     """
     if np.ma.isMaskedArray(x):
         raise InputError(f"{name} have a mask, which would be lost; fill the missing values.")
-    rows: Any = x
-    if not sparse.issparse(x):
-        try:
-            rows = np.asarray(x)
-        except ValueError:
-            raise InputError(f"{name} must all be equally long, and numbers.") from None
+    is_sparse = sparse.issparse(x)
+    try:
+        rows: Any = x if is_sparse else np.asarray(x)
+    except ValueError:
+        raise InputError(f"{name} must all be equally long, and numbers.") from None
     if np.dtype(rows.dtype).kind not in "biuf":
         raise InputError(f"{name} must be real numbers, not {rows.dtype}.")
-    if sparse.issparse(x):
-        try:
-            rows = canonical_csr(x) if x.ndim == 2 else x
-        except ValueError as error:
-            raise InputError(f"the sparse matrix is malformed: {error}.") from None
-    elif rows.ndim == 1:
+    if rows.ndim == 1 and not is_sparse:
         rows = rows[None, :]
     if rows.ndim != 2:
         raise InputError(f"{name} must form a table of two dimensions, not {rows.ndim}.")
+    try:
+        rows = canonical_csr(rows) if is_sparse else rows
+    except ValueError as error:
+        raise InputError(f"the sparse matrix is malformed: {error}.") from None
     if rows.shape[0] < min_rows:
         raise InputError(f"there are no {name}: the input has no rows.")
     if rows.shape[1] != columns:

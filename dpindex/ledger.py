@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -56,6 +56,7 @@ _COLUMNS = [int, str, str, bytes, str, int, bytes, str]
 _RESIDUES = "sum(hi % 4294967291), sum(lo % 4294967291)"
 _SUMS = f"SELECT printf('%d %d %d %d', count(*), {_RESIDUES}, sum(release)) FROM ids"
 _Releases = list[sqlite3.Row]
+_Ids: TypeAlias = Iterable[Any] | None
 _LOST = "it is missing, but its key is there; restore it, or move the key away to begin a new one"
 
 
@@ -90,8 +91,7 @@ class Total:
         return f"{self.ids} ids, {codes} each: " + "; and ".join(map(str, self.guarantees))
 
     def to_dict(self) -> dict[str, Any]:
-        guarantees = [guarantee.to_dict() for guarantee in self.guarantees]
-        return {"ids": self.ids, "releases": self.releases, "guarantees": guarantees}
+        return {**vars(self), "guarantees": [promise.to_dict() for promise in self.guarantees]}
 
 
 class Ledger:
@@ -134,7 +134,7 @@ class Ledger:
                 f"keep it elsewhere."
             )
 
-    def check(self, ids: Iterable[Any] | None, *, allow_rerelease: bool = False) -> None:
+    def check(self, ids: _Ids, *, allow_rerelease: bool = False) -> None:
         """Raise the InputError that ``record`` would raise; writes nothing."""
         names = _names(ids, unique=True)
         if self.path.exists() or self.key_path.exists():
@@ -144,12 +144,7 @@ class Ledger:
                     self._count_known(db, names, allow_rerelease)
 
     def record(
-        self,
-        spec: Spec,
-        ids: Iterable[Any] | None,
-        *,
-        allow_rerelease: bool = False,
-        token: str = "",
+        self, spec: Spec, ids: _Ids, *, allow_rerelease: bool = False, token: str = ""
     ) -> int:
         """Record one release of each id under ``spec``, durably. Call it *before* privatizing.
 
@@ -184,8 +179,7 @@ class Ledger:
             db.execute("INSERT INTO ids SELECT hi, lo, ? FROM wanted", (number,))
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
             row = (number, *work, now, len(names), _mark(key), _value(db, _SUMS))
-            sealed = (*row, _seal(row))
-            db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", sealed)
+            db.execute(f"INSERT INTO releases VALUES (?{', ?' * len(row)})", (*row, _seal(row)))
             db.execute("COMMIT")
         return known
 
@@ -210,7 +204,7 @@ class Ledger:
             specs = self._specs(releases)
             return tuple(Entry(specs[row["spec"]], row["count"], row["time"]) for row in releases)
 
-    def totals(self, ids: Iterable[Any] | None = None, delta: float | None = None) -> list[Total]:
+    def totals(self, ids: _Ids = None, delta: float | None = None) -> list[Total]:
         """What was released of how many ids, and what that promises in total; most releases first.
 
         Parameters
@@ -348,7 +342,7 @@ def _guarantees(specs: Sequence[Spec], delta: float | None) -> tuple[Guarantee, 
     return tuple(total(alike, delta) for alike in kinds.values())
 
 
-def _names(ids: Iterable[Any] | None, *, unique: bool = False) -> list[bytes]:
+def _names(ids: _Ids, *, unique: bool = False) -> list[bytes]:
     """Ids as text: whole numbers in decimal, so that 7 and "7" are the same id."""
     if ids is None:
         raise InputError("a ledger counts releases by id; give every vector an id (--ids).")
@@ -383,8 +377,8 @@ def _put_wanted(db: sqlite3.Connection, names: list[bytes], key: bytes) -> bytes
     return hashlib.sha256(halves[order].tobytes()).digest()
 
 
-def _value(db: sqlite3.Connection, query: str, *parameters: Any) -> Any:
-    return db.execute(query, parameters).fetchone()[0]
+def _value(db: sqlite3.Connection, query: str) -> Any:
+    return db.execute(query).fetchone()[0]
 
 
 def _mark(key: bytes) -> bytes:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import mpmath
+
 from dpindex import Spec, attribute, l2
 from dpindex.method_table import Method
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.counts import CHANGES
+from dpindex.noise.geometric import geometric_table
 from dpindex.projections import families
 from dpindex.projections.families import Family
 
@@ -38,3 +43,9 @@ def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
 def small(row: Method) -> Spec:
     """The plain example, made once for all tests that only look at it."""
     return example(row)
+
+
+def published_count_noise(epsilon: float, rows: int, neighbouring: str) -> AdditiveNoise:
+    """``⌊Laplace(R/ε)⌋`` for a sketch (Coleman & Shrivastava 2020, Alg. 1), of mean −½."""
+    drop = mpmath.mpf(epsilon) / (rows * CHANGES[neighbouring])
+    return AdditiveNoise(geometric_table(drop, 1, 1, 0), 0)

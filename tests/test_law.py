@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from specs import example
+from specs import example, published_count_noise
 from streams import Seeded
 
 import dpindex as dpi
@@ -48,9 +48,9 @@ SPECS |= {
 }
 LAWS: dict[str, Any] = {name: spec.law for name, spec in SPECS.items()}
 COUNTS = {
-    "counts": count_noise(1.0, 0.0, 50, 20, "add-remove", False),
-    "counts, as published": count_noise(1.0, 0.0, 50, 20, "replace", True),
-    "counts, normal": count_noise(1.0, 1e-6, 50, 20, "add-remove", False),
+    "counts": count_noise(1.0, 0.0, 50, 20, "add-remove"),
+    "counts, as published": published_count_noise(1.0, 50, "replace"),
+    "counts, normal": count_noise(1.0, 1e-6, 50, 20, "add-remove"),
 }
 """Laws of sketches, which no spec of codes names."""
 

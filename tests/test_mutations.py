@@ -378,7 +378,7 @@ def weak_counts(patch: pytest.MonkeyPatch) -> SketchSpec:
 
 def weak_published(patch: pytest.MonkeyPatch) -> SketchSpec:
     table = geometric_table(mpmath.mpf("1.05") / 20, 1, 1, 0)
-    return with_source(sketch(as_published=True), table)
+    return with_source(sketch(), table)
 
 
 def one_row_short(patch: pytest.MonkeyPatch) -> SketchSpec:

@@ -68,9 +68,8 @@ def test_build_and_query(run: Run) -> None:
 
 
 def test_info(run: Run) -> None:
-    run(*BUILD, *HASH, "--as-published")
+    run(*BUILD, *HASH)
     sketch = RaceSketch.open("s.race")
-    assert sketch.spec.as_published
     text = run("race", "info", "s.race").output
     for part in (str(sketch.guarantee), f"± {sketch.size_stderr:.0f}", "What is not protected"):
         assert part in text

@@ -29,8 +29,7 @@ def build(
     epsilon: Annotated[float, "Budget of the one release, over all queries."],
     delta: Annotated[float, "0 for geometric noise; above 0, e.g. 1e-6, for Gaussian noise."] = 0.0,
     neighbouring: Annotated[
-        Literal["add-remove", "replace"],
-        "How neighbouring collections differ in one record.",
+        Literal["add-remove", "replace"], "How neighbouring collections differ in one record."
     ] = "add-remove",
     hash: Annotated[Literal["srp", "p-stable"], "srp: angles; p-stable: distances."] = "p-stable",
     bits: Annotated[int | None, "For srp: signs in a hash."] = None,
@@ -46,7 +45,6 @@ def build(
     ] = None,
     width: Annotated[int | None, "Columns of a row.  [default: up to 1000]"] = None,
     seed: Annotated[int, "Public seed of the hash functions."] = 0,
-    as_published: Annotated[bool, "The paper's noise: Laplace, rounded down."] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Count vectors, add the noise, write the sketch.
@@ -55,34 +53,28 @@ def build(
     adds one to one count in each row, whatever it holds: no bounds are needed.
     """
     from dpindex.race import RaceSketch, SketchSpec, optimal_rows
+    from dpindex.race.hashes import hash_from_dict
 
     out.refuse_existing(sketch)
     if expected_count is not None:
         if rows is not None:
             raise InputError("give --rows or --expected-count, not both.")
         rows = optimal_rows(expected_count, epsilon, neighbouring, delta)
-    family = {"kind": hash, "bits": bits, "bandwidth": bandwidth, "hashes": hashes}
-    stated = {
-        "rows": _ROWS if rows is None else rows,
-        "width": width,
-        "hash": {name: value for name, value in family.items() if value is not None},
-        "epsilon": epsilon,
-        "delta": delta,
-        "neighbouring": neighbouring,
-        "seed": seed,
-        "as_published": as_published,
-    }
+    rows = _ROWS if rows is None else rows
+    stated = {"kind": hash, "bits": bits, "bandwidth": bandwidth, "hashes": hashes}
+    kernel = hash_from_dict({name: value for name, value in stated.items() if value is not None})
     with open_vectors(vectors) as source, out.progress_bar("counting") as report:
-        made = RaceSketch(SketchSpec.from_dict({"dim": source.shape[1], **stated}))
-        made.partial_fit(_chunks(source, report))
+        dim = source.shape[1]
+        spec = SketchSpec(dim, rows, width, kernel, epsilon, delta, neighbouring, seed)
+        made = RaceSketch(spec).partial_fit(_chunks(source, report))
     made.release().save(sketch)
     facts = _facts(sketch, made)
     if as_json:
         out.print_json({"sketch": str(sketch), **facts})
         return
     typer.echo(
-        f"{sketch}: {made.spec.rows} × {made.spec.columns} counts, {facts['bytes']} bytes, of "
-        f"about {facts['records']} records (a private estimate).\n{made.guarantee}."
+        f"{sketch}: {rows} × {spec.columns} counts, {facts['bytes']} bytes, of about "
+        f"{facts['records']} records (a private estimate).\n{made.guarantee}."
     )
 
 

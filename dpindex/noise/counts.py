@@ -69,19 +69,12 @@ class TwoSidedGeometric:
 
 @lru_cache(maxsize=32)
 def count_noise(
-    epsilon: float,
-    delta: float,
-    rows: int,
-    width: int,
-    neighbouring: Neighbouring,
-    as_published: bool,
+    epsilon: float, delta: float, rows: int, width: int, neighbouring: Neighbouring
 ) -> AdditiveNoise:
     """Noise for a sketch of ``rows × width`` counts under one global (epsilon, delta).
 
     delta = 0: :class:`TwoSidedGeometric` noise with ratio ``e^{−ε/R}`` (``e^{−ε/2R}`` under
-    replace): one count that moves by 1 costs ε/R, R of them cost ε. ``as_published``:
-    ``⌊Laplace(R/ε)⌋`` (Coleman & Shrivastava 2020, Alg. 1; floor is post-processing), whose mean
-    −½ is corrected on reading.
+    replace): one count that moves by 1 costs ε/R, R of them cost ε.
 
     delta > 0: ``round(N(0, σ²))``, σ the optimal Gaussian sigma times √R (√(2R) under replace).
 
@@ -101,5 +94,4 @@ def count_noise(
             f"{rows} rows leave each count epsilon = {float(drop):.2g}, below {_MIN_DROP:g}; "
             f"take fewer rows, more epsilon, or delta > 0."
         )
-    source = geometric_table(drop, 1, 1, 0) if as_published else TwoSidedGeometric(drop)
-    return AdditiveNoise(source, 0)
+    return AdditiveNoise(TwoSidedGeometric(drop), 0)

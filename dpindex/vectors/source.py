@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, TypeAlias, TypeVar
 
@@ -153,7 +153,7 @@ def by_rows(read_rows: Callable[[int, int], Chunk]) -> Stream:
     return stream
 
 
-class VectorSource:
+class VectorSource(AbstractContextManager["VectorSource"]):
     """A matrix of vectors that is read a few rows at a time.
 
     Get one from :func:`open_vectors` or :func:`as_source`; close it, or use it in a ``with``.
@@ -249,21 +249,14 @@ class VectorSource:
         The content is not hashed: a hash of private vectors would tell which vectors they were. A
         source in memory has the size of its values, and time 0.
         """
-        return {
-            "rows": self.shape[0],
-            "columns": self.shape[1],
-            "size": self._location.size,
-            "mtime_ns": self._location.mtime_ns,
-            "key": self._location.key or "",
-        }
+        file, (rows, columns) = self._location, self.shape
+        stored: dict[str, int | str] = {"size": file.size, "mtime_ns": file.mtime_ns}
+        return {"rows": rows, "columns": columns, **stored, "key": file.key or ""}
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
         self._closed = True
         self._location.resources.close()
-
-    def __enter__(self) -> VectorSource:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
