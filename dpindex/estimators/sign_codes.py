@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -27,18 +28,11 @@ _RANGE = 8.0
 _MAX_CELLS = 96
 
 
-class AgreementCurve:
+class AgreementCurve(NamedTuple):
     """Expected agreement ``E[s̃·t̃]`` against ``arcsin ρ``, increasing, for a pair of laws."""
 
-    def __init__(self, angles: Doubles, agreement: Doubles) -> None:
-        self.angles = angles
-        self.agreement = agreement
-        self._slope = np.gradient(agreement, angles)
-
-    def invert(self, agreement: Doubles) -> tuple[Doubles, Doubles]:
-        """``arcsin ρ`` and the curve's slope there."""
-        angle = np.interp(agreement, self.agreement, self.angles)
-        return angle, np.interp(angle, self.angles, self._slope)
+    angles: Doubles
+    agreement: Doubles
 
 
 def _kept(law: SignLaw, size: Doubles, rms: float) -> Doubles:
@@ -114,7 +108,8 @@ def cosine_from_agreement(
     what a projection of inner product ``factor`` below 1/k does not lose: see
     ``_known_variance``.
     """
-    angle, slope = curve.invert(agreement)
+    angle = np.interp(agreement, curve.agreement, curve.angles)
+    slope = np.interp(angle, curve.angles, np.gradient(curve.agreement, curve.angles))
     variance = np.maximum(1.0 - agreement**2, 0.0) / k / np.maximum(slope, 1e-12) ** 2
     variance = np.maximum(variance - _known_variance(np.sin(angle), k, factor, power=1), 0.0)
     # The sine is curved: E[sin(a + e)] = sin(a)·(1 − Var(e)/2) to second order.

@@ -12,10 +12,9 @@ import numpy.typing as npt
 
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
-from dpindex.evaluate.charts import gallery_png, require_matplotlib
 from dpindex.evaluate.curve import Curve, Progress, recall_curve
 from dpindex.evaluate.inversion import cosines, invert
-from dpindex.evaluate.report import Picture, write_curve, write_files
+from dpindex.evaluate.report import Picture, gallery_png, require_matplotlib, write_all, write_curve
 from dpindex.evaluate.spec_grid import spec_grid
 from dpindex.extras import import_extra
 from dpindex.index import PrivateIndex
@@ -111,7 +110,7 @@ def run_demo(
     )
     one_of_each = np.unique(digits[-_QUERIES:], return_index=True)[1]
     picture = _inversion_picture(base, queries[one_of_each])
-    write_files(folder, {"inversion.png": picture.png})
+    write_all(folder, {"inversion.png": picture.png})
     title = "Private search of handwritten digits"
     notes = [sentence for grid in grids for sentence in grid.refused]
     report = write_curve(curve, folder, title=title, notes=notes, pictures=[picture])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -16,16 +16,14 @@ from dpindex.checks import finite_number, whole_number
 from dpindex.errors import InputError
 from dpindex.evaluate.curve import Progress
 from dpindex.evaluate.spec_grid import SpecGrid, keeps_signs, spec_grid
-from dpindex.index import QueryMode
+from dpindex.index import IndexDirectory, QueryMode
 from dpindex.method_table import find_method
 from dpindex.method_table import methods as all_methods
-from dpindex.planner.collection_model import CollectionModel, Facts, model_collection
-from dpindex.planner.leak_check import refuse_private
+from dpindex.planner.collection_model import CollectionModel, Facts, Simulation
 from dpindex.planner.plan_result import Plan, Ranking, Row
-from dpindex.planner.simulation import Simulation
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
-from dpindex.vectors import as_source
+from dpindex.vectors import VectorSource, as_source
 
 __all__ = ["plan"]
 
@@ -125,10 +123,12 @@ def plan(
         raise InputError(f"query must be 'private' or 'exact', not {query!r}.")
     if recall is not None and not 0.0 < finite_number(recall, "the recall") < 1.0:
         raise InputError(f"the recall must lie between 0 and 1, not be {recall!r}.")
-    grid_at: Callable[..., SpecGrid] = partial(
-        _grid, dim, methods, max_bytes, delta=delta, **fields
-    )
-    first = grid_at(_MAX_EPSILON if epsilon is None else epsilon).specs[0]
+
+    def grid_at(epsilon: float) -> SpecGrid:
+        return _grid(dim, methods, max_bytes, epsilon, delta=delta, **fields)
+
+    target = _MAX_EPSILON if epsilon is None else epsilon
+    first = grid_at(target).specs[0]
     if facts is None:
         sample = _dense_sample(public_sample, dim, None if skip_leak_check else n)
         Privatizer(first).check(sample)
@@ -136,11 +136,11 @@ def plan(
         sample = np.clip(facts.sample(dim), *first.bounds) * np.float32(first.scale)
     limits = (first.bounds[0] * first.scale, first.bounds[1] * first.scale)
     nearness = None if facts is None else facts.neighbour_cosine
-    model = model_collection(sample, n, limits, nearness)
+    model = CollectionModel(sample, n, limits, nearness)
     predictor = _Predictor(model, query, max_bytes, progress or (lambda done, total, task: None))
     if recall is not None:
-        epsilon = predictor.smallest_epsilon(lambda e: grid_at(e).specs, recall)
-    grid = grid_at(epsilon)
+        target = predictor.smallest_epsilon(lambda e: grid_at(e).specs, recall)
+    grid = grid_at(target)
     rows = predictor.ranked(grid.specs)
     return Plan(rows, query, n, (*grid.refused, *predictor.refused), facts is not None)
 
@@ -157,13 +157,55 @@ def _dense_sample(vectors: Any, dim: int, n: int | None) -> Any:
             f"facts."
         )
     if n is not None:
-        refuse_private(source, n)
+        _refuse_private(source, n)
     wanted = np.linspace(0, rows - 1, min(rows, _MAX_ROWS)).astype(np.int64)
     parts = []
     for first, chunk in source.chunks():
         part = chunk[wanted[(wanted >= first) & (wanted < first + chunk.shape[0])] - first]
         parts.append(part.toarray() if scipy.sparse.issparse(part) else part)
     return np.concatenate(parts).astype(np.float32)
+
+
+def _refuse_private(source: VectorSource, n: int) -> None:
+    """Raise InputError if the sample looks like the private collection itself.
+
+    It does if it has exactly the n rows of the collection, or if an index in its directory or in
+    the working directory was built from as many rows of as many columns, or is being built from it
+    (by the fingerprint of its source).
+
+    This detects accidents only. No program can tell a copy of private vectors in memory, under
+    another size, or in part from public data; whoever declares a sample public is responsible.
+    """
+    if reason := _suspicion(source, n):
+        raise InputError(
+            f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
+            f"that are chosen by looking at private data reveal something that no epsilon covers; "
+            f"name a public sample or public facts instead, or pass --skip-leak-check "
+            f"(skip_leak_check=True) if it is public after all or you accept that."
+        )
+
+
+def _suspicion(source: VectorSource, n: int) -> str | None:
+    rows, columns = source.shape
+    if rows == n:
+        return f"it has exactly the {n} rows of the collection that is planned for"
+    for directory in _indexes(source.name):
+        try:
+            manifest = directory.manifest()
+        except InputError:  # damaged or of another version, which does not matter here
+            continue
+        if (manifest.input or {}).get("source") == source.fingerprint():
+            return f"{directory.path} is being built from it"
+        if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
+            return f"{directory.path} holds as many codes, of as many attributes"
+    return None
+
+
+def _indexes(name: str) -> list[IndexDirectory]:
+    """The index directories beside the file of that name and in the working directory."""
+    folders = dict.fromkeys((Path.cwd(), Path(name.partition(":")[0]).resolve().parent))
+    children = (child for folder in folders for child in sorted(folder.glob("*")))
+    return [d for child in children if child.is_dir() and (d := IndexDirectory(child)).exists]
 
 
 def _grid(
