@@ -1,11 +1,10 @@
 """Measured retrieval quality by epsilon: exact neighbours, curves, charts, and a report."""
 
-from dpindex.evaluate.curve import MEASURES, Curve, Point, Run, recall_curve
+from dpindex.evaluate.curve import MEASURES, Curve, Point, Run, SpecGrid, recall_curve, spec_grid
 from dpindex.evaluate.demo import DemoResult, run_demo
 from dpindex.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.evaluate.inversion import invert
 from dpindex.evaluate.report import Picture, require_matplotlib, write_curve
-from dpindex.evaluate.spec_grid import SpecGrid, spec_grid
 
 __all__ = [
     "MEASURES", "Curve", "DemoResult", "GroundTruth", "Picture", "Point", "Run", "SpecGrid",

@@ -19,11 +19,11 @@ from typing import Any
 
 import faiss
 import numpy as np
-import numpy.typing as npt
 import scipy
 
+from dpindex.arrays import AnyArray
 from dpindex.errors import InputError
-from dpindex.evaluate.curve import Curve, Point
+from dpindex.evaluate.curve import Curve, Point, Run
 from dpindex.evaluate.inversion import EXPOSURE
 from dpindex.extras import import_extra
 from dpindex.files import write_file
@@ -121,22 +121,20 @@ def write_curve(
     return folder / "report.html"
 
 
-def write_all(folder: Path, files: dict[str, bytes]) -> None:
-    """Write each file whole or not at all; InputError if the folder cannot be written."""
+def write_all(path: Path, files: dict[str, bytes]) -> None:
+    """Write each file whole or not at all; InputError if the directory cannot be written."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
-            write_file(folder / name, data)
+            write_file(path / name, data)
     except OSError as error:
-        raise InputError(
-            f"{folder}: {error.strerror or error}; choose another directory."
-        ) from error
+        raise InputError(f"{path}: {error.strerror or error}; choose another directory.") from error
 
 
 def _curve_csv(curve: Curve) -> bytes:
     return _csv(
         {
-            **_spec_cells(curve, point.spec, point.query),
+            **_cells(curve, point),
             "measure": name,
             "mean": mean,
             "std": "" if math.isnan(point.std[name]) else point.std[name],
@@ -148,13 +146,11 @@ def _curve_csv(curve: Curve) -> bytes:
 
 
 def _runs_csv(curve: Curve) -> bytes:
-    return _csv(
-        {**_spec_cells(curve, run.spec, run.query), "seed": run.seed, **run.values}
-        for run in curve.runs
-    )
+    return _csv({**_cells(curve, run), "seed": run.seed, **run.values} for run in curve.runs)
 
 
-def _spec_cells(curve: Curve, spec: Spec, query: QueryMode) -> dict[str, Any]:
+def _cells(curve: Curve, measured: Run | Point) -> dict[str, Any]:
+    spec, query = measured.spec, measured.query
     private = query == "private" and spec.epsilon is not None
     return {
         "method": spec.method,
@@ -233,8 +229,7 @@ def _library(module: str) -> Any:
 
 def _figure(width: float, height: float) -> Any:
     """A figure that is independent of pyplot's global state and needs no screen."""
-    figures = _library("matplotlib.figure")
-    figure = figures.Figure(figsize=(width, height), layout="constrained")
+    figure = _library("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
     _library("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     return figure
 
@@ -287,9 +282,9 @@ def _styles(curve: Curve) -> dict[str, dict[str, Any]]:
     greys = 0
     for label, spec in {point.label: point.spec for point in curve.points}.items():
         if spec.epsilon is None:
-            dashes = (0, (6, 2 + 2 * (greys // len(_GREYS)) + greys % len(_GREYS)))
-            colour = _GREYS[greys % len(_GREYS)]
-            styles[label] = {"color": colour, "linestyle": dashes, "linewidth": 1.3}
+            turn, shade = divmod(greys, len(_GREYS))
+            dashes = (0, (6, 2 + 2 * turn + shade))
+            styles[label] = {"color": _GREYS[shade], "linestyle": dashes, "linewidth": 1.3}
             greys += 1
             continue
         variant = variants[spec.method] = variants.get(spec.method, -1) + 1
@@ -335,9 +330,7 @@ def _format_panel(panel: Any, curve: Curve, what: str) -> None:
 
 
 def gallery_png(
-    rows: Sequence[tuple[str, npt.NDArray[Any]]],
-    shape: tuple[int, int],
-    limits: tuple[float, float],
+    rows: Sequence[tuple[str, AnyArray]], shape: tuple[int, int], limits: tuple[float, float]
 ) -> bytes:
     """Rows of small grey images as a PNG, with the caption of each row on its left.
 

@@ -30,7 +30,6 @@ from dpindex.checks import finite_number
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
-from dpindex.evaluate.spec_grid import keeps_signs
 from dpindex.index import QueryMode
 from dpindex.planner.plan_result import Ranking
 from dpindex.privatizer import Privatizer
@@ -285,7 +284,7 @@ class Simulation:
         self._exact = privatizer.project(model.queries)
         self.bytes_per_vector = int(self._sampled.stored[0].nbytes)
         noisy, exact = self._queries.to_float(), self._exact * spec.step
-        if keeps_signs(spec):
+        if spec.mechanism.codes == "signs":
             self.noise = float(np.mean((noisy > 0) != (exact > 0)))
         else:
             self.noise = float((noisy - exact).std() / max(exact.std(axis=0).mean(), 1e-30))

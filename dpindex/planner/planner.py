@@ -14,8 +14,7 @@ import scipy.sparse
 
 from dpindex.checks import finite_number, whole_number
 from dpindex.errors import InputError
-from dpindex.evaluate.curve import Progress
-from dpindex.evaluate.spec_grid import SpecGrid, keeps_signs, spec_grid
+from dpindex.evaluate.curve import Progress, SpecGrid, spec_grid
 from dpindex.index import IndexDirectory, QueryMode
 from dpindex.method_table import find_method
 from dpindex.method_table import methods as all_methods
@@ -189,23 +188,18 @@ def _suspicion(source: VectorSource, n: int) -> str | None:
     rows, columns = source.shape
     if rows == n:
         return f"it has exactly the {n} rows of the collection that is planned for"
-    for directory in _indexes(source.name):
-        try:
-            manifest = directory.manifest()
-        except InputError:  # damaged or of another version, which does not matter here
-            continue
-        if (manifest.input or {}).get("source") == source.fingerprint():
-            return f"{directory.path} is being built from it"
-        if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
-            return f"{directory.path} holds as many codes, of as many attributes"
+    for folder in dict.fromkeys((Path.cwd(), Path(source.name.partition(":")[0]).resolve().parent)):
+        for path in filter(Path.is_dir, sorted(folder.glob("*"))):
+            directory = IndexDirectory(path)
+            try:
+                manifest = directory.manifest()
+            except InputError:  # no index, damaged, or of another version
+                continue
+            if (manifest.input or {}).get("source") == source.fingerprint():
+                return f"{directory.path} is being built from it"
+            if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
+                return f"{directory.path} holds as many codes, of as many attributes"
     return None
-
-
-def _indexes(name: str) -> list[IndexDirectory]:
-    """The index directories beside the file of that name and in the working directory."""
-    folders = dict.fromkeys((Path.cwd(), Path(name.partition(":")[0]).resolve().parent))
-    children = (child for folder in folders for child in sorted(folder.glob("*")))
-    return [d for child in children if child.is_dir() and (d := IndexDirectory(child)).exists]
 
 
 def _grid(
@@ -237,7 +231,7 @@ def _lengths(spec: Spec, max_bytes: int | None) -> list[int]:
 
     A raw method has no other length, and :func:`spec_grid` ignores these.
     """
-    row, signs = find_method(spec.method), keeps_signs(spec)
+    row, signs = spec.mechanism, spec.mechanism.codes == "signs"
     lengths = set(_SIGN_LENGTHS if signs else _NUMBER_LENGTHS)
     if row.family.bins:
         bins = {spec.dim // share for share in (_SHARES if signs else _SHARES[1:])}
@@ -267,7 +261,7 @@ class _Predictor:
     def ranked(self, specs: Sequence[Spec]) -> tuple[Row, ...]:
         """A row for each spec, best first; the best methods with denoisers fitted to more codes."""
         rows = self._quick(specs, _FINALISTS)
-        leaders = {row.method: row for row in reversed(rows) if not keeps_signs(row.spec)}
+        leaders = {row.method: row for row in reversed(rows) if not row.signs}
         finalists = sorted(leaders.values(), key=self._value, reverse=True)[:_FINALISTS]
         for done, row in enumerate(finalists, len(rows)):
             if max(map(self._value, rows)) > _ENOUGH:
