@@ -87,16 +87,14 @@ def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) 
     points, weights = _quadrature(law_x, rms_x)
     # h as a step function: its value on each fine cell, both signs by oddness.
     fine = np.unique(np.concatenate([_edges(law_y, rms_y), np.linspace(0.0, _RANGE, 65)]))
-    height = _kept(law_y, (fine[:-1] + fine[1:]) / 2, rms_y)
-    jumps = np.diff(height, prepend=0.0, append=0.0)
+    jumps = np.diff(_kept(law_y, (fine[:-1] + fine[1:]) / 2, rms_y), prepend=0.0, append=0.0)
     half = np.zeros(_ANGLES // 2 + 1)
     for i, angle in enumerate(angles[_ANGLES // 2 + 1 :], start=1):
         mean, deviation = math.sin(angle) * points[:, None], max(math.cos(angle), 1e-9)
         # E[h(Y)] = Σ jumps·(P(Y > edge) − P(Y < −edge)).
         above = ndtr((mean - fine) / deviation) - ndtr((-mean - fine) / deviation)
         half[i] = float(weights @ (above @ jumps))
-    agreement = np.concatenate([-half[:0:-1], half])
-    return AgreementCurve(angles, np.maximum.accumulate(agreement))
+    return AgreementCurve(angles, np.maximum.accumulate(np.concatenate([-half[:0:-1], half])))
 
 
 def cosine_from_agreement(

@@ -107,8 +107,7 @@ def run_demo(
         neighbours=10,
         progress=progress,
     )
-    one_of_each = np.unique(digits[-_QUERIES:], return_index=True)[1]
-    picture = _inversion_picture(base, queries[one_of_each])
+    picture = _inversion_picture(base, queries[np.unique(digits[-_QUERIES:], return_index=True)[1]])
     write_all(folder, {"inversion.png": picture.png})
     title = "Private search of handwritten digits"
     notes = [sentence for grid in grids for sentence in grid.refused]

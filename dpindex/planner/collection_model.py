@@ -190,9 +190,8 @@ def _near_ranks(per_row: float) -> Doubles:
     last = _TAIL * per_row
     if per_row <= 1.0:
         return np.zeros(1)
-    first = np.arange(0.0, min(NEIGHBOURS, last), _NEAREST_WIDTH)
     others = np.geomspace(NEIGHBOURS, last, _FARTHER_STEPS) if last > NEIGHBOURS else [last]
-    return np.concatenate([first, others])
+    return np.concatenate([np.arange(0.0, min(NEIGHBOURS, last), _NEAREST_WIDTH), others])
 
 
 def _predicted_cosines(
@@ -279,7 +278,7 @@ class Simulation:
         privatizer = Privatizer(spec)
         self._sampled = privatizer.privatize(np.concatenate([model.sampled] * rounds))
         near = model.near.reshape(-1, model.near.shape[2])
-        self._near = privatizer.privatize(near) if len(near) else None
+        self._near = privatizer.privatize(near) if len(near) else self._sampled.take(slice(0))
         self._queries = privatizer.privatize(model.queries)
         self._exact = privatizer.project(model.queries)
         self.bytes_per_vector = int(self._sampled.stored[0].nbytes)
@@ -306,25 +305,23 @@ class Simulation:
             return unit(codes.to_float()) if denoiser is None else denoiser.to_rank(codes)
 
         private = self._queries.to_float() if denoiser is None else denoiser(self._queries)
-        sampled = to_rank(self._sampled)
-        near = None if self._near is None else to_rank(self._near)
+        sampled, near = to_rank(self._sampled), to_rank(self._near)
         return {
             "private": self._precision(unit(private), sampled, near),
             "exact": self._precision(unit(self._exact), sampled, near),
         }
 
-    def _precision(self, queries: Singles, sampled: Singles, near: Singles | None) -> float:
+    def _precision(self, queries: Singles, sampled: Singles, near: Singles) -> float:
         """Share of true neighbours among the ten best, by weight; the last one counts in part."""
         model, rounds = self._model, self._rounds
-        scores = [queries @ sampled.T]
-        weights = [np.tile(model.sampled_weight / rounds, rounds)]
-        true = [np.tile(model.sampled_true / rounds, rounds)]
-        if near is not None:
-            own = near.reshape(len(queries), -1, sampled.shape[1])
-            scores.append(np.einsum("qsk,qk->qs", own, queries))
-            weights.append(np.broadcast_to(model.near_weight, scores[1].shape))
-            true.append(np.broadcast_to(model.near_true, scores[1].shape))
-        score, weight, hits = (np.concatenate(parts, axis=1) for parts in (scores, weights, true))
+        near = near.reshape(len(queries), -1, sampled.shape[1])
+        score = np.hstack([queries @ sampled.T, np.einsum("qsk,qk->qs", near, queries)])
+
+        def stands_for(sampled: Doubles, near: Doubles) -> Doubles:
+            return np.hstack([np.tile(sampled / rounds, rounds), np.tile(near, (len(queries), 1))])
+
+        weight = stands_for(model.sampled_weight, model.near_weight)
+        hits = stands_for(model.sampled_true, model.near_true)
         # Many short sign codes have equal scores, and an index returns them in any order.
         chance = PublicStream(0, "plan ties").words(score.size, np.uint16).reshape(score.shape)
         score = np.where(weight == 0, -np.inf, score + _TIE * (chance / 2.0**16))

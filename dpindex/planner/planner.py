@@ -134,8 +134,7 @@ def plan(
     else:
         sample = np.clip(facts.sample(dim), *first.bounds) * np.float32(first.scale)
     limits = (first.bounds[0] * first.scale, first.bounds[1] * first.scale)
-    nearness = None if facts is None else facts.neighbour_cosine
-    model = CollectionModel(sample, n, limits, nearness)
+    model = CollectionModel(sample, n, limits, None if facts is None else facts.neighbour_cosine)
     predictor = _Predictor(model, query, max_bytes, progress or (lambda done, total, task: None))
     if recall is not None:
         target = predictor.smallest_epsilon(lambda e: grid_at(e).specs, recall)
