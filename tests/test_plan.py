@@ -57,7 +57,7 @@ def base() -> np.ndarray:
 
 @pytest.mark.parametrize("n", [500, 900, 2000, 4500, 100_000])
 def test_candidates_stand_for_the_whole_collection(sample: np.ndarray, n: int) -> None:
-    model = CollectionModel(sample, n, (0.0, 1.0))
+    model = CollectionModel(sample, n, (0.0, 1.0), None)
     everyone = model.near_weight.sum() + model.sampled_weight.sum(axis=1)
     true = model.near_true.sum() + model.sampled_true.sum(axis=1)
     np.testing.assert_allclose(everyone, n)
@@ -67,7 +67,7 @@ def test_candidates_stand_for_the_whole_collection(sample: np.ndarray, n: int) -
 
 
 def test_neighbours_are_predicted_as_near_as_they_are(sample: np.ndarray, base: np.ndarray) -> None:
-    model = CollectionModel(sample, N, (0.0, 1.0))
+    model = CollectionModel(sample, N, (0.0, 1.0), None)
     truth = ground_truth(base, collection(300, 3), NEIGHBOURS)
     heads = model.queries / np.linalg.norm(model.queries, axis=1, keepdims=True)
     near = model.near / np.linalg.norm(model.near, axis=2, keepdims=True)

@@ -339,11 +339,10 @@ def recall_curve(
         budget = None if spec.epsilon is None else query_epsilon
         return PrivateIndex(spec, metric=metric, index_type=index_type, query_epsilon=budget)
 
+    count, width = base.shape
     for spec in specs:  # refuse what cannot be measured before the first build
-        if spec.dim != base.shape[1]:
-            raise InputError(
-                f"{base.name} has {base.shape[1]} columns where a spec says dim = {spec.dim}."
-            )
+        if spec.dim != width:
+            raise InputError(f"{base.name} has {width} columns where a spec says dim = {spec.dim}.")
         new_index(spec)
     truth = ground_truth(base, queries, neighbours, metric)
     asked = queries.read()
@@ -362,9 +361,9 @@ def recall_curve(
     report(len(specs) * runs, len(specs) * runs, "done")
     return Curve(
         runs=tuple(measured),
-        base=(base.name, base.shape[0]),
+        base=(base.name, count),
         queries=(queries.name, queries.shape[0]),
-        dim=base.shape[1],
+        dim=width,
         neighbours=neighbours,
         metric=metric,
         index_type=index_type,

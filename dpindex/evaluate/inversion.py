@@ -165,5 +165,4 @@ def cosines(estimates: Floats, originals: Floats) -> Doubles:
     """Cosine of each estimate to its original, shape (n,); 0 where one of them is zero."""
     u, v = estimates.astype(np.float64), originals.astype(np.float64)
     norms = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
-    result: Doubles = np.divide((u * v).sum(axis=1), norms, out=np.zeros(len(u)), where=norms > 0)
-    return result
+    return np.asarray(np.divide((u * v).sum(axis=1), norms, out=np.zeros(len(u)), where=norms > 0))

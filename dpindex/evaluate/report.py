@@ -96,7 +96,8 @@ def write_curve(
         cannot be written.
     """
     folder = Path(directory)
-    write_all(folder, {"curve.csv": _curve_csv(curve), "runs.csv": _runs_csv(curve)})
+    runs = _csv({**_cells(curve, run), "seed": run.seed, **run.values} for run in curve.runs)
+    write_all(folder, {"curve.csv": _curve_csv(curve), "runs.csv": runs})
     charts = {name: curve_png(curve, name) for name in ("precision@10", "recall@100")}
     if not all(math.isnan(point.mean[EXPOSURE[0]]) for point in curve.points):
         charts["exposure"] = curve_png(curve, "exposure")
@@ -143,10 +144,6 @@ def _curve_csv(curve: Curve) -> bytes:
         for point in curve.points
         for name, mean in point.mean.items()
     )
-
-
-def _runs_csv(curve: Curve) -> bytes:
-    return _csv({**_cells(curve, run), "seed": run.seed, **run.values} for run in curve.runs)
 
 
 def _cells(curve: Curve, measured: Run | Point) -> dict[str, Any]:
@@ -317,13 +314,11 @@ def _format_panel(panel: Any, curve: Curve, what: str) -> None:
     if what == "private" and curve.query_epsilon is not None:
         title += f" (query ε = {curve.query_epsilon:g})"
     panel.set_title(title, fontsize=11)
-    panel.set_xlabel(curve.adjacency)
-    panel.set_xscale("log")
+    panel.set(xlabel=curve.adjacency, xscale="log")
     ticks = curve.epsilons[:: -(-len(curve.epsilons) // _MAX_TICKS) or 1]
     panel.set_xticks(ticks, [f"{epsilon:g}" for epsilon in ticks])
     panel.minorticks_off()
-    panel.set_ylim(0.0, 1.02)
-    panel.set_yticks(np.linspace(0.0, 1.0, 6))
+    panel.set(ylim=(0.0, 1.02), yticks=np.linspace(0.0, 1.0, 6))
     panel.grid(alpha=0.25)
     panel.tick_params(labelleft=True)
     panel.spines[["top", "right"]].set_visible(False)
@@ -343,8 +338,7 @@ def gallery_png(
     for line, (caption, images) in zip(panels, rows, strict=True):
         for panel, image in zip(line, images, strict=True):
             panel.imshow(np.reshape(image, shape), cmap="gray", vmin=limits[0], vmax=limits[1])
-            panel.set_xticks([])
-            panel.set_yticks([])
+            panel.set(xticks=[], yticks=[])
             panel.spines[:].set_color("#BBBBBB")
         line[0].set_ylabel(caption, rotation=0, ha="right", va="center", fontsize=10, labelpad=8)
     return _png(figure)

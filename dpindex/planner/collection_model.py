@@ -30,8 +30,7 @@ from dpindex.checks import finite_number
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
-from dpindex.index import QueryMode
-from dpindex.planner.plan_result import Ranking
+from dpindex.planner.plan_result import Ranking, Row
 from dpindex.privatizer import Privatizer
 from dpindex.projections.entries import normal_integers
 from dpindex.randomness import PublicStream
@@ -136,7 +135,7 @@ class CollectionModel:
         Vectors in the collection.
     limits : (float, float)
         Range of an attribute; near vectors are clipped to it.
-    neighbour_cosine : float, optional
+    neighbour_cosine : float or None
         Cosine of the tenth nearest vector, if it is known; otherwise the sample predicts it.
 
     Attributes
@@ -155,11 +154,7 @@ class CollectionModel:
     """
 
     def __init__(
-        self,
-        sample: Singles,
-        n: int,
-        limits: tuple[float, float],
-        neighbour_cosine: float | None = None,
+        self, sample: Singles, n: int, limits: tuple[float, float], neighbour_cosine: float | None
     ) -> None:
         stream = PublicStream(0, "plan population")
         sample = sample[stream.permutation(len(sample))]
@@ -288,8 +283,8 @@ class Simulation:
         else:
             self.noise = float((noisy - exact).std() / max(exact.std(axis=0).mean(), 1e-30))
 
-    def predict(self, ranking: Ranking) -> dict[QueryMode, float] | None:
-        """Expected precision@10 by query mode; None if no denoiser can be fitted."""
+    def predict(self, ranking: Ranking) -> Row | None:
+        """The predictions for codes that are ranked so; None if no denoiser can be fitted."""
         denoiser = None
         if ranking != "plain":
             if self.noise < _NO_NOISE:
@@ -304,12 +299,11 @@ class Simulation:
         def to_rank(codes: Codes) -> Singles:
             return unit(codes.to_float()) if denoiser is None else denoiser.to_rank(codes)
 
-        private = self._queries.to_float() if denoiser is None else denoiser(self._queries)
+        asked = self._queries.to_float() if denoiser is None else denoiser(self._queries)
         sampled, near = to_rank(self._sampled), to_rank(self._near)
-        return {
-            "private": self._precision(unit(private), sampled, near),
-            "exact": self._precision(unit(self._exact), sampled, near),
-        }
+        both = (asked, self._exact)
+        private, exact = (self._precision(unit(queries), sampled, near) for queries in both)
+        return Row(self.spec, ranking, private, exact, self.bytes_per_vector, self.noise)
 
     def _precision(self, queries: Singles, sampled: Singles, near: Singles) -> float:
         """Share of true neighbours among the ten best, by weight; the last one counts in part."""

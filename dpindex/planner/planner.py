@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -266,7 +265,7 @@ class _Predictor:
             if max(map(self._value, rows)) > _ENOUGH:
                 break
             self._progress(done, len(rows) + len(finalists), f"{_task(row.spec)}, denoised")
-            rows[rows.index(row)] = self._refined(row)
+            rows[rows.index(row)] = self._refined(row.spec)
         self._progress(1, 1, "done")
         rows.sort(key=self._value, reverse=True)
         even = [row for row in rows if self._value(row) >= (1 - _EVEN) * self._value(rows[0])]
@@ -281,7 +280,7 @@ class _Predictor:
             return self._quick([spec.with_epsilon(epsilon) for spec in contenders])[0]
 
         def refined(epsilon: float) -> Row:
-            return self._refined(replace(best, spec=best.spec.with_epsilon(epsilon)), _QUICK_ROUNDS)
+            return self._refined(best.spec.with_epsilon(epsilon), _QUICK_ROUNDS)
 
         best, high = quick(_MAX_EPSILON), _MAX_EPSILON
         if self._value(best) < recall:
@@ -293,11 +292,10 @@ class _Predictor:
         for row_at, span, steps in ((quick, _MAX_EPSILON / _MIN_EPSILON, 6), (refined, 4.0, 4)):
             low = high / span
             for _ in range(steps):
-                middle, reached = math.sqrt(low * high), False
+                row, middle = None, math.sqrt(low * high)
                 with suppress(InputError):  # noise that no code can hold
                     row = row_at(middle)
-                    reached = self._value(row) >= recall
-                if reached:
+                if row is not None and self._value(row) >= recall:
                     high, best = middle, row
                 else:
                     low = middle
@@ -328,24 +326,17 @@ class _Predictor:
             raise InputError(f"no method makes codes of at most {self._max_bytes} bytes.")
         return sorted(rows, key=self._value, reverse=True)
 
-    def _refined(self, row: Row, max_rounds: int = 64) -> Row:
-        """The row with the denoiser that ``fit_denoiser()`` would choose."""
-        rounds = _FITTED_NUMBERS // (len(self._model.sampled) * row.k)
+    def _refined(self, spec: Spec, max_rounds: int = 64) -> Row:
+        """The row of a spec with the denoiser that ``fit_denoiser()`` would choose."""
+        rounds = _FITTED_NUMBERS // (len(self._model.sampled) * spec.code_length)
         rounds = max(1, min(max_rounds, rounds, int(self._model.vectors_per_row)))
-        return self._row(Simulation(row.spec, self._model, rounds), "auto")
+        return self._row(Simulation(spec, self._model, rounds), "auto")
 
     def _row(self, simulation: Simulation, denoiser: Ranking) -> Row:
         """The better of ranking codes as they are and of ranking them after a denoiser."""
         tried: tuple[Ranking, ...] = ("plain", denoiser)
-        predictions = {r: p for r in tried if (p := simulation.predict(r)) is not None}
-        ranking = max(predictions, key=lambda r: predictions[r][self._query])
-        return Row(
-            spec=simulation.spec,
-            ranking=ranking,
-            **predictions[ranking],
-            bytes_per_vector=simulation.bytes_per_vector,
-            noise=simulation.noise,
-        )
+        rows = [row for ranking in tried if (row := simulation.predict(ranking)) is not None]
+        return max(rows, key=self._value)
 
 
 def _task(spec: Spec) -> str:

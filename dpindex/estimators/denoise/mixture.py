@@ -137,7 +137,7 @@ class Mixture:
         roots = np.linalg.cholesky((precision + precision.transpose(0, 2, 1)) / 2)
         gains = rest / (rest + 1.0)
         arrays = mean, signals @ precision, roots, gains
-        log_weight = np.asarray(np.log(weight) + _half_log_det(roots, gains))
+        log_weight = np.log(weight) + _half_log_det(roots, gains)
         return cls(log_weight, *(array.astype(np.float32) for array in arrays))
 
     @classmethod
