@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dpindex.estimators import NoisyVectorStats, cosine, inner_product, squared_distance
+from dpindex.estimators.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
 from dpindex.noise.moments import NoiseMoments
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec

@@ -16,8 +16,12 @@ import numpy.typing as npt
 import pytest
 from streams import Seeded
 
-from dpindex.estimators import agreement_curve, cosine_from_agreement, cosine_from_score
-from dpindex.estimators.sign_codes import signal_kept
+from dpindex.estimators.sign_codes import (
+    agreement_curve,
+    cosine_from_agreement,
+    cosine_from_score,
+    signal_kept,
+)
 from dpindex.noise.individual import IndividualFlips
 from dpindex.noise.law import GRID_BITS, SignLaw
 from dpindex.noise.randomized_response import (

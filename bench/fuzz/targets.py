@@ -36,7 +36,7 @@ from dpindex.estimators.denoise import (
     denoiser_to_bytes,
     fit_denoiser,
 )
-from dpindex.estimators.denoise.channel import ScoreTable, channel_of
+from dpindex.estimators.denoise.channel import Channel, ScoreTable
 from dpindex.estimators.denoise.denoiser import CalibrationBins, EPIteration
 from dpindex.files import pack
 from dpindex.index import PrivateIndex
@@ -337,7 +337,7 @@ def _denoisers() -> Iterable[bytes]:
     # One iteration, as if it had been worth learning.
     flat = np.ones(CalibrationBins.BINS, np.float32)
     bins = CalibrationBins(np.array([[-1.0, 1.0], [0.1, 1.0]]), flat, flat)
-    table = ScoreTable(channel_of(_LEARNED).likelihood, 1.0)
+    table = ScoreTable(Channel(_LEARNED).likelihood, 1.0)
     yield denoiser_to_bytes(replace(linear, iterations=(EPIteration(linear.linear, bins, table),)))
     yield _denoiser_of_format_1(linear)
 

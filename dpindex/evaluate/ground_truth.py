@@ -10,15 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from dpindex.arrays import AnyArray
+from dpindex.arrays import AnyArray, Doubles, Singles
 from dpindex.errors import InputError
 from dpindex.index import Metric
 from dpindex.vectors import VectorSource, as_source
 
 __all__ = ["GroundTruth", "ground_truth"]
 
-Doubles: TypeAlias = npt.NDArray[np.float64]
-Singles: TypeAlias = npt.NDArray[np.float32]
 Rows: TypeAlias = npt.NDArray[np.int64]
 # Scores and row numbers, best first, shape (nq, count) each.
 Nearest: TypeAlias = tuple[Singles, Rows]
@@ -89,8 +87,7 @@ class GroundTruth:
         return np.minimum(self._count(found, at, neighbours), neighbours) / neighbours
 
     def _count(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
-        relevant = self.relevant(found[:, :at], neighbours)
-        return np.asarray(relevant.sum(axis=1), dtype=np.float64)
+        return np.asarray(self.relevant(found[:, :at], neighbours).sum(axis=1, dtype=np.float64))
 
 
 def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine") -> GroundTruth:
@@ -112,8 +109,7 @@ def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine")
         under cosine, a query is the zero vector, which has no direction.
     """
     if metric not in get_args(Metric):
-        known = ", ".join(get_args(Metric))
-        raise InputError(f"metric must be one of {known}, not {metric!r}.")
+        raise InputError(f"metric must be one of {', '.join(get_args(Metric))}, not {metric!r}.")
     base, queries = as_source(base, "base"), as_source(queries, "queries")
     (count, width), (_, query_width) = base.shape, queries.shape
     if width != query_width:

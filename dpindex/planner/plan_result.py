@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from dpindex.evaluate.spec_grid import keeps_signs
 from dpindex.index import QueryMode
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.spec import Spec
@@ -57,6 +56,10 @@ class Row:
     @property
     def k(self) -> int:
         return self.spec.code_length
+
+    @property
+    def signs(self) -> bool:
+        return self.spec.mechanism.codes == "signs"
 
     @property
     def guarantee(self) -> Guarantee:
@@ -127,7 +130,7 @@ class Plan:
         """One sentence on the recommendation."""
         best = self.best
         other: QueryMode = "exact" if self.query == "private" else "private"
-        unit = "signs" if keeps_signs(best.spec) else "numbers"
+        unit = "signs" if best.signs else "numbers"
         denoiser = " and a denoiser" if self.recommended.denoise else ""
         sentence = (
             f"{best.method} with {best.k} {unit} ({best.bytes_per_vector} bytes){denoiser} is "
@@ -172,10 +175,10 @@ class Plan:
 
 
 def _advantage(best: Row, rival: Row) -> str:
-    if keeps_signs(best.spec):
+    if best.signs:
         return f"{best.noise:.0%} of its signs are flipped, and a sign takes one bit"
     noise = f"the standard deviation of its noise is {best.noise:.2g} times that of a coordinate"
-    if not keeps_signs(rival.spec) and best.noise < 0.97 * rival.noise:
+    if not rival.signs and best.noise < 0.97 * rival.noise:
         return f"{noise}, against {rival.noise:.2g} for the next method"
     if best.ranking != "plain":
         return f"{noise}, much of which a denoiser removes because coordinates are correlated"

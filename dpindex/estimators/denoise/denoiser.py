@@ -22,7 +22,7 @@ from dpindex.arrays import AnyArray, Doubles, Singles
 from dpindex.checks import finite_number, whole_number
 from dpindex.codes import Codes
 from dpindex.errors import InputError
-from dpindex.estimators.denoise.channel import Channel, ScoreTable, channel_of
+from dpindex.estimators.denoise.channel import Channel, ScoreTable
 from dpindex.estimators.denoise.mixture import Filter
 from dpindex.files import pack, unpack
 from dpindex.format1 import denoiser_from_bytes_1
@@ -153,7 +153,7 @@ class Denoiser:
 
     @cached_property
     def _channel(self) -> Channel:
-        return channel_of(self.spec)
+        return Channel(self.spec)
 
     def __call__(self, codes: Codes, spec: Spec | None = None) -> Singles:
         """Estimates of the projected vectors, float32, shape (n, k), in the data's units.
@@ -166,9 +166,14 @@ class Denoiser:
         InputError
             For anything that is not codes made under the denoiser's spec, epsilon aside.
         """
-        if spec is not None and spec != self.spec:
-            return self._of_other_budget(codes, spec)
-        return self._blockwise(codes, lambda y: self._posterior(y)[0])
+        if spec is None or spec == self.spec:
+            return self._blockwise(codes, lambda y: self._posterior(y)[0])
+        if spec.with_epsilon(self.spec.budget) != self.spec:
+            raise InputError("these codes differ from the denoiser's in more than epsilon.")
+        channel, mean = Channel(spec), self.linear.mean
+        channel.check(codes)
+        noise = np.asarray(polyval(mean.astype(np.float64), channel.variance), dtype=np.float64)
+        return np.asarray(mean + (codes.to_float() - mean) @ self.linear.under(noise))
 
     def to_rank(self, codes: Codes) -> Singles:
         """Estimates to rank by their inner products for the nearest by cosine, float32, (n, k).
@@ -193,14 +198,6 @@ class Denoiser:
 
         self._channel.for_each_block(len(codes), denoise)
         return out
-
-    def _of_other_budget(self, codes: Codes, spec: Spec) -> Singles:
-        if spec.with_epsilon(self.spec.budget) != self.spec:
-            raise InputError("these codes differ from the denoiser's in more than epsilon.")
-        channel, mean = channel_of(spec), self.linear.mean
-        channel.check(codes)
-        noise = np.asarray(polyval(mean.astype(np.float64), channel.variance), dtype=np.float64)
-        return np.asarray(mean + (codes.to_float() - mean) @ self.linear.under(noise))
 
     def _scaled_posterior(self, y: Singles) -> Singles:
         estimate, error = self._posterior(y)
@@ -270,7 +267,7 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         if not parts:
             return Denoiser(spec, error, rows, linear)
         max_variance = finite_number(facts["max_variance"], "max_variance", above=0.0)
-        table = ScoreTable(channel_of(spec).likelihood, max_variance)
+        table = ScoreTable(Channel(spec).likelihood, max_variance)
         iterations = tuple(EPIteration(*part, table) for part in parts)
         return Denoiser(spec, error, rows, linear, iterations, error_variance)
     except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError):
