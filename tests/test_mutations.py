@@ -30,13 +30,10 @@ from dpindex.grid import Grid
 from dpindex.noise.additive import AdditiveNoise
 from dpindex.noise.counts import TwoSidedGeometric
 from dpindex.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
-from dpindex.noise.geometric import geometric_table
+from dpindex.noise.geometric import TwoDigitLaplace, geometric_table, laplace_noise, staircase_noise
 from dpindex.noise.individual import IndividualFlips, IndividualGaussian
-from dpindex.noise.laplace import laplace_noise
 from dpindex.noise.randomized_response import FlipsByLevel, geometric_flips, response_threshold
-from dpindex.noise.staircase import staircase_noise
 from dpindex.noise.tables import CellTable
-from dpindex.noise.two_digit import TwoDigitLaplace
 from dpindex.projections import Oporp
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.randomness.secret import SecretStream

@@ -459,7 +459,7 @@ def test_ctrl_c_while_rows_are_removed_changes_nothing(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    "place", ["dpindex.index.ids.Ids.append", "dpindex.index.code_store.CodeBuffer.put"]
+    "place", ["dpindex.index.code_store.Ids.append", "dpindex.index.code_store.CodeBuffer.put"]
 )
 def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(
     place: str, monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,7 @@ from dpindex.estimators.float_codes import (
     squared_distance,
 )
 from dpindex.estimators.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score
-from dpindex.noise.moments import NoiseMoments
+from dpindex.noise.law import NoiseMoments
 from dpindex.spec import Spec
 
 __all__ = ["METRICS", "Metric", "Queries", "Similarity", "similarity_of"]

@@ -1,4 +1,4 @@
-"""What an index keeps: codes and their ids, in row order."""
+"""What an index keeps: codes, and their ids (whole numbers or strings), in row order."""
 
 from __future__ import annotations
 
@@ -9,13 +9,143 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import AnyArray, Integers
+from dpindex.checks import MAX_ID_LENGTH, check_id_lengths, id_array
 from dpindex.codes import CodeFormat, Codes
-from dpindex.index.ids import Ids
+from dpindex.errors import InputError
+from dpindex.files import pack, unpack
+from dpindex.format1 import MAGIC_IDS, ids_from_bytes_1
 
-__all__ = ["CodeBuffer", "CodeStore"]
+__all__ = ["CodeBuffer", "CodeStore", "Ids", "ids_from_bytes", "ids_to_bytes"]
+
+_MAX_BYTES = 1 << 30
+"""What the 65536 rows that a segment may have take as an array, at 4096 characters each."""
 
 _BLOCK_NUMBERS = 1 << 22
 """Coordinates of codes that are handled together: 16 MB of float32."""
+
+
+class Ids:
+    """The ids of an index in row order: a list without duplicates.
+
+    >>> ids = Ids()
+    >>> ids.append(ids.check(["a", "b", "c"], 3))
+    >>> len(ids), ids.rows(["c", "a"])
+    (3, array([0, 2]))
+    """
+
+    def __init__(self) -> None:
+        self._array: AnyArray = np.empty(0, dtype=np.int64)
+        self._set: set[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    @property
+    def _known(self) -> set[Any]:
+        """The ids as a set, made when it is first needed: numbering new rows does without."""
+        if self._set is None:
+            self._set = set(self._array.tolist())
+        return self._set
+
+    @property
+    def array(self) -> AnyArray:
+        """All ids, int64 or unicode, shape (n,)."""
+        return self._array
+
+    def check(self, ids: Any | None, count: int) -> AnyArray:
+        """``ids`` as an array that may be added: ``count`` new ids, or the next free numbers."""
+        if ids is None:
+            if self._array.dtype.kind == "U" and len(self._array):
+                raise InputError("this index has string ids, so new vectors need ids too.")
+            start = max(int(self._array.max(initial=-1)) + 1, 0)
+            if start + count > 1 << 63:
+                raise InputError("the next free ids pass 64 bits; give ids to new vectors.")
+            return np.arange(start, start + count, dtype=np.int64)
+        array = id_array(ids)
+        if len(array) != count:
+            raise InputError(f"there are {len(array)} ids for {count} vectors.")
+        if len(self._array) and array.dtype.kind != self._array.dtype.kind:
+            kind = "strings" if self._array.dtype.kind == "U" else "whole numbers"
+            raise InputError(f"the ids of this index are {kind}; new ids must be {kind} too.")
+        values, known = array.tolist(), self._known
+        if len(set(values)) < count or not known.isdisjoint(values):
+            seen: set[Any] = set()
+            for row, value in enumerate(values):
+                if value in seen or value in known:
+                    where = "twice in the input" if value in seen else "already in the index"
+                    raise InputError(f"id {value!r} (row {row}) is {where}; ids must be unique.")
+                seen.add(value)
+        return array
+
+    def append(self, ids: AnyArray) -> None:
+        """Add ids that ``check`` returned."""
+        bytes_after = (len(self) + len(ids)) * max(self._array.itemsize, ids.itemsize)
+        if ids.dtype.kind == "U" and bytes_after > _MAX_BYTES:
+            parts = [part for part in (self._array, ids) if part.dtype.kind == "U"]
+            check_id_lengths(np.concatenate([np.char.str_len(part) for part in parts]))
+        known, self._set = self._set, None  # made again, should anything go wrong half-way
+        self._array = np.concatenate([self._array, ids]) if len(self._array) else ids.copy()
+        if known is not None:
+            known.update(ids.tolist())
+            self._set = known
+
+    def rows(self, ids: Any) -> Integers:
+        """Rows of ids, ascending; InputError for one that is not there."""
+        wanted = id_array(ids).tolist()
+        for value in wanted:
+            if value not in self._known:
+                raise InputError(f"id {value!r} is not in the index; nothing was removed.")
+        return np.flatnonzero(np.isin(self._array, np.array(wanted, dtype=self._array.dtype)))
+
+    def kept(self, mask: AnyArray) -> Ids:
+        """The ids of the rows where ``mask`` is true."""
+        ids = Ids()
+        ids._array = self._array[mask]
+        return ids
+
+
+def ids_to_bytes(ids: AnyArray) -> bytes:
+    """Ids as a container: ``numbers``, or ``lengths`` in characters and all the ``text`` as UTF-8.
+
+    >>> ids_from_bytes(ids_to_bytes(np.array(["one", "two"])))
+    array(['one', 'two'], dtype='<U3')
+    """
+    if ids.dtype.kind != "U":
+        return pack("ids", {}, {"numbers": ids.astype(np.int64)})
+    text = np.frombuffer("".join(ids.tolist()).encode(), np.uint8)
+    return pack("ids", {}, {"lengths": np.char.str_len(ids).astype(np.uint32), "text": text})
+
+
+def ids_from_bytes(data: bytes) -> AnyArray:
+    """The inverse of :func:`ids_to_bytes`, also for format 1; InputError for anything else."""
+    if data.startswith(MAGIC_IDS):
+        return ids_from_bytes_1(data)
+    _, arrays = unpack(data, "ids")
+    forms = {name: (array.dtype.str, array.ndim) for name, array in arrays.items()}
+    if forms == {"numbers": ("<i8", 1)}:
+        return arrays["numbers"].astype(np.int64)
+    if forms == {"lengths": ("<u4", 1), "text": ("|u1", 1)}:
+        return _texts(arrays["lengths"], arrays["text"])
+    raise InputError("these ids are neither numbers nor strings; the file is damaged.")
+
+
+def _texts(lengths: AnyArray, text: AnyArray) -> AnyArray:
+    damaged = InputError("these ids have strings that do not fit together; the file is damaged.")
+    longest = int(lengths.max(initial=1))
+    if longest > MAX_ID_LENGTH or 4 * len(lengths) * longest > _MAX_BYTES:
+        raise damaged
+    try:
+        points = np.frombuffer(text.tobytes().decode().encode("utf-32-le"), "<u4")
+    except UnicodeDecodeError:
+        raise damaged from None
+    if int(lengths.sum()) != len(points):
+        raise damaged
+    padded = np.zeros((len(lengths), longest), np.uint32)
+    padded[np.arange(longest) < lengths[:, None]] = points
+    ids = padded.view(f"U{longest}")[:, 0]
+    if (np.char.str_len(ids) != lengths).any():  # one ends with a NUL character
+        raise damaged
+    return ids
 
 
 class CodeBuffer:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,16 +20,14 @@ from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.index.code_store import CodeStore
-from dpindex.index.directory import Checkpoint, read_index, write_index
-from dpindex.index.locks import ReadWriteLock
+from dpindex.index.directory import Checkpoint, Settings, read_index, write_index
 from dpindex.index.ranking import new_ranking
 from dpindex.index.search_backend import EXACT, Doubles, Rows
-from dpindex.index.settings import Settings
 from dpindex.ledger import Ledger
 from dpindex.projector import Projector
 from dpindex.spec import Spec
 
-__all__ = ["Hits", "PrivateIndex", "QueryMode"]
+__all__ = ["Hits", "PrivateIndex", "QueryMode", "ReadWriteLock", "describe"]
 
 QueryMode = Literal["exact", "private"]
 _Answer = TypeVar("_Answer")
@@ -69,6 +69,48 @@ class Hits:
     scores: Floats
     similarity: Floats
     stderr: Floats
+
+
+class ReadWriteLock:
+    """Shared by readers, exclusive for a writer, who is not starved by new readers."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._readers = 0
+        self._writing = False
+        self._waiting = 0
+
+    # Ctrl-C may strike at any call, so what was taken is recorded inside the ``try``.
+
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        held = False
+        try:
+            with self._condition:
+                self._condition.wait_for(lambda: not self._writing and not self._waiting)
+                self._readers += 1
+                held = True
+            yield
+        finally:
+            with self._condition:
+                self._readers -= held
+                self._condition.notify_all()
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        held = waiting = False
+        try:
+            with self._condition:
+                self._waiting += 1
+                waiting = True
+                self._condition.wait_for(lambda: not self._writing and not self._readers)
+                self._writing = held = True
+            yield
+        finally:
+            with self._condition:
+                self._waiting -= waiting
+                self._writing = self._writing and not held
+                self._condition.notify_all()
 
 
 class PrivateIndex:
@@ -459,3 +501,31 @@ class PrivateIndex:
         index._rank_with(checkpoint.denoiser)
         index._checkpoint = checkpoint
         return index
+
+
+def describe(index: PrivateIndex) -> dict[str, Any]:
+    """What an index holds, how it is searched and what it promises, as plain JSON values.
+
+    ``bytes`` counts the files of the directory that the index was opened from or saved to, and is 0
+    without one. ``index_recall`` is measured now, if the index type is not exact.
+
+    >>> from dpindex.spec import Spec
+    >>> facts = describe(PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=2.0)))
+    >>> facts["count"], facts["code_length"], facts["guarantee"]["epsilon"]
+    (0, 4, 2.0)
+    """
+    spec, denoiser = index.spec, index.denoiser
+    files = [] if index.path is None else index.path.rglob("*")
+    return {
+        "count": len(index),
+        "bytes": sum(file.stat().st_size for file in files if file.is_file()),
+        "code_length": spec.code_length,
+        "metric": index.metric,
+        "index_type": index.index_type,
+        "index_recall": index.index_recall,
+        "denoiser": denoiser
+        and {"kind": denoiser.kind, "rows": denoiser.rows, "error": denoiser.error},
+        "query_epsilon": index.query_spec.epsilon,
+        "spec": spec.to_dict(),
+        **spec.guarantee.statement(spec.dim),
+    }

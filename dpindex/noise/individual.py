@@ -123,14 +123,13 @@ class IndividualGaussian(SignLaw):
         return np.where(x <= 1.0, ndtr(-np.asarray(x, dtype=np.float64) / deviation), 0.0)
 
 
-def _flips(stated: Parameters, projection: Projection) -> IndividualFlips:
-    return IndividualFlips(stated.budget, projection.k, projection.sensitivity.count)
+def _individual(stated: Parameters, projection: Projection) -> SignLaw:
+    """Gaussian noise for a spec with a delta, flips for one without."""
+    budget, size = stated.budget, (projection.k, projection.sensitivity.count)
+    if stated.delta > 0:
+        return IndividualGaussian(budget, stated.delta, *size)
+    return IndividualFlips(budget, *size)
 
 
-def _gaussian(stated: Parameters, projection: Projection) -> IndividualGaussian:
-    count = projection.sensitivity.count
-    return IndividualGaussian(stated.budget, stated.delta, projection.k, count)
-
-
-INDIVIDUAL_FLIPS = Calibration(_flips, SignFormat, "iDP")
-INDIVIDUAL_GAUSSIAN = Calibration(_gaussian, SignFormat, "iDP", delta="required")
+INDIVIDUAL_FLIPS = Calibration(_individual, SignFormat, "iDP")
+INDIVIDUAL_GAUSSIAN = Calibration(_individual, SignFormat, "iDP", delta="required")

@@ -9,17 +9,19 @@ certain. The low bits of the same word give a uniform offset inside the cell.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dpindex.arrays import AnyArray
 from dpindex.randomness import BitSource
 
-__all__ = ["CellTable"]
+__all__ = ["CellTable", "Profile", "binned_profile"]
 
 _BUCKET_BITS = 16
 _KEY_BITS = 64
@@ -28,6 +30,11 @@ _PIECE = 1 << 17
 
 _REFINE = np.iinfo(np.int32).min
 """Marks a bucket that holds a boundary (or a tail) and must be refined."""
+
+_BINS_PER_DEVIATION, _DEVIATIONS = 32, 12
+
+Profile = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]
+"""A law as a histogram: bin centres, one apart, chances, and cells that a bin is wide."""
 
 
 class CellTable:
@@ -62,18 +69,16 @@ class CellTable:
             raise ValueError("the last of the masses must be positive")
         if not 0 <= cell_bits <= _BUCKET_BITS:
             raise ValueError("cell_bits must lie in [0, 16]")
-        self.masses = tuple(masses)
-        self.first = first
-        self.bits = bits
-        self.cell_bits = cell_bits
-        self.tails = tails
+        self.masses, self.first, self.bits = tuple(masses), first, bits
+        self.cell_bits, self.tails = cell_bits, tails
         self.period = len(masses) // 2 - 1 if tails else 0
+        # What centres the law on zero: one with tails is symmetric about −½.
+        self.offset = 0.5 if tails else 0.0
         self._boundaries = list(accumulate(self.masses))[:-1]
         low_bits = bits - _KEY_BITS
         self._keys = np.array([b >> low_bits for b in self._boundaries], dtype=np.uint64)
-        self._values = ((first + np.arange(len(masses), dtype=np.int64)) << cell_bits).astype(
-            np.int32
-        )
+        values = (first + np.arange(len(masses), dtype=np.int64)) << cell_bits
+        self._values = values.astype(np.int32)
         self._buckets = self._bucket_table()
 
     def _bucket_table(self) -> npt.NDArray[np.int32]:
@@ -87,11 +92,6 @@ class CellTable:
         if self.tails:
             table[(cells == 0) | (cells == len(self.masses) - 1)] = _REFINE
         return table
-
-    @property
-    def offset(self) -> float:
-        """What centres the law on zero: ½ for a law with tails, which is symmetric about −½."""
-        return 0.5 if self.tails else 0.0
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
         """``count`` independent draws, int32, shape (count,)."""
@@ -130,8 +130,7 @@ class CellTable:
         cells = np.searchsorted(self._keys, keys, side="right")
         if self.bits > _KEY_BITS:
             self._settle_ties(keys, cells, stream)
-        draws = self._values[cells]
-        draws = draws + offsets
+        draws = self._values[cells] + offsets
         if self.tails:
             self._extend_tails(draws, cells, stream)
         return draws
@@ -160,7 +159,7 @@ class CellTable:
                 magnitude = np.where(again < 0, ~again, again) + (self.period << self.cell_bits)
                 draws[where] = magnitude if cell == last else ~magnitude
 
-    def profile(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
+    def profile(self) -> Profile:
         """The values, centred, their chances and the width of one; tails are left out."""
         values = self.first + self.offset + np.arange(len(self.masses), dtype=np.float64)
         masses = np.array([mass / (1 << self.bits) for mass in self.masses])
@@ -172,24 +171,25 @@ class CellTable:
 
         Of the cell alone, without the offset inside; the centre is −½ for a law with tails, else 0.
         """
-        values = self.first + np.arange(len(self.masses), dtype=np.float64)
-        weights = np.array([m / (1 << self.bits) for m in self.masses])
+        values, weights, _ = self.profile()
         if not self.tails:
-            variance, fourth = float(weights @ values**2), float(weights @ values**4)
-            return variance, fourth
+            return float(weights @ values**2), float(weights @ values**4)
         # E|m|^i over a magnitude that restarts at ``period`` with the tail's probability.
-        middle = values + 0.5
-        inner, tail = weights[1:-1], weights[0] + weights[-1]
-        size = np.abs(middle[1:-1])
-        raw = [float(inner @ size**i) for i in range(5)]
+        tail = sum(self.masses[end] / (1 << self.bits) for end in (0, -1))
+        raw = [float(weights @ np.abs(values) ** i) for i in range(5)]
         moment = [1.0]
         for order in range(1, 5):
             shifted = sum(
-                _BINOMIAL[order][i] * float(self.period) ** (order - i) * moment[i]
+                math.comb(order, i) * float(self.period) ** (order - i) * moment[i]
                 for i in range(order)
             )
             moment.append((raw[order] + tail * shifted) / (1.0 - tail))
         return moment[2], moment[4]
 
 
-_BINOMIAL = ((1,), (1, 1), (1, 2, 1), (1, 3, 3, 1), (1, 4, 6, 4, 1))
+def binned_profile(variance: float, log_density: Callable[[AnyArray], AnyArray]) -> Profile:
+    """The continuous law behind a source, in bins of 1/32 deviation out to twelve deviations."""
+    reach = _BINS_PER_DEVIATION * _DEVIATIONS
+    values = np.arange(-reach, reach + 1.0)
+    masses = np.exp(log_density(values / _BINS_PER_DEVIATION))
+    return values, masses / masses.sum(), math.sqrt(variance) / _BINS_PER_DEVIATION

@@ -14,9 +14,8 @@ from dpindex.parameters import Parameters
 from dpindex.projections.base import Identity, Projection
 from dpindex.projections.dense import Gaussian, Rademacher, Uniform
 from dpindex.projections.entries import FINE_ENTRY_BITS
-from dpindex.projections.hadamard import FastJL
 from dpindex.projections.oporp import Oporp
-from dpindex.projections.sparse_jl import SparseJL, VerySparse
+from dpindex.projections.sparse_jl import FastJL, SparseJL, VerySparse
 
 __all__ = [
     "DENSE_NUMBERS", "DENSE_SIGNS", "FAST_JL", "FINE_DENSE_SIGNS", "GAUSSIAN", "IDENTITY", "OPORP",
