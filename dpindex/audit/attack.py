@@ -159,12 +159,10 @@ def attack(
         if progress is not None:
             progress(done / len(pairs))
     # A third of the error each: pooled events, coordinates by themselves, the normal deviation.
-    kinds = [tally.pooled for tally in tallies]
-    findings = [
-        tally.finding(run.delta, run.alpha / 3 / kinds.count(tally.pooled)) for tally in tallies
-    ]
+    alpha, kinds = run.alpha / 3, [tally.pooled for tally in tallies]
+    findings = [tally.finding(run.delta, alpha / kinds.count(tally.pooled)) for tally in tallies]
     if run.delta > 0 and spec.mechanism.codes == "numbers":
-        findings.append(tests.gaussian_finding(run.histograms[0], run.delta, run.alpha / 3))
+        findings.append(tests.gaussian_finding(run.histograms[0], run.delta, alpha))
     findings.sort(key=lambda finding: -finding.lower_bound)
     took = time.perf_counter() - started
     return AttackReport(spec, confidence, tuple(findings), run.vectors, took, run.histograms[0])
@@ -197,9 +195,8 @@ def _draw_values(values: Any, ratios: Any, report: AttackReport) -> None:
     width = max(1, -(-int(seen[-1] - seen[0] + 1) // _MAX_BARS))
     edges = np.arange(seen[0], seen[-1] + width + 1, width) - 0.5
     counts = [np.histogram(places, edges, weights=side)[0] for side in sides]
-    for count, side, colour, name in zip(
-        counts, sides, (_ONE, _OTHER), ("vector", "neighbour"), strict=True
-    ):
+    looks = ((_ONE, "vector"), (_OTHER, "neighbour"))
+    for count, side, (colour, name) in zip(counts, sides, looks, strict=True):
         values.stairs(count / side.sum(), edges, color=colour, fill=True, alpha=0.4, label=name)
     values.legend(frameon=False, fontsize=9)
     values.set_ylabel("share of releases")

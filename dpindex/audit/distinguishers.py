@@ -220,11 +220,9 @@ def _through_files(spec: Spec, row: Floats, count: int) -> Codes:
         folder = Path(name)
         np.save(folder / "vectors.npy", np.tile(row, (count, 1)))
         (folder / "spec.json").write_text(spec.to_json())
-        program = "from dpindex.cli import main; main()"
         words = ["privatize", "vectors.npy", "out.codes", "--spec", "spec.json"]
-        done = subprocess.run(
-            [sys.executable, "-c", program, *words], cwd=folder, capture_output=True, text=True
-        )
+        command = [sys.executable, "-c", "from dpindex.cli import main; main()", *words]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode:
             raise InputError(f"the command line failed: {done.stderr.strip()}")
         index = PrivateIndex(spec)

@@ -118,9 +118,7 @@ def worst_table_ratio(table: CellTable, shift: int) -> Ratio:
     masses = masses[: period + shift]
     least, most = (_windows(masses, shift, pick) for pick in (np.minimum, np.maximum))
     # Each of the first ``period`` magnitudes against all that are no farther away.
-    return largest_ratio(
-        (a, b) for side in (least, most) for a, b in zip(masses, side, strict=False)
-    )
+    return largest_ratio((a, b) for end in (least, most) for a, b in zip(masses, end, strict=False))
 
 
 def _windows(values: AnyArray, width: int, pick: Callable[[Any, Any], Any]) -> AnyArray:

@@ -32,12 +32,11 @@ from dpindex.noise.square_wave import SquareWave
 from dpindex.noise.tables import CellTable
 from dpindex.spec import Spec
 
-__all__ = [
-    "VERIFIERS", "LawVerifier", "binomial_tail", "change_chance", "changes_check", "law_verifier",
-]  # fmt: skip
+__all__ = ["VERIFIERS", "LawVerifier", "binomial_tail", "change_chance", "law_verifier"]
 
 _ONE = 1 << 64
 _WORD = THIRD >> 32
+_Draws = tuple[str, Sequence[int]]
 _POINTS = 1 << 18
 _FARTHEST = 9.0
 _ROUNDOFF = 1e-9
@@ -180,9 +179,7 @@ class _Additive(LawVerifier):
             law.source = Dealt(draws, cell_bits=self.bits)
             yield law.perturb(x.astype(dtype), Constant(0)) != (x + draws) >> self.bits
 
-    def _joined(
-        self, join: Callable[..., int], *draws: tuple[str, Sequence[int]]
-    ) -> Iterator[AnyArray]:
+    def _joined(self, join: Callable[..., int], *draws: _Draws) -> Iterator[AnyArray]:
         """The tables of a source by themselves, and what ``join`` says is made of their draws."""
         cases = list(product(*(values for _, values in draws)))
         prepared = defaultdict(list)
@@ -287,7 +284,7 @@ class _Flips(_Signs):
             # Flips of one chance, of which so many cost epsilon; how many signs change is a chance.
             signs = range(self.spec.code_length if len(levels) == 1 else 0, 0, -1)
             afforded = (n for n in signs if exact.loss_within(ratio, apart.epsilon / n))
-            return changes_check(self.spec, next(afforded, 0))
+            return _changes_check(self.spec, next(afforded, 0))
         return self._ratio(
             "law: ratio of neighbouring levels",
             ratio if wide_enough and apart.ball is None else exact.UNBOUNDED,
@@ -397,9 +394,8 @@ class _SquareWave(LawVerifier):
     def replay(self) -> Iterator[Any]:
         law = self.law
         ends = np.array([[law.low, law.low + (law.cells << law.cell_bits)]], dtype=np.float64)
-        inside, outside = (
-            law.perturb(ends[:, :1], Constant(n, _WORD)) for n in (law.inside - 1, law.inside)
-        )
+        sources = (Constant(number, _WORD) for number in (law.inside - 1, law.inside))
+        inside, outside = (law.perturb(ends[:, :1], source) for source in sources)
         yield [inside >= self.window, outside < self.window]
         # Rounding may leave the interval by a step; no dither may make an outcome of that.
         for number in (0, 0x1F << 56):  # the least and the largest dither
@@ -436,7 +432,7 @@ def law_verifier(spec: Any, apart: Difference) -> LawVerifier:
 # entries, rounded as ours are; that the published ones behave like them rests on SHAKE-256.
 
 
-def changes_check(spec: Spec, affordable: int) -> Check:
+def _changes_check(spec: Spec, affordable: int) -> Check:
     """Do more signs change than epsilon can afford with at most the chance delta?
 
     ``affordable`` is how many flips of the law cost no more than epsilon together.
@@ -504,7 +500,6 @@ def binomial_tail(count: int, chance: Fraction, most: int) -> Fraction:
     Fraction(1, 2)
     """
     hit, miss = chance.numerator, chance.denominator - chance.numerator
-    total = sum(
-        math.comb(count, i) * hit**i * miss ** (count - i) for i in range(most + 1, count + 1)
-    )
+    more = range(most + 1, count + 1)
+    total = sum(math.comb(count, i) * hit**i * miss ** (count - i) for i in more)
     return Fraction(total, chance.denominator**count)

@@ -94,10 +94,8 @@ def worst_pairs(spec: Spec) -> list[Pair]:
     targets = {"across zero": -0.5}
     if helped and getattr(spec.law, "depends_on_size", False):
         targets |= {f"level {level} against {level + 1}": float(level) for level in (1, 2)}
-    return [
-        _pair(spec, name, moves, columns, helped, spec.adjacency.size * place)
-        for name, place in targets.items()
-    ]
+    near = {name: spec.adjacency.size * place for name, place in targets.items()}
+    return [_pair(spec, name, moves, columns, helped, target) for name, target in near.items()]
 
 
 def _columns(spec: Spec) -> npt.NDArray[np.int8]:

@@ -72,14 +72,12 @@ class Script:
         split = {cut >> low for cut in cuts if cut & ((1 << low) - 1)}
         ties = {cut >> lowest for cut in cuts}
         tops = [n >> low for n in numbers]
-        asking = [
-            n for n in numbers if n >> low in split or (tails and not cuts[0] <= n < cuts[-1])
-        ]
+        asked = [n for n in numbers if n >> low in split or (tails and not cuts[0] <= n < cuts[-1])]
         self._lows = iter([n & ((1 << lowest) - 1) for n in numbers if n >> lowest in ties])
         self._left = {
             2: np.array(tops, dtype=np.uint16),
             4: np.array(tops, dtype=np.uint32) << np.uint32(16) | np.uint32(offset),
-            8: np.array([n >> lowest & _LOW48 for n in asking], np.uint64) << np.uint64(16),
+            8: np.array([n >> lowest & _LOW48 for n in asked], np.uint64) << np.uint64(16),
         }
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:

@@ -452,9 +452,7 @@ class PrivateIndex:
             near = np.nonzero(sign * similarity >= sign * threshold)
             parts.append((near[0], near[1] + first, similarity[near], stderr[near]))
             first += len(codes)
-        asked, rows, similarity, stderr = (
-            np.concatenate(part) for part in zip(*parts, strict=True)
-        )
+        asked, rows, similarity, stderr = map(np.concatenate, zip(*parts, strict=True))
         order = np.lexsort((rows, -sign * similarity, asked))
         cuts = np.searchsorted(asked[order], np.arange(1, len(queries)))
         return [

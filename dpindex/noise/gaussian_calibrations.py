@@ -13,7 +13,6 @@ that the papers use holds for it unchanged (Hsu, Kakade & Zhang 2012, Thm 2.1).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 from dpindex.codes import NumberFormat
@@ -93,15 +92,20 @@ def composition_epsilon(epsilon: float, delta: float, k: int) -> float:
 # Attribute adjacency: a beta is a whole number of cells
 
 
-def _realised(deviation: Callable[[float, float], float]) -> Calibration:
-    """``deviation`` times the realised Δ₂, the largest row norm (Li & Li 2023, Eq. 13)."""
+def _realised(sigma: float, stated: Parameters, projection: Projection) -> AdditiveNoise:
+    """``sigma`` times the realised Δ₂, the largest row norm (Li & Li 2023, Eq. 13)."""
+    sigma *= math.sqrt(projection.sensitivity.l2_squared)
+    return rounded_gaussian(sigma, stated.budget, stated.delta, projection.k)
 
-    def law(stated: Parameters, projection: Projection) -> AdditiveNoise:
-        sigma = deviation(stated.budget, stated.delta)
-        sigma *= math.sqrt(projection.sensitivity.l2_squared)
-        return rounded_gaussian(sigma, stated.budget, stated.delta, projection.k)
 
-    return Calibration(law, NumberFormat, delta="required", deviation=deviation)
+def _optimal(stated: Parameters, projection: Projection) -> AdditiveNoise:
+    """Balle & Wang's σ (Li & Li 2023, Thm 3.5)."""
+    return _realised(optimal_sigma(stated.budget, stated.delta), stated, projection)
+
+
+def _kenthapadi(stated: Parameters, projection: Projection) -> AdditiveNoise:
+    """Kenthapadi's σ (Li & Li 2023, Alg. 1, Thm 3.1)."""
+    return _realised(kenthapadi_sigma(stated.budget, stated.delta), stated, projection)
 
 
 def _analytic(stated: Parameters, projection: Projection) -> AdditiveNoise:
@@ -181,17 +185,14 @@ def _ball_composition(stated: Parameters, projection: Projection) -> AdditiveNoi
 
 def _raw(stated: Parameters, projection: Projection) -> AdditiveNoise:
     """L2 sensitivity β or B: the raw coordinates themselves (Li & Li 2023, Thm 3.8)."""
-    attribute = stated.adjacency.kind == "attribute"
-    law: AdditiveNoise = (OPTIMAL_GAUSSIAN if attribute else BALL_GAUSSIAN).law(stated, projection)
-    return law
+    law = _optimal if stated.adjacency.kind == "attribute" else _ball_optimal
+    return law(stated, projection)
 
 
-OPTIMAL_GAUSSIAN = _realised(optimal_sigma)
-"""Balle & Wang's σ (Li & Li 2023, Thm 3.5)."""
-
-KENTHAPADI_GAUSSIAN = replace(_realised(kenthapadi_sigma), max_delta=0.5)
-"""Kenthapadi's σ (Li & Li 2023, Alg. 1, Thm 3.1)."""
-
+OPTIMAL_GAUSSIAN = Calibration(_optimal, NumberFormat, delta="required", deviation=optimal_sigma)
+KENTHAPADI_GAUSSIAN = replace(
+    OPTIMAL_GAUSSIAN, law=_kenthapadi, max_delta=0.5, deviation=kenthapadi_sigma
+)
 ANALYTIC_GAUSSIAN = Calibration(_analytic, NumberFormat, delta="required", delta_over="projection")
 BALL_GAUSSIAN = replace(OPTIMAL_GAUSSIAN, law=_ball_optimal, adjacencies=("l2",))
 BALL_DIRECT = replace(ANALYTIC_GAUSSIAN, law=_ball_direct, adjacencies=("l2",))

@@ -31,7 +31,7 @@ __all__ = [
 
 _BITS = 64
 _RATIO_BITS = 320
-_FINE_RATIO_BITS = 384
+_FINE_BITS = 384
 _CELLS_PER_DEVIATION = 32
 _INNER_CELLS = 8.0
 _MAX_CELLS_BITS = 14
@@ -103,11 +103,9 @@ class TwoDigitLaplace:
         self.digit = math.ceil(-math.log2(float(drop)) / 2)
         low = _falling(drop, 1 << self.digit)
         self.low = CellTable(low, first=0, cell_bits=cell_bits)
-        with mpmath.workprec(_FINE_RATIO_BITS):
+        with mpmath.workprec(_FINE_BITS):
             fall = drop + mpmath.log(mpmath.mpf(low[0]) / low[-1])
-            self.high = geometric_table(
-                fall * (1 - mpmath.ldexp(1, 64 - _FINE_RATIO_BITS)), 1, 1, 0
-            )
+            self.high = geometric_table(fall * (1 - mpmath.ldexp(1, 64 - _FINE_BITS)), 1, 1, 0)
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
         """``count`` independent draws, int64, with a uniform offset inside each cell."""
@@ -118,7 +116,7 @@ class TwoDigitLaplace:
 
     def moments(self) -> tuple[float, float]:
         """Variance and fourth central moment of a draw, in squared (fourth-power) cells."""
-        with mpmath.workprec(_FINE_RATIO_BITS):
+        with mpmath.workprec(_FINE_BITS):
             q, rest = mpmath.exp(-self.drop), -mpmath.expm1(-self.drop)
             # Moments of the geometric law, about 0 and then about −½.
             m1, m2 = q / rest, q * (1 + q) / rest**2
@@ -133,15 +131,15 @@ class TwoDigitLaplace:
 
 def _falling(drop: mpmath.mpf, count: int) -> list[int]:
     """``count`` masses adding up to 2^64, each at least ``e^−drop`` times the one before."""
-    with mpmath.workprec(_FINE_RATIO_BITS + 64):
+    with mpmath.workprec(_FINE_BITS + 64):
         ratio = mpmath.exp(-drop)
-        ratio_up = int(mpmath.ceil(mpmath.ldexp(ratio, _FINE_RATIO_BITS)))
+        ratio_up = int(mpmath.ceil(mpmath.ldexp(ratio, _FINE_BITS)))
         start = int(mpmath.floor(mpmath.ldexp(1 - ratio, _BITS) / (1 - ratio**count)))
     slack = 1
     while True:
         masses = [start - slack]
         for _ in range(count - 1):
-            masses.append(-(-masses[-1] * ratio_up >> _FINE_RATIO_BITS))
+            masses.append(-(-masses[-1] * ratio_up >> _FINE_BITS))
         left = (1 << _BITS) - sum(masses)
         if left >= 0:
             break

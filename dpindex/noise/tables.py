@@ -13,7 +13,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -106,9 +105,7 @@ class CellTable:
                 draws[places] = self._refined(buckets, offsets, stream)
         return draws
 
-    def _look_up(
-        self, draws: npt.NDArray[np.int32], piece: slice, stream: BitSource
-    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.int32]]:
+    def _look_up(self, draws: AnyArray, piece: slice, stream: BitSource) -> tuple[AnyArray, ...]:
         """Fill a piece of ``draws``; returns the places to refine, their buckets and offsets."""
         target = draws[piece]
         words = stream.words(len(target), np.uint32)
@@ -121,9 +118,7 @@ class CellTable:
             target += offsets
         return refine + piece.start, top[refine], offsets[refine]
 
-    def _refined(
-        self, buckets: npt.NDArray[np.intp], offsets: npt.NDArray[np.int32], stream: BitSource
-    ) -> npt.NDArray[np.int32]:
+    def _refined(self, buckets: AnyArray, offsets: AnyArray, stream: BitSource) -> AnyArray:
         count = len(buckets)
         fresh = stream.words(count, np.uint64) >> np.uint64(_BUCKET_BITS)
         keys = (buckets.astype(np.uint64) << np.uint64(_KEY_BITS - _BUCKET_BITS)) | fresh
@@ -135,9 +130,7 @@ class CellTable:
             self._extend_tails(draws, cells, stream)
         return draws
 
-    def _settle_ties(
-        self, keys: npt.NDArray[np.uint64], cells: npt.NDArray[Any], stream: BitSource
-    ) -> None:
+    def _settle_ties(self, keys: AnyArray, cells: AnyArray, stream: BitSource) -> None:
         """Where 64 bits equal a boundary's first 64, read the rest: about once in 2⁶⁴ draws."""
         low_bits = self.bits - _KEY_BITS
         tied = np.flatnonzero((cells > 0) & (self._keys[cells - 1] == keys))
@@ -146,9 +139,7 @@ class CellTable:
             low >>= -low_bits % 8
             cells[i] = bisect_right(self._boundaries, (int(keys[i]) << low_bits) | low)
 
-    def _extend_tails(
-        self, draws: npt.NDArray[np.int32], cells: npt.NDArray[Any], stream: BitSource
-    ) -> None:
+    def _extend_tails(self, draws: AnyArray, cells: AnyArray, stream: BitSource) -> None:
         """Replace tail draws: the sign stays, the magnitude is ``period`` cells plus a new one."""
         last = len(self.masses) - 1
         for cell in (0, last):
@@ -177,13 +168,10 @@ class CellTable:
         # E|m|^i over a magnitude that restarts at ``period`` with the tail's probability.
         tail = sum(self.masses[end] / (1 << self.bits) for end in (0, -1))
         raw = [float(weights @ np.abs(values) ** i) for i in range(5)]
-        moment = [1.0]
+        moment, period = [1.0], float(self.period)
         for order in range(1, 5):
-            shifted = sum(
-                math.comb(order, i) * float(self.period) ** (order - i) * moment[i]
-                for i in range(order)
-            )
-            moment.append((raw[order] + tail * shifted) / (1.0 - tail))
+            terms = (math.comb(order, i) * period ** (order - i) * moment[i] for i in range(order))
+            moment.append((raw[order] + tail * sum(terms)) / (1.0 - tail))
         return moment[2], moment[4]
 
 

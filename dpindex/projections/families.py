@@ -167,7 +167,6 @@ SPARSE_JL = Family(_map(SparseJL), _numbers, blocks=True)
 FAST_JL = Family(_map(FastJL), _numbers)
 DENSE_NUMBERS = _dense("gaussian", _numbers)
 DENSE_SIGNS = _dense("rademacher", _signs)
-FINE_DENSE_SIGNS = _dense(
-    "gaussian", _signs, gaussian=_map(partial(Gaussian, bits=FINE_ENTRY_BITS))
-)
+_fine = _map(partial(Gaussian, bits=FINE_ENTRY_BITS))
+FINE_DENSE_SIGNS = _dense("gaussian", _signs, gaussian=_fine)
 """Normal entries rounded to multiples of 2^-12 instead of 2^-4."""

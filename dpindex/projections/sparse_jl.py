@@ -168,12 +168,10 @@ class VerySparse(_Sparse):
         out: Any = landed.toarray()
         more = np.flatnonzero((first & 1) != 0)
         rows = np.searchsorted(bounds, more, side="right") - 1
-        self._add_others(out, rows, x.indices[met[more]], values[more])
+        self._add_rest(out, rows, x.indices[met[more]], values[more])
         return np.asarray(out)
 
-    def _add_others(
-        self, out: Floats, rows: Integers, attributes: Integers, values: Floats
-    ) -> None:
+    def _add_rest(self, out: Floats, rows: Integers, attributes: Integers, values: Floats) -> None:
         """Add what values of some attributes contribute through all entries but the first."""
         matrix = self._matrix
         starts = matrix.indptr[attributes] + 1
