@@ -11,8 +11,7 @@ from typing import Any
 
 from dpindex.checks import checked_delta
 from dpindex.errors import InputError
-from dpindex.noise import additive, geometric, individual, square_wave
-from dpindex.noise import gaussian_calibrations as gaussian
+from dpindex.noise import additive, gaussian, geometric, individual, square_wave
 from dpindex.noise import randomized_response as response
 from dpindex.noise.law import Calibration
 from dpindex.noise.randomized_response import min_norm_on_grid

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from dpindex import InputError, Spec, attribute, l2, methods
 from dpindex.audit import default_specs, not_covered, verify
-from dpindex.audit.code_checks import code_checks, grid_checks, norm_at_most, read_map
 from dpindex.audit.exact_arithmetic import (
     distance_to_rounded,
     exp_below,
@@ -27,6 +26,7 @@ from dpindex.audit.exact_arithmetic import (
     worst_table_ratio,
     worst_two_digit_step,
 )
+from dpindex.audit.input_checks import code_checks, grid_checks, norm_at_most, read_map
 from dpindex.audit.law_verifiers import VERIFIERS, binomial_tail, change_chance, law_verifier
 from dpindex.cli import app
 from dpindex.noise.counts import TwoSidedGeometric

@@ -20,7 +20,7 @@ import mpmath
 import numpy as np
 import pytest
 
-import dpindex.audit.sketch_checks
+import dpindex.audit.input_checks
 import dpindex.privatizer
 import dpindex.race.sketch
 import dpindex.randomness.secret
@@ -444,7 +444,7 @@ class CountedTwice(RaceSketch):
 
 def by_sketch(kind: type[RaceSketch]) -> Callable[[pytest.MonkeyPatch], SketchSpec]:
     def make(patch: pytest.MonkeyPatch) -> SketchSpec:
-        patch.setattr(dpindex.audit.sketch_checks, "RaceSketch", kind)
+        patch.setattr(dpindex.audit.input_checks, "RaceSketch", kind)
         return sketch()
 
     return make

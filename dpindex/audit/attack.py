@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from dpindex.audit import distinguishers as tests
-from dpindex.audit.pairs import worst_pairs
 from dpindex.checks import finite_number, whole_number
 from dpindex.errors import InputError
 from dpindex.extras import import_extra
@@ -150,7 +149,7 @@ def attack(
     finite_number(seconds, "seconds", above=0.0)
     started = time.perf_counter()
     run = tests.Run(Privatizer(spec), trials, seconds, 1.0 - confidence)
-    pairs = worst_pairs(spec)
+    pairs = tests.worst_pairs(spec)
     tallies = [tests.repeats(run, pairs[0])]
     if through_files:
         tallies.append(tests.command_line(run, pairs[0].single()))

@@ -22,10 +22,9 @@ import time
 from collections.abc import Iterator
 from itertools import product
 
-from dpindex.audit.code_checks import code_checks
+from dpindex.audit.input_checks import code_checks, default_sketches, sketch_checks
 from dpindex.audit.law_verifiers import LawVerifier, law_verifier
 from dpindex.audit.replay import stream_check
-from dpindex.audit.sketch_checks import default_sketches, sketch_checks
 from dpindex.audit.verdict import Check, ExactReport
 from dpindex.errors import InputError
 from dpindex.files import MAGIC, read_file

@@ -27,6 +27,11 @@ _BLOCK_NUMBERS = 1 << 22
 class Ids:
     """The ids of an index in row order: a list without duplicates.
 
+    Attributes
+    ----------
+    array : int64 or unicode array, shape (n,)
+        All ids.
+
     >>> ids = Ids()
     >>> ids.append(ids.check(["a", "b", "c"], 3))
     >>> len(ids), ids.rows(["c", "a"])
@@ -34,38 +39,33 @@ class Ids:
     """
 
     def __init__(self) -> None:
-        self._array: AnyArray = np.empty(0, dtype=np.int64)
+        self.array: AnyArray = np.empty(0, dtype=np.int64)
         self._set: set[Any] | None = None
 
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self.array)
 
     @property
     def _known(self) -> set[Any]:
         """The ids as a set, made when it is first needed: numbering new rows does without."""
         if self._set is None:
-            self._set = set(self._array.tolist())
+            self._set = set(self.array.tolist())
         return self._set
-
-    @property
-    def array(self) -> AnyArray:
-        """All ids, int64 or unicode, shape (n,)."""
-        return self._array
 
     def check(self, ids: Any | None, count: int) -> AnyArray:
         """``ids`` as an array that may be added: ``count`` new ids, or the next free numbers."""
         if ids is None:
-            if self._array.dtype.kind == "U" and len(self._array):
+            if self.array.dtype.kind == "U" and len(self.array):
                 raise InputError("this index has string ids, so new vectors need ids too.")
-            start = max(int(self._array.max(initial=-1)) + 1, 0)
+            start = max(int(self.array.max(initial=-1)) + 1, 0)
             if start + count > 1 << 63:
                 raise InputError("the next free ids pass 64 bits; give ids to new vectors.")
             return np.arange(start, start + count, dtype=np.int64)
         array = id_array(ids)
         if len(array) != count:
             raise InputError(f"there are {len(array)} ids for {count} vectors.")
-        if len(self._array) and array.dtype.kind != self._array.dtype.kind:
-            kind = "strings" if self._array.dtype.kind == "U" else "whole numbers"
+        if len(self.array) and array.dtype.kind != self.array.dtype.kind:
+            kind = "strings" if self.array.dtype.kind == "U" else "whole numbers"
             raise InputError(f"the ids of this index are {kind}; new ids must be {kind} too.")
         values, known = array.tolist(), self._known
         if len(set(values)) < count or not known.isdisjoint(values):
@@ -79,12 +79,12 @@ class Ids:
 
     def append(self, ids: AnyArray) -> None:
         """Add ids that ``check`` returned."""
-        bytes_after = (len(self) + len(ids)) * max(self._array.itemsize, ids.itemsize)
+        bytes_after = (len(self) + len(ids)) * max(self.array.itemsize, ids.itemsize)
         if ids.dtype.kind == "U" and bytes_after > _MAX_BYTES:
-            parts = [part for part in (self._array, ids) if part.dtype.kind == "U"]
+            parts = [part for part in (self.array, ids) if part.dtype.kind == "U"]
             check_id_lengths(np.concatenate([np.char.str_len(part) for part in parts]))
         known, self._set = self._set, None  # made again, should anything go wrong half-way
-        self._array = np.concatenate([self._array, ids]) if len(self._array) else ids.copy()
+        self.array = np.concatenate([self.array, ids]) if len(self.array) else ids.copy()
         if known is not None:
             known.update(ids.tolist())
             self._set = known
@@ -95,12 +95,12 @@ class Ids:
         for value in wanted:
             if value not in self._known:
                 raise InputError(f"id {value!r} is not in the index; nothing was removed.")
-        return np.flatnonzero(np.isin(self._array, np.array(wanted, dtype=self._array.dtype)))
+        return np.flatnonzero(np.isin(self.array, np.array(wanted, dtype=self.array.dtype)))
 
     def kept(self, mask: AnyArray) -> Ids:
         """The ids of the rows where ``mask`` is true."""
         ids = Ids()
-        ids._array = self._array[mask]
+        ids.array = self.array[mask]
         return ids
 
 

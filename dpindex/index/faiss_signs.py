@@ -8,9 +8,9 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import AnyArray, Bytes, Floats
+from dpindex.arrays import AnyArray, Bytes, Doubles, Floats
 from dpindex.errors import InputError
-from dpindex.index.search_backend import EXACT, Doubles, Rows, SearchBackend
+from dpindex.index.search_backend import EXACT, Rows, SearchBackend
 
 __all__ = ["FaissSigns", "rank_all", "rounding_bound"]
 

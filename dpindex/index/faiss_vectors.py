@@ -13,15 +13,12 @@ from typing import Any
 
 import faiss
 import numpy as np
-import numpy.typing as npt
 
-from dpindex.arrays import Floats, unit
+from dpindex.arrays import Doubles, Floats, Singles, unit
 from dpindex.errors import InputError
-from dpindex.index.search_backend import Doubles, Rows, SearchBackend
+from dpindex.index.search_backend import Rows, SearchBackend
 
 __all__ = ["FaissVectors", "IndexType", "parse_index_type"]
-
-Singles = npt.NDArray[np.float32]
 
 _ALIASES = {"f32": "Flat", "f16": "SQfp16", "int8": "SQ8"}
 _GRAMMAR = re.compile(

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Floats, Vectors
+from dpindex.arrays import AnyArray, Doubles, Floats, Vectors
 from dpindex.checks import finite_number
 from dpindex.codes import Codes, check_format
 from dpindex.errors import InputError
@@ -22,7 +22,7 @@ from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.index.code_store import CodeStore
 from dpindex.index.directory import Checkpoint, Settings, read_index, write_index
 from dpindex.index.ranking import new_ranking
-from dpindex.index.search_backend import EXACT, Doubles, Rows
+from dpindex.index.search_backend import EXACT, Rows
 from dpindex.ledger import Ledger
 from dpindex.projector import Projector
 from dpindex.spec import Spec
@@ -132,6 +132,13 @@ class PrivateIndex:
     query_epsilon : float, optional
         Budget of a private query; default the spec's epsilon.
 
+    Attributes
+    ----------
+    spec, metric, index_type, query_epsilon
+        As given; an index keeps them for life.
+    query_spec : Spec
+        The spec of private queries.
+
     Raises
     ------
     InputError
@@ -154,6 +161,11 @@ class PrivateIndex:
         query_epsilon: float | None = None,
     ) -> None:
         self._settings = Settings(spec, metric, index_type, query_epsilon)
+        self.spec: Final = spec
+        self.metric: Final = metric
+        self.index_type: Final = index_type
+        self.query_epsilon: Final = self._settings.query_epsilon
+        self.query_spec: Final = self._settings.query_spec
         self._projector = Projector(spec)
         Projector(self.query_spec)  # refuses now what could not be asked later
         self._store = CodeStore(spec.format)
@@ -162,21 +174,6 @@ class PrivateIndex:
         self._denoiser: Denoiser | None = None
         self._ranking = new_ranking(spec, metric, index_type)
         self._checkpoint: Checkpoint | None = None
-
-    @property
-    def spec(self) -> Spec:
-        """The public description of the mechanism."""
-        return self._settings.spec
-
-    @property
-    def metric(self) -> Metric:
-        """What neighbours are ranked by."""
-        return self._settings.metric
-
-    @property
-    def index_type(self) -> str:
-        """How number codes are kept for searching."""
-        return self._settings.index_type
 
     @property
     def index_recall(self) -> float | None:
@@ -188,16 +185,6 @@ class PrivateIndex:
         if self._ranking.backend.exact or len(self) == 0:
             return None
         return self._searching(lambda: self._ranking.backend.recall)
-
-    @property
-    def query_epsilon(self) -> float | None:
-        """Budget of a private query, if it is not the spec's."""
-        return self._settings.query_epsilon
-
-    @property
-    def query_spec(self) -> Spec:
-        """The spec of private queries."""
-        return self._settings.query_spec
 
     @property
     def denoiser(self) -> Denoiser | None:

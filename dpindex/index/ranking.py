@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, unit
+from dpindex.arrays import AnyArray, Doubles, unit
 from dpindex.codes import Codes
 from dpindex.estimators.denoise import Denoiser
 from dpindex.estimators.similarity import Metric, Queries
 from dpindex.index.code_store import CodeStore
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
-from dpindex.index.search_backend import Doubles, Rows, SearchBackend
+from dpindex.index.search_backend import Rows, SearchBackend
 from dpindex.spec import Spec
 
 __all__ = ["BACKENDS", "Ranking", "new_ranking"]

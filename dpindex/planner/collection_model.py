@@ -28,7 +28,7 @@ import numpy.typing as npt
 from dpindex.arrays import unit
 from dpindex.checks import finite_number
 from dpindex.errors import InputError
-from dpindex.projections.entries import normal_integers
+from dpindex.projections.dense import normal_integers
 from dpindex.randomness import PublicStream
 
 __all__ = ["NEIGHBOURS", "CollectionModel", "Facts", "model_collection"]

@@ -12,8 +12,7 @@ from dpindex.checks import whole_number
 from dpindex.errors import InputError
 from dpindex.parameters import Parameters
 from dpindex.projections.base import Identity, Projection
-from dpindex.projections.dense import Gaussian, Rademacher, Uniform
-from dpindex.projections.entries import FINE_ENTRY_BITS
+from dpindex.projections.dense import FINE_ENTRY_BITS, Gaussian, Rademacher, Uniform
 from dpindex.projections.oporp import Oporp
 from dpindex.projections.sparse_jl import FastJL, SparseJL, VerySparse
 

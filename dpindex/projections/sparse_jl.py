@@ -7,7 +7,7 @@ None ever holds a dense dim × k matrix, and for the first two sparse input neve
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,10 @@ from scipy import sparse
 from dpindex.arrays import Floats, Integers
 from dpindex.errors import InputError
 from dpindex.projections.base import Projection, Sensitivity, check_size, scatter
-from dpindex.projections.entries import (
-    NORMAL_BITS,
-    normal_integers,
-    normal_second_moment,
-    sparse_places,
-)
+from dpindex.projections.dense import NORMAL_BITS, normal_integers, normal_second_moment
 from dpindex.randomness import PublicStream
 
-__all__ = ["FastJL", "SparseJL", "VerySparse", "walsh_hadamard"]
+__all__ = ["FastJL", "SparseJL", "VerySparse", "sparse_places", "walsh_hadamard"]
 
 _PIECE = 1 << 20
 _PLACE_BYTES = 4
@@ -34,6 +29,35 @@ _MIXED_ENTRY_BYTES = 16
 _NUMBERS = 1 << 22
 _MAX_REALISED = 1 << 31
 """Entries of ``P·H·D``, all of which are looked at once for its sensitivity: some minutes."""
+
+
+def sparse_places(total: int, s: int, stream: PublicStream) -> npt.NDArray[np.int64]:
+    """The places among ``total`` that are chosen when each is, independently, with chance 1/s.
+
+    Ascending. Jumps from one to the next are geometric; a jump longer than 4s, which the table of
+    thresholds leaves out, is a step of 4s that chooses nothing.
+    """
+    thresholds = _jump_thresholds(s)
+    parts, at = [], -1
+    while at < total:
+        words = stream.words(min(_PIECE, 64 + (total - at) // s), np.uint64)
+        jumps = np.searchsorted(thresholds, words, side="right")
+        chosen = jumps < len(thresholds)
+        ends = at + np.cumsum(np.where(chosen, jumps + 1, len(thresholds)))
+        at = int(ends[-1])
+        parts.append(ends[chosen])
+    places = np.concatenate(parts)
+    return places[places < total]
+
+
+@lru_cache(maxsize=8)
+def _jump_thresholds(s: int) -> npt.NDArray[np.uint64]:
+    """``2^64·P(jump ≤ n)``, ``P(jump > n) = (1 − 1/s)^n``, for n = 1 … 4s."""
+    left, thresholds = 1 << 128, []
+    for _ in range(4 * s):
+        left -= left // s
+        thresholds.append(min((1 << 64) - 1, (1 << 64) - (left >> 64)))
+    return np.array(thresholds, dtype=np.uint64)
 
 
 class _Sparse(Projection):
