@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, sparse, special
 
-from dpindex.arrays import Floats
+from dpindex.arrays import AnyArray, Floats
 from dpindex.codes import BitCodes, Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.index import PrivateIndex
@@ -50,6 +50,7 @@ _MAX_ATTRIBUTES = 1 << 16
 _MAX_GROUPS = 8
 _REACH = 1 << 16
 
+_Moves = dict[int, npt.NDArray[np.intp]]
 Counts = npt.NDArray[np.int64]
 Histogram = tuple[Counts, Counts, Counts]
 """Values observed, and how often under the first neighbour and under the second."""
@@ -120,7 +121,7 @@ def worst_pairs(spec: Spec) -> list[Pair]:
     return [_pair(spec, name, moves, columns, helped, target) for name, target in near.items()]
 
 
-def _columns(spec: Spec) -> npt.NDArray[np.int8]:
+def _columns(spec: Spec) -> AnyArray:
     """Signs of the map, attribute by attribute, of the first attributes: shape (attributes, k)."""
     count = min(spec.dim, _MAX_ATTRIBUTES, max(1, (1 << 28) // spec.code_length))
     rows = max(1, _CHUNK_ENTRIES // spec.code_length)
@@ -131,7 +132,7 @@ def _columns(spec: Spec) -> npt.NDArray[np.int8]:
     return np.concatenate(parts)
 
 
-def _moves(columns: npt.NDArray[np.int8]) -> dict[int, npt.NDArray[np.intp]]:
+def _moves(columns: AnyArray) -> _Moves:
     """Attributes that move no coordinate in common, and what each moves.
 
     Of maps whose attributes move more and less, only those that move the most.
@@ -151,12 +152,7 @@ def _moves(columns: npt.NDArray[np.int8]) -> dict[int, npt.NDArray[np.intp]]:
 
 
 def _pair(
-    spec: Spec,
-    name: str,
-    moves: dict[int, npt.NDArray[np.intp]],
-    columns: npt.NDArray[np.int8],
-    helped: bool,
-    target: float,
+    spec: Spec, name: str, moves: _Moves, columns: AnyArray, helped: bool, target: float
 ) -> Pair:
     """Carriers from end to end; if helped, the others of a coordinate bring it near ``target``."""
     low, high = spec.bounds

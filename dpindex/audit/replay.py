@@ -24,6 +24,7 @@ __all__ = ["THIRD", "Constant", "Dealt", "Script", "stream_check", "table_faults
 
 THIRD = 0x5555_5555_5555_5555
 _LOW48 = (1 << 48) - 1
+_Ints = Sequence[int]
 
 
 class Constant:
@@ -61,12 +62,7 @@ class Script:
     """
 
     def __init__(
-        self,
-        numbers: Sequence[int],
-        cuts: Sequence[int],
-        bits: int = 64,
-        offset: int = 0,
-        tails: bool = False,
+        self, numbers: _Ints, cuts: _Ints, bits: int = 64, offset: int = 0, tails: bool = False
     ) -> None:
         low, lowest = bits - 16, bits - 64
         split = {cut >> low for cut in cuts if cut & ((1 << low) - 1)}
@@ -99,9 +95,6 @@ class Dealt:
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
         return np.array(self._draws.pop(0), dtype=np.int32)[:count]
-
-    def moments(self) -> tuple[float, float]:
-        return 0.0, 0.0
 
 
 def table_faults(table: CellTable) -> npt.NDArray[np.bool_]:

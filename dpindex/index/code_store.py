@@ -15,7 +15,7 @@ from dpindex.errors import InputError
 from dpindex.files import pack, unpack
 from dpindex.format1 import MAGIC_IDS, ids_from_bytes_1
 
-__all__ = ["CodeBuffer", "CodeStore", "Ids", "ids_from_bytes", "ids_to_bytes"]
+__all__ = ["CodeStore", "Ids", "ids_from_bytes", "ids_to_bytes"]
 
 _MAX_BYTES = 1 << 30
 """What the 65536 rows that a segment may have take as an array, at 4096 characters each."""
@@ -148,29 +148,6 @@ def _texts(lengths: AnyArray, text: AnyArray) -> AnyArray:
     return ids
 
 
-class CodeBuffer:
-    """Stored codes in one array that doubles its room, and widens its integers where needed."""
-
-    def __init__(self, format_: CodeFormat) -> None:
-        self._format = format_
-        self._room: Integers = np.empty((0, format_.width), dtype=np.int8)
-
-    def first(self, count: int) -> Integers:
-        """The first ``count`` rows, a view of shape (count, width)."""
-        return self._room[:count]
-
-    def put(self, count: int, rows: Integers) -> None:
-        """Write rows after the first ``count``."""
-        rows = self._format.concatenate([rows])  # as narrow as they can be
-        end = count + len(rows)
-        dtype = np.promote_types(rows.dtype, self._room.dtype) if count else rows.dtype
-        if end > len(self._room) or dtype != self._room.dtype:
-            room = np.empty((max(2 * count, end), rows.shape[1]), dtype=dtype)
-            room[:count] = self._room[:count]
-            self._room = room
-        self._room[count:end] = rows
-
-
 class CodeStore:
     """Codes of one format under unique ids. It keeps; what searches is rebuilt from it.
 
@@ -194,7 +171,8 @@ class CodeStore:
         self.format = format_
         self.removals = 0
         self._ids = Ids()
-        self._buffer = CodeBuffer(format_)
+        # Stored codes in one array that doubles its room, and widens its integers where needed.
+        self._room: Integers = np.empty((0, format_.width), dtype=np.int8)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -207,7 +185,7 @@ class CodeStore:
     @property
     def codes(self) -> Codes:
         """All codes in row order, as a copy."""
-        return self.format.codes(self._buffer.first(len(self)).copy())
+        return self.format.codes(self._room[: len(self)].copy())
 
     def checked_ids(self, ids: Any | None, count: int) -> AnyArray:
         """``ids`` as ``count`` new unique ids, or the next free numbers; else InputError."""
@@ -216,12 +194,23 @@ class CodeStore:
     def append(self, codes: Codes, ids: AnyArray) -> None:
         """Add codes of the store's format under ids that :meth:`checked_ids` returned."""
         # The ids say how many rows there are: codes beyond, left by Ctrl-C, are overwritten.
-        self._buffer.put(len(self), codes.stored)
+        self._put(codes.stored)
         self._ids.append(ids)
+
+    def _put(self, rows: Integers) -> None:
+        """Write rows after those that have ids."""
+        rows, count = self.format.concatenate([rows]), len(self)  # as narrow as they can be
+        end = count + len(rows)
+        dtype = np.promote_types(rows.dtype, self._room.dtype) if count else rows.dtype
+        if end > len(self._room) or dtype != self._room.dtype:
+            room = np.empty((max(2 * count, end), rows.shape[1]), dtype=dtype)
+            room[:count] = self._room[:count]
+            self._room = room
+        self._room[count:end] = rows
 
     def take(self, rows: slice | npt.NDArray[np.int64]) -> Codes:
         """The codes of some rows."""
-        return self.format.codes(self._buffer.first(len(self))[rows])
+        return self.format.codes(self._room[: len(self)][rows])
 
     def blocks(self, start: int = 0, rows: int | None = None) -> Iterator[Codes]:
         """The codes from row ``start`` on, in blocks of that many rows, or of a few megabytes."""
@@ -240,7 +229,6 @@ class CodeStore:
         rows = self._ids.rows(ids)
         kept = np.ones(len(self), dtype=np.bool_)
         kept[rows] = False
-        buffer, left = CodeBuffer(self.format), self._ids.kept(kept)
-        buffer.put(0, self._buffer.first(len(self))[kept])
-        self._ids, self._buffer, self.removals = left, buffer, self.removals + 1
+        left, room = self._ids.kept(kept), self.format.concatenate([self._room[: len(self)][kept]])
+        self._ids, self._room, self.removals = left, room, self.removals + 1
         return len(rows)

@@ -440,12 +440,10 @@ class PrivateIndex:
             parts.append((near[0], near[1] + first, similarity[near], stderr[near]))
             first += len(codes)
         asked, rows, similarity, stderr = map(np.concatenate, zip(*parts, strict=True))
-        order = np.lexsort((rows, -sign * similarity, asked))
+        ids, scores = self._store.ids[rows], sign * similarity
+        order = np.lexsort((rows, -scores, asked))
         cuts = np.searchsorted(asked[order], np.arange(1, len(queries)))
-        return [
-            Hits(self._store.ids[rows[i]], sign * similarity[i], similarity[i], stderr[i])
-            for i in np.split(order, cuts)
-        ]
+        return [Hits(ids[i], scores[i], similarity[i], stderr[i]) for i in np.split(order, cuts)]
 
     def save(self, path: str | os.PathLike[str], *, allow_unprotected: bool = False) -> None:
         """Write the index as a directory, all or nothing.

@@ -57,10 +57,8 @@ class AdditiveNoise(NumberLaw):
         variance, fourth = self.source.moments()
         # Rounding x to whole cells by the offset adds f(1−f) cells², 1/6 on average.
         dither, dither_fourth = (1 / 6, 1 / 15) if self.source.cell_bits else (0.0, 0.0)
-        return NoiseMoments.additive(
-            (variance + dither) * self.scale**2,
-            (fourth + 6 * variance * dither + dither_fourth) * self.scale**4,
-        )
+        fourth = fourth + 6 * variance * dither + dither_fourth
+        return NoiseMoments.additive((variance + dither) * self.scale**2, fourth * self.scale**4)
 
     @cached_property
     def likelihood(self) -> Likelihood:

@@ -94,7 +94,7 @@ def count_noise(
     changed = rows * CHANGES[neighbouring]
     if delta > 0:
         sigma = optimal_sigma(epsilon, delta) * math.sqrt(changed)
-        return gaussian_cells(sigma, epsilon, delta, rows * width, cell_bits=0, grid_bits=0)
+        return gaussian_cells(sigma, epsilon, delta, rows * width, 0, 0)
     with mpmath.workprec(400):
         drop = mpmath.mpf(epsilon) / changed
     if drop < _MIN_DROP:

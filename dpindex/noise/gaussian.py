@@ -172,7 +172,7 @@ def table_distance(law: object) -> Fraction:
 
 
 def gaussian_cells(
-    sigma: float, epsilon: float, delta: float, code_length: int, *, cell_bits: int, grid_bits: int
+    sigma: float, epsilon: float, delta: float, code_length: int, cell_bits: int, grid_bits: int
 ) -> AdditiveNoise:
     """Rounded Gaussian noise with ``sigma`` in cells of ``2^cell_bits`` grid steps."""
     check_deviation(sigma)
@@ -199,8 +199,8 @@ def rounded_gaussian(sigma: float, epsilon: float, delta: float, code_length: in
     cells_bits = max(0, math.ceil(math.log2(_CELLS_PER_DEVIATION / sigma)))
     grid_bits = max(GRID_BITS, cells_bits)
     cell_bits = grid_bits - cells_bits
-    cells, bits = sigma * (1 << cells_bits), {"cell_bits": cell_bits, "grid_bits": grid_bits}
-    return gaussian_cells(cells, epsilon, delta, code_length, **bits)
+    cells = sigma * (1 << cells_bits)
+    return gaussian_cells(cells, epsilon, delta, code_length, cell_bits, grid_bits)
 
 
 def kenthapadi_sigma(epsilon: float, delta: float) -> float:
@@ -310,9 +310,7 @@ def _ball(
     moved_cells = stretch * steps / (1 << cell_bits)
     if cell_bits:
         moved_cells += math.sqrt(moved)
-    return gaussian_cells(
-        sigma * moved_cells, stated.budget, delta, k, cell_bits=cell_bits, grid_bits=bits
-    )
+    return gaussian_cells(sigma * moved_cells, stated.budget, delta, k, cell_bits, bits)
 
 
 def _ball_optimal(stated: Parameters, projection: Projection) -> AdditiveNoise:

@@ -42,6 +42,14 @@ _TAIL = 2.0**-20
 """A table covers all but about this much; beyond it the law repeats itself, shifted."""
 
 
+def _chained(first: int, ratio: int, bits: int, count: int) -> list[int]:
+    """``first`` and ``count`` more, each ``ratio / 2^bits`` times the one before, rounded up."""
+    chain = [first]
+    for _ in range(count):
+        chain.append(-(-chain[-1] * ratio >> bits))
+    return chain
+
+
 def geometric_table(drop: mpmath.mpf, width: int, inner: int, cell_bits: int) -> CellTable:
     """The two-sided law by levels as a table, rounded so that its ratio e^drop holds in integers.
 
@@ -68,9 +76,7 @@ def geometric_table(drop: mpmath.mpf, width: int, inner: int, cell_bits: int) ->
     cells_on = [inner] + [width] * (levels - 1) + [width - inner]
     slack = 1
     while True:
-        by_level = [start - slack]
-        for _ in range(levels):
-            by_level.append(-(-by_level[-1] * ratio_up >> _RATIO_BITS))
+        by_level = _chained(start - slack, ratio_up, _RATIO_BITS, levels)
         tail = half - sum(cells * mass for cells, mass in zip(cells_on, by_level, strict=True))
         # The restarted level 0 has mass by_level[0]·tail/half and must not fall short of level K.
         missing = by_level[levels] * half - tail * by_level[0]
@@ -98,8 +104,7 @@ class TwoDigitLaplace:
     offset = 0.5
 
     def __init__(self, drop: mpmath.mpf, cell_bits: int) -> None:
-        self.drop = drop
-        self.cell_bits = cell_bits
+        self.drop, self.cell_bits = drop, cell_bits
         self.digit = math.ceil(-math.log2(float(drop)) / 2)
         low = _falling(drop, 1 << self.digit)
         self.low = CellTable(low, first=0, cell_bits=cell_bits)
@@ -137,9 +142,7 @@ def _falling(drop: mpmath.mpf, count: int) -> list[int]:
         start = int(mpmath.floor(mpmath.ldexp(1 - ratio, _BITS) / (1 - ratio**count)))
     slack = 1
     while True:
-        masses = [start - slack]
-        for _ in range(count - 1):
-            masses.append(-(-masses[-1] * ratio_up >> _FINE_BITS))
+        masses = _chained(start - slack, ratio_up, _FINE_BITS, count - 1)
         left = (1 << _BITS) - sum(masses)
         if left >= 0:
             break
@@ -160,12 +163,12 @@ def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise:
     the tables keep the ratio in exact integers.
     """
     finest = _CELLS_PER_DEVIATION * epsilon / (math.sqrt(2) * sensitivity)
-    cells = 1 << max(0, math.ceil(math.log2(finest)))
+    cells_bits = max(0, math.ceil(math.log2(finest)))
+    cells, grid_bits = 1 << cells_bits, max(GRID_BITS, cells_bits)
     check_deviation(cells * math.sqrt(2) * sensitivity / epsilon)
-    grid_bits = max(GRID_BITS, cells.bit_length() - 1)
     with mpmath.workprec(400):
         drop = mpmath.mpf(epsilon) / (cells * sensitivity)
-    cell_bits = grid_bits - (cells.bit_length() - 1)
+    cell_bits = grid_bits - cells_bits
     if drop < _MIN_DROP:
         return AdditiveNoise(TwoDigitLaplace(drop, cell_bits), grid_bits)
     return AdditiveNoise(geometric_table(drop, 1, 1, cell_bits), grid_bits)
@@ -210,12 +213,10 @@ def staircase_noise(epsilon: float) -> AdditiveNoise:
     best = min_variance_share(epsilon)
     # Below ε = ½ the law is close to Laplace's and a coarser h costs nothing.
     inner_cells = min(_INNER_CELLS, max(1.0, 16 * epsilon))
-    cell_count_bits = math.ceil(math.log2(inner_cells / best))
-    cell_count_bits = min(cell_count_bits, _MAX_CELLS_BITS)
-    cells = 1 << cell_count_bits
+    cells_bits = min(math.ceil(math.log2(inner_cells / best)), _MAX_CELLS_BITS)
+    cells, grid_bits = 1 << cells_bits, max(GRID_BITS, cells_bits)
     inner = max(1, round(best * cells))
-    grid_bits = max(GRID_BITS, cell_count_bits)
-    table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cell_count_bits)
+    table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cells_bits)
     return AdditiveNoise(table, grid_bits)
 
 

@@ -92,13 +92,8 @@ class NoiseMoments:
         q0 = b2**2 / (5 * w**3) + (1 - w) * a**4 / (5 * w**4) - v0**2
         q2, q4 = 2 * b2 / w**3 - 2 * v0 / w, 1 / w**3 - 1 / w**2
         mixed = (2 * centre * v0, w * t1, 2 * centre * second, w * t3)
-        squared = (
-            w**2 * q0 + 4 * centre**2 * v0,
-            4 * centre * w * t1,
-            w**2 * q2 + 4 * centre**2 * second,
-            4 * centre * w * t3,
-            w**2 * q4,
-        )
+        ww, cc, cw = w**2, 4 * centre**2, 4 * centre * w
+        squared = (ww * q0 + cc * v0, cw * t1, ww * q2 + cc * second, cw * t3, ww * q4)
         return cls(centre, a - math.sqrt(b2), w, (v0, 0.0, second), mixed, squared)
 
     def in_units(self, unit: float) -> NoiseMoments:

@@ -265,13 +265,9 @@ def _by_level(
 
 
 def _response(stated: Parameters, projection: Projection) -> FlipsByLevel:
-    return randomized_response(share(stated, projection))
-
-
-def _exact_response(stated: Parameters, projection: Projection) -> FlipsByLevel:
     """ε over the N₊ signs that can change: an exact binomial quantile, or all if delta is 0."""
     if stated.delta == 0:
-        return _response(stated, projection)
+        return randomized_response(share(stated, projection))
     # On the grid one beta is 2^bits steps, a little more than beta itself.
     ratio = grid_step(stated.adjacency.size, GRID_BITS) * _STEPS / min_norm_on_grid(stated)
     chance = rounded_change_probability(stated.dim, ratio, 2.0**-FINE_ENTRY_BITS)
@@ -281,7 +277,7 @@ def _exact_response(stated: Parameters, projection: Projection) -> FlipsByLevel:
 RANDOMIZED_RESPONSE = Calibration(_response, SignFormat)
 SMOOTH_FLIPS = Calibration(_by_level(smooth_flips), SignFormat)
 GEOMETRIC_FLIPS = Calibration(_by_level(geometric_flips), SignFormat)
-EXACT_RESPONSE = Calibration(
-    _exact_response, SignFormat, delta="optional", delta_over="projection", norm_bound=True
+EXACT_RESPONSE = replace(
+    RANDOMIZED_RESPONSE, delta="optional", delta_over="projection", norm_bound=True
 )
 NO_FLIPS = replace(RANDOMIZED_RESPONSE, law=lambda stated, projection: NoFlips(), definition="none")

@@ -95,19 +95,16 @@ class CellTable:
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
         """``count`` independent draws, int32, shape (count,)."""
         draws = np.empty(count, dtype=np.int32)
-        unclear = [
-            self._look_up(draws, slice(start, min(start + _PIECE, count)), stream)
-            for start in range(0, count, _PIECE)
-        ]
+        unclear = [self._look_up(draws, start, stream) for start in range(0, count, _PIECE)]
         if unclear:
             places, buckets, offsets = (np.concatenate(part) for part in zip(*unclear, strict=True))
             if places.size:
                 draws[places] = self._refined(buckets, offsets, stream)
         return draws
 
-    def _look_up(self, draws: AnyArray, piece: slice, stream: BitSource) -> tuple[AnyArray, ...]:
+    def _look_up(self, draws: AnyArray, start: int, stream: BitSource) -> tuple[AnyArray, ...]:
         """Fill a piece of ``draws``; returns the places to refine, their buckets and offsets."""
-        target = draws[piece]
+        target = draws[start : start + _PIECE]
         words = stream.words(len(target), np.uint32)
         top = np.right_shift(words, 32 - _BUCKET_BITS).astype(np.intp)
         np.take(self._buckets, top, out=target, mode="wrap")  # every index is in range
@@ -116,7 +113,7 @@ class CellTable:
         offsets &= (1 << self.cell_bits) - 1
         if self.cell_bits:
             target += offsets
-        return refine + piece.start, top[refine], offsets[refine]
+        return refine + start, top[refine], offsets[refine]
 
     def _refined(self, buckets: AnyArray, offsets: AnyArray, stream: BitSource) -> AnyArray:
         count = len(buckets)

@@ -239,6 +239,7 @@ class FastJL(Projection):
     def __init__(self, dim: int, k: int, seed: int) -> None:
         self.dim, self.k = dim, k
         self.padded = 1 << max(0, dim - 1).bit_length()
+        self._step = max(1, _NUMBERS // self.padded)
         # Ailon & Chazelle 2009, Sec. 2: q = min(1, Θ(log²n/d)), with p itself for n.
         inverse = max(1, round(self.padded / max(1.0, math.log(self.padded)) ** 2))
         size = _MIXED_ENTRY_BYTES * (k * self.padded // inverse)
@@ -268,14 +269,14 @@ class FastJL(Projection):
         counts = np.zeros(self.dim, dtype=np.int64)
         l1, l2_squared = counts.copy(), counts.copy()
         largest = np.ones(self.k, dtype=np.int64)
-        step = max(1, _NUMBERS // self.padded)
-        for start in range(0, self.k, step):
-            rows: Any = self._sparse[start : start + step].toarray()
+        for start in range(0, self.k, self._step):
+            some = slice(start, start + self._step)
+            rows: Any = self._sparse[some].toarray()
             block = np.abs(walsh_hadamard(rows)[:, : self.dim]).astype(np.int64)
             counts += np.count_nonzero(block, axis=0)
             l1 += block.sum(axis=0)
             l2_squared += (block**2).sum(axis=0)
-            largest[start : start + step] = np.maximum(block.max(axis=1), 1)
+            largest[some] = np.maximum(block.max(axis=1), 1)
         sizes = Sensitivity(*(max(1, int(size.max())) for size in (counts, l1, l2_squared)))
         return sizes, largest
 
@@ -289,15 +290,13 @@ class FastJL(Projection):
 
     def apply(self, x: Floats) -> Floats:
         out = np.empty((len(x), self.k), dtype=x.dtype)
-        step = max(1, _NUMBERS // self.padded)
-        for start in range(0, len(x), step):
-            rows = x[start : start + step]
+        for start in range(0, len(x), self._step):
+            rows = x[start : start + self._step]
             mixed = np.zeros((len(rows), self.padded))
             np.multiply(rows, self._signs, out=mixed[:, : self.dim])
-            out[start : start + step] = (self._sparse @ walsh_hadamard(mixed).T).T
+            out[start : start + len(rows)] = (self._sparse @ walsh_hadamard(mixed).T).T
         return out
 
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
-        step = max(1, _NUMBERS // self.padded)
-        starts = range(0, x.shape[0], step)
-        return np.concatenate([self.apply(x[start : start + step].toarray()) for start in starts])
+        starts = range(0, x.shape[0], self._step)
+        return np.concatenate([self.apply(x[i : i + self._step].toarray()) for i in starts])
