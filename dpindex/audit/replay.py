@@ -96,6 +96,9 @@ class Dealt:
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
         return np.array(self._draws.pop(0), dtype=np.int32)[:count]
 
+    def moments(self) -> tuple[float, float]:
+        return 0.0, 0.0
+
 
 def table_faults(table: CellTable) -> npt.NDArray[np.bool_]:
     """Which draws at both ends of every cell, at the largest offset inside it, come out wrong."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,17 +41,14 @@ class Ids:
 
     def __init__(self) -> None:
         self.array: AnyArray = np.empty(0, dtype=np.int64)
-        self._set: set[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.array)
 
-    @property
+    @cached_property
     def _known(self) -> set[Any]:
         """The ids as a set, made when it is first needed: numbering new rows does without."""
-        if self._set is None:
-            self._set = set(self.array.tolist())
-        return self._set
+        return set(self.array.tolist())
 
     def check(self, ids: Any | None, count: int) -> AnyArray:
         """``ids`` as an array that may be added: ``count`` new ids, or the next free numbers."""
@@ -83,11 +81,11 @@ class Ids:
         if ids.dtype.kind == "U" and bytes_after > _MAX_BYTES:
             parts = [part for part in (self.array, ids) if part.dtype.kind == "U"]
             check_id_lengths(np.concatenate([np.char.str_len(part) for part in parts]))
-        known, self._set = self._set, None  # made again, should anything go wrong half-way
+        known = vars(self).pop("_known", None)  # made again, should anything go wrong half-way
         self.array = np.concatenate([self.array, ids]) if len(self.array) else ids.copy()
         if known is not None:
             known.update(ids.tolist())
-            self._set = known
+            self._known = known
 
     def rows(self, ids: Any) -> Integers:
         """Rows of ids, ascending; InputError for one that is not there."""
