@@ -19,8 +19,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dpindex import PrivateIndex, Privatizer, Spec
+from dpindex.noise.geometric import staircase_noise
 from dpindex.noise.randomized_response import draw_flips, randomized_response
-from dpindex.noise.staircase import staircase_noise
 from dpindex.randomness.secret import secret_stream
 
 ROUNDS = 15

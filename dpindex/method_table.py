@@ -11,11 +11,10 @@ from typing import Any
 
 from dpindex.checks import checked_delta
 from dpindex.errors import InputError
-from dpindex.noise import additive, individual, laplace, square_wave, staircase
-from dpindex.noise import gaussian_calibrations as gaussian
+from dpindex.noise import additive, gaussian, geometric, individual, square_wave
 from dpindex.noise import randomized_response as response
 from dpindex.noise.law import Calibration
-from dpindex.noise.sign_changes import min_norm_on_grid
+from dpindex.noise.randomized_response import min_norm_on_grid
 from dpindex.parameters import Parameters
 from dpindex.projections import families
 from dpindex.projections.families import Family
@@ -175,10 +174,10 @@ _TABLE = (
     Method("raw-gaussian", families.IDENTITY, gaussian.RAW_GAUSSIAN,
         "optimal Gaussian noise on every raw coordinate",
         "Li & Li 2023 Thm 3.8 (Raw-data-G-OPT); Balle & Wang 2018 Thm 8"),
-    Method("raw-laplace", families.IDENTITY, laplace.LAPLACE,
+    Method("raw-laplace", families.IDENTITY, geometric.LAPLACE,
         "Laplace noise on every raw coordinate",
         "Dwork et al. 2006; Li & Li 2023 Thm 2.1"),
-    Method("raw-staircase", families.IDENTITY, staircase.STAIRCASE,
+    Method("raw-staircase", families.IDENTITY, geometric.STAIRCASE,
         "staircase noise on every raw coordinate",
         "Geng & Viswanath 2014 Thm 1"),
     Method("raw-square-wave", families.IDENTITY, square_wave.SQUARE_WAVE,
@@ -196,7 +195,7 @@ _TABLE = (
     Method("dp-rp-g-opt", families.DENSE_NUMBERS, gaussian.OPTIMAL_GAUSSIAN,
         "random projection with optimal Gaussian noise for its realised sensitivity",
         "Li & Li 2023 Alg. 1, Thm 3.5; Balle & Wang 2018 Thm 8"),
-    Method("dp-rp-l", families.DENSE_NUMBERS, laplace.LAPLACE,
+    Method("dp-rp-l", families.DENSE_NUMBERS, geometric.LAPLACE,
         "random projection with Laplace noise for its realised L1 sensitivity",
         "Li & Li 2023 Alg. 2, Thm 2.1"),
     Method("dp-rp-g-opt-b", families.RADEMACHER, gaussian.OPTIMAL_GAUSSIAN,
@@ -205,13 +204,13 @@ _TABLE = (
     Method("dp-oporp", families.OPORP, gaussian.OPTIMAL_GAUSSIAN,
         "OPORP with optimal Gaussian noise, as published",
         "Li & Li 2023 Alg. 5, Thms 3.5 and 3.10; Balle & Wang 2018 Thm 8"),
-    Method("dp-oporp-laplace", families.OPORP, laplace.LAPLACE,
+    Method("dp-oporp-laplace", families.OPORP, geometric.LAPLACE,
         "OPORP with Laplace noise: its L1 sensitivity is beta too",
         "Li & Li 2023 Alg. 4 and Thm 2.1"),
-    Method("dp-oporp-staircase", families.OPORP, staircase.STAIRCASE,
+    Method("dp-oporp-staircase", families.OPORP, geometric.STAIRCASE,
         "OPORP with staircase noise: the least pure noise for one bin",
         "Li & Li 2023 Alg. 4; Geng & Viswanath 2014 Thm 1"),
-    Method("dp-sjlt-laplace", families.SPARSE_JL, laplace.LAPLACE,
+    Method("dp-sjlt-laplace", families.SPARSE_JL, geometric.LAPLACE,
         "sparse Johnson-Lindenstrauss map with Laplace noise",
         "Stausholm 2021; Kane & Nelson 2014 (block construction); Dwork et al. 2006"),
     Method("dp-sjlt-gaussian", families.SPARSE_JL, gaussian.OPTIMAL_GAUSSIAN,

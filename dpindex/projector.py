@@ -10,7 +10,7 @@ from scipy import sparse
 from dpindex.arrays import AnyArray, Floats, Vectors
 from dpindex.checks import real_matrix
 from dpindex.errors import InputError
-from dpindex.noise.sign_changes import norm_slack
+from dpindex.noise.randomized_response import norm_slack
 from dpindex.spec import Spec
 
 __all__ = ["Projector", "rows_of"]

@@ -17,8 +17,12 @@ from typer.testing import CliRunner
 
 from dpindex import InputError, Spec, l2
 from dpindex.audit import attack
-from dpindex.audit.distinguishers import binomial_bounds, epsilon_lower_bound, gaussian_epsilon
-from dpindex.audit.pairs import worst_pairs
+from dpindex.audit.distinguishers import (
+    binomial_bounds,
+    epsilon_lower_bound,
+    gaussian_epsilon,
+    worst_pairs,
+)
 from dpindex.cli import app
 
 SURE = 1 - 1e-6

@@ -17,8 +17,7 @@ from specs import needed
 
 import dpindex as dpi
 from dpindex.method_table import Method
-from dpindex.noise.gaussian import optimal_sigma
-from dpindex.noise.gaussian_calibrations import kenthapadi_sigma
+from dpindex.noise.gaussian import kenthapadi_sigma, optimal_sigma
 
 EPSILON, DELTA, DIM = 1.3, 1e-6, 9
 ROWS = [

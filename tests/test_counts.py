@@ -16,9 +16,9 @@ from dpindex.audit.exact_arithmetic import loss_within, worst_table_ratio
 from dpindex.errors import InputError
 from dpindex.noise.additive import AdditiveNoise
 from dpindex.noise.counts import TwoSidedGeometric, count_noise
+from dpindex.noise.gaussian import TwoDigitGaussian
 from dpindex.noise.geometric import geometric_table
 from dpindex.noise.tables import CellTable
-from dpindex.noise.two_digit import TwoDigitGaussian
 from dpindex.randomness.secret import secret_stream
 
 PURE = [

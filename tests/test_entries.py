@@ -8,7 +8,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpindex.projections.entries import normal_integers, normal_second_moment, sparse_places
+from dpindex.projections.dense import normal_integers, normal_second_moment
+from dpindex.projections.sparse_jl import sparse_places
 from dpindex.randomness import PublicStream
 
 

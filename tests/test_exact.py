@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from dpindex import InputError, Spec, attribute, l2, methods
 from dpindex.audit import default_specs, not_covered, verify
-from dpindex.audit.code_checks import code_checks, grid_checks, norm_at_most, read_map
 from dpindex.audit.exact_arithmetic import (
     distance_to_rounded,
     exp_below,
@@ -27,16 +26,14 @@ from dpindex.audit.exact_arithmetic import (
     worst_table_ratio,
     worst_two_digit_step,
 )
-from dpindex.audit.law_verifiers import VERIFIERS, law_verifier
-from dpindex.audit.sign_change_checks import binomial_tail, change_chance
+from dpindex.audit.input_checks import code_checks, grid_checks, norm_at_most, read_map
+from dpindex.audit.law_verifiers import VERIFIERS, binomial_tail, change_chance, law_verifier
 from dpindex.cli import app
 from dpindex.noise.counts import TwoSidedGeometric
 from dpindex.noise.gaussian import gaussian_table
-from dpindex.noise.geometric import geometric_table
-from dpindex.noise.randomized_response import FlipsByLevel, response_threshold
-from dpindex.noise.sign_changes import change_probability
+from dpindex.noise.geometric import TwoDigitLaplace, geometric_table
+from dpindex.noise.randomized_response import FlipsByLevel, change_probability, response_threshold
 from dpindex.noise.tables import CellTable
-from dpindex.noise.two_digit import TwoDigitLaplace
 from dpindex.projections import Sensitivity
 
 SPECS = [spec for spec in default_specs() if isinstance(spec, Spec)]

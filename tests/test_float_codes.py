@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pytest
 
 from dpindex.estimators.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
-from dpindex.noise.moments import NoiseMoments
+from dpindex.noise.law import NoiseMoments
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 

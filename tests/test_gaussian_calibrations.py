@@ -5,13 +5,13 @@ from __future__ import annotations
 import mpmath
 import pytest
 
-from dpindex.noise.gaussian import optimal_sigma
-from dpindex.noise.gaussian_calibrations import (
+from dpindex.noise.gaussian import (
     analytic_sensitivity,
     column_sensitivity,
     composition_epsilon,
     direct_sensitivity,
     kenthapadi_sigma,
+    optimal_sigma,
 )
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 20.0)

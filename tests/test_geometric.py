@@ -20,9 +20,7 @@ from rigorous import exp_below
 from streams import Seeded
 
 from dpindex.noise.additive import AdditiveNoise
-from dpindex.noise.geometric import geometric_table
-from dpindex.noise.laplace import laplace_noise
-from dpindex.noise.staircase import staircase_noise
+from dpindex.noise.geometric import geometric_table, laplace_noise, staircase_noise
 from dpindex.noise.tables import CellTable
 from dpindex.randomness.secret import secret_stream
 

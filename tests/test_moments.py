@@ -14,11 +14,9 @@ import pytest
 from streams import Seeded
 
 from dpindex.noise.gaussian import optimal_sigma, rounded_gaussian
-from dpindex.noise.laplace import laplace_noise
-from dpindex.noise.law import GRID_BITS, NumberLaw
-from dpindex.noise.moments import NoiseMoments
+from dpindex.noise.geometric import laplace_noise, staircase_noise
+from dpindex.noise.law import GRID_BITS, NoiseMoments, NumberLaw
 from dpindex.noise.square_wave import square_wave
-from dpindex.noise.staircase import staircase_noise
 
 Array = npt.NDArray[Any]
 UNIT = 1.0 / 2**GRID_BITS

@@ -31,7 +31,7 @@ import dpindex.projector
 from dpindex import Spec, attribute, l2
 from dpindex.codes import Codes, SignFormat
 from dpindex.grid import Grid
-from dpindex.noise import gaussian_calibrations, randomized_response, square_wave
+from dpindex.noise import gaussian, randomized_response, square_wave
 from dpindex.noise.additive import AdditiveNoise
 from dpindex.noise.randomized_response import FlipsByLevel
 from dpindex.noise.square_wave import SquareWave
@@ -695,7 +695,7 @@ WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
     ),
     "sigma × 0.9999": (
         GAUSSIAN,
-        patched(gaussian_calibrations, "optimal_sigma", lambda f: lambda *a: 0.9999 * f(*a)),
+        patched(gaussian, "optimal_sigma", lambda f: lambda *a: 0.9999 * f(*a)),
         released,
     ),
     "tail cut off": (

@@ -11,9 +11,13 @@ import pytest
 from rigorous import exp_between
 from streams import Seeded
 
-from dpindex.noise.gaussian import gaussian_cells, gaussian_table
-from dpindex.noise.laplace import laplace_noise
-from dpindex.noise.two_digit import TwoDigitGaussian, TwoDigitLaplace, discrete_gaussian_table
+from dpindex.noise.gaussian import (
+    TwoDigitGaussian,
+    discrete_gaussian_table,
+    gaussian_cells,
+    gaussian_table,
+)
+from dpindex.noise.geometric import TwoDigitLaplace, laplace_noise
 
 
 def _law(source: TwoDigitGaussian) -> tuple[list[int], int]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 
 import dpindex as dpi
-from dpindex.noise.randomized_response import FlipsByLevel, randomized_response
-from dpindex.noise.sign_changes import change_probability
+from dpindex.noise.randomized_response import FlipsByLevel, change_probability, randomized_response
 
 __all__ = ["chernoff_count", "published_flips"]
 

@@ -12,14 +12,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.noise.additive import AdditiveNoise
-from dpindex.noise.counts import CHANGES
-from dpindex.noise.geometric import geometric_table
-from dpindex.noise.moments import NoiseMoments
+from dpindex.noise.law import NoiseMoments
 from dpindex.race import Hash, RaceSketch, SketchSpec
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -71,17 +67,6 @@ def silenced(sketch: RaceSketch) -> RaceSketch:
     """The same sketch, *not private*: its release adds nothing. A ceiling to compare with."""
     silence: Any = _Silence()
     sketch._law = silence
-    return sketch
-
-
-def as_published(sketch: RaceSketch) -> RaceSketch:
-    """The same sketch with the paper's noise, ⌊Laplace(R/ε)⌋: its variance is larger by ¼.
-
-    Coleman & Shrivastava 2020, Alg. 1. Rounding down is post-processing, and the mean of −½ that it
-    brings is corrected on reading.
-    """
-    drop = mpmath.mpf(sketch.spec.epsilon) / (sketch.spec.rows * CHANGES[sketch.spec.neighbouring])
-    sketch._law = AdditiveNoise(geometric_table(drop, 1, 1, 0), 0)
     return sketch
 
 

@@ -1,4 +1,12 @@
-"""Tests that tell neighbours apart: counts of what is released bound epsilon from below."""
+"""Worst-case neighbours of a spec, and tests that tell them apart: counts bound epsilon from below.
+
+One row holds many independent trials. Coordinates that different attributes move are noised
+independently, each by a law that sees its own projected integer only. So in a row where *many*
+attributes change, each in a coordinate of its own, every such coordinate is distributed as in the
+adjacent pair that changes its attribute alone, and the coordinates are independent trials of it.
+Two tests do without that premise: each coordinate is also tested by itself, and the command line is
+attacked with pairs that differ in one attribute.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +15,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from scipy import optimize, special
+import numpy.typing as npt
+from scipy import optimize, sparse, special
 
-from dpindex.arrays import Floats
-from dpindex.audit.pairs import Counts, Pair
-from dpindex.codes import Codes, codes_from_bytes
+from dpindex.arrays import AnyArray, Floats
+from dpindex.codes import BitCodes, Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.index import PrivateIndex
+from dpindex.privacy import Attribute
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
-__all__ = ["Finding", "Run", "attack_pair", "command_line", "gaussian_finding", "repeats"]
+__all__ = [
+    "Counts", "Finding", "Pair", "Run", "attack_pair", "command_line", "gaussian_finding",
+    "repeats", "worst_pairs",
+]  # fmt: skip
 
 _TRAINING = 0.2
 _BATCH_NUMBERS = 1 << 22
@@ -31,11 +44,155 @@ _COMMAND_NUMBERS = 1 << 23
 _COMMAND_ROWS = 20_000
 _REPEAT_ROWS = 8192
 _MAX_CANDIDATES = 1024
-_MAX_GROUPS = 3
+_MAX_POOLS = 3
+_CHUNK_ENTRIES = 1 << 22
+_MAX_ATTRIBUTES = 1 << 16
+_MAX_GROUPS = 8
 _REACH = 1 << 16
 
+_Moves = dict[int, npt.NDArray[np.intp]]
+Counts = npt.NDArray[np.int64]
 Histogram = tuple[Counts, Counts, Counts]
 """Values observed, and how often under the first neighbour and under the second."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two rows of attributes, and how a code is read to tell them apart.
+
+    Attributes
+    ----------
+    name : str
+        Where in the law the pair lies.
+    rows : (array, array), each of shape (dim,)
+        They differ in every carrier, by at most beta · scale.
+    carriers : tuple of int
+        Attributes that differ; ``single`` leaves only the first of them different.
+    coordinates : int array, shape (carriers, m)
+        What each carrier moves.
+    signs : int8 array, same shape
+        +1 where the second row's projection is the larger.
+    group : int array, shape (carriers,)
+        Carriers with equal projected values before and after share a group, the largest is 0; what
+        is left over shares the last. Pooling any of them is sound: each keeps (ε, δ), so do means.
+    """
+
+    name: str
+    rows: tuple[Floats, Floats]
+    carriers: tuple[int, ...]
+    coordinates: npt.NDArray[np.intp]
+    signs: npt.NDArray[np.int8]
+    group: npt.NDArray[np.intp]
+
+    def observe(self, codes: Codes) -> Counts:
+        """One integer per row and carrier, shape (n, carriers), larger for the second row.
+
+        For numbers it is the code, for signs the sum of those that moved, turned to one side: the
+        log-likelihood ratio is monotone in it, so a threshold on it is the best test.
+        """
+        values = codes.to_signs() if isinstance(codes, BitCodes) else codes.stored
+        moved = values[:, self.coordinates.ravel()].astype(np.int32) * self.signs.ravel()
+        observed: Counts = moved.reshape(-1, *self.coordinates.shape).sum(axis=2, dtype=np.int64)
+        return observed
+
+    def single(self) -> Pair:
+        """The adjacent pair proper: only the first carrier differs."""
+        other = self.rows[0].copy()
+        other[self.carriers[0]] = self.rows[1][self.carriers[0]]
+        fields = ("carriers", "coordinates", "signs", "group")
+        first: dict[str, Any] = {name: getattr(self, name)[:1] for name in fields}
+        return replace(self, rows=(self.rows[0], other), **first)
+
+
+def worst_pairs(spec: Spec) -> list[Pair]:
+    """The pairs to attack: across zero, and for flips that depend on size across two levels too."""
+    if not isinstance(spec.adjacency, Attribute):
+        raise InputError(f"there is no attack under {spec.adjacency} yet.")
+    if spec.min_norm is not None:
+        raise InputError("there is no attack on vectors of a least norm yet; leave min_norm out.")
+    columns = _columns(spec)
+    moves = _moves(columns)
+    # Everything moved, or a spec whose bins overlap over repetitions: no room to place helpers.
+    helped = spec.repetitions == 1 and len(moves) > 1
+    targets = {"across zero": -0.5}
+    if helped and getattr(spec.law, "depends_on_size", False):
+        targets |= {f"level {level} against {level + 1}": float(level) for level in (1, 2)}
+    near = {name: spec.adjacency.size * place for name, place in targets.items()}
+    return [_pair(spec, name, moves, columns, helped, target) for name, target in near.items()]
+
+
+def _columns(spec: Spec) -> AnyArray:
+    """Signs of the map, attribute by attribute, of the first attributes: shape (attributes, k)."""
+    count = min(spec.dim, _MAX_ATTRIBUTES, max(1, (1 << 28) // spec.code_length))
+    rows = max(1, _CHUNK_ENTRIES // spec.code_length)
+    parts = []
+    for start in range(0, count, rows):
+        unit = sparse.eye(min(rows, count - start), spec.dim, start, np.float32, "csr")
+        parts.append(np.sign(spec.projection.apply_sparse(unit)).astype(np.int8))
+    return np.concatenate(parts)
+
+
+def _moves(columns: AnyArray) -> _Moves:
+    """Attributes that move no coordinate in common, and what each moves.
+
+    Of maps whose attributes move more and less, only those that move the most.
+    """
+    free = np.ones(columns.shape[1], dtype=np.bool_)
+    found = {}
+    counts = np.count_nonzero(columns, axis=1)
+    for attribute in np.flatnonzero(counts == counts.max()).tolist():
+        places = np.flatnonzero(columns[attribute])
+        if free[places].all():
+            free[places] = False
+            found[attribute] = places
+        if not free.any():
+            break
+    # In the order of what they move, so that whole codes are read without picking.
+    return dict(sorted(found.items(), key=lambda item: int(item[1][0])))
+
+
+def _pair(
+    spec: Spec, name: str, moves: _Moves, columns: AnyArray, helped: bool, target: float
+) -> Pair:
+    """Carriers from end to end; if helped, the others of a coordinate bring it near ``target``."""
+    low, high = spec.bounds
+    first, second = _ends(spec)
+    rest = min(max(0.0, low), high)
+    one = np.full(spec.dim, rest)
+    other = one.copy()
+    for carrier, places in moves.items():
+        column = columns[:, places[0]]
+        # With one coordinate the projection grows from the first row to the second.
+        rising = len(places) > 1 or column[carrier] > 0
+        before, after = (first, second) if rising else (second, first)
+        helpers = [a for a in np.flatnonzero(column).tolist() if helped and a != carrier]
+        missing = target - column[carrier] * before - rest * column[helpers].sum()
+        for helper in helpers:
+            value = min(max(rest + column[helper] * missing, low), high)
+            missing -= column[helper] * (value - rest)
+            one[helper] = other[helper] = value
+        one[carrier], other[carrier] = before, after
+    one, other = one * spec.scale, other * spec.scale
+    projected = [Privatizer(spec).project(row)[0] for row in (one, other)]
+    coordinates = np.array(list(moves.values()))
+    signs = np.sign(projected[1] - projected[0]).astype(np.int8)[coordinates]
+    ends = np.concatenate([(row[coordinates] * signs) for row in projected], axis=1)
+    _, kind, sizes = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
+    rank = np.argsort(np.argsort(-sizes, kind="stable"))[kind.ravel()]
+    group = np.minimum(rank, _MAX_GROUPS - 1)
+    return Pair(name, (one, other), tuple(moves), coordinates, signs, group)
+
+
+def _ends(spec: Spec) -> tuple[float, float]:
+    """Two values of an attribute one beta apart, about zero where the bounds allow it."""
+    low, high = spec.bounds
+    half = spec.adjacency.size / 2
+    if low <= -half and half <= high:
+        return -half, half
+    top = min(high, low + spec.adjacency.size)
+    while Fraction(top) - Fraction(low) > Fraction(spec.adjacency.size):
+        top = float(np.nextafter(top, low))
+    return low, top
 
 
 @dataclass(frozen=True)
@@ -135,7 +292,7 @@ def attack_pair(run: Run, pair: Pair, part: float) -> list[Tally]:
         count += size
     hits[1] = hits[1, ::-1].copy()  # a large value speaks for the second neighbour
     tallies = []
-    for group, size in enumerate(np.bincount(pair.group)[:_MAX_GROUPS].tolist()):
+    for group, size in enumerate(np.bincount(pair.group)[:_MAX_POOLS].tolist()):
         pooled = hits[:, :, pair.group == group].sum(axis=2)
         name = f"{pair.name}, pool {group + 1} of {size} × {pair.coordinates.shape[1]} coordinates"
         tallies.append(Tally(name, pooled, count * size))
@@ -220,11 +377,9 @@ def _through_files(spec: Spec, row: Floats, count: int) -> Codes:
         folder = Path(name)
         np.save(folder / "vectors.npy", np.tile(row, (count, 1)))
         (folder / "spec.json").write_text(spec.to_json())
-        program = "from dpindex.cli import main; main()"
         words = ["privatize", "vectors.npy", "out.codes", "--spec", "spec.json"]
-        done = subprocess.run(
-            [sys.executable, "-c", program, *words], cwd=folder, capture_output=True, text=True
-        )
+        command = [sys.executable, "-c", "from dpindex.cli import main; main()", *words]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode:
             raise InputError(f"the command line failed: {done.stderr.strip()}")
         index = PrivateIndex(spec)

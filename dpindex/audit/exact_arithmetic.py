@@ -18,25 +18,15 @@ import mpmath
 import numpy as np
 
 from dpindex.arrays import AnyArray
+from dpindex.noise.gaussian import TwoDigitGaussian
+from dpindex.noise.geometric import TwoDigitLaplace
 from dpindex.noise.tables import CellTable
-from dpindex.noise.two_digit import TwoDigitGaussian, TwoDigitLaplace
 
 __all__ = [
-    "NOT_NORMAL",
-    "UNBOUNDED",
-    "Normal",
-    "Ratio",
-    "above_root",
-    "distance_to_rounded",
-    "exp_below",
-    "hockey_stick",
-    "largest_ratio",
-    "loss_within",
-    "normal_of_digits",
-    "normal_of_table",
-    "worst_table_ratio",
-    "worst_two_digit_step",
-]
+    "NOT_NORMAL", "UNBOUNDED", "Normal", "Ratio", "above_root", "distance_to_rounded", "exp_below",
+    "hockey_stick", "largest_ratio", "loss_within", "normal_of_digits", "normal_of_table",
+    "worst_table_ratio", "worst_two_digit_step",
+]  # fmt: skip
 
 Ratio = tuple[int, int]
 UNBOUNDED: Ratio = (1, 0)
@@ -128,9 +118,7 @@ def worst_table_ratio(table: CellTable, shift: int) -> Ratio:
     masses = masses[: period + shift]
     least, most = (_windows(masses, shift, pick) for pick in (np.minimum, np.maximum))
     # Each of the first ``period`` magnitudes against all that are no farther away.
-    return largest_ratio(
-        (a, b) for side in (least, most) for a, b in zip(masses, side, strict=False)
-    )
+    return largest_ratio((a, b) for end in (least, most) for a, b in zip(masses, end, strict=False))
 
 
 def _windows(values: AnyArray, width: int, pick: Callable[[Any, Any], Any]) -> AnyArray:

@@ -24,6 +24,7 @@ __all__ = ["THIRD", "Constant", "Dealt", "Script", "stream_check", "table_faults
 
 THIRD = 0x5555_5555_5555_5555
 _LOW48 = (1 << 48) - 1
+_Ints = Sequence[int]
 
 
 class Constant:
@@ -61,25 +62,18 @@ class Script:
     """
 
     def __init__(
-        self,
-        numbers: Sequence[int],
-        cuts: Sequence[int],
-        bits: int = 64,
-        offset: int = 0,
-        tails: bool = False,
+        self, numbers: _Ints, cuts: _Ints, bits: int = 64, offset: int = 0, tails: bool = False
     ) -> None:
         low, lowest = bits - 16, bits - 64
         split = {cut >> low for cut in cuts if cut & ((1 << low) - 1)}
         ties = {cut >> lowest for cut in cuts}
         tops = [n >> low for n in numbers]
-        asking = [
-            n for n in numbers if n >> low in split or (tails and not cuts[0] <= n < cuts[-1])
-        ]
+        asked = [n for n in numbers if n >> low in split or (tails and not cuts[0] <= n < cuts[-1])]
         self._lows = iter([n & ((1 << lowest) - 1) for n in numbers if n >> lowest in ties])
         self._left = {
             2: np.array(tops, dtype=np.uint16),
             4: np.array(tops, dtype=np.uint32) << np.uint32(16) | np.uint32(offset),
-            8: np.array([n >> lowest & _LOW48 for n in asking], np.uint64) << np.uint64(16),
+            8: np.array([n >> lowest & _LOW48 for n in asked], np.uint64) << np.uint64(16),
         }
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:

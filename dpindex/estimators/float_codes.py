@@ -14,7 +14,7 @@ import numpy as np
 from numpy.polynomial.polynomial import polymul, polyval
 
 from dpindex.arrays import Doubles, Floats
-from dpindex.noise.moments import NoiseMoments, Polynomial
+from dpindex.noise.law import NoiseMoments, Polynomial
 
 __all__ = [
     "EXACT", "METRICS", "Estimate", "NoisyVectorStats", "cosine", "inner_product",

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -23,22 +23,19 @@ from dpindex.arrays import AnyArray
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
+from dpindex.estimators.similarity import METRICS, Metric
 from dpindex.files import holding_lock, read_file, write_file
 from dpindex.format1 import manifest_from_1
-from dpindex.index.code_store import CodeStore
-from dpindex.index.ids import ids_from_bytes, ids_to_bytes
-from dpindex.index.settings import Settings
+from dpindex.index.code_store import CodeStore, ids_from_bytes, ids_to_bytes
+from dpindex.index.ranking import new_ranking
+from dpindex.index.search_backend import EXACT
 from dpindex.spec import Spec
 from dpindex.version import __version__
 
 __all__ = [
-    "Checkpoint",
-    "IndexDirectory",
-    "Manifest",
-    "read_index",
-    "rows_per_segment",
+    "Checkpoint", "IndexDirectory", "Manifest", "Settings", "read_index", "rows_per_segment",
     "write_index",
-]
+]  # fmt: skip
 
 _FORMAT = 2
 _MANIFEST = "manifest.json"
@@ -51,6 +48,64 @@ _MAX_FILE_BYTES = 1 << 33
 _MAX_MANIFEST_BYTES = 1 << 24
 _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an index is, beside its rows.
+
+    Parameters
+    ----------
+    spec : Spec
+        The public description of the mechanism.
+    metric : "cosine", "ip" or "l2"
+        What neighbours are ranked by.
+    index_type : str
+        How vectors are kept and searched: see :func:`dpindex.index.faiss_vectors.parse_index_type`.
+    query_epsilon : float, optional
+        Budget of a private query; default the spec's epsilon.
+
+    Raises
+    ------
+    InputError
+        For a metric or an index type that the method's codes do not have, or a wrong query epsilon.
+    """
+
+    spec: Spec
+    metric: Metric = "cosine"
+    index_type: str = EXACT
+    query_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in tuple(METRICS):
+            raise InputError(f"metric must be one of {', '.join(METRICS)}, not {self.metric!r}.")
+        mechanism = self.spec.mechanism
+        known = mechanism.calibration.format.metrics
+        if self.metric not in known:
+            raise InputError(
+                f"{mechanism.name} keeps {mechanism.codes}, which know {' and '.join(known)} only, "
+                f"not {self.metric!r}."
+            )
+        new_ranking(self.spec, self.metric, self.index_type)  # refuses a wrong index type
+        if self.query_epsilon is not None:
+            object.__setattr__(self, "query_epsilon", self.query_spec.epsilon)
+
+    @property
+    def query_spec(self) -> Spec:
+        """The spec of private queries."""
+        if self.query_epsilon is None:
+            return self.spec
+        return self.spec.with_epsilon(self.query_epsilon)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain JSON values."""
+        return {**vars(self), "spec": self.spec.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Settings:
+        """The inverse of :meth:`to_dict`, other keys aside; InputError or KeyError if it is not."""
+        stated = {field.name: data[field.name] for field in fields(cls)}
+        return cls(**{**stated, "spec": Spec.from_dict(data["spec"])})
 
 
 def rows_per_segment(spec: Spec) -> int:

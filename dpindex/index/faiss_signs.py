@@ -6,11 +6,10 @@ from typing import Any
 
 import faiss
 import numpy as np
-import numpy.typing as npt
 
-from dpindex.arrays import AnyArray, Bytes, Floats
+from dpindex.arrays import AnyArray, Bytes, Doubles, Floats
 from dpindex.errors import InputError
-from dpindex.index.search_backend import EXACT, Doubles, Rows, SearchBackend
+from dpindex.index.search_backend import EXACT, Rows, SearchBackend
 
 __all__ = ["FaissSigns", "rank_all", "rounding_bound"]
 
@@ -89,9 +88,7 @@ class FaissSigns(SearchBackend):
             scores[some], rows[some] = rank_all(self._codes(), padded[some], count)
         return scores, rows
 
-    def _rescored(
-        self, queries: Doubles, candidates: int, count: int
-    ) -> tuple[Doubles, Rows, npt.NDArray[np.bool_]]:
+    def _rescored(self, queries: Doubles, candidates: int, count: int) -> tuple[AnyArray, ...]:
         """The best of the fast scan's candidates, and whether no other code can be among them."""
         coarse, rows = self.coarse(queries, candidates)
         exact = self._exact_scores(queries, rows)

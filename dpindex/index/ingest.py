@@ -19,10 +19,9 @@ from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.files import create_file
-from dpindex.index.directory import IndexDirectory, Manifest, rows_per_segment
-from dpindex.index.ids import Ids, ids_to_bytes
+from dpindex.index.code_store import Ids, ids_to_bytes
+from dpindex.index.directory import IndexDirectory, Manifest, Settings, rows_per_segment
 from dpindex.index.private_index import PrivateIndex
-from dpindex.index.settings import Settings
 from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
 from dpindex.projector import Projector

@@ -18,6 +18,7 @@ from dpindex.errors import InputError
 from dpindex.noise.additive import AdditiveNoise
 from dpindex.noise.gaussian import gaussian_cells, optimal_sigma
 from dpindex.noise.geometric import geometric_table
+from dpindex.noise.tables import Profile
 from dpindex.privacy.adjacency import Neighbouring
 from dpindex.randomness import BitSource
 
@@ -60,7 +61,7 @@ class TwoSidedGeometric:
         variance = 2.0 * q / p**2
         return variance, 2.0 * q * (1.0 + 4.0 * q + q**2) / p**4 + 3.0 * variance**2
 
-    def profile(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
+    def profile(self) -> Profile:
         """The values, their chances and the width of one."""
         reach = math.ceil(40.0 / self.drop)
         values = np.arange(-reach, reach + 1.0)
@@ -86,7 +87,7 @@ def count_noise(
     changed = rows * CHANGES[neighbouring]
     if delta > 0:
         sigma = optimal_sigma(epsilon, delta) * math.sqrt(changed)
-        return gaussian_cells(sigma, epsilon, delta, rows * width, cell_bits=0, grid_bits=0)
+        return gaussian_cells(sigma, epsilon, delta, rows * width, 0, 0)
     with mpmath.workprec(400):
         drop = mpmath.mpf(epsilon) / changed
     if drop < _MIN_DROP:

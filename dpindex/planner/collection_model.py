@@ -32,7 +32,7 @@ from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
 from dpindex.planner.plan_result import Ranking, Row
 from dpindex.privatizer import Privatizer
-from dpindex.projections.entries import normal_integers
+from dpindex.projections.dense import normal_integers
 from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 

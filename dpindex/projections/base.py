@@ -144,7 +144,5 @@ def scatter(x: sparse.csr_matrix, places: Integers, signs: Integers, k: int) -> 
     per_entry = places.shape[1]
     data = (x.data[:, None] * signs).ravel()
     # Entries with the same place add up when the matrix is made dense.
-    landed = sparse.csr_matrix(
-        (data, places.ravel(), x.indptr * per_entry), shape=(x.shape[0], k), copy=False
-    )
+    landed = sparse.csr_matrix((data, places.ravel(), x.indptr * per_entry), (x.shape[0], k))
     return np.asarray(landed.toarray())

@@ -1,9 +1,13 @@
-"""Dense projections: every coordinate sums all attributes with random weights."""
+"""Dense projections: every coordinate sums all attributes with random weights.
+
+Entries are integers, the same on every machine: public words are compared with integer thresholds,
+never with the results of floating point functions, whose last bits differ between machines.
+"""
 
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -11,16 +15,55 @@ from scipy import sparse
 
 from dpindex.arrays import Floats, Integers
 from dpindex.errors import InputError
+from dpindex.normal import upper_tails
 from dpindex.projections.base import Projection, Sensitivity, check_size
-from dpindex.projections.entries import NORMAL_BITS, normal_integers, normal_second_moment
 from dpindex.randomness import PublicStream
 
-__all__ = ["Dense", "Gaussian", "Rademacher", "Uniform", "operator_norm"]
+__all__ = [
+    "FINE_ENTRY_BITS", "NORMAL_BITS", "Dense", "Gaussian", "Rademacher", "Uniform",
+    "normal_integers", "normal_second_moment", "operator_norm",
+]  # fmt: skip
 
+NORMAL_BITS = 4
+"""Normal entries are rounded to multiples of 2^-4 and kept as integers, which fit into a byte."""
+
+FINE_ENTRY_BITS = 12
+"""Normal entries are rounded this finely where a proof is about real normals (Prop. 4.5)."""
+
+_PIECE = 1 << 20
+_WORD_BITS = 63
 _ROWS = 4096
 _BLOCK_ENTRIES = 1 << 20
 _ENTRY_BYTES = 4
 _MAX_GRAM = 1 << 13
+
+
+def normal_second_moment(bits: int) -> float:
+    """``E w²`` of an integer entry ``w = round(2^bits · N(0, 1))``: 4^bits + 1/12.
+
+    Rounding to a lattice adds the variance of a uniform, up to e^{−2π²·4^bits} (Sheppard).
+    """
+    return 4.0**bits + 1.0 / 12.0
+
+
+@lru_cache(maxsize=4)
+def _normal_thresholds(bits: int) -> npt.NDArray[np.uint64]:
+    """``2^63·P(|w| ≥ n)`` for n = 1, 2, …, ascending."""
+    # Beyond 9.5 deviations the chance is below 2^-63.
+    tails = upper_tails(float(1 << bits), _WORD_BITS + 1, int(9.5 * (1 << bits)))
+    return np.array([tail for tail in reversed(tails) if tail], dtype=np.uint64)
+
+
+def normal_integers(count: int, bits: int, stream: PublicStream) -> npt.NDArray[np.int32]:
+    """``round(2^bits · N(0, 1))``, independent, int32, shape (count,)."""
+    thresholds = _normal_thresholds(bits)
+    entries = np.empty(count, dtype=np.int32)
+    for start in range(0, count, _PIECE):
+        words = stream.words(min(_PIECE, count - start), np.uint64)
+        below = np.searchsorted(thresholds, words >> np.uint64(1), side="right")
+        size = (len(thresholds) - below).astype(np.int32)
+        entries[start : start + len(size)] = np.where(words & np.uint64(1), -size, size)
+    return entries
 
 
 class Dense(Projection):

@@ -12,11 +12,9 @@ from dpindex.checks import whole_number
 from dpindex.errors import InputError
 from dpindex.parameters import Parameters
 from dpindex.projections.base import Identity, Projection
-from dpindex.projections.dense import Gaussian, Rademacher, Uniform
-from dpindex.projections.entries import FINE_ENTRY_BITS
-from dpindex.projections.hadamard import FastJL
+from dpindex.projections.dense import FINE_ENTRY_BITS, Gaussian, Rademacher, Uniform
 from dpindex.projections.oporp import Oporp
-from dpindex.projections.sparse_jl import SparseJL, VerySparse
+from dpindex.projections.sparse_jl import FastJL, SparseJL, VerySparse
 
 __all__ = [
     "DENSE_NUMBERS", "DENSE_SIGNS", "FAST_JL", "FINE_DENSE_SIGNS", "GAUSSIAN", "IDENTITY", "OPORP",
@@ -168,7 +166,6 @@ SPARSE_JL = Family(_map(SparseJL), _numbers, blocks=True)
 FAST_JL = Family(_map(FastJL), _numbers)
 DENSE_NUMBERS = _dense("gaussian", _numbers)
 DENSE_SIGNS = _dense("rademacher", _signs)
-FINE_DENSE_SIGNS = _dense(
-    "gaussian", _signs, gaussian=_map(partial(Gaussian, bits=FINE_ENTRY_BITS))
-)
+_fine = _map(partial(Gaussian, bits=FINE_ENTRY_BITS))
+FINE_DENSE_SIGNS = _dense("gaussian", _signs, gaussian=_fine)
 """Normal entries rounded to multiples of 2^-12 instead of 2^-4."""
