@@ -91,7 +91,8 @@ def main() -> None:
         first = rows[0] if rows else {"precision@10": precision, "queries/s": speed}
         measured = index.index_recall
         values = (
-            index_type, chosen.rows, round(precision, 4), round(precision / first["precision@10"], 4),
+            index_type, chosen.rows, round(precision, 4),
+            round(precision / first["precision@10"], 4),
             "" if measured is None else round(measured, 4), round(built, 1), round(speed, 1),
             round(speed / first["queries/s"], 2),
         )  # fmt: skip

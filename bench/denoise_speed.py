@@ -53,7 +53,7 @@ def made(rows: int, spec: Spec) -> Any:
         count = min(BLOCK, rows - start)
         x = 0.5 + rng.standard_normal((count, RANK), dtype=np.float32) @ spread
         parts.append(privatizer.privatize(np.clip(x, 0, 1)).stored)
-    return privatizer.codes_from_storage(np.concatenate(parts)), np.clip(x[:QUERIES], 0, 1)
+    return spec.format.codes(spec.format.concatenate(parts)), np.clip(x[:QUERIES], 0, 1)
 
 
 def main() -> None:

@@ -124,7 +124,7 @@ def committed(path: Path) -> Seen:
     directory = IndexDirectory(path)
     if not directory.exists:
         return {}
-    files = [name for segment in directory.manifest().segments for name in segment.paths]
+    files = directory.manifest().paths
     return {name: hashlib.sha256((path / name).read_bytes()).hexdigest() for name in files}
 
 
@@ -309,7 +309,7 @@ def interrupts(shop: Workshop, times: int) -> Iterator[str]:
     before, data = committed(path), str(shop.vectors)
     np.save(shop.folder / "some.npy", np.load(shop.vectors)[:200])
     some = str(shop.folder / "some.npy")
-    method = ["--method", "dp-oporp-staircase", "--epsilon", "2", "--k", "8"]
+    method = ["--method", "dp-oporp-staircase", "--epsilon", "2", "--code-length", "8"]
     for number in range(times):
         new, report = str(shop.new()), str(shop.folder / f"report{number}")
         for name, arguments, longest in (

@@ -19,8 +19,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dpindex import PrivateIndex, Privatizer, Spec
-from dpindex.noise import randomized_response, staircase_noise
-from dpindex.noise.randomized_response import draw_flips
+from dpindex.noise.geometric import staircase_noise
+from dpindex.noise.randomized_response import draw_flips, randomized_response
 from dpindex.randomness.secret import secret_stream
 
 ROUNDS = 15
@@ -55,7 +55,7 @@ def noise() -> None:
     unit = f"{{0:.3g}} x {count} a second"
     compare(
         "staircase noise / Generator.laplace",
-        lambda: [law.table.sample(count, stream) for _ in range(32)],
+        lambda: [law.source.sample(count, stream) for _ in range(32)],
         lambda: [generator.laplace(size=count) for _ in range(32)],
         3.0,
         unit,

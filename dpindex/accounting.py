@@ -1,4 +1,4 @@
-"""What several releases of one vector cost together: plainly added up, or tightly."""
+"""Privacy cost of several releases of one vector: by addition, or by privacy-loss distributions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 from dpindex.checks import finite_number
@@ -93,10 +94,8 @@ def _tight_epsilon(releases: Counter[Spec], delta: float) -> float:
             )
     losses = sum(spec.budget * count for spec, count in releases.items())
     interval = max(_INTERVAL, losses / _MAX_INTERVALS)
-    together: Any = None
-    for spec, count in releases.items():
-        distribution = _distribution(spec, interval).self_compose(count)
-        together = distribution if together is None else together.compose(distribution)
+    parts = [_distribution(spec, interval).self_compose(n) for spec, n in releases.items()]
+    together = reduce(lambda left, right: left.compose(right), parts)
     epsilon = float(together.get_epsilon_for_delta(delta * (1 - _FOR_ROUNDING)))
     distance = sum(count * _distance(spec) for spec, count in releases.items())
     # E_(e^ε) moves by at most (1 + e^ε) times the distance in total variation (both sides).

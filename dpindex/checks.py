@@ -16,19 +16,10 @@ from dpindex.arrays import AnyArray, Integers, Vectors, canonical_csr
 from dpindex.errors import InputError
 
 __all__ = [
-    "MAX_ID_LENGTH",
-    "check_finite",
-    "check_id_lengths",
-    "checked_delta",
-    "checked_epsilon",
-    "checked_fields",
-    "finite_number",
-    "from_kind",
-    "id_array",
-    "json_value",
-    "real_matrix",
-    "whole_number",
-]
+    "MAX_ID_LENGTH", "MAX_TEXT", "check_finite", "check_id_lengths", "checked_delta",
+    "checked_epsilon", "checked_fields", "finite_number", "from_kind", "id_array", "json_value",
+    "real_matrix", "whole_number",
+]  # fmt: skip
 
 MAX_ID_LENGTH = 4096
 """Characters that an id may have."""
@@ -37,7 +28,9 @@ _MIN_EPSILON, _MAX_EPSILON = 1e-3, 64.0
 _MIN_DELTA = 1e-30
 _MAX_INT64 = np.iinfo(np.int64).max
 _MAX_PADDED_BYTES, _MAX_PADDING = 1 << 30, 16
-_MAX_TEXT = 1 << 16
+MAX_TEXT = 1 << 16
+"""Bytes of the JSON text of a spec."""
+
 _Object = TypeVar("_Object")
 
 
@@ -95,23 +88,21 @@ def real_matrix(x: Vectors, columns: int, name: str = "vectors", min_rows: int =
     """
     if np.ma.isMaskedArray(x):
         raise InputError(f"{name} have a mask, which would be lost; fill the missing values.")
-    rows: Any = x
-    if not sparse.issparse(x):
-        try:
-            rows = np.asarray(x)
-        except ValueError:
-            raise InputError(f"{name} must all be equally long, and numbers.") from None
+    is_sparse = sparse.issparse(x)
+    try:
+        rows: Any = x if is_sparse else np.asarray(x)
+    except ValueError:
+        raise InputError(f"{name} must all be equally long, and numbers.") from None
     if np.dtype(rows.dtype).kind not in "biuf":
         raise InputError(f"{name} must be real numbers, not {rows.dtype}.")
-    if sparse.issparse(x):
-        try:
-            rows = canonical_csr(x) if x.ndim == 2 else x
-        except ValueError as error:
-            raise InputError(f"the sparse matrix is malformed: {error}.") from None
-    elif rows.ndim == 1:
+    if rows.ndim == 1 and not is_sparse:
         rows = rows[None, :]
     if rows.ndim != 2:
         raise InputError(f"{name} must form a table of two dimensions, not {rows.ndim}.")
+    try:
+        rows = canonical_csr(rows) if is_sparse else rows
+    except ValueError as error:
+        raise InputError(f"the sparse matrix is malformed: {error}.") from None
     if rows.shape[0] < min_rows:
         raise InputError(f"there are no {name}: the input has no rows.")
     if rows.shape[1] != columns:
@@ -209,8 +200,8 @@ def check_finite(rows: Any, first_row: int = 0) -> None:
 
 def json_value(text: str | bytes, name: str) -> Any:
     """The value of a JSON text of at most 64 KiB."""
-    if len(text) > _MAX_TEXT:
-        raise InputError(f"{name} is not valid JSON: it has over {_MAX_TEXT} characters.")
+    if len(text) > MAX_TEXT:
+        raise InputError(f"{name} is not valid JSON: it has over {MAX_TEXT} characters.")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

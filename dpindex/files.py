@@ -14,30 +14,19 @@ import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
 
 from dpindex.arrays import AnyArray
 from dpindex.errors import InputError
 
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - no advisory locks on this platform
-    fcntl = None  # type: ignore[assignment]
-
 __all__ = [
-    "MAGIC",
-    "create_file",
-    "holding_lock",
-    "lock",
-    "pack",
-    "parse_file",
-    "read_file",
-    "unpack",
-    "write_file",
-]
+    "MAGIC", "Buffer", "Contents", "create_file", "holding_lock", "pack", "parse_file", "read_file",
+    "unpack", "write_file",
+]  # fmt: skip
 
 MAGIC = b"DPIX"
 """First bytes of every file."""
@@ -51,6 +40,10 @@ _DTYPES = {"|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<f4", "<f8"}
 _PLAIN_ONLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _Parsed = TypeVar("_Parsed")
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Contents: TypeAlias = tuple[dict[str, Any], dict[str, AnyArray]]
+"""Facts and arrays of a container."""
 
 
 def read_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = True) -> bytes:
@@ -94,14 +87,17 @@ def parse_file(
         raise InputError(f"{os.fspath(path)}: {error}") from None
 
 
-def write_file(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write durably and all at once: a temporary file, fsync, rename, fsync of the folder."""
+def write_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
+    """Write durably and all at once: a temporary file, fsync, rename, fsync of the folder.
+
+    ``mode`` are the permissions of the file, less the process's umask.
+    """
     place = Path(path)
     temporary = place.with_name(place.name + ".tmp")
     # Created exclusively: a link that someone put there is replaced, not followed.
     temporary.unlink(missing_ok=True)
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
             _write_through(file, data)
         os.replace(temporary, place)
     finally:
@@ -140,27 +136,23 @@ def _sync_folder(path: Path) -> None:
             os.close(folder)
 
 
-def lock(handle: int) -> bool:
-    """Take the lock of an open file without waiting; False if another holder has it.
-
-    It is the operating system's and ends with the process that holds it.
-    """
-    if fcntl is not None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-    return True
-
-
 @contextmanager
 def holding_lock(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file at ``path``, made if need be; InputError if another process holds it."""
-    flags = os.O_RDWR | os.O_CREAT | _PLAIN_ONLY | _NO_LINKS
-    handle = os.open(path, flags, 0o600)
+    """Hold the lock file at ``path``, made if need be; InputError if another process holds it.
+
+    The lock is the operating system's and ends with the process that holds it.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN_ONLY | _NO_LINKS, 0o600)
     try:
-        if not lock(handle):
-            raise InputError(f"{what} is being written by another process; wait for it to end.")
+        try:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # pragma: no cover - no advisory locks on this platform
+            pass
+        except OSError:
+            busy = f"{what} is being written by another process; wait for it to end."
+            raise InputError(busy) from None
         yield
     finally:
         os.close(handle)
@@ -173,22 +165,16 @@ def pack(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, AnyArray]) ->
     >>> facts["a"], arrays["x"].tolist()
     (1, [0, 1, 2])
     """
-    little = {
-        name: np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        for name, array in arrays.items()
-    }
+    little = {key: np.ascontiguousarray(a, a.dtype.newbyteorder("<")) for key, a in arrays.items()}
     shapes = [[name, array.dtype.str, list(array.shape)] for name, array in little.items()]
-    text = json.dumps(
-        {"kind": kind, "facts": dict(facts), "arrays": shapes}, sort_keys=True, allow_nan=False
-    )
-    header, body = text.encode(), b"".join(array.tobytes() for array in little.values())
+    content = {"kind": kind, "facts": dict(facts), "arrays": shapes}
+    header = json.dumps(content, sort_keys=True, allow_nan=False).encode()
+    body = b"".join(array.tobytes() for array in little.values())
     digest = hashlib.sha256(header + body).digest()
     return _FRAME.pack(MAGIC, _VERSION, 0, len(header), len(body), digest) + header + body
 
 
-def unpack(
-    data: bytes | bytearray | memoryview, kind: str
-) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+def unpack(data: Buffer, kind: str) -> Contents:
     """Facts and arrays (read-only views of the bytes) of a container; the inverse of :func:`pack`.
 
     Raises
@@ -197,11 +183,9 @@ def unpack(
         If the bytes are cut off, changed, of another version or kind, or no container at all.
     """
     data = memoryview(data).toreadonly()
-    several = kind.endswith("s")
-    these, have, are = (
-        (f"these {kind}", "have", "are") if several else (f"this {kind}", "has", "is")
-    )
-    named = f"dpindex {kind}" if several else f"a dpindex {kind}"
+    these, have, are, named = f"this {kind}", "has", "is", f"a dpindex {kind}"
+    if kind.endswith("s"):
+        these, have, are, named = f"these {kind}", "have", "are", f"dpindex {kind}"
     if len(data) < _FRAME.size or data[:4] != MAGIC:
         raise InputError(f"these bytes are not {named}.")
     _, version, reserved, header_bytes, body_bytes, digest = _FRAME.unpack_from(data)

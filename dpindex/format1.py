@@ -6,32 +6,27 @@ import hashlib
 import json
 import math
 import struct
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from dpindex.arrays import AnyArray
-from dpindex.checks import MAX_ID_LENGTH
+from dpindex.checks import id_array
 from dpindex.errors import InputError
+from dpindex.files import Buffer, Contents
 
 __all__ = [
-    "MAGIC_IDS",
-    "SKETCH_MAGIC_1",
-    "codes_from_bytes_1",
-    "denoiser_from_bytes_1",
-    "ids_from_bytes_1",
-    "manifest_from_1",
-    "sketch_from_bytes_1",
-]
+    "MAGIC_IDS", "SKETCH_MAGIC_1", "codes_from_bytes_1", "denoiser_from_bytes_1",
+    "ids_from_bytes_1", "manifest_from_1", "sketch_from_bytes_1",
+]  # fmt: skip
 
 _CODES = struct.Struct("<4sBBHIQdd16s16s")
 _DIGEST = 16
 _DTYPES = {0: "|u1", 1: "|i1", 2: "<i2", 4: "<i4"}
 
 
-def codes_from_bytes_1(
-    data: bytes | bytearray | memoryview,
-) -> tuple[dict[str, Any], dict[str, AnyArray]] | None:
+def codes_from_bytes_1(data: Buffer) -> Contents | None:
     """Facts and arrays of codes of format 1, or None if the bytes are of another format."""
     data = bytes(data)
     if data[:5] != b"DPIX\x01" or len(data) < _CODES.size:
@@ -53,37 +48,27 @@ MAGIC_IDS = b"DPID"
 _IDS = struct.Struct("<4sBxxxQ")
 """Magic, 0 for integers or 1 for strings, and the number of ids."""
 
-_MAX_BYTES = 1 << 30
-
 
 def ids_from_bytes_1(data: bytes) -> AnyArray:
     """Ids of an index: int64 numbers, or the lengths of strings in bytes and their UTF-8 text."""
     damaged = InputError("an ids file of the index is damaged.")
-    if len(data) < _IDS.size:
+    if len(data) < _IDS.size or data[:4] != MAGIC_IDS:
         raise damaged
-    magic, kind, count = _IDS.unpack_from(data)
+    _, kind, count = _IDS.unpack_from(data)
     body = memoryview(data)[_IDS.size :]
-    if magic != MAGIC_IDS or kind > 1 or count * (4 if kind else 8) > len(body):
-        raise damaged
-    if kind == 0:
-        if count * 8 != len(body):
-            raise damaged
+    if kind == 0 and 8 * count == len(body):
         return np.frombuffer(body, "<i8").astype(np.int64)
-    lengths, text = np.frombuffer(body[: count * 4], "<u4"), body[count * 4 :]
+    if kind != 1 or 4 * count > len(body):
+        raise damaged
+    lengths, text = np.frombuffer(body[: 4 * count], "<u4"), body[4 * count :]
     ends = np.cumsum(lengths, dtype=np.int64).tolist()
     if int(lengths.sum()) != len(text):
         raise damaged
     try:
-        spans = zip([0, *ends], ends, strict=False)
-        texts = [str(text[start:end], "utf-8") for start, end in spans]
+        texts = [str(text[start:end], "utf-8") for start, end in pairwise([0, *ends])]
     except UnicodeDecodeError:
         raise damaged from None
-    longest = max(map(len, texts), default=0)
-    if longest > MAX_ID_LENGTH or 4 * count * longest > _MAX_BYTES:
-        raise damaged
-    if any(text.endswith("\0") for text in texts):
-        raise damaged
-    return np.array(texts, dtype=np.str_)
+    return id_array(texts, lambda sentence: damaged)
 
 
 SKETCH_MAGIC_1 = b"DPRS"
@@ -91,9 +76,7 @@ _SKETCH = struct.Struct("<4sHHQ32s")
 _MAX_SKETCH_HEADER = 2048
 
 
-def sketch_from_bytes_1(
-    data: bytes | bytearray | memoryview,
-) -> tuple[dict[str, Any], dict[str, AnyArray]] | None:
+def sketch_from_bytes_1(data: Buffer) -> Contents | None:
     """Facts and arrays of a sketch of format 1, or None if the bytes are of another format."""
     data = bytes(data)
     if data[:4] != SKETCH_MAGIC_1 or len(data) < _SKETCH.size:
@@ -127,7 +110,7 @@ _FILTER = (
 """Arrays of a filter in the order in which they were written."""
 
 
-def denoiser_from_bytes_1(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArray]] | None:
+def denoiser_from_bytes_1(data: bytes) -> Contents | None:
     """Facts and arrays of a denoiser of format 1, or None if the bytes are of another format.
 
     It is a line of JSON and then float32 arrays. Sizes are checked here, shapes by the caller.
@@ -172,4 +155,8 @@ def denoiser_from_bytes_1(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArr
 
 def manifest_from_1(data: dict[str, Any]) -> dict[str, Any]:
     """The manifest of an index directory of format 1 in the words of format 2."""
-    return {**data, "index_type": data["storage"]}
+    segments = {entry["name"]: entry["count"] for entry in data["segments"]}
+    if len(segments) < len(data["segments"]):
+        raise ValueError("segments")
+    renamed = {"index_type": data["storage"], "next_number": data["next_segment"]}
+    return {"denoiser": None, "input": None, **data, **renamed, "segments": segments}

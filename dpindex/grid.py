@@ -1,8 +1,8 @@
-"""The integer grid: real attributes in, exact integers out, sensitivity known exactly.
+"""The integer grid: real attributes become exact integers, whose sensitivity is known exactly.
 
-METHODS: floating-point noise on floating-point data leaks through the low bits (Mironov 2012; Haney
-et al. 2022). So attributes are rounded to integers first, every projection here is ±1 on integers
-and therefore exact in any order and on any machine, and noise is drawn in integers.
+Floating-point noise on floating-point data leaks through the low bits (Mironov 2012; Haney et al.
+2022). So attributes are rounded to integers first, every projection has integer entries and is
+therefore exact in any order and on any machine, and noise is drawn in integers.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ class Grid:
         if self._largest_sum >= most:
             raise InputError(
                 f"bounds {self.bounds} are too wide for beta = {self.beta:g}: sums over "
-                f"{self.max_column_l1} attributes would not be exact; narrow the bounds or raise beta."
+                f"{self.max_column_l1} attributes would not be exact; narrow the bounds or raise "
+                f"beta."
             )
 
     def first_fault(self, x: AnyArray) -> tuple[tuple[int, ...], str] | None:

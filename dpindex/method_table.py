@@ -11,48 +11,21 @@ from typing import Any
 
 from dpindex.checks import checked_delta
 from dpindex.errors import InputError
-from dpindex.noise.additive import NO_NOISE
-from dpindex.noise.cap import CAP_RESPONSE
-from dpindex.noise.codebook_response import CODEBOOK_RESPONSE
-from dpindex.noise.gaussian_calibrations import (
-    ANALYTIC_GAUSSIAN,
-    BALL_COMPOSITION,
-    BALL_DIRECT,
-    BALL_GAUSSIAN,
-    KENTHAPADI_GAUSSIAN,
-    OPTIMAL_GAUSSIAN,
-    RAW_GAUSSIAN,
+from dpindex.noise import (
+    additive,
+    cap,
+    codebook_response,
+    gaussian,
+    geometric,
+    individual,
+    square_wave,
 )
-from dpindex.noise.individual import INDIVIDUAL_FLIPS, INDIVIDUAL_GAUSSIAN
-from dpindex.noise.laplace import LAPLACE
+from dpindex.noise import randomized_response as response
 from dpindex.noise.law import Calibration
-from dpindex.noise.randomized_response import (
-    EXACT_RESPONSE,
-    GEOMETRIC_FLIPS,
-    NO_FLIPS,
-    RANDOMIZED_RESPONSE,
-    SMOOTH_FLIPS,
-)
-from dpindex.noise.sign_changes import min_norm_on_grid
-from dpindex.noise.square_wave import NARROW_SQUARE_WAVE, SQUARE_WAVE
-from dpindex.noise.staircase import STAIRCASE
+from dpindex.noise.randomized_response import min_norm_on_grid
 from dpindex.parameters import Parameters
-from dpindex.projections.families import (
-    CODEWORDS,
-    FAST_JL,
-    GAUSSIAN,
-    IDENTITY,
-    NUMBER_LENGTH,
-    OPORP,
-    RADEMACHER,
-    REPEATED_OPORP,
-    ROTATION,
-    SIGN_LENGTH,
-    SIGN_RADEMACHER,
-    SPARSE_JL,
-    Family,
-    dense,
-)
+from dpindex.projections import families
+from dpindex.projections.families import Family
 
 __all__ = ["Method", "find_method", "methods"]
 
@@ -91,7 +64,7 @@ class Method:
 
     @property
     def codes(self) -> str:
-        """What its codes are made of: "signs" or "numbers"."""
+        """What its codes are made of: "signs", "numbers" or "symbols"."""
         return self.calibration.format.name
 
     @property
@@ -122,6 +95,30 @@ class Method:
         if self.family.codebook:
             needs.append("a codebook")
         return " and ".join(needs)
+
+    @property
+    def kind(self) -> str:
+        """Whether delta is 0: "pure", "approximate", "pure or approximate" or "none"."""
+        if not self.private:
+            return "none"
+        if self.calibration.delta == "optional":
+            return "pure or approximate"
+        return "pure" if self.pure else "approximate"
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a user chooses by, as plain JSON values."""
+        return {
+            "name": self.name,
+            "codes": self.codes,
+            "definition": self.definition,
+            "kind": self.kind,
+            "adjacency": ", ".join(self.adjacencies) if self.private else "none",
+            "needs": self.needs,
+            "entries": ", ".join(self.family.entries),
+            "exact": self.calibration.exact and self.private,
+            "summary": self.summary,
+            "source": self.source,
+        }
 
     def resolved(self, stated: Parameters) -> dict[str, Any]:
         """The parameters that have defaults, filled in, once all are known to fit together.
@@ -188,182 +185,112 @@ class Method:
             )
 
 
-_NUMBERS = dense("gaussian", NUMBER_LENGTH)
-_SIGNS = dense("rademacher", SIGN_LENGTH)
-_FINE_SIGNS = dense("gaussian", SIGN_LENGTH, fine=True)
-
+# fmt: off
 _TABLE = (
-    Method(
-        "raw-gaussian", IDENTITY, RAW_GAUSSIAN,
+    Method("raw-gaussian", families.IDENTITY, gaussian.RAW_GAUSSIAN,
         "optimal Gaussian noise on every raw coordinate",
-        "Li & Li 2023 Thm 3.8 (Raw-data-G-OPT); Balle & Wang 2018 Thm 8",
-    ),
-    Method(
-        "raw-laplace", IDENTITY, LAPLACE,
+        "Li & Li 2023 Thm 3.8 (Raw-data-G-OPT); Balle & Wang 2018 Thm 8"),
+    Method("raw-laplace", families.IDENTITY, geometric.LAPLACE,
         "Laplace noise on every raw coordinate",
-        "Dwork et al. 2006; Li & Li 2023 Thm 2.1",
-    ),
-    Method(
-        "raw-staircase", IDENTITY, STAIRCASE,
+        "Dwork et al. 2006; Li & Li 2023 Thm 2.1"),
+    Method("raw-staircase", families.IDENTITY, geometric.STAIRCASE,
         "staircase noise on every raw coordinate",
-        "Geng & Viswanath 2014 Thm 1",
-    ),
-    Method(
-        "raw-square-wave", IDENTITY, SQUARE_WAVE,
+        "Geng & Viswanath 2014 Thm 1"),
+    Method("raw-square-wave", families.IDENTITY, square_wave.SQUARE_WAVE,
         "square-wave noise on raw coordinates that lie in an interval of one beta",
-        "Li et al. 2020 Sec. 5 (square wave); Wang et al. 2019 (piecewise mechanism)",
-    ),
-    Method(
-        "raw-square-wave-narrow", IDENTITY, NARROW_SQUARE_WAVE,
+        "Li et al. 2020 Sec. 5 (square wave); Wang et al. 2019 (piecewise mechanism)"),
+    Method("raw-square-wave-narrow", families.IDENTITY, square_wave.NARROW_SQUARE_WAVE,
         "square-wave noise in half the width: more variance, but more to be had by denoising",
-        "Li et al. 2020 Sec. 5 (any width is private)",
-    ),
-    Method(
-        "dp-rp-g", _NUMBERS, KENTHAPADI_GAUSSIAN,
+        "Li et al. 2020 Sec. 5 (any width is private)"),
+    Method("dp-rp-g", families.DENSE_NUMBERS, gaussian.KENTHAPADI_GAUSSIAN,
         "random projection with Gaussian noise as first published",
-        "Kenthapadi et al. 2013 Lemma 1; Li & Li 2023 Alg. 1, Thm 3.1",
-    ),
-    Method(
-        "dp-rp-g-analytic", GAUSSIAN, ANALYTIC_GAUSSIAN,
+        "Kenthapadi et al. 2013 Lemma 1; Li & Li 2023 Alg. 1, Thm 3.1"),
+    Method("dp-rp-g-analytic", families.GAUSSIAN, gaussian.ANALYTIC_GAUSSIAN,
         "random projection, noise from a bound on the sensitivity instead of the realised one",
-        "Li & Li 2023 Thm 3.4",
-    ),
-    Method(
-        "dp-rp-g-opt", _NUMBERS, OPTIMAL_GAUSSIAN,
+        "Li & Li 2023 Thm 3.4"),
+    Method("dp-rp-g-opt", families.DENSE_NUMBERS, gaussian.OPTIMAL_GAUSSIAN,
         "random projection with optimal Gaussian noise for its realised sensitivity",
-        "Li & Li 2023 Alg. 1, Thm 3.5; Balle & Wang 2018 Thm 8",
-    ),
-    Method(
-        "dp-rp-l", _NUMBERS, LAPLACE,
+        "Li & Li 2023 Alg. 1, Thm 3.5; Balle & Wang 2018 Thm 8"),
+    Method("dp-rp-l", families.DENSE_NUMBERS, geometric.LAPLACE,
         "random projection with Laplace noise for its realised L1 sensitivity",
-        "Li & Li 2023 Alg. 2, Thm 2.1",
-    ),
-    Method(
-        "dp-rp-g-opt-b", RADEMACHER, OPTIMAL_GAUSSIAN,
+        "Li & Li 2023 Alg. 2, Thm 2.1"),
+    Method("dp-rp-g-opt-b", families.RADEMACHER, gaussian.OPTIMAL_GAUSSIAN,
         "random projection by fair signs, whose L2 sensitivity is beta exactly",
-        "Li & Li 2023 Alg. 3, Thms 3.5 and 3.9; Balle & Wang 2018 Thm 8",
-    ),
-    Method(
-        "dp-oporp", OPORP, OPTIMAL_GAUSSIAN,
+        "Li & Li 2023 Alg. 3, Thms 3.5 and 3.9; Balle & Wang 2018 Thm 8"),
+    Method("dp-oporp", families.OPORP, gaussian.OPTIMAL_GAUSSIAN,
         "OPORP with optimal Gaussian noise, as published",
-        "Li & Li 2023 Alg. 5, Thms 3.5 and 3.10; Balle & Wang 2018 Thm 8",
-    ),
-    Method(
-        "dp-oporp-laplace", OPORP, LAPLACE,
+        "Li & Li 2023 Alg. 5, Thms 3.5 and 3.10; Balle & Wang 2018 Thm 8"),
+    Method("dp-oporp-laplace", families.OPORP, geometric.LAPLACE,
         "OPORP with Laplace noise: its L1 sensitivity is beta too",
-        "Li & Li 2023 Alg. 4 and Thm 2.1",
-    ),
-    Method(
-        "dp-oporp-staircase", OPORP, STAIRCASE,
+        "Li & Li 2023 Alg. 4 and Thm 2.1"),
+    Method("dp-oporp-staircase", families.OPORP, geometric.STAIRCASE,
         "OPORP with staircase noise: the least pure noise for one bin",
-        "Li & Li 2023 Alg. 4; Geng & Viswanath 2014 Thm 1",
-    ),
-    Method(
-        "dp-sjlt-laplace", SPARSE_JL, LAPLACE,
+        "Li & Li 2023 Alg. 4; Geng & Viswanath 2014 Thm 1"),
+    Method("dp-sjlt-laplace", families.SPARSE_JL, geometric.LAPLACE,
         "sparse Johnson-Lindenstrauss map with Laplace noise",
-        "Stausholm 2021; Kane & Nelson 2014 (block construction); Dwork et al. 2006",
-    ),
-    Method(
-        "dp-sjlt-gaussian", SPARSE_JL, OPTIMAL_GAUSSIAN,
+        "Stausholm 2021; Kane & Nelson 2014 (block construction); Dwork et al. 2006"),
+    Method("dp-sjlt-gaussian", families.SPARSE_JL, gaussian.OPTIMAL_GAUSSIAN,
         "sparse Johnson-Lindenstrauss map with optimal Gaussian noise",
-        "Stausholm 2021; Kane & Nelson 2014 (block construction); Balle & Wang 2018 Thm 8",
-    ),
-    Method(
-        "dp-fjlt-gaussian", FAST_JL, OPTIMAL_GAUSSIAN,
+        "Stausholm 2021; Kane & Nelson 2014 (block construction); Balle & Wang 2018 Thm 8"),
+    Method("dp-fjlt-gaussian", families.FAST_JL, gaussian.OPTIMAL_GAUSSIAN,
         "fast Johnson-Lindenstrauss transform with optimal Gaussian noise",
-        "Stausholm 2021; Ailon & Chazelle 2009; Balle & Wang 2018 Thm 8",
-    ),
-    Method(
-        "row-rp-g-direct", GAUSSIAN, BALL_DIRECT,
+        "Stausholm 2021; Ailon & Chazelle 2009; Balle & Wang 2018 Thm 8"),
+    Method("row-rp-g-direct", families.GAUSSIAN, gaussian.BALL_DIRECT,
         "random projection hiding the whole vector, by a bound on one pair's image",
-        "Tu, Thm 1 (corrected); Kenthapadi et al. 2013 Lemma 1",
-    ),
-    Method(
-        "row-rp-g-composition", GAUSSIAN, BALL_COMPOSITION,
+        "Tu, Thm 1 (corrected); Kenthapadi et al. 2013 Lemma 1"),
+    Method("row-rp-g-composition", families.GAUSSIAN, gaussian.BALL_COMPOSITION,
         "random projection hiding the whole vector, coordinate by coordinate",
-        "Tu, Thm 2; Dwork, Rothblum & Vadhan 2010",
-    ),
-    Method(
-        "row-rp-g-opt", GAUSSIAN, BALL_GAUSSIAN,
+        "Tu, Thm 2; Dwork, Rothblum & Vadhan 2010"),
+    Method("row-rp-g-opt", families.GAUSSIAN, gaussian.BALL_GAUSSIAN,
         "random projection hiding the whole vector, by its realised operator norm",
-        "Balle & Wang 2018 Thm 8",
-    ),
-    Method(
-        "row-oporp-g", OPORP, BALL_GAUSSIAN,
+        "Balle & Wang 2018 Thm 8"),
+    Method("row-oporp-g", families.OPORP, gaussian.BALL_GAUSSIAN,
         "OPORP hiding the whole vector, by its realised operator norm",
-        "Li & Li 2023 Alg. 4; Balle & Wang 2018 Thm 8",
-    ),
-    Method(
-        "dp-signrp-rr", _FINE_SIGNS, EXACT_RESPONSE,
+        "Li & Li 2023 Alg. 4; Balle & Wang 2018 Thm 8"),
+    Method("dp-signrp-rr", families.FINE_DENSE_SIGNS, response.EXACT_RESPONSE,
         "signs of a random projection under randomized response; pure, or better with a norm bound",
-        "Li & Li 2023 Alg. 6, Thm 4.1, Remark 4.1; N+ by exact binomial quantile",
-    ),
-    Method(
-        "dp-signrp-rr-smooth", _SIGNS, SMOOTH_FLIPS,
+        "Li & Li 2023 Alg. 6, Thm 4.1, Remark 4.1; N+ by exact binomial quantile"),
+    Method("dp-signrp-rr-smooth", families.DENSE_SIGNS, response.SMOOTH_FLIPS,
         "signs of a random projection, flipped less the further from zero",
-        "Li & Li 2023 Alg. 7, Thm 4.7",
-    ),
-    Method(
-        "dp-signrp-geometric", _SIGNS, GEOMETRIC_FLIPS,
+        "Li & Li 2023 Alg. 7, Thm 4.7"),
+    Method("dp-signrp-geometric", families.DENSE_SIGNS, response.GEOMETRIC_FLIPS,
         "signs of a random projection under geometric flips, never more than the smooth ones",
-        "Ghosh, Roughgarden & Sundararajan 2009",
-    ),
-    Method(
-        "dp-signoporp-rr", REPEATED_OPORP, RANDOMIZED_RESPONSE,
+        "Ghosh, Roughgarden & Sundararajan 2009"),
+    Method("dp-signoporp-rr", families.REPEATED_OPORP, response.RANDOMIZED_RESPONSE,
         "signs of OPORP under randomized response",
-        "Li & Li 2023 Alg. 8, Thm 4.8",
-    ),
-    Method(
-        "dp-signoporp-rr-smooth", REPEATED_OPORP, SMOOTH_FLIPS,
+        "Li & Li 2023 Alg. 8, Thm 4.8"),
+    Method("dp-signoporp-rr-smooth", families.REPEATED_OPORP, response.SMOOTH_FLIPS,
         "signs of OPORP, flipped less the further from zero",
-        "Li & Li 2023 Alg. 8, Thm 4.8",
-    ),
-    Method(
-        "dp-signoporp-geometric", REPEATED_OPORP, GEOMETRIC_FLIPS,
+        "Li & Li 2023 Alg. 8, Thm 4.8"),
+    Method("dp-signoporp-geometric", families.REPEATED_OPORP, response.GEOMETRIC_FLIPS,
         "signs of OPORP under geometric flips, never more than the smooth ones",
-        "Ghosh, Roughgarden & Sundararajan 2009",
-    ),
-    Method(
-        "idp-signrp-rr", SIGN_RADEMACHER, INDIVIDUAL_FLIPS,
+        "Ghosh, Roughgarden & Sundararajan 2009"),
+    Method("idp-signrp-rr", families.SIGN_RADEMACHER, individual.INDIVIDUAL_FLIPS,
         "signs of a dense projection; only signs a neighbour could change are flipped",
-        "Li & Li 2023 Alg. 11, Thm 6.2",
-    ),
-    Method(
-        "idp-signrp-g", SIGN_RADEMACHER, INDIVIDUAL_GAUSSIAN,
+        "Li & Li 2023 Alg. 11, Thm 6.2"),
+    Method("idp-signrp-g", families.SIGN_RADEMACHER, individual.INDIVIDUAL_GAUSSIAN,
         "signs of a dense projection; Gaussian noise where a neighbour could change the sign",
-        "Li & Li 2023 Alg. 9, Thm 6.1",
-    ),
-    Method(
-        "idp-signoporp-rr", OPORP, INDIVIDUAL_FLIPS,
+        "Li & Li 2023 Alg. 9, Thm 6.1"),
+    Method("idp-signoporp-rr", families.OPORP, individual.INDIVIDUAL_FLIPS,
         "signs of OPORP; only signs a neighbour could change are flipped",
-        "Li & Li 2023 Sec. 6 (Alg. 11 over OPORP); one bin moves, so none shares the budget",
-    ),
-    Method(
-        "idp-signoporp-g", OPORP, INDIVIDUAL_GAUSSIAN,
+        "Li & Li 2023 Sec. 6 (Alg. 11 over OPORP); one bin moves, so none shares the budget"),
+    Method("idp-signoporp-g", families.OPORP, individual.INDIVIDUAL_GAUSSIAN,
         "signs of OPORP; Gaussian noise where a neighbour could change the sign",
-        "Li & Li 2023 Sec. 6 (Alg. 9 over OPORP)",
-    ),
-    Method(
-        "record-cap", ROTATION, CAP_RESPONSE,
+        "Li & Li 2023 Sec. 6 (Alg. 9 over OPORP)"),
+    Method("record-cap", families.ROTATION, cap.CAP_RESPONSE,
         "signs of a rotated vector, drawn from a cap about it or the rest; hides the whole record",
-        "Bhowmick et al. 2018 (PrivUnit) and Asi, Feldman & Talwar 2022, on signs with magnitudes",
-    ),
-    Method(
-        "record-codebook", CODEWORDS, CODEBOOK_RESPONSE,
+        "Bhowmick et al. 2018 (PrivUnit) and Asi, Feldman & Talwar 2022, on signs with magnitudes"),
+    Method("record-codebook", families.CODEWORDS, codebook_response.CODEBOOK_RESPONSE,
         "one of the public codewords nearest to a vector, or any other; hides the whole record",
-        "Kairouz, Oh & Viswanath 2016 (extremal mechanisms); Wang et al. 2016 (subset selection)",
-    ),
-    Method(
-        "none-oporp", OPORP, NO_NOISE,
+        "Kairouz, Oh & Viswanath 2016 (extremal mechanisms); Wang et al. 2016 (subset selection)"),
+    Method("none-oporp", families.OPORP, additive.NO_NOISE,
         "OPORP without noise: a baseline, not private",
-        "Li & Li 2023 Alg. 4",
-    ),
-    Method(
-        "none-signrp", SIGN_RADEMACHER, NO_FLIPS,
+        "Li & Li 2023 Alg. 4"),
+    Method("none-signrp", families.SIGN_RADEMACHER, response.NO_FLIPS,
         "signs of a dense projection without flips: a baseline, not private",
-        "Charikar 2002; Li & Li 2023 Eq. (6)",
-    ),
-)  # fmt: skip
+        "Charikar 2002; Li & Li 2023 Eq. (6)"),
+)
+# fmt: on
 
 _BY_NAME = {method.name: method for method in _TABLE}
 

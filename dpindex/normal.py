@@ -1,4 +1,4 @@
-"""The normal law in integers: what both the secret noise and the public projections are made of."""
+"""Tail probabilities of the normal law as integers, for secret noise and public projections."""
 
 from __future__ import annotations
 

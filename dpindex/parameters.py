@@ -1,4 +1,4 @@
-"""What the data holder states: plain public fields, each checked by itself, and their JSON."""
+"""Public parameters of a mechanism: plain fields, each checked by itself, and their JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import os
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from dpindex.checks import checked_epsilon, finite_number, whole_number
+from dpindex.checks import (
+    MAX_TEXT,
+    checked_epsilon,
+    checked_fields,
+    finite_number,
+    json_value,
+    whole_number,
+)
 from dpindex.codebook import Codebook
 from dpindex.errors import InputError
 from dpindex.files import read_file
@@ -18,7 +25,6 @@ from dpindex.privacy import VectorAdjacency, adjacency_from_dict, attribute
 __all__ = ["Parameters"]
 
 _FORMAT = 1
-_MAX_TEXT = 1 << 16
 _MAX_DIM = (1 << 31) - 1
 _MAX_K = 1 << 20
 _ONE_ATTRIBUTE = attribute(1.0)
@@ -27,7 +33,7 @@ _Stated = TypeVar("_Stated", bound="Parameters")
 
 @dataclass(frozen=True)
 class Parameters:
-    """The public fields of a spec; :class:`dpindex.Spec` says what they mean and what fits together.
+    """The public fields of a spec, described in :class:`dpindex.Spec`, each checked by itself.
 
     Raises
     ------
@@ -124,11 +130,8 @@ class Parameters:
         """The inverse of :meth:`to_dict`; raises InputError on anything that is not a spec."""
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise InputError(f"the spec is not a dpindex spec of format {_FORMAT}.")
-        stated = {name: value for name, value in data.items() if name != "format"}
-        if strange := sorted(set(stated) - {f.name for f in fields(cls)}):
-            raise InputError(f"the spec has an unknown field {strange[0]!r}.")
-        if missing := sorted({"method", "dim"} - set(stated)):
-            raise InputError(f"the spec lacks the field {missing[0]!r}.")
+        rest = {name: value for name, value in data.items() if name != "format"}
+        stated = checked_fields(rest, cls, "the spec")
         if "adjacency" in stated:
             stated["adjacency"] = adjacency_from_dict(stated["adjacency"])
         if stated.get("codebook") is not None:
@@ -142,18 +145,12 @@ class Parameters:
     @classmethod
     def from_json(cls: type[_Stated], text: str | bytes) -> _Stated:
         """The inverse of :meth:`to_json`; raises InputError on anything that is not a spec."""
-        if len(text) > _MAX_TEXT:
-            raise InputError(f"the spec is not valid JSON: it has over {_MAX_TEXT} characters.")
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"the spec is not valid JSON: {error}.") from None
-        return cls.from_dict(data)
+        return cls.from_dict(json_value(text, "the spec"))
 
     @classmethod
     def read(cls: type[_Stated], path: str | os.PathLike[str]) -> _Stated:
         """The spec in a file; raises InputError, which begins with the path, if there is none."""
-        text = read_file(path, _MAX_TEXT)
+        text = read_file(path, MAX_TEXT)
         try:
             return cls.from_json(text)
         except InputError as error:

@@ -1,4 +1,4 @@
-"""Spec in hand, vectors in, codes out: all that a device needs, and the engine of every ingest."""
+"""The encoder: vectors to private codes under one spec."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Privatizer(Projector):
         *,
         first_row: int = 0,
         threads: int | None = None,
-        checked: bool = False,
+        before: Callable[[], object] | None = None,
     ) -> Codes:
         """Private codes of vectors.
 
@@ -67,8 +67,9 @@ class Privatizer(Projector):
             Number of the first row, used in messages only.
         threads : int, optional
             Worker threads; default all cores.
-        checked : bool
-            :meth:`check` has passed these very rows, so their values are not looked at again.
+        before : callable, optional
+            Called once all rows are checked and before any noise is drawn, for example to write
+            the release down.
 
         Returns
         -------
@@ -82,6 +83,9 @@ class Privatizer(Projector):
         if threads is not None and threads < 1:
             raise InputError(f"threads must be at least 1, not {threads}.")
         rows = self.rows(x)
+        if before is not None:
+            self.check(rows, first_row=first_row)
+            before()
         law, format_ = self.spec.law, self.spec.format
         step = max(1, _TASK_NUMBERS // self.spec.projection.k)
         starts = range(0, rows.shape[0], step)
@@ -89,7 +93,9 @@ class Privatizer(Projector):
         def task(start: int) -> Integers:
             # The stream first: each thread has its own.
             stream = self._stream()
-            exact = self._project(rows_of(rows, start, start + step), first_row + start, checked)
+            exact = self._project(
+                rows_of(rows, start, start + step), first_row + start, before is not None
+            )
             return format_.pack(law.perturb(exact, stream))
 
         workers = min(threads or cores(), len(starts))

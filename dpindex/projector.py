@@ -1,4 +1,4 @@
-"""Vectors checked against a spec and projected exactly: public, without any noise."""
+"""Checks of vectors against a spec, and their exact projection: public, without any noise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy import sparse
 from dpindex.arrays import AnyArray, Floats, Vectors
 from dpindex.checks import real_matrix
 from dpindex.errors import InputError
-from dpindex.noise.sign_changes import norm_slack
+from dpindex.noise.randomized_response import norm_slack
 from dpindex.spec import Spec
 
 __all__ = ["Projector", "rows_of"]
@@ -23,7 +23,7 @@ _NORM_TOLERANCE = 0.01
 
 
 class Projector:
-    """Checks vectors against a spec and projects them: all that an exact query needs.
+    """Checks vectors against a spec and projects them, as an exact query needs.
 
     Parameters
     ----------

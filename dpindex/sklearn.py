@@ -73,20 +73,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         entries: str | None = None,
         sparsity: int | None = None,
     ) -> None:
-        self.method = method
-        self.k = k
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.repetitions = repetitions
-        self.scale = scale
-        self.bounds = bounds
-        self.clip = clip
-        self.min_norm = min_norm
-        self.norm = norm
-        self.seed = seed
-        self.entries = entries
-        self.sparsity = sparsity
+        # scikit-learn looks up every parameter under its own name.
+        self.__dict__.update({name: value for name, value in locals().items() if name != "self"})
 
     def fit(self, X: Vectors, y: Any = None) -> PrivateProjection:
         """Make the spec for the width of ``X``. Values are checked; nothing is learned from them.

@@ -1,4 +1,4 @@
-"""The spec: what the data holder states, checked as a whole, and what it resolves to."""
+"""The spec: public parameters, checked as a whole, with the projection and law they stand for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Spec"]
 
 @dataclass(frozen=True)
 class Spec(Parameters):
-    """Everything public about how vectors become codes: frozen, checked once, with a JSON round trip.
+    """Everything public about how vectors become codes: frozen, checked once, and kept as JSON.
 
     Two parties with equal specs produce comparable codes; only the noise is secret. Under the
     default adjacency ``epsilon`` counts changes of *one attribute*, not of a whole record.

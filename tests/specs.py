@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+import mpmath
 import numpy as np
 
 from dpindex import Codebook, Spec, attribute, l2, record
 from dpindex.method_table import Method
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.counts import CHANGES
+from dpindex.noise.geometric import geometric_table
+from dpindex.projections import families
+from dpindex.projections.families import Family
+
+FAMILIES = {name: value for name, value in vars(families).items() if isinstance(value, Family)}
+"""Every family of projections there is, by its name in the package."""
 
 
 def needed(row: Method) -> dict[str, Any]:
@@ -33,3 +43,15 @@ def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
     if row.family.codebook:
         plain["codebook"] = Codebook(np.random.default_rng(dim).normal(size=(50, dim)))
     return Spec(**{**plain, **changes})
+
+
+@cache
+def small(row: Method) -> Spec:
+    """The plain example, made once for all tests that only look at it."""
+    return example(row)
+
+
+def published_count_noise(epsilon: float, rows: int, neighbouring: str) -> AdditiveNoise:
+    """``⌊Laplace(R/ε)⌋`` for a sketch (Coleman & Shrivastava 2020, Alg. 1), of mean −½."""
+    drop = mpmath.mpf(epsilon) / (rows * CHANGES[neighbouring])
+    return AdditiveNoise(geometric_table(drop, 1, 1, 0), 0)

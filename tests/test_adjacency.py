@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex.checks import finite_number
 from dpindex.errors import InputError
 from dpindex.privacy import (
     L2,
@@ -96,7 +95,3 @@ def test_codes_have_no_guarantee_for_collections(method: str) -> None:
         Spec(**stated)
     with pytest.raises(InputError, match="adjacency"):
         adjacency_from_dict(Records("replace").to_dict())
-
-
-def test_minus_zero_is_zero() -> None:
-    assert str(finite_number(-0.0, "x")) == "0.0"

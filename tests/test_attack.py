@@ -18,8 +18,12 @@ from typer.testing import CliRunner
 
 from dpindex import Codebook, InputError, Privatizer, Spec, l2, record
 from dpindex.audit import attack
-from dpindex.audit.distinguishers import binomial_bounds, epsilon_lower_bound, gaussian_epsilon
-from dpindex.audit.pairs import worst_pairs
+from dpindex.audit.distinguishers import (
+    binomial_bounds,
+    epsilon_lower_bound,
+    gaussian_epsilon,
+    worst_pairs,
+)
 from dpindex.cli import app
 
 SURE = 1 - 1e-6
@@ -128,6 +132,7 @@ def test_what_has_no_attack_is_refused() -> None:
             attack(spec, trials=1000)
 
 
+@pytest.mark.slow
 def test_through_the_command_line_a_file_and_an_index() -> None:
     report = attack(STAIRCASE, trials=4000, confidence=SURE)
     found = {finding.name: finding.lower_bound for finding in report.findings}
@@ -197,6 +202,7 @@ def test_baselines_have_no_claim() -> None:
         attack(Spec("none-oporp", dim=4))
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "spec.json"

@@ -50,6 +50,15 @@ ALL = [
     *((FaissVectors, m, t) for m in ("ip", "l2") for t in ("SQ4", "IVF16,PQ12x4fs", "HNSW16")),
 ]
 Case = tuple[type[SearchBackend], str, str]
+every_case = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case, marks=[pytest.mark.slow] if "OPQ" in case[2] else [], id="-".join(case[1:])
+        )
+        for case in ALL
+    ],
+)
 
 
 class Contract:
@@ -132,7 +141,7 @@ def test_the_size_of_vectors_does_not_matter(case: Case, size: float) -> None:
     np.testing.assert_allclose(found / scale, scores / scale, atol=2e-6)
 
 
-@pytest.mark.parametrize("case", ALL)
+@every_case
 def test_every_place_is_filled(case: Case) -> None:
     """However many are wanted and whatever is asked, every row stands once, best first."""
     contract = Contract(case)
@@ -166,7 +175,7 @@ def test_recall_is_what_queries_see(case: Case, capfd: pytest.CaptureFixture[str
     assert capfd.readouterr() == ("", "")  # Faiss does not talk
 
 
-@pytest.mark.parametrize("case", ALL)
+@every_case
 def test_added_in_pieces_with_searches_between(case: Case) -> None:
     whole, pieces = Contract(case), Contract(case)
     whole.filled()
@@ -181,7 +190,7 @@ def test_added_in_pieces_with_searches_between(case: Case) -> None:
     assert pieces.backend.recall == pytest.approx(whole.backend.recall, abs=0.02)
 
 
-@pytest.mark.parametrize("case", ALL)
+@every_case
 def test_beginning_anew_forgets_everything(case: Case) -> None:
     contract = Contract(case)
     backend = contract.filled()
@@ -194,7 +203,7 @@ def test_beginning_anew_forgets_everything(case: Case) -> None:
     assert np.array_equal(np.sort(rows, axis=1), np.tile(np.arange(600), (len(rows), 1)))
 
 
-@pytest.mark.parametrize("case", ALL)
+@every_case
 def test_equal_items_have_equal_scores(case: Case) -> None:
     contract = Contract(case)
     crowd = np.arange(700, 740)

@@ -16,7 +16,7 @@ from scipy import sparse
 from streams import Scripted, Seeded
 
 from dpindex import Privatizer, Spec, record
-from dpindex.audit.bounds import loss_within
+from dpindex.audit.exact_arithmetic import loss_within
 from dpindex.noise.cap import Cap, CapResponse, agreeing_sums, best_cap, cap_response, rank_weights
 
 WEIGHTS = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,20 +17,28 @@ import scipy.sparse
 from specs import needed
 from streams import Seeded
 from test_denoise import low_rank
+from test_docs import COMMANDS
 
 import dpindex as dpi
 from dpindex.cli import main
+from dpindex.index.directory import IndexDirectory, Manifest
 from dpindex.method_table import Method
 from dpindex.privacy import Attribute
 
 Run = Callable[..., tuple[int, str, str]]
 
 STAIRCASE = ("--method", "dp-oporp-staircase", "--epsilon", "20")
+QUICK = ("raw-staircase", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-signoporp-geometric", "none-oporp")
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Call the command line in ``tmp_path``: returns exit code, output and error output."""
+    """Call the command line in ``tmp_path``: returns exit code, output and error output.
+
+    The noise is known, so that no test depends on chance.
+    """
+    seeds = count()
+    monkeypatch.setattr("dpindex.privatizer.secret_stream", lambda: Seeded(next(seeds)))
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: object) -> tuple[int, str, str]:
@@ -71,7 +80,7 @@ def fails(result: tuple[int, str, str], *parts: str) -> None:
 
 
 def test_build_query_info(run: Run, files: Path) -> None:
-    code, out, _ = run("build", "x.npy", "ix", *STAIRCASE, "--k", 24, "--ids", "ids.txt")
+    code, out, _ = run("build", "x.npy", "ix", *STAIRCASE, "--code-length", 24, "--ids", "ids.txt")
     assert code == 0
     assert "300 vectors (300 privatized now)" in out
     assert "epsilon = 20 (pure DP) under attribute(beta=1)" in out
@@ -112,12 +121,12 @@ def test_similarity_without_declared_norm_is_null_in_json(run: Run, files: Path)
 
 def test_the_three_people(run: Run, files: Path) -> None:
     """Holder makes a spec, devices privatize, holder adds, searcher asks with codes."""
-    code, spec, _ = run("spec", "--dim", 24, "--k", 24, *STAIRCASE)
+    code, spec, _ = run("spec", "--dim", 24, "--code-length", 24, *STAIRCASE)
     assert code == 0
     (files / "spec.json").write_text(spec)
     assert run("privatize", "q.npy", "q.codes", "--spec", "spec.json")[0] == 0
     fails(run("privatize", "q.npy", "q.codes", "--spec", "spec.json"), "already exists")
-    run("build", "x.npy", "ix", "--k", 24, *STAIRCASE)
+    run("build", "x.npy", "ix", "--code-length", 24, *STAIRCASE)
     assert dpi.Spec.from_json(run("info", "ix", "--spec")[1]) == dpi.Spec.from_json(spec)
     code, out, _ = run("add", "ix", "q.codes")
     assert (code, "5 added, 305 in all" in out) == (0, True)
@@ -126,7 +135,7 @@ def test_the_three_people(run: Run, files: Path) -> None:
     code, out, _ = run("query", "ix", "q.codes", "-k", 1, "--format", "json")
     assert code == 0
     fails(run("query", "ix", "q.codes", "--query", "private"), "private already")
-    run("build", "x.npy", "other", "--k", 24, *STAIRCASE, "--seed", 9)
+    run("build", "x.npy", "other", "--code-length", 24, *STAIRCASE, "--seed", 9)
     fails(run("add", "other", "q.codes"), "another spec")
     damaged = bytearray((files / "q.codes").read_bytes())
     damaged[-1] ^= 1
@@ -143,8 +152,9 @@ def test_the_three_people(run: Run, files: Path) -> None:
         (("two.npz", "new"), ("base", "queries")),
         (("two.npz:none", "new"), ("none",)),
         (("ids.txt", "new"), ("ids.txt",)),
-        (("x.npy", "new", "--k", 25), ("25",)),
+        (("x.npy", "new", "--code-length", 25), ("25",)),
         (("x.npy", "new", "--delta", 1e-6), ("pure",)),
+        (("x.npy", "new", "--beta", 0), ("beta",)),
         (("x.npy", "new", "--l2", 2), ("l2", "attribute")),
         (("x.npy", "new", "--l2", 2, "--beta", 1), ("--beta", "--l2")),
         (("x.npy", "new", "--epsilon", 0), ("epsilon",)),
@@ -174,6 +184,8 @@ def test_baselines_need_an_explicit_flag(run: Run, files: Path) -> None:
     assert built[0] == 0
     assert "not private" in built[1]
     assert "Nothing is protected" in run("info", "ix")[1]
+    fails(run("add", "ix", "q.npy"), "protects nothing", "--allow-unprotected")
+    assert "305 in all" in run("add", "ix", "q.npy", "--allow-unprotected")[1]
 
 
 def test_sparse_and_clipped_input(run: Run, files: Path) -> None:
@@ -202,6 +214,7 @@ def test_info_and_methods_for_programs(run: Run, files: Path) -> None:
     assert "Li & Li 2023 Alg. 8" in run("methods")[1]
 
 
+@pytest.mark.slow
 def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
     code, out, err = run(
         *("evaluate", "x.npy", "q.npy", "--report", "report", "--epsilons", "2,20"),
@@ -211,20 +224,17 @@ def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
     assert "dp-oporp-staircase" in out
     for name in ("curve.csv", "curve.png", "report.html"):
         assert (files / "report" / name).stat().st_size > 0
-    fails(
-        run("evaluate", "x.npy", "q.npy", "--report", "r", "--epsilons", "two"), "--epsilons", "two"
-    )
+    for options, parts in (
+        (("--epsilons", "two"), ("--epsilons", "two")),
+        (("--beta", 0), ("beta",)),
+        (("--max-queries", 0), ("max_queries",)),
+    ):
+        fails(run("evaluate", "x.npy", "q.npy", "--report", "r", *options), *parts)
 
 
-def test_denoised_and_compact_indexes(
-    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Build with a denoiser, add under it, fit again; info says what there is and how good.
-
-    The noise is known, so that the recall that is measured is the same in every run.
-    """
-    seeds = count()
-    monkeypatch.setattr("dpindex.privatizer.secret_stream", lambda: Seeded(next(seeds)))
+@pytest.mark.slow
+def test_denoised_and_compact_indexes(run: Run, files: Path) -> None:
+    """Build with a denoiser, add under it, fit again; info says what there is and how good."""
     base = low_rank(1200)
     np.save(files / "base.npy", base[:1000])
     np.save(files / "more.npy", base[1000:])
@@ -263,6 +273,7 @@ def test_a_denoiser_that_cannot_be_learned_is_no_failure(run: Run, files: Path) 
     assert run("build", "x.npy", "other", *STAIRCASE, "--denoise", "best")[0] == 2
 
 
+@pytest.mark.slow
 def test_evaluate_denoises(run: Run, files: Path) -> None:
     np.save(files / "base.npy", low_rank(600))
     code, _, err = run(
@@ -292,7 +303,13 @@ def test_encoding_needs_no_search_engine(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in dpi.methods()])
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row.name, marks=() if row.name in QUICK else pytest.mark.slow)
+        for row in dpi.methods()
+    ],
+)
 def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> None:
     """What a spec states, the command line states: both give the same spec, and hits."""
     x = np.random.default_rng(1).uniform(0.5, 1, (40, 24)).astype(np.float32)
@@ -345,13 +362,16 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
             ),
             "needs gaussian entries",
         ),
-        (("dp-oporp-laplace", "--epsilon", 1, "--k", 25), "25 bins cannot be filled"),
+        (("dp-oporp-laplace", "--epsilon", 1, "--code-length", 25), "25 bins cannot be filled"),
         (
-            ("dp-sjlt-laplace", "--epsilon", 1, "--k", 10, "--sparsity", 4),
+            ("dp-sjlt-laplace", "--epsilon", 1, "--code-length", 10, "--sparsity", 4),
             "k = 10 is not a multiple of sparsity = 4",
         ),
         (("dp-oporp-laplace", "--epsilon", 1, "--sparsity", 4), "does not use sparsity"),
-        (("dp-rp-g-opt-b", "--epsilon", 1, "--delta", 1e-6, "--entries", "uniform"), "of its own"),
+        (
+            ("dp-rp-g-opt-b", "--epsilon", 1, "--delta", 1e-6, "--entries", "uniform"),
+            "has fixed entries; leave entries out",
+        ),
         (("dp-rp-l", "--epsilon", 1, "--entries", "normal"), "must be one of gaussian"),
         (("dp-oporp-laplace", "--epsilon", 1, "--l2", 1), "no guarantee under l2(radius=1)"),
         (
@@ -364,6 +384,26 @@ def test_wrong_combinations_get_one_sentence(
     run: Run, files: Path, arguments: tuple[object, ...], sentence: str
 ) -> None:
     fails(run("spec", "--dim", 24, "--method", *arguments), sentence)
+
+
+def test_ctrl_c_keeps_what_was_committed(
+    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal after the first of three segments: one sentence; the same command finishes."""
+    monkeypatch.setattr("dpindex.index.ingest._CHUNK_BYTES", 100 * 24 * 4)
+    commit = IndexDirectory.commit
+
+    def commit_and_interrupt(self: IndexDirectory, manifest: Manifest) -> Manifest:
+        done = commit(self, manifest)
+        if manifest.count == 100:
+            signal.raise_signal(signal.SIGINT)
+        return done
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(IndexDirectory, "commit", commit_and_interrupt)
+        code, _, error = run("build", "x.npy", "ix", *STAIRCASE)
+    assert (code, error) == (130, "dpindex: interrupted; whatever was committed is kept.\n")
+    assert "300 vectors (200 privatized now)" in run("build", "x.npy", "ix", *STAIRCASE)[1]
 
 
 def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,6 +420,16 @@ def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyP
 
 def test_the_version(run: Run) -> None:
     assert run("--version") == (0, f"dpindex {dpi.__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_has_a_help_text(run: Run, command: str) -> None:
+    code, output, _ = run(*command.split(), "--help")
+    assert code == 0
+    assert "--no-" not in output
+    listed = output.partition("Options:\n")[2]
+    for option in re.findall(r"^  -.*(?:\n {5,}.*)*", listed, re.MULTILINE):
+        assert re.search(r"(?: {2}|\n {5,})[A-Za-z0-9]", option[2:]), option
 
 
 def test_help_is_not_cut_off(run: Run) -> None:

@@ -11,7 +11,7 @@ import pytest
 from streams import Scripted, Seeded
 
 from dpindex import Codebook, Privatizer, Spec, record
-from dpindex.audit.bounds import loss_within
+from dpindex.audit.exact_arithmetic import loss_within
 from dpindex.noise.codebook_response import (
     CodebookResponse,
     codebook_response,

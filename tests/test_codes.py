@@ -1,8 +1,11 @@
-"""Codes and their bytes: what goes in comes out, and nothing else is let in."""
+"""Codes and their bytes: a contract for every format, and hostile bytes, which none lets in."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,171 +13,164 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from specs import small
 
-from dpindex.codes import BitCodes, Codes, FloatCodes, codes_from_bytes, narrowest
+import dpindex as dpi
+from dpindex.codes import (
+    BitCodes,
+    CodeFormat,
+    Codes,
+    FloatCodes,
+    NumberFormat,
+    SignFormat,
+    check_format,
+    codes_from_bytes,
+)
 from dpindex.errors import InputError
 
 MARK = bytes(range(16))
-HEADER = 4 + 1 + 1 + 2 + 4 + 8 + 8 + 8 + 16 + 16
-"""magic, version, kind, reserved, k, n, gain, offset, fingerprint, digest."""
-
+GOLDEN = Path(__file__).parent / "golden"
 SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=20)
 
-
-def some_bits(n: int = 3, k: int = 11) -> BitCodes:
-    return BitCodes.from_signs(np.random.default_rng(n).random((n, k)) < 0.5, MARK)
-
-
-def some_floats(dtype: Any = np.int16, n: int = 2, k: int = 3) -> FloatCodes:
-    limits = np.iinfo(dtype)
-    values = np.random.default_rng(n).integers(limits.min, limits.max, (n, k)).astype(dtype)
-    values[0, 0], values[-1, -1] = limits.min, limits.max
-    return FloatCodes(values, 0.125, 0.5, MARK)
+# What a law may draw, in any number of rows and columns, and the format of such codes.
+EXAMPLES: dict[str, tuple[Any, Any]] = {
+    "signs": (hnp.arrays(np.bool_, SHAPES), lambda k: SignFormat(k, MARK)),
+    "numbers": (hnp.arrays(np.int32, SHAPES), lambda k: NumberFormat(k, MARK, 0.125, 0.5)),
+}
+NAMES = sorted(EXAMPLES)
 
 
-def sealed(data: bytes) -> bytes:
-    """The bytes with the digest that belongs to them: what an attacker can always compute."""
-    blank = data[: HEADER - 16] + bytes(16)
-    digest = hashlib.sha256(blank + data[HEADER:]).digest()[:16]
-    return data[: HEADER - 16] + digest + data[HEADER:]
+def test_every_format_is_under_contract() -> None:
+    assert {kind.name for kind in CodeFormat.__subclasses__()} == set(EXAMPLES)
 
 
-@given(hnp.arrays(np.bool_, SHAPES), st.binary(min_size=16, max_size=16))
+def made(name: str, n: int = 3, k: int = 11) -> Codes:
+    """Some codes of that format, always the same."""
+    rng = np.random.default_rng(n)
+    drawn = {"signs": rng.random((n, k)) < 0.5, "numbers": rng.integers(-300, 300, (n, k))}
+    form = EXAMPLES[name][1](k)
+    codes: Codes = form.codes(form.pack(drawn[name]))
+    return codes
+
+
+# The contract
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_bits_round_trip(positive: Any, mark: bytes) -> None:
-    codes = BitCodes.from_signs(positive, mark)
-    again = codes_from_bytes(codes.to_bytes())
-    assert isinstance(again, BitCodes)
-    np.testing.assert_array_equal(again.to_signs(), np.where(positive, 1, -1))
-    np.testing.assert_array_equal(again.packed, codes.packed)
-    assert (again.k, again.fingerprint, len(again)) == (positive.shape[1], mark, len(positive))
-    assert again.to_signs().dtype == np.int8
-    assert again.to_float().dtype == np.float32
+def test_what_is_packed_comes_out(name: str, data: st.DataObject) -> None:
+    outcomes = data.draw(EXAMPLES[name][0])
+    n, k = outcomes.shape
+    form = EXAMPLES[name][1](k)
+    stored = form.pack(outcomes)
+    assert stored.shape == (n, form.width)
+    assert stored.nbytes <= n * form.max_row_bytes
+    assert form.fault(stored) is None
+    decoded = form.decode(stored)
+    assert (decoded.dtype, decoded.shape) == (np.float32, (n, k))
+    wanted = np.where(outcomes, 1, -1) if name == "signs" else (outcomes + 0.5) * 0.125
+    np.testing.assert_array_equal(decoded, wanted.astype(np.float32))
+    codes = form.codes(stored)
+    assert (len(codes), codes.k, codes.fingerprint) == (n, k, MARK)
+    np.testing.assert_array_equal(codes.to_float(), decoded)
+    np.testing.assert_array_equal(codes.to_signs(), np.where(decoded >= 0, 1, -1))
+    assert codes.to_signs().dtype == np.int8
 
 
-@given(
-    hnp.arrays(st.sampled_from([np.int8, np.int16, np.int32]), SHAPES),
-    st.floats(1e-300, 1e300),
-    st.floats(-1e300, 1e300),
-)
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_floats_round_trip(values: Any, gain: float, offset: float) -> None:
-    codes = FloatCodes(values, gain, offset, MARK)
+def test_bytes_round_trip(name: str, data: st.DataObject) -> None:
+    outcomes = data.draw(EXAMPLES[name][0])
+    form = EXAMPLES[name][1](outcomes.shape[1])
+    codes = form.codes(form.pack(outcomes))
     again = codes_from_bytes(codes.to_bytes())
-    assert isinstance(again, FloatCodes)
-    np.testing.assert_array_equal(again.values, values)
-    assert again.values.dtype == narrowest(values).dtype
-    assert again.values.dtype.isnative
-    assert (again.gain, again.offset, again.fingerprint) == (gain, offset, MARK)
-    assert again.k == values.shape[1]
-    assert again.stored is again.values
+    assert type(again) is type(codes)
+    assert again.format == form
+    assert again.stored.dtype == codes.stored.dtype
+    assert again.stored.dtype.isnative
+    np.testing.assert_array_equal(again.stored, codes.stored)
+    assert again.to_bytes() == codes.to_bytes()
+    assert type(form).from_dict(form.to_dict()) == form
 
 
-def test_bytes_are_pinned() -> None:
-    """Published codes must be readable for ever: format version 1, byte by byte."""
-    bits = BitCodes.from_signs(np.array([[True, False, True] + [False] * 6 + [True]]), MARK)
-    head = "44504958" + "01" + "00" + "0000" + "0a000000" + "0100000000000000"
-    decode = "000000000000f03f" + "0000000000000000"
-    assert bits.to_bytes() == sealed(bytes.fromhex(head + decode) + MARK + bytes(16) + b"\x05\x02")
-    floats = FloatCodes(np.array([[1, -2, 300]]), 0.25, 0.5, MARK)
-    head = "44504958" + "01" + "02" + "0000" + "03000000" + "0100000000000000"
-    decode = "000000000000d03f" + "000000000000e03f"
-    body = bytes.fromhex("0100" + "feff" + "2c01")
-    assert floats.to_bytes() == sealed(bytes.fromhex(head + decode) + MARK + bytes(16) + body)
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_parts_put_together_are_the_whole(name: str, data: st.DataObject) -> None:
+    """However it is cut, packed in parts of different widths, and taken row by row."""
+    outcomes = data.draw(EXAMPLES[name][0])
+    cut = data.draw(st.integers(0, len(outcomes)))
+    form = EXAMPLES[name][1](outcomes.shape[1])
+    whole = form.pack(outcomes)
+    joined = form.concatenate([form.pack(outcomes[:cut]), form.pack(outcomes[cut:])])
+    assert joined.dtype == whole.dtype
+    np.testing.assert_array_equal(joined, whole)
+    order = np.random.default_rng(0).permutation(len(outcomes))
+    taken = form.codes(whole).take(order)
+    np.testing.assert_array_equal(taken.stored, whole[order])
+    one = form.codes(form.pack(outcomes[:1]))
+    # A row alone has the bytes it has when it is taken from many.
+    assert form.codes(whole).take(slice(0, 1)).to_bytes() == one.to_bytes()
+    assert len(form.codes(whole).take(slice(0, 0))) == 0
 
 
-ALL = [
-    pytest.param(some_bits(), id="bits"),
-    pytest.param(some_bits(1, 8), id="byte"),
-    pytest.param(some_floats(np.int8), id="int8"),
-    pytest.param(some_floats(np.int16), id="int16"),
-    pytest.param(some_floats(np.int32), id="int32"),
-]
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rows", [slice(1, 4), slice(0, 0), np.array([5, 0, 0])])
+def test_take_keeps_all_but_the_rows(name: str, rows: Any) -> None:
+    codes = made(name, 6)
+    part = codes.take(rows)
+    assert type(part) is type(codes)
+    assert part.format == codes.format
+    np.testing.assert_array_equal(part.to_float(), codes.to_float()[rows])
+    assert len(codes_from_bytes(part.to_bytes())) == len(part)
 
 
-@pytest.mark.parametrize("codes", ALL)
-def test_every_change_of_one_byte_is_refused(codes: Codes) -> None:
-    data = codes.to_bytes()
-    codes_from_bytes(data)
-    for place in range(len(data)):
-        for value in range(256):
-            if value != data[place]:
-                broken = data[:place] + bytes([value]) + data[place + 1 :]
-                with pytest.raises(InputError):
-                    codes_from_bytes(broken)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int64, np.uint16, np.float32])
+@pytest.mark.parametrize("shape", [(3, 10), (3, 11), (3, 2), (33,), (3, 11, 1)])
+def test_foreign_tables_are_refused(name: str, dtype: Any, shape: tuple[int, ...]) -> None:
+    form = EXAMPLES[name][1](11)
+    fits = {
+        "signs": dtype == np.uint8 and shape == (3, 2),
+        "numbers": dtype in (np.int8, np.int16) and shape == (3, 11),
+    }
+    assert (form.fault(np.zeros(shape, dtype)) is None) == fits[name]
 
 
-@pytest.mark.parametrize("codes", ALL)
-def test_every_truncation_and_every_addition_is_refused(codes: Codes) -> None:
-    data = codes.to_bytes()
-    for length in range(len(data)):
-        for broken in (data[:length], data[length + 1 :], sealed(data[:length])):
-            with pytest.raises(InputError):
-                codes_from_bytes(broken)
-    for extra in (b"\0", b"\xff" * 7, data):
-        for broken in (data + extra, sealed(data + extra)):
-            with pytest.raises(InputError):
-                codes_from_bytes(broken)
+@pytest.mark.parametrize("name", NAMES)
+def test_codes_of_other_formats_are_told_apart(name: str) -> None:
+    codes = made(name)
+    check_format(codes, codes.format)
+    for other in [made(n) for n in NAMES if n != name] + [made(name, k=12)]:
+        with pytest.raises(InputError, match=r"these are codes of 11 .* are expected"):
+            check_format(codes, other.format)
 
 
-@given(st.integers(0, HEADER - 17), st.binary(min_size=1, max_size=16), st.sampled_from(ALL))
-@settings(max_examples=300, deadline=None)
-def test_a_forged_header_is_refused_or_harmless(place: int, patch: bytes, param: Any) -> None:
-    """Whoever fixes the digest too gets an InputError or codes whose size is what they sent."""
-    (codes,) = param.values
-    data = bytearray(codes.to_bytes())
-    data[place : min(place + len(patch), HEADER - 16)] = patch[: HEADER - 16 - place]
-    try:
-        forged = codes_from_bytes(sealed(bytes(data)))
-    except InputError:
-        return
-    assert forged.stored.nbytes == len(data) - HEADER
-    assert len(forged) * forged.k > 0 or len(data) == HEADER
-    forged.to_signs()
+@pytest.mark.parametrize("row", dpi.methods(), ids=lambda row: row.name)
+def test_a_spec_knows_the_format_of_its_codes(row: Any) -> None:
+    spec = small(row)
+    codes = dpi.Privatizer(spec).privatize(np.full((3, spec.dim), 0.6))
+    assert codes.format == spec.format
+    assert spec.format.name == row.codes
+    assert spec.format.fault(codes.stored) is None
+    assert set(spec.format.metrics) <= {"cosine", "ip", "l2"}
+    assert codes_from_bytes(codes.to_bytes()).format == spec.format
 
 
-@pytest.mark.parametrize(
-    ("place", "field", "words"),
-    [
-        (0, b"dpix", "not dpindex codes"),
-        (4, b"\x00", "format version 0"),
-        (4, b"\x02", "format version 2"),
-        (5, b"\x03", "no dpindex writes"),
-        (6, b"\x01", "no dpindex writes"),
-        (8, bytes(4), "no dpindex writes"),  # k = 0
-        (12, b"\xff" * 8, "declare"),  # n
-        (20, np.float64(np.nan).tobytes(), "no dpindex writes"),  # gain
-        (20, np.float64(np.inf).tobytes(), "no dpindex writes"),
-        (20, np.float64(0.0).tobytes(), "no dpindex writes"),
-        (20, np.float64(-1.0).tobytes(), "no dpindex writes"),
-        (28, np.float64(np.nan).tobytes(), "no dpindex writes"),  # offset
-        (28, np.float64(np.inf).tobytes(), "no dpindex writes"),
-    ],
-)
-def test_forged_fields_are_named(place: int, field: bytes, words: str) -> None:
-    data = some_floats().to_bytes()
-    with pytest.raises(InputError, match=words):
-        codes_from_bytes(sealed(data[:place] + field + data[place + len(field) :]))
+# Signs and numbers
 
 
-def test_stray_bits_beyond_k_are_refused() -> None:
-    """Two byte strings must not stand for the same code."""
-    data = bytearray(some_bits(3, 11).to_bytes())
-    data[-1] |= 0x80
-    with pytest.raises(InputError, match="stray bits"):
-        codes_from_bytes(sealed(bytes(data)))
-
-
-@pytest.mark.parametrize("data", [b"", b"DPIX", b"x" * 200, bytes(HEADER)])
-def test_foreign_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(InputError, match="not dpindex codes"):
-        codes_from_bytes(data)
-
-
-def test_any_bytes_like_object_is_read() -> None:
-    data = some_bits().to_bytes()
-    for same in (data, bytearray(data), memoryview(data)):
-        assert codes_from_bytes(same).to_bytes() == data
+@pytest.mark.parametrize("k", [1, 7, 8, 9, 16, 17])
+def test_signs_are_packed_first_bit_lowest(k: int) -> None:
+    positive = np.random.default_rng(k).random((4, k)) < 0.5
+    codes = BitCodes.from_signs(positive, MARK)
+    assert codes.packed.shape == (4, -(-k // 8))
+    for packed, row in zip(codes.packed.tolist(), positive, strict=True):
+        number = int.from_bytes(bytes(packed), "little")
+        assert [bool(number >> j & 1) for j in range(k)] == row.tolist()
+        assert number >> k == 0
 
 
 @pytest.mark.parametrize(
@@ -191,58 +187,294 @@ def test_any_bytes_like_object_is_read() -> None:
     ],
 )
 @pytest.mark.parametrize("wide", [np.int32, np.int64])
-def test_narrowest_keeps_every_value(values: list[int], dtype: Any, wide: Any) -> None:
-    narrow = narrowest(np.array([values], dtype=wide))
+def test_numbers_are_kept_in_the_narrowest_integers(
+    values: list[int], dtype: Any, wide: Any
+) -> None:
+    narrow = NumberFormat(len(values), MARK, 1.0, 0.0).pack(np.array([values], dtype=wide))
     assert narrow.dtype == dtype
     assert narrow.tolist() == [values]
 
 
-@pytest.mark.parametrize("k", [1, 7, 8, 9, 64, 65])
-def test_hamming_counts_differing_signs(k: int) -> None:
-    rng = np.random.default_rng(k)
-    one, other = (BitCodes.from_signs(rng.random((n, k)) < 0.5, MARK) for n in (5, 4))
-    wanted = (one.to_signs()[:, None] != other.to_signs()[None]).sum(axis=2)
-    np.testing.assert_array_equal(one.hamming(other), wanted)
-    assert one.hamming(other.take(slice(0, 0))).shape == (5, 0)
-    assert (np.diag(one.hamming(one)) == 0).all()
+@pytest.mark.parametrize("scale", [1e-300, 0.25, 1e300])
+@pytest.mark.parametrize("offset", [-1e300, 0.0, 0.5])
+def test_scale_and_offset_come_back_exactly(scale: float, offset: float) -> None:
+    form = NumberFormat(2, MARK, scale, offset)
+    again = codes_from_bytes(form.codes(np.zeros((1, 2), np.int8)).to_bytes()).format
+    assert again == form
 
 
-def test_codes_of_different_specs_are_not_compared() -> None:
-    codes = some_bits(3, 8)
-    for other in (some_bits(3, 9), BitCodes(codes.packed, 8, bytes(16))):
-        with pytest.raises(InputError, match="different specs"):
-            codes.hamming(other)
-
-
-@pytest.mark.parametrize("k", [1, 7, 8, 9, 16, 17])
-def test_rows_are_bitarrays_first_bit_first(k: int) -> None:
-    positive = np.random.default_rng(k).random((4, k)) < 0.5
-    codes = BitCodes.from_signs(positive, MARK)
-    assert codes.packed.shape == (4, -(-k // 8))
-    for i in range(4):
-        assert codes.row(i).tolist() == positive[i].tolist()
-
-
-@pytest.mark.parametrize("codes", [some_bits(6, 11), some_floats(n=6, k=5)])
-@pytest.mark.parametrize("rows", [slice(1, 4), slice(0, 0), np.array([5, 0, 0])])
-def test_take_keeps_all_but_the_rows(codes: Codes, rows: Any) -> None:
-    part = codes.take(rows)
-    np.testing.assert_array_equal(part.stored, codes.stored[rows])
-    np.testing.assert_array_equal(part.to_float(), codes.to_float()[rows])
-    assert (part.k, part.fingerprint) == (codes.k, codes.fingerprint)
-    assert len(codes_from_bytes(part.to_bytes())) == len(part)
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0])
+def test_a_scale_must_be_a_positive_number(value: float) -> None:
+    with pytest.raises(ValueError, match="scale"):
+        NumberFormat(2, MARK, value, 0.0)
 
 
 def test_decoding_of_numbers() -> None:
-    codes = FloatCodes(np.array([[-2, -1, 0, 1]], dtype=np.int8), 0.25, 0.5, MARK)
+    codes = NumberFormat(4, MARK, 0.25, 0.5).codes(np.array([[-2, -1, 0, 1]], dtype=np.int8))
     assert codes.to_float().tolist() == [[-0.375, -0.125, 0.125, 0.375]]
     assert codes.to_signs().tolist() == [[-1, -1, 1, 1]]
-    zero = FloatCodes(np.array([[0]], dtype=np.int8), 0.25, 0.0, MARK)
+    zero = NumberFormat(1, MARK, 0.25, 0.0).codes(np.array([[0]], dtype=np.int8))
     assert zero.to_signs().tolist() == [[1]]
 
 
 def test_large_numbers_decode_in_double_precision() -> None:
     """2^31 − 1 has no float32: it is scaled before it is rounded."""
-    codes = FloatCodes(np.array([[2**31 - 1, -(2**31)]], dtype=np.int32), 1e-3, 0.5, MARK)
-    wanted = (np.array([[2**31 - 1, -(2**31)]]) + 0.5) * 1e-3
+    values = np.array([[2**31 - 1, -(2**31)]], dtype=np.int32)
+    codes = NumberFormat(2, MARK, 1e-3, 0.5).codes(values)
+    wanted = (values.astype(np.float64) + 0.5) * 1e-3
     np.testing.assert_array_equal(codes.to_float(), wanted.astype(np.float32))
+
+
+# Bytes from anyone
+
+_FRAME = struct.Struct("<4sHHIQ32s")
+"""Magic, version, 0, bytes of the header, bytes of the arrays, SHA-256 of both."""
+
+
+def framed(header: Any, body: bytes, version: int = 2) -> bytes:
+    """A container whose sizes and digest are right, as anyone can make it."""
+    text = header if isinstance(header, bytes) else json.dumps(header, sort_keys=True).encode()
+    digest = hashlib.sha256(text + body).digest()
+    return _FRAME.pack(b"DPIX", version, 0, len(text), len(body), digest) + text + body
+
+
+def header_of(codes: Codes) -> dict[str, Any]:
+    data = codes.to_bytes()
+    length = _FRAME.unpack_from(data)[3]
+    header: dict[str, Any] = json.loads(data[_FRAME.size : _FRAME.size + length])
+    return header
+
+
+def test_bytes_are_pinned() -> None:
+    """Published codes must be readable for ever: container version 2, byte by byte."""
+    bits = BitCodes.from_signs(np.array([[True, False, True] + [False] * 6 + [True]]), MARK)
+    facts: dict[str, Any] = {"code_length": 10, "fingerprint": MARK.hex(), "format": "signs"}
+    header = {"arrays": [["stored", "|u1", [1, 2]]], "facts": facts, "kind": "codes"}
+    assert bits.to_bytes() == framed(header, b"\x05\x02")
+    form = NumberFormat(3, MARK, 0.25, 0.5)
+    facts = {"code_length": 3, "fingerprint": MARK.hex(), "format": "numbers", "offset": 0.5,
+             "scale": 0.25}  # fmt: skip
+    header = {"arrays": [["stored", "<i2", [1, 3]]], "facts": facts, "kind": "codes"}
+    numbers = form.codes(np.array([[1, -2, 300]], dtype=np.int32))
+    assert numbers.to_bytes() == framed(header, bytes.fromhex("0100" + "feff" + "2c01"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_change_of_one_byte_is_refused(name: str) -> None:
+    data = made(name, 2, 3).to_bytes()
+    codes_from_bytes(data)
+    for place in range(len(data)):
+        for value in range(256):
+            if value != data[place]:
+                broken = data[:place] + bytes([value]) + data[place + 1 :]
+                with pytest.raises(InputError):
+                    codes_from_bytes(broken)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_truncation_and_every_addition_is_refused(name: str) -> None:
+    codes = made(name)
+    data, header, body = codes.to_bytes(), header_of(codes), codes.stored.tobytes()
+    for length in range(len(data)):
+        for broken in (data[:length], data[length + 1 :]):
+            with pytest.raises(InputError):
+                codes_from_bytes(broken)
+    for extra in (b"\0", b"\xff" * 7, data):
+        for broken in (data + extra, framed(header, body + extra)):
+            with pytest.raises(InputError):
+                codes_from_bytes(broken)
+    for length in range(len(body)):
+        with pytest.raises(InputError):
+            codes_from_bytes(framed(header, body[:length]))
+
+
+FORGED = [
+    {"code_length": 0},
+    {"code_length": -11},
+    {"code_length": 100},
+    {"code_length": 11.0},
+    {"code_length": True},
+    {"code_length": "11"},
+    {"code_length": 10**30},
+    {"fingerprint": "00"},
+    {"fingerprint": "zz" * 16},
+    {"fingerprint": "00 " * 16},
+    {"fingerprint": 5},
+    {"format": "symbols"},
+    {"format": None},
+    {"format": ["numbers"]},
+    {"more": 1},
+    *({name: value} for name in ("scale", "offset")
+      for value in (np.nan, np.inf, None, "1", [1.0], 10**400)),
+    {"scale": 0.0},
+    {"scale": -1.0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("facts", FORGED, ids=repr)
+@pytest.mark.parametrize("name", NAMES)
+def test_forged_facts_are_refused(name: str, facts: dict[str, Any]) -> None:
+    codes = made(name)
+    header = header_of(codes)
+    header["facts"] |= facts
+    with pytest.raises(InputError, match=r"no dpindex writes|are not"):
+        codes_from_bytes(framed(header, codes.stored.tobytes()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        [],
+        [["stored", "|i1", [0, 10**30]]],
+        [["stored", "|i1", [3, 11]], ["more", "|i1", [0]]],
+        [["other", "|i1", [3, 11]]],
+        [["stored", "<f4", [1, 1]]],
+        [["stored", "|O", [3, 11]]],
+        [["stored", "<i8", [1, 11]]],
+        [["stored", "|i1", [-3, -11]]],
+        [["stored", "|i1", [33]]],
+        ["stored"],
+        None,
+    ],
+    ids=repr,
+)
+def test_forged_arrays_are_refused(name: str, arrays: Any) -> None:
+    header = header_of(made(name))
+    header["arrays"] = arrays
+    for body in (b"", bytes(33), bytes(88)):
+        with pytest.raises(InputError):
+            codes_from_bytes(framed(header, body))
+
+
+@pytest.mark.parametrize("header", [b"", b"{", b"[]", b"null", b"[" * 100_000, b"\xff", b"{}"])
+def test_headers_that_are_no_header_are_refused(header: bytes) -> None:
+    with pytest.raises(InputError, match="no dpindex writes"):
+        codes_from_bytes(framed(header, b""))
+
+
+@given(
+    place=st.integers(0, 400), patch=st.binary(min_size=1, max_size=8), name=st.sampled_from(NAMES)
+)
+@settings(max_examples=400, deadline=None)
+def test_a_forged_header_is_refused_or_harmless(place: int, patch: bytes, name: str) -> None:
+    """Whoever fixes the digest too gets an InputError or codes whose size is what they sent."""
+    codes = made(name)
+    body = codes.stored.tobytes()
+    header = bytearray(json.dumps(header_of(codes), sort_keys=True).encode())
+    place %= len(header)
+    header[place : place + len(patch)] = patch
+    try:
+        forged = codes_from_bytes(framed(bytes(header), body))
+    except InputError:
+        return
+    assert forged.stored.nbytes == len(body)
+    forged.to_signs()
+
+
+def test_stray_bits_beyond_k_are_refused() -> None:
+    """Two byte strings must not stand for the same code."""
+    codes = made("signs")
+    body = bytearray(codes.stored.tobytes())
+    body[-1] |= 0x80
+    with pytest.raises(InputError, match="stray bits"):
+        codes_from_bytes(framed(header_of(codes), bytes(body)))
+
+
+@pytest.mark.parametrize("data", [b"", b"DPIX", b"x" * 200, bytes(80)])
+def test_foreign_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(InputError, match="not dpindex codes"):
+        codes_from_bytes(data)
+
+
+@pytest.mark.parametrize("version", [0, 3, 255])
+def test_other_versions_are_named(version: int) -> None:
+    codes = made("signs")
+    with pytest.raises(InputError, match=f"have format version {version}"):
+        codes_from_bytes(framed(header_of(codes), codes.stored.tobytes(), version))
+
+
+def test_containers_of_another_kind_are_named() -> None:
+    header = header_of(made("signs")) | {"kind": "ids"}
+    with pytest.raises(InputError, match="are dpindex ids, not dpindex codes"):
+        codes_from_bytes(framed(header, made("signs").stored.tobytes()))
+
+
+def test_any_bytes_like_object_is_read() -> None:
+    data = made("signs").to_bytes()
+    for same in (data, bytearray(data), memoryview(data)):
+        assert codes_from_bytes(same).to_bytes() == data
+
+
+# Format 1, which is read for ever and no longer written
+
+_HEADER_1 = struct.Struct("<4sBBHIQdd16s16s")
+"""Magic, version, bytes a number, 0, k, n, scale, offset, fingerprint, digest."""
+
+
+def format_1(size: int, k: int, n: int, body: bytes, /, **changes: Any) -> bytes:
+    fields = {"magic": b"DPIX", "version": 1, "size": size, "zero": 0, "k": k, "n": n,
+              "scale": 0.25 if size else 1.0, "offset": 0.5 if size else 0.0, "mark": MARK,
+              **changes}  # fmt: skip
+    digest = hashlib.sha256(_HEADER_1.pack(*fields.values(), bytes(16)) + body).digest()[:16]
+    return _HEADER_1.pack(*fields.values(), digest) + body
+
+
+def test_format_1_is_read_byte_by_byte() -> None:
+    bits = codes_from_bytes(format_1(0, 10, 1, b"\x05\x02"))
+    assert isinstance(bits, BitCodes)
+    assert bits.to_signs().tolist() == [[1, -1, 1, -1, -1, -1, -1, -1, -1, 1]]
+    numbers = codes_from_bytes(format_1(2, 3, 1, bytes.fromhex("0100" + "feff" + "2c01")))
+    assert isinstance(numbers, FloatCodes)
+    assert numbers.values.tolist() == [[1, -2, 300]]
+    assert numbers.format == NumberFormat(3, MARK, 0.25, 0.5)
+    for codes in (bits, numbers):
+        assert codes.fingerprint == MARK
+        assert codes_from_bytes(codes.to_bytes()).stored.tolist() == codes.stored.tolist()
+
+
+@pytest.mark.parametrize("name", ["bits", "names", "numbers", "wide"])
+def test_golden_codes_of_format_1_are_read(name: str) -> None:
+    data = (GOLDEN / f"{name}.codes").read_bytes()
+    spec = dpi.Spec.read(GOLDEN / f"{name}.json")
+    codes = codes_from_bytes(data)
+    assert (len(codes), codes.k, codes.fingerprint) == (10, spec.code_length, spec.fingerprint)
+    check_format(codes, spec.format)
+    body = data[_HEADER_1.size :]
+    assert codes.stored.tobytes() == body
+    if isinstance(spec.format, NumberFormat) and isinstance(codes.format, NumberFormat):
+        assert codes.format.scale == pytest.approx(spec.format.scale, rel=1e-12)
+        assert codes.format.offset == spec.format.offset
+    again = codes_from_bytes(codes.to_bytes())
+    np.testing.assert_array_equal(again.to_float(), codes.to_float())
+    for broken in (data[:-1], data + b"\0", data[:60] + bytes([data[60] ^ 1]) + data[61:]):
+        with pytest.raises(InputError, match=r"damaged|not dpindex"):
+            codes_from_bytes(broken)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"size": 3},
+        {"zero": 1},
+        {"k": 0},
+        {"n": 2},
+        {"n": 2**64 - 1},
+        {"scale": np.nan},
+        {"scale": np.inf},
+        {"scale": 0.0},
+        {"scale": -1.0},
+        {"offset": np.nan},
+        {"offset": np.inf},
+    ],
+    ids=repr,
+)
+def test_forged_fields_of_format_1_are_refused(changes: dict[str, Any]) -> None:
+    body = bytes.fromhex("0100" + "feff" + "2c01")
+    with pytest.raises(InputError, match="no dpindex writes"):
+        codes_from_bytes(format_1(2, 3, 1, body, **changes))
+
+
+def test_stray_bits_of_format_1_are_refused() -> None:
+    with pytest.raises(InputError, match="stray bits"):
+        codes_from_bytes(format_1(0, 10, 1, b"\x05\x06"))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
 from scipy import stats
+from specs import published_count_noise
 
-from dpindex.audit.bounds import loss_within
-from dpindex.audit.table_checks import worst_table_ratio
+from dpindex.audit.exact_arithmetic import loss_within, worst_table_ratio
 from dpindex.errors import InputError
 from dpindex.noise.additive import AdditiveNoise
 from dpindex.noise.counts import TwoSidedGeometric, count_noise
+from dpindex.noise.gaussian import TwoDigitGaussian
 from dpindex.noise.geometric import geometric_table
 from dpindex.noise.tables import CellTable
-from dpindex.noise.two_digit import TwoDigitGaussian
 from dpindex.randomness.secret import secret_stream
 
 PURE = [
@@ -50,6 +51,12 @@ def table_of(law: AdditiveNoise) -> CellTable:
     return source
 
 
+def pure_noise(epsilon: float, rows: int, neighbouring: Any, as_published: bool) -> AdditiveNoise:
+    if as_published:
+        return published_count_noise(epsilon, rows, neighbouring)
+    return count_noise(epsilon, 0.0, rows, 50, neighbouring)
+
+
 def variance(law: AdditiveNoise) -> float:
     return law.moments.variance[0]
 
@@ -59,7 +66,7 @@ def variance(law: AdditiveNoise) -> float:
 def test_pure_law_is_exact(
     epsilon: float, rows: int, neighbouring: str, as_published: bool
 ) -> None:
-    law = count_noise(epsilon, 0.0, rows, 50, neighbouring, as_published)  # type: ignore[arg-type]
+    law = pure_noise(epsilon, rows, neighbouring, as_published)
     changed = rows * CHANGED[neighbouring]
     assert isinstance(law.source, CellTable if as_published else TwoSidedGeometric)
     assert passes(table_of(law), epsilon, changed)
@@ -73,7 +80,7 @@ def test_pure_law_is_exact(
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
 def test_difference_of_magnitudes_is_two_sided_geometric(epsilon: float) -> None:
     """The implemented difference law, convolved in exact integers, against (1−r)/(1+r)·r^|z|."""
-    table = table_of(count_noise(epsilon, 0.0, 1, 50, "add-remove", False))
+    table = table_of(count_noise(epsilon, 0.0, 1, 50, "add-remove"))
     side, half = table.masses[len(table.masses) // 2 : -1], 1 << 63
     tail, period = table.masses[-1], table.period
     # Magnitudes up to 60, through the restart of the table.
@@ -99,7 +106,7 @@ def test_difference_of_magnitudes_is_two_sided_geometric(epsilon: float) -> None
 def test_gaussian_law(epsilon: float, delta: float, rows: int, neighbouring: str) -> None:
     """Balle & Wang's delta at L2 shift √R (√2R), in 300 bits; the table against the normal law."""
     width = 64
-    law = count_noise(epsilon, delta, rows, width, neighbouring, False)  # type: ignore[arg-type]
+    law = count_noise(epsilon, delta, rows, width, neighbouring)  # type: ignore[arg-type]
     changed = rows * CHANGED[neighbouring]
     table = table_of(law)
     masses, bits = table.masses, table.bits
@@ -127,7 +134,7 @@ def test_gaussian_law(epsilon: float, delta: float, rows: int, neighbouring: str
 @pytest.mark.parametrize("as_published", [False, True])
 def test_draws_follow_the_law(as_published: bool) -> None:
     """Chi-square of 400 000 secret draws; false alarm 1e-6. Five per cent less noise is seen."""
-    law = count_noise(1.0, 0.0, 4, 50, "add-remove", as_published)
+    law = pure_noise(1.0, 4, "add-remove", as_published)
     draws = law.source.sample(400_000, secret_stream())
     reach = 30
     clipped = np.clip(draws, -reach, reach)
@@ -150,10 +157,10 @@ def test_draws_follow_the_law(as_published: bool) -> None:
 @pytest.mark.parametrize(
     "law",
     [
-        count_noise(1.0, 0.0, 30, 50, "add-remove", False),
-        count_noise(1.0, 0.0, 30, 50, "add-remove", True),
-        count_noise(1.0, 1e-6, 30, 50, "add-remove", False),
-        count_noise(0.01, 1e-6, 300, 50, "add-remove", False),
+        count_noise(1.0, 0.0, 30, 50, "add-remove"),
+        published_count_noise(1.0, 30, "add-remove"),
+        count_noise(1.0, 1e-6, 30, 50, "add-remove"),
+        count_noise(0.01, 1e-6, 300, 50, "add-remove"),
     ],
     ids=["geometric", "published", "gaussian", "wide gaussian"],
 )
@@ -177,18 +184,19 @@ def test_two_sided_geometric_moments_and_profile(drop: float) -> None:
 
 def test_root_r_gain() -> None:
     """Noise of the mean over R rows: √R/ε·√2 when pure, independent of R with a delta."""
-    pure = [variance(count_noise(1.0, 0.0, r, 50, "add-remove", False)) / r for r in (100, 400)]
-    slack = [variance(count_noise(1.0, 1e-6, r, 50, "add-remove", False)) / r for r in (100, 400)]
+    pure = [variance(count_noise(1.0, 0.0, r, 50, "add-remove")) / r for r in (100, 400)]
+    slack = [variance(count_noise(1.0, 1e-6, r, 50, "add-remove")) / r for r in (100, 400)]
     assert pure[1] / pure[0] == pytest.approx(4, rel=1e-3)
     assert slack[1] / slack[0] == pytest.approx(1, rel=1e-3)
 
 
 def test_what_cannot_be_released_is_refused() -> None:
     with pytest.raises(InputError, match="fewer rows, more epsilon, or delta > 0"):
-        count_noise(0.001, 0.0, 1000, 50, "add-remove", False)
+        count_noise(0.001, 0.0, 1000, 50, "add-remove")
 
 
+@pytest.mark.slow
 def test_the_widest_gaussian_noise_is_drawn_in_two_digits() -> None:
     """At the least budget, and the most rows, that a sketch may have."""
-    law = count_noise(0.001, 1e-30, 1 << 20, 50, "replace", False)
+    law = count_noise(0.001, 1e-30, 1 << 20, 50, "replace")
     assert isinstance(law.source, TwoDigitGaussian)

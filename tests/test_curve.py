@@ -18,7 +18,6 @@ from dpindex.index import Hits
 from dpindex.vectors import open_vectors
 
 CURVE = import_module("dpindex.evaluate.curve")
-GROUND_TRUTH = import_module("dpindex.evaluate.ground_truth")
 
 DIM = 12
 BASE = np.random.default_rng(1).random((150, DIM))
@@ -121,8 +120,8 @@ def test_mean_and_spread_are_those_of_the_runs():
 
 def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypatch):
     """Without noise and with few rows a chunk: arrays, a file and a sparse matrix agree."""
-    monkeypatch.setattr(GROUND_TRUTH, "_CHUNK_NUMBERS", 40 * DIM)
-    monkeypatch.setattr(GROUND_TRUTH, "_SPARSE_ROWS", 40)
+    monkeypatch.setattr("dpindex.vectors.source._CHUNK_NUMBERS", 40 * DIM)
+    monkeypatch.setattr("dpindex.vectors.source._SPARSE_ROWS", 40)
     np.save(tmp_path / "base.npy", BASE)
     spec = Spec(method="none-oporp", dim=DIM, k=5)
 
@@ -203,6 +202,20 @@ class TestSpecGrid:
             *(("none-signrp", k, None, 0.0, 1) for k in (16, 32)),
         ]
         assert {s.seed for s in grid.specs} == {9}
+
+    def test_methods_get_the_fields_that_they_take(self):
+        names = ["dp-signrp-rr", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-oporp-staircase"]
+        options = {"min_norm": 3.0, "entries": "very-sparse", "sparsity": 2}
+        grid = spec_grid(24, names[1:], [1], delta=1e-5, **options)
+        assert grid.refused == ()
+        assert [(s.min_norm, s.entries, s.sparsity) for s in grid.specs] == [
+            (None, "very-sparse", 2),
+            (None, None, 2),
+            (None, None, None),
+        ]
+        grid = spec_grid(24, names, [1], delta=1e-5, min_norm=3.0)
+        assert [s.method for s in grid.specs] == names
+        assert (grid.specs[0].delta, grid.specs[0].min_norm) == (1e-5, 3.0)
 
     def test_what_has_no_guarantee_is_named_once(self):
         grid = spec_grid(64, ["raw-square-wave", "dp-oporp-staircase"], [1, 2, 1], [128, None])

@@ -23,7 +23,7 @@ from dpindex.estimators.denoise import (
     fit_denoiser,
 )
 from dpindex.estimators.denoise import fit as fitting
-from dpindex.estimators.denoise.channel import ScoreTable, channel_of
+from dpindex.estimators.denoise.channel import Channel, ScoreTable
 from dpindex.estimators.denoise.mixture import SCALES, Mixture, signal_directions, spiked
 from dpindex.files import pack, unpack
 from dpindex.projector import Projector
@@ -72,7 +72,7 @@ class TestChannel:
     def test_noise_is_unbiased(self, spec: Spec) -> None:
         # 60 000 codes of each of three values; mean and variance within 6 standard errors of what
         # the decoder says: false alarm below 1e-8 each.
-        channel = channel_of(spec)
+        channel = Channel(spec)
         for value in (0.0, 0.3, 1.0):
             x = np.full((60_000, 4), value)
             y = channel.format.decode(made(spec_of_dim(spec, 4), x, 1).stored).astype(np.float64)
@@ -86,7 +86,7 @@ class TestChannel:
 
         In each of 20 parts with 20 000 draws the mean error is within 6 standard errors.
         """
-        channel = channel_of(spec)
+        channel = Channel(spec)
         table = ScoreTable(channel.likelihood, 1.0)
         rng = np.random.default_rng(3)
         m, v = 0.5, 0.01
@@ -105,7 +105,7 @@ class TestChannel:
             assert abs(off.mean()) < allowed + 0.05 * grid_error + 0.002
 
     def test_information_is_that_of_the_scores(self, spec: Spec) -> None:
-        channel = channel_of(spec)
+        channel = Channel(spec)
         table = ScoreTable(channel.likelihood, 1.0)
         rng = np.random.default_rng(4)
         v = 0.004
@@ -126,7 +126,7 @@ def spec_of_dim(spec: Spec, dim: int) -> Spec:
 def test_gaussian_score_is_linear() -> None:
     """For Gaussian noise the score is linear, and reading a code again changes nothing."""
     spec = spec_of("raw-gaussian", delta=1e-6)
-    channel = channel_of(spec)
+    channel = Channel(spec)
     table = ScoreTable(channel.likelihood, 1.0)
     sigma2 = channel.variance[0]
     row = table.row(np.array([0.02]))
@@ -140,7 +140,7 @@ def test_square_wave_score_by_hand() -> None:
     """Window and floor convolved with a normal density, from the definition of Li et al. 2020."""
     spec = spec_of("raw-square-wave", 2.0)
     law: Any = spec.law
-    channel, cell = channel_of(spec), 2.0**-7
+    channel, cell = Channel(spec), 2.0**-7
     table = ScoreTable(channel.likelihood, 1.0)
     row = table.row(np.array([0.01]))
     v = float(table.variances[row[0]]) + cell**2 / 12
@@ -322,7 +322,7 @@ class TestFit:
         """The held-out error against the true one, within 5 standard errors of 18 000 squares."""
         x, codes, linear = learned("raw-staircase", 3.0, "linear")
         prediction, _, _ = linear.linear.predict(codes.to_float())
-        noise = channel_of(linear.spec).noise(codes.to_float()).mean()
+        noise = Channel(linear.spec).noise(codes.to_float()).mean()
         assert linear.error == pytest.approx(error(prediction, x) / noise, abs=0.08)
 
     def test_holds_for_new_codes(self, learned: Any) -> None:

@@ -1,38 +1,69 @@
-"""The dense Rademacher projection: exact, portable, and every attribute in every coordinate."""
+"""Dense projections: portable integers of the stated law, exact sums, exact norms."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import mpmath
 import numpy as np
 import pytest
 from scipy import sparse
 
-from dpindex.projections import Rademacher
+from dpindex.projections import Gaussian, Rademacher, Uniform
+from dpindex.projections.dense import operator_norm
 from dpindex.randomness import PublicStream, public
 
-SHAPES = [(1, 1), (1, 9), (7, 1), (12, 12), (5, 64), (300, 33)]
+KINDS = [Rademacher, Gaussian, Uniform]
+SHAPES = [(1, 1), (1, 9), (7, 1), (7, 3), (12, 12), (5, 64), (40, 64), (300, 33)]
 
-
-def test_known_answer() -> None:
-    """A published index relies on these bits: they may never change."""
-    assert Rademacher(4, 6, seed=7).apply(np.eye(4)).tolist() == [
+KNOWN = {
+    Rademacher: [
         [1, 1, 1, -1, 1, 1],
         [-1, -1, -1, 1, -1, 1],
         [1, -1, -1, 1, -1, -1],
         [-1, 1, 1, -1, 1, 1],
-    ]
+    ],
+    Gaussian: [[10, 9, 20, -2, -4], [20, -8, 14, 11, 7], [-9, -35, -11, -25, 23]],
+    Uniform: [[9, -15, -39, -29, -19], [43, -53, 21, -1, -17], [-23, -39, -11, 33, 13]],
+}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_known_answers(kind: Any) -> None:
+    """A published index relies on these integers: they may never change."""
+    dim, k = np.shape(KNOWN[kind])
+    assert kind(dim, k, seed=7).apply(np.eye(dim)).tolist() == KNOWN[kind]
+
+
+def test_signs_are_those_of_the_public_stream() -> None:
+    signs = PublicStream(3, "rademacher/40/9").signs(360).reshape(40, 9)
+    np.testing.assert_array_equal(Rademacher(40, 9, 3).apply(np.eye(40)), signs)
+
+
+def test_uniform_entries() -> None:
+    """All 64 odd integers, as often as each other: chi-square within 6.5 deviations, seed fixed."""
+    entries = Uniform(512, 256, 3).apply(np.eye(512)).ravel()
+    values, counts = np.unique(entries, return_counts=True)
+    assert values.tolist() == list(range(-63, 64, 2))
+    expected = entries.size / 64
+    assert ((counts - expected) ** 2 / expected).sum() < 63 + 6.5 * math.sqrt(126)
+    assert (values**2).mean() == (64**2 - 1) / 3
+    assert Uniform(2, 2, 0).rms == pytest.approx(math.sqrt(1365))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("dim", "k"), SHAPES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_dense_sparse_and_integers_agree(dim: int, k: int, dtype: type[np.floating]) -> None:
-    signs = PublicStream(3, f"rademacher/{dim}/{k}").signs(dim * k).reshape(dim, k)
-    # As large as float32 sums may be: 2^24 / dim.
-    most = min(2**24 // dim, 2**20) if dtype == np.float32 else 2**40
+def test_dense_sparse_and_integers_agree(kind: Any, dim: int, k: int, dtype: Any) -> None:
+    """Up to the largest sums that the float type holds exactly."""
+    projection = kind(dim, k, 3)
+    matrix = projection.apply(np.eye(dim)).astype(np.int64)
+    most = (2**24 if dtype == np.float32 else 2**46) // projection.max_column_l1
     rng = np.random.default_rng(k)
     x = rng.integers(-most + 1, most, (40, dim)).astype(dtype)
     x[rng.random(x.shape) < 0.3] = 0
-    wanted = x.astype(np.int64) @ signs.astype(np.int64)
-    projection = Rademacher(dim, k, 3)
+    wanted = x.astype(np.int64) @ matrix
     dense = projection.apply(x)
     assert dense.dtype == dtype
     np.testing.assert_array_equal(dense, wanted)
@@ -41,41 +72,87 @@ def test_dense_sparse_and_integers_agree(dim: int, k: int, dtype: type[np.floati
         np.testing.assert_array_equal(projection.apply(x[i : i + 1]), wanted[i : i + 1])
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("dim", "k"), SHAPES)
-def test_sensitivity_by_brute_force(dim: int, k: int) -> None:
-    """Changing one attribute by β moves every coordinate by β: L1 kβ, L2 √k β before the gain."""
-    beta = 4096.0
-    x = np.random.default_rng(1).integers(-4096, 4097, (1, dim)).astype(np.float64)
-    projection = Rademacher(dim, k, 2)
+def test_sensitivities_by_brute_force(kind: Any, dim: int, k: int) -> None:
+    """Move every attribute by one and look: largest L1, L2 and count; largest move of each j."""
+    projection = kind(dim, k, 9)
+    x = np.random.default_rng(1).integers(-50, 50, (1, dim)).astype(np.float64)
     for sign in (1, -1):
-        change = projection.apply(x + sign * beta * np.eye(dim)) - projection.apply(x)
-        assert (np.abs(change) == beta).all()
-        np.testing.assert_allclose(projection.scale * np.linalg.norm(change, axis=1), beta)
-    assert projection.max_column_l1 == dim
+        moved = projection.apply(x + sign * np.eye(dim)) - projection.apply(x)
+        sizes = projection.sensitivity
+        assert sizes.l1 == np.abs(moved).sum(axis=1).max()
+        assert sizes.l2_squared == (moved**2).sum(axis=1).max()
+        assert sizes.count == np.count_nonzero(moved, axis=1).max()
+        np.testing.assert_array_equal(projection.largest, np.abs(moved).max(axis=0).clip(1))
+        assert projection.max_column_l1 == np.abs(moved).sum(axis=0).max()
 
 
-def test_inner_products_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """E⟨x,y⟩ = ⟨u,v⟩ and Var = (‖u‖²‖v‖² + ⟨u,v⟩² − 2Σu_i²v_i²)/k (Li & Li 2023, Sec. 3).
+def test_signs_move_every_coordinate_by_the_change() -> None:
+    """Before the scale 1/√k the L1 sensitivity of fair signs is kβ, and after it the L2 one β."""
+    projection = Rademacher(12, 9, 2)
+    change = projection.apply(4096.0 * np.eye(12))
+    assert (np.abs(change) == 4096).all()
+    np.testing.assert_allclose(projection.scale * np.linalg.norm(change, axis=1), 4096)
 
-    6000 seeds; within 6 standard errors each, so a false alarm has probability below 1e-7.
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (60, 12), (12, 60), (300, 40)])
+def test_operator_norm_is_a_bound_and_a_tight_one(shape: tuple[int, int]) -> None:
+    """Against 60-digit arithmetic on the Gram matrix where small, NumPy's SVD else."""
+    entries = np.random.default_rng(3).integers(-90, 91, shape)
+    bound = operator_norm(entries)
+    true = float(np.linalg.norm(entries.astype(np.float64), 2))
+    assert true * (1 - 1e-13) <= bound <= true * (1 + 1e-8)
+    if max(shape) <= 12:
+        with mpmath.workdps(60):
+            exact = max(mpmath.eigsy(mpmath.matrix((entries.T @ entries).tolist()))[0])
+            assert mpmath.sqrt(exact) <= bound
+
+
+def test_operator_norm_of_zero_and_of_equal_columns() -> None:
+    assert operator_norm(np.zeros((4, 3), np.int8)) >= 1  # as if one entry were 1
+    ones = np.ones((9, 4), np.int8)
+    assert 6 <= operator_norm(ones) <= 6 * (1 + 1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "kurtosis"), [(Rademacher, 1.0), (Gaussian, 3.0), (Uniform, 1.8)])
+def test_inner_products_over_seeds(
+    kind: Any, kurtosis: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E⟨x,y⟩ = ⟨u,v⟩ and Var = (‖u‖²‖v‖² + ⟨u,v⟩² + (κ−3)Σu_i²v_i²)/k with the entries' kurtosis.
+
+    Li & Li 2023, Sec. 3, for κ = 1. 6000 fixed seeds, within 6 standard errors each.
     """
     monkeypatch.setattr(public, "_BLOCK", 1024)  # shorter prefixes of the same stream: faster
     dim, k = 12, 4
     u, v = np.random.default_rng(0).normal(size=(2, dim))
     products = np.empty(6000)
     for seed in range(len(products)):
-        projection = Rademacher(dim, k, seed)
+        projection = kind(dim, k, seed)
         x, y = projection.apply(np.stack([u, v])) * projection.scale
         products[seed] = x @ y
     norms = (u @ u) * (v @ v) + (u @ v) ** 2
-    variance = (norms - 2 * float((u**2 * v**2).sum())) / k
+    variance = (norms + (kurtosis - 3) * float((u**2 * v**2).sum())) / k
     deviations = products - u @ v
     error = 6 / np.sqrt(len(products))
     assert abs(deviations.mean()) <= error * np.sqrt(variance)
-    assert abs((deviations**2).mean() - variance) <= error * (deviations**2).std()
+    rounding = 0.0 if kind is Rademacher else 0.001
+    assert abs((deviations**2).mean() - variance) <= error * (deviations**2).std() + rounding
     assert projection.inner_product_factor == 1 / k
 
 
-def test_spread_is_the_root_mean_square_of_a_coordinate() -> None:
-    projection = Rademacher(12, 8, 0)
-    assert (projection.apply(np.eye(12)) ** 2).mean() == projection.rms**2
+@pytest.mark.parametrize("kind", KINDS)
+def test_rms_is_the_root_mean_square_of_a_coordinate(kind: Any) -> None:
+    """Exactly for signs; in the mean over entries, within 6 standard errors, for the others."""
+    projection = kind(400, 50, 0)
+    squares = projection.apply(np.eye(400)) ** 2
+    slack = 6 * squares.std() / math.sqrt(squares.size)
+    assert abs(squares.mean() - projection.rms**2) <= slack
+    assert projection.scale == pytest.approx(1 / (math.sqrt(50) * projection.rms))
+
+
+def test_entries_are_kept_in_bytes() -> None:
+    """A map is as small in memory as its entries allow: the largest may take a gigabyte."""
+    for kind in KINDS:
+        assert kind(64, 32, 0)._entries.dtype == np.int8

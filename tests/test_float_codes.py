@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dpindex.estimators import NoisyVectorStats, cosine, inner_product, squared_distance
-from dpindex.noise import Decoder
+from dpindex.estimators.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
+from dpindex.noise.law import NoiseMoments
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
@@ -53,13 +53,17 @@ def _sides(method: str, epsilon: float, dim: int, k: int | None, rho: float) -> 
     spec = Spec(method=method, dim=dim, k=k, epsilon=epsilon, delta=delta, bounds=bounds, seed=1)
     maker = Privatizer(spec)
     x, y = (maker.privatize(part).to_float().astype(np.float64) for part in (u, v))
-    exact = maker.project(v).astype(np.float64) * maker.step
+    exact = maker.project(v).astype(np.float64) * spec.step
+    noise = spec.law.moments.in_units(spec.step)
     dot = (u * v).sum(axis=1)
     sizes = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
     return {
-        "x": NoisyVectorStats.of(x, maker.decoder, maker.step),
-        "private": (NoisyVectorStats.of(y, maker.decoder, maker.step), (x * y).sum(axis=1)),
-        "exact": (NoisyVectorStats.of(exact, None, 1.0), (x * exact).sum(axis=1)),
+        "x": NoisyVectorStats.of(x, noise),
+        "private": (
+            NoisyVectorStats.of(y, noise),
+            (x * y).sum(axis=1),
+        ),
+        "exact": (NoisyVectorStats.of(exact), (x * exact).sum(axis=1)),
         "factor": spec.projection.inner_product_factor,
         "truth": {
             cosine: dot / sizes,
@@ -90,6 +94,7 @@ CASES = [(*case, rho) for case in OPORP + RAW for rho in (0.0, 0.6)]
 CASES += [("raw-square-wave", e, 512, None, rho) for e in (3.0, 5.0) for rho in (0.0, 0.3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["private", "exact"])
 @pytest.mark.parametrize("estimator", [cosine, inner_product, squared_distance])
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -102,6 +107,7 @@ def test_estimates_are_unbiased_and_their_errors_cover(
     _check(value - data["truth"][estimator], stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["private", "exact"])
 @pytest.mark.parametrize("case", [c for c in CASES if c[0].startswith("dp")], ids=str)
 def test_declared_norms_sharpen_the_cosine(case: tuple[Any, ...], query: str) -> None:
@@ -117,6 +123,7 @@ def test_declared_norms_sharpen_the_cosine(case: tuple[Any, ...], query: str) ->
     assert (value - truth).std() < 1.02 * (unbiased / NORM**2 - truth).std()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [c for c in CASES if c[4] == 0.0], ids=str)
 def test_the_energy_is_unbiased_and_its_noise_known(case: tuple[Any, ...]) -> None:
     data = _sides(*case)
@@ -131,7 +138,7 @@ def test_inverse_norm_against_integration(share: float, k: int) -> None:
     rng = np.random.default_rng(0)
     along = 1 + np.sqrt(share) * rng.standard_normal(400_000)
     squares = along**2 + share * rng.chisquare(k - 1, along.shape)
-    law = Decoder(variance=(share, 0.0, 0.0), fourth=3 * share**2)
+    law = NoiseMoments.additive(share, 3 * share**2)
     h = NoisyVectorStats(np.zeros_like(squares), squares, k, law).inverse_norm
     error = abs(np.mean(along * h) - 1)
     # What is left is of third order in the squared relative deviation of the energy.
@@ -141,7 +148,7 @@ def test_inverse_norm_against_integration(share: float, k: int) -> None:
 
 def test_without_noise_and_projection_everything_is_exact() -> None:
     u, v = np.random.default_rng(3).normal(size=(2, 50, 9))
-    x, y = (NoisyVectorStats.of(part, None, 1.0) for part in (u, v))
+    x, y = (NoisyVectorStats.of(part) for part in (u, v))
     ip = (u * v).sum(axis=1)
     truth = ip / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
     for estimator, expected in (
@@ -158,7 +165,7 @@ def test_without_noise_and_projection_everything_is_exact() -> None:
 
 
 def test_vectors_of_nothing_give_no_warning_and_wide_errors() -> None:
-    law = Decoder(variance=(1.0, 0.0, 0.0), fourth=6.0)
+    law = NoiseMoments.additive(1.0, 6.0)
     nothing = NoisyVectorStats(np.zeros(3), np.array([0.0, 5.0, 10.0]), 10, law)
     value, stderr = cosine(np.array([0.0, 5.0, -5.0]), nothing, nothing, 0.1)
     assert np.isfinite(value).all()

@@ -7,15 +7,16 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from rigorous import exp_below
 from streams import Seeded
 
-from dpindex.noise import gaussian_noise, optimal_sigma
-from dpindex.noise.gaussian import gaussian_table
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
 from dpindex.noise.tables import CellTable
 from dpindex.randomness.secret import secret_stream
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-REFERENCE = {  # METHODS 3, at L2 sensitivity 1 and delta 1e-6
+REFERENCE = {  # Balle & Wang's bisection in float64, at L2 sensitivity 1 and delta 1e-6
     0.1: 36.3046904262,
     0.5: 8.05761848,
     1.0: 4.22467889,
@@ -27,17 +28,14 @@ REFERENCE = {  # METHODS 3, at L2 sensitivity 1 and delta 1e-6
 _EXP_BITS = 400
 
 
-def _exp_below(epsilon: float) -> int:
-    """⌊2^400 e^ε⌋ from a rigorous interval."""
-    with mpmath.workprec(800):
-        mpmath.iv.prec = 800
-        interval = mpmath.iv.exp(mpmath.iv.mpf(epsilon))
-        return int(mpmath.floor(mpmath.mpf(interval.a) * mpmath.mpf(2) ** _EXP_BITS))
+def one_beta(epsilon: float, delta: float, code_length: int) -> AdditiveNoise:
+    """Optimal noise for an L2 sensitivity of one beta."""
+    return rounded_gaussian(optimal_sigma(epsilon, delta), epsilon, delta, code_length)
 
 
 def _divergence(table: CellTable, shift: int, epsilon: float) -> mpmath.mpf:
     """Σ_z max(0, P(z) − e^ε P(z − shift)), no less than the true one, from the masses alone."""
-    bound, masses = _exp_below(epsilon), table.masses
+    bound, masses = exp_below(epsilon, _EXP_BITS), table.masses
     total = 0
     for z, mass in enumerate(masses):
         other = masses[z - shift] if 0 <= z - shift < len(masses) else 0
@@ -80,44 +78,44 @@ def test_sigma_by_bisection_in_high_precision(epsilon: float, delta: float) -> N
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", [1e-6, 1e-9])
 def test_divergence_of_the_shipped_masses_is_at_most_delta(epsilon: float, delta: float) -> None:
-    noise = gaussian_noise(epsilon, delta, 1.0, 1024)
-    shift = 1 << (noise.grid_bits - noise.table.cell_bits)
+    noise = one_beta(epsilon, delta, 1024)
+    shift = 1 << (noise.grid_bits - noise.source.cell_bits)
     for signed in (shift, -shift):
-        assert _divergence(noise.table, signed, epsilon) <= mpmath.mpf(delta)
+        assert _divergence(noise.source, signed, epsilon) <= mpmath.mpf(delta)
     # ... and it is not wasteful: more than 99 % of delta is used where cells are fine.
-    assert _divergence(noise.table, shift, epsilon) >= 0.9 * mpmath.mpf(delta)
+    assert _divergence(noise.source, shift, epsilon) >= 0.9 * mpmath.mpf(delta)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 50.0])
 def test_smaller_shifts_cost_less(epsilon: float) -> None:
-    noise = gaussian_noise(epsilon, 1e-6, 1.0, 1)
-    shift = 1 << (noise.grid_bits - noise.table.cell_bits)
+    noise = one_beta(epsilon, 1e-6, 1)
+    shift = 1 << (noise.grid_bits - noise.source.cell_bits)
     for smaller in {1, shift // 3, shift // 2, shift - 1} - {0}:
-        assert _divergence(noise.table, smaller, epsilon) < mpmath.mpf(10) ** -6
+        assert _divergence(noise.source, smaller, epsilon) < mpmath.mpf(10) ** -6
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", [1e-6, 1e-9])
 def test_five_percent_less_sigma_fails(epsilon: float, delta: float) -> None:
-    noise = gaussian_noise(epsilon, delta, 1.0, 1024)
-    shift = 1 << (noise.grid_bits - noise.table.cell_bits)
+    noise = one_beta(epsilon, delta, 1024)
+    shift = 1 << (noise.grid_bits - noise.source.cell_bits)
     sigma = 0.95 * optimal_sigma(epsilon, delta) * shift
-    weaker = gaussian_table(sigma, epsilon, delta, 1024, noise.table.cell_bits)
+    weaker = gaussian_table(sigma, epsilon, delta, 1024, noise.source.cell_bits)
     assert _divergence(weaker, shift, epsilon) > mpmath.mpf(delta)
 
 
 def test_a_table_of_64_bits_would_not_do_at_epsilon_50() -> None:
-    """METHODS 3: at ε = 50 the rounding of 64-bit masses alone costs far more than delta."""
-    noise = gaussian_noise(50.0, 1e-6, 1.0, 1024)
-    assert noise.table.bits >= 144
-    shift = 1 << (noise.grid_bits - noise.table.cell_bits)
-    low = noise.table.bits - 64
-    coarse = [mass >> low for mass in noise.table.masses]
+    """At ε = 50 the rounding of 64-bit masses alone costs far more than delta."""
+    noise = one_beta(50.0, 1e-6, 1024)
+    assert noise.source.bits >= 144
+    shift = 1 << (noise.grid_bits - noise.source.cell_bits)
+    low = noise.source.bits - 64
+    coarse = [mass >> low for mass in noise.source.masses]
     coarse[len(coarse) // 2] += (1 << 64) - sum(coarse)
-    first = noise.table.first
+    first = noise.source.first
     while not coarse[-1]:
         coarse, first = coarse[1:-1], first + 1
-    table = CellTable(coarse, first, cell_bits=noise.table.cell_bits)
+    table = CellTable(coarse, first, cell_bits=noise.source.cell_bits)
     assert _divergence(table, shift, 50.0) > 1e-4
 
 
@@ -137,19 +135,20 @@ def test_masses_are_those_of_the_rounded_normal(sigma: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 50.0])
-def test_decoder_knows_the_variance(epsilon: float) -> None:
-    noise = gaussian_noise(epsilon, 1e-6, 1.0, 10)
-    cell = 1 << noise.table.cell_bits
-    pairs = list(enumerate(noise.table.masses, noise.table.first))
-    variance = float(mpmath.mpf(sum(z * z * m for z, m in pairs)) / 2**noise.table.bits)
-    fourth = float(mpmath.mpf(sum(z**4 * m for z, m in pairs)) / 2**noise.table.bits)
-    assert noise.decoder.offset == 0.0
-    assert noise.decoder.gain == cell
-    assert noise.decoder.variance[0] == pytest.approx((variance + 1 / 6) * cell**2, rel=1e-12)
-    assert noise.decoder.fourth == pytest.approx((fourth + variance + 1 / 15) * cell**4, rel=1e-12)
+def test_the_law_knows_its_moments(epsilon: float) -> None:
+    noise = one_beta(epsilon, 1e-6, 10)
+    cell = 1 << noise.source.cell_bits
+    pairs = list(enumerate(noise.source.masses, noise.source.first))
+    variance = float(mpmath.mpf(sum(z * z * m for z, m in pairs)) / 2**noise.source.bits)
+    fourth = float(mpmath.mpf(sum(z**4 * m for z, m in pairs)) / 2**noise.source.bits)
+    assert noise.offset == 0.0
+    assert noise.scale == cell
+    assert noise.moments.variance[0] == pytest.approx((variance + 1 / 6) * cell**2, rel=1e-12)
+    stated = noise.moments.squared[0] + noise.moments.variance[0] ** 2
+    assert stated == pytest.approx((fourth + variance + 1 / 15) * cell**4, rel=1e-12)
     # Rounding to cells and the dither together add less than 1 % to the variance.
     sigma = optimal_sigma(epsilon, 1e-6) * 2.0**noise.grid_bits
-    assert 1.0 <= noise.decoder.variance[0] / sigma**2 < 1.01
+    assert 1.0 <= noise.moments.variance[0] / sigma**2 < 1.01
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 3.0, 20.0])
@@ -157,14 +156,14 @@ def test_decoder_knows_the_variance(epsilon: float) -> None:
 def test_codes_have_the_law_of_cell_noise_and_dither(epsilon: float, x: int) -> None:
     """Chi-square of 2^19 codes of one x against the exact convolution; bound at
     df + 8·√(2·df) + 30: false alarm below 1e-7, with seeded words none."""
-    noise = gaussian_noise(epsilon, 1e-6, 1.0, 8)
+    noise = one_beta(epsilon, 1e-6, 8)
     count = 1 << 19
     codes = noise.perturb(np.full((count // 8, 8), x, np.float32), Seeded(12)).ravel()
-    law = np.array([mass / (1 << noise.table.bits) for mass in noise.table.masses])
-    whole, part = divmod(x, 1 << noise.table.cell_bits)
-    up = part / (1 << noise.table.cell_bits)
+    law = np.array([mass / (1 << noise.source.bits) for mass in noise.source.masses])
+    whole, part = divmod(x, 1 << noise.source.cell_bits)
+    up = part / (1 << noise.source.cell_bits)
     expected = count * (np.append((1 - up) * law, 0) + np.append(0, up * law))
-    first = whole + noise.table.first
+    first = whole + noise.source.first
     assert first <= codes.min()
     assert codes.max() < first + len(expected)
     seen = np.bincount(codes - first, minlength=len(expected))
@@ -179,9 +178,9 @@ def test_codes_have_the_law_of_cell_noise_and_dither(epsilon: float, x: int) -> 
 def test_decoded_codes_are_unbiased() -> None:
     """Mean of 2^19 secret draws within 5.5 standard errors: false alarm 4e-8 each."""
     for epsilon in (0.5, 5.0):
-        noise = gaussian_noise(epsilon, 1e-6, 1.0, 8)
+        noise = one_beta(epsilon, 1e-6, 8)
         for x in (0, 13, -2047):
             codes = noise.perturb(np.full((1 << 19, 1), x, np.float64), secret_stream())
-            estimate = (codes + noise.decoder.offset) * noise.decoder.gain
-            error = math.sqrt(1.1 * noise.decoder.variance[0] / len(codes))
+            estimate = (codes + noise.offset) * noise.scale
+            error = math.sqrt(1.1 * noise.moments.variance[0] / len(codes))
             assert abs(estimate.mean() - x) < 5.5 * error

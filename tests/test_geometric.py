@@ -16,10 +16,11 @@ from collections.abc import Callable
 import mpmath
 import numpy as np
 import pytest
+from rigorous import exp_below
 from streams import Seeded
 
-from dpindex.noise import AdditiveNoise, laplace_noise, staircase_noise
-from dpindex.noise.geometric import geometric_table
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.geometric import geometric_table, laplace_noise, staircase_noise
 from dpindex.noise.tables import CellTable
 from dpindex.randomness.secret import secret_stream
 
@@ -61,22 +62,13 @@ def _sliding_least(values: list[int], reach: int) -> list[int]:
     return least
 
 
-def _exp_below(epsilon: float) -> int:
-    """⌊2^256 e^ε⌋ from a rigorous interval."""
-    with mpmath.workprec(600):
-        mpmath.iv.prec = 600
-        interval = mpmath.iv.exp(mpmath.iv.mpf(epsilon))
-        lower = mpmath.mpf(interval.a) * mpmath.mpf(2) ** _EXP_BITS
-        return int(mpmath.floor(lower))
-
-
 def _keeps(noise: AdditiveNoise, epsilon: float) -> bool:
     """Whether P(z) ≤ e^ε P(z') for all cells z, z' that are at most one beta apart."""
-    table = noise.table
+    table = noise.source
     reach = 1 << (noise.grid_bits - table.cell_bits)
     law = _magnitudes(table, 2 * table.period + 2 * reach)
     least = _sliding_least(law, reach)
-    bound = _exp_below(epsilon)
+    bound = exp_below(epsilon, _EXP_BITS)
     inside = len(law) - reach
     return all(law[a] << _EXP_BITS <= bound * near for a, near in enumerate(least[:inside]))
 
@@ -85,7 +77,7 @@ def _keeps(noise: AdditiveNoise, epsilon: float) -> bool:
 @pytest.mark.parametrize("name", LAWS)
 def test_neighbours_differ_by_at_most_e_to_the_epsilon(name: str, epsilon: float) -> None:
     noise = LAWS[name](epsilon)
-    assert min(noise.table.masses) > 0
+    assert min(noise.source.masses) > 0
     assert _keeps(noise, epsilon)
 
 
@@ -101,7 +93,7 @@ def test_a_law_for_five_percent_more_fails(name: str, epsilon: float) -> None:
 def test_one_unit_moved_from_the_tail_fails(name: str, epsilon: float) -> None:
     """The restart is checked too: its masses are the smallest that keep the ratio, within slack."""
     noise = LAWS[name](epsilon)
-    table = noise.table
+    table = noise.source
     masses = list(table.masses)
     middle, taken = len(masses) // 2, masses[0] // 20
     for end, inner in ((0, middle - 1), (-1, middle)):
@@ -120,10 +112,10 @@ def _real_laplace(epsilon: float, cells: int, a: int) -> mpmath.mpf:
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0, 20.0, 64.0])
 def test_laplace_is_the_laplace_law_rounded_down(epsilon: float) -> None:
     noise = laplace_noise(epsilon)
-    cells = 1 << (noise.grid_bits - noise.table.cell_bits)
-    count = 3 * noise.table.period
-    law = _magnitudes(noise.table, count)
-    scale = (1 << noise.table.bits) ** 3
+    cells = 1 << (noise.grid_bits - noise.source.cell_bits)
+    count = 3 * noise.source.period
+    law = _magnitudes(noise.source, count)
+    scale = (1 << noise.source.bits) ** 3
     with mpmath.workprec(300):
         for a in (0, 1, count // 4, count // 2, count - 1):
             share = mpmath.mpf(law[a]) / scale
@@ -133,8 +125,8 @@ def test_laplace_is_the_laplace_law_rounded_down(epsilon: float) -> None:
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0, 12.0])
 def test_staircase_has_levels_of_one_beta(epsilon: float) -> None:
     noise = staircase_noise(epsilon)
-    cells = 1 << (noise.grid_bits - noise.table.cell_bits)
-    law = _magnitudes(noise.table, 3 * noise.table.period)
+    cells = 1 << (noise.grid_bits - noise.source.cell_bits)
+    law = _magnitudes(noise.source, 3 * noise.source.period)
     drops = [a for a in range(1, len(law)) if law[a] / law[a - 1] < 0.999]
     gaps = set(np.diff(drops).tolist())
     assert gaps == {cells}
@@ -148,11 +140,11 @@ def test_staircase_has_levels_of_one_beta(epsilon: float) -> None:
 
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0, 10.0, 64.0])
-def test_decoder_knows_the_variance(name: str, epsilon: float) -> None:
+def test_the_law_knows_its_moments(name: str, epsilon: float) -> None:
     """Against the sum over magnitudes and the dither, in high precision."""
     noise = LAWS[name](epsilon)
-    law = _magnitudes(noise.table, 6 * noise.table.period)
-    cell = 1 << noise.table.cell_bits
+    law = _magnitudes(noise.source, 6 * noise.source.period)
+    cell = 1 << noise.source.cell_bits
     with mpmath.workprec(300):
         total = mpmath.mpf(sum(law))
         second = sum(mass * (2 * a + 1) ** 2 for a, mass in enumerate(law)) / total / 4
@@ -162,14 +154,14 @@ def test_decoder_knows_the_variance(name: str, epsilon: float) -> None:
     dither_fourth = float(np.mean(dither * (1 - 3 * dither)))
     variance = float(second) + float(dither.mean())
     quartic = float(fourth) + 6 * float(second) * float(dither.mean()) + dither_fourth
-    decoder = noise.decoder
-    assert decoder.gain == cell
-    assert decoder.offset == 0.5
-    assert decoder.variance[1:] == (0.0, 0.0)
+    assert noise.scale == cell
+    assert noise.offset == 0.5
+    assert noise.moments.variance[1:] == (0.0, 0.0)
     # The dither is averaged over real positions there, over grid positions here: 1/n² apart.
     slack = 1e-9 + 1.0 / cell**2
-    assert decoder.variance[0] == pytest.approx(variance * cell**2, rel=slack)
-    assert decoder.fourth == pytest.approx(quartic * cell**4, rel=2 * slack)
+    assert noise.moments.variance[0] == pytest.approx(variance * cell**2, rel=slack)
+    fourth = noise.moments.squared[0] + noise.moments.variance[0] ** 2
+    assert fourth == pytest.approx(quartic * cell**4, rel=2 * slack)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0, 5.0, 10.0])
@@ -178,7 +170,7 @@ def test_variance_is_close_to_that_of_the_law_on_the_line(epsilon: float) -> Non
     least = min(_steps(epsilon, share) for share in np.linspace(0.0005, 0.5, 2000))
     for law, real in ((laplace_noise, 2 / epsilon**2), (staircase_noise, least)):
         noise = law(epsilon)
-        assert noise.decoder.variance[0] / 4.0**noise.grid_bits / real == pytest.approx(1, rel=0.03)
+        assert noise.moments.variance[0] / 4.0**noise.grid_bits / real == pytest.approx(1, rel=0.03)
 
 
 def _steps(epsilon: float, inner: float) -> float:
@@ -196,11 +188,11 @@ def test_codes_have_the_law_of_cell_noise_and_dither(name: str, epsilon: float, 
     """Chi-square of 2^19 codes of one x against the exact convolution; cells expecting fewer than
     20 are pooled. Bound at df + 8·√(2·df) + 30: false alarm below 1e-7, with seeded words none."""
     noise = LAWS[name](epsilon)
-    bits = noise.table.cell_bits
+    bits = noise.source.cell_bits
     count = 1 << 19
     codes = noise.perturb(np.full((count // 8, 8), x, np.float32), Seeded(11)).ravel()
-    law = _magnitudes(noise.table, 2 * noise.table.period)
-    scale = 1 << 2 * noise.table.bits
+    law = _magnitudes(noise.source, 2 * noise.source.period)
+    scale = 1 << 2 * noise.source.bits
     side = np.array([mass / scale for mass in law])
     cell_law = np.concatenate([side[::-1], side])
     whole, part = divmod(x, 1 << bits)
@@ -227,15 +219,15 @@ def test_decoded_codes_are_unbiased(name: str, epsilon: float) -> None:
     noise = LAWS[name](epsilon)
     for x in (0, 13, -2047):
         codes = noise.perturb(np.full((1 << 19, 1), x, np.float64), secret_stream())
-        estimate = (codes + noise.decoder.offset) * noise.decoder.gain
-        error = math.sqrt((noise.decoder.variance[0] + noise.decoder.gain**2 / 12) / len(codes))
+        estimate = (codes + noise.offset) * noise.scale
+        error = math.sqrt((noise.moments.variance[0] + noise.scale**2 / 12) / len(codes))
         assert abs(estimate.mean() - x) < 5.5 * error
 
 
-def test_ladder_without_rounding_up_would_fail() -> None:
+def test_masses_that_are_not_rounded_up_would_fail() -> None:
     """The check is sharp: masses rounded to nearest on their own break the ratio."""
     noise = staircase_noise(1.0)
-    table = noise.table
+    table = noise.source
     middle = len(table.masses) // 2
     masses = list(table.masses)
     broken = False
@@ -257,12 +249,12 @@ def test_ladder_without_rounding_up_would_fail() -> None:
 
 @pytest.mark.parametrize(("width", "inner"), [(1, 1), (7, 1), (7, 7), (16, 5)])
 @pytest.mark.parametrize("drop", [0.003, 0.4, 30.0])
-def test_any_ladder_keeps_its_drop(width: int, inner: int, drop: float) -> None:
+def test_any_widths_keep_their_drop(width: int, inner: int, drop: float) -> None:
     """The masses of values ``width`` apart, for shapes that no method uses."""
     table = geometric_table(mpmath.mpf(drop), width, inner, 0)
     law = _magnitudes(table, 2 * table.period + 2 * width)
     least = _sliding_least(law, width)
-    bound = _exp_below(drop)
+    bound = exp_below(drop, _EXP_BITS)
     inside = len(law) - width
     assert all(law[a] << _EXP_BITS <= bound * near for a, near in enumerate(least[:inside]))
 
@@ -270,5 +262,5 @@ def test_any_ladder_keeps_its_drop(width: int, inner: int, drop: float) -> None:
 def test_levels_cover_all_but_a_millionth() -> None:
     for epsilon in (0.01, 1.0, 30.0):
         for law in LAWS.values():
-            table = law(epsilon).table
+            table = law(epsilon).source
             assert table.masses[0] * 2 < 2 ** (64 - 19)

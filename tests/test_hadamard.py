@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.linalg import hadamard
 
 from dpindex.projections import FastJL
-from dpindex.projections.hadamard import walsh_hadamard
+from dpindex.projections.sparse_jl import walsh_hadamard
 from dpindex.randomness import public
 
 SHAPES = [(1, 1), (2, 3), (7, 4), (64, 8), (100, 33)]
@@ -55,12 +55,13 @@ def test_sensitivities_by_brute_force(dim: int, k: int) -> None:
     moved = np.abs(projection.apply(np.eye(dim)))
     sizes = projection.sensitivity
     assert sizes.l1 == max(1, moved.sum(axis=1).max())
-    assert sizes.squares == max(1, (moved**2).sum(axis=1).max())
+    assert sizes.l2_squared == max(1, (moved**2).sum(axis=1).max())
     assert sizes.count == max(1, np.count_nonzero(moved, axis=1).max())
     np.testing.assert_array_equal(projection.largest, np.maximum(moved.max(axis=0), 1))
     assert projection.max_column_l1 >= moved.sum(axis=0).max()
 
 
+@pytest.mark.slow
 def test_inner_products_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unbiased within 6 standard errors, the variance within 15 % of the factor's promise."""
     monkeypatch.setattr(public, "_BLOCK", 4096)

@@ -27,7 +27,7 @@ from dpindex.codes import Codes, NumberFormat, SignFormat
 from dpindex.errors import InputError
 from dpindex.files import read_file
 from dpindex.index import IndexDirectory, PrivateIndex, Settings
-from dpindex.index.ids import Ids
+from dpindex.index.code_store import Ids
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dpindex.checks import id_array
 from dpindex.errors import InputError
 from dpindex.files import pack
-from dpindex.index.ids import Ids, ids_from_bytes, ids_to_bytes
+from dpindex.index.code_store import Ids, ids_from_bytes, ids_to_bytes
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(

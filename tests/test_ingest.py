@@ -191,6 +191,7 @@ def _crashing(patch: pytest.MonkeyPatch, name: str, at: int, after: bool) -> Non
     patch.setattr(f"dpindex.files.{name}", wrapped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("name", ["os.replace", "os.fsync"])
 def test_a_crash_at_any_write_loses_nothing_and_repeats_nothing(
@@ -268,6 +269,7 @@ with open_vectors(sys.argv[1]) as source:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="kill -9 is POSIX")
 def test_killed_for_real_at_random_moments(tmp_path: Path) -> None:
     vectors = np.random.default_rng(1).uniform(-1, 1, (5000, 8))
@@ -310,6 +312,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="resident memory is counted in KiB on Linux")
 def test_memory_is_bounded_by_a_chunk_not_by_the_file(tmp_path: Path) -> None:
     """400 MB of vectors; pages of the file that are mapped count too, so they must be let go."""

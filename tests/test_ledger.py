@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import hmac
 import json
 import os
+import shutil
+import sqlite3
 import stat
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -21,11 +23,8 @@ from typer.testing import CliRunner
 
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute
 from dpindex.cli import app
-from dpindex.files import lock as locked
 from dpindex.index import IndexDirectory, Settings
 from dpindex.index.ingest import NewDirectory, ingest
-from dpindex.ledger import records
-from dpindex.privatizer import Privatizer
 from dpindex.vectors import as_source
 
 SPEC = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
@@ -42,6 +41,25 @@ def ledger(tmp_path: Path) -> Ledger:
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path) -> None:
     (tmp_path / "private").mkdir()
+
+
+def digests(ledger: Ledger) -> set[bytes]:
+    """The digests in a ledger, read by SQLite alone."""
+    db = sqlite3.connect(ledger.path)
+    try:
+        return {struct.pack(">qq", *row) for row in db.execute("SELECT hi, lo FROM ids")}
+    finally:
+        db.close()
+
+
+def changed(ledger: Ledger, *statements: str) -> Ledger:
+    """The ledger after somebody changed it with SQLite."""
+    db = sqlite3.connect(ledger.path)
+    for statement in statements:
+        db.execute(statement)
+    db.commit()
+    db.close()
+    return ledger
 
 
 def shown(ledger: Ledger) -> list[tuple[int, int, list[float]]]:
@@ -95,16 +113,15 @@ def test_tight_totals(ledger: Ledger) -> None:
 def test_ids_are_kept_as_keyed_digests(ledger: Ledger) -> None:
     ledger.record(SPEC, IDS)
     data, key = ledger.path.read_bytes(), ledger.key_path.read_bytes()
+    kept = digests(ledger)
     for name in IDS:
-        digest = hmac.new(key, b"id:" + name.encode(), hashlib.sha256).digest()
-        assert digest[:16] in data
+        assert hmac.digest(key, b"id:" + name.encode(), "sha256")[:16] in kept
         guesses = (name.encode(), b"id:" + name.encode())
-        assert all(g not in data and hashlib.sha256(g).digest()[:16] not in data for g in guesses)
+        assert all(g not in data and hashlib.sha256(g).digest()[:16] not in kept for g in guesses)
     other = Ledger(ledger.path.with_name("other"))
     other.record(SPEC, IDS)
     assert other.key_path.read_bytes() != key
-    digests = {bytes(d) for r in other._records() for d in r.digests}
-    assert not digests & {bytes(d) for r in ledger._records() for d in r.digests}
+    assert not digests(other) & kept
     if os.name == "posix":
         modes = [stat.S_IMODE(p.stat().st_mode) for p in (ledger.path, ledger.key_path)]
         assert modes == [0o600, 0o600]
@@ -135,53 +152,234 @@ def test_bad_ids_are_refused(ledger: Ledger, ids: Any, message: str) -> None:
         ledger.record(SPEC, ids)
 
 
-def test_whatever_is_left_of_the_last_entry_it_was_not_released(ledger: Ledger) -> None:
-    """A writer that dies before ``record`` returns has published nothing."""
-    ledger.record(SPEC, ["a"])
-    before = ledger.path.read_bytes()
-    ledger.record(SPEC, ["b", "c"])
-    after = ledger.path.read_bytes()
-    for length in (
-        *range(len(before), len(before) + 30, 3),
-        *range(len(before) + 40, len(after), 37),
-    ):
-        ledger.path.write_bytes(after[:length])
-        assert shown(ledger) == [(1, 1, [1.0])]
-        assert ledger.record(SPEC, ["b", "c"]) == 0
-        assert shown(ledger) == [(3, 1, [1.0])]
-        assert len(ledger.path.read_bytes()) == len(after)
+def test_a_process_that_dies_leaves_the_ledger_as_it_was(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files as they are before every statement, some of them in the middle of a page's way."""
+    pictures: list[Path] = []
+
+    class Photographer(sqlite3.Connection):
+        def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+            picture = tmp_path / f"picture{len(pictures)}"
+            shutil.copytree(ledger.path.parent, picture)
+            pictures.append(picture)
+            done = super().execute(statement, *parameters)
+            if statement.startswith("BEGIN"):
+                super().execute("PRAGMA cache_size = 1")  # pages are written before the commit
+            return done
+
+    connect = sqlite3.connect
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **k, factory=Photographer))
+        ledger.record(SPEC, ["a"])
+        first = len(pictures)
+        ledger.record(SPEC, [f"b{i}" for i in range(2000)])
+    assert shown(ledger) == [(2001, 1, [1.0])]
+    assert any((p / "ledger-journal").exists() and (p / "ledger").stat().st_size > 40_000
+               for p in pictures)  # fmt: skip
+    for number, picture in enumerate(pictures):
+        left = Ledger(picture / "ledger")
+        left.check(["c"])
+        if number >= first:
+            assert shown(left) == [(1, 1, [1.0])]
+        before = 1 if number >= first else 0
+        assert left.record(SPEC, [f"b{i}" for i in range(5)]) == 0
+        assert sum(t.ids for t in left.totals()) == before + 5
 
 
-def test_every_changed_bit_is_noticed(ledger: Ledger) -> None:
-    ledger.record(SPEC, ["a"])
-    ledger.record(SPEC, ["b", "c"])
-    data = bytearray(ledger.path.read_bytes())
-    for place in (*range(60), *range(60, len(data), 11)):
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_killed_at_any_moment_it_knows_every_release(ledger: Ledger) -> None:
+    """Whatever was confirmed is in it, and at most the one release that was under way."""
+    script = (
+        "import sys\n"
+        "from dpindex import Ledger, Spec\n"
+        "ledger, spec, run = Ledger(sys.argv[1]), Spec.from_json(sys.argv[2]), sys.argv[3]\n"
+        "for number in range(10**6):\n"
+        "    ledger.record(spec, [f'{run}-{number}'])\n"
+        "    print(number, flush=True)\n"
+    )
+    count = 0
+    for run, lines in enumerate((0, 1, 5, 20)):
+        words = [sys.executable, "-c", script, str(ledger.path), SPEC.to_json(), str(run)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            confirmed = [child.stdout.readline() for _ in range(lines)]
+            child.kill()
+            confirmed += child.stdout.readlines()
+        count += len(confirmed)
+        found = len(ledger.entries()) if count else 0
+        assert found in (count, count + 1)
+        count = found
+    for run, lines in enumerate((0, 1, 5, 20)):
+        for number in range(lines):
+            with pytest.raises(InputError, match=TWICE):
+                ledger.record(SPEC, [f"{run}-{number}"])
+
+
+def test_every_changed_bit_is_noticed_or_means_nothing(ledger: Ledger) -> None:
+    ledger.record(SPEC, ["a"], token="t")
+    ledger.record(SPEC.with_epsilon(2.0), ["b", "c"])
+    before = ledger.entries(), ledger.totals()
+    whole = ledger.path.read_bytes()
+    noticed = 0
+    used = [place for place in range(100, len(whole)) if whole[place]]
+    for place in (*range(100), *used[::4], *range(100, len(whole), 101)):
+        data = bytearray(whole)
         data[place] ^= 1 << place % 8
         ledger.path.write_bytes(data)
-        with pytest.raises(InputError, match=r"damaged|not a ledger|not the key"):
-            ledger.record(SPEC, ["d"])
-        data[place] ^= 1 << place % 8
-    ledger.path.write_bytes(data)
+        try:
+            ledger.check(["d"])
+        except InputError:
+            noticed += 1
+            for use in (ledger.entries, ledger.totals):
+                with pytest.raises(
+                    InputError, match=r"damaged|not a ledger|newer|cannot be opened"
+                ):
+                    use()
+            continue
+        assert (ledger.entries(), ledger.totals()) == before
+        for name in "abc":
+            with pytest.raises(InputError, match=TWICE):
+                ledger.check([name])
+    assert noticed > 100
+    ledger.path.write_bytes(whole)
     ledger.record(SPEC, ["d"])
 
 
-@given(st.binary(max_size=300), st.booleans())
-def test_any_bytes_are_read_or_refused(tmp_path_factory: Any, data: bytes, ours: bool) -> None:
-    path = tmp_path_factory.mktemp("any") / "ledger"
-    path.write_bytes(records.MAGIC + bytes(16) + data if ours else data)
+def test_a_ledger_that_is_cut_off_is_refused(ledger: Ledger) -> None:
+    ledger.record(SPEC, [f"a{i}" for i in range(1000)])
+    whole = ledger.path.read_bytes()
+    for length in (*range(0, 100, 9), *range(100, len(whole), 999)):
+        ledger.path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"damaged|not a ledger|is missing"):
+            ledger.totals()
+        with pytest.raises(InputError, match=r"damaged|not a ledger|is missing"):
+            ledger.record(SPEC, ["b"])
+
+
+@given(st.binary(min_size=1, max_size=300), st.integers(0, 1 << 15), st.booleans())
+def test_any_bytes_are_read_or_refused(
+    tmp_path_factory: Any, data: bytes, place: int, ours: bool
+) -> None:
+    ledger = Ledger(tmp_path_factory.mktemp("any") / "ledger")
+    whole, before = b"", []
+    if ours:
+        ledger.record(SPEC, ["a", "b"])
+        whole, before = ledger.path.read_bytes(), shown(ledger)
+        place %= len(whole)
+    ledger.path.write_bytes(whole[:place] + data + whole[place + len(data) :])
     try:
-        Ledger(path).totals()
-    except InputError:
-        assert not ours or len(data) >= 28
+        assert shown(ledger) == before
+    except InputError as error:
+        said = str(error)
+    else:
+        said = ""
+    assert "\n" not in said
+    assert said or ours or len(data) == 1  # which SQLite takes for an empty file
+
+
+@pytest.mark.parametrize("left", [b"", b"\0"])
+def test_an_empty_file_beside_its_key_is_no_new_ledger(ledger: Ledger, left: bytes) -> None:
+    ledger.path.write_bytes(left)
+    assert (ledger.entries(), ledger.totals(), ledger.totals(["a"])) == ((), [], [])
+    ledger.check(["a"])
+    assert ledger.path.read_bytes() == left
+    ledger.record(SPEC, ["a"])
+    ledger.path.write_bytes(left)
+    for use in (ledger.entries, lambda: ledger.check(["a"]), lambda: ledger.record(SPEC, ["a"])):
+        with pytest.raises(InputError, match="is missing, but its key is there; restore"):
+            use()
+
+
+def test_a_database_of_somebody_else_is_refused_and_not_changed(ledger: Ledger) -> None:
+    changed(ledger, "CREATE TABLE releases (id)", "CREATE TABLE ids (hi)")
+    for application in (0, 0x44504C46):
+        changed(ledger, f"PRAGMA application_id = {application}", "PRAGMA user_version = 1")
+        before = ledger.path.read_bytes()
+        for use in (ledger.totals, lambda: ledger.record(SPEC, ["a"]), lambda: ledger.check(["a"])):
+            with pytest.raises(InputError, match="is not a ledger"):
+                use()
+        assert ledger.path.read_bytes() == before
+    ledger.path.write_bytes(b"DPLG\x01\x00\x00\x00" + bytes(100))
+    with pytest.raises(InputError, match="is not a ledger"):
+        ledger.record(SPEC, ["a"])
+
+
+def test_a_row_of_impossible_length_is_damage(ledger: Ledger) -> None:
+    """SQLite calls it a lack of memory. Found by fuzzing."""
+    page = bytearray(512)
+    for place, data in {
+        0: b"SQLite format 3\0\2",
+        21: b"@  ",
+        100: b"\r\0\0\0\2\0\0\0\1R",
+        338: b"\xff\xff\xff\xff\xff\xff\xffs\0 \0\0\0\0G",
+    }.items():
+        page[place : place + len(data)] = data
+    ledger.path.write_bytes(page)
+    for use in (ledger.totals, ledger.entries, lambda: ledger.record(SPEC, ["a"])):
+        with pytest.raises(InputError, match="damaged"):
+            use()
+
+
+def test_a_ledger_of_a_newer_version_is_refused(ledger: Ledger) -> None:
+    ledger.record(SPEC, ["a"])
+    changed(ledger, "PRAGMA user_version = 2", "CREATE TABLE news (id)")
+    with pytest.raises(InputError, match="newer version of dpindex; update"):
+        ledger.record(SPEC, ["b"])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON releases BEGIN DELETE FROM ids; END",
+        "CREATE VIEW v AS SELECT * FROM ids",
+        "CREATE INDEX i ON ids (release)",
+        "ALTER TABLE releases ADD COLUMN more TEXT",
+        "DELETE FROM ids",
+        "DELETE FROM releases WHERE id = 1",
+        "DELETE FROM releases WHERE id = 2",
+        "UPDATE ids SET release = 3 - release",
+        "INSERT INTO ids VALUES (1, 2, 3)",
+        "UPDATE releases SET token = 'u'",
+        "UPDATE releases SET time = 7",
+        "UPDATE releases SET spec = CAST(spec AS BLOB)",
+        "UPDATE releases SET seal = 'x'",
+        "PRAGMA journal_mode = WAL",
+    ],
+)
+def test_a_ledger_that_was_changed_with_sqlite_is_damaged(ledger: Ledger, statement: str) -> None:
+    ledger.record(SPEC, ["a"])
+    ledger.record(SPEC, ["b", "c"])
+    changed(ledger, statement)
+    for use in (ledger.totals, ledger.entries, lambda: ledger.record(SPEC, ["d"])):
+        with pytest.raises(InputError, match=r"is damaged; restore it .* -journal beside it\.$"):
+            use()
 
 
 def test_a_declared_size_costs_no_memory(ledger: Ledger) -> None:
     ledger.record(SPEC, ["a"])
     with ledger.path.open("r+b") as file:
         file.truncate((1 << 33) + 1)  # a hole, no bytes
-    with pytest.raises(InputError, match="larger than a ledger may be"):
+    with pytest.raises(InputError, match="not a plain file of at most"):
         ledger.totals()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+def test_a_link_is_another_name_of_one_ledger(ledger: Ledger, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(ledger.path)
+    Ledger(link).record(SPEC, ["a"])
+    assert (ledger.path.exists(), ledger.key_path.exists()) == (True, True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "private"]
+    for known in (ledger, Ledger(link)):
+        with pytest.raises(InputError, match=TWICE):
+            known.record(SPEC, ["a"])
+    with pytest.raises(InputError, match="meant to be published"):
+        Ledger(link).refuse_inside(ledger.path.parent)
+    link.unlink()
+    link.symlink_to(link)
+    with pytest.raises(InputError, match="cannot be opened"):
+        Ledger(link).totals()
 
 
 def test_a_missing_or_wrong_key_or_ledger(ledger: Ledger, tmp_path: Path) -> None:
@@ -191,19 +389,25 @@ def test_a_missing_or_wrong_key_or_ledger(ledger: Ledger, tmp_path: Path) -> Non
     with pytest.raises(InputError, match="not the key of"):
         ledger.record(SPEC, ["b"])
     ledger.key_path.write_bytes(key[:-1])
-    with pytest.raises(InputError, match="not the key of a ledger"):
+    with pytest.raises(InputError, match="not the key of"):
         ledger.record(SPEC, ["b"])
     ledger.key_path.unlink()
-    with pytest.raises(InputError, match=r"ledger\.key cannot be opened"):
+    with pytest.raises(InputError, match=r"ledger\.key cannot be read"):
         ledger.record(SPEC, ["b"])
     assert shown(ledger) == [(1, 1, [1.0])]  # an auditor needs no key
     ledger.key_path.write_bytes(key)
     ledger.path.unlink()
     with pytest.raises(InputError, match="is missing, but its key is there"):
         ledger.record(SPEC, ["a"])
-    with pytest.raises(InputError, match="cannot be opened"):
+    for use in (ledger.totals, lambda: ledger.check(["a"])):
+        with pytest.raises(InputError, match="is missing, but its key is there"):
+            use()
+    ledger.key_path.unlink()
+    with pytest.raises(InputError, match="cannot be opened or written: No such file"):
         ledger.totals()
-    with pytest.raises(InputError, match="cannot be written"):
+    ledger.check(["a"])
+    assert not list(ledger.path.parent.iterdir())
+    with pytest.raises(InputError, match="cannot be opened or written"):
         Ledger(tmp_path / "nowhere" / "ledger").record(SPEC, ["a"])
 
 
@@ -216,31 +420,92 @@ def test_only_plain_files(ledger: Ledger) -> None:
         ledger.record(SPEC, ["a"])
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs advisory locks")
-def test_one_writer_at_a_time(ledger: Ledger) -> None:
+def test_one_writer_at_a_time(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger.record(SPEC, ["a"])
-    with ledger.path.open("rb") as file:
-        assert locked(file.fileno())
-        with pytest.raises(InputError, match="written by another process"):
+    monkeypatch.setattr("dpindex.ledger._BUSY_SECONDS", 0.0)
+    other = sqlite3.connect(ledger.path, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(InputError, match="written by another process; wait"):
             ledger.record(SPEC, ["b"])
+        assert shown(ledger) == [(1, 1, [1.0])]  # whoever only prepares to write stops no reader
+        other.execute("COMMIT")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(InputError, match="written by another process; wait"):
+            ledger.totals()
+    finally:
+        other.close()
     ledger.record(SPEC, ["b"])
 
 
-@pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
+def test_two_processes_that_record_at_once_are_both_booked(ledger: Ledger) -> None:
+    """They begin a ledger at the same time, and then take turns."""
+    script = (
+        "import sys\n"
+        "import dpindex.ledger\n"
+        "from dpindex import Ledger, Spec\n"
+        "dpindex.ledger._BUSY_SECONDS = 600.0\n"
+        "ledger, spec, name = Ledger(sys.argv[1]), Spec.from_json(sys.argv[2]), sys.argv[3]\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "for number in range(10):\n"
+        "    assert ledger.record(spec, [f'{name}-{number}']) == 0\n"
+        "    ledger.record(spec, [f'both-{number}'], allow_rerelease=True)\n"
+    )
+    words = [sys.executable, "-c", script, str(ledger.path), SPEC.to_json()]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    children = [subprocess.Popen([*words, name], text=True, **pipes) for name in "xy"]
+    for child in children:
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for child in children:
+        child.communicate()
+        assert child.returncode == 0
+    assert len(ledger.entries()) == 40
+    assert shown(ledger) == [(10, 2, [2.0]), (20, 1, [1.0])]
+    assert sorted(p.name for p in ledger.path.parent.iterdir()) == ["ledger", "ledger.key"]
+
+
+@pytest.mark.parametrize("fault", ["full", "interrupted"])
 def test_what_could_not_be_written_is_taken_back(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, fault: BaseException
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     ledger.record(SPEC, ["a"])
     before = ledger.path.read_bytes()
 
-    def fsync(handle: int) -> None:
-        raise fault
+    class Failing(sqlite3.Connection):
+        def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+            if statement == "COMMIT" and fault == "interrupted":
+                raise KeyboardInterrupt
+            done = super().execute(statement, *parameters)
+            if statement.startswith("BEGIN") and fault == "full":
+                super().execute("PRAGMA max_page_count = 4")
+            return done
 
+    connect = sqlite3.connect
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fsync)
-        with pytest.raises((InputError, KeyboardInterrupt)):
-            ledger.record(SPEC, ["b"])
+        patch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **k, factory=Failing))
+        with pytest.raises((InputError, KeyboardInterrupt), match=r"disk is full|^$"):
+            ledger.record(SPEC, [f"b{i}" for i in range(1000)])
     assert ledger.path.read_bytes() == before
+    assert sorted(p.name for p in ledger.path.parent.iterdir()) == ["ledger", "ledger.key"]
+
+
+def test_work_that_is_resumed_is_recorded_once(ledger: Ledger) -> None:
+    assert ledger.record(SPEC, ["a", "b"], token="t") == 0
+    for ids in (["a", "b"], ["b", "a"]):
+        assert ledger.record(SPEC, ids, token="t") == 0
+    for spec, ids, token in (
+        (SPEC, ["a", "b"], "u"),
+        (SPEC, ["a", "c"], "t"),
+        (SPEC, ["a"], "t"),
+        (SPEC.with_epsilon(2.0), ["a", "b"], "t"),
+    ):
+        with pytest.raises(InputError, match=TWICE):
+            ledger.record(spec, ids, token=token)
+    assert shown(ledger) == [(2, 1, [1.0])]
 
 
 def test_an_index_remembers_removed_ids_by_its_ledger(ledger: Ledger) -> None:
@@ -267,10 +532,10 @@ def test_what_is_refused_costs_nothing(ledger: Ledger) -> None:
 
 
 def test_counted_before_the_codes_exist(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    def privatize(*_: Any, **__: Any) -> Any:
+    def perturb(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(Privatizer, "privatize", privatize)
+    monkeypatch.setattr(type(SPEC.law), "perturb", perturb)
     with pytest.raises(MemoryError):
         PrivateIndex(SPEC).add(VECTORS, IDS, ledger=ledger)
     assert shown(ledger) == [(12, 1, [1.0])]
@@ -360,8 +625,7 @@ def test_nothing_of_it_is_published(ledger: Ledger, tmp_path: Path) -> None:
     build(tmp_path / "index", ledger)
     published = b"".join(p.read_bytes() for p in (tmp_path / "index").rglob("*") if p.is_file())
     key = ledger.key_path.read_bytes()
-    digests = [bytes(d) for r in ledger._records() for d in r.digests]
-    for secret in (key, key.hex().encode(), str(ledger.path).encode(), *digests):
+    for secret in (key, key.hex().encode(), str(ledger.path).encode(), *digests(ledger)):
         assert secret not in published
     names = {p.name for p in (tmp_path / "index").rglob("*")}
     assert not any("ledger" in name or "key" in name or "source" in name for name in names)
@@ -381,7 +645,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert done.exit_code == 0, done.output
         return done.output
 
-    options = "--method dp-oporp-staircase --epsilon 1 --k 2 --ledger book"
+    options = "--method dp-oporp-staircase --epsilon 1 --code-length 2 --ledger book"
     assert "In total" not in run(f"build x.npy ix --ids ids.txt {options}")
     for words in (
         f"build x.npy other --ids ids.txt {options}",
@@ -399,9 +663,12 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [total["ids"] for total in facts["totals"]] == [12, 12]
     assert [release["ids"] for release in facts["releases"]] == [12, 12, 12]
     for words, message in (
-        (f"build x.npy other {options}", "name a file of ids"),
-        ("privatize x.npy y.codes --spec spec.json --ids ids.txt", "name it with --ledger"),
-        ("privatize x.npy y.codes --spec spec.json --allow-rerelease", "name it with --ledger"),
+        (f"build x.npy other {options}", r"give every vector an id \(--ids\)"),
+        ("privatize x.npy y.codes --spec spec.json --ids ids.txt", r"name the ledger \(--ledger\)"),
+        (
+            "privatize x.npy y.codes --spec spec.json --allow-rerelease",
+            r"name the ledger \(--ledger\)",
+        ),
         ("add ix x.codes --ids new.txt --ledger book", "holds codes"),
         ("add ix x.npy --ids ids.txt --ledger book", "already in the index"),
         ("add ix x.npy --ids new.txt --ledger ix/book", "meant to be published"),

@@ -12,7 +12,7 @@ import pytest
 
 from dpindex.errors import InputError
 from dpindex.files import holding_lock
-from dpindex.index.locks import ReadWriteLock
+from dpindex.index.private_index import ReadWriteLock
 
 SOON = 10.0
 """Seconds after which a thread that has not come back counts as stuck."""

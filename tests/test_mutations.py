@@ -21,7 +21,7 @@ import mpmath
 import numpy as np
 import pytest
 
-import dpindex.audit.sketch_checks
+import dpindex.audit.input_checks
 import dpindex.privatizer
 import dpindex.race.sketch
 import dpindex.randomness.secret
@@ -38,13 +38,10 @@ from dpindex.noise.codebook_response import (
 )
 from dpindex.noise.counts import TwoSidedGeometric
 from dpindex.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
-from dpindex.noise.geometric import geometric_table
+from dpindex.noise.geometric import TwoDigitLaplace, geometric_table, laplace_noise, staircase_noise
 from dpindex.noise.individual import IndividualFlips, IndividualGaussian
-from dpindex.noise.laplace import laplace_noise
 from dpindex.noise.randomized_response import FlipsByLevel, geometric_flips, response_threshold
-from dpindex.noise.staircase import staircase_noise
 from dpindex.noise.tables import CellTable
-from dpindex.noise.two_digit import TwoDigitLaplace
 from dpindex.projections import Oporp
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.randomness.secret import SecretStream
@@ -390,7 +387,7 @@ def weak_counts(patch: pytest.MonkeyPatch) -> SketchSpec:
 
 def weak_published(patch: pytest.MonkeyPatch) -> SketchSpec:
     table = geometric_table(mpmath.mpf("1.05") / 20, 1, 1, 0)
-    return with_source(sketch(as_published=True), table)
+    return with_source(sketch(), table)
 
 
 def one_row_short(patch: pytest.MonkeyPatch) -> SketchSpec:
@@ -459,7 +456,7 @@ class CountedTwice(RaceSketch):
 
 def by_sketch(kind: type[RaceSketch]) -> Callable[[pytest.MonkeyPatch], SketchSpec]:
     def make(patch: pytest.MonkeyPatch) -> SketchSpec:
-        patch.setattr(dpindex.audit.sketch_checks, "RaceSketch", kind)
+        patch.setattr(dpindex.audit.input_checks, "RaceSketch", kind)
         return sketch()
 
     return make

@@ -137,6 +137,7 @@ def test_seed_dim_bins_and_repetition_all_matter() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dim", "k", "repetitions"),
     [(12, 4, 1), (12, 12, 1), (10, 6, 1), (9, 8, 1), (8, 1, 1), (12, 12, 3)],

@@ -26,7 +26,7 @@ from dpindex.evaluate import ground_truth
 from dpindex.index import IndexDirectory, Settings
 from dpindex.index.ingest import NewDirectory, ingest
 from dpindex.planner import Facts, collection_model
-from dpindex.planner.collection_model import NEIGHBOURS, model_collection
+from dpindex.planner.collection_model import NEIGHBOURS, CollectionModel
 from dpindex.vectors import open_vectors
 
 DIM, N = 24, 6000
@@ -57,7 +57,7 @@ def base() -> np.ndarray:
 
 @pytest.mark.parametrize("n", [500, 900, 2000, 4500, 100_000])
 def test_candidates_stand_for_the_whole_collection(sample: np.ndarray, n: int) -> None:
-    model = model_collection(sample, n, (0.0, 1.0))
+    model = CollectionModel(sample, n, (0.0, 1.0), None)
     everyone = model.near_weight.sum() + model.sampled_weight.sum(axis=1)
     true = model.near_true.sum() + model.sampled_true.sum(axis=1)
     np.testing.assert_allclose(everyone, n)
@@ -67,7 +67,7 @@ def test_candidates_stand_for_the_whole_collection(sample: np.ndarray, n: int) -
 
 
 def test_neighbours_are_predicted_as_near_as_they_are(sample: np.ndarray, base: np.ndarray) -> None:
-    model = model_collection(sample, N, (0.0, 1.0))
+    model = CollectionModel(sample, N, (0.0, 1.0), None)
     truth = ground_truth(base, collection(300, 3), NEIGHBOURS)
     heads = model.queries / np.linalg.norm(model.queries, axis=1, keepdims=True)
     near = model.near / np.linalg.norm(model.near, axis=2, keepdims=True)
@@ -80,7 +80,7 @@ def test_neighbours_are_predicted_as_near_as_they_are(sample: np.ndarray, base: 
 
 
 def test_a_stated_neighbour_cosine_is_kept(sample: np.ndarray) -> None:
-    model = model_collection(sample, N, (0.0, 1.0), neighbour_cosine=0.9995)
+    model = CollectionModel(sample, N, (0.0, 1.0), neighbour_cosine=0.9995)
     heads = model.queries / np.linalg.norm(model.queries, axis=1, keepdims=True)
     tenth = model.near[:, 4:6] / np.linalg.norm(model.near[:, 4:6], axis=2, keepdims=True)
     assert np.einsum("qsk,qk->qs", tenth, heads).mean() == pytest.approx(0.9995, abs=2e-4)
@@ -137,13 +137,13 @@ def test_the_best_row_is_recommended_in_a_sentence(outcome: Any) -> None:
     assert outcome.why.endswith(".")
     assert all(row.guarantee.epsilon == row.spec.epsilon == 4.0 for row in outcome.rows)
     assert any("24 attributes together cost up to 96" in line for line in outcome.remarks)
-    spec = dpi.Spec.from_json(json.dumps(outcome.to_json()["recommended"]["spec"]))
+    spec = dpi.Spec.from_json(json.dumps(outcome.to_dict()["recommended"]["spec"]))
     assert spec == outcome.recommended.spec
 
 
 def test_a_plan_for_exact_queries_ranks_by_them(sample: np.ndarray) -> None:
     made = dpi.plan(**TERMS, public_sample=sample, methods=FEW[1:], query="exact")
-    assert made.best.exact >= max(row.calibration.exact for row in made.rows) - 0.01
+    assert made.best.exact >= max(row.exact for row in made.rows) - 0.01
 
 
 def test_a_byte_budget_is_kept(sample: np.ndarray) -> None:
@@ -282,7 +282,7 @@ def test_the_command_line_shows_a_table_and_a_reason(run: Callable[..., Any]) ->
     assert (code, err) == (0, "")
     assert "dp-signoporp-rr" in out
     assert "Recommended: dp-signoporp-rr with" in out
-    assert "Mind: " in out
+    assert "Note: " in out
 
 
 def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:

@@ -18,7 +18,7 @@ from dpindex.codes import Codes, NumberFormat, SignFormat
 from dpindex.errors import InputError
 from dpindex.estimators.similarity import Similarity
 from dpindex.index import PrivateIndex
-from dpindex.index.code_store import CodeBuffer, CodeStore
+from dpindex.index.code_store import CodeStore
 from dpindex.index.directory import IndexDirectory
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
@@ -450,8 +450,9 @@ def test_ctrl_c_while_rows_are_removed_changes_nothing(monkeypatch: pytest.Monke
     index = _filled("none-oporp")
     index.search(_vectors(1))
     before = _state(index)
+    stored, interrupt = type(index.spec.format), lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
     with monkeypatch.context() as patch:
-        patch.setattr(CodeBuffer, "put", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(stored, "concatenate", interrupt)
         with pytest.raises(KeyboardInterrupt):
             index.remove([3])
     assert _state(index) == before
@@ -459,7 +460,7 @@ def test_ctrl_c_while_rows_are_removed_changes_nothing(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    "place", ["dpindex.index.ids.Ids.append", "dpindex.index.code_store.CodeBuffer.put"]
+    "place", ["dpindex.index.code_store.Ids.append", "dpindex.index.code_store.CodeStore._put"]
 )
 def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(
     place: str, monkeypatch: pytest.MonkeyPatch

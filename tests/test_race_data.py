@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpindex.noise.law import NoiseMoments
 from dpindex.race import PStable, RaceSketch, SketchSpec, kernel_sum
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -67,10 +68,11 @@ def test_classes_of_occupancy(rule: Any) -> None:
 
         def _empty(self, spec: SketchSpec) -> RaceSketch:
             sketch = super()._empty(spec)
+            silent = SimpleNamespace(sample=lambda count, stream: np.zeros(count, np.int32))
             nothing: Any = SimpleNamespace(
-                sample=lambda count, stream: np.zeros(count, np.int32), offset=0.0, variance=0.0
+                source=silent, offset=0.0, moments=NoiseMoments.additive(0.0, 0.0)
             )
-            sketch._noise = nothing
+            sketch._law = nothing
             return sketch
 
     data = load("occupancy")

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from specs import published_count_noise
 from streams import Seeded
 
 from dpindex.errors import InputError
@@ -34,7 +35,7 @@ from dpindex.race import (
     kernel_sum,
     optimal_rows,
 )
-from dpindex.race.answers import mean_groups
+from dpindex.race.sketch import mean_groups
 
 
 @pytest.fixture
@@ -55,8 +56,13 @@ def small_spec(**changes: Any) -> SketchSpec:
     return SketchSpec(**{**options, **changes})
 
 
-def small(**changes: Any) -> RaceSketch:
-    return RaceSketch(small_spec(**changes))
+def small(*, as_published: bool = False, **changes: Any) -> RaceSketch:
+    """A sketch, perhaps with the paper's noise, whose offset is not 0."""
+    spec = small_spec(**changes)
+    sketch = RaceSketch(spec)
+    if as_published:
+        sketch._law = published_count_noise(spec.epsilon, spec.rows, spec.neighbouring)
+    return sketch
 
 
 def data(n: int = 200, dim: int = 3, seed: int = 0) -> npt.NDArray[np.float64]:
@@ -119,10 +125,10 @@ def test_release_adds_the_law_once(options: dict[str, Any]) -> None:
     sketch = small(**options).fit(data())
     counts = exact(sketch)
     sketch._stream = lambda: Seeded(5)
-    noise = sketch.spec.law.source.sample(counts.size, Seeded(5)).reshape(counts.shape)
+    noise = sketch._law.source.sample(counts.size, Seeded(5)).reshape(counts.shape)
     assert (sketch.release().counts - counts == noise).all()
     assert len(np.unique(noise)) > 20
-    assert sketch.noise_variance == sketch.spec.law.moments.variance[0]
+    assert sketch.noise_variance == sketch._law.moments.variance[0]
 
 
 def test_noise_is_fresh_and_wide_enough() -> None:
@@ -626,8 +632,6 @@ def test_other_json_is_refused(text: str, message: str) -> None:
         {"epsilon": math.nan},
         {"delta": -1e-6},
         {"delta": 1.0},
-        {"delta": 1e-6, "as_published": True},
-        {"as_published": 1},
         {"neighbouring": "substitute"},
         {"seed": -1},
     ],
@@ -636,6 +640,14 @@ def test_other_json_is_refused(text: str, message: str) -> None:
 def test_bad_parameters(options: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         small(**{"rows": 1 << 10, **options} if options.get("dim") == 1 << 20 else options)
+
+
+def test_a_field_of_older_sketches_is_read_while_it_is_false() -> None:
+    stated = small_spec().to_dict()
+    assert SketchSpec.from_dict({**stated, "as_published": False}) == small_spec()
+    for value in (True, 1, None):
+        with pytest.raises(InputError, match="floor of Laplace noise"):
+            SketchSpec.from_dict({**stated, "as_published": value})
 
 
 @pytest.mark.parametrize(

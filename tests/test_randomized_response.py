@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 import mpmath
@@ -14,17 +13,17 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rigorous import exp_between
 from streams import Scripted, Seeded
 
-from dpindex.noise import (
-    IndividualFlips,
-    IndividualGaussian,
+from dpindex.noise.randomized_response import (
+    FlipsByLevel,
     NoFlips,
+    draw_flips,
     geometric_flips,
     randomized_response,
     smooth_flips,
 )
-from dpindex.noise.randomized_response import FlipsByLevel, draw_flips, response_threshold
 from dpindex.randomness.secret import secret_stream
 
 BETA = 4096
@@ -35,15 +34,6 @@ LAWS: dict[str, Callable[[float], FlipsByLevel]] = {
     "geometric": geometric_flips,
 }
 EPSILONS = (0.01, 0.1, 0.5, 1.0, 2.0, 3.7, 8.0, 16.0, 40.0, 64.0)
-
-
-@lru_cache(maxsize=64)
-def _exp_bounds(epsilon: float) -> Fraction:
-    """A rational number at most e^ε, and hardly less: from a rigorous interval."""
-    with mpmath.workprec(600):
-        mpmath.iv.prec = 600
-        lower = mpmath.mpf(mpmath.iv.exp(mpmath.iv.mpf(epsilon)).a)
-        return Fraction(int(mpmath.floor(lower * mpmath.mpf(2) ** 300)), 1 << 300)
 
 
 def _plus(law: FlipsByLevel, x: int, beta: int = BETA) -> int:
@@ -64,7 +54,7 @@ def _alike(p: int, q: int, bound: Fraction) -> bool:
 def _keeps(law: FlipsByLevel, epsilon: float, levels: int = 10**9) -> bool:
     """All pairs of integers up to one beta apart. The law is constant on (Lβ, (L+1)β], so the edges
     stand for all, and −x mirrors x: ``test_neighbours_one_by_one`` checks that in full."""
-    bound = _exp_bounds(epsilon)
+    bound = exp_between(epsilon)[0]
     return all(
         _alike(_plus(law, x), _plus(law, y), bound)
         for level in range(min(len(law.thresholds), levels) + 2)
@@ -85,7 +75,7 @@ def test_neighbours_differ_by_at_most_e_to_the_epsilon(name: str, epsilon: float
 @pytest.mark.parametrize("name", LAWS)
 def test_neighbours_one_by_one(name: str, epsilon: float) -> None:
     """Every pair of integers, on a beta of 8 steps."""
-    law, bound = LAWS[name](epsilon), _exp_bounds(epsilon)
+    law, bound = LAWS[name](epsilon), exp_between(epsilon)[0]
     chances = {x: _plus(law, x, beta=8) for x in range(-250, 251)}
     for x in range(-240, 241):
         assert all(_alike(chances[x], chances[y], bound) for y in range(x - 8, x + 9))
@@ -109,7 +99,7 @@ def test_one_threshold_five_percent_lower_fails(name: str, level: int) -> None:
 
 
 def test_rounding_each_smooth_threshold_up_by_itself_fails() -> None:
-    """METHODS 4: it breaks the ratio at ε₀ = 1. Ours is at least that, and keeps it."""
+    """It breaks the ratio at ε₀ = 1. Ours is at least that, and keeps it."""
     with mpmath.workprec(300):
         by_itself = [
             int(mpmath.ceil(ONE / (1 + mpmath.exp(mpmath.mpf(level))))) for level in range(1, 48)
@@ -122,7 +112,7 @@ def test_rounding_each_smooth_threshold_up_by_itself_fails() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0, 10.0])
 def test_thresholds_follow_their_formulas(epsilon: float) -> None:
-    """Never below the formula in METHODS 4, and above it by a few units of 2^-64 only."""
+    """Never below the published formula, and above it by a few units of 2^-64 only."""
     with mpmath.workprec(300):
         e = mpmath.exp(mpmath.mpf(epsilon))
         for level in (1, 2, 3, 10, 50):
@@ -158,8 +148,8 @@ def test_geometric_flips_less_than_smooth_and_smooth_less_than_rr(epsilon: float
     assert all(g <= s + 64 for g, s in zip(geometric, smooth, strict=False))
 
 
-def _level_chances(law: Any, x: list[int], spread: float = 1.0) -> npt.NDArray[np.float64]:
-    return np.asarray(law.flip_probability(np.array([abs(v) / BETA for v in x]), spread))
+def _level_chances(law: Any, x: list[int], rms: float = 1.0) -> npt.NDArray[np.float64]:
+    return np.asarray(law.flip_probability(np.array([abs(v) / BETA for v in x]), rms))
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -246,115 +236,3 @@ def test_no_flips_leaves_signs_and_tosses_for_zero() -> None:
     coins = np.array([254, 1, 0, 1], np.uint8)
     assert NoFlips().perturb(x, Scripted([coins])).tolist() == [[False, True, True, False]]
     assert NoFlips().flip_probability(np.array([0.0, 5.0]), 1.0).tolist() == [0.0, 0.0]
-
-
-# iDP: the set A of coordinates within one beta of zero is that of the actual vector.
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 64.0])
-@pytest.mark.parametrize("size", [1, 2, 7, 512])
-def test_idp_product_of_ratios_over_a_fixed_set(epsilon: float, size: int) -> None:
-    """((1−q)/q)^N ≤ e^ε with the shipped q: all N signs of A may change."""
-    law = IndividualFlips(epsilon, 512)
-    flip = int(law._table[1 + size])
-    assert Fraction(ONE - flip, flip) ** size <= _exp_bounds(epsilon)
-    weaker = response_threshold(1.05 * epsilon, size)
-    sharp = epsilon / size < 43
-    assert (Fraction(ONE - weaker, weaker) ** size > _exp_bounds(epsilon)) == sharp
-
-
-def test_idp_flips_only_inside_a_and_tosses_for_zero() -> None:
-    law = IndividualFlips(2.0, 6)
-    x = np.array([[0, 4096, -4096, 4097, -9999, 1], [5000, -5000, 4097, -4097, 9000, 4098]])
-    x = x.astype(np.float32)
-    always = [np.zeros(12, np.uint16)]  # 0 flips whatever may be flipped at all
-    tied = np.zeros(8, np.uint64)  # the eight of chance 0 tie with the word 0, and do not flip
-    signs = law.perturb(x, Scripted([*always, tied]))
-    assert signs.tolist() == [[True, False, True, True, False, False], (x[1] > 0).tolist()]
-    never = [np.full(12, 0xFFFF, np.uint16)]
-    assert law.perturb(x, Scripted(never)).tolist() == (x > 0).tolist()
-
-
-def test_idp_chances_follow_the_size_of_a() -> None:
-    """The thresholds used by each row, read off with words at the edge; zero is a fair coin."""
-    law = IndividualFlips(3.0, 4)
-    x = np.array([[9999, 1, 9999, -9999], [1, -1, 4096, 9999], [1, 2, 3, -4]], np.float64)
-    for row, size in ((0, 1), (1, 3), (2, 4)):
-        threshold = response_threshold(3.0, size)
-        for below in (1, 0):
-            key = threshold - below
-            inside = np.abs(x[row]) <= 4096
-            top = np.where(inside, key >> 48, 0xFFFF).astype(np.uint16)
-            rest = np.full(int(inside.sum()), (key & ((1 << 48) - 1)) << 16, np.uint64)
-            script = [top, rest] if key >> 48 == threshold >> 48 else [top]
-            signs = law.perturb(x[row : row + 1], Scripted(script))
-            flipped = signs[0] != (x[row] > 0)
-            assert flipped.tolist() == (inside & bool(below)).tolist()
-    zeros = law.perturb(np.zeros((1 << 15, 4)), secret_stream())
-    assert abs(zeros.mean() - 0.5) < 5.5 * 0.5 / math.sqrt(1 << 17)  # false alarm 4e-8
-
-
-@lru_cache(maxsize=1)
-def _individual_gaussian() -> IndividualGaussian:
-    return IndividualGaussian(1.0, 1e-6, 8)
-
-
-def test_idp_gaussian_leaves_signs_outside_a() -> None:
-    law = _individual_gaussian()
-    x = np.array([[4097, -4097, 9999, -5000, 4100, 1e6, -1e6, 4098]] * 500, np.float64)
-    assert np.array_equal(law.perturb(x, secret_stream()), x > 0)
-
-
-class _Falling:
-    """In place of the noise table: row c of a batch gets the noise −c, in every coordinate."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-
-    def sample(self, count: int, stream: Any) -> npt.NDArray[np.int32]:
-        return -np.repeat(np.arange(self.rows, dtype=np.int32), count // self.rows)
-
-
-def test_idp_gaussian_moves_no_further_than_its_noise_is_made_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One beta moves each of N coordinates by m cells, with m√N ≤ S/σ: m read off from where the
-    sign turns, S from the table's own variance, σ = 4.22467889 from METHODS 3."""
-    law, rows = _individual_gaussian(), 500
-    deviation = math.sqrt(law._table.moments()[0] - 1 / 12)
-    monkeypatch.setattr(law, "_table", _Falling(rows))
-    for size in range(1, 9):
-        x = np.full((rows, 8), 9999.0)
-        x[:, :size] = BETA
-        zeros = [np.zeros(rows * size, np.uint16), np.zeros(rows * size, np.uint8)]
-        turns = law.perturb(x, Scripted(zeros)).sum(axis=0)
-        m = int(turns[0])
-        assert turns.tolist() == [m] * size + [rows] * (8 - size)
-        assert 0.95 < m * math.sqrt(size) * 4.22467889 / deviation <= 1.0000001
-
-
-@pytest.mark.parametrize("inside", [1, 3, 8])
-def test_idp_gaussian_flips_with_the_chance_of_a_normal(inside: int) -> None:
-    """P(+) = Φ(x/(σ√N)) with σ of METHODS 3; 2^17 rows, 5.5 standard errors and 0.2 % for the
-    table's cells: false alarm below 1e-7 each."""
-    law = _individual_gaussian()
-    row = np.full(8, 9999.0)
-    row[:inside] = np.linspace(-4096, 4096, inside) if inside > 1 else 3000.0
-    count = 1 << 17
-    signs = law.perturb(np.tile(row, (count, 1)), secret_stream())
-    for place in range(inside):
-        z = row[place] / BETA / (4.22467889 * math.sqrt(inside))
-        chance = 0.5 * math.erfc(-z / math.sqrt(2))
-        error = math.sqrt(chance * (1 - chance) / count)
-        assert abs(signs[:, place].mean() - chance) < 5.5 * error + 0.002
-    assert signs[:, inside:].all()
-
-
-def test_idp_gaussian_five_percent_less_noise_would_be_seen() -> None:
-    """The mean score Σ(±x) over A tells σ to 1 %: within 2.5 % of what σ promises (seeded)."""
-    law, count = _individual_gaussian(), 1 << 18
-    x = np.full((count, 8), 4096.0)
-    z = 1 / (4.22467889 * math.sqrt(8))
-    advantage = law.perturb(x, Seeded(9)).mean() - 0.5
-    promised = 0.5 * math.erfc(-z / math.sqrt(2)) - 0.5
-    assert abs(advantage / promised - 1) < 0.025

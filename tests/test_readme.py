@@ -63,6 +63,7 @@ def call(
     return run
 
 
+@pytest.mark.slow
 def test_the_python_blocks_run(tmp_path: Path) -> None:
     blocks = [block for language, block in BLOCKS if language == "python"]
     said = ""
@@ -91,6 +92,7 @@ def test_build_query_and_info(call: Call) -> None:
     assert "What is not protected" in said
 
 
+@pytest.mark.slow
 def test_denoise_plan_and_ledger(call: Call) -> None:
     _, denoise, book = commands("build")
     (plan,) = commands("plan")
@@ -101,6 +103,7 @@ def test_denoise_plan_and_ledger(call: Call) -> None:
     assert "3000 ids, 1 release each" in call(ledger)
 
 
+@pytest.mark.slow
 def test_evaluate_writes_what_is_said(call: Call, tmp_path: Path) -> None:
     (evaluate,) = commands("evaluate")
     call(f"{evaluate} --runs 1 --neighbours 20")

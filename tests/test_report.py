@@ -17,9 +17,8 @@ import pytest
 from dpindex import Spec
 from dpindex.errors import InputError
 from dpindex.evaluate import MEASURES, Curve, Picture, Run, write_curve
-from dpindex.evaluate.charts import curve_png, gallery_png, require_matplotlib
 from dpindex.evaluate.inversion import EXPOSURE
-from dpindex.evaluate.report import write_files
+from dpindex.evaluate.report import curve_png, gallery_png, require_matplotlib, write_all
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -166,10 +165,10 @@ def test_without_a_library_the_numbers_are_kept(missing, tmp_path, monkeypatch):
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     folder = tmp_path / "new"
-    write_files(folder, {"report.html": b"old"})
+    write_all(folder, {"report.html": b"old"})
     monkeypatch.setattr(os, "replace", _interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_files(folder, {"report.html": b"new"})
+        write_all(folder, {"report.html": b"new"})
     assert [p.name for p in folder.iterdir()] == ["report.html"]
     assert (folder / "report.html").read_bytes() == b"old"
 

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from dpindex.randomness import SecretStream, secret, secret_stream
+from dpindex.randomness import secret
+from dpindex.randomness.secret import SecretStream, secret_stream
 
 WORDS = (np.uint8, np.uint16, np.uint32, np.uint64)
 
@@ -168,7 +169,8 @@ RAW_FORK = """
 import ctypes
 import os
 import numpy as np
-from dpindex.randomness import secret, secret_stream
+from dpindex.randomness import secret
+from dpindex.randomness.secret import secret_stream
 
 def draw():
     return secret_stream().words(4, np.uint64).tobytes()

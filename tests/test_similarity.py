@@ -12,7 +12,7 @@ from streams import Seeded
 
 from dpindex import PrivateIndex, attribute
 from dpindex.codes import Codes
-from dpindex.estimators import NoisyVectorStats, cosine, inner_product, squared_distance
+from dpindex.estimators.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
@@ -63,12 +63,12 @@ def test_numbers(metric: Metric, norm: float | None, kind: str) -> None:
     x, y = codes.to_float().astype(np.float64)[rows], _decoded(queries)
     noise = [s.law.moments.in_units(s.step) for s in (spec, queries.spec)]
     stored = NoisyVectorStats(x.sum(axis=2), (x**2).sum(axis=2), 16, noise[0], norm)
-    side = NoisyVectorStats.of(y, norm=norm)
+    side = NoisyVectorStats.of(y[:, None], norm=norm)
     if queries.private:
-        side = NoisyVectorStats.of(y, noise[1], norm)
+        side = NoisyVectorStats.of(y[:, None], noise[1], norm)
     ip = (x * y[:, None, :]).sum(axis=2)
     factor = spec.projection.inner_product_factor
-    wanted = ESTIMATORS[metric](ip, stored, side.column(), factor)
+    wanted = ESTIMATORS[metric](ip, stored, side, factor)
     found = similarity_of(spec, metric).of_found(_pairs(codes, rows), queries)
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
     assert found[0].shape == found[1].shape == (NQ, COUNT)
@@ -161,7 +161,7 @@ def test_errors_are_honest_whatever_the_index_type(metric: Metric, index_type: s
     assert np.mean(np.abs(error) < hits.stderr[0]) == pytest.approx(0.683, abs=0.05)
 
 
-@pytest.mark.parametrize("index_type", [*LOSSY, "PQ8x4"])
+@pytest.mark.parametrize("index_type", ["f32", "SQ4", "PQ8x4"])
 @pytest.mark.parametrize("metric", ESTIMATORS)
 def test_without_noise_there_is_no_error(metric: Metric, index_type: str) -> None:
     """PQ8x4 was wrong by 0.123 on average, and stated an error of 0.0000."""

@@ -37,7 +37,7 @@ def test_every_attribute_moves_one_coordinate_of_every_block(dim: int, k: int, s
     blocks = np.abs(matrix).reshape(dim, s, k // s)
     assert (blocks.sum(axis=2) == 1).all()
     sizes = projection.sensitivity
-    assert sizes.count == sizes.l1 == sizes.squares == s
+    assert sizes.count == sizes.l1 == sizes.l2_squared == s
     assert projection.max_column_l1 == np.abs(matrix).sum(axis=0).max()
     np.testing.assert_allclose((matrix**2).sum(axis=1) * projection.scale**2, 1)
     assert (matrix**2).mean() == pytest.approx(projection.rms**2)
@@ -51,7 +51,8 @@ def test_every_attribute_moves_one_coordinate_of_every_block(dim: int, k: int, s
         lambda d, k: VerySparse(d, k, 5, d * k // 40),  # most attributes have no entry
     ],
 )
-@pytest.mark.parametrize("k", [16, 1 << 15])  # the longer, the wider the tables
+# The longer the code, the wider the tables.
+@pytest.mark.parametrize("k", [16, pytest.param(1 << 15, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dense_and_sparse_agree(make: Any, k: int, dtype: Any) -> None:
     dim = 90
@@ -92,11 +93,12 @@ def test_very_sparse_entries(s: int) -> None:
     assert abs(filled - 20_000 * chance) <= 6 * math.sqrt(20_000 * chance * (1 - chance))
     assert abs(matrix.sum()) < 6 * math.sqrt(filled)
     sizes, rows = projection.sensitivity, np.count_nonzero(matrix, axis=1)
-    assert sizes.count == sizes.l1 == sizes.squares == rows.max()
+    assert sizes.count == sizes.l1 == sizes.l2_squared == rows.max()
     assert projection.max_column_l1 == np.count_nonzero(matrix, axis=0).max()
     assert (projection.scale * projection.rms) ** 2 == pytest.approx(1 / 50)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "kurtosis"), [
     (lambda seed: SparseJL(12, 4, seed, 2), 1.0),
     (lambda seed: VerySparse(12, 4, seed, 3), 3.0),
@@ -147,6 +149,7 @@ print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc/self/status")
 @pytest.mark.parametrize(("method", "arguments"), [
     ("dp-oporp-staircase", {}),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
+import re
 from dataclasses import FrozenInstanceError, fields, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specs import example, needed
+from specs import example, needed, small
 
 import dpindex as dpi
 from dpindex.errors import InputError
@@ -228,7 +232,9 @@ def test_gaussian_methods_need_a_delta(row: Any, delta: float) -> None:
     refused(f"{row.name} needs a delta", **(needed(row) | {"k": None, "delta": delta}))
 
 
-PURE_ONLY = [row for row in EVERY if row.values[0].pure and not row.values[0].takes_delta]
+PURE_ONLY = [
+    row for row in EVERY if row.values[0].calibration.delta == "zero" and row.values[0].private
+]
 
 
 @pytest.mark.parametrize("row", PURE_ONLY)
@@ -246,7 +252,7 @@ def test_no_guarantee_under_an_adjacency_it_was_not_analysed_for(row: Any) -> No
     refused(f"{row.name} has no guarantee under l2(radius=1)", **wrong)
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].bins])
+@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].family.bins])
 def test_bins_cannot_outnumber_attributes(row: Any) -> None:
     assert example(row, k=24).k == 24
     refused("25 bins cannot be filled by 24 attributes", **needed(row), k=25)
@@ -256,17 +262,17 @@ def test_bins_cannot_outnumber_attributes(row: Any) -> None:
         refused("k = 25 is not a multiple of repetitions = 2", **needed(row), k=25, repetitions=2)
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY if not row.values[0].repeats])
+@pytest.mark.parametrize("row", [row for row in EVERY if not row.values[0].family.repeats])
 def test_repetitions_only_where_they_mean_something(row: Any) -> None:
     refused(f"{row.name} takes no repetitions", **needed(row), k=None, repetitions=2)
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].fixed_k])
+@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].family.keeps_all])
 def test_raw_methods_keep_every_coordinate(row: Any) -> None:
     refused("k must be dim = 24", **needed(row), k=23)
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].bounded])
+@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].calibration.bounded])
 def test_bounds_no_wider_than_beta(row: Any) -> None:
     wide = needed(row) | {"k": None, "bounds": (0.0, 1.001)}
     refused("needs bounds no wider than beta = 1, not [0, 1.001]", **wide)
@@ -338,6 +344,58 @@ def test_the_guarantee_has_the_definition_of_the_method(row: Any) -> None:
 
 
 def test_misspelt_names_are_refused() -> None:
-    with pytest.raises(InputError, match="choose one of"):
+    with pytest.raises(InputError, match="did you mean 'dp-oporp-staircase'"):
         find_method("dp-oporp-stair")
     refused("there is no method 'dp-oporp-stair'", method="dp-oporp-stair")
+    refused("choose one of raw-gaussian, ", method="nothing-like-it")
+
+
+@pytest.mark.parametrize("row", EVERY)
+def test_a_spec_travels_light(row: Any) -> None:
+    """To worker processes it goes without what it resolves to, whose tables may take megabytes."""
+    spec = small(row)
+    drawn = dpi.Privatizer(spec).privatize(np.full((2, 24), 0.6))
+    assert drawn.format is spec.format
+    data = pickle.dumps(spec)
+    assert len(data) < 2000
+    for again in (pickle.loads(data), copy.copy(spec), copy.deepcopy(spec)):
+        assert again == spec
+        assert again.to_json() == spec.to_json()
+        assert again.mechanism is spec.mechanism
+        assert not {"law", "projection", "grid", "format"} & set(vars(again))
+
+
+@pytest.mark.parametrize("row", EVERY)
+def test_what_a_spec_resolves_to_is_made_once(row: Any) -> None:
+    spec = small(row)
+    for name in ("projection", "law", "grid", "format"):
+        assert getattr(spec, name) is getattr(spec, name)
+    assert spec.projection.k == spec.code_length == spec.format.code_length
+    assert spec.grid.bits == spec.law.grid_bits
+    assert spec.step == spec.grid.step * spec.projection.scale
+    assert spec.fingerprint == spec.format.fingerprint
+
+
+def test_dictionaries_hold_plain_values_only() -> None:
+    data = BASE.to_dict()
+    assert json.loads(json.dumps(data)) == data
+    assert dpi.Spec.from_dict(data) == BASE
+    for broken in (None, [], data | {"format": 2}, data | {"more": 1}, {"format": 1}):
+        with pytest.raises(InputError):
+            dpi.Spec.from_dict(broken)
+
+
+def test_files_are_read_and_faults_begin_with_their_path(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(BASE.to_json())
+    assert dpi.Spec.read(path) == dpi.Spec.read(str(path)) == BASE
+    path.write_text("{}")
+    with pytest.raises(
+        InputError, match=rf"^{re.escape(str(path))}: the spec is not a dpindex spec"
+    ):
+        dpi.Spec.read(path)
+    path.write_text(" " * (1 << 17))
+    with pytest.raises(InputError, match="131072 bytes; at most 65536 are read"):
+        dpi.Spec.read(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        dpi.Spec.read(tmp_path / "none.json")

@@ -6,16 +6,15 @@ import math
 from fractions import Fraction
 from typing import Any
 
-import mpmath
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rigorous import exp_between
 from streams import Scripted, Seeded
 
-from dpindex.noise import square_wave
-from dpindex.noise.square_wave import SquareWave, draw_below
+from dpindex.noise.square_wave import SquareWave, draw_below, square_wave
 from dpindex.randomness.secret import secret_stream
 
 ONE = 1 << 64
@@ -27,7 +26,7 @@ INTERVALS = ((0, 4096), (-2048, 2048), (-37, 1003), (0, 1), (5, 5 + 33))
 
 
 def _law_of_cell(law: SquareWave, cell: int) -> list[Fraction]:
-    """P(y) for y = 0 … G + 2B given the cell, from METHODS 3 and the shipped integer alone."""
+    """P(y) for y = 0 … G + 2B given the cell, from the definition and the shipped integer alone."""
     window = 2 * law.half_width + 1
     inside = Fraction(law.inside, ONE) / window
     outside = (1 - Fraction(law.inside, ONE)) / law.cells
@@ -43,16 +42,6 @@ def _law_of_point(law: SquareWave, x: int) -> list[Fraction]:
     return [(1 - up) * a + up * b for a, b in zip(here, above, strict=True)]
 
 
-def _exp_between(epsilon: float) -> tuple[Fraction, Fraction]:
-    """Rational numbers below and above e^ε, from a rigorous interval."""
-    with mpmath.workprec(600):
-        mpmath.iv.prec = 600
-        interval = mpmath.iv.exp(mpmath.iv.mpf(epsilon))
-        unit = mpmath.mpf(2) ** 300
-        low, high = mpmath.floor(interval.a * unit), mpmath.ceil(interval.b * unit)
-        return Fraction(int(low), 1 << 300), Fraction(int(high), 1 << 300)
-
-
 def _ratio(law: SquareWave) -> Fraction:
     """p/q of the shipped integers."""
     window = 2 * law.half_width + 1
@@ -65,7 +54,7 @@ def test_any_two_values_differ_by_at_most_e_to_the_epsilon(
     epsilon: float, low: int, high: int
 ) -> None:
     law = square_wave(epsilon, low, high)
-    below, _ = _exp_between(epsilon)
+    below, _ = exp_between(epsilon)
     assert 1 <= _ratio(law) <= below
 
 
@@ -73,7 +62,7 @@ def test_any_two_values_differ_by_at_most_e_to_the_epsilon(
 @pytest.mark.parametrize(("low", "high"), INTERVALS)
 def test_a_law_for_five_percent_more_fails(epsilon: float, low: int, high: int) -> None:
     """(At 64 the 64 bits of the threshold themselves keep the ratio below e^ε.)"""
-    _, above = _exp_between(epsilon)
+    _, above = exp_between(epsilon)
     assert _ratio(square_wave(1.05 * epsilon, low, high)) > above
 
 
@@ -81,7 +70,7 @@ def test_a_law_for_five_percent_more_fails(epsilon: float, low: int, high: int) 
 def test_the_ratio_holds_for_whole_distributions(epsilon: float) -> None:
     """Every output and every pair out of nine points of the grid, dither included."""
     law = square_wave(epsilon, -2048, 2048)
-    below, _ = _exp_between(epsilon)
+    below, _ = exp_between(epsilon)
     laws = [_law_of_point(law, x) for x in (-2048, -2047, -1000, -1, 0, 16, 511, 2047, 2048)]
     assert all(sum(chances) == 1 for chances in laws)
     for chances in zip(*laws, strict=True):
@@ -98,10 +87,10 @@ def _mean_and_variance(chances: list[Fraction]) -> tuple[Fraction, Fraction]:
 @pytest.mark.parametrize(("low", "high"), INTERVALS)
 def test_decoded_codes_are_unbiased_by_exact_sums(epsilon: float, low: int, high: int) -> None:
     law = square_wave(epsilon, low, high)
-    gain, offset = law.decoder.gain, law.decoder.offset
+    scale, offset = law.scale, law.offset
     for x in {low, low + 1, (low + high) // 2, high - 1, high}:
         mean, _ = _mean_and_variance(_law_of_point(law, x))
-        assert (float(mean) + offset) * gain == pytest.approx(x, abs=1e-9 * (high - low + gain))
+        assert (float(mean) + offset) * scale == pytest.approx(x, abs=1e-9 * (high - low + scale))
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 10.0])
@@ -112,13 +101,13 @@ def test_variance_polynomial_against_sums_over_every_output(
     """At cell boundaries and inside. The polynomial averages the rounding f(1−f) over the cell:
     the sums minus that, plus its mean of 1/6 (times 1/slope, as for the mean of cells)."""
     law = square_wave(epsilon, low, high)
-    gain = law.decoder.gain
-    slope = CELL / gain
-    constant, first, second = law.decoder.variance
+    scale = law.scale
+    slope = CELL / scale
+    constant, first, second = law.moments.variance_of_x
     for x in range(low, high, max(1, (high - low) // 11)):
         _, variance = _mean_and_variance(_law_of_point(law, x))
         f = (x - low) % CELL / CELL
-        exact = float(variance) * gain**2 + CELL**2 / slope * (1 / 6 - f * (1 - f))
+        exact = float(variance) * scale**2 + CELL**2 / slope * (1 / 6 - f * (1 - f))
         assert constant + first * x + second * x**2 == pytest.approx(exact, rel=1e-6)
 
 
@@ -126,12 +115,12 @@ def test_the_mean_over_all_points_of_the_variance() -> None:
     """Nothing taken out or put in: the polynomial's average is the exact one, up to 1/32² of the
     dither, which is averaged over 32 places here and over real ones there."""
     law = square_wave(2.0, 0, 4096)
-    gain = law.decoder.gain
+    scale = law.scale
     exact = [_mean_and_variance(_law_of_point(law, x))[1] for x in range(1024, 1024 + CELL)]
-    constant, first, second = law.decoder.variance
+    constant, first, second = law.moments.variance_of_x
     stated = [constant + first * x + second * x**2 for x in range(1024, 1024 + CELL)]
-    dither = CELL**2 / 6 / (CELL / gain)
-    average = float(sum(exact)) / CELL * gain**2
+    dither = CELL**2 / 6 / (CELL / scale)
+    average = float(sum(exact)) / CELL * scale**2
     assert np.mean(stated) - average == pytest.approx(dither / CELL**2, rel=0.02, abs=1e-3)
 
 
@@ -152,7 +141,7 @@ def test_the_half_width_is_the_one_of_least_variance(epsilon: float) -> None:
 
     best = min(variance(b) for b in np.linspace(0.01, 1.5, 1500))
     law = square_wave(epsilon, 0, 4096)
-    constant, first, second = law.decoder.variance
+    constant, first, second = law.moments.variance_of_x
     places = np.linspace(0, 4096, 9)
     ours = float(np.mean(constant + first * places + second * places**2)) / 4096**2
     assert ours == pytest.approx(best, rel=0.01)

@@ -278,3 +278,12 @@ def test_moments_with_tails() -> None:
 def test_wrong_tables_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"masses|cell_bits"):
         CellTable(first=0, **arguments)
+
+
+@pytest.mark.parametrize("side", [[5], [7, 0, 3], [7, 3, 0, 0]])
+def test_a_symmetric_table_ends_with_its_last_mass(side: list[int]) -> None:
+    table = CellTable.symmetric(side, 64, 3)
+    kept = side[:1] if len(side) == 1 else side[:3] if side[1] == 0 else side[:2]
+    assert list(table.masses) == [*kept[::-1], (1 << 64) - 2 * sum(kept), *kept]
+    assert (table.first, table.bits, table.cell_bits) == (-len(kept), 64, 3)
+    assert table.offset == 0.0

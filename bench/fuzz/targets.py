@@ -12,10 +12,12 @@ import io
 import json
 import math
 import random
+import sqlite3
 import struct
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,25 +30,25 @@ import scipy.sparse
 
 from dpindex import Privatizer, Spec, attribute, l2
 from dpindex.codebook import Codebook
-from dpindex.codes import BitCodes, FloatCodes, codes_from_bytes
-from dpindex.codes.symbols import SymbolFormat
+from dpindex.codes import BitCodes, NumberFormat, SymbolFormat, codes_from_bytes
 from dpindex.estimators.denoise import (
     Denoiser,
     denoiser_from_bytes,
     denoiser_to_bytes,
     fit_denoiser,
 )
-from dpindex.estimators.denoise.channel import ScoreTable, channel_of
+from dpindex.estimators.denoise.channel import Channel, ScoreTable
 from dpindex.estimators.denoise.denoiser import CalibrationBins, EPIteration
 from dpindex.files import pack
 from dpindex.index import PrivateIndex
+from dpindex.index.code_store import ids_from_bytes, ids_to_bytes
 from dpindex.index.directory import Manifest
-from dpindex.index.ids import ids_from_bytes, ids_to_bytes
 from dpindex.ledger import Ledger
 from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.vectors import open_vectors, read_ids
 
 _FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
+_GOLDEN = _FIXTURES.parent / "golden"
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
 _MAX_READ = 1 << 16
 _VALUES: tuple[Any, ...] = (
@@ -128,7 +130,7 @@ def _manifest_repair(data: bytes, rng: random.Random) -> bytes:
         try:
             spec = Spec.from_json(json.dumps(value["spec"]))
             value["guarantee"] = spec.guarantee.to_dict()
-            value["count"] = sum(entry["count"] for entry in value["segments"])
+            value["count"] = sum(value["segments"].values())
         except Exception:
             pass
     seal = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
@@ -201,18 +203,27 @@ def _read_manifest(data: bytes) -> None:
 def _codes() -> Iterable[bytes]:
     for spec in _specs()[:3]:
         yield Privatizer(spec).privatize(np.full((3, spec.dim), spec.dim**-0.5)).to_bytes()
-    yield FloatCodes(np.array([[70_000, -3]], np.int32), 0.5, 0.5, bytes(16)).to_bytes()
+    numbers = NumberFormat(2, bytes(16), 0.5, 0.5)
+    yield numbers.codes(np.array([[70_000, -3]], np.int32)).to_bytes()
     yield BitCodes.from_signs(np.ones((0, 3), np.bool_), bytes(16)).to_bytes()
     symbols = SymbolFormat(1, bytes(16), 9)
     yield symbols.codes(np.arange(9, dtype=np.uint16)[:, None]).to_bytes()
+    for path in sorted(_GOLDEN.glob("*.codes")):  # of format 1
+        yield path.read_bytes()
 
 
 _CODES = struct.Struct("<4sBBHIQdd16s16s")
 
 
+def _codes_of_format_1(fields: tuple[Any, ...], body: bytes, version: int = 1) -> bytes:
+    head = (b"DPIX", version, *fields)
+    digest = hashlib.sha256(_CODES.pack(*head, bytes(16)) + body).digest()[:16]
+    return _CODES.pack(*head, digest) + body
+
+
 def _codes_repair(data: bytes, rng: random.Random) -> bytes:
-    if len(data) < _CODES.size:
-        return data
+    if data[4:5] != b"\1" or len(data) < _CODES.size:
+        return _container_repair(data, rng)
     _, _, kind, _, k, n, gain, offset, mark, _ = _CODES.unpack_from(data)
     body = data[_CODES.size :]
     version = 1 if rng.random() < 0.95 else rng.randrange(256)
@@ -224,9 +235,7 @@ def _codes_repair(data: bytes, rng: random.Random) -> bytes:
         body = body[: n * row]
         gain = gain if 0 < gain < 1e300 else 0.5
         offset = offset if abs(offset) < 1e300 else 0.5
-    fields = (b"DPIX", version, kind, 0, k, n, gain, offset, mark)
-    digest = hashlib.sha256(_CODES.pack(*fields, bytes(16)) + body).digest()[:16]
-    return _CODES.pack(*fields, digest) + body
+    return _codes_of_format_1((kind, 0, k, n, gain, offset, mark), body, version)
 
 
 def _read_codes(data: bytes) -> None:
@@ -236,8 +245,7 @@ def _read_codes(data: bytes) -> None:
         signs, numbers = part.to_signs(), part.to_float()
     assert signs.shape == numbers.shape == (len(part), codes.k)
     assert codes_from_bytes(codes.to_bytes()).to_bytes() == codes.to_bytes()
-    if isinstance(codes, BitCodes) and len(codes):
-        assert len(codes.row(0)) == codes.k
+    assert codes.format.fault(codes.stored) is None
 
 
 def _ids_of_format_1(texts: list[str]) -> bytes:
@@ -332,7 +340,7 @@ def _denoisers() -> Iterable[bytes]:
     # One iteration, as if it had been worth learning.
     flat = np.ones(CalibrationBins.BINS, np.float32)
     bins = CalibrationBins(np.array([[-1.0, 1.0], [0.1, 1.0]]), flat, flat)
-    table = ScoreTable(channel_of(_LEARNED).likelihood, 1.0)
+    table = ScoreTable(Channel(_LEARNED).likelihood, 1.0)
     yield denoiser_to_bytes(replace(linear, iterations=(EPIteration(linear.linear, bins, table),)))
     yield _denoiser_of_format_1(linear)
 
@@ -374,26 +382,35 @@ def _ledgers() -> Iterable[bytes]:
     ledger = Ledger(_FOLDER / "ledger")
     for spec in _specs()[:3]:
         ledger.record(spec, ["a", "b", spec.method])
+        with closing(sqlite3.connect(ledger.path)) as database:
+            database.execute("PRAGMA page_size = 512")  # smaller files
+            database.execute("VACUUM")
         yield ledger.path.read_bytes()
         ledger.path.unlink()
         ledger.key_path.unlink()
 
 
-_LEDGER = struct.Struct("<IQ")
-
-
 def _ledger_repair(data: bytes, rng: random.Random) -> bytes:
-    """The first record sealed anew, of the size that is there."""
-    text_bytes = int.from_bytes(data[24:28], "little")
-    text, digests = data[52 : 52 + text_bytes], data[52 + text_bytes : -32]
-    value = _changed(_load(text), rng)
-    if value is not None:
-        text = json.dumps(value).encode("utf-8", "surrogatepass")
-    count = len(digests) // 16 if rng.random() < 0.9 else rng.choice((0, 2**40, 2**63))
-    header = _LEDGER.pack(len(text), count)
-    head = header + hashlib.sha256(header).digest()[:16]
-    body = head + text + digests[: 16 * count]
-    return data[:24].ljust(24, b"\0") + body + hashlib.sha256(body).digest()
+    """A database with a value of a release changed and sealed anew, if it is still a database."""
+    path = _FOLDER / "repaired.ledger"
+    path.write_bytes(data)
+    unfit = (sqlite3.Error, UnicodeError, OverflowError, MemoryError)
+    with suppress(*unfit), closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA synchronous = OFF")
+        whole = database.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+        rows = database.execute("SELECT * FROM releases").fetchall() if whole else ()
+        for *values, _ in rows:
+            column = rng.randrange(len(values))
+            value = rng.choice((values[column], *_VALUES))
+            if column == 1:
+                value = json.dumps(_changed(_load(str(values[1]).encode()), rng))
+            if isinstance(value, int | float | str | bytes | None):
+                values[column] = value
+            seal = hashlib.sha256(ascii(tuple(values)).encode()).digest()
+            marks = ", ".join("?" for _ in (*values, seal))
+            database.execute(f"REPLACE INTO releases VALUES ({marks})", (*values, seal))
+        database.commit()
+    return path.read_bytes()
 
 
 def _read_ledger(data: bytes) -> None:
@@ -558,7 +575,7 @@ TARGETS: dict[str, Target] = {
     "ids of an index": Target(_index_ids, ids_from_bytes, _index_ids_repair, 512),
     "denoiser": Target(_denoisers, _read_denoiser, _denoiser_repair, 16384),
     "codebook": Target(_codebooks, Codebook.from_bytes, _container_repair, 2048),
-    "ledger": Target(_ledgers, _read_ledger, _ledger_repair, 2048),
+    "ledger": Target(_ledgers, _read_ledger, _ledger_repair, 8192),
     ".npy": Target(_npys, _reads_vectors(".npy"), _npy_repair, 512),
     ".npz": Target(_npzs, _reads_vectors(".npz"), _npz_repair, 4096),
     ".fvecs": Target(lambda: [_vecs("<f4")], _reads_vectors(".fvecs"), most=256),

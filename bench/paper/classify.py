@@ -114,7 +114,7 @@ def raw_gram(x: Any, spec: dpi.Spec) -> Any:
         noisy = law.perturb(exact, stream).astype(np.float32)
         gram = ssyrk(1.0, noisy.T, beta=1.0, c=gram, trans=1, overwrite_c=1)  # half of it
     gram = np.triu(gram) + np.triu(gram, 1).T
-    return gram * (law.decoder.gain * spec.grid.step) ** 2
+    return gram * (law.scale * spec.step) ** 2
 
 
 def codes_of(x: Any, line: str, epsilon: float, seed: int) -> Any:

@@ -18,8 +18,9 @@ from common import arguments, draw, read_csv, show, style, write_csv
 from scipy.optimize import brentq
 
 import dpindex as dpi
-from dpindex.noise import optimal_sigma
-from dpindex.randomness import public, secret_stream
+from dpindex.noise.gaussian import optimal_sigma
+from dpindex.randomness import public
+from dpindex.randomness.secret import secret_stream
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0)
 SPARSITIES = (1, 2, 4, 8, 16)
@@ -77,9 +78,8 @@ def simulated(law_name: str, epsilon: float, delta: float, draws: int) -> dict[s
     exact = np.concatenate(
         [replace(spec, seed=seed).projection.apply(rows) for seed in range(draws)]
     )
-    decoder, step = law.decoder, spec.grid.step * spec.projection.scale
     codes = law.perturb(exact, secret_stream())
-    x = ((codes + decoder.offset) * decoder.gain * step).reshape(draws, 2, K)
+    x = ((codes + law.offset) * law.scale * spec.step).reshape(draws, 2, K)
     noise = optimal_sigma(epsilon, delta) ** 2 if spent else 2 * SPARSITY / epsilon**2
     estimates = ((x[:, 0] - x[:, 1]) ** 2).sum(axis=1) - 2 * K * noise
     fourth = (3 if spent else 6) * noise**2

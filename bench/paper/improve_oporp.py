@@ -17,8 +17,8 @@ import numpy as np
 from common import DELTA, arguments, draw, epsilon_axis, read_csv, show, style, write_csv
 
 import dpindex as dpi
-from dpindex.noise import optimal_sigma
-from dpindex.noise.staircase import min_variance_share
+from dpindex.noise.gaussian import optimal_sigma
+from dpindex.noise.geometric import min_variance_share
 from dpindex.randomness.secret import secret_stream
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
@@ -55,7 +55,7 @@ def main() -> None:
             spec = dpi.Spec(method, DIM, k=K, epsilon=epsilon, delta=delta)
             law: Any = spec.law
             zeros = np.zeros((DRAWS // K, K), dtype=spec.grid.dtype)
-            noise = (law.perturb(zeros, secret_stream()) + law.decoder.offset) * law.decoder.gain
+            noise = (law.perturb(zeros, secret_stream()) + law.offset) * law.scale
             found, stated = float(np.var(noise * spec.grid.step)), variance(method, epsilon)
             inner = 2 * stated * NORM_SQUARED + K * stated**2
             inner += (DIM - K) / (DIM - 1) / K * (NORM_SQUARED**2 + INNER**2)

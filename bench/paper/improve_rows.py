@@ -33,7 +33,7 @@ def deviation(method: str, dim: int, k: int, epsilon: float) -> float | None:
         law: Any = spec.law
     except InputError:
         return None
-    return math.sqrt(law.decoder.variance[0]) * spec.grid.step * spec.projection.scale
+    return math.sqrt(law.moments.variance[0]) * spec.step
 
 
 def measured() -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import numpy as np
 from common import arguments, draw, read_csv, style, write_csv
 from scipy.special import ndtr
 
-from dpindex.noise.sign_changes import change_probability
+from dpindex.noise.randomized_response import change_probability
 from dpindex.projections import Gaussian, Rademacher, Uniform, VerySparse
 
 TYPES: dict[str, Callable[[int, int, int], Any]] = {
@@ -39,7 +39,7 @@ def sensitivity(repetitions: int) -> list[dict[str, Any]]:
         for k in KS:
             for p in SIZES:
                 maps = [make(p, k, seed) for seed in range(repetitions)]
-                norms = [math.sqrt(m.sensitivity.l2_squared) * m.gain for m in maps]
+                norms = [math.sqrt(m.sensitivity.l2_squared) * m.scale for m in maps]
                 mean, spread = float(np.mean(norms)), float(np.std(norms, ddof=1))
                 rows.append({"type": name, "k": k, "p": p, "l2": mean, "std": spread})
     return rows
@@ -47,7 +47,7 @@ def sensitivity(repetitions: int) -> list[dict[str, Any]]:
 
 def entries_of(map: Any, p: int) -> Any:
     """W, its rows those of unit vectors, in units in which entries have variance 1."""
-    return map.apply(np.eye(p, dtype=np.float32)) * np.float32(map.gain * math.sqrt(map.k))
+    return map.apply(np.eye(p, dtype=np.float32)) * np.float32(map.scale * math.sqrt(map.k))
 
 
 def collisions(repetitions: int, draws: int) -> list[dict[str, Any]]:

@@ -16,8 +16,9 @@ import numpy as np
 from common import DELTA, arguments, draw, read_csv, show, style, write_csv
 
 import dpindex as dpi
-from dpindex.noise import optimal_sigma
-from dpindex.randomness import public, secret_stream
+from dpindex.noise.gaussian import optimal_sigma
+from dpindex.randomness import public
+from dpindex.randomness.secret import secret_stream
 
 THEOREMS = {"raw-gaussian": "Thm 3.8", "dp-rp-g-opt-b": "Thm 3.9", "dp-oporp": "Thm 3.10"}
 EPSILONS = (2.0, 8.0, 32.0)
@@ -45,8 +46,7 @@ def simulated(spec: dpi.Spec, u: Any, v: Any, draws: int) -> tuple[float, float]
     fresh = [replace(spec, seed=seed).projection.apply(rows) for seed in range(draws)]
     exact = np.concatenate(fresh)
     codes = law.perturb(exact, secret_stream())
-    decoder, step = law.decoder, spec.grid.step * spec.projection.scale
-    decoded = ((codes + decoder.offset) * decoder.gain * step).reshape(draws, 2, -1)
+    decoded = ((codes + law.offset) * law.scale * spec.step).reshape(draws, 2, -1)
     products = (decoded[:, 0] * decoded[:, 1]).sum(axis=1)
     return float(products.mean()), float(products.var())
 

@@ -48,7 +48,7 @@ def main() -> None:
     for r in ROWS:
         fills = [Filled.of(base, r, WIDTH, hash, seed) for seed in range(chosen.repetitions)]
         for method, delta in LAWS.items():
-            law = count_noise(EPSILON, delta, r, WIDTH, "add-remove", False)
+            law = count_noise(EPSILON, delta, r, WIDTH, "add-remove")
             released = [filled.release(EPSILON, delta=delta) for filled in fills]
             noise = np.concatenate(
                 [

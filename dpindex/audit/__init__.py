@@ -1,20 +1,11 @@
 """Audit of guarantees: an exact verifier of the integers that run, and an attack on releases."""
 
-from dpindex.audit.attack import AttackReport, attack
+from dpindex.audit.attack import AttackReport, attack, attack_png
 from dpindex.audit.distinguishers import Finding
 from dpindex.audit.exact import default_specs, not_covered, read_claim, verify
-from dpindex.audit.plot import attack_png
 from dpindex.audit.verdict import Check, ExactReport
 
 __all__ = [
-    "AttackReport",
-    "Check",
-    "ExactReport",
-    "Finding",
-    "attack",
-    "attack_png",
-    "default_specs",
-    "not_covered",
-    "read_claim",
-    "verify",
-]
+    "AttackReport", "Check", "ExactReport", "Finding", "attack", "attack_png", "default_specs",
+    "not_covered", "read_claim", "verify",
+]  # fmt: skip

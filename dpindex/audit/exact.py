@@ -25,10 +25,9 @@ from itertools import product
 
 import numpy as np
 
-from dpindex.audit.code_checks import code_checks
+from dpindex.audit.input_checks import code_checks, default_sketches, sketch_checks
 from dpindex.audit.law_verifiers import LawVerifier, law_verifier
 from dpindex.audit.replay import stream_check
-from dpindex.audit.sketch_checks import default_sketches, sketch_checks
 from dpindex.audit.verdict import Check, ExactReport
 from dpindex.codebook import Codebook
 from dpindex.errors import InputError
@@ -49,7 +48,7 @@ _EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 20.0, 50.0)
 _FEWER = (0.1, 1.0, 8.0)
 _DIM = 48
 _DENSE_K = 32
-_DELTA = 1e-6
+_DELTAS = {"zero": (0.0,), "required": (1e-6,), "optional": (0.0, 1e-6)}
 _NORM = 4.0
 _CODEWORDS = 100
 _ADJACENCIES: dict[str, VectorAdjacency] = {
@@ -154,17 +153,13 @@ def _candidates() -> Iterator[Spec]:
     """Every method with a promise, under every adjacency, with every kind of entries."""
     for row in filter(lambda row: row.private, methods()):
         family, calibration = row.family, row.calibration
-        choices = {"zero": (0.0,), "required": (_DELTA,), "optional": (0.0, _DELTA)}
-        for kind, entries, delta in product(
-            row.adjacencies, family.entries or (None,), choices[calibration.delta]
-        ):
+        deltas, times = _DELTAS[calibration.delta], (1, 3) if family.repeats else (1,)
+        for kind, entries, delta in product(row.adjacencies, family.entries or (None,), deltas):
             bounded = calibration.norm_bound and delta > 0
             if bounded and entries != "gaussian":
                 continue
-            for epsilon, times in product(
-                _budgets(row, kind, entries), (1, 3) if family.repeats else (1,)
-            ):
-                lengths = family.lengths or (_DENSE_K,)
+            lengths = family.lengths or (_DENSE_K,)
+            for epsilon, repetitions in product(_budgets(row, kind, entries), times):
                 yield Spec(
                     method=row.name,
                     dim=_DIM,
@@ -173,7 +168,7 @@ def _candidates() -> Iterator[Spec]:
                     delta=delta,
                     adjacency=_ADJACENCIES[kind],
                     codebook=_codebook() if family.codebook else None,
-                    repetitions=times,
+                    repetitions=repetitions,
                     bounds=(0.0, 1.0) if calibration.bounded else (-1.0, 1.0),
                     entries=entries,
                     min_norm=_NORM if bounded else None,

@@ -7,6 +7,7 @@ never asks the law for its moments or its likelihood.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -16,27 +17,37 @@ from typing import Any, ClassVar
 
 import mpmath
 import numpy as np
+from scipy.special import log_ndtr, ndtr
 
 from dpindex.arrays import AnyArray
-from dpindex.audit import table_checks as tables
-from dpindex.audit.bounds import above_root, loss_within
+from dpindex.audit import exact_arithmetic as exact
 from dpindex.audit.record_checks import cap_faults, cap_size, symbol_faults, words_of_outcomes
 from dpindex.audit.replay import THIRD, Constant, Dealt, Fixed, Script, table_faults
-from dpindex.audit.sign_change_checks import changes_check
 from dpindex.audit.verdict import Check, Difference, digits
 from dpindex.noise.cap import CapResponse
 from dpindex.noise.codebook_response import CodebookResponse
 from dpindex.noise.counts import TwoSidedGeometric
+from dpindex.noise.gaussian import TwoDigitGaussian
+from dpindex.noise.geometric import TwoDigitLaplace
 from dpindex.noise.individual import IndividualFlips, IndividualGaussian
 from dpindex.noise.randomized_response import FlipsByLevel
 from dpindex.noise.square_wave import SquareWave
 from dpindex.noise.tables import CellTable
-from dpindex.noise.two_digit import TwoDigitGaussian, TwoDigitLaplace
+from dpindex.spec import Spec
 
-__all__ = ["VERIFIERS", "LawVerifier", "law_verifier"]
+__all__ = ["VERIFIERS", "LawVerifier", "binomial_tail", "change_chance", "law_verifier"]
 
 _ONE = 1 << 64
 _WORD = THIRD >> 32
+_Draws = tuple[str, Sequence[int]]
+_POINTS = 1 << 18
+_FARTHEST = 9.0
+_ROUNDOFF = 1e-9
+_SCALE_BITS = 48
+_ENTRY_BITS = 12
+"""Our normal entries are multiples of 2^-12."""
+
+_RARE = 8.0
 
 
 class LawVerifier:
@@ -95,14 +106,14 @@ class LawVerifier:
             "two words that lead to different outcomes must change every coordinate",
         )
 
-    def _ratio(self, name: str, ratio: tables.Ratio, epsilon: Fraction, theorem: str) -> Check:
+    def _ratio(self, name: str, ratio: exact.Ratio, epsilon: Fraction, theorem: str) -> Check:
         """The loss ``log(ratio)`` is at most ``epsilon``."""
         with mpmath.workprec(512):
             loss = "∞" if ratio[1] == 0 else digits(mpmath.log(mpmath.mpf(ratio[0]) / ratio[1]))
-        passed = loss_within(ratio, epsilon)
+        passed = exact.loss_within(ratio, epsilon)
         return Check(name, f"largest loss {loss}", digits(epsilon), theorem, passed)
 
-    def _gaussian(self, name: str, cells: Fraction, law: tables.Normal, note: str = "") -> Check:
+    def _gaussian(self, name: str, cells: Fraction, law: exact.Normal, note: str = "") -> Check:
         """(ε, δ) where all coordinates that differ move by ``cells`` in L2.
 
         *Reduction.* On integers ``x + round(N) = round(x + N)``: if the noise were a rounded
@@ -124,8 +135,7 @@ class LawVerifier:
             name,
             f"δ = {digits(found)} at ε = {digits(epsilon)}, shift of {float(shift):.9g} deviations",
             digits(delta),
-            f"{note}Balle & Wang 2018 Thm 8 at the realised L2 distance, as post-processing of the "
-            "continuous mechanism, plus (1 + e^ε) times the distance from a rounded normal law",
+            f"{note}Balle & Wang 2018, Thm 8, plus (1 + e^ε) times the distance from a normal law",
             passed,
         )
 
@@ -145,13 +155,13 @@ class _Additive(LawVerifier):
             f"by at most {self.cells} cells; mixtures over the offset lose nothing"
         )
 
-    def step(self) -> tables.Ratio:
+    def step(self) -> exact.Ratio:
         """The largest ratio of the chances of two values one cell apart."""
-        return tables.UNBOUNDED
+        return exact.UNBOUNDED
 
-    def normal(self) -> tables.Normal:
+    def normal(self) -> exact.Normal:
         """The rounded normal law that the source is next to."""
-        return tables.NOT_NORMAL
+        return exact.NOT_NORMAL
 
     def check(self) -> Check:
         apart = self.apart
@@ -160,7 +170,7 @@ class _Additive(LawVerifier):
             return self._gaussian("law: Gaussian on the whole code", cells, self.normal())
         return self._ratio(
             "law: ratio of one cell",
-            self.step() if apart.ball is None else tables.UNBOUNDED,
+            self.step() if apart.ball is None else exact.UNBOUNDED,
             apart.epsilon / (self.cells * apart.moves.l1),
             f"neighbours are at most Σ|w| = {apart.moves.l1} times {self.cells} cells apart in L1, "
             f"each costs at most ε over that many; {self.dither}",
@@ -175,9 +185,7 @@ class _Additive(LawVerifier):
             law.source = Dealt(draws, cell_bits=self.bits)
             yield law.perturb(x.astype(dtype), Constant(0)) != (x + draws) >> self.bits
 
-    def _joined(
-        self, join: Callable[..., int], *draws: tuple[str, Sequence[int]]
-    ) -> Iterator[AnyArray]:
+    def _joined(self, join: Callable[..., int], *draws: _Draws) -> Iterator[AnyArray]:
         """The tables of a source by themselves, and what ``join`` says is made of their draws."""
         cases = list(product(*(values for _, values in draws)))
         prepared = defaultdict(list)
@@ -192,11 +200,11 @@ class _Additive(LawVerifier):
 
 
 class _Table(_Additive):
-    def step(self) -> tables.Ratio:
-        return tables.worst_table_ratio(self.source, 1)
+    def step(self) -> exact.Ratio:
+        return exact.worst_table_ratio(self.source, 1)
 
-    def normal(self) -> tables.Normal:
-        return tables.normal_of_table(self.source)
+    def normal(self) -> exact.Normal:
+        return exact.normal_of_table(self.source)
 
     def check(self) -> Check:
         """Where one coordinate moves by one beta, the table is compared with itself, shifted."""
@@ -206,11 +214,11 @@ class _Table(_Additive):
         if apart.delta == 0:
             return self._ratio(
                 "law: ratio of neighbouring cells",
-                tables.worst_table_ratio(self.source, self.cells),
+                exact.worst_table_ratio(self.source, self.cells),
                 apart.epsilon,
                 f"symmetric table with a self-similar tail, all pairs of cells; {self.dither}",
             )
-        found = tables.hockey_stick(self.source, self.cells, apart.epsilon)
+        found = exact.hockey_stick(self.source, self.cells, apart.epsilon)
         return Check(
             "law: hockey-stick divergence",
             f"{digits(found)} at ε = {digits(apart.epsilon)}, worst of {self.cells} shifts",
@@ -228,8 +236,8 @@ class _TwoSidedGeometric(_Additive):
     """Of two magnitudes the difference has ``P(k) = Σ_b g(k+b)·g(b)`` for k ≥ 0, the same below:
     a ratio of g between neighbours holds for P, term by term."""
 
-    def step(self) -> tables.Ratio:
-        return tables.worst_table_ratio(self.source.table, 1)
+    def step(self) -> exact.Ratio:
+        return exact.worst_table_ratio(self.source.table, 1)
 
     def replay(self) -> Iterator[Any]:
         # a and −1−a have the same magnitude.
@@ -238,8 +246,8 @@ class _TwoSidedGeometric(_Additive):
 
 
 class _TwoDigitGaussian(_Additive):
-    def normal(self) -> tables.Normal:
-        return tables.normal_of_digits(self.source)
+    def normal(self) -> exact.Normal:
+        return exact.normal_of_digits(self.source)
 
     def replay(self) -> Iterator[Any]:
         base = 1 << self.source.digit + self.bits
@@ -248,8 +256,8 @@ class _TwoDigitGaussian(_Additive):
 
 
 class _TwoDigitLaplace(_Additive):
-    def step(self) -> tables.Ratio:
-        return tables.worst_two_digit_step(self.source)
+    def step(self) -> exact.Ratio:
+        return exact.worst_two_digit_step(self.source)
 
     def replay(self) -> Iterator[Any]:
         base: int = 1 << self.source.digit + self.bits
@@ -277,15 +285,15 @@ class _Flips(_Signs):
         levels, apart = self.law.thresholds, self.apart
         pairs = [(_ONE // 2, levels[0]), (_ONE - levels[0], levels[0]), *pairwise(levels)]
         wide_enough = len(levels) == 1 or bool((self.law.weights >= apart.largest).all())
-        ratio = tables.largest_ratio([*pairs, *((_ONE - p, _ONE - q) for p, q in pairs)])
+        ratio = exact.largest_ratio([*pairs, *((_ONE - p, _ONE - q) for p, q in pairs)])
         if apart.delta:
             # Flips of one chance, of which so many cost epsilon; how many signs change is a chance.
             signs = range(self.spec.code_length if len(levels) == 1 else 0, 0, -1)
-            afforded = (n for n in signs if loss_within(ratio, apart.epsilon / n))
-            return changes_check(self.spec, next(afforded, 0))
+            afforded = (n for n in signs if exact.loss_within(ratio, apart.epsilon / n))
+            return _changes_check(self.spec, next(afforded, 0))
         return self._ratio(
             "law: ratio of neighbouring levels",
-            ratio if wide_enough and apart.ball is None else tables.UNBOUNDED,
+            ratio if wide_enough and apart.ball is None else exact.UNBOUNDED,
             apart.epsilon / apart.moves.count,
             f"{len(levels)} levels, none narrower than what one attribute moves its coordinate; "
             "opposite signs meet at level 1 and at the coin of an exact zero only",
@@ -326,15 +334,14 @@ class _IndividualFlips(_Individual):
         wrong = [
             n
             for n, q in enumerate(thresholds, 1)
-            if not loss_within((_ONE - q, q), self.apart.epsilon / min(n, count))
+            if not exact.loss_within((_ONE - q, q), self.apart.epsilon / min(n, count))
         ]
         return Check(
             "law: ratio of one flip, for every size N of A",
             f"{len(wrong)} of {len(thresholds)} sizes above ε/min(N, {count}): {wrong[:1]}",
             "0",
-            f"iDP only (Li & Li 2023, Def. 2.6, Thm 6.2): A is held fixed at the actual vector, of "
-            f"its N signs at most {count} move, and so many flips of their share compose to ε; on "
-            f"a neighbour A may differ, so this is not DP",
+            "iDP only (Li & Li 2023, Def. 2.6, Thm 6.2): A is held fixed at the actual vector; at "
+            f"most {count} of its N signs move, and so many flips of their share compose to ε",
             not wrong and len(thresholds) == self.spec.code_length,
         )
 
@@ -356,9 +363,9 @@ class _IndividualGaussian(_Individual):
         most = max(times[n] ** 2 * min(n, self.apart.moves.count) for n in sizes)
         return self._gaussian(
             "law: Gaussian inside A, worst size of A",
-            above_root(Fraction(most)),
-            tables.normal_of_table(self.law.table),
-            "iDP only (Li & Li 2023, Def. 2.6, Thm 6.1): A is held fixed at the actual vector; ",
+            exact.above_root(Fraction(most)),
+            exact.normal_of_table(self.law.table),
+            "iDP only (Li & Li 2023, Def. 2.6, Thm 6.1), with A fixed at the actual vector; ",
         )
 
     def replay(self) -> Iterator[Any]:
@@ -382,10 +389,10 @@ class _SquareWave(LawVerifier):
     def check(self) -> Check:
         law = self.law
         chances = law.inside * law.cells, (_ONE - law.inside) * self.window
-        ratio = tables.largest_ratio([chances])
+        ratio = exact.largest_ratio([chances])
         return self._ratio(
             "law: ratio inside and outside the window",
-            ratio if self.apart.single else tables.UNBOUNDED,
+            ratio if self.apart.single else exact.UNBOUNDED,
             self.apart.epsilon,
             "every cell of the interval has the same two chances, so all pairs are covered",
         )
@@ -393,9 +400,8 @@ class _SquareWave(LawVerifier):
     def replay(self) -> Iterator[Any]:
         law = self.law
         ends = np.array([[law.low, law.low + (law.cells << law.cell_bits)]], dtype=np.float64)
-        inside, outside = (
-            law.perturb(ends[:, :1], Constant(n, _WORD)) for n in (law.inside - 1, law.inside)
-        )
+        sources = (Constant(number, _WORD) for number in (law.inside - 1, law.inside))
+        inside, outside = (law.perturb(ends[:, :1], source) for source in sources)
         yield [inside >= self.window, outside < self.window]
         # Rounding may leave the interval by a step; no dither may make an outcome of that.
         for number in (0, 0x1F << 56):  # the least and the largest dither
@@ -429,7 +435,7 @@ class _Cap(_WholeCode):
         chances = cap.inside * (whole - size), (_ONE - cap.inside) * size
         return self._ratio(
             "law: ratio inside and outside the cap",
-            tables.largest_ratio([chances]) if sound else tables.UNBOUNDED,
+            exact.largest_ratio([chances]) if sound else exact.UNBOUNDED,
             self.apart.epsilon,
             "signs and ranks only permute {±1}^k, so the cap of every record has the same size N, "
             "counted here by another way; inside and outside a code is uniform",
@@ -448,10 +454,10 @@ class _Codebook(_WholeCode):
         sound = size == law.size and 0 < subset < size and 0 < law.inside < _ONE
         chances = [law.inside * words for words in words_of_outcomes(subset)]
         chances += [(_ONE - law.inside) * words for words in words_of_outcomes(size - subset)]
-        ratio = tables.largest_ratio([(max(chances), min(chances))])
+        ratio = exact.largest_ratio([(max(chances), min(chances))])
         return self._ratio(
             "law: ratio of a symbol's chances",
-            ratio if sound else tables.UNBOUNDED,
+            ratio if sound else exact.UNBOUNDED,
             self.apart.epsilon,
             "under every record a symbol has one of these chances, rounding of both uniform draws "
             "included: all pairs of records are covered",
@@ -481,3 +487,85 @@ def law_verifier(spec: Any, apart: Difference) -> LawVerifier:
     drawn = getattr(spec.law, "source", spec.law)
     found = (verifier for kind, verifier in VERIFIERS.items() if isinstance(drawn, kind))
     return next(found, LawVerifier)(spec, apart)
+
+
+# Signs that one attribute can change: the part of delta that is a chance over the projection.
+#
+# For a fixed vector û on the grid, a neighbour moves coordinate j by at most 2^b·max_i|w_ij|, so
+# sign j can change only where |w_j·û| is no more than that. Over random normal entries this has
+# chance at most P₊, independently for each j (Li & Li 2023, Lemma 4.3 and Prop. 4.5), and if at
+# most N signs change, N flips cost N times the loss of one. This is a statement about ideal normal
+# entries, rounded as ours are; that the published ones behave like them rests on SHAKE-256.
+
+
+def _changes_check(spec: Spec, affordable: int) -> Check:
+    """Do more signs change than epsilon can afford with at most the chance delta?
+
+    ``affordable`` is how many flips of the law cost no more than epsilon together.
+    """
+    step = Fraction(spec.grid.step)
+    # Half a step a coordinate where the norm is checked, half on the grid, and float errors.
+    short = Fraction(math.sqrt(spec.dim)) * step * Fraction(1001, 1000)
+    least = Fraction(spec.min_norm or 0) - short
+    ratio = math.inf if least <= 0 else float(step * (1 << spec.grid.bits) / least) * (1 + 1e-12)
+    chance = _rounded_chance(spec.dim, ratio)
+    above = Fraction(math.ceil(chance * (1 << _SCALE_BITS)), 1 << _SCALE_BITS)
+    tail = binomial_tail(spec.code_length, above, affordable)
+    return Check(
+        "law: signs that can change",
+        f"more than {affordable} of {spec.code_length} with chance {float(tail):.6g}, each with "
+        f"chance {chance:.9g} at most",
+        f"δ = {spec.delta!r}",
+        "delta is over the projection (Li & Li 2023, Prop. 4.5): for one vector at a time and "
+        "ideal normal entries; integral bounded from above, binomial tail in exact rationals",
+        spec.entries == "gaussian" and tail <= Fraction(spec.delta),
+    )
+
+
+def change_chance(dim: int, ratio: float) -> float:
+    """``P(|g| ≤ r·max|g_i|)`` for dim + 1 independent standard normals, from above.
+
+    Conditioned on s = |g| the chance ``1 − (2Φ(s/r) − 1)^dim`` falls with s, so its value at the
+    near end of every interval, weighted with the chance of the interval, bounds it.
+
+    >>> round(change_chance(784, 0.1), 4)
+    0.2636
+    """
+    # Beyond nine deviations of the largest of them there is next to nothing left.
+    ends = np.linspace(0.0, _FARTHEST * min(1.0, ratio), _POINTS + 1)
+    weights = np.append(np.diff(2.0 * ndtr(ends)), 2.0 * ndtr(-ends[-1]))
+    with np.errstate(divide="ignore"):
+        # log(2Φ(t) − 1) = log1p(−2Φ(−t)), good to the last digits in the tail.
+        inside = np.log1p(-2.0 * np.exp(log_ndtr(-ends / ratio)))
+        beyond = -np.expm1(dim * inside)
+    return min(1.0, float(weights @ beyond) + _ROUNDOFF)
+
+
+def _rounded_chance(dim: int, ratio: float) -> float:
+    """The same where entries were rounded to multiples of h = 2^-12.
+
+    The largest entry moves by at most h/2, and ``w·u/‖u‖`` by at most ``min(√p, t)·h/2`` but for a
+    chance ``2e^{−t²/2}`` (Hoeffding 1963). Where the largest entry is at least μ, this is a change
+    of r by ``(r + t)·h/2μ``; it lies below μ with chance ``(2Φ(μ) − 1)^p``. Any μ is a bound.
+    """
+    if not math.isfinite(ratio):
+        return 1.0
+    slack = (ratio + min(math.sqrt(dim), _RARE)) * 2.0**-_ENTRY_BITS / 2.0
+    rare = 2.0 * math.exp(-(_RARE**2) / 2.0) + dim * 2.0**-48
+    bounds = (
+        change_chance(dim, ratio + slack / least) + (2.0 * float(ndtr(least)) - 1.0) ** dim
+        for least in (2.0 ** (quarter / 4.0) for quarter in range(-12, 9))
+    )
+    return min(1.0, min(bounds) + rare)
+
+
+def binomial_tail(count: int, chance: Fraction, most: int) -> Fraction:
+    """``P(Binomial(count, chance) > most)``, exactly.
+
+    >>> binomial_tail(3, Fraction(1, 2), 1)
+    Fraction(1, 2)
+    """
+    hit, miss = chance.numerator, chance.denominator - chance.numerator
+    more = range(most + 1, count + 1)
+    total = sum(math.comb(count, i) * hit**i * miss ** (count - i) for i in more)
+    return Fraction(total, chance.denominator**count)

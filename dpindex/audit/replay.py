@@ -33,6 +33,7 @@ __all__ = [
 
 THIRD = 0x5555_5555_5555_5555
 _LOW48 = (1 << 48) - 1
+_Ints = Sequence[int]
 
 
 class Fixed:
@@ -92,26 +93,19 @@ class Script(Listed):
     """
 
     def __init__(
-        self,
-        numbers: Sequence[int],
-        cuts: Sequence[int],
-        bits: int = 64,
-        offset: int = 0,
-        tails: bool = False,
+        self, numbers: _Ints, cuts: _Ints, bits: int = 64, offset: int = 0, tails: bool = False
     ) -> None:
         low, lowest = bits - 16, bits - 64
         split = {cut >> low for cut in cuts if cut & ((1 << low) - 1)}
         ties = {cut >> lowest for cut in cuts}
         tops = [n >> low for n in numbers]
-        asking = [
-            n for n in numbers if n >> low in split or (tails and not cuts[0] <= n < cuts[-1])
-        ]
+        asked = [n for n in numbers if n >> low in split or (tails and not cuts[0] <= n < cuts[-1])]
         self._lows = iter([n & ((1 << lowest) - 1) for n in numbers if n >> lowest in ties])
         super().__init__(
             {
                 2: tops,
                 4: [top << 16 | offset for top in tops],
-                8: [(n >> lowest & _LOW48) << 16 for n in asking],
+                8: [(n >> lowest & _LOW48) << 16 for n in asked],
             }
         )
 

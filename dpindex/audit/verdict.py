@@ -10,7 +10,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.audit.bounds import above_root
+from dpindex.audit.exact_arithmetic import above_root
 from dpindex.projections import Sensitivity
 from dpindex.race import SketchSpec
 from dpindex.spec import Spec

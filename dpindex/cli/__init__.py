@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from dpindex.cli import audit, evaluate, inform, ingest, ledger, plan, race, search
+from dpindex.cli import audit_commands as audit
+from dpindex.cli import index_commands as index
+from dpindex.cli import quality_commands as quality
+from dpindex.cli import race_commands as race
+from dpindex.cli.options import as_command
 from dpindex.errors import InputError
 from dpindex.version import __version__
 
@@ -16,15 +22,46 @@ __all__ = ["app", "main"]
 
 _INTERRUPTED = "interrupted; whatever was committed is kept."
 
+
+class _Commands(TyperGroup):
+    """Commands whose interruption is reported here: typer would exit without a message."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _end(_INTERRUPTED, 130)
+
+
 app = typer.Typer(
     name="dpindex",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for group in (ingest, search, inform, plan, evaluate, audit, ledger, race):
-    group.register(app)
+race_app = typer.Typer(
+    name="race",
+    short_help="Sketch a whole collection: density, counts.",
+    help="A private sketch of a whole collection, for density and counts near a query.\n\n"
+    "Every answer comes from one release under one epsilon (Coleman & Shrivastava 2020). "
+    "`dpindex audit --exact SKETCH` verifies its guarantee.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(race_app)
+
+
+def _register(group: typer.Typer, *functions: Callable[..., None]) -> None:
+    for function in functions:
+        group.command()(as_command(function))
+
+
+_register(app, index.build, index.privatize, index.add, index.query, index.info)
+_register(app, index.methods, index.spec, quality.plan, quality.evaluate, quality.demo)
+_register(app, audit.audit, audit.ledger)
+_register(race_app, race.build, race.query, race.info)
 
 
 def _version(wanted: bool) -> None:

@@ -1,85 +1,146 @@
-"""Options that several commands share, and how they become a spec."""
+"""Options that several commands share, and what turns annotated functions into commands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from enum import Enum
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from dpindex.codebook import Codebook
-from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
-from dpindex.files import parse_file
 from dpindex.ledger import Ledger
+from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.spec import Spec
+from dpindex.vectors import read_ids
 
 __all__ = [
-    "AsJson",
-    "CodebookFile",
-    "Delta",
-    "Denoise",
-    "Denoiser",
-    "LedgerFile",
-    "Rerelease",
-    "Seed",
-    "VectorFile",
-    "open_ledger",
-    "progress_bar",
-    "read_codes",
-    "refuse_existing",
-    "show_totals",
-    "task_bar",
-    "with_codebook",
-]
+    "CurveOptions", "DataOptions", "ReleaseOptions", "SpecOptions", "as_command", "with_codebook",
+]  # fmt: skip
 
-_MAX_CODES = 1 << 33
-
+QueryMode = Literal["exact", "private"]
 VectorFile = Annotated[
     str,
     typer.Argument(
         help="Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet or a CSR .npz; "
-        "PATH:KEY picks."
+        "PATH:KEY names one of several arrays."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
-CodebookFile = Annotated[
-    Path | None, typer.Option(help="The codebook that the spec names: a file of public vectors.")
-]
-Delta = Annotated[float, typer.Option(help="For Gaussian methods, e.g. 1e-6; pure ones need 0.")]
-
-
-class Denoiser(str, Enum):
-    auto = "auto"
-    linear = "linear"
-    score = "score"
-
-
+IndexPath = Annotated[Path, typer.Argument(help="Index directory.")]
+MethodName = Annotated[str, "A name from `dpindex methods`."]
+Epsilon = Annotated[float | None, "Budget of one release of one vector."]
+CodeLength = Annotated[int | None, "Coordinates of a code.  [default: the method's]"]
+Metric = Annotated[str, "cosine, ip or l2."]
+AsJson = Annotated[bool, "--json", "Print JSON."]
 Denoise = Annotated[
-    Denoiser | None,
-    typer.Option(help="Learn from the codes how to denoise them; free.  [default: do not]"),
+    Literal["auto", "linear", "score"] | None,
+    "Fit a denoiser to the private codes; costs no budget.  [default: none]",
 ]
-Seed = Annotated[int, typer.Option(help="Public seed of the projection, or of the hashes.")]
-LedgerFile = Annotated[
-    Path | None,
-    typer.Option("--ledger", help="Your private file of releases: refuses an id a second time."),
-]
-Rerelease = Annotated[
-    bool,
-    typer.Option("--allow-rerelease", help="Allow ids that the ledger knows; epsilons add up."),
-]
+CodebookFile = Annotated[Path | None, "The codebook that the spec names: a file of public vectors."]
+Unprotected = Annotated[bool, "Allow a none-* method, which protects nothing."]
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """What is public about the vectors, and what neighbours may differ in."""
+
+    delta: Annotated[float, "For Gaussian methods, e.g. 1e-6; pure methods need 0."] = 0.0
+    beta: Annotated[
+        float | None, "Neighbours differ in one attribute by at most this.  [default: 1]"
+    ] = None
+    l2_radius: Annotated[
+        float | None, "--l2", "Instead of --beta: neighbours lie within this Euclidean distance."
+    ] = None
+    record: Annotated[bool, "Instead of --beta: any two vectors are neighbours."] = False
+    scale: Annotated[float, "Public divisor of every attribute, e.g. 255 for bytes."] = 1.0
+    bounds: Annotated[tuple[float, float], "Public range of a scaled attribute, LOW HIGH."] = (
+        -1.0,
+        1.0,
+    )
+    clip: Annotated[bool, "Clip to the bounds instead of refusing."] = False
+    norm: Annotated[
+        float | None,
+        "Public norm of every vector (1 for unit embeddings): better similarities.",
+    ] = None
+
+    @property
+    def adjacency(self) -> VectorAdjacency:
+        """The adjacency that --beta, --l2 or --record states."""
+        if (self.beta is not None) + (self.l2_radius is not None) + self.record > 1:
+            raise InputError("give one of --beta, --l2 and --record: they are different promises.")
+        if self.record:
+            return record()
+        if self.l2_radius is not None:
+            return l2(self.l2_radius)
+        return attribute(1.0 if self.beta is None else self.beta)
+
+    def stated(self) -> dict[str, Any]:
+        """The options as fields of a spec."""
+        values = {**vars(self), "adjacency": self.adjacency}
+        for name in ("beta", "l2_radius", "record"):
+            del values[name]
+        return values
+
+
+@dataclass(frozen=True)
+class SpecOptions(DataOptions):
+    """All fields of a spec but method, dim, epsilon and code length."""
+
+    repetitions: Annotated[int, "OPORP repetitions that share epsilon (sign codes)."] = 1
+    min_norm: Annotated[float | None, "Public lower bound on norms, for methods that need it."] = (
+        None
+    )
+    entries: Annotated[
+        str | None,
+        "Entries of a random projection: gaussian, rademacher, uniform, very-sparse.  "
+        "[default: the method's]",
+    ] = None
+    sparsity: Annotated[
+        int | None, "dp-sjlt-*: coordinates that an attribute moves; very-sparse: 1/density."
+    ] = None
+    codebook: Annotated[
+        Path | None, "record-codebook: file of PUBLIC vectors of the same kind."
+    ] = None
+    subset: Annotated[int | None, "record-codebook: nearest codewords that share the report."] = (
+        None
+    )
+    seed: Annotated[int, "Public seed of the projection."] = 0
+
+    def stated(self) -> dict[str, Any]:
+        book = None if self.codebook is None else Codebook(self.codebook)
+        return {**super().stated(), "codebook": book}
+
+
+@dataclass(frozen=True)
+class CurveOptions(SpecOptions):
+    """The same with a delta for the methods that need one."""
+
+    delta: Annotated[float, "For the methods that need one."] = 1e-6
+
+
+@dataclass(frozen=True)
+class ReleaseOptions:
+    """Whose vectors are released, and the ledger that records it."""
+
+    ids: Annotated[str | None, "File of ids, one for each row (.txt, .npy, PATH:KEY)."] = None
+    ledger: Annotated[
+        Path | None, "Your private file of releases; an id in it is not released again."
+    ] = None
+    allow_rerelease: Annotated[bool, "Release ids in the ledger again; their epsilons add up."] = (
+        False
+    )
+
+    def stated(self) -> dict[str, Any]:
+        """The options as arguments of ``ingest``."""
+        return {
+            "ids": None if self.ids is None else read_ids(self.ids),
+            "ledger": None if self.ledger is None else Ledger(self.ledger),
+            "allow_rerelease": self.allow_rerelease,
+        }
 
 
 def with_codebook(spec: Spec, path: Path | None) -> Spec:
@@ -87,80 +148,44 @@ def with_codebook(spec: Spec, path: Path | None) -> Spec:
     return spec if path is None else spec.with_codebook(Codebook(path))
 
 
-def open_ledger(path: Path | None, ids: Any | None, allow_rerelease: bool) -> Ledger | None:
-    """The ledger that was named, if any; it needs ids, and ``--allow-rerelease`` needs it."""
-    if path is None:
-        if allow_rerelease:
-            raise InputError(
-                "--allow-rerelease is about what a ledger knows; name it with --ledger."
-            )
-        return None
-    if ids is None:
-        raise InputError("a ledger counts releases by id; name a file of ids with --ids.")
-    return Ledger(path)
+def as_command(function: Callable[..., None]) -> Callable[..., None]:
+    """A function as typer takes it: groups of options become single ones, and strings their help.
+
+    A parameter that is a dataclass is replaced by its fields. ``Annotated[type, "--name", "help"]``
+    is an option with that name and help; without a name it is called as the parameter, and a flag
+    has no ``--no-`` form.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    stated: list[tuple[str, Any, Any]] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if group := groups.get(name):
+            group_hints = get_type_hints(group, include_extras=True)
+            stated += [(f.name, f.default, group_hints[f.name]) for f in fields(group)]
+        else:
+            stated.append((name, parameter.default, hints[name]))
+
+    @wraps(function)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
+        function(**values)
+
+    parameters = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_option(name, hint)
+        )
+        for name, default, hint in stated
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
 
 
-def show_totals(ledger: Ledger | None, ids: Any) -> None:
-    """What has been released of these ids in all, if some were released more than once."""
-    if ledger is not None:
-        totals = ledger.totals(ids)
-        if totals[0].releases > 1:
-            typer.echo("In total, by the ledger:")
-            for total in totals:
-                typer.echo(f"  {total}.")
-
-
-@contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, silence in a pipe; yields ``report(done, total)``."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=console, disable=not console.is_terminal, transient=True
-    ) as progress:
-        task = progress.add_task(what, total=None)
-
-        def report(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        yield report
-
-
-@contextmanager
-def task_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
-    """The same with a word on what is done now: yields ``report(done, total, task)``."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns, console=console, disable=not console.is_terminal, transient=True
-    ) as progress:
-        task = progress.add_task(what, total=None)
-
-        def report(done: int, total: int, now: str) -> None:
-            progress.update(task, completed=done, total=total, description=f"{what}: {now}")
-
-        yield report
-
-
-def read_codes(path: Path) -> Codes | None:
-    """The codes in a file written by ``dpindex privatize``, or None if it is another kind."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        if file.read(4) != b"DPIX":
-            return None
-    return parse_file(path, _MAX_CODES, codes_from_bytes)
-
-
-def refuse_existing(path: Path) -> None:
-    """Refuse, before any work, an output file that is already there or has no folder."""
-    if path.exists():
-        raise InputError(f"{path} already exists; choose another name.")
-    if not path.parent.is_dir():
-        raise InputError(f"{path.parent} is not a directory; make it first.")
+def _option(name: str, hint: Any) -> Any:
+    if get_origin(hint) is not Annotated or not isinstance(hint.__metadata__[0], str):
+        return hint
+    *names, text = hint.__metadata__
+    if hint.__origin__ is bool and not names:
+        names = ["--" + name.replace("_", "-")]
+    return Annotated[hint.__origin__, typer.Option(*names, help=text)]

@@ -1,49 +1,86 @@
-"""Where answers go: a table for people, JSON or npz for programs; standard output or a new file."""
+"""What commands print: progress, tables and facts for people, JSON and npz for programs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from enum import Enum
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from dpindex.arrays import AnyArray
-from dpindex.cli import options as o
 from dpindex.errors import InputError
 from dpindex.files import create_file
+from dpindex.privacy import Guarantee
 
-__all__ = ["Format", "FormatOption", "Output", "check_output", "write_answers"]
+Format = Annotated[
+    Literal["table", "json", "npz"], "--format", "table for people; json or npz for programs."
+]
+Output = Annotated[Path | None, "File to write to.  [default: standard output]"]
 
 _WIDTH = 100
 
 
-class Format(str, Enum):
-    table = "table"
-    json = "json"
-    npz = "npz"
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[..., None]]:
+    """A bar on a terminal, silence in a pipe; yields ``report(done, total, task="")``."""
+    console = Console(stderr=True)
+    quiet = not console.is_terminal
+    with Progress(console=console, disable=quiet, transient=True) as progress:
+        bar = progress.add_task(what, total=None)
+
+        def report(done: int, total: int, task: str = "") -> None:
+            description = f"{what}: {task}" if task else what
+            progress.update(bar, completed=done, total=total, description=description)
+
+        yield report
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="For people or programs.")]
-Output = Annotated[Path | None, typer.Option(help="File to write to.  [default: standard output]")]
+def refuse_existing(path: Path) -> None:
+    """Refuse, before any work, an output file that is already there or has no folder."""
+    if path.exists():
+        raise InputError(f"{path} already exists; choose another name.")
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent} is not a directory; make it first.")
 
 
-def check_output(form: Format, output: Path | None) -> None:
+def print_json(facts: Any, indent: int | None = 1) -> None:
+    """Print plain values as JSON; without an indent on one line."""
+    typer.echo(json.dumps(facts, indent=indent))
+
+
+def print_table(table: Table) -> None:
+    """Print a table as wide as the terminal."""
+    Console().print(table)
+
+
+def print_facts(title: str, lines: Mapping[str, str], guarantee: Guarantee, dim: int) -> None:
+    """Print labelled lines, and what is protected and what not."""
+    typer.echo(title)
+    for label, text in lines.items():
+        typer.echo(f"{label:12}{text}")
+    typer.echo(f"\nWhat is protected\n  {guarantee.protects()}\n\nWhat is not protected")
+    for line in guarantee.does_not_protect(dim):
+        typer.echo(f"  - {line}")
+
+
+def check_output(form: str, output: Path | None) -> None:
     """Refuse, before any work, npz without a file and a file that exists."""
-    if form is Format.npz and output is None:
+    if form == "npz" and output is None:
         raise InputError("--format npz needs --output FILE: it is not text.")
     if output is not None:
-        o.refuse_existing(output)
+        refuse_existing(output)
 
 
 def write_answers(
-    form: Format,
+    form: str,
     output: Path | None,
     columns: Mapping[str, AnyArray],
     table: Callable[[], Table],
@@ -53,14 +90,14 @@ def write_answers(
 
     JSON has no NaN: a number that cannot be estimated is null there.
     """
-    if form is Format.table and output is None:
-        Console().print(table())
+    if form == "table" and output is None:
+        print_table(table())
         return
-    if form is Format.npz:
+    if form == "npz":
         archive = BytesIO()
         np.savez(archive, **columns)  # type: ignore[arg-type]
         data = archive.getvalue()
-    elif form is Format.json:
+    elif form == "json":
         lists = {name: _plain(column) for name, column in columns.items()}
         data = json.dumps({**(facts or {}), **lists}).encode() + b"\n"
     else:

@@ -1,27 +1,23 @@
-"""Code formats: what is published, and its bytes. Adding a format is adding a class to the table."""
+"""Code formats and their bytes. A new format is a class of its own and a name in the table."""
 
 from __future__ import annotations
+
+import os
 
 from dpindex.codes.base import CodeFormat, Codes, check_format
 from dpindex.codes.numbers import FloatCodes, NumberFormat
 from dpindex.codes.signs import BitCodes, SignFormat
 from dpindex.codes.symbols import SymbolCodes, SymbolFormat
 from dpindex.errors import InputError
-from dpindex.files import unpack
+from dpindex.files import MAGIC, parse_file, unpack
 from dpindex.format1 import codes_from_bytes_1
 
 __all__ = [
-    "BitCodes",
-    "CodeFormat",
-    "Codes",
-    "FloatCodes",
-    "NumberFormat",
-    "SignFormat",
-    "SymbolCodes",
-    "SymbolFormat",
-    "check_format",
-    "codes_from_bytes",
-]
+    "BitCodes", "CodeFormat", "Codes", "FloatCodes", "NumberFormat", "SignFormat", "SymbolCodes",
+    "SymbolFormat", "check_format", "codes_from_bytes", "read_codes",
+]  # fmt: skip
+
+_MAX_FILE_BYTES = 1 << 33
 
 _FORMATS: dict[str, type[CodeFormat]] = {
     kind.name: kind for kind in (SignFormat, NumberFormat, SymbolFormat)
@@ -49,8 +45,24 @@ def codes_from_bytes(data: bytes | bytearray | memoryview) -> Codes:
         (stored,) = (arrays[name] for name in ("stored",))
         if len(arrays) != 1:
             raise ValueError("arrays")
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise InputError("these codes have a header that no dpindex writes.") from None
     if fault := format_.fault(stored):
         raise InputError(f"these codes {fault}.")
     return format_.codes(stored)
+
+
+def read_codes(path: str | os.PathLike[str]) -> Codes | None:
+    """The codes in a file, or None if it is no file that dpindex wrote: perhaps vectors.
+
+    Raises
+    ------
+    InputError
+        As :func:`codes_from_bytes`, with the path.
+    """
+    if not os.path.isfile(path):
+        return None
+    with open(path, "rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            return None
+    return parse_file(path, _MAX_FILE_BYTES, codes_from_bytes)

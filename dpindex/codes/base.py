@@ -1,4 +1,4 @@
-"""What a code format is, codes of any format, and their bytes."""
+"""Base classes of code formats and of codes."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ class CodeFormat(ABC):
         """The inverse of :meth:`to_dict`; ValueError, TypeError or KeyError for anything else."""
         rest = {name: value for name, value in data.items() if name != "format"}
         mark = bytes.fromhex(rest.pop("fingerprint"))
-        if set(rest) & {f.name for f in fields(cls) if not f.compare}:
-            raise ValueError("format")
-        if len(mark) != 16 or type(rest["code_length"]) is not int or rest["code_length"] < 1:
-            raise ValueError("format")
-        return cls(fingerprint=mark, **rest)
+        made = cls(fingerprint=mark, **rest)
+        k = made.code_length
+        if len(mark) != 16 or type(k) is not int or k < 1 or made.to_dict() != data:
+            raise ValueError("these facts are not what to_dict writes")
+        return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,11 +139,16 @@ class Codes:
 
     def to_bytes(self) -> bytes:
         """A self-describing byte string: see :func:`dpindex.codes_from_bytes`."""
-        return pack("codes", self.format.to_dict(), {"stored": self.stored})
+        return pack(
+            "codes", self.format.to_dict(), {"stored": self.format.concatenate([self.stored])}
+        )
 
 
 def check_format(codes: Codes, wanted: CodeFormat) -> None:
-    """InputError unless codes have that format; a fingerprint can be copied, so all of it counts."""
+    """Raise InputError unless codes are of the wanted kind and length.
+
+    Called beside a comparison of fingerprints, which anyone can copy.
+    """
     found = codes.format
     if found.contents != wanted.contents:
         raise InputError(

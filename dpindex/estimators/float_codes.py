@@ -6,19 +6,26 @@ Everything is computed from three sums per pair: ``⟨x̃, ỹ⟩`` and, of each
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from numpy.polynomial.polynomial import polymul, polyval
 
 from dpindex.arrays import Doubles, Floats
-from dpindex.noise.moments import NoiseMoments, Polynomial
+from dpindex.noise.law import NoiseMoments, Polynomial
 
-__all__ = ["NoisyVectorStats", "cosine", "inner_product", "squared_distance"]
+__all__ = [
+    "EXACT", "METRICS", "Estimate", "NoisyVectorStats", "cosine", "inner_product",
+    "squared_distance",
+]  # fmt: skip
 
-_EXACT = NoiseMoments.additive(0.0, 0.0)
+Estimate: TypeAlias = tuple[Doubles, Doubles]
+"""Values and their standard errors, of one shape."""
+
+EXACT = NoiseMoments.additive(0.0, 0.0)
+"""Of vectors without noise."""
 
 
 @dataclass(frozen=True)
@@ -40,24 +47,16 @@ class NoisyVectorStats:
     total: Doubles
     squares: Doubles
     k: int
-    noise: NoiseMoments = _EXACT
+    noise: NoiseMoments = EXACT
     norm: float | None = None
 
     @classmethod
     def of(
-        cls, decoded: Floats, noise: NoiseMoments = _EXACT, norm: float | None = None
+        cls, decoded: Floats, noise: NoiseMoments = EXACT, norm: float | None = None
     ) -> NoisyVectorStats:
-        """The sums of decoded vectors, shape (n, k)."""
+        """The sums of decoded vectors, shape (…, k); ``total`` and ``squares`` have shape (…)."""
         wide = decoded.astype(np.float64)
-        return cls(wide.sum(axis=1), (wide**2).sum(axis=1), wide.shape[1], noise, norm)
-
-    def at(self, index: npt.NDArray[np.intp]) -> NoisyVectorStats:
-        """The same with its vectors selected (and reshaped) by ``index``."""
-        return replace(self, total=self.total[index], squares=self.squares[index])
-
-    def column(self) -> NoisyVectorStats:
-        """The same with shape (n, 1), to be broadcast against rows of others."""
-        return self.at(np.arange(len(self.total))[:, None])
+        return cls(wide.sum(axis=-1), (wide**2).sum(axis=-1), wide.shape[-1], noise, norm)
 
     @cached_property
     def _powers(self) -> tuple[Doubles, ...]:
@@ -127,9 +126,7 @@ class NoisyVectorStats:
         t = np.maximum((self.energy_variance - 4 * covariance / 3) / energy**2, 0.0)
         return np.asarray((16 + 29 * t) / (16 + 35 * t) / np.sqrt(energy))
 
-    def noise_along(
-        self, other: NoisyVectorStats, ip: Doubles, energy: Doubles
-    ) -> tuple[Doubles, Doubles]:
+    def noise_along(self, other: NoisyVectorStats, ip: Doubles, energy: Doubles) -> Estimate:
         """``Σ_j Var(x̃_j)·y_j²`` and ``Σ_j Cov(x̃_j, g_j)·y_j`` for y the other side.
 
         Additive noise needs only y's ``energy`` and the inner product. Where the noise depends on
@@ -160,9 +157,7 @@ def _both(x: NoisyVectorStats, y: NoisyVectorStats) -> Doubles:
     return np.asarray(x.noise_energy * y.noise_energy / x.k)
 
 
-def inner_product(
-    ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float
-) -> tuple[Doubles, Doubles]:
+def inner_product(ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float) -> Estimate:
     """Unbiased inner products and their standard errors.
 
     Parameters
@@ -181,9 +176,7 @@ def inner_product(
     return ip, np.sqrt(variance)
 
 
-def cosine(
-    ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float
-) -> tuple[Doubles, Doubles]:
+def cosine(ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float) -> Estimate:
     """Noise-corrected cosines, clipped to [−1, 1], and their standard errors.
 
     The ratio to the corrected norms. Its error is the first-order (delta-method) deviation, in
@@ -220,7 +213,7 @@ def _ratio_noise(
 
 def _declared_cosine(
     ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, size: float, factor: float
-) -> tuple[Doubles, Doubles]:
+) -> Estimate:
     """Cosines given declared norms, with the observed error of the norms as control variate.
 
     The error of ``plain = ⟨x̃, ỹ⟩/‖u‖‖v‖`` is correlated with ``shift``, the mean relative error of
@@ -244,7 +237,7 @@ def _declared_cosine(
 
 def squared_distance(
     ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float
-) -> tuple[Doubles, Doubles]:
+) -> Estimate:
     """Unbiased squared Euclidean distances (possibly negative) and their standard errors.
 
     ``‖x̃−ỹ‖²`` less the noise energy of the private sides (Stausholm 2021). Parameters as for
@@ -256,3 +249,6 @@ def squared_distance(
         own, mixed = side.noise_along(other, ip, other.signal)
         variance = variance + np.maximum(4 * own - 4 * mixed + side.energy_variance, 0.0)
     return value, np.sqrt(variance)
+
+
+METRICS = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}

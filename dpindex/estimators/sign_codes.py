@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -27,18 +28,11 @@ _RANGE = 8.0
 _MAX_CELLS = 96
 
 
-class AgreementCurve:
+class AgreementCurve(NamedTuple):
     """Expected agreement ``E[s̃·t̃]`` against ``arcsin ρ``, increasing, for a pair of laws."""
 
-    def __init__(self, angles: Doubles, agreement: Doubles) -> None:
-        self.angles = angles
-        self.agreement = agreement
-        self._slope = np.gradient(agreement, angles)
-
-    def invert(self, agreement: Doubles) -> tuple[Doubles, Doubles]:
-        """``arcsin ρ`` and the curve's slope there."""
-        angle = np.interp(agreement, self.agreement, self.angles)
-        return angle, np.interp(angle, self.angles, self._slope)
+    angles: Doubles
+    agreement: Doubles
 
 
 def _kept(law: SignLaw, size: Doubles, rms: float) -> Doubles:
@@ -93,16 +87,14 @@ def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) 
     points, weights = _quadrature(law_x, rms_x)
     # h as a step function: its value on each fine cell, both signs by oddness.
     fine = np.unique(np.concatenate([_edges(law_y, rms_y), np.linspace(0.0, _RANGE, 65)]))
-    height = _kept(law_y, (fine[:-1] + fine[1:]) / 2, rms_y)
-    jumps = np.diff(height, prepend=0.0, append=0.0)
+    jumps = np.diff(_kept(law_y, (fine[:-1] + fine[1:]) / 2, rms_y), prepend=0.0, append=0.0)
     half = np.zeros(_ANGLES // 2 + 1)
     for i, angle in enumerate(angles[_ANGLES // 2 + 1 :], start=1):
         mean, deviation = math.sin(angle) * points[:, None], max(math.cos(angle), 1e-9)
         # E[h(Y)] = Σ jumps·(P(Y > edge) − P(Y < −edge)).
         above = ndtr((mean - fine) / deviation) - ndtr((-mean - fine) / deviation)
         half[i] = float(weights @ (above @ jumps))
-    agreement = np.concatenate([-half[:0:-1], half])
-    return AgreementCurve(angles, np.maximum.accumulate(agreement))
+    return AgreementCurve(angles, np.maximum.accumulate(np.concatenate([-half[:0:-1], half])))
 
 
 def cosine_from_agreement(
@@ -114,7 +106,8 @@ def cosine_from_agreement(
     what a projection of inner product ``factor`` below 1/k does not lose: see
     ``_known_variance``.
     """
-    angle, slope = curve.invert(agreement)
+    angle = np.interp(agreement, curve.agreement, curve.angles)
+    slope = np.interp(angle, curve.angles, np.gradient(curve.agreement, curve.angles))
     variance = np.maximum(1.0 - agreement**2, 0.0) / k / np.maximum(slope, 1e-12) ** 2
     variance = np.maximum(variance - _known_variance(np.sin(angle), k, factor, power=1), 0.0)
     # The sine is curved: E[sin(a + e)] = sin(a)·(1 − Var(e)/2) to second order.

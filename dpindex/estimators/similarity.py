@@ -8,28 +8,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from dpindex.arrays import Floats
+from dpindex.arrays import Doubles, Floats
 from dpindex.codes import Codes
-from dpindex.estimators.float_codes import (
-    NoisyVectorStats,
-    cosine,
-    inner_product,
-    squared_distance,
-)
+from dpindex.estimators.float_codes import EXACT, METRICS, Estimate, NoisyVectorStats
 from dpindex.estimators.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score
 from dpindex.estimators.symbol_codes import PairCurve, codeword_similarities, pair_curve
-from dpindex.noise.moments import NoiseMoments
 from dpindex.spec import Spec
 
 __all__ = ["METRICS", "Metric", "Queries", "Similarity", "similarity_of"]
 
-Doubles = npt.NDArray[np.float64]
-Estimates = tuple[Doubles, Doubles]
-
 Metric = Literal["cosine", "ip", "l2"]
-METRICS = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}
 
 
 @dataclass(frozen=True)
@@ -85,7 +74,7 @@ class Similarity(ABC):
         self.spec, self.metric = spec, metric
         self.factor = spec.projection.inner_product_factor
 
-    def of_found(self, codes: Codes, queries: Queries) -> Estimates:
+    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
         """Each query with codes of its own: float64 arrays of shape (nq, count).
 
         Parameters
@@ -99,37 +88,27 @@ class Similarity(ABC):
         ip = np.matmul(x, y[:, :, None])[:, :, 0]
         return self._estimates(ip.astype(np.float64, copy=False), x, queries)
 
-    def of_all(self, codes: Codes, queries: Queries) -> Estimates:
+    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
         """Every query with all of the codes: float64 arrays of shape (nq, n)."""
         x = codes.to_float().astype(self.dtype, copy=False)
         y = queries.to_float().astype(self.dtype, copy=False)
         return self._estimates((y @ x.T).astype(np.float64, copy=False), x[None], queries)
 
     @abstractmethod
-    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimates:
+    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
         """From inner products of decoded codes x, shape (nq or 1, count, k), shape (nq, count)."""
 
 
 class NumberSimilarity(Similarity):
     """Number codes: sums of the decoded vectors, corrected by the moments of the noise."""
 
-    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimates:
-        norm = self.spec.norm
-        squares = np.einsum("qck,qck->qc", x, x)
-        codes = NoisyVectorStats(x.sum(axis=2), squares, x.shape[2], _noise(self.spec), norm)
-        y = queries.to_float()
-        side = (
-            NoisyVectorStats.of(y, _noise(queries.spec), norm)
-            if queries.private
-            else (NoisyVectorStats.of(y, norm=norm))
-        )
-        return METRICS[self.metric](ip, codes, side.column(), self.factor)
-
-
-def _noise(spec: Spec) -> NoiseMoments:
-    """How the noise of a spec's codes scatters a coordinate, in the data's units."""
-    moments: NoiseMoments = spec.law.moments.in_units(spec.step)
-    return moments
+    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
+        norm, squares = self.spec.norm, np.einsum("qck,qck->qc", x, x)
+        noise, query_noise = (s.law.moments.in_units(s.step) for s in (self.spec, queries.spec))
+        codes = NoisyVectorStats(x.sum(axis=2), squares, x.shape[2], noise, norm)
+        query_noise = query_noise if queries.private else EXACT
+        side = NoisyVectorStats.of(queries.to_float()[:, None], query_noise, norm)
+        return METRICS[self.metric](ip, codes, side, self.factor)
 
 
 class SignSimilarity(Similarity):
@@ -140,7 +119,7 @@ class SignSimilarity(Similarity):
 
     dtype = np.float32  # exact for sums of ±1, and half the time
 
-    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimates:
+    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
         spec, k = self.spec, x.shape[2]
         law: Any = spec.law
         rms, query_rms = _rms(spec), _rms(queries.spec)
@@ -156,14 +135,14 @@ class SignSimilarity(Similarity):
 class SymbolSimilarity(Similarity):
     """Symbol codes: the curve of :mod:`dpindex.estimators.symbol_codes`."""
 
-    def of_found(self, codes: Codes, queries: Queries) -> Estimates:
+    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
         symbols = codes.stored[:, 0].astype(np.intp).reshape(len(queries), -1)
         return self._curve(queries)(np.take_along_axis(self._seen(queries), symbols, axis=1))
 
-    def of_all(self, codes: Codes, queries: Queries) -> Estimates:
+    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
         return self._curve(queries)(self._seen(queries)[:, codes.stored[:, 0].astype(np.intp)])
 
-    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimates:
+    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
         raise NotImplementedError("symbols are not compared by inner products of codes")
 
     def _seen(self, queries: Queries) -> Doubles:

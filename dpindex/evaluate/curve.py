@@ -1,9 +1,10 @@
-"""Recall curves: measured quality of private indexes by epsilon, with mean and spread over runs."""
+"""Recall curves: measured quality of private indexes by epsilon, and grids of specs to compare."""
 
 from __future__ import annotations
 
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -13,17 +14,20 @@ from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
+from dpindex.checks import whole_number
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Kind
-from dpindex.evaluate.ground_truth import GroundTruth, chunks, ground_truth
+from dpindex.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.evaluate.inversion import EXPOSURE, exposure
-from dpindex.evaluate.spec_grid import keeps_signs, label
 from dpindex.index import Metric, PrivateIndex, QueryMode
+from dpindex.method_table import Method, find_method
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource, as_source
 
-__all__ = ["MEASURES", "Curve", "Point", "Progress", "Run", "recall_curve"]
+__all__ = [
+    "MEASURES", "Curve", "Point", "Progress", "Run", "SpecGrid", "recall_curve", "spec_grid",
+]  # fmt: skip
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Called with (steps done, steps in all, what is done now)."""
@@ -145,14 +149,122 @@ class Curve:
         return {name: sorted(line, key=lambda p: p.spec.budget) for name, line in lines.items()}
 
 
-def _by_measure(
-    statistic: Callable[[Sequence[float]], float], runs: Sequence[Run]
-) -> dict[str, float]:
+def _by_measure(statistic: Callable[[list[float]], float], runs: Sequence[Run]) -> dict[str, float]:
     return {name: statistic([run.values[name] for run in runs]) for name in MEASURES}
 
 
 def _std(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+
+
+@dataclass(frozen=True)
+class SpecGrid:
+    """The admissible specs of a grid, and the reasons why the others are not admissible.
+
+    Attributes
+    ----------
+    specs : tuple of Spec
+        Without duplicates, in the order of the methods as given.
+    refused : tuple of str
+        One sentence for each method and code length that has no guarantee under these parameters.
+    """
+
+    specs: tuple[Spec, ...]
+    refused: tuple[str, ...]
+
+
+def spec_grid(
+    dim: int,
+    methods: Iterable[str],
+    epsilons: Sequence[float],
+    ks: Sequence[int | None] = (None,),
+    *,
+    delta: float = 1e-6,
+    repetitions: int = 1,
+    **common: Any,
+) -> SpecGrid:
+    """Specs of all combinations of methods, epsilons and code lengths.
+
+    Baselines have no epsilon and enter once for each k. Raw methods keep all coordinates and enter
+    once for each epsilon.
+
+    Parameters
+    ----------
+    dim : int
+        Number of attributes of a vector.
+    methods : iterable of str
+        Names from :func:`dpindex.methods`.
+    epsilons : sequence of float
+        Budgets, each in [0.001, 64].
+    ks : sequence of int or None
+        Code lengths; None is the method's default.
+    delta : float
+        For the methods that need a delta, or take one with ``min_norm``; the others get 0.
+    repetitions : int
+        For the methods that repeat their projection; the others get 1.
+    **common
+        Other fields of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, seed, …; methods
+        that take no ``min_norm``, ``entries`` or ``sparsity`` get none.
+
+    Raises
+    ------
+    InputError
+        For an unknown method.
+
+    >>> grid = spec_grid(784, ["dp-oporp-staircase", "raw-gaussian", "none-oporp"], [1, 2], [128])
+    >>> [(s.method, s.k, s.epsilon, s.delta) for s in grid.specs]
+    [('dp-oporp-staircase', 128, 1.0, 0.0), ('dp-oporp-staircase', 128, 2.0, 0.0),
+     ('raw-gaussian', 784, 1.0, 1e-06), ('raw-gaussian', 784, 2.0, 1e-06),
+     ('none-oporp', 128, None, 0.0)]
+    >>> print(*spec_grid(64, ["dp-oporp"], [1, 2], [128]).refused)
+    dp-oporp with k = 128: dp-oporp needs k / repetitions ≤ dim:
+    128 bins cannot be filled by 64 attributes.
+    """
+    specs: dict[Spec, None] = {}
+    refused: dict[str, None] = {}
+    for method in methods:
+        row = find_method(method)
+        fields = _used(row, common)
+        for k in (None,) if row.family.keeps_all else ks:
+            for epsilon in (None,) if row.definition == "none" else epsilons:
+                try:
+                    spec = Spec(
+                        method=method,
+                        dim=dim,
+                        k=k,
+                        epsilon=epsilon,
+                        delta=delta if row.needs_delta or fields.get("min_norm") else 0.0,
+                        repetitions=repetitions if row.family.repeats else 1,
+                        **fields,
+                    )
+                except InputError as error:
+                    refused[f"{method}{'' if k is None else f' with k = {k}'}: {error}"] = None
+                else:
+                    specs[spec] = None
+    return SpecGrid(tuple(specs), tuple(refused))
+
+
+def _used(row: Method, stated: dict[str, Any]) -> dict[str, Any]:
+    """The fields without those that the method does not take."""
+    entries = bool(row.family.entries)
+    used = {
+        "min_norm": row.calibration.norm_bound,
+        "entries": entries,
+        "sparsity": row.family.blocks or (entries and stated.get("entries") == "very-sparse"),
+    }
+    return {name: value for name, value in stated.items() if used.get(name, True)}
+
+
+def label(spec: Spec) -> str:
+    """Method, code length and the other parameters that tell specs apart, without epsilon."""
+    parts = [f"{spec.method}, k = {spec.code_length}"]
+    if spec.repetitions > 1:
+        parts.append(f"{spec.repetitions} repetitions")
+    if spec.delta > 0:
+        parts.append(f"δ = {spec.delta:g}")
+    if spec.min_norm is not None:
+        parts.append(f"norm ≥ {spec.min_norm:g}")
+    return ", ".join(parts) + (" (iDP)" if spec.guarantee.definition == "iDP" else "")
 
 
 def recall_curve(
@@ -167,6 +279,7 @@ def recall_curve(
     index_type: str = "f32",
     query_epsilon: float | None = None,
     denoise: Kind | None = None,
+    max_queries: int | None = None,
     progress: Progress | None = None,
 ) -> Curve:
     """Measure how well private indexes answer, for each spec and with fresh noise in each run.
@@ -199,6 +312,8 @@ def recall_curve(
     denoise : "auto", "linear" or "score", optional
         Fit a denoiser of this kind to every private index ("linear" for sign codes). The build time
         includes it. If it cannot be fitted, the codes are searched without it.
+    max_queries : int, optional
+        Use the first so many queries only, [1, ∞).
     progress : callable, optional
         Called before every build with (builds done, builds in all, label).
 
@@ -216,16 +331,18 @@ def recall_curve(
     specs, modes = tuple(dict.fromkeys(specs)), tuple(dict.fromkeys(query_modes))
     _check(specs, modes, runs, neighbours)
     base, queries = as_source(base, "base"), as_source(queries, "queries")
+    if max_queries is not None:
+        _, first = next(queries.chunks(whole_number(max_queries, "max_queries", 1, sys.maxsize)))
+        queries = as_source(first, queries.name)
 
     def new_index(spec: Spec) -> PrivateIndex:
         budget = None if spec.epsilon is None else query_epsilon
         return PrivateIndex(spec, metric=metric, index_type=index_type, query_epsilon=budget)
 
+    count, width = base.shape
     for spec in specs:  # refuse what cannot be measured before the first build
-        if spec.dim != base.shape[1]:
-            raise InputError(
-                f"{base.name} has {base.shape[1]} columns where a spec says dim = {spec.dim}."
-            )
+        if spec.dim != width:
+            raise InputError(f"{base.name} has {width} columns where a spec says dim = {spec.dim}.")
         new_index(spec)
     truth = ground_truth(base, queries, neighbours, metric)
     asked = queries.read()
@@ -244,9 +361,9 @@ def recall_curve(
     report(len(specs) * runs, len(specs) * runs, "done")
     return Curve(
         runs=tuple(measured),
-        base=(base.name, base.shape[0]),
+        base=(base.name, count),
         queries=(queries.name, queries.shape[0]),
-        dim=base.shape[1],
+        dim=width,
         neighbours=neighbours,
         metric=metric,
         index_type=index_type,
@@ -279,7 +396,7 @@ def _build(index: PrivateIndex, base: VectorSource, denoise: Kind | None) -> dic
     """Fill the index; what that cost, and what the codes reveal."""
     privatizer = Privatizer(index.spec)
     width, seconds, seen = 0, 0.0, []
-    for first, chunk in chunks(base):
+    for first, chunk in base.chunks():
         start = time.perf_counter()
         codes = privatizer.privatize(chunk, first_row=first)
         index.add_codes(codes)
@@ -290,12 +407,13 @@ def _build(index: PrivateIndex, base: VectorSource, denoise: Kind | None) -> dic
     start, denoiser = time.perf_counter(), None
     if denoise is not None and index.spec.epsilon is not None:
         with suppress(InputError):  # too few codes, or nothing but noise
-            denoiser = index.fit_denoiser("linear" if keeps_signs(index.spec) else denoise)
+            signs = index.spec.mechanism.codes == "signs"
+            denoiser = index.fit_denoiser("linear" if signs else denoise)
     seconds += time.perf_counter() - start
     _, vectors = next(iter(base.chunks(min(_ATTACKED, len(index)))))
     codes = privatizer.spec.format.codes(np.concatenate(seen))
-    cost = {"build_seconds": seconds, "bytes_per_vector": float(width)}
-    return cost | exposure(index.spec, vectors, codes, denoiser)
+    exposed = exposure(index.spec, vectors, codes, denoiser)
+    return {"build_seconds": seconds, "bytes_per_vector": float(width), **exposed}
 
 
 def _search(

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpindex.arrays import AnyArray, Doubles, Singles
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
-from dpindex.evaluate.charts import gallery_png, require_matplotlib
-from dpindex.evaluate.curve import Curve, Progress, recall_curve
+from dpindex.evaluate.curve import Curve, Progress, recall_curve, spec_grid
 from dpindex.evaluate.inversion import cosines, invert
-from dpindex.evaluate.report import Picture, write_curve, write_files
-from dpindex.evaluate.spec_grid import spec_grid
+from dpindex.evaluate.report import Picture, gallery_png, require_matplotlib, write_all, write_curve
 from dpindex.extras import import_extra
 from dpindex.index import PrivateIndex
 from dpindex.privatizer import Privatizer
@@ -109,16 +107,15 @@ def run_demo(
         neighbours=10,
         progress=progress,
     )
-    one_of_each = np.unique(digits[-_QUERIES:], return_index=True)[1]
-    picture = _inversion_picture(base, queries[one_of_each])
-    write_files(folder, {"inversion.png": picture.png})
+    picture = _inversion_picture(base, queries[np.unique(digits[-_QUERIES:], return_index=True)[1]])
+    write_all(folder, {"inversion.png": picture.png})
     title = "Private search of handwritten digits"
     notes = [sentence for grid in grids for sentence in grid.refused]
     report = write_curve(curve, folder, title=title, notes=notes, pictures=[picture])
     return DemoResult(curve, folder / "index", index.spec, same_digit, report)
 
 
-def _saved_index(path: Path, base: npt.NDArray[np.float64]) -> PrivateIndex:
+def _saved_index(path: Path, base: Doubles) -> PrivateIndex:
     """The index in that directory, which is built and saved first if there is none."""
     if not path.exists():
         index = PrivateIndex(_INDEX)
@@ -130,18 +127,16 @@ def _saved_index(path: Path, base: npt.NDArray[np.float64]) -> PrivateIndex:
     return index
 
 
-def _inversion_picture(
-    base: npt.NDArray[np.float64], originals: npt.NDArray[np.float64]
-) -> Picture:
+def _inversion_picture(base: Doubles, originals: Doubles) -> Picture:
     """Digits, and what an attacker reconstructs from their codes at three epsilons."""
 
-    def attack(spec: Spec) -> tuple[npt.NDArray[np.float32], float]:
+    def attack(spec: Spec) -> tuple[Singles, float]:
         privatizer = Privatizer(spec)
         denoiser = fit_denoiser(privatizer.privatize(base), spec)
         estimates = invert(privatizer.privatize(originals), spec, denoiser)
         return estimates, float(cosines(estimates, originals).mean())
 
-    rows: list[tuple[str, npt.NDArray[Any]]] = [("the digits", originals)]
+    rows: list[tuple[str, AnyArray]] = [("the digits", originals)]
     for epsilon in _ATTACKED_EPSILONS:
         estimates, cosine = attack(replace(_ATTACKED, epsilon=epsilon))
         rows.append((f"ε = {epsilon:g}\ncosine {cosine:.2f}", estimates))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, get_args
 
@@ -11,15 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from dpindex.arrays import AnyArray
+from dpindex.arrays import AnyArray, Doubles, Singles
 from dpindex.errors import InputError
 from dpindex.index import Metric
 from dpindex.vectors import VectorSource, as_source
 
-__all__ = ["GroundTruth", "chunks", "ground_truth"]
+__all__ = ["GroundTruth", "ground_truth"]
 
-Doubles: TypeAlias = npt.NDArray[np.float64]
-Singles: TypeAlias = npt.NDArray[np.float32]
 Rows: TypeAlias = npt.NDArray[np.int64]
 # Scores and row numbers, best first, shape (nq, count) each.
 Nearest: TypeAlias = tuple[Singles, Rows]
@@ -28,9 +25,9 @@ Nearest: TypeAlias = tuple[Singles, Rows]
 _TIE = 1e-5
 # Neighbours stored beyond ``depth``, and neighbours stored for queries with ties beyond those.
 _MARGIN, _MAX_TIED = 32, 4096
-# Numbers in a chunk of the base, rows in a sparse chunk, and queries compared with it at a time:
-# about a fifth of a second of work; Ctrl-C is honoured in between.
-_CHUNK_NUMBERS, _SPARSE_ROWS, _QUERY_ROWS = 1 << 22, 4096, 512
+# Queries that are compared with a chunk of the base at a time: about a fifth of a second of work;
+# Ctrl-C is honoured in between.
+_QUERY_ROWS = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +87,7 @@ class GroundTruth:
         return np.minimum(self._count(found, at, neighbours), neighbours) / neighbours
 
     def _count(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
-        relevant = self.relevant(found[:, :at], neighbours)
-        return np.asarray(relevant.sum(axis=1), dtype=np.float64)
+        return np.asarray(self.relevant(found[:, :at], neighbours).sum(axis=1, dtype=np.float64))
 
 
 def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine") -> GroundTruth:
@@ -113,8 +109,7 @@ def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine")
         under cosine, a query is the zero vector, which has no direction.
     """
     if metric not in get_args(Metric):
-        known = ", ".join(get_args(Metric))
-        raise InputError(f"metric must be one of {known}, not {metric!r}.")
+        raise InputError(f"metric must be one of {', '.join(get_args(Metric))}, not {metric!r}.")
     base, queries = as_source(base, "base"), as_source(queries, "queries")
     (count, width), (_, query_width) = base.shape, queries.shape
     if width != query_width:
@@ -143,12 +138,6 @@ def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine")
         ids = np.pad(ids, beyond, constant_values=-1)
         scores[tied], ids[tied] = _nearest(base, prepared[tied], deeper, metric)
     return GroundTruth(ids, scores, depth)
-
-
-def chunks(source: VectorSource) -> Iterator[tuple[int, Any]]:
-    """Pairs (first row, rows) of the whole source, of a size at which Ctrl-C is soon honoured."""
-    dense_rows = max(1, _CHUNK_NUMBERS // source.shape[1])
-    return source.chunks(_SPARSE_ROWS if source.is_sparse else dense_rows)
 
 
 def _lowest(scores: Singles, neighbours: int) -> Singles:
@@ -183,7 +172,7 @@ def _nearest(base: VectorSource, queries: Any, count: int, metric: Metric) -> Ne
     blocks = [queries[i : i + _QUERY_ROWS] for i in range(0, queries.shape[0], _QUERY_ROWS)]
     heaps = [faiss.ResultHeap(block.shape[0], count, keep_max=True) for block in blocks]
     nearest_of = _nearest_sparse if base.is_sparse else _nearest_dense
-    for first, chunk in chunks(base):
+    for first, chunk in base.chunks():
         vectors = _prepared(base, chunk, first, metric, base.is_sparse)
         for heap, block in zip(heaps, blocks, strict=True):
             scores, ids = nearest_of(block, vectors, min(count, vectors.shape[0]), metric)

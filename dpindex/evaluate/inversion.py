@@ -10,24 +10,19 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 from scipy.special import ndtri
 
-from dpindex.arrays import Floats, Vectors
+from dpindex.arrays import Doubles, Floats, Singles, Vectors
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, fit_denoiser
-from dpindex.evaluate.spec_grid import keeps_signs
 from dpindex.spec import Spec
 
 __all__ = ["EXPOSURE", "cosines", "exposure", "invert"]
-
-Doubles = npt.NDArray[np.float64]
 
 EXPOSURE = ("rebuilt_error", "rebuilt_cosine")
 """The measures that :func:`exposure` returns."""
@@ -36,6 +31,8 @@ EXPOSURE = ("rebuilt_error", "rebuilt_cosine")
 _MAX_ENTRIES = 1 << 26
 _MAX_MEASURED_ENTRIES, _MAX_MEASURED_LENGTH = 1 << 22, 2048
 _QUANTILES = 4096
+
+_Channel: TypeAlias = tuple[Doubles, Doubles, Doubles]
 
 
 def exposure(
@@ -61,13 +58,11 @@ def exposure(
         without codes (the middle of the bounds), [0, ∞). ``rebuilt_cosine``: mean cosine to the
         originals. Both are NaN if the projection has more than 2^22 entries or 2048 columns.
     """
-    if (
-        spec.code_length > _MAX_MEASURED_LENGTH
-        or spec.dim * spec.code_length > _MAX_MEASURED_ENTRIES
-    ):
+    large = spec.dim * spec.code_length > _MAX_MEASURED_ENTRIES
+    if large or spec.code_length > _MAX_MEASURED_LENGTH:
         return dict.fromkeys(EXPOSURE, math.nan)
     strongest = denoiser is not None and denoiser.kind == "score"
-    if spec.epsilon is not None and not keeps_signs(spec) and not strongest:
+    if spec.epsilon is not None and spec.mechanism.codes == "numbers" and not strongest:
         with suppress(InputError):  # too few codes, or nothing but noise
             denoiser = fit_denoiser(codes, spec)
     dense = vectors.toarray() if scipy.sparse.issparse(vectors) else vectors
@@ -78,19 +73,7 @@ def exposure(
     return {EXPOSURE[0]: float(error), EXPOSURE[1]: float(cosines(estimate, truth).mean())}
 
 
-@dataclass(frozen=True)
-class _Channel:
-    """A code as ``slope · x + noise`` for each coordinate, in scaled units, under the prior of x.
-
-    ``expected`` is the mean of the code, ``noise`` the variance that x does not explain.
-    """
-
-    slope: Doubles
-    expected: Doubles
-    noise: Doubles
-
-
-def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> npt.NDArray[np.float32]:
+def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Singles:
     """The least-squares linear estimate of the vectors behind codes.
 
     For prior mean m and variance v of every attribute and codes ``z ≈ B A u + noise`` (A the public
@@ -123,6 +106,7 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> npt.ND
     >>> np.round(invert(codes, spec), 1).tolist()
     [[0.0, 0.5, 1.0]]
     """
+    signs = spec.mechanism.codes == "signs"
     if codes.fingerprint != spec.fingerprint:
         raise InputError("these codes were made under another spec than the one given.")
     if spec.dim * spec.code_length > _MAX_ENTRIES:
@@ -136,28 +120,33 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> npt.ND
     projection *= spec.projection.scale
     prior_mean = mean * projection.sum(axis=0)
     prior_variance = variance * (projection**2).sum(axis=0)
-    channel_of = _sign_channel if keeps_signs(spec) else _number_channel
-    channel = channel_of(spec, prior_mean, prior_variance)
-    decoded, noise = codes.to_float(), channel.noise
-    if denoiser is not None and not keeps_signs(spec):
+    channel = _sign_channel if signs else _number_channel
+    slope, expected, noise = channel(spec, prior_mean, prior_variance)
+    decoded = codes.to_float()
+    if denoiser is not None and not signs:
         decoded, noise = denoiser(codes), np.zeros_like(noise)
-    response = projection * channel.slope
+    response = projection * slope
     covariance = variance * (response.T @ response) + np.diag(noise)
     # The pseudo-inverse leaves out coordinates without information (empty bins without noise).
     weights = variance * (np.linalg.pinv(covariance, hermitian=True) @ response.T)
-    estimate = mean + (decoded - channel.expected) @ weights
+    estimate = mean + (decoded - expected) @ weights
     return (np.clip(estimate, low, high) * spec.scale).astype(np.float32)
 
 
 def _number_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
+    """A code as ``slope · x + noise`` for each coordinate, in scaled units, under the prior of x.
+
+    Returns the slopes, the means of the code, and the variances that x does not explain.
+    """
     step = spec.step
     constant, first, second = spec.law.moments.variance_of_x
     # The variance of the law may depend on x (square wave): its mean over the prior, in grid steps.
     noise = constant + first * mean / step + second * (mean**2 + variance) / step**2
-    return _Channel(np.ones_like(mean), mean, noise * step**2)
+    return np.ones_like(mean), mean, noise * step**2
 
 
 def _sign_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
+    """The same for signs, by the best linear approximation."""
     law: Any = spec.law  # a SignLaw, since the codes are signs
     quantiles = ndtri((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
     deviation = np.sqrt(variance)
@@ -169,12 +158,11 @@ def _sign_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
     expected = sign.mean(axis=1)
     covariance = (sign * quantiles).mean(axis=1) * deviation
     slope = np.divide(covariance, variance, out=np.zeros_like(covariance), where=variance > 0)
-    return _Channel(slope, expected, 1 - expected**2 - slope**2 * variance)
+    return slope, expected, 1 - expected**2 - slope**2 * variance
 
 
 def cosines(estimates: Floats, originals: Floats) -> Doubles:
     """Cosine of each estimate to its original, shape (n,); 0 where one of them is zero."""
     u, v = estimates.astype(np.float64), originals.astype(np.float64)
     norms = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
-    result: Doubles = np.divide((u * v).sum(axis=1), norms, out=np.zeros(len(u)), where=norms > 0)
-    return result
+    return np.asarray(np.divide((u * v).sum(axis=1), norms, out=np.zeros(len(u)), where=norms > 0))

@@ -5,8 +5,7 @@ the rest: who only searches never imports the secret stream.
 """
 
 from dpindex.estimators.similarity import Metric
-from dpindex.index.directory import IndexDirectory
-from dpindex.index.private_index import Hits, PrivateIndex, QueryMode
-from dpindex.index.settings import Settings
+from dpindex.index.directory import IndexDirectory, Settings
+from dpindex.index.private_index import Hits, PrivateIndex, QueryMode, describe
 
-__all__ = ["Hits", "IndexDirectory", "Metric", "PrivateIndex", "QueryMode", "Settings"]
+__all__ = ["Hits", "IndexDirectory", "Metric", "PrivateIndex", "QueryMode", "Settings", "describe"]

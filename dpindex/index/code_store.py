@@ -1,44 +1,149 @@
-"""What an index keeps: codes and their ids, in row order."""
+"""What an index keeps: codes, and their ids (whole numbers or strings), in row order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import AnyArray, Integers
+from dpindex.checks import MAX_ID_LENGTH, check_id_lengths, id_array
 from dpindex.codes import CodeFormat, Codes
-from dpindex.index.ids import Ids
+from dpindex.errors import InputError
+from dpindex.files import pack, unpack
+from dpindex.format1 import MAGIC_IDS, ids_from_bytes_1
 
-__all__ = ["CodeBuffer", "CodeStore"]
+__all__ = ["CodeStore", "Ids", "ids_from_bytes", "ids_to_bytes"]
+
+_MAX_BYTES = 1 << 30
+"""What the 65536 rows that a segment may have take as an array, at 4096 characters each."""
 
 _BLOCK_NUMBERS = 1 << 22
 """Coordinates of codes that are handled together: 16 MB of float32."""
 
 
-class CodeBuffer:
-    """Stored codes in one array that doubles its room, and widens its integers where needed."""
+class Ids:
+    """The ids of an index in row order: a list without duplicates.
 
-    def __init__(self, format_: CodeFormat) -> None:
-        self._format = format_
-        self._room: Integers = np.empty((0, format_.width), dtype=np.int8)
+    Attributes
+    ----------
+    array : int64 or unicode array, shape (n,)
+        All ids.
 
-    def first(self, count: int) -> Integers:
-        """The first ``count`` rows, a view of shape (count, width)."""
-        return self._room[:count]
+    >>> ids = Ids()
+    >>> ids.append(ids.check(["a", "b", "c"], 3))
+    >>> len(ids), ids.rows(["c", "a"])
+    (3, array([0, 2]))
+    """
 
-    def put(self, count: int, rows: Integers) -> None:
-        """Write rows after the first ``count``."""
-        rows = self._format.concatenate([rows])  # as narrow as they can be
-        end = count + len(rows)
-        dtype = np.promote_types(rows.dtype, self._room.dtype) if count else rows.dtype
-        if end > len(self._room) or dtype != self._room.dtype:
-            room = np.empty((max(2 * count, end), rows.shape[1]), dtype=dtype)
-            room[:count] = self._room[:count]
-            self._room = room
-        self._room[count:end] = rows
+    def __init__(self) -> None:
+        self.array: AnyArray = np.empty(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @cached_property
+    def _known(self) -> set[Any]:
+        """The ids as a set, made when it is first needed: numbering new rows does without."""
+        return set(self.array.tolist())
+
+    def check(self, ids: Any | None, count: int) -> AnyArray:
+        """``ids`` as an array that may be added: ``count`` new ids, or the next free numbers."""
+        if ids is None:
+            if self.array.dtype.kind == "U" and len(self.array):
+                raise InputError("this index has string ids, so new vectors need ids too.")
+            start = max(int(self.array.max(initial=-1)) + 1, 0)
+            if start + count > 1 << 63:
+                raise InputError("the next free ids pass 64 bits; give ids to new vectors.")
+            return np.arange(start, start + count, dtype=np.int64)
+        array = id_array(ids)
+        if len(array) != count:
+            raise InputError(f"there are {len(array)} ids for {count} vectors.")
+        if len(self.array) and array.dtype.kind != self.array.dtype.kind:
+            kind = "strings" if self.array.dtype.kind == "U" else "whole numbers"
+            raise InputError(f"the ids of this index are {kind}; new ids must be {kind} too.")
+        values, known = array.tolist(), self._known
+        if len(set(values)) < count or not known.isdisjoint(values):
+            seen: set[Any] = set()
+            for row, value in enumerate(values):
+                if value in seen or value in known:
+                    where = "twice in the input" if value in seen else "already in the index"
+                    raise InputError(f"id {value!r} (row {row}) is {where}; ids must be unique.")
+                seen.add(value)
+        return array
+
+    def append(self, ids: AnyArray) -> None:
+        """Add ids that ``check`` returned."""
+        bytes_after = (len(self) + len(ids)) * max(self.array.itemsize, ids.itemsize)
+        if ids.dtype.kind == "U" and bytes_after > _MAX_BYTES:
+            parts = [part for part in (self.array, ids) if part.dtype.kind == "U"]
+            check_id_lengths(np.concatenate([np.char.str_len(part) for part in parts]))
+        known = vars(self).pop("_known", None)  # made again, should anything go wrong half-way
+        self.array = np.concatenate([self.array, ids]) if len(self.array) else ids.copy()
+        if known is not None:
+            known.update(ids.tolist())
+            self._known = known
+
+    def rows(self, ids: Any) -> Integers:
+        """Rows of ids, ascending; InputError for one that is not there."""
+        wanted = id_array(ids).tolist()
+        for value in wanted:
+            if value not in self._known:
+                raise InputError(f"id {value!r} is not in the index; nothing was removed.")
+        return np.flatnonzero(np.isin(self.array, np.array(wanted, dtype=self.array.dtype)))
+
+    def kept(self, mask: AnyArray) -> Ids:
+        """The ids of the rows where ``mask`` is true."""
+        ids = Ids()
+        ids.array = self.array[mask]
+        return ids
+
+
+def ids_to_bytes(ids: AnyArray) -> bytes:
+    """Ids as a container: ``numbers``, or ``lengths`` in characters and all the ``text`` as UTF-8.
+
+    >>> ids_from_bytes(ids_to_bytes(np.array(["one", "two"])))
+    array(['one', 'two'], dtype='<U3')
+    """
+    if ids.dtype.kind != "U":
+        return pack("ids", {}, {"numbers": ids.astype(np.int64)})
+    text = np.frombuffer("".join(ids.tolist()).encode(), np.uint8)
+    return pack("ids", {}, {"lengths": np.char.str_len(ids).astype(np.uint32), "text": text})
+
+
+def ids_from_bytes(data: bytes) -> AnyArray:
+    """The inverse of :func:`ids_to_bytes`, also for format 1; InputError for anything else."""
+    if data.startswith(MAGIC_IDS):
+        return ids_from_bytes_1(data)
+    _, arrays = unpack(data, "ids")
+    forms = {name: (array.dtype.str, array.ndim) for name, array in arrays.items()}
+    if forms == {"numbers": ("<i8", 1)}:
+        return arrays["numbers"].astype(np.int64)
+    if forms == {"lengths": ("<u4", 1), "text": ("|u1", 1)}:
+        return _texts(arrays["lengths"], arrays["text"])
+    raise InputError("these ids are neither numbers nor strings; the file is damaged.")
+
+
+def _texts(lengths: AnyArray, text: AnyArray) -> AnyArray:
+    damaged = InputError("these ids have strings that do not fit together; the file is damaged.")
+    longest = int(lengths.max(initial=1))
+    if longest > MAX_ID_LENGTH or 4 * len(lengths) * longest > _MAX_BYTES:
+        raise damaged
+    try:
+        points = np.frombuffer(text.tobytes().decode().encode("utf-32-le"), "<u4")
+    except UnicodeDecodeError:
+        raise damaged from None
+    if int(lengths.sum()) != len(points):
+        raise damaged
+    padded = np.zeros((len(lengths), longest), np.uint32)
+    padded[np.arange(longest) < lengths[:, None]] = points
+    ids = padded.view(f"U{longest}")[:, 0]
+    if (np.char.str_len(ids) != lengths).any():  # one ends with a NUL character
+        raise damaged
+    return ids
 
 
 class CodeStore:
@@ -64,7 +169,8 @@ class CodeStore:
         self.format = format_
         self.removals = 0
         self._ids = Ids()
-        self._buffer = CodeBuffer(format_)
+        # Stored codes in one array that doubles its room, and widens its integers where needed.
+        self._room: Integers = np.empty((0, format_.width), dtype=np.int8)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -77,7 +183,7 @@ class CodeStore:
     @property
     def codes(self) -> Codes:
         """All codes in row order, as a copy."""
-        return self.format.codes(self._buffer.first(len(self)).copy())
+        return self.format.codes(self._room[: len(self)].copy())
 
     def checked_ids(self, ids: Any | None, count: int) -> AnyArray:
         """``ids`` as ``count`` new unique ids, or the next free numbers; else InputError."""
@@ -86,12 +192,23 @@ class CodeStore:
     def append(self, codes: Codes, ids: AnyArray) -> None:
         """Add codes of the store's format under ids that :meth:`checked_ids` returned."""
         # The ids say how many rows there are: codes beyond, left by Ctrl-C, are overwritten.
-        self._buffer.put(len(self), codes.stored)
+        self._put(codes.stored)
         self._ids.append(ids)
+
+    def _put(self, rows: Integers) -> None:
+        """Write rows after those that have ids."""
+        rows, count = self.format.concatenate([rows]), len(self)  # as narrow as they can be
+        end = count + len(rows)
+        dtype = np.promote_types(rows.dtype, self._room.dtype) if count else rows.dtype
+        if end > len(self._room) or dtype != self._room.dtype:
+            room = np.empty((max(2 * count, end), rows.shape[1]), dtype=dtype)
+            room[:count] = self._room[:count]
+            self._room = room
+        self._room[count:end] = rows
 
     def take(self, rows: slice | npt.NDArray[np.int64]) -> Codes:
         """The codes of some rows."""
-        return self.format.codes(self._buffer.first(len(self))[rows])
+        return self.format.codes(self._room[: len(self)][rows])
 
     def blocks(self, start: int = 0, rows: int | None = None) -> Iterator[Codes]:
         """The codes from row ``start`` on, in blocks of that many rows, or of a few megabytes."""
@@ -110,7 +227,6 @@ class CodeStore:
         rows = self._ids.rows(ids)
         kept = np.ones(len(self), dtype=np.bool_)
         kept[rows] = False
-        buffer, left = CodeBuffer(self.format), self._ids.kept(kept)
-        buffer.put(0, self._buffer.first(len(self))[kept])
-        self._ids, self._buffer, self.removals = left, buffer, self.removals + 1
+        left, room = self._ids.kept(kept), self.format.concatenate([self._room[: len(self)][kept]])
+        self._ids, self._room, self.removals = left, room, self.removals + 1
         return len(rows)

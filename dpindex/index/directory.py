@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -24,34 +24,90 @@ from dpindex.codebook import Codebook
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
+from dpindex.estimators.similarity import METRICS, Metric
 from dpindex.files import holding_lock, read_file, write_file
 from dpindex.format1 import manifest_from_1
-from dpindex.index.code_store import CodeStore
-from dpindex.index.ids import ids_from_bytes, ids_to_bytes
-from dpindex.index.settings import Settings
+from dpindex.index.code_store import CodeStore, ids_from_bytes, ids_to_bytes
+from dpindex.index.ranking import new_ranking
+from dpindex.index.search_backend import EXACT
 from dpindex.spec import Spec
 from dpindex.version import __version__
 
 __all__ = [
-    "Checkpoint",
-    "IndexDirectory",
-    "Manifest",
-    "read_index",
-    "rows_per_segment",
+    "Checkpoint", "IndexDirectory", "Manifest", "Settings", "read_index", "rows_per_segment",
     "write_index",
-]
+]  # fmt: skip
 
 _FORMAT = 2
 _MANIFEST = "manifest.json"
+_CODES, _IDS, _MODEL = "segments/{}.codes", "ids/{}.ids", "denoiser/{}.model"
+_CODEBOOK = "codebook/{}.vectors"
 _FOLDERS = ("segments", "ids", "denoiser", "codebook")
 _NUMBER = re.compile(r"[0-9]{6}")
 _NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|model|vectors)(\.tmp)?")
-_HASH = re.compile(r"[0-9a-f]{64}")
 _STATES = ("building", "complete")
 _MAX_FILE_BYTES = 1 << 33
 _MAX_MANIFEST_BYTES = 1 << 24
 _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an index is, beside its rows.
+
+    Parameters
+    ----------
+    spec : Spec
+        The public description of the mechanism.
+    metric : "cosine", "ip" or "l2"
+        What neighbours are ranked by.
+    index_type : str
+        How vectors are kept and searched: see :func:`dpindex.index.faiss_vectors.parse_index_type`.
+    query_epsilon : float, optional
+        Budget of a private query; default the spec's epsilon.
+
+    Raises
+    ------
+    InputError
+        For a metric or an index type that the method's codes do not have, or a wrong query epsilon.
+    """
+
+    spec: Spec
+    metric: Metric = "cosine"
+    index_type: str = EXACT
+    query_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in tuple(METRICS):
+            raise InputError(f"metric must be one of {', '.join(METRICS)}, not {self.metric!r}.")
+        mechanism = self.spec.mechanism
+        known = mechanism.calibration.format.metrics
+        if self.metric not in known:
+            raise InputError(
+                f"{mechanism.name} keeps {mechanism.codes}, which know {' and '.join(known)} only, "
+                f"not {self.metric!r}."
+            )
+        new_ranking(self.spec, self.metric, self.index_type)  # refuses a wrong index type
+        if self.query_epsilon is not None:
+            object.__setattr__(self, "query_epsilon", self.query_spec.epsilon)
+
+    @property
+    def query_spec(self) -> Spec:
+        """The spec of private queries."""
+        if self.query_epsilon is None:
+            return self.spec
+        return self.spec.with_epsilon(self.query_epsilon)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain JSON values."""
+        return {**vars(self), "spec": self.spec.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Settings:
+        """The inverse of :meth:`to_dict`, other keys aside; InputError or KeyError if it is not."""
+        stated = {field.name: data[field.name] for field in fields(cls)}
+        return cls(**{**stated, "spec": Spec.from_dict(data["spec"])})
 
 
 def rows_per_segment(spec: Spec) -> int:
@@ -69,25 +125,10 @@ class FileMark:
     def __post_init__(self) -> None:
         if type(self.bytes) is not int or not 0 <= self.bytes <= _MAX_FILE_BYTES:
             raise ValueError("size")
-        if type(self.sha256) is not str or not _HASH.fullmatch(self.sha256):
-            raise ValueError("hash")
 
 
-@dataclass(frozen=True)
-class Segment:
-    """One committed piece of the index: its number and its rows."""
-
-    name: str
-    count: int
-
-    def __post_init__(self) -> None:
-        if type(self.count) is not int or self.count < 1:
-            raise ValueError("count")
-
-    @property
-    def paths(self) -> tuple[str, str]:
-        """Its files of codes and of ids."""
-        return f"segments/{self.name}.codes", f"ids/{self.name}.ids"
+def _mark(data: bytes) -> FileMark:
+    return FileMark(len(data), hashlib.sha256(data).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -99,9 +140,9 @@ class Manifest:
     settings : Settings
     state : "building" or "complete"
     next_number : int
-        Segments and denoisers are numbered, and no number is used twice.
-    segments : tuple of Segment
-        In row order.
+        Segments, denoisers and codebooks are numbered, and no number is used twice.
+    segments : mapping from six digits to int
+        The segments by number, in row order, and their rows.
     denoiser, codebook : str, optional
         Number of the denoiser that was learned from the segments, and of the spec's codebook.
     files : mapping from path to FileMark
@@ -113,7 +154,7 @@ class Manifest:
     settings: Settings
     state: str = "building"
     next_number: int = 0
-    segments: tuple[Segment, ...] = ()
+    segments: Mapping[str, int] = field(default_factory=dict)
     denoiser: str | None = None
     codebook: str | None = None
     files: Mapping[str, FileMark] = field(default_factory=dict)
@@ -122,59 +163,55 @@ class Manifest:
     @property
     def paths(self) -> list[str]:
         """Every file that belongs to the index."""
-        paths = [path for segment in self.segments for path in segment.paths]
-        paths += [] if self.denoiser is None else [f"denoiser/{self.denoiser}.model"]
-        return paths if self.codebook is None else [*paths, f"codebook/{self.codebook}.vectors"]
+        paths = [path.format(number) for number in self.segments for path in (_CODES, _IDS)]
+        paths += [] if self.denoiser is None else [_MODEL.format(self.denoiser)]
+        return paths if self.codebook is None else [*paths, _CODEBOOK.format(self.codebook)]
 
     @property
     def count(self) -> int:
         """Rows of all segments."""
-        return sum(segment.count for segment in self.segments)
+        return sum(self.segments.values())
 
     def to_dict(self) -> dict[str, Any]:
         """The manifest as plain JSON values."""
-        data = {
+        book = {} if self.codebook is None else {"codebook": self.codebook}
+        return {
             "format": _FORMAT,
             "library": __version__,
             "state": self.state,
             "guarantee": self.settings.spec.guarantee.to_dict(),
             "count": self.count,
-            "next_segment": self.next_number,
-            "segments": [asdict(segment) for segment in self.segments],
+            "next_number": self.next_number,
+            "segments": dict(self.segments),
+            "denoiser": self.denoiser,
             "files": {path: asdict(self.files[path]) for path in self.paths},
+            "input": self.input,
             **self.settings.to_dict(),
+            **book,
         }
-        more = {"denoiser": self.denoiser, "codebook": self.codebook, "input": self.input}
-        return data | {key: value for key, value in more.items() if value is not None}
 
     @classmethod
     def from_dict(cls, data: Any) -> Manifest:
         """The inverse of :meth:`to_dict`; ValueError (as InputError is), KeyError, TypeError or
         AttributeError for anything else.
         """
-        manifest = cls(
-            Settings.from_dict(data),
-            data["state"],
-            data["next_segment"],
-            tuple(Segment(**entry) for entry in data["segments"]),
-            data.get("denoiser"),
-            data.get("codebook"),
-            {path: FileMark(**mark) for path, mark in data["files"].items()},
-            data.get("input"),
-        )
-        numbers = [segment.name for segment in manifest.segments]
-        numbers += [name for name in (manifest.denoiser, manifest.codebook) if name is not None]
-        if not all(type(name) is str and _NUMBER.fullmatch(name) for name in numbers):
-            raise ValueError("number")
+        names = ("state", "next_number", "segments", "denoiser", "input")
+        files = {path: FileMark(**mark) for path, mark in data["files"].items()}
+        stated = {name: data[name] for name in names} | {"codebook": data.get("codebook")}
+        manifest = cls(settings=Settings.from_dict(data), files=files, **stated)
+        last = [name for name in (manifest.denoiser, manifest.codebook) if name is not None]
+        numbers, counts = [*manifest.segments, *last], manifest.segments.values()
         if not (
             manifest.state in _STATES
             and (manifest.input is None or isinstance(manifest.input, dict))
             and data["guarantee"] == manifest.settings.spec.guarantee.to_dict()
-            and type(manifest.next_number) is int
-            and len(set(numbers)) == len(numbers)
-            and all(int(name) < manifest.next_number for name in numbers)
+            and all(type(count) is int and count > 0 for count in counts)
             and data["count"] == manifest.count
-            and set(manifest.files) == set(manifest.paths)
+            and all(_NUMBER.fullmatch(number) for number in numbers)
+            and len(set(numbers)) == len(numbers)
+            and type(manifest.next_number) is int
+            and all(int(number) < manifest.next_number for number in numbers)
+            and set(files) == set(manifest.paths)
             and (manifest.codebook is None) == (manifest.settings.spec.codebook is None)
         ):
             raise InputError("it contradicts itself.")
@@ -235,30 +272,28 @@ class IndexDirectory:
     def segments(self, manifest: Manifest) -> Iterator[tuple[Codes, AnyArray]]:
         """Codes and ids of every segment, verified against the manifest first."""
         fingerprint = manifest.settings.spec.fingerprint
-        for segment in manifest.segments:
-            codes_path, ids_path = segment.paths
-            codes = codes_from_bytes(self._verified(manifest, codes_path))
-            ids = ids_from_bytes(self._verified(manifest, ids_path))
+        for number, count in manifest.segments.items():
+            path = _CODES.format(number)
+            codes = codes_from_bytes(self._verified(manifest, path))
+            ids = ids_from_bytes(self._verified(manifest, _IDS.format(number)))
             if codes.fingerprint != fingerprint:
-                raise InputError(f"{self.path / codes_path} was made under another spec.")
-            if not len(codes) == len(ids) == segment.count:
-                raise InputError(f"{self.path / codes_path} does not have the rows it should.")
+                raise InputError(f"{self.path / path} was made under another spec.")
+            if not len(codes) == len(ids) == count:
+                raise InputError(f"{self.path / path} does not have the rows it should.")
             yield codes, ids
 
     def settings(self, manifest: Manifest) -> Settings:
         """The settings, with the codewords of the spec's codebook if it has one."""
         if manifest.codebook is None:
             return manifest.settings
-        book = Codebook.from_bytes(
-            self._verified(manifest, f"codebook/{manifest.codebook}.vectors")
-        )
+        book = Codebook.from_bytes(self._verified(manifest, _CODEBOOK.format(manifest.codebook)))
         return replace(manifest.settings, spec=manifest.settings.spec.with_codebook(book))
 
     def denoiser(self, manifest: Manifest) -> Denoiser | None:
         """The denoiser, verified against the manifest; None if there is none."""
         if manifest.denoiser is None:
             return None
-        data = self._verified(manifest, f"denoiser/{manifest.denoiser}.model")
+        data = self._verified(manifest, _MODEL.format(manifest.denoiser))
         return denoiser_from_bytes(data, manifest.settings.spec)
 
     def _verified(self, manifest: Manifest, path: str) -> bytes:
@@ -266,7 +301,7 @@ class IndexDirectory:
         data = read_file(self.path / path, mark.bytes, links=False)
         if len(data) != mark.bytes:
             raise InputError(f"{self.path / path} is cut off; restore it from a copy.")
-        if hashlib.sha256(data).hexdigest() != mark.sha256:
+        if _mark(data) != mark:
             raise InputError(f"{self.path / path} was changed or damaged; restore it from a copy.")
         return data
 
@@ -312,36 +347,31 @@ class IndexDirectory:
         self.discard_uncommitted(manifest)
         if book is None:
             return manifest
-        name = self._next_name(manifest)
-        data = {f"codebook/{name}.vectors": book.to_bytes()}
-        return replace(self._with(manifest, data), codebook=name)
+        number, manifest = self._numbered(manifest, {_CODEBOOK: book.to_bytes()})
+        return replace(manifest, codebook=number)
 
     def write_segment(self, manifest: Manifest, codes: Codes, ids: AnyArray) -> Manifest:
         """Write a segment and return the manifest that names it, which is not yet committed."""
-        segment = Segment(self._next_name(manifest), len(codes))
-        data = dict(zip(segment.paths, (codes.to_bytes(), ids_to_bytes(ids)), strict=True))
-        return replace(self._with(manifest, data), segments=(*manifest.segments, segment))
+        data = {_CODES: codes.to_bytes(), _IDS: ids_to_bytes(ids)}
+        number, manifest = self._numbered(manifest, data)
+        return replace(manifest, segments={**manifest.segments, number: len(codes)})
 
     def write_denoiser(self, manifest: Manifest, denoiser: Denoiser) -> Manifest:
         """Write a denoiser and return the manifest that names it, which is not yet committed."""
-        name = self._next_name(manifest)
-        data = {f"denoiser/{name}.model": denoiser_to_bytes(denoiser)}
-        return replace(self._with(manifest, data), denoiser=name)
+        number, manifest = self._numbered(manifest, {_MODEL: denoiser_to_bytes(denoiser)})
+        return replace(manifest, denoiser=number)
 
-    def _next_name(self, manifest: Manifest) -> str:
-        name = f"{manifest.next_number:06d}"
-        if not _NUMBER.fullmatch(name):
+    def _numbered(self, manifest: Manifest, data: Mapping[str, bytes]) -> tuple[str, Manifest]:
+        """Write files under the next number; that, and the manifest that knows them."""
+        number, files = f"{manifest.next_number:06d}", dict(manifest.files)
+        if not _NUMBER.fullmatch(number):
             raise InputError(f"{self.path} has had a million segments; save to a new directory.")
-        return name
-
-    def _with(self, manifest: Manifest, data: Mapping[str, bytes]) -> Manifest:
-        """Write files under the next number; the manifest that knows them."""
-        files = dict(manifest.files)
-        for path, content in data.items():
-            (self.path / path).parent.mkdir(exist_ok=True)
-            write_file(self.path / path, content)
-            files[path] = FileMark(len(content), hashlib.sha256(content).hexdigest())
-        return replace(manifest, next_number=manifest.next_number + 1, files=files)
+        for pattern, content in data.items():
+            path = self.path / pattern.format(number)
+            path.parent.mkdir(exist_ok=True)
+            write_file(path, content)
+            files[pattern.format(number)] = _mark(content)
+        return number, replace(manifest, next_number=manifest.next_number + 1, files=files)
 
     def commit(self, manifest: Manifest) -> Manifest:
         """Make the manifest the truth, durably, in one rename."""
@@ -411,7 +441,7 @@ def write_index(
             if last.removals == store.removals:
                 start = last.rows
             else:  # rows were removed: everything that is left is written anew
-                manifest = replace(manifest, segments=())
+                manifest = replace(manifest, segments={})
         step = rows_per_segment(settings.spec)
         for row in range(start, len(store), step):
             rows = slice(row, row + step)

@@ -6,15 +6,15 @@ from typing import Any
 
 import faiss
 import numpy as np
-import numpy.typing as npt
 
-from dpindex.arrays import AnyArray, Bytes, Floats
+from dpindex.arrays import AnyArray, Bytes, Doubles, Floats
 from dpindex.errors import InputError
-from dpindex.index.search_backend import EXACT, Doubles, Rows, SearchBackend
+from dpindex.index.search_backend import EXACT, Rows, SearchBackend
 
 __all__ = ["FaissSigns", "rank_all", "rounding_bound"]
 
 _BLOCK_ROWS, _BLOCK_QUERIES = 8192, 256
+_BLOCK_NUMBERS = 1 << 20
 
 
 class FaissSigns(SearchBackend):
@@ -88,9 +88,7 @@ class FaissSigns(SearchBackend):
             scores[some], rows[some] = rank_all(self._codes(), padded[some], count)
         return scores, rows
 
-    def _rescored(
-        self, queries: Doubles, candidates: int, count: int
-    ) -> tuple[Doubles, Rows, npt.NDArray[np.bool_]]:
+    def _rescored(self, queries: Doubles, candidates: int, count: int) -> tuple[AnyArray, ...]:
         """The best of the fast scan's candidates, and whether no other code can be among them."""
         coarse, rows = self.coarse(queries, candidates)
         exact = self._exact_scores(queries, rows)
@@ -113,13 +111,13 @@ class FaissSigns(SearchBackend):
         return coarse * largest, rows
 
     def _exact_scores(self, queries: Doubles, rows: Rows) -> Doubles:
-        """``Σ y_j s_j`` of candidate rows, by one table of 256 sums for every byte of the code."""
-        patterns = 2.0 * ((np.arange(256)[:, None] >> np.arange(8)) & 1) - 1.0
-        tables = queries.reshape(len(queries), self._bytes, 8) @ patterns.T
-        codes = self._codes()[rows]
-        scores = np.zeros(rows.shape)
-        for byte in range(self._bytes):
-            scores += np.take_along_axis(tables[:, byte], codes[:, :, byte].astype(np.intp), axis=1)
+        """``Σ y_j s_j = 2 Σ y_j b_j − Σ y_j`` of candidate rows, b the bits of a code."""
+        scores = np.empty(rows.shape)
+        step = max(1, _BLOCK_NUMBERS // (rows.shape[1] * queries.shape[1]))
+        for some in (slice(start, start + step) for start in range(0, len(rows), step)):
+            bits = np.unpackbits(self._codes()[rows[some]], axis=2, bitorder="little")
+            scores[some] = 2 * np.matmul(bits.astype(np.float64), queries[some, :, None])[:, :, 0]
+        scores -= queries.sum(axis=1, keepdims=True)
         return scores
 
 

@@ -13,15 +13,12 @@ from typing import Any
 
 import faiss
 import numpy as np
-import numpy.typing as npt
 
-from dpindex.arrays import Floats, unit
+from dpindex.arrays import Doubles, Floats, Singles, unit
 from dpindex.errors import InputError
-from dpindex.index.search_backend import Doubles, Rows, SearchBackend
+from dpindex.index.search_backend import Rows, SearchBackend
 
 __all__ = ["FaissVectors", "IndexType", "parse_index_type"]
-
-Singles = npt.NDArray[np.float32]
 
 _ALIASES = {"f32": "Flat", "f16": "SQfp16", "int8": "SQ8"}
 _GRAMMAR = re.compile(
@@ -107,9 +104,8 @@ def parse_index_type(index_type: Any, width: int) -> IndexType:
             f"index_type must be one of f32, f16, int8, or a Faiss factory string such as SQ8, "
             f"PQ32x8, ROT64,SQ4, IVF1024,PQ32x4fs or HNSW32, not {index_type!r}."
         )
-    numbers = {
-        name: int(digits) for name, digits in match.groupdict("").items() if digits.isdigit()
-    }
+    groups = match.groupdict("").items()
+    numbers = {name: int(digits) for name, digits in groups if digits.isdigit()}
     rotation, lists = numbers.get("rotation"), numbers.get("lists", 0)
     kept = width if rotation is None else rotation
     wrong = [f"cuts {kept} numbers into {parts} equal parts"

@@ -17,18 +17,18 @@ import numpy as np
 from dpindex.arrays import AnyArray, Integers
 from dpindex.codes import Codes
 from dpindex.errors import InputError
+from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.files import create_file
-from dpindex.index.directory import IndexDirectory, Manifest, rows_per_segment
-from dpindex.index.ids import Ids, ids_to_bytes
+from dpindex.index.code_store import Ids, ids_to_bytes
+from dpindex.index.directory import IndexDirectory, Manifest, Settings, rows_per_segment
 from dpindex.index.private_index import PrivateIndex
-from dpindex.index.settings import Settings
 from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
 from dpindex.projector import Projector
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource
 
-__all__ = ["CodesFile", "NewDirectory", "OpenIndex", "Sink", "ingest"]
+__all__ = ["CodesFile", "NewDirectory", "OpenIndex", "Sink", "fit_saved_denoiser", "ingest"]
 
 _TOKEN = "ledger"
 _CHUNK_BYTES = 1 << 25
@@ -130,11 +130,11 @@ def ingest(
     if columns != spec.dim:
         raise InputError(f"{source.name} has {columns} columns where the spec says {spec.dim}.")
     if ledger is None and allow_rerelease:
-        raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
-    if ledger is None and ids is not None and not sink.keeps_ids:
         raise InputError(
-            "codes carry no ids: they are for the ledger; name it with --ledger (ledger=…)."
+            "allow_rerelease is about what a ledger knows; name the ledger (--ledger)."
         )
+    if ledger is None and ids is not None and not sink.keeps_ids:
+        raise InputError("codes carry no ids: they are for the ledger; name the ledger (--ledger).")
     if ledger is not None and sink.path is not None:
         ledger.refuse_inside(sink.path)
     names = sink.checked_ids(ids, rows)
@@ -156,6 +156,20 @@ def ingest(
             if progress:
                 progress(done, rows)
     return rows - start
+
+
+def fit_saved_denoiser(path: str | os.PathLike[str], kind: Kind = "auto") -> Denoiser:
+    """Learn a denoiser from the codes of a saved index and save it there.
+
+    Raises
+    ------
+    InputError
+        As :meth:`PrivateIndex.fit_denoiser`; the directory stays as it was.
+    """
+    index = PrivateIndex.open(path)
+    denoiser = index.fit_denoiser(kind)
+    index.save(path, allow_unprotected=True)
+    return denoiser
 
 
 def _rows_at_a_time(source: VectorSource, spec: Spec) -> int:
@@ -194,7 +208,8 @@ class NewDirectory(Sink):
         self.spec = settings.spec
         if not self.spec.mechanism.private and not allow_unprotected:
             raise InputError(
-                f"{self.spec.method} protects nothing; allow it explicitly to build with it."
+                f"{self.spec.method} protects nothing; pass allow_unprotected=True "
+                f"(--allow-unprotected) to build with it."
             )
         Projector(settings.query_spec)  # refuses now what could not be asked later
         self._settings, self._directory = settings, IndexDirectory(Path(path))

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Floats, Vectors
+from dpindex.arrays import AnyArray, Doubles, Floats, Vectors
 from dpindex.checks import finite_number
 from dpindex.codes import Codes, check_format
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.index.code_store import CodeStore
-from dpindex.index.directory import Checkpoint, read_index, write_index
-from dpindex.index.locks import ReadWriteLock
+from dpindex.index.directory import Checkpoint, Settings, read_index, write_index
 from dpindex.index.ranking import new_ranking
-from dpindex.index.search_backend import EXACT, Doubles, Rows
-from dpindex.index.settings import Settings
+from dpindex.index.search_backend import EXACT, Rows
 from dpindex.ledger import Ledger
 from dpindex.projector import Projector
 from dpindex.spec import Spec
 
-__all__ = ["Hits", "PrivateIndex", "QueryMode"]
+__all__ = ["Hits", "PrivateIndex", "QueryMode", "ReadWriteLock", "describe"]
 
 QueryMode = Literal["exact", "private"]
 _Answer = TypeVar("_Answer")
@@ -71,6 +71,48 @@ class Hits:
     stderr: Floats
 
 
+class ReadWriteLock:
+    """Shared by readers, exclusive for a writer, who is not starved by new readers."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._readers = 0
+        self._writing = False
+        self._waiting = 0
+
+    # Ctrl-C may strike at any call, so what was taken is recorded inside the ``try``.
+
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        held = False
+        try:
+            with self._condition:
+                self._condition.wait_for(lambda: not self._writing and not self._waiting)
+                self._readers += 1
+                held = True
+            yield
+        finally:
+            with self._condition:
+                self._readers -= held
+                self._condition.notify_all()
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        held = waiting = False
+        try:
+            with self._condition:
+                self._waiting += 1
+                waiting = True
+                self._condition.wait_for(lambda: not self._writing and not self._readers)
+                self._writing = held = True
+            yield
+        finally:
+            with self._condition:
+                self._waiting -= waiting
+                self._writing = self._writing and not held
+                self._condition.notify_all()
+
+
 class PrivateIndex:
     """A searchable set of private codes, each under an id.
 
@@ -84,11 +126,18 @@ class PrivateIndex:
     metric : "cosine", "ip" or "l2"
         What neighbours are ranked by; sign codes know cosines only.
     index_type : str
-        How number codes, and denoised ones, are kept for searching: a Faiss factory string such as
+        How number codes, denoised or not, are kept for searching: a Faiss factory string such as
         "SQ8", "IVF1024,PQ32x4fs" or "ROT64,SQ4", or "f32" (Flat, exact), "f16" (SQfp16) or "int8"
         (SQ8). The codes themselves stay as they are, and so do the similarities.
     query_epsilon : float, optional
         Budget of a private query; default the spec's epsilon.
+
+    Attributes
+    ----------
+    spec, metric, index_type, query_epsilon
+        As given; an index keeps them for life.
+    query_spec : Spec
+        The spec of private queries.
 
     Raises
     ------
@@ -112,6 +161,11 @@ class PrivateIndex:
         query_epsilon: float | None = None,
     ) -> None:
         self._settings = Settings(spec, metric, index_type, query_epsilon)
+        self.spec: Final = spec
+        self.metric: Final = metric
+        self.index_type: Final = index_type
+        self.query_epsilon: Final = self._settings.query_epsilon
+        self.query_spec: Final = self._settings.query_spec
         self._projector = Projector(spec)
         Projector(self.query_spec)  # refuses now what could not be asked later
         self._store = CodeStore(spec.format)
@@ -120,21 +174,6 @@ class PrivateIndex:
         self._denoiser: Denoiser | None = None
         self._ranking = new_ranking(spec, metric, index_type)
         self._checkpoint: Checkpoint | None = None
-
-    @property
-    def spec(self) -> Spec:
-        """The public description of the mechanism."""
-        return self._settings.spec
-
-    @property
-    def metric(self) -> Metric:
-        """What neighbours are ranked by."""
-        return self._settings.metric
-
-    @property
-    def index_type(self) -> str:
-        """How number codes are kept for searching."""
-        return self._settings.index_type
 
     @property
     def index_recall(self) -> float | None:
@@ -146,16 +185,6 @@ class PrivateIndex:
         if self._ranking.backend.exact or len(self) == 0:
             return None
         return self._searching(lambda: self._ranking.backend.recall)
-
-    @property
-    def query_epsilon(self) -> float | None:
-        """Budget of a private query, if it is not the spec's."""
-        return self._settings.query_epsilon
-
-    @property
-    def query_spec(self) -> Spec:
-        """The spec of private queries."""
-        return self._settings.query_spec
 
     @property
     def denoiser(self) -> Denoiser | None:
@@ -212,17 +241,15 @@ class PrivateIndex:
         with self._lock.write():
             count = 1 if np.ndim(X) == 1 else int(np.shape(X)[0] if np.ndim(X) else 0)
             checked = self._store.checked_ids(ids, count)
-            privatizer = Privatizer(self.spec)
-            rows = privatizer.rows(X)
+            if ledger is None and allow_rerelease:
+                raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
+            before = None
             if ledger is not None:
                 if self.path is not None:
                     ledger.refuse_inside(self.path)
-                privatizer.check(rows)  # what is refused should not cost anything
                 names = None if ids is None else checked
-                ledger.record(self.spec, names, allow_rerelease=allow_rerelease)
-            elif allow_rerelease:
-                raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
-            codes = privatizer.privatize(rows, checked=ledger is not None)
+                before = partial(ledger.record, self.spec, names, allow_rerelease=allow_rerelease)
+            codes = Privatizer(self.spec).privatize(X, before=before)
             self._store.append(codes, checked)
 
     def check_ids(self, ids: Any | None, count: int) -> AnyArray:
@@ -412,15 +439,11 @@ class PrivateIndex:
             near = np.nonzero(sign * similarity >= sign * threshold)
             parts.append((near[0], near[1] + first, similarity[near], stderr[near]))
             first += len(codes)
-        asked, rows, similarity, stderr = (
-            np.concatenate(part) for part in zip(*parts, strict=True)
-        )
-        order = np.lexsort((rows, -sign * similarity, asked))
+        asked, rows, similarity, stderr = map(np.concatenate, zip(*parts, strict=True))
+        ids, scores = self._store.ids[rows], sign * similarity
+        order = np.lexsort((rows, -scores, asked))
         cuts = np.searchsorted(asked[order], np.arange(1, len(queries)))
-        return [
-            Hits(self._store.ids[rows[i]], sign * similarity[i], similarity[i], stderr[i])
-            for i in np.split(order, cuts)
-        ]
+        return [Hits(ids[i], scores[i], similarity[i], stderr[i]) for i in np.split(order, cuts)]
 
     def save(self, path: str | os.PathLike[str], *, allow_unprotected: bool = False) -> None:
         """Write the index as a directory, all or nothing.
@@ -436,7 +459,8 @@ class PrivateIndex:
         """
         if not self.spec.mechanism.private and not allow_unprotected:
             raise InputError(
-                f"{self.spec.method} protects nothing; pass allow_unprotected=True to save it."
+                f"{self.spec.method} protects nothing; pass allow_unprotected=True "
+                f"(--allow-unprotected) to save it."
             )
         with self._lock.write():
             self._checkpoint = write_index(
@@ -460,3 +484,31 @@ class PrivateIndex:
         index._rank_with(checkpoint.denoiser)
         index._checkpoint = checkpoint
         return index
+
+
+def describe(index: PrivateIndex) -> dict[str, Any]:
+    """What an index holds, how it is searched and what it promises, as plain JSON values.
+
+    ``bytes`` counts the files of the directory that the index was opened from or saved to, and is 0
+    without one. ``index_recall`` is measured now, if the index type is not exact.
+
+    >>> from dpindex.spec import Spec
+    >>> facts = describe(PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=2.0)))
+    >>> facts["count"], facts["code_length"], facts["guarantee"]["epsilon"]
+    (0, 4, 2.0)
+    """
+    spec, denoiser = index.spec, index.denoiser
+    files = [] if index.path is None else index.path.rglob("*")
+    return {
+        "count": len(index),
+        "bytes": sum(file.stat().st_size for file in files if file.is_file()),
+        "code_length": spec.code_length,
+        "metric": index.metric,
+        "index_type": index.index_type,
+        "index_recall": index.index_recall,
+        "denoiser": denoiser
+        and {"kind": denoiser.kind, "rows": denoiser.rows, "error": denoiser.error},
+        "query_epsilon": index.query_spec.epsilon,
+        "spec": spec.to_dict(),
+        **spec.guarantee.statement(spec.dim),
+    }

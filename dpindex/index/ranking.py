@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, unit
+from dpindex.arrays import AnyArray, Doubles, unit
 from dpindex.codes import Codes
 from dpindex.estimators.denoise import Denoiser
 from dpindex.estimators.similarity import Metric, Queries
@@ -15,15 +14,18 @@ from dpindex.estimators.symbol_codes import codeword_similarities
 from dpindex.index.code_store import CodeStore
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
-from dpindex.index.search_backend import Doubles, Rows, SearchBackend
+from dpindex.index.search_backend import Rows, SearchBackend
 from dpindex.index.symbol_lists import SymbolLists
 from dpindex.spec import Spec
 
 __all__ = ["BACKENDS", "Ranking", "new_ranking"]
 
 
-class Ranking(ABC):
-    """A search backend that follows a store; a subclass says what its items and queries are.
+class Ranking:
+    """A search backend that follows a store.
+
+    Its items are decoded codes, and exact queries come in the same units; a subclass may choose
+    other items and queries.
 
     Parameters
     ----------
@@ -40,13 +42,13 @@ class Ranking(ABC):
         self._removals: int | None = None
         self._rows = 0
 
-    @abstractmethod
     def _items(self, codes: Codes) -> AnyArray:
         """The backend's items of some codes."""
+        return codes.to_float()
 
-    @abstractmethod
     def _asked(self, queries: Queries) -> AnyArray:
         """What the backend is asked: items if the queries are private, else exact vectors."""
+        return queries.to_float()
 
     def is_synced(self, store: CodeStore) -> bool:
         """Whether the backend holds every row of the store."""
@@ -82,16 +84,6 @@ class PackedSigns(Ranking):
         return asked
 
 
-class DecodedVectors(Ranking):
-    """Decoded codes, exact queries in the same units."""
-
-    def _items(self, codes: Codes) -> AnyArray:
-        return codes.to_float()
-
-    def _asked(self, queries: Queries) -> AnyArray:
-        return queries.to_float()
-
-
 class Symbols(Ranking):
     """Symbols; a query is the similarities of all codewords to it, or to its own symbol."""
 
@@ -121,7 +113,7 @@ class DenoisedVectors(Ranking):
 
 
 BACKENDS: dict[tuple[str, bool], tuple[type[Ranking], type[SearchBackend]]] = {
-    ("numbers", False): (DecodedVectors, FaissVectors),
+    ("numbers", False): (Ranking, FaissVectors),
     ("numbers", True): (DenoisedVectors, FaissVectors),
     ("signs", False): (PackedSigns, FaissSigns),
     ("signs", True): (DenoisedVectors, FaissVectors),

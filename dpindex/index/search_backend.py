@@ -7,11 +7,10 @@ from abc import ABC, abstractmethod
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import AnyArray
+from dpindex.arrays import AnyArray, Doubles
 
-__all__ = ["EXACT", "Doubles", "Rows", "SearchBackend"]
+__all__ = ["EXACT", "Rows", "SearchBackend"]
 
-Doubles = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 EXACT = "f32"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import AnyArray
-from dpindex.index.search_backend import Doubles, Rows, SearchBackend
+from dpindex.arrays import AnyArray, Doubles
+from dpindex.index.search_backend import Rows, SearchBackend
 
 __all__ = ["SymbolLists"]
 

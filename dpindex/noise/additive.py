@@ -1,4 +1,4 @@
-"""Additive noise: one law for every source of integer draws, and no noise at all."""
+"""Additive noise from any source of integer draws, and the baseline that adds none."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import numpy.typing as npt
 
 from dpindex.arrays import Floats
 from dpindex.codes import NumberFormat
-from dpindex.noise.law import Calibration, Likelihood, NumberLaw, check_deviation
-from dpindex.noise.moments import NoiseMoments
+from dpindex.noise.law import Calibration, Likelihood, NoiseMoments, NumberLaw, check_deviation
+from dpindex.noise.tables import Profile
 from dpindex.randomness import BitSource
 
 __all__ = ["NO_NOISE", "AdditiveNoise", "NoNoise", "NoiseSource"]
-
-Doubles = npt.NDArray[np.float64]
 
 _NEGLIGIBLE = 1e-7
 
@@ -25,25 +23,18 @@ _NEGLIGIBLE = 1e-7
 class NoiseSource(Protocol):
     """An integer law over cells of ``2^cell_bits`` grid steps, with a uniform offset inside."""
 
-    @property
-    def cell_bits(self) -> int: ...
-
-    @property
-    def offset(self) -> float:
-        """What centres the law on zero: ½ if it is symmetric about −½, else 0."""
-        ...
+    cell_bits: int
+    offset: float
+    """What centres the law on zero: ½ if it is symmetric about −½, else 0."""
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.signedinteger[Any]]:
         """``count`` independent draws in grid steps, int32 or int64."""
-        ...
 
     def moments(self) -> tuple[float, float]:
         """Variance and fourth central moment in cells, without the offset inside the cell."""
-        ...
 
-    def profile(self) -> tuple[Doubles, Doubles, float]:
+    def profile(self) -> Profile:
         """The law as a histogram: bin centres, one apart, chances, and cells that a bin is wide."""
-        ...
 
 
 class AdditiveNoise(NumberLaw):
@@ -66,10 +57,8 @@ class AdditiveNoise(NumberLaw):
         variance, fourth = self.source.moments()
         # Rounding x to whole cells by the offset adds f(1−f) cells², 1/6 on average.
         dither, dither_fourth = (1 / 6, 1 / 15) if self.source.cell_bits else (0.0, 0.0)
-        return NoiseMoments.additive(
-            (variance + dither) * self.scale**2,
-            (fourth + 6 * variance * dither + dither_fourth) * self.scale**4,
-        )
+        fourth = fourth + 6 * variance * dither + dither_fourth
+        return NoiseMoments.additive((variance + dither) * self.scale**2, fourth * self.scale**4)
 
     @cached_property
     def likelihood(self) -> Likelihood:

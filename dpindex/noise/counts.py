@@ -18,6 +18,7 @@ from dpindex.errors import InputError
 from dpindex.noise.additive import AdditiveNoise
 from dpindex.noise.gaussian import gaussian_cells, optimal_sigma
 from dpindex.noise.geometric import geometric_table
+from dpindex.noise.tables import Profile
 from dpindex.privacy.adjacency import Neighbouring
 from dpindex.randomness import BitSource
 
@@ -60,7 +61,7 @@ class TwoSidedGeometric:
         variance = 2.0 * q / p**2
         return variance, 2.0 * q * (1.0 + 4.0 * q + q**2) / p**4 + 3.0 * variance**2
 
-    def profile(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
+    def profile(self) -> Profile:
         """The values, their chances and the width of one."""
         reach = math.ceil(40.0 / self.drop)
         values = np.arange(-reach, reach + 1.0)
@@ -69,19 +70,12 @@ class TwoSidedGeometric:
 
 @lru_cache(maxsize=32)
 def count_noise(
-    epsilon: float,
-    delta: float,
-    rows: int,
-    width: int,
-    neighbouring: Neighbouring,
-    as_published: bool,
+    epsilon: float, delta: float, rows: int, width: int, neighbouring: Neighbouring
 ) -> AdditiveNoise:
     """Noise for a sketch of ``rows × width`` counts under one global (epsilon, delta).
 
     delta = 0: :class:`TwoSidedGeometric` noise with ratio ``e^{−ε/R}`` (``e^{−ε/2R}`` under
-    replace): one count that moves by 1 costs ε/R, R of them cost ε. ``as_published``:
-    ``⌊Laplace(R/ε)⌋`` (Coleman & Shrivastava 2020, Alg. 1; floor is post-processing), whose mean
-    −½ is corrected on reading.
+    replace): one count that moves by 1 costs ε/R, R of them cost ε.
 
     delta > 0: ``round(N(0, σ²))``, σ the optimal Gaussian sigma times √R (√(2R) under replace).
 
@@ -93,7 +87,7 @@ def count_noise(
     changed = rows * CHANGES[neighbouring]
     if delta > 0:
         sigma = optimal_sigma(epsilon, delta) * math.sqrt(changed)
-        return gaussian_cells(sigma, epsilon, delta, rows * width, cell_bits=0, grid_bits=0)
+        return gaussian_cells(sigma, epsilon, delta, rows * width, 0, 0)
     with mpmath.workprec(400):
         drop = mpmath.mpf(epsilon) / changed
     if drop < _MIN_DROP:
@@ -101,5 +95,4 @@ def count_noise(
             f"{rows} rows leave each count epsilon = {float(drop):.2g}, below {_MIN_DROP:g}; "
             f"take fewer rows, more epsilon, or delta > 0."
         )
-    source = geometric_table(drop, 1, 1, 0) if as_published else TwoSidedGeometric(drop)
-    return AdditiveNoise(source, 0)
+    return AdditiveNoise(TwoSidedGeometric(drop), 0)

@@ -60,8 +60,7 @@ class IndividualFlips(SignLaw):
     depends_on_size = True
 
     def __init__(self, epsilon: float, code_length: int, changes: int | None = None) -> None:
-        self.epsilon = epsilon
-        self.code_length = code_length
+        self.epsilon, self.code_length = epsilon, code_length
         self.changes = changes or code_length
         if self.changes > _MAX_LEVELS:
             raise InputError(f"a budget is shared by at most {_MAX_LEVELS} signs; lower k.")
@@ -97,11 +96,9 @@ class IndividualGaussian(SignLaw):
     def __init__(
         self, epsilon: float, delta: float, code_length: int, changes: int | None = None
     ) -> None:
-        self.code_length = code_length
-        self.changes = changes or code_length
+        self.code_length, self.changes = code_length, changes or code_length
         self.sigma = optimal_sigma(epsilon, delta)
-        least = self.sigma * math.sqrt(self.changes)
-        self.deviation = max(1024.0, least)
+        self.deviation = max(1024.0, self.sigma * math.sqrt(self.changes))
         check_deviation(self.deviation, _MAX_LEVELS)
         self.table = gaussian_table(self.deviation, epsilon, delta, code_length, 0)
         sizes = np.clip(np.arange(code_length + 1), 1, self.changes)
@@ -123,14 +120,13 @@ class IndividualGaussian(SignLaw):
         return np.where(x <= 1.0, ndtr(-np.asarray(x, dtype=np.float64) / deviation), 0.0)
 
 
-def _flips(stated: Parameters, projection: Projection) -> IndividualFlips:
-    return IndividualFlips(stated.budget, projection.k, projection.sensitivity.count)
+def _individual(stated: Parameters, projection: Projection) -> SignLaw:
+    """Gaussian noise for a spec with a delta, flips for one without."""
+    budget, size = stated.budget, (projection.k, projection.sensitivity.count)
+    if stated.delta > 0:
+        return IndividualGaussian(budget, stated.delta, *size)
+    return IndividualFlips(budget, *size)
 
 
-def _gaussian(stated: Parameters, projection: Projection) -> IndividualGaussian:
-    count = projection.sensitivity.count
-    return IndividualGaussian(stated.budget, stated.delta, projection.k, count)
-
-
-INDIVIDUAL_FLIPS = Calibration(_flips, SignFormat, "iDP")
-INDIVIDUAL_GAUSSIAN = Calibration(_gaussian, SignFormat, "iDP", delta="required")
+INDIVIDUAL_FLIPS = Calibration(_individual, SignFormat, "iDP")
+INDIVIDUAL_GAUSSIAN = Calibration(_individual, SignFormat, "iDP", delta="required")

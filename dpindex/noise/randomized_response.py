@@ -8,45 +8,42 @@ exact zero (an empty bin) has threshold 2^63: it comes out as a fair secret coin
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate, chain, islice, repeat
 
 import mpmath
 import numpy as np
 import numpy.typing as npt
+from scipy.integrate import quad
+from scipy.special import bdtrc, ndtr
 
 from dpindex.arrays import Bytes, Floats
 from dpindex.codes import SignFormat
 from dpindex.grid import grid_step
 from dpindex.noise.law import GRID_BITS, Calibration, SignLaw
-from dpindex.noise.sign_changes import min_norm_on_grid, quantile_count, rounded_change_probability
 from dpindex.parameters import Parameters
 from dpindex.projections import FINE_ENTRY_BITS, Projection
 from dpindex.randomness import BitSource
 
 __all__ = [
-    "EXACT_RESPONSE",
-    "GEOMETRIC_FLIPS",
-    "NO_FLIPS",
-    "RANDOMIZED_RESPONSE",
-    "SMOOTH_FLIPS",
-    "FlipsByLevel",
-    "NoFlips",
-    "draw_flips",
-    "geometric_flips",
-    "geometric_thresholds",
-    "randomized_response",
-    "response_threshold",
-    "smooth_flips",
+    "EXACT_RESPONSE", "GEOMETRIC_FLIPS", "NO_FLIPS", "RANDOMIZED_RESPONSE", "SMOOTH_FLIPS",
+    "FlipsByLevel", "NoFlips", "change_probability", "draw_flips", "geometric_flips",
+    "geometric_thresholds", "min_norm_on_grid", "norm_slack", "quantile_count",
+    "randomized_response", "response_threshold", "rounded_change_probability", "smooth_flips",
     "smooth_thresholds",
-]
+]  # fmt: skip
 
 _ONE = 1 << 64
 _COIN = 1 << 63
 _MAX_LEVELS = 1 << 16
 _STEPS = 1 << GRID_BITS
+_MARGIN = 1e-9
+_RARE = 8.0
+"""Standard deviations beyond which the rounding of a projection may lie: 2e-14."""
 
 
 def draw_flips(
@@ -74,28 +71,22 @@ def response_threshold(epsilon: float, signs: int = 1) -> int:
         return int(mpmath.ceil(_ONE / (1 + mpmath.exp(mpmath.mpf(epsilon) / signs))))
 
 
-def _chained(epsilon: float, wanted: list[int] | None) -> list[int]:
-    """Thresholds for L = 1, 2, …, each at least e^−ε times the one before, until they stay put."""
-    with mpmath.workprec(512):
-        ratio_up = int(mpmath.ceil(mpmath.ldexp(mpmath.exp(-mpmath.mpf(epsilon)), 256)))
-    chain = [response_threshold(epsilon)]
-    while len(chain) < _MAX_LEVELS:
-        follow = -(-chain[-1] * ratio_up >> 256)
-        if follow == chain[-1]:
-            break  # rounded up to itself, as it would be for ever
-        level = len(chain)
-        if wanted is not None and level < len(wanted):
-            follow = max(follow, wanted[level])
-        chain.append(follow)
-    return chain
-
-
-def geometric_thresholds(epsilon: float) -> list[int]:
+def geometric_thresholds(epsilon: float, wanted: Sequence[int] = ()) -> list[int]:
     """Flips ``e^{−(L−1)ε}/(1+e^ε)``: two-sided geometric noise on the signed cell number.
 
-    Ghosh, Roughgarden & Sundararajan 2009 (geometric noise) and post-processing.
+    Ghosh, Roughgarden & Sundararajan 2009 (geometric noise) and post-processing. Thresholds for
+    L = 1, 2, …, each at least e^−ε times the one before and what is ``wanted`` there, until they
+    stay put.
     """
-    return _chained(epsilon, None)
+    with mpmath.workprec(512):
+        ratio_up = int(mpmath.ceil(mpmath.ldexp(mpmath.exp(-mpmath.mpf(epsilon)), 256)))
+    thresholds = [response_threshold(epsilon)]
+    for least in islice(chain(wanted[1:], repeat(0)), _MAX_LEVELS - 1):
+        follow = -(-thresholds[-1] * ratio_up >> 256)
+        if follow == thresholds[-1]:
+            break  # rounded up to itself, as it would be for ever
+        thresholds.append(max(follow, least))
+    return thresholds
 
 
 def smooth_thresholds(epsilon: float) -> list[int]:
@@ -107,11 +98,9 @@ def smooth_thresholds(epsilon: float) -> list[int]:
     levels = min(_MAX_LEVELS, math.ceil(46.0 / epsilon) + 1)
     with mpmath.workprec(256):
         ratio = mpmath.exp(mpmath.mpf(epsilon))
-        power, wanted = ratio, []
-        for _ in range(levels):
-            wanted.append(int(mpmath.ceil(_ONE / (1 + power))))
-            power *= ratio
-    return _chained(epsilon, wanted)
+        powers = accumulate(repeat(ratio, levels), operator.mul)
+        wanted = [int(mpmath.ceil(_ONE / (1 + power))) for power in powers]
+    return geometric_thresholds(epsilon, wanted)
 
 
 class FlipsByLevel(SignLaw):
@@ -181,6 +170,76 @@ class NoFlips(SignLaw):
         return np.zeros(np.shape(x), dtype=np.float64)
 
 
+# The signs that one attribute can change, N₊ of Li & Li 2023, Prop. 4.5. The randomness is that of
+# the public projection, not of the noise: with probability 1 − δ over the projection, for a given
+# vector of norm at least m, no neighbour differs in more than N₊ signs.
+
+
+def norm_slack(stated: Parameters) -> float:
+    """How much rounding to the grid can shorten a vector: half a step in every coordinate."""
+    return grid_step(stated.adjacency.size, GRID_BITS) * math.sqrt(stated.dim) / 2
+
+
+def min_norm_on_grid(stated: Parameters) -> float:
+    """What remains of ``min_norm`` on the grid; vectors may fall short of it by one slack."""
+    return (stated.min_norm or 0.0) - 2.001 * norm_slack(stated)
+
+
+def change_probability(dim: int, ratio: float) -> float:
+    """``P₊ = ∫₀^∞ 2p(2Φ(t)−1)^{p−1}(2Φ(rt)−1)φ(t) dt``, rounded up by 1e-9.
+
+    Bounds the chance that one attribute, moved by at most β, can change a sign: that r = β/m times
+    the largest of p standard normals exceeds another, however they depend (Li & Li, Lemma 4.3).
+
+    >>> round(change_probability(784, 0.1), 4)
+    0.2636
+    """
+
+    def density(t: float) -> float:
+        below = max(2.0 * float(ndtr(t)) - 1.0, 0.0)
+        within = math.erf(ratio * t / math.sqrt(2.0))
+        bell = math.exp(-t * t / 2.0) / math.sqrt(2.0 * math.pi)
+        return 2.0 * dim * math.pow(below, dim - 1) * within * bell
+
+    # The largest of p normals lies near √(2 log p): the pieces keep quad from missing it.
+    middle = math.sqrt(2.0 * math.log(2.0 * dim))
+    pieces = ((0.0, middle), (middle, middle + 2.0), (middle + 2.0, middle + 12.0))
+    total = sum(quad(density, low, high, epsabs=1e-12, limit=200)[0] for low, high in pieces)
+    return min(1.0, float(total) + _MARGIN)
+
+
+def rounded_change_probability(dim: int, ratio: float, width: float) -> float:
+    """``P₊`` for a projection whose normal entries were rounded to multiples of ``width``.
+
+    Rounding moves the largest entry by at most h/2, and ``w·u/‖u‖`` by at most ``√p·h/2``, and with
+    probability ``1 − 2e^{−t²/2}`` by at most ``t·h/2`` (Hoeffding 1963). Where the largest entry is
+    at least μ, an absolute change c is one of r by c/μ; any μ gives a bound, the least is taken.
+    """
+    slack = (ratio + min(math.sqrt(dim), _RARE)) * width / 2.0
+    rare = 2.0 * math.exp(-(_RARE**2) / 2.0) + dim * 2.0**-48  # and the 64 bits of an entry
+    bounds = (
+        change_probability(dim, ratio + slack / least) + (2.0 * float(ndtr(least)) - 1.0) ** dim
+        for least in (2.0 ** (step / 4.0) for step in range(-40, 11))
+    )
+    return min(1.0, min(bounds) + rare)
+
+
+def quantile_count(k: int, probability: float, delta: float) -> int:
+    """The least N with ``P(Binomial(k, P₊) > N) ≤ δ``; below the Chernoff bound of Prop. 4.5.
+
+    >>> quantile_count(512, 0.25, 1e-6)
+    176
+    """
+    low, high = 0, k  # the chance at high is at most delta, as k itself is never exceeded
+    while low < high:
+        middle = (low + high) // 2
+        if bdtrc(middle, k, probability) * (1.0 + _MARGIN) <= delta:
+            high = middle
+        else:
+            low = middle + 1
+    return max(1, low)
+
+
 def share(stated: Parameters, projection: Projection) -> float:
     """Budget of one coordinate: sequential composition over those that one attribute moves.
 
@@ -206,13 +265,9 @@ def _by_level(
 
 
 def _response(stated: Parameters, projection: Projection) -> FlipsByLevel:
-    return randomized_response(share(stated, projection))
-
-
-def _exact_response(stated: Parameters, projection: Projection) -> FlipsByLevel:
     """ε over the N₊ signs that can change: an exact binomial quantile, or all if delta is 0."""
     if stated.delta == 0:
-        return _response(stated, projection)
+        return randomized_response(share(stated, projection))
     # On the grid one beta is 2^bits steps, a little more than beta itself.
     ratio = grid_step(stated.adjacency.size, GRID_BITS) * _STEPS / min_norm_on_grid(stated)
     chance = rounded_change_probability(stated.dim, ratio, 2.0**-FINE_ENTRY_BITS)
@@ -222,7 +277,7 @@ def _exact_response(stated: Parameters, projection: Projection) -> FlipsByLevel:
 RANDOMIZED_RESPONSE = Calibration(_response, SignFormat)
 SMOOTH_FLIPS = Calibration(_by_level(smooth_flips), SignFormat)
 GEOMETRIC_FLIPS = Calibration(_by_level(geometric_flips), SignFormat)
-EXACT_RESPONSE = Calibration(
-    _exact_response, SignFormat, delta="optional", delta_over="projection", norm_bound=True
+EXACT_RESPONSE = replace(
+    RANDOMIZED_RESPONSE, delta="optional", delta_over="projection", norm_bound=True
 )
 NO_FLIPS = replace(RANDOMIZED_RESPONSE, law=lambda stated, projection: NoFlips(), definition="none")

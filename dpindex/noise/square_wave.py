@@ -12,8 +12,7 @@ import numpy.typing as npt
 from dpindex.arrays import Floats, Integers
 from dpindex.codes import NumberFormat
 from dpindex.grid import grid_point
-from dpindex.noise.law import GRID_BITS, Calibration, Likelihood, NumberLaw
-from dpindex.noise.moments import NoiseMoments
+from dpindex.noise.law import GRID_BITS, Calibration, Likelihood, NoiseMoments, NumberLaw
 from dpindex.noise.randomized_response import draw_flips
 from dpindex.parameters import Parameters
 from dpindex.randomness import BitSource

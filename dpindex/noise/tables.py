@@ -1,7 +1,7 @@
-"""The one table sampler: exact integer laws from uniform secret words, at the speed of a look-up.
+"""The table sampler: exact integer laws from uniform secret words, at the speed of a look-up.
 
 A law is a list of integer *masses* that add up to a power of two, one for each of a run of
-neighbouring cells; its probabilities are those integers over that power, nothing else. A draw
+neighbouring cells; its probabilities are those integers over that power. A draw
 reads one 32-bit word. Its top 16 bits name a bucket; a bucket that lies inside one cell is answered
 by a look-up, and the few that hold a cell boundary are refined with fresh bits until the cell is
 certain. The low bits of the same word give a uniform offset inside the cell.
@@ -9,17 +9,18 @@ certain. The low bits of the same word give a uniform offset inside the cell.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dpindex.arrays import AnyArray
 from dpindex.randomness import BitSource
 
-__all__ = ["CellTable"]
+__all__ = ["CellTable", "Profile", "binned_profile"]
 
 _BUCKET_BITS = 16
 _KEY_BITS = 64
@@ -28,6 +29,11 @@ _PIECE = 1 << 17
 
 _REFINE = np.iinfo(np.int32).min
 """Marks a bucket that holds a boundary (or a tail) and must be refined."""
+
+_BINS_PER_DEVIATION, _DEVIATIONS = 32, 12
+
+Profile = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]
+"""A law as a histogram: bin centres, one apart, chances, and cells that a bin is wide."""
 
 
 class CellTable:
@@ -62,19 +68,24 @@ class CellTable:
             raise ValueError("the last of the masses must be positive")
         if not 0 <= cell_bits <= _BUCKET_BITS:
             raise ValueError("cell_bits must lie in [0, 16]")
-        self.masses = tuple(masses)
-        self.first = first
-        self.bits = bits
-        self.cell_bits = cell_bits
-        self.tails = tails
+        self.masses, self.first, self.bits = tuple(masses), first, bits
+        self.cell_bits, self.tails = cell_bits, tails
         self.period = len(masses) // 2 - 1 if tails else 0
+        # What centres the law on zero: one with tails is symmetric about −½.
+        self.offset = 0.5 if tails else 0.0
         self._boundaries = list(accumulate(self.masses))[:-1]
         low_bits = bits - _KEY_BITS
         self._keys = np.array([b >> low_bits for b in self._boundaries], dtype=np.uint64)
-        self._values = ((first + np.arange(len(masses), dtype=np.int64)) << cell_bits).astype(
-            np.int32
-        )
+        values = (first + np.arange(len(masses), dtype=np.int64)) << cell_bits
+        self._values = values.astype(np.int32)
         self._buckets = self._bucket_table()
+
+    @classmethod
+    def symmetric(cls, side: Sequence[int], bits: int, cell_bits: int = 0) -> CellTable:
+        """A law symmetric about 0 with these masses at 1, 2, …; the rest of 2^bits lies at 0."""
+        side = side[: max(place for place, mass in enumerate(side, 1) if mass)]
+        masses = [*reversed(side), (1 << bits) - 2 * sum(side), *side]
+        return cls(masses, first=-len(side), bits=bits, cell_bits=cell_bits)
 
     def _bucket_table(self) -> npt.NDArray[np.int32]:
         shift = self.bits - _BUCKET_BITS
@@ -88,29 +99,19 @@ class CellTable:
             table[(cells == 0) | (cells == len(self.masses) - 1)] = _REFINE
         return table
 
-    @property
-    def offset(self) -> float:
-        """What centres the law on zero: ½ for a law with tails, which is symmetric about −½."""
-        return 0.5 if self.tails else 0.0
-
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
         """``count`` independent draws, int32, shape (count,)."""
         draws = np.empty(count, dtype=np.int32)
-        unclear = [
-            self._look_up(draws, slice(start, min(start + _PIECE, count)), stream)
-            for start in range(0, count, _PIECE)
-        ]
+        unclear = [self._look_up(draws, start, stream) for start in range(0, count, _PIECE)]
         if unclear:
             places, buckets, offsets = (np.concatenate(part) for part in zip(*unclear, strict=True))
             if places.size:
                 draws[places] = self._refined(buckets, offsets, stream)
         return draws
 
-    def _look_up(
-        self, draws: npt.NDArray[np.int32], piece: slice, stream: BitSource
-    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.int32]]:
+    def _look_up(self, draws: AnyArray, start: int, stream: BitSource) -> tuple[AnyArray, ...]:
         """Fill a piece of ``draws``; returns the places to refine, their buckets and offsets."""
-        target = draws[piece]
+        target = draws[start : start + _PIECE]
         words = stream.words(len(target), np.uint32)
         top = np.right_shift(words, 32 - _BUCKET_BITS).astype(np.intp)
         np.take(self._buckets, top, out=target, mode="wrap")  # every index is in range
@@ -119,26 +120,21 @@ class CellTable:
         offsets &= (1 << self.cell_bits) - 1
         if self.cell_bits:
             target += offsets
-        return refine + piece.start, top[refine], offsets[refine]
+        return refine + start, top[refine], offsets[refine]
 
-    def _refined(
-        self, buckets: npt.NDArray[np.intp], offsets: npt.NDArray[np.int32], stream: BitSource
-    ) -> npt.NDArray[np.int32]:
+    def _refined(self, buckets: AnyArray, offsets: AnyArray, stream: BitSource) -> AnyArray:
         count = len(buckets)
         fresh = stream.words(count, np.uint64) >> np.uint64(_BUCKET_BITS)
         keys = (buckets.astype(np.uint64) << np.uint64(_KEY_BITS - _BUCKET_BITS)) | fresh
         cells = np.searchsorted(self._keys, keys, side="right")
         if self.bits > _KEY_BITS:
             self._settle_ties(keys, cells, stream)
-        draws = self._values[cells]
-        draws = draws + offsets
+        draws = self._values[cells] + offsets
         if self.tails:
             self._extend_tails(draws, cells, stream)
         return draws
 
-    def _settle_ties(
-        self, keys: npt.NDArray[np.uint64], cells: npt.NDArray[Any], stream: BitSource
-    ) -> None:
+    def _settle_ties(self, keys: AnyArray, cells: AnyArray, stream: BitSource) -> None:
         """Where 64 bits equal a boundary's first 64, read the rest: about once in 2⁶⁴ draws."""
         low_bits = self.bits - _KEY_BITS
         tied = np.flatnonzero((cells > 0) & (self._keys[cells - 1] == keys))
@@ -147,9 +143,7 @@ class CellTable:
             low >>= -low_bits % 8
             cells[i] = bisect_right(self._boundaries, (int(keys[i]) << low_bits) | low)
 
-    def _extend_tails(
-        self, draws: npt.NDArray[np.int32], cells: npt.NDArray[Any], stream: BitSource
-    ) -> None:
+    def _extend_tails(self, draws: AnyArray, cells: AnyArray, stream: BitSource) -> None:
         """Replace tail draws: the sign stays, the magnitude is ``period`` cells plus a new one."""
         last = len(self.masses) - 1
         for cell in (0, last):
@@ -160,7 +154,7 @@ class CellTable:
                 magnitude = np.where(again < 0, ~again, again) + (self.period << self.cell_bits)
                 draws[where] = magnitude if cell == last else ~magnitude
 
-    def profile(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
+    def profile(self) -> Profile:
         """The values, centred, their chances and the width of one; tails are left out."""
         values = self.first + self.offset + np.arange(len(self.masses), dtype=np.float64)
         masses = np.array([mass / (1 << self.bits) for mass in self.masses])
@@ -172,24 +166,22 @@ class CellTable:
 
         Of the cell alone, without the offset inside; the centre is −½ for a law with tails, else 0.
         """
-        values = self.first + np.arange(len(self.masses), dtype=np.float64)
-        weights = np.array([m / (1 << self.bits) for m in self.masses])
+        values, weights, _ = self.profile()
         if not self.tails:
-            variance, fourth = float(weights @ values**2), float(weights @ values**4)
-            return variance, fourth
+            return float(weights @ values**2), float(weights @ values**4)
         # E|m|^i over a magnitude that restarts at ``period`` with the tail's probability.
-        middle = values + 0.5
-        inner, tail = weights[1:-1], weights[0] + weights[-1]
-        size = np.abs(middle[1:-1])
-        raw = [float(inner @ size**i) for i in range(5)]
-        moment = [1.0]
+        tail = sum(self.masses[end] / (1 << self.bits) for end in (0, -1))
+        raw = [float(weights @ np.abs(values) ** i) for i in range(5)]
+        moment, period = [1.0], float(self.period)
         for order in range(1, 5):
-            shifted = sum(
-                _BINOMIAL[order][i] * float(self.period) ** (order - i) * moment[i]
-                for i in range(order)
-            )
-            moment.append((raw[order] + tail * shifted) / (1.0 - tail))
+            terms = (math.comb(order, i) * period ** (order - i) * moment[i] for i in range(order))
+            moment.append((raw[order] + tail * sum(terms)) / (1.0 - tail))
         return moment[2], moment[4]
 
 
-_BINOMIAL = ((1,), (1, 1), (1, 2, 1), (1, 3, 3, 1), (1, 4, 6, 4, 1))
+def binned_profile(variance: float, log_density: Callable[[AnyArray], AnyArray]) -> Profile:
+    """The continuous law behind a source, in bins of 1/32 deviation out to twelve deviations."""
+    reach = _BINS_PER_DEVIATION * _DEVIATIONS
+    values = np.arange(-reach, reach + 1.0)
+    masses = np.exp(log_density(values / _BINS_PER_DEVIATION))
+    return values, masses / masses.sum(), math.sqrt(variance) / _BINS_PER_DEVIATION

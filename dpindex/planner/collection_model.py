@@ -1,4 +1,6 @@
-"""A model of the whole collection, made from a public sample of its kind or from public facts.
+"""A model of the whole collection, and the precision that a mechanism's codes reach on it.
+
+The model is made from a public sample of the collection's kind, or from public facts.
 
 The nearest neighbours in a collection of n vectors are nearer than those in a sample of m. So the
 candidates of a query in the model are
@@ -20,22 +22,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from dpindex.arrays import unit
+from dpindex.arrays import Doubles, Integers, Singles, unit
 from dpindex.checks import finite_number
+from dpindex.codes import Codes
 from dpindex.errors import InputError
-from dpindex.projections.entries import normal_integers
+from dpindex.estimators.denoise import fit_denoiser
+from dpindex.planner.plan_result import Ranking, Row
+from dpindex.privatizer import Privatizer
+from dpindex.projections.dense import normal_integers
 from dpindex.randomness import PublicStream
+from dpindex.spec import Spec
 
-__all__ = ["NEIGHBOURS", "CollectionModel", "Facts", "model_collection"]
-
-Singles: TypeAlias = npt.NDArray[np.float32]
-Doubles: TypeAlias = npt.NDArray[np.float64]
-Ranks: TypeAlias = npt.NDArray[np.intp]
+__all__ = ["NEIGHBOURS", "CollectionModel", "Facts", "Simulation"]
 
 NEIGHBOURS = 50
 """True neighbours of a query (Li & Li 2023, Sec. 5.1)."""
@@ -50,6 +51,14 @@ _ANCHORS = slice(5, 30)
 _NEAREST_WIDTH, _FARTHER_STEPS = 2, 20
 _LOG_TAU, _HALVINGS = (-8.0, 12.0), 16
 _MIN_DISTANCE = 1e-6
+
+_FOUND = 10
+# Noise relative to a coordinate, or share of flipped signs, below which no denoiser is tried.
+_NO_NOISE = 1e-3
+# Cosines that differ by less are equal, up to rounding.
+_TIE = 2e-6
+# Best candidates that stand for at least ten vectors: few stand for less than half a vector.
+_CANDIDATES = 64
 
 
 @dataclass(frozen=True)
@@ -116,9 +125,18 @@ def _normal(rows: int, columns: int, stream: PublicStream) -> Doubles:
     return values.reshape(rows, columns) / 2.0**_NORMAL_BITS
 
 
-@dataclass(frozen=True, eq=False)
 class CollectionModel:
-    """Queries and the weighted candidates of each.
+    """A model of a collection of ``n`` vectors of the sample's kind: queries with their candidates.
+
+    Parameters
+    ----------
+    sample : float32 array, shape (m, p)
+    n : int
+        Vectors in the collection.
+    limits : (float, float)
+        Range of an attribute; near vectors are clipped to it.
+    neighbour_cosine : float or None
+        Cosine of the tenth nearest vector, if it is known; otherwise the sample predicts it.
 
     Attributes
     ----------
@@ -135,59 +153,31 @@ class CollectionModel:
         Vectors of the collection for each sampled vector, [1, ∞).
     """
 
-    queries: Singles
-    sampled: Singles
-    near: Singles
-    near_weight: Doubles
-    near_true: Doubles
-    sampled_weight: Doubles
-    sampled_true: Doubles
-    vectors_per_row: float
-
-
-def model_collection(
-    sample: Singles, n: int, limits: tuple[float, float], neighbour_cosine: float | None = None
-) -> CollectionModel:
-    """Model a collection of ``n`` vectors of the sample's kind.
-
-    Parameters
-    ----------
-    sample : float32 array, shape (m, p)
-    n : int
-        Vectors in the collection.
-    limits : (float, float)
-        Range of an attribute; near vectors are clipped to it.
-    neighbour_cosine : float, optional
-        Cosine of the tenth nearest vector, if it is known; otherwise the sample predicts it.
-    """
-    stream = PublicStream(0, "plan population")
-    sample = sample[stream.permutation(len(sample))]
-    count = min(_QUERIES, len(sample) // 4)
-    queries, sampled = sample[:count], sample[count:][:n]
-    per_row = n / len(sampled)
-    cosines = unit(queries) @ unit(sampled).T
-    order = np.argsort(-cosines, axis=1)
-    rank = np.argsort(order, axis=1)
-    edges = _near_ranks(per_row)
-    near = np.empty((count, 0, sampled.shape[1]), dtype=np.float32)
-    if len(edges) > 1:
-        nearest = np.take_along_axis(cosines, order[:, : _TAIL + 1], axis=1).astype(np.float64)
-        place = (edges[1:] + edges[:-1] + 1) / 2 / per_row
-        wanted = _predicted_cosines(1.0 - nearest, place, neighbour_cosine, per_row)
-        near = _synthesize(queries, sampled, order[:, _ANCHORS], wanted, stream)
-        np.clip(near, *limits, out=near)
-    replaced = rank < (_TAIL if near.shape[1] else 0)
-    true = np.clip(NEIGHBOURS - rank * per_row, 0.0, per_row)
-    return CollectionModel(
-        queries=queries,
-        sampled=sampled,
-        near=near,
-        near_weight=np.diff(edges),
-        near_true=np.diff(np.minimum(edges, NEIGHBOURS)),
-        sampled_weight=np.where(replaced, 0.0, per_row),
-        sampled_true=np.where(replaced, 0.0, true),
-        vectors_per_row=per_row,
-    )
+    def __init__(
+        self, sample: Singles, n: int, limits: tuple[float, float], neighbour_cosine: float | None
+    ) -> None:
+        stream = PublicStream(0, "plan population")
+        sample = sample[stream.permutation(len(sample))]
+        count = min(_QUERIES, len(sample) // 4)
+        self.queries, self.sampled = sample[:count], sample[count:][:n]
+        self.vectors_per_row = per_row = n / len(self.sampled)
+        cosines = unit(self.queries) @ unit(self.sampled).T
+        order = np.argsort(-cosines, axis=1)
+        rank = np.argsort(order, axis=1)
+        edges = _near_ranks(per_row)
+        self.near = np.empty((count, 0, sample.shape[1]), dtype=np.float32)
+        if len(edges) > 1:
+            nearest = np.take_along_axis(cosines, order[:, : _TAIL + 1], axis=1).astype(np.float64)
+            place = (edges[1:] + edges[:-1] + 1) / 2 / per_row
+            wanted = _predicted_cosines(1.0 - nearest, place, neighbour_cosine, per_row)
+            anchors = order[:, _ANCHORS]
+            self.near = _synthesize(self.queries, self.sampled, anchors, wanted, stream)
+            np.clip(self.near, *limits, out=self.near)
+        kept = rank >= (_TAIL if self.near.shape[1] else 0)
+        self.near_weight = np.diff(edges)
+        self.near_true = np.diff(np.minimum(edges, NEIGHBOURS))
+        self.sampled_weight = np.where(kept, per_row, 0.0)
+        self.sampled_true = np.where(kept, np.clip(NEIGHBOURS - rank * per_row, 0.0, per_row), 0.0)
 
 
 def _near_ranks(per_row: float) -> Doubles:
@@ -195,9 +185,8 @@ def _near_ranks(per_row: float) -> Doubles:
     last = _TAIL * per_row
     if per_row <= 1.0:
         return np.zeros(1)
-    first = np.arange(0.0, min(NEIGHBOURS, last), _NEAREST_WIDTH)
     others = np.geomspace(NEIGHBOURS, last, _FARTHER_STEPS) if last > NEIGHBOURS else [last]
-    return np.concatenate([first, others])
+    return np.concatenate([np.arange(0.0, min(NEIGHBOURS, last), _NEAREST_WIDTH), others])
 
 
 def _predicted_cosines(
@@ -218,7 +207,11 @@ def _predicted_cosines(
 
 
 def _synthesize(
-    queries: Singles, sampled: Singles, anchors: Ranks, wanted: Doubles, stream: PublicStream
+    queries: Singles,
+    sampled: Singles,
+    anchors: Integers,
+    wanted: Doubles,
+    stream: PublicStream,
 ) -> Singles:
     """Vectors at the wanted cosines to each query: sampled vectors moved towards it, (q, s, p)."""
     near = np.empty((*wanted.shape, sampled.shape[1]), dtype=np.float32)
@@ -249,3 +242,86 @@ def _moved_to(head: Singles, difference: Singles, variance: Singles, wanted: Dou
         cosine = vectors @ head / np.maximum(np.linalg.norm(vectors, axis=1), 1e-30)
         low, high = np.where(cosine < wanted, middle, low), np.where(cosine < wanted, high, middle)
     return np.asarray(vectors, dtype=np.float32)
+
+
+class Simulation:
+    """One spec on one model, with fresh noise.
+
+    Parameters
+    ----------
+    spec : Spec
+    model : CollectionModel
+    rounds : int
+        Codes of each sampled vector, [1, ∞); a denoiser is fitted to all of them.
+
+    Attributes
+    ----------
+    bytes_per_vector : int
+        Size of a published code.
+    noise : float
+        Standard deviation of the noise relative to that of a coordinate; for signs, the share that
+        is flipped.
+
+    Raises
+    ------
+    InputError
+        If the noise is too large for any code.
+    """
+
+    def __init__(self, spec: Spec, model: CollectionModel, rounds: int) -> None:
+        self.spec, self._model, self._rounds = spec, model, rounds
+        privatizer = Privatizer(spec)
+        self._sampled = privatizer.privatize(np.concatenate([model.sampled] * rounds))
+        near = model.near.reshape(-1, model.near.shape[2])
+        self._near = privatizer.privatize(near) if len(near) else self._sampled.take(slice(0))
+        self._queries = privatizer.privatize(model.queries)
+        self._exact = privatizer.project(model.queries)
+        self.bytes_per_vector = int(self._sampled.stored[0].nbytes)
+        noisy, exact = self._queries.to_float(), self._exact * spec.step
+        if spec.mechanism.codes == "signs":
+            self.noise = float(np.mean((noisy > 0) != (exact > 0)))
+        else:
+            self.noise = float((noisy - exact).std() / max(exact.std(axis=0).mean(), 1e-30))
+
+    def predict(self, ranking: Ranking) -> Row | None:
+        """The predictions for codes that are ranked so; None if no denoiser can be fitted."""
+        denoiser = None
+        if ranking != "plain":
+            if self.noise < _NO_NOISE:
+                return None
+            # A collection has no more codes than vectors.
+            count = int(len(self._model.sampled) * self._model.vectors_per_row)
+            try:
+                denoiser = fit_denoiser(self._sampled.take(slice(count)), self.spec, ranking)
+            except InputError:  # too few codes, or nothing but noise
+                return None
+
+        def to_rank(codes: Codes) -> Singles:
+            return unit(codes.to_float()) if denoiser is None else denoiser.to_rank(codes)
+
+        asked = self._queries.to_float() if denoiser is None else denoiser(self._queries)
+        sampled, near = to_rank(self._sampled), to_rank(self._near)
+        both = (asked, self._exact)
+        private, exact = (self._precision(unit(queries), sampled, near) for queries in both)
+        return Row(self.spec, ranking, private, exact, self.bytes_per_vector, self.noise)
+
+    def _precision(self, queries: Singles, sampled: Singles, near: Singles) -> float:
+        """Share of true neighbours among the ten best, by weight; the last one counts in part."""
+        model, rounds = self._model, self._rounds
+        near = near.reshape(len(queries), -1, sampled.shape[1])
+        score = np.hstack([queries @ sampled.T, np.einsum("qsk,qk->qs", near, queries)])
+
+        def stands_for(sampled: Doubles, near: Doubles) -> Doubles:
+            return np.hstack([np.tile(sampled / rounds, rounds), np.tile(near, (len(queries), 1))])
+
+        weight = stands_for(model.sampled_weight, model.near_weight)
+        hits = stands_for(model.sampled_true, model.near_true)
+        # Many short sign codes have equal scores, and an index returns them in any order.
+        chance = PublicStream(0, "plan ties").words(score.size, np.uint16).reshape(score.shape)
+        score = np.where(weight == 0, -np.inf, score + _TIE * (chance / 2.0**16))
+        best = np.argpartition(-score, _CANDIDATES, axis=1)[:, :_CANDIDATES]
+        best = np.take_along_axis(best, np.argsort(-np.take_along_axis(score, best, 1), axis=1), 1)
+        weight, hits = (np.take_along_axis(part, best, axis=1) for part in (weight, hits))
+        before = np.cumsum(weight, axis=1) - weight
+        counted = np.clip(_FOUND - before, 0.0, weight) / np.maximum(weight, 1e-30)
+        return float((counted * hits).sum(axis=1).mean() / _FOUND)

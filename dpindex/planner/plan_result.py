@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from dpindex.evaluate.spec_grid import keeps_signs
 from dpindex.index import QueryMode
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.spec import Spec
@@ -60,6 +58,10 @@ class Row:
         return self.spec.code_length
 
     @property
+    def signs(self) -> bool:
+        return self.spec.mechanism.codes == "signs"
+
+    @property
     def guarantee(self) -> Guarantee:
         return self.spec.guarantee
 
@@ -67,7 +69,7 @@ class Row:
         """Expected precision@10 in that query mode."""
         return self.private if query == "private" else self.exact
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "method": self.method,
             "k": self.k,
@@ -128,7 +130,7 @@ class Plan:
         """One sentence on the recommendation."""
         best = self.best
         other: QueryMode = "exact" if self.query == "private" else "private"
-        unit = "signs" if keeps_signs(best.spec) else "numbers"
+        unit = "signs" if best.signs else "numbers"
         denoiser = " and a denoiser" if self.recommended.denoise else ""
         sentence = (
             f"{best.method} with {best.k} {unit} ({best.bytes_per_vector} bytes){denoiser} is "
@@ -159,24 +161,24 @@ class Plan:
             )
         return (*lines, _FROM_FACTS if self.from_facts else _FROM_SAMPLE)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         choice = self.recommended
         return {
-            "recommended": {"spec": json.loads(choice.spec.to_json()), "denoise": choice.denoise},
+            "recommended": {"spec": choice.spec.to_dict(), "denoise": choice.denoise},
             "why": self.why,
             "remarks": list(self.remarks),
             "query": self.query,
             "n": self.n,
-            "rows": [row.to_json() for row in self.rows],
+            "rows": [row.to_dict() for row in self.rows],
             "refused": list(self.refused),
         }
 
 
 def _advantage(best: Row, rival: Row) -> str:
-    if keeps_signs(best.spec):
+    if best.signs:
         return f"{best.noise:.0%} of its signs are flipped, and a sign takes one bit"
     noise = f"the standard deviation of its noise is {best.noise:.2g} times that of a coordinate"
-    if not keeps_signs(rival.spec) and best.noise < 0.97 * rival.noise:
+    if not rival.signs and best.noise < 0.97 * rival.noise:
         return f"{noise}, against {rival.noise:.2g} for the next method"
     if best.ranking != "plain":
         return f"{noise}, much of which a denoiser removes because coordinates are correlated"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -14,19 +13,15 @@ import scipy.sparse
 
 from dpindex.checks import finite_number, whole_number
 from dpindex.errors import InputError
-from dpindex.evaluate.curve import Progress
-from dpindex.evaluate.ground_truth import chunks
-from dpindex.evaluate.spec_grid import SpecGrid, keeps_signs, spec_grid
-from dpindex.index import QueryMode
+from dpindex.evaluate.curve import Progress, SpecGrid, spec_grid
+from dpindex.index import IndexDirectory, QueryMode
 from dpindex.method_table import find_method
 from dpindex.method_table import methods as all_methods
-from dpindex.planner.collection_model import CollectionModel, Facts, model_collection
-from dpindex.planner.leak_check import refuse_private
+from dpindex.planner.collection_model import CollectionModel, Facts, Simulation
 from dpindex.planner.plan_result import Plan, Ranking, Row
-from dpindex.planner.simulation import Simulation
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
-from dpindex.vectors import as_source
+from dpindex.vectors import VectorSource, as_source
 
 __all__ = ["plan"]
 
@@ -126,22 +121,23 @@ def plan(
         raise InputError(f"query must be 'private' or 'exact', not {query!r}.")
     if recall is not None and not 0.0 < finite_number(recall, "the recall") < 1.0:
         raise InputError(f"the recall must lie between 0 and 1, not be {recall!r}.")
-    grid_at: Callable[..., SpecGrid] = partial(
-        _grid, dim, methods, max_bytes, delta=delta, **fields
-    )
-    first = grid_at(_MAX_EPSILON if epsilon is None else epsilon).specs[0]
+
+    def grid_at(epsilon: float) -> SpecGrid:
+        return _grid(dim, methods, max_bytes, epsilon, delta=delta, **fields)
+
+    target = _MAX_EPSILON if epsilon is None else epsilon
+    first = grid_at(target).specs[0]
     if facts is None:
         sample = _dense_sample(public_sample, dim, None if skip_leak_check else n)
         Privatizer(first).check(sample)
     else:
         sample = np.clip(facts.sample(dim), *first.bounds) * np.float32(first.scale)
     limits = (first.bounds[0] * first.scale, first.bounds[1] * first.scale)
-    nearness = None if facts is None else facts.neighbour_cosine
-    model = model_collection(sample, n, limits, nearness)
+    model = CollectionModel(sample, n, limits, None if facts is None else facts.neighbour_cosine)
     predictor = _Predictor(model, query, max_bytes, progress or (lambda done, total, task: None))
     if recall is not None:
-        epsilon = predictor.smallest_epsilon(lambda e: grid_at(e).specs, recall)
-    grid = grid_at(epsilon)
+        target = predictor.smallest_epsilon(lambda e: grid_at(e).specs, recall)
+    grid = grid_at(target)
     rows = predictor.ranked(grid.specs)
     return Plan(rows, query, n, (*grid.refused, *predictor.refused), facts is not None)
 
@@ -158,13 +154,50 @@ def _dense_sample(vectors: Any, dim: int, n: int | None) -> Any:
             f"facts."
         )
     if n is not None:
-        refuse_private(source, n)
+        _refuse_private(source, n)
     wanted = np.linspace(0, rows - 1, min(rows, _MAX_ROWS)).astype(np.int64)
     parts = []
-    for first, chunk in chunks(source):
+    for first, chunk in source.chunks():
         part = chunk[wanted[(wanted >= first) & (wanted < first + chunk.shape[0])] - first]
         parts.append(part.toarray() if scipy.sparse.issparse(part) else part)
     return np.concatenate(parts).astype(np.float32)
+
+
+def _refuse_private(source: VectorSource, n: int) -> None:
+    """Raise InputError if the sample looks like the private collection itself.
+
+    It does if it has exactly the n rows of the collection, or if an index in its directory or in
+    the working directory was built from as many rows of as many columns, or is being built from it
+    (by the fingerprint of its source).
+
+    This detects accidents only. No program can tell a copy of private vectors in memory, under
+    another size, or in part from public data; whoever declares a sample public is responsible.
+    """
+    if reason := _suspicion(source, n):
+        raise InputError(
+            f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
+            f"that are chosen by looking at private data reveal something that no epsilon covers; "
+            f"name a public sample or public facts instead, or pass --skip-leak-check "
+            f"(skip_leak_check=True) if it is public after all or you accept that."
+        )
+
+
+def _suspicion(source: VectorSource, n: int) -> str | None:
+    rows, columns = source.shape
+    if rows == n:
+        return f"it has exactly the {n} rows of the collection that is planned for"
+    for folder in dict.fromkeys((Path.cwd(), Path(source.name.partition(":")[0]).resolve().parent)):
+        for path in filter(Path.is_dir, sorted(folder.glob("*"))):
+            directory = IndexDirectory(path)
+            try:
+                manifest = directory.manifest()
+            except InputError:  # no index, damaged, or of another version
+                continue
+            if (manifest.input or {}).get("source") == source.fingerprint():
+                return f"{directory.path} is being built from it"
+            if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
+                return f"{directory.path} holds as many codes, of as many attributes"
+    return None
 
 
 def _grid(
@@ -196,7 +229,7 @@ def _lengths(spec: Spec, max_bytes: int | None) -> list[int]:
 
     A raw method has no other length, and :func:`spec_grid` ignores these.
     """
-    row, signs = find_method(spec.method), keeps_signs(spec)
+    row, signs = spec.mechanism, spec.mechanism.codes == "signs"
     lengths = set(_SIGN_LENGTHS if signs else _NUMBER_LENGTHS)
     if row.family.bins:
         bins = {spec.dim // share for share in (_SHARES if signs else _SHARES[1:])}
@@ -226,13 +259,13 @@ class _Predictor:
     def ranked(self, specs: Sequence[Spec]) -> tuple[Row, ...]:
         """A row for each spec, best first; the best methods with denoisers fitted to more codes."""
         rows = self._quick(specs, _FINALISTS)
-        leaders = {row.method: row for row in reversed(rows) if not keeps_signs(row.spec)}
+        leaders = {row.method: row for row in reversed(rows) if not row.signs}
         finalists = sorted(leaders.values(), key=self._value, reverse=True)[:_FINALISTS]
         for done, row in enumerate(finalists, len(rows)):
             if max(map(self._value, rows)) > _ENOUGH:
                 break
             self._progress(done, len(rows) + len(finalists), f"{_task(row.spec)}, denoised")
-            rows[rows.index(row)] = self._refined(row)
+            rows[rows.index(row)] = self._refined(row.spec)
         self._progress(1, 1, "done")
         rows.sort(key=self._value, reverse=True)
         even = [row for row in rows if self._value(row) >= (1 - _EVEN) * self._value(rows[0])]
@@ -247,7 +280,7 @@ class _Predictor:
             return self._quick([spec.with_epsilon(epsilon) for spec in contenders])[0]
 
         def refined(epsilon: float) -> Row:
-            return self._refined(replace(best, spec=best.spec.with_epsilon(epsilon)), _QUICK_ROUNDS)
+            return self._refined(best.spec.with_epsilon(epsilon), _QUICK_ROUNDS)
 
         best, high = quick(_MAX_EPSILON), _MAX_EPSILON
         if self._value(best) < recall:
@@ -259,11 +292,10 @@ class _Predictor:
         for row_at, span, steps in ((quick, _MAX_EPSILON / _MIN_EPSILON, 6), (refined, 4.0, 4)):
             low = high / span
             for _ in range(steps):
-                middle, reached = math.sqrt(low * high), False
+                row, middle = None, math.sqrt(low * high)
                 with suppress(InputError):  # noise that no code can hold
                     row = row_at(middle)
-                    reached = self._value(row) >= recall
-                if reached:
+                if row is not None and self._value(row) >= recall:
                     high, best = middle, row
                 else:
                     low = middle
@@ -294,24 +326,17 @@ class _Predictor:
             raise InputError(f"no method makes codes of at most {self._max_bytes} bytes.")
         return sorted(rows, key=self._value, reverse=True)
 
-    def _refined(self, row: Row, max_rounds: int = 64) -> Row:
-        """The row with the denoiser that ``fit_denoiser()`` would choose."""
-        rounds = _FITTED_NUMBERS // (len(self._model.sampled) * row.k)
+    def _refined(self, spec: Spec, max_rounds: int = 64) -> Row:
+        """The row of a spec with the denoiser that ``fit_denoiser()`` would choose."""
+        rounds = _FITTED_NUMBERS // (len(self._model.sampled) * spec.code_length)
         rounds = max(1, min(max_rounds, rounds, int(self._model.vectors_per_row)))
-        return self._row(Simulation(row.spec, self._model, rounds), "auto")
+        return self._row(Simulation(spec, self._model, rounds), "auto")
 
     def _row(self, simulation: Simulation, denoiser: Ranking) -> Row:
         """The better of ranking codes as they are and of ranking them after a denoiser."""
         tried: tuple[Ranking, ...] = ("plain", denoiser)
-        predictions = {r: p for r in tried if (p := simulation.predict(r)) is not None}
-        ranking = max(predictions, key=lambda r: predictions[r][self._query])
-        return Row(
-            spec=simulation.spec,
-            ranking=ranking,
-            **predictions[ranking],
-            bytes_per_vector=simulation.bytes_per_vector,
-            noise=simulation.noise,
-        )
+        rows = [row for ranking in tried if (row := simulation.predict(ranking)) is not None]
+        return max(rows, key=self._value)
 
 
 def _task(spec: Spec) -> str:

@@ -96,6 +96,14 @@ class Guarantee:
             lines.append("an unlucky projection: delta is also a chance over the public projection")
         return lines
 
+    def statement(self, dim: int) -> dict[str, Any]:
+        """The guarantee and what it does and does not protect, as plain JSON values."""
+        return {
+            "guarantee": self.to_dict(),
+            "protects": self.protects(),
+            "does_not_protect": self.does_not_protect(dim),
+        }
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "epsilon": None if self.definition == "none" else self.epsilon,

@@ -1,11 +1,9 @@
 """Public linear maps, exact on the grid."""
 
 from dpindex.projections.base import Identity, Projection, Sensitivity
-from dpindex.projections.dense import Dense, Gaussian, Rademacher, Uniform
-from dpindex.projections.entries import FINE_ENTRY_BITS
-from dpindex.projections.hadamard import FastJL
+from dpindex.projections.dense import FINE_ENTRY_BITS, Dense, Gaussian, Rademacher, Uniform
 from dpindex.projections.oporp import Oporp
-from dpindex.projections.sparse_jl import SparseJL, VerySparse
+from dpindex.projections.sparse_jl import FastJL, SparseJL, VerySparse
 
 __all__ = [
     "FINE_ENTRY_BITS", "Dense", "FastJL", "Gaussian", "Identity", "Oporp", "Projection",

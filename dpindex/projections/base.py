@@ -1,9 +1,11 @@
-"""What a projection must offer: exact integers in, exact integers out."""
+"""Base class of projections, and the identity: exact integers in, exact integers out."""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -55,78 +57,75 @@ class Sensitivity:
         return cls(count, count, count)
 
 
-class Projection(Protocol):
+class Projection(ABC):
     """A public linear map W with integer entries, applied to grid integers held in floats.
 
     Entries that are real in the papers are integers times ``scale``; so sums are exact in any order
     and on any machine, and the sensitivity is known exactly.
+
+    Attributes
+    ----------
+    dim, k : int
+        Attributes and coordinates.
+    scale : float
+        Factor that makes inner products of projected vectors unbiased for the originals'.
+    rms : float
+        Root mean square of a projected coordinate (before ``scale``) of a unit vector.
+    inner_product_factor : float
+        c such that ``Var⟨x,y⟩ ≈ c·(‖u‖²‖v‖² + ⟨u,v⟩²)`` over the choice of the projection.
+    max_column_l1 : int
+        The largest ``Σ_i |w_ij|``: bounds a coordinate, and every sum on the way to it.
     """
 
-    @property
-    def dim(self) -> int: ...
+    dim: int
+    k: int
+    scale: float
+    rms: float
+    inner_product_factor: float
+    max_column_l1: int
 
-    @property
-    def k(self) -> int: ...
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        """How far one attribute moves a projected vector."""
+        raise NotImplementedError
 
-    @property
-    def max_column_l1(self) -> int:
-        """The largest ``Σ_i |w_ij|``: bounds a coordinate, and every sum on the way to it."""
-        ...
+    @cached_property
+    def operator_norm(self) -> float:
+        """Upper bound on ``‖W‖``, the L2 sensitivity under l2 adjacency; of some maps only."""
+        raise NotImplementedError
 
-    @property
-    def scale(self) -> float:
-        """Factor that makes inner products of projected vectors unbiased for the originals'."""
-        ...
-
-    @property
-    def rms(self) -> float:
-        """Root mean square of a projected coordinate (before ``scale``) of a unit vector."""
-        ...
-
-    @property
-    def inner_product_factor(self) -> float:
-        """c such that ``Var⟨x,y⟩ ≈ c·(‖u‖²‖v‖² + ⟨u,v⟩²)`` over the choice of the projection."""
-        ...
-
-    @property
-    def sensitivity(self) -> Sensitivity: ...
-
-    @property
+    @cached_property
     def largest(self) -> npt.NDArray[np.int64]:
         """The most that one attribute, changed by one, moves each coordinate, shape (k,), ≥ 1."""
-        ...
+        return np.ones(self.k, dtype=np.int64)
 
+    @abstractmethod
     def apply(self, x: Floats) -> Floats:
         """Project rows, shape (n, dim) to (n, k), same dtype, exactly."""
-        ...
 
+    @abstractmethod
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
         """Project CSR rows of grid integers, never making them dense in ``dim``."""
-        ...
 
 
-class Identity:
+class Identity(Projection):
     """No projection: the raw coordinates themselves, k = dim."""
 
-    max_column_l1 = 1
-    scale = 1.0
+    scale = operator_norm = 1.0
     inner_product_factor = 0.0
+    max_column_l1 = 1
     sensitivity = Sensitivity.of_signs(1)
-    operator_norm = 1.0
 
     def __init__(self, dim: int) -> None:
         check_size(dim, dim, 0)
-        self.dim = dim
-        self.k = dim
-        self.largest = np.ones(dim, dtype=np.int64)
-        self.rms = 1.0 / float(np.sqrt(dim))
+        self.dim = self.k = dim
+        self.rms = 1.0 / math.sqrt(dim)
 
     def apply(self, x: Floats) -> Floats:
         return x
 
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
-        dense: Any = x.toarray()
-        return np.asarray(dense)
+        return np.asarray(x.toarray())
 
 
 def scatter(x: sparse.csr_matrix, places: Integers, signs: Integers, k: int) -> Floats:
@@ -145,8 +144,5 @@ def scatter(x: sparse.csr_matrix, places: Integers, signs: Integers, k: int) -> 
     per_entry = places.shape[1]
     data = (x.data[:, None] * signs).ravel()
     # Entries with the same place add up when the matrix is made dense.
-    landed = sparse.csr_matrix(
-        (data, places.ravel(), x.indptr * per_entry), shape=(x.shape[0], k), copy=False
-    )
-    dense: Any = landed.toarray()
-    return np.asarray(dense)
+    landed = sparse.csr_matrix((data, places.ravel(), x.indptr * per_entry), (x.shape[0], k))
+    return np.asarray(landed.toarray())

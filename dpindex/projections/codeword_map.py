@@ -7,14 +7,14 @@ from scipy import sparse
 
 from dpindex.arrays import Floats
 from dpindex.codebook import RADIUS, Codebook, on_sphere_grid
-from dpindex.projections.base import Sensitivity
+from dpindex.projections.base import Projection, Sensitivity
 
 __all__ = ["CodewordMap"]
 
 _SPARSE_ROWS = 1024
 
 
-class CodewordMap:
+class CodewordMap(Projection):
     """Inner products of a vector's direction with all codewords: shape (n, dim) to (n, K).
 
     Directions and codewords are whole numbers, so the inner products are exact in any order and on
@@ -29,7 +29,6 @@ class CodewordMap:
 
     def __init__(self, codebook: Codebook) -> None:
         self.codebook, self.dim, self.k = codebook, codebook.dim, len(codebook)
-        self.largest = np.ones(self.k, dtype=np.int64)
 
     def apply(self, x: Floats) -> Floats:
         """Whole numbers held exactly in float32, shape (n, K)."""

@@ -1,10 +1,13 @@
-"""Dense projections: every coordinate sums all attributes with random weights."""
+"""Dense projections: every coordinate sums all attributes with random weights.
+
+Entries are integers, the same on every machine: public words are compared with integer thresholds,
+never with the results of floating point functions, whose last bits differ between machines.
+"""
 
 from __future__ import annotations
 
 import math
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -12,19 +15,58 @@ from scipy import sparse
 
 from dpindex.arrays import Floats, Integers
 from dpindex.errors import InputError
-from dpindex.projections.base import Sensitivity, check_size
-from dpindex.projections.entries import NORMAL_BITS, normal_integers, normal_second_moment
+from dpindex.normal import upper_tails
+from dpindex.projections.base import Projection, Sensitivity, check_size
 from dpindex.randomness import PublicStream
 
-__all__ = ["Dense", "Gaussian", "Rademacher", "Uniform", "operator_norm"]
+__all__ = [
+    "FINE_ENTRY_BITS", "NORMAL_BITS", "Dense", "Gaussian", "Rademacher", "Uniform",
+    "normal_integers", "normal_second_moment", "operator_norm",
+]  # fmt: skip
 
+NORMAL_BITS = 4
+"""Normal entries are rounded to multiples of 2^-4 and kept as integers, which fit into a byte."""
+
+FINE_ENTRY_BITS = 12
+"""Normal entries are rounded this finely where a proof is about real normals (Prop. 4.5)."""
+
+_PIECE = 1 << 20
+_WORD_BITS = 63
 _ROWS = 4096
 _BLOCK_ENTRIES = 1 << 20
 _ENTRY_BYTES = 4
 _MAX_GRAM = 1 << 13
 
 
-class Dense:
+def normal_second_moment(bits: int) -> float:
+    """``E w²`` of an integer entry ``w = round(2^bits · N(0, 1))``: 4^bits + 1/12.
+
+    Rounding to a lattice adds the variance of a uniform, up to e^{−2π²·4^bits} (Sheppard).
+    """
+    return 4.0**bits + 1.0 / 12.0
+
+
+@lru_cache(maxsize=4)
+def _normal_thresholds(bits: int) -> npt.NDArray[np.uint64]:
+    """``2^63·P(|w| ≥ n)`` for n = 1, 2, …, ascending."""
+    # Beyond 9.5 deviations the chance is below 2^-63.
+    tails = upper_tails(float(1 << bits), _WORD_BITS + 1, int(9.5 * (1 << bits)))
+    return np.array([tail for tail in reversed(tails) if tail], dtype=np.uint64)
+
+
+def normal_integers(count: int, bits: int, stream: PublicStream) -> npt.NDArray[np.int32]:
+    """``round(2^bits · N(0, 1))``, independent, int32, shape (count,)."""
+    thresholds = _normal_thresholds(bits)
+    entries = np.empty(count, dtype=np.int32)
+    for start in range(0, count, _PIECE):
+        words = stream.words(min(_PIECE, count - start), np.uint64)
+        below = np.searchsorted(thresholds, words >> np.uint64(1), side="right")
+        size = (len(thresholds) - below).astype(np.int32)
+        entries[start : start + len(size)] = np.where(words & np.uint64(1), -size, size)
+    return entries
+
+
+class Dense(Projection):
     """``x = W^T u`` with independent integer entries of mean 0.
 
     Parameters
@@ -40,34 +82,20 @@ class Dense:
         self.scale = 1.0 / (math.sqrt(self.k) * self.rms)
         self.inner_product_factor = 1.0 / self.k
         self._entries = entries
-
-    def _blocks(self) -> Any:
+        columns, largest, rows = np.zeros(self.k, np.int64), np.ones(self.k, np.int64), []
         step = max(1, _BLOCK_ENTRIES // self.k)
         for start in range(0, self.dim, step):
-            yield np.abs(self._entries[start : start + step].astype(np.int64))
-
-    @cached_property
-    def max_column_l1(self) -> int:
-        return max(1, int(sum(block.sum(axis=0) for block in self._blocks()).max()))
-
-    @cached_property
-    def sensitivity(self) -> Sensitivity:
-        rows = [
-            (np.count_nonzero(b, axis=1).max(), b.sum(axis=1).max(), (b**2).sum(axis=1).max())
-            for b in self._blocks()
-        ]
+            sizes = np.abs(entries[start : start + step].astype(np.int64))
+            columns += sizes.sum(axis=0)
+            np.maximum(largest, sizes.max(axis=0), out=largest)
+            norms = (np.count_nonzero(sizes, axis=1), sizes.sum(axis=1), (sizes**2).sum(axis=1))
+            rows.append([norm.max() for norm in norms])
         # At least 1, for the map of one or two entries that all came out 0.
-        count, l1, l2_squared = np.max(rows, axis=0, initial=1).tolist()
-        return Sensitivity(count, l1, l2_squared)
-
-    @cached_property
-    def largest(self) -> npt.NDArray[np.int64]:
-        largest: npt.NDArray[np.int64] = np.max([b.max(axis=0) for b in self._blocks()], axis=0)
-        return np.maximum(largest, 1)
+        self.sensitivity = Sensitivity(*np.max(rows, axis=0, initial=1).tolist())
+        self.max_column_l1, self.largest = max(1, int(columns.max())), largest
 
     @cached_property
     def operator_norm(self) -> float:
-        """Upper bound on ``‖W‖``, the realised L2 sensitivity under l2 adjacency."""
         return operator_norm(self._entries)
 
     @cached_property
@@ -82,8 +110,7 @@ class Dense:
         return x @ (self._single if x.dtype == np.float32 else self._double)
 
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
-        product: Any = x.astype(np.float64) @ self._double
-        return np.asarray(product)
+        return np.asarray(x.astype(np.float64) @ self._double)
 
 
 class Rademacher(Dense):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,21 +13,18 @@ from dpindex.errors import InputError
 from dpindex.parameters import Parameters
 from dpindex.projections.base import Identity, Projection
 from dpindex.projections.codeword_map import CodewordMap
-from dpindex.projections.dense import Gaussian, Rademacher, Uniform
-from dpindex.projections.entries import FINE_ENTRY_BITS
-from dpindex.projections.hadamard import FastJL
+from dpindex.projections.dense import FINE_ENTRY_BITS, Gaussian, Rademacher, Uniform
 from dpindex.projections.oporp import Oporp
 from dpindex.projections.rotation import Rotation
-from dpindex.projections.sparse_jl import SparseJL, VerySparse
+from dpindex.projections.sparse_jl import FastJL, SparseJL, VerySparse
 
 __all__ = [
-    "CODEWORDS", "FAST_JL", "GAUSSIAN", "IDENTITY", "NUMBER_LENGTH", "OPORP", "RADEMACHER",
-    "REPEATED_OPORP", "ROTATION", "SIGN_LENGTH", "SIGN_RADEMACHER", "SPARSE_JL", "Family", "dense",
+    "CODEWORDS", "DENSE_NUMBERS", "DENSE_SIGNS", "FAST_JL", "FINE_DENSE_SIGNS", "GAUSSIAN",
+    "IDENTITY", "OPORP", "RADEMACHER", "REPEATED_OPORP", "ROTATION", "SIGN_RADEMACHER",
+    "SPARSE_JL", "Family",
 ]  # fmt: skip
 
-NUMBER_LENGTH, SIGN_LENGTH = 128, 512
-"""Default lengths of dense projections."""
-
+_Length = Callable[[int, int], int]
 _MAX_BLOCKS = 1024
 _MAX_INVERSE_DENSITY = 1 << 16
 """Very sparse entries: the law of the gaps between them is a table of four times that."""
@@ -60,7 +57,7 @@ class Family:
     """
 
     make: Callable[[Parameters], Projection]
-    default_length: Callable[[int, int], int]
+    default_length: _Length
     entries: tuple[str, ...] = ()
     keeps_all: bool = False
     bins: bool = False
@@ -77,7 +74,9 @@ class Family:
             )
         k = stated.k or self.default_length(stated.dim, stated.repetitions)
         if self.keeps_all and k != stated.dim:
-            raise InputError(f"{stated.method} keeps every coordinate: k must be {stated.dim}.")
+            raise InputError(
+                f"{stated.method} keeps every coordinate: k must be dim = {stated.dim}."
+            )
         if k % stated.repetitions:
             raise InputError(f"k = {k} is not a multiple of repetitions = {stated.repetitions}.")
         if self.bins and k // stated.repetitions > stated.dim:
@@ -146,49 +145,37 @@ class Family:
         return sparsity
 
 
-def _length(stated: Parameters) -> int:
-    return stated.k or stated.dim
+def _map(kind: Callable[..., Projection]) -> Callable[[Parameters], Projection]:
+    """A projection of that kind, made from dim, length and seed, and a sparsity if it needs one."""
+
+    def make(stated: Parameters) -> Projection:
+        sparsity = () if stated.sparsity is None else (stated.sparsity,)
+        return kind(stated.dim, stated.k, stated.seed, *sparsity)
+
+    return make
 
 
-def _plain(kind: Any) -> Callable[[Parameters], Projection]:
-    """A projection that is made from dim, length and seed."""
-    return lambda stated: kind(stated.dim, _length(stated), stated.seed)
-
-
-def _sparse(kind: Any) -> Callable[[Parameters], Projection]:
-    """A projection that needs a sparsity too."""
-    return lambda stated: kind(stated.dim, _length(stated), stated.seed, stated.sparsity)
-
-
-_BY_ENTRIES: dict[str, Callable[[Parameters], Projection]] = {
-    "gaussian": _plain(Gaussian),
-    "rademacher": _plain(Rademacher),
-    "uniform": _plain(Uniform),
-    "very-sparse": _sparse(VerySparse),
+_BY_ENTRIES = {
+    "gaussian": _map(Gaussian),
+    "rademacher": _map(Rademacher),
+    "uniform": _map(Uniform),
+    "very-sparse": _map(VerySparse),
 }
 
 
-def dense(default_entries: str, length: int, *, fine: bool = False) -> Family:
-    """A random projection whose entries may be chosen (Li & Li 2023, Sec. 3.4).
-
-    Parameters
-    ----------
-    default_entries : str
-        What the entries are if the spec does not say.
-    length : int
-        Default code length.
-    fine : bool
-        Round normal entries to multiples of 2^-12 instead of 2^-4.
-    """
-    names = sorted(_BY_ENTRIES, key=lambda name: name != default_entries)  # the default first
-    choices = dict(_BY_ENTRIES)
-    if fine:
-        choices["gaussian"] = _plain(partial(Gaussian, bits=FINE_ENTRY_BITS))
+def _dense(default: str, length: _Length, **changed: Callable[[Parameters], Projection]) -> Family:
+    """A random projection whose entries may be chosen (Li & Li 2023, Sec. 3.4), with a default."""
+    makers = _BY_ENTRIES | changed
     return Family(
-        make=lambda stated: choices[stated.entries or default_entries](stated),
-        default_length=lambda dim, repetitions: length,
-        entries=tuple(names),
+        make=lambda stated: makers[stated.entries or default](stated),
+        default_length=length,
+        entries=tuple(sorted(makers, key=lambda name: name != default)),  # the default first
     )
+
+
+def _oporp(stated: Parameters) -> Projection:
+    k = stated.k or _oporp_length(stated.dim, stated.repetitions)
+    return Oporp(stated.dim, k, stated.seed, stated.repetitions)
 
 
 def _oporp_length(dim: int, repetitions: int) -> int:
@@ -196,8 +183,8 @@ def _oporp_length(dim: int, repetitions: int) -> int:
     return repetitions * max(1, 1 << (max(1, dim // 6)).bit_length() - 1)
 
 
-def _oporp(stated: Parameters) -> Projection:
-    return Oporp(stated.dim, _length(stated), stated.seed, stated.repetitions)
+def _always(length: int) -> _Length:
+    return lambda dim, repetitions: length
 
 
 def _codewords(stated: Parameters) -> Projection:
@@ -206,13 +193,20 @@ def _codewords(stated: Parameters) -> Projection:
     return CodewordMap(stated.codebook)
 
 
+_numbers, _signs = _always(128), _always(512)
+
 IDENTITY = Family(lambda stated: Identity(stated.dim), lambda dim, _: dim, keeps_all=True)
 OPORP = Family(_oporp, _oporp_length, bins=True)
-REPEATED_OPORP = Family(_oporp, _oporp_length, bins=True, repeats=True)
-RADEMACHER = Family(_plain(Rademacher), lambda dim, _: NUMBER_LENGTH)
-SIGN_RADEMACHER = Family(_plain(Rademacher), lambda dim, _: SIGN_LENGTH)
-GAUSSIAN = Family(_plain(Gaussian), lambda dim, _: NUMBER_LENGTH)
-SPARSE_JL = Family(_sparse(SparseJL), lambda dim, _: NUMBER_LENGTH, blocks=True)
-ROTATION = Family(_plain(Rotation), lambda dim, _: NUMBER_LENGTH, lengths=range(64, 1025, 8))
-CODEWORDS = Family(_codewords, lambda dim, _: 1, lengths=range(1, 2), codebook=True)
-FAST_JL = Family(_plain(FastJL), lambda dim, _: NUMBER_LENGTH)
+REPEATED_OPORP = replace(OPORP, repeats=True)
+RADEMACHER = Family(_map(Rademacher), _numbers)
+SIGN_RADEMACHER = Family(_map(Rademacher), _signs)
+GAUSSIAN = Family(_map(Gaussian), _numbers)
+SPARSE_JL = Family(_map(SparseJL), _numbers, blocks=True)
+FAST_JL = Family(_map(FastJL), _numbers)
+ROTATION = Family(_map(Rotation), _numbers, lengths=range(64, 1025, 8))
+CODEWORDS = Family(_codewords, _always(1), lengths=range(1, 2), codebook=True)
+DENSE_NUMBERS = _dense("gaussian", _numbers)
+DENSE_SIGNS = _dense("rademacher", _signs)
+_fine = _map(partial(Gaussian, bits=FINE_ENTRY_BITS))
+FINE_DENSE_SIGNS = _dense("gaussian", _signs, gaussian=_fine)
+"""Normal entries rounded to multiples of 2^-12 instead of 2^-4."""

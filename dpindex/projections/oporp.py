@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.arrays import Floats
-from dpindex.projections.base import Sensitivity, check_size, scatter
+from dpindex.projections.base import Projection, Sensitivity, check_size, scatter
 from dpindex.randomness import PublicStream
 
 __all__ = ["Oporp"]
@@ -19,7 +19,7 @@ _ATTRIBUTE_BYTES = 16
 """Bin and sign of an attribute; dense input needs the column and the sign of every place too."""
 
 
-class Oporp:
+class Oporp(Projection):
     """``x_j = Σ_{i in bin j} w_i u_i`` with w_i = ±1; every attribute lies in exactly one bin.
 
     Changing one attribute by β changes one bin by β, so the L1 and the L2 sensitivity are both β.
@@ -38,9 +38,7 @@ class Oporp:
 
     def __init__(self, dim: int, k: int, seed: int, repetitions: int = 1) -> None:
         check_size(dim, k, _ATTRIBUTE_BYTES * dim * repetitions)
-        self.dim = dim
-        self.k = k
-        self.repetitions = repetitions
+        self.dim, self.k, self.repetitions = dim, k, repetitions
         self.bins = k // repetitions
         self.max_column_l1 = -(-dim // self.bins)
         self.scale = 1.0 / math.sqrt(repetitions)
@@ -49,7 +47,6 @@ class Oporp:
         padded = self.bins * self.max_column_l1
         self.inner_product_factor = (padded - self.bins) / max(1, padded - 1) / k
         self.sensitivity = Sensitivity.of_signs(repetitions)
-        self.largest = np.ones(k, dtype=np.int64)
         self._bins = np.empty((repetitions, dim), dtype=np.int32)
         self._signs = np.empty((repetitions, dim), dtype=np.int8)
         for repetition in range(repetitions):
@@ -60,6 +57,9 @@ class Oporp:
             bin_of[places] = np.arange(len(places)) // self.max_column_l1
             self._bins[repetition] = bin_of[:dim]
             self._signs[repetition] = stream.signs(dim)
+        # Columns of one OPORP are orthogonal: the fullest bin decides.
+        fullest = sum(int(np.bincount(bins).max()) for bins in self._bins)
+        self.operator_norm = math.nextafter(math.sqrt(fullest), math.inf)
 
     @cached_property
     def _layout(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]:
@@ -92,9 +92,3 @@ class Oporp:
         offsets = np.arange(self.repetitions, dtype=np.int32) * np.int32(self.bins)
         places = self._bins[:, x.indices].T + offsets
         return scatter(x, places, self._signs[:, x.indices].T, self.k)
-
-    @property
-    def operator_norm(self) -> float:
-        """Upper bound on ``‖W‖``: columns of one OPORP are orthogonal, the fullest bin decides."""
-        fullest = sum(int(np.bincount(bins).max()) for bins in self._bins)
-        return math.nextafter(math.sqrt(fullest), math.inf)

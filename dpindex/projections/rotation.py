@@ -11,8 +11,8 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.arrays import Floats
-from dpindex.projections.base import Sensitivity, check_size
-from dpindex.projections.hadamard import walsh_hadamard
+from dpindex.projections.base import Projection, Sensitivity, check_size
+from dpindex.projections.sparse_jl import walsh_hadamard
 from dpindex.randomness import PublicStream
 
 __all__ = ["Rotation", "scaled_rows"]
@@ -41,7 +41,7 @@ def _scaled_entries(x: sparse.csr_matrix) -> sparse.csr_matrix:
     return sparse.csr_matrix((data.astype(np.float32), x.indices, x.indptr), shape=x.shape)
 
 
-class Rotation:
+class Rotation(Projection):
     """k coordinates of ``H·D₂·H·D₁·u``: two rounds of random signs and a Walsh–Hadamard transform.
 
     The vector is padded with zeros to the next power of two that holds both dim and k. Two rounds
@@ -68,7 +68,6 @@ class Rotation:
         self._signs = [stream.signs(self.padded).astype(np.float32) for _ in range(_ROUNDS)]
         self._places = np.sort(stream.permutation(self.padded)[:k])
         self.rms = 1.0
-        self.largest = np.ones(k, dtype=np.int64)
         self.scale = 1.0 / math.sqrt(k)
         self.inner_product_factor = max(0.0, 1.0 / k - 1.0 / self.padded)
 

@@ -1,12 +1,13 @@
-"""Sparse projections: Kane & Nelson's sparse Johnson–Lindenstrauss map, and very sparse entries.
+"""Sparse projections: Kane & Nelson's map, very sparse entries, and the fast transform (FastJL).
 
-Neither ever holds a dense dim × k matrix, and sparse input never becomes dense in ``dim``.
+None ever holds a dense dim × k matrix, and for the first two sparse input never becomes dense in
+``dim``.
 """
 
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,22 +15,65 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.arrays import Floats, Integers
-from dpindex.projections.base import Sensitivity, check_size, scatter
-from dpindex.projections.entries import sparse_places
+from dpindex.errors import InputError
+from dpindex.projections.base import Projection, Sensitivity, check_size, scatter
+from dpindex.projections.dense import NORMAL_BITS, normal_integers, normal_second_moment
 from dpindex.randomness import PublicStream
 
-__all__ = ["SparseJL", "VerySparse"]
+__all__ = ["FastJL", "SparseJL", "VerySparse", "sparse_places", "walsh_hadamard"]
 
 _PIECE = 1 << 20
 _PLACE_BYTES = 4
 _ENTRY_BYTES = 32
+_MIXED_ENTRY_BYTES = 16
+_NUMBERS = 1 << 22
+_MAX_REALISED = 1 << 31
+"""Entries of ``P·H·D``, all of which are looked at once for its sensitivity: some minutes."""
 
 
-class SparseJL:
+def sparse_places(total: int, s: int, stream: PublicStream) -> npt.NDArray[np.int64]:
+    """The places among ``total`` that are chosen when each is, independently, with chance 1/s.
+
+    Ascending. Jumps from one to the next are geometric; a jump longer than 4s, which the table of
+    thresholds leaves out, is a step of 4s that chooses nothing.
+    """
+    thresholds = _jump_thresholds(s)
+    parts, at = [], -1
+    while at < total:
+        words = stream.words(min(_PIECE, 64 + (total - at) // s), np.uint64)
+        jumps = np.searchsorted(thresholds, words, side="right")
+        chosen = jumps < len(thresholds)
+        ends = at + np.cumsum(np.where(chosen, jumps + 1, len(thresholds)))
+        at = int(ends[-1])
+        parts.append(ends[chosen])
+    places = np.concatenate(parts)
+    return places[places < total]
+
+
+@lru_cache(maxsize=8)
+def _jump_thresholds(s: int) -> npt.NDArray[np.uint64]:
+    """``2^64·P(jump ≤ n)``, ``P(jump > n) = (1 − 1/s)^n``, for n = 1 … 4s."""
+    left, thresholds = 1 << 128, []
+    for _ in range(4 * s):
+        left -= left // s
+        thresholds.append(min((1 << 64) - 1, (1 << 64) - (left >> 64)))
+    return np.array(thresholds, dtype=np.uint64)
+
+
+class _Sparse(Projection):
+    """A map kept as a sparse matrix."""
+
+    _matrix: sparse.csr_matrix
+
+    def apply(self, x: Floats) -> Floats:
+        return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
+
+
+class SparseJL(_Sparse):
     """``s`` blocks of ``k/s`` coordinates; each attribute has one ±1 in every block.
 
-    Kane & Nelson 2014 (the block construction), as made private by Stausholm 2021. After ``scale`` =
-    1/√s entries are ±1/√s. Changing one attribute by β moves s coordinates by β: before the scale
+    Kane & Nelson 2014 (the block construction), as made private by Stausholm 2021. After ``scale``,
+    1/√s, entries are ±1/√s. Changing one attribute by β moves s coordinates by β: before the scale
     the L1 sensitivity is sβ and the L2 sensitivity √s·β.
 
     Parameters
@@ -49,18 +93,19 @@ class SparseJL:
         self.rms = math.sqrt(sparsity / k)
         self.inner_product_factor = 1.0 / k
         self.sensitivity = Sensitivity.of_signs(sparsity)
-        self.largest = np.ones(k, dtype=np.int64)
         self._width = k // sparsity
         # 2·place + sign, in the smallest integers that hold it: 2s bytes an attribute as a rule.
         dtype = np.uint16 if 2 * self._width <= 1 << 16 else np.uint32
         self._packed: npt.NDArray[Any] = np.empty((dim, sparsity), dtype=dtype)
+        counts = np.zeros((sparsity, self._width), dtype=np.int64)
         for block in range(sparsity):
             stream = PublicStream(seed, f"sparse-jl/{dim}/{k}/{sparsity}/{block}")
             for start in range(0, dim, _PIECE):
                 words = stream.words(min(_PIECE, dim - start), np.uint32)
-                place = ((words >> np.uint32(1)).astype(np.uint64) * np.uint64(self._width)) >> 31
-                packed = 2 * place + (words & np.uint32(1))
-                self._packed[start : start + len(words), block] = packed
+                place = (words >> np.uint32(1)).astype(np.int64) * self._width >> 31
+                counts[block] += np.bincount(place, minlength=self._width)
+                self._packed[start : start + len(words), block] = 2 * place + (words & 1)
+        self.max_column_l1 = int(counts.max())
 
     def _entries(self, attributes: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8]]:
         """Coordinates and signs of some attributes, shape (len, s) each."""
@@ -70,29 +115,18 @@ class SparseJL:
         return places, (1 - 2 * (packed & 1).astype(np.int8)).astype(np.int8)
 
     @cached_property
-    def max_column_l1(self) -> int:
-        counts = np.zeros(self.k, dtype=np.int64)
-        for start in range(0, self.dim, _PIECE):
-            places, _ = self._entries(slice(start, start + _PIECE))
-            counts += np.bincount(places.ravel(), minlength=self.k)
-        return int(counts.max())
-
-    @cached_property
     def _matrix(self) -> sparse.csr_matrix:
         places, signs = self._entries(slice(None))
         starts = np.arange(self.dim + 1) * self.sparsity
-        shape = (self.dim, self.k)
-        return sparse.csr_matrix((signs.ravel().astype(np.float32), places.ravel(), starts), shape)
-
-    def apply(self, x: Floats) -> Floats:
-        return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
+        entries = (signs.ravel().astype(np.float32), places.ravel(), starts)
+        return sparse.csr_matrix(entries, (self.dim, self.k))
 
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
         places, signs = self._entries(x.indices)
         return scatter(x, places, signs, self.k)
 
 
-class VerySparse:
+class VerySparse(_Sparse):
     """Independent entries ±1 with chance 1/2s each, else 0 (Li & Li 2023, Eq. 18).
 
     Very sparse random projections (Li, Hastie & Church 2006). After ``scale`` = √(s/k) the entries
@@ -124,17 +158,10 @@ class VerySparse:
         places = sparse_places(dim * k, sparsity, stream)
         rows, columns = np.divmod(places, k)
         starts = np.searchsorted(rows, np.arange(dim + 1))
-        self._matrix = sparse.csr_matrix(
-            (stream.signs(len(places)), columns.astype(np.int32), starts),
-            shape=(dim, k),
-        )
-        fullest = int(np.diff(starts).max())
-        self.sensitivity = Sensitivity.of_signs(max(1, fullest))
-        self.largest = np.ones(k, dtype=np.int64)
+        entries = (stream.signs(len(places)), columns.astype(np.int32), starts)
+        self._matrix = sparse.csr_matrix(entries, (dim, k))
+        self.sensitivity = Sensitivity.of_signs(max(1, int(np.diff(starts).max())))
         self.max_column_l1 = max(1, int(np.bincount(columns, minlength=k).max()))
-
-    def apply(self, x: Floats) -> Floats:
-        return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
 
     @cached_property
     def _first(self) -> npt.NDArray[Any]:
@@ -148,9 +175,8 @@ class VerySparse:
         lengths = np.diff(matrix.indptr)
         filled = np.flatnonzero(lengths)
         at = matrix.indptr[filled]
-        first[filled] = (
-            2 + 4 * matrix.indices[at] + 2 * (matrix.data[at] < 0) + (lengths[filled] > 1)
-        )
+        flags = 2 * (matrix.data[at] < 0) + (lengths[filled] > 1)
+        first[filled] = 2 + 4 * matrix.indices[at] + flags
         return first
 
     def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
@@ -166,12 +192,10 @@ class VerySparse:
         out: Any = landed.toarray()
         more = np.flatnonzero((first & 1) != 0)
         rows = np.searchsorted(bounds, more, side="right") - 1
-        self._add_others(out, rows, x.indices[met[more]], values[more])
+        self._add_rest(out, rows, x.indices[met[more]], values[more])
         return np.asarray(out)
 
-    def _add_others(
-        self, out: Floats, rows: Integers, attributes: Integers, values: Floats
-    ) -> None:
+    def _add_rest(self, out: Floats, rows: Integers, attributes: Integers, values: Floats) -> None:
         """Add what values of some attributes contribute through all entries but the first."""
         matrix = self._matrix
         starts = matrix.indptr[attributes] + 1
@@ -181,3 +205,98 @@ class VerySparse:
         entries = np.repeat(starts - ends + times, times) + np.arange(times.sum())
         places = np.repeat(rows * self.k, times) + matrix.indices[entries]
         np.add.at(out.reshape(-1), places, np.repeat(values, times) * matrix.data[entries])
+
+
+def walsh_hadamard(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """``x @ H`` in place, H the ±1 Walsh–Hadamard matrix, rows of a power of two numbers.
+
+    >>> walsh_hadamard(np.array([[1.0, 0, 0, 0], [1, 2, 3, 4]])).tolist()
+    [[1.0, 1.0, 1.0, 1.0], [10.0, -2.0, -4.0, 0.0]]
+    """
+    n, size = x.shape
+    half = 1
+    while half < size:
+        pairs = x.reshape(n, size // (2 * half), 2, half)
+        low, high = pairs[:, :, 0], pairs[:, :, 1]
+        low += high
+        high *= -2.0
+        high += low
+        half *= 2
+    return x
+
+
+class FastJL(Projection):
+    """``x = P·H·D·u`` (Ailon & Chazelle 2009; private as suggested by Stausholm 2021).
+
+    D are random signs; H is the Walsh–Hadamard matrix of the next power of two, with entries ±1;
+    P has rounded normal entries where a coin of chance ``q = 1/s ≈ log²p/p`` says so, else 0. All
+    three are integers, so is the map, and ``scale`` divides the scales out. Any single attribute is
+    spread over all coordinates: the sensitivities are those of the realised dense map.
+
+    H mixes all attributes, so sparse rows become dense, a few at a time.
+    """
+
+    def __init__(self, dim: int, k: int, seed: int) -> None:
+        self.dim, self.k = dim, k
+        self.padded = 1 << max(0, dim - 1).bit_length()
+        self._step = max(1, _NUMBERS // self.padded)
+        # Ailon & Chazelle 2009, Sec. 2: q = min(1, Θ(log²n/d)), with p itself for n.
+        inverse = max(1, round(self.padded / max(1.0, math.log(self.padded)) ** 2))
+        size = _MIXED_ENTRY_BYTES * (k * self.padded // inverse)
+        check_size(dim, k, size, "lower dim or k, or use dp-sjlt-gaussian")
+        if k * self.padded > _MAX_REALISED:
+            raise InputError(
+                f"a {dim} × {k} transform has more than 2^31 entries to take the sensitivity of; "
+                f"lower dim or k, or use dp-sjlt-gaussian."
+            )
+        stream = PublicStream(seed, f"fast-jl/{NORMAL_BITS}/{dim}/{k}")
+        self._signs = stream.signs(dim).astype(np.float64)
+        places = sparse_places(k * self.padded, inverse, stream)
+        entries = normal_integers(len(places), NORMAL_BITS, stream).astype(np.float64)
+        rows, columns = np.divmod(places, self.padded)
+        starts = np.searchsorted(rows, np.arange(k + 1))
+        self._sparse = sparse.csr_matrix((entries, columns, starts), shape=(k, self.padded))
+        # Sums inside P reach this; a coordinate itself stays far below.
+        self.max_column_l1 = max(1, int(abs(self._sparse).sum(axis=1).max())) * self.padded
+        self.rms = math.sqrt(self.padded / inverse * normal_second_moment(NORMAL_BITS))
+        self.scale = 1.0 / (math.sqrt(k) * self.rms)
+        # The kurtosis 3s of P's entries adds 3(s − 1)/p to the variance of a dense normal map.
+        self.inner_product_factor = (1.0 + 3.0 * (inverse - 1.0) / self.padded) / k
+
+    @cached_property
+    def _sizes(self) -> tuple[Sensitivity, npt.NDArray[np.int64]]:
+        """Row by row of P: the entries of the realised map are ``P·H·D``."""
+        counts = np.zeros(self.dim, dtype=np.int64)
+        l1, l2_squared = counts.copy(), counts.copy()
+        largest = np.ones(self.k, dtype=np.int64)
+        for start in range(0, self.k, self._step):
+            some = slice(start, start + self._step)
+            rows: Any = self._sparse[some].toarray()
+            block = np.abs(walsh_hadamard(rows)[:, : self.dim]).astype(np.int64)
+            counts += np.count_nonzero(block, axis=0)
+            l1 += block.sum(axis=0)
+            l2_squared += (block**2).sum(axis=0)
+            largest[some] = np.maximum(block.max(axis=1), 1)
+        sizes = Sensitivity(*(max(1, int(size.max())) for size in (counts, l1, l2_squared)))
+        return sizes, largest
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        return self._sizes[0]
+
+    @cached_property
+    def largest(self) -> npt.NDArray[np.int64]:
+        return self._sizes[1]
+
+    def apply(self, x: Floats) -> Floats:
+        out = np.empty((len(x), self.k), dtype=x.dtype)
+        for start in range(0, len(x), self._step):
+            rows = x[start : start + self._step]
+            mixed = np.zeros((len(rows), self.padded))
+            np.multiply(rows, self._signs, out=mixed[:, : self.dim])
+            out[start : start + len(rows)] = (self._sparse @ walsh_hadamard(mixed).T).T
+        return out
+
+    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
+        starts = range(0, x.shape[0], self._step)
+        return np.concatenate([self.apply(x[i : i + self._step].toarray()) for i in starts])

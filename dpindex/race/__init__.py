@@ -10,33 +10,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dpindex.race.answers import error_bound, optimal_rows
 from dpindex.race.explore import Modes, diversity_sample, find_modes
 from dpindex.race.hashes import SRP, Hash, PairedSRP, PStable, kernel_sum
-from dpindex.race.sketch import RaceSketch
+from dpindex.race.sketch import RaceSketch, error_bound, optimal_rows
 from dpindex.race.spec import SketchSpec
 
 if TYPE_CHECKING:
     from dpindex.race.tasks import RaceClassifier, RaceDensity, RaceOutliers, RaceRegressor
 
 __all__ = [
-    "SRP",
-    "Hash",
-    "Modes",
-    "PStable",
-    "PairedSRP",
-    "RaceClassifier",
-    "RaceDensity",
-    "RaceOutliers",
-    "RaceRegressor",
-    "RaceSketch",
-    "SketchSpec",
-    "diversity_sample",
-    "error_bound",
-    "find_modes",
-    "kernel_sum",
-    "optimal_rows",
-]
+    "SRP", "Hash", "Modes", "PStable", "PairedSRP", "RaceClassifier", "RaceDensity", "RaceOutliers",
+    "RaceRegressor", "RaceSketch", "SketchSpec", "diversity_sample", "error_bound", "find_modes",
+    "kernel_sum", "optimal_rows",
+]  # fmt: skip
 
 _ESTIMATORS = ("RaceClassifier", "RaceDensity", "RaceOutliers", "RaceRegressor")
 """Only they need scikit-learn: imported when first named."""

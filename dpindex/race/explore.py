@@ -92,9 +92,8 @@ def find_modes(
     limits, climbed = optimize.Bounds(low, high), np.empty_like(tops)
     for i, top in enumerate(tops):
         options = {"maxiter": _STEPS, "initial_simplex": _simplex(top, apart, low, high)}
-        climbed[i] = optimize.minimize(
-            depth, top, method="Nelder-Mead", bounds=limits, options=options
-        ).x
+        best = optimize.minimize(depth, top, method="Nelder-Mead", bounds=limits, options=options)
+        climbed[i] = best.x
     order = np.argsort(-sketch.density(climbed), kind="stable")
     found = _apart(climbed[order], apart, modes)
     return Modes(found, sketch.density(found))

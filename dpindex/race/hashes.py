@@ -25,15 +25,16 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from scipy.spatial.distance import cdist
 from scipy.special import ndtr, ndtri
 
+from dpindex.arrays import Doubles
 from dpindex.checks import check_finite, finite_number, from_kind, whole_number
 from dpindex.errors import InputError
 from dpindex.randomness import PublicStream
 
 __all__ = ["SRP", "Hash", "Hasher", "PStable", "PairedSRP", "hash_from_dict", "kernel_sum"]
 
-Doubles: TypeAlias = npt.NDArray[np.float64]
 Codes: TypeAlias = npt.NDArray[np.uint32]
 
 MAX_SUM = 2.0**33
@@ -208,7 +209,7 @@ class PStable(Hash):
         return self.hashes
 
     def kernel(self, x: Any, q: Any) -> Doubles:
-        c = np.maximum(_distances(x, q) / self.bandwidth, 1e-12)
+        c = np.maximum(cdist(q, x) / self.bandwidth, 1e-12)
         edge = np.expm1(-0.5 / c**2)
         single = 1.0 - 2.0 * ndtr(-1.0 / c) + math.sqrt(2.0 / math.pi) * c * edge
         return np.asarray(single**self.hashes)
@@ -281,21 +282,18 @@ class Hasher:
         widest = max(self.dim, len(self._directions))
         step = max(64, min(_ROWS_AT_ONCE, _BLOCK_NUMBERS // widest))
         for start in range(0, x.shape[0], step):
-            yield start, self._rounded(x[start : start + step], first_row + start)
-
-    def _rounded(self, block: Any, first_row: int) -> Any:
-        wide = block.astype(np.float64)
-        check_finite(wide, first_row)
-        wide = self.hash.scaled(wide)
-        data = wide.data if sparse.issparse(wide) else wide
-        np.rint(data, out=data)
-        far = np.flatnonzero(~(np.asarray(abs(wide).sum(axis=1)).ravel() <= MAX_SUM))
-        if far.size:
-            raise InputError(
-                f"row {first_row + int(far[0])} lies more than {int(MAX_SUM) >> _STEP_BITS} "
-                f"bandwidths from the origin; centre the data or widen the bandwidth."
-            )
-        return wide
+            block = x[start : start + step].astype(np.float64)
+            check_finite(block, first_row + start)
+            block = self.hash.scaled(block)
+            data = block.data if sparse.issparse(block) else block
+            np.rint(data, out=data)
+            far = np.flatnonzero(~(np.asarray(abs(block).sum(axis=1)).ravel() <= MAX_SUM))
+            if far.size:
+                raise InputError(
+                    f"row {first_row + start + far[0]} lies more than {int(MAX_SUM) >> _STEP_BITS} "
+                    f"bandwidths from the origin; centre the data or widen the bandwidth."
+                )
+            yield start, block
 
     def each(
         self, block: Any, use: Callable[[slice, npt.NDArray[np.int64]], None], pool: Executor
@@ -319,16 +317,12 @@ class Hasher:
         if not self.rehashed:
             return parts[:, 0].astype(np.int64)
         # Vector multiply-add-shift (Dietzfelbinger 1996): two codes meet with chance 1/width.
-        factors = self._factors[rows]
-        mixed = parts[:, 0] * factors[:, :1]
-        for part in range(1, parts.shape[1]):
-            mixed += parts[:, part] * factors[:, part : part + 1]
+        mixed = np.einsum("rpn,rp->rn", parts, self._factors[rows], dtype=np.uint64)
         mixed += self._addends[rows, None]
         mixed >>= np.uint64(32)
         mixed *= np.uint64(self.width)
         mixed >>= np.uint64(32)
-        columns: npt.NDArray[np.int64] = mixed.view(np.int64)
-        return columns
+        return np.asarray(mixed.view(np.int64))
 
 
 def kernel_sum(hash: Hash, x: Any, q: Any) -> Doubles:
@@ -353,12 +347,3 @@ def _angles(x: Any, q: Any) -> Doubles:
     norms = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(x, axis=1)
     cosines = np.divide(q @ x.T, norms, out=np.zeros(norms.shape), where=norms > 0)
     return np.asarray(np.arccos(np.clip(cosines, -1.0, 1.0)))
-
-
-def _distances(x: Any, q: Any) -> Doubles:
-    x, q = np.asarray(x, dtype=np.float64), np.asarray(q, dtype=np.float64)
-    # Centred first: |x|² + |q|² − 2x·q cancels less.
-    middle = q.mean(axis=0)
-    x, q = x - middle, q - middle
-    squares = (q**2).sum(axis=1)[:, None] + (x**2).sum(axis=1) - 2.0 * (q @ x.T)
-    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))

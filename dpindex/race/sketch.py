@@ -2,36 +2,61 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dpindex.arrays import AnyArray, Integers, Vectors, cores
-from dpindex.checks import real_matrix
+from dpindex.arrays import AnyArray, Doubles, Floats, Integers, Vectors, cores
+from dpindex.checks import checked_epsilon, finite_number, real_matrix
 from dpindex.errors import InputError
-from dpindex.files import create_file, pack, parse_file, unpack
+from dpindex.files import Buffer, create_file, pack, parse_file, unpack
 from dpindex.format1 import sketch_from_bytes_1
-from dpindex.privacy import Guarantee, compose
-from dpindex.race.answers import Answers, Release
+from dpindex.noise.counts import CHANGES
+from dpindex.privacy import Guarantee, Neighbouring, Records, compose
 from dpindex.race.spec import SketchSpec
 from dpindex.randomness import BitSource
 from dpindex.randomness.secret import secret_stream
 
-__all__ = ["MAX_BYTES", "RaceSketch"]
+__all__ = ["MAX_BYTES", "RaceSketch", "error_bound", "mean_groups", "optimal_rows"]
+
+Estimator: TypeAlias = Literal["mean", "median-of-means"]
 
 MAX_BYTES = 1 << 30
 """No sketch is longer: 2^27 counts of seven bytes, and the header."""
 
+_FAILURE = 0.05
 _NUMBERS = ("epsilon", "delta", "offset", "variance")
 
 
-class RaceSketch(Answers):
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What is public once the noise has been added.
+
+    Attributes
+    ----------
+    counts : integers, shape (rows, width)
+        The noisy counts.
+    guarantee : Guarantee
+        The spec's, or that of several releases together after a merge.
+    offset, variance : float
+        Added to a count on reading; variance of its noise.
+    """
+
+    counts: Integers
+    guarantee: Guarantee
+    offset: float
+    variance: float
+
+
+class RaceSketch:
     """A table of ``rows × width`` counts: filled once, released once, then asked without limit.
 
     It holds R histograms over R random partitions of space. Each record adds 1 to one bin of each,
@@ -84,21 +109,17 @@ class RaceSketch(Answers):
         """
         if self._secret().any():
             raise InputError("this sketch already holds records; partial_fit adds more.")
-        return self._add([x])
+        return self.partial_fit([x])
 
     def partial_fit(self, chunks: Vectors | Iterable[Vectors]) -> RaceSketch:
         """Add records: an array or sparse matrix, or an iterable of them that is read once.
 
         All of it is added, or none if anything raises. Every record must be added only once.
         """
-        single = isinstance(chunks, np.ndarray) or sparse.issparse(chunks)
-        return self._add([chunks] if single else chunks)
-
-    def _add(self, chunks: Iterable[Vectors]) -> RaceSketch:
         counts = self._secret()
         spec, width = self.spec, self.spec.columns
-        fresh = np.zeros_like(counts)
-        done = 0
+        fresh, done = np.zeros_like(counts), 0
+        single = isinstance(chunks, np.ndarray) or sparse.issparse(chunks)
 
         def count(rows: slice, columns: npt.NDArray[np.int64]) -> None:
             n = rows.stop - rows.start
@@ -106,7 +127,7 @@ class RaceSketch(Answers):
             fresh[rows] += np.bincount(columns.ravel(), minlength=n * width).reshape(n, width)
 
         with ThreadPoolExecutor(cores()) as pool:
-            for chunk in chunks:
+            for chunk in [chunks] if single else chunks:
                 records = real_matrix(chunk, spec.dim, "records", min_rows=0)
                 for _, block in spec.hasher.blocks(records, done):
                     spec.hasher.each(block, count, pool)
@@ -121,12 +142,11 @@ class RaceSketch(Answers):
         """Add the noise, once and for ever, overwriting the exact counts; returns self."""
         counts = self._secret()
         self._counts = None
-        law = self._law
-        noise = law.source.sample(counts.size, self._stream())
+        noise = self._law.source.sample(counts.size, self._stream())
         counts += noise.reshape(counts.shape)
         noise.fill(0)
-        variance = law.moments.variance[0]
-        self._released = Release(_smallest(counts), self.spec.guarantee, law.offset, variance)
+        offset, variance = self._law.offset, self._law.moments.variance[0]
+        self._released = Release(_smallest(counts), self.spec.guarantee, offset, variance)
         return self
 
     def merge(self, other: RaceSketch, *, disjoint: bool = False) -> RaceSketch:
@@ -140,7 +160,8 @@ class RaceSketch(Answers):
         """
         if not isinstance(other, RaceSketch) or other is self:
             raise InputError("merge takes another RaceSketch.")
-        if not self.spec.same_hashes(other.spec):
+        places = ("dim", "rows", "width", "hash", "seed")
+        if any(getattr(self.spec, name) != getattr(other.spec, name) for name in places):
             raise InputError(
                 "only sketches with the same dim, rows, width, hash and seed can be merged."
             )
@@ -171,7 +192,164 @@ class RaceSketch(Answers):
         """What the release promises; after merges, what they cost together."""
         return self.spec.guarantee if self._released is None else self._released.guarantee
 
+    # Answers: post-processing of what has been released, and so free.
+
+    @property
+    def counts(self) -> npt.NDArray[Any]:
+        """The released noisy counts, shape (rows, width), read-only."""
+        view = self._open().counts.view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of the noise in one count, public."""
+        return self._open().variance
+
+    @property
+    def size(self) -> float:
+        """Unbiased private estimate N̂ of how many records there are (Algorithm 2)."""
+        release = self._open()
+        total = release.counts[:, : self._used].sum(dtype=np.int64)
+        return float(total / self.spec.rows + release.offset * self._used)
+
+    @property
+    def size_stderr(self) -> float:
+        """Standard deviation of ``size``, all of it noise and so public: ``√(2RW)/ε`` if pure."""
+        return math.sqrt(self._used * self.noise_variance / self.spec.rows)
+
+    @property
+    def _used(self) -> int:
+        """Columns of a row that a record can fall into."""
+        return min(self.spec.columns, self.spec.hash.codes or self.spec.columns)
+
+    def count(self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE) -> Floats:
+        """Unbiased estimates of the kernel sum ``Σ_x k(x, q)``: how many records lie near q.
+
+        Parameters
+        ----------
+        q : array or sparse matrix, shape (nq, dim)
+            Queries in the units of the records; (dim,) is one query.
+        estimator : "mean" or "median-of-means"
+            The mean over rows (unbiased, least variance), or the median over ``⌈8 log(1/failure)⌉``
+            group means, for which ``error_bound`` holds.
+        failure : float
+            For the median of means, in (0, 1).
+
+        Returns
+        -------
+        float64 array, shape (nq,). May be negative: that is the noise.
+        """
+        return self._without_chance(self._over_rows(q, self._centre(estimator, failure))[0])
+
+    def density(
+        self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE
+    ) -> Floats:
+        """Kernel density ``count(q) / size``: the mean kernel over records (Algorithm 2), (nq,)."""
+        return self.count(q, estimator, failure) / max(1.0, self.size)
+
+    def stderr(self, q: Vectors) -> Floats:
+        """Standard error of ``count(q)`` from the spread over rows, noise included, shape (nq,)."""
+        return self._over_rows(q, self._deviation())[0]
+
+    def error_bound(self, q: Vectors, failure: float = _FAILURE) -> Floats:
+        """Theorem 4's bound on the error of the median of means, shape (nq,).
+
+        The unknown ``f̃ = Σ√k`` is replaced by its bound ``√(N·Σk)`` (Cauchy–Schwarz), read from the
+        sketch itself; the paper's constants make the result generous.
+        """
+        return self._over_rows(q, self._bound(failure))[0]
+
+    def summary(
+        self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE
+    ) -> dict[str, Floats]:
+        """``count``, ``stderr`` and ``density`` by name, each of shape (nq,), hashing queries once.
+
+        With the median of means also ``bound``: its ``error_bound``.
+        """
+        asked = {"count": self._centre(estimator, failure), "stderr": self._deviation()}
+        if estimator != "mean":
+            asked["bound"] = self._bound(failure)
+        answers = dict(zip(asked, self._over_rows(q, *asked.values()), strict=True))
+        count = self._without_chance(answers["count"])
+        return {**answers, "count": count, "density": count / max(1.0, self.size)}
+
+    def mean_density(self) -> float:
+        """Mean over the *records* of their own density, from squared counts: what is typical.
+
+        ``Σ_x f(x)/N² = mean_r Σ_w S²/N²``, less the squared noise and the chance collisions.
+        """
+        release, size = self._open(), max(1.0, self.size)
+        exact = release.counts + release.offset
+        squares = float((exact**2).sum(axis=1).mean()) - self.spec.columns * release.variance
+        collisions = float(self._without_chance(np.array([squares / size]))[0])
+        return min(1.0, max(0.0, collisions / size))
+
+    def _centre(self, estimator: str, failure: float) -> Callable[[Doubles], Doubles]:
+        """The estimator over rows, of exact counts with their offset: (rows, n) to (n,)."""
+        if estimator not in ("mean", "median-of-means"):
+            raise InputError(f"estimator must be 'mean' or 'median-of-means', not {estimator!r}.")
+        offset = self._open().offset
+        groups = 1 if estimator == "mean" else mean_groups(self.spec.rows, failure)
+        edges = np.linspace(0, self.spec.rows, groups + 1).astype(np.intp)
+
+        def centre(found: Doubles) -> Doubles:
+            means = np.add.reduceat(found, edges[:-1], axis=0) / np.diff(edges)[:, None]
+            return np.asarray(np.median(means, axis=0) + offset)
+
+        return centre
+
+    def _deviation(self) -> Callable[[Doubles], Doubles]:
+        """The standard error of the mean over rows, (rows, n) to (n,)."""
+        if self.spec.rows < 2:
+            raise InputError("one row has no spread; a standard error needs at least two.")
+        factor = self._stretch / math.sqrt(self.spec.rows)
+        return lambda found: np.asarray(found.std(axis=0, ddof=1) * factor)
+
+    def _bound(self, failure: float) -> Callable[[Doubles], Doubles]:
+        """``error_bound`` over rows, (rows, n) to (n,)."""
+        mean, size = self._centre("mean", failure), max(1.0, self.size)
+
+        def bound(found: Doubles) -> Doubles:
+            root_sum = np.sqrt(size * np.clip(mean(found), 0.0, size))
+            bounds = error_bound(root_sum, self.spec.rows, self.noise_variance, failure)
+            return np.asarray(bounds * self._stretch)
+
+        return bound
+
+    @property
+    def _stretch(self) -> float:
+        return 1.0 / (1.0 - 1.0 / self.spec.columns) if self.spec.hasher.rehashed else 1.0
+
+    def _without_chance(self, counts: Floats) -> Floats:
+        """Rehashing makes the collision probability ``k + (1 − k)/W``: solve for Σk."""
+        if not self.spec.hasher.rehashed:
+            return counts
+        return (counts - self.size / self.spec.columns) * self._stretch
+
+    def _over_rows(self, q: Vectors, *reduce: Callable[[Doubles], Doubles]) -> list[Doubles]:
+        """Each of ``reduce``, (rows, n) to (n,), of the counts that queries fall into."""
+        counts, hasher = self._open().counts, self.spec.hasher
+        queries = real_matrix(q, self.spec.dim, "queries", min_rows=0)
+        out = np.empty((len(reduce), queries.shape[0]))
+
+        def look_up(found: Doubles, rows: slice, columns: npt.NDArray[np.int64]) -> None:
+            found[rows] = np.take_along_axis(counts[rows], columns, axis=1)
+
+        with ThreadPoolExecutor(cores()) as pool:
+            for start, block in hasher.blocks(queries):
+                found = np.empty((self.spec.rows, block.shape[0]))
+                hasher.each(block, partial(look_up, found), pool)
+                out[:, start : start + block.shape[0]] = [part(found) for part in reduce]
+        return list(out)
+
     # Keeping.
+
+    def describe(self) -> dict[str, Any]:
+        """What the sketch holds and promises, as plain JSON values; once it is released."""
+        facts = {"records": round(self.size), "records_stderr": self.size_stderr}
+        promise = self.guarantee.statement(self.spec.dim)
+        return {**facts, "spec": self.spec.to_dict(), **promise}
 
     def to_bytes(self) -> bytes:
         """The released sketch as bytes: counts less their least, in the fewest whole bytes."""
@@ -179,13 +357,13 @@ class RaceSketch(Answers):
         least = int(release.counts.min())
         shifted = (release.counts.astype(np.int64) - least).astype("<u8").reshape(-1, 1)
         size = max(1, -(-int(shifted.max()).bit_length() // 8))
-        budget = release.guarantee.epsilon, release.guarantee.delta
-        numbers = dict(zip(_NUMBERS, (*budget, release.offset, release.variance), strict=True))
-        facts = {"spec": self.spec.to_dict(), "least": least, **numbers}
+        promise = release.guarantee
+        numbers = (promise.epsilon, promise.delta, release.offset, release.variance)
+        facts = dict(zip(_NUMBERS, numbers, strict=True), spec=self.spec.to_dict(), least=least)
         return pack("sketch", facts, {"counts": shifted.view(np.uint8)[:, :size]})
 
     @classmethod
-    def from_bytes(cls, data: bytes | bytearray | memoryview) -> RaceSketch:
+    def from_bytes(cls, data: Buffer) -> RaceSketch:
         """Read what ``to_bytes`` wrote; raises InputError for anything else."""
         facts, arrays = sketch_from_bytes_1(data) or unpack(data, "sketch")
         sketch = cls.__new__(cls)
@@ -250,3 +428,58 @@ def _unpacked(facts: dict[str, Any], arrays: Mapping[str, AnyArray]) -> tuple[Sk
 def _smallest(counts: Integers) -> Integers:
     """The same integers as int32 where they fit."""
     return counts.astype(np.int32) if np.abs(counts).max() < 1 << 31 else counts
+
+
+def optimal_rows(
+    expected_count: float,
+    epsilon: float,
+    neighbouring: Neighbouring = "add-remove",
+    delta: float = 0.0,
+) -> int:
+    """Rows that make the error bound least under pure epsilon: Corollary 1.
+
+    ``R = ⌈f̃ ε/√2⌉`` with ``f̃ = Σ_x √k(x, q)`` at a typical query, which must be *publicly* known:
+    choosing it from the data would spend budget that nobody counted. Under replace a record costs
+    twice, so ε/2 takes the place of ε. With delta > 0 there is no such optimum, and InputError: the
+    noise of the mean does not grow with R, and every further row helps.
+
+    >>> optimal_rows(1000, 1.0)
+    708
+    """
+    if delta:
+        raise InputError(
+            "with delta > 0 every further row helps and there is no best number; give rows."
+        )
+    count = finite_number(expected_count, "expected_count", above=0.0)
+    best = count * checked_epsilon(epsilon) / CHANGES[Records(neighbouring).neighbouring]
+    return max(1, math.ceil(finite_number(best / math.sqrt(2), "the best number of rows")))
+
+
+def mean_groups(rows: int, failure: float) -> int:
+    """Groups of the median of means, ``⌈8 log(1/δ')⌉`` for a failure probability δ' (Lemma 2)."""
+    if finite_number(failure, "failure", above=0.0) >= 1:
+        raise InputError(f"failure must lie in (0, 1), not {failure!r}.")
+    groups = math.ceil(8 * math.log(1 / failure))
+    if groups > rows:
+        raise InputError(
+            f"a median of means that fails with probability {failure:g} needs {groups} rows; "
+            f"this sketch has {rows}: use the mean, or allow failure more often."
+        )
+    return groups
+
+
+def error_bound(
+    root_kernel_sum: Floats, rows: int, noise_variance: float, failure: float
+) -> Floats:
+    """Bound on the error of the median of means that holds with probability 1 − ``failure``.
+
+    Theorem 4: one row has variance at most ``σ² = f̃² + noise``. The mean of the smallest group, of
+    ``m = ⌊R/groups⌋`` rows, misses by more than ``2σ/√m`` with probability at most ¼ (Chebyshev),
+    and the median of the groups with at most ``failure`` (Hoeffding). Where the groups divide R
+    this is the paper's ``√(f̃²/R + 2R/ε²) √(32 log 1/δ')``.
+
+    >>> error_bound(np.array([1000.0]), rows=800, noise_variance=2 * 800.0**2, failure=0.05).round()
+    array([526.])
+    """
+    smallest = rows // mean_groups(rows, failure)
+    return np.asarray(2.0 * (root_kernel_sum**2 + noise_variance) ** 0.5 / math.sqrt(smallest))

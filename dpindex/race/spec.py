@@ -7,13 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from dpindex.checks import (
-    checked_delta,
-    checked_epsilon,
-    checked_fields,
-    json_value,
-    whole_number,
-)
+from dpindex.checks import checked_delta, checked_epsilon, checked_fields, json_value, whole_number
 from dpindex.errors import InputError
 from dpindex.noise.additive import AdditiveNoise
 from dpindex.noise.counts import count_noise
@@ -53,8 +47,6 @@ class SketchSpec:
         How neighbouring collections differ; replace needs twice the noise.
     seed : int
         Public seed of the hash functions, [0, 2^63).
-    as_published : bool
-        Floor of Laplace noise, as in the paper, instead of two-sided geometric noise.
 
     Raises
     ------
@@ -77,7 +69,6 @@ class SketchSpec:
     delta: float = 0.0
     neighbouring: Neighbouring = "add-remove"
     seed: int = 0
-    as_published: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.hash, Hash):
@@ -96,12 +87,6 @@ class SketchSpec:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         Records(self.neighbouring)
-        if not isinstance(self.as_published, bool):
-            raise InputError(f"as_published must be true or false, not {self.as_published!r}.")
-        if self.as_published and self.delta:
-            raise InputError(
-                "the published law is Laplace's, which has delta = 0; leave delta out."
-            )
         if self.rows * self.columns > _MAX_CELLS:
             raise InputError(
                 f"{self.rows} rows of {self.width} columns are more than 2^27 counts; take fewer."
@@ -130,14 +115,7 @@ class SketchSpec:
     @cached_property
     def law(self) -> AdditiveNoise:
         """The law of the noise that release adds to every count."""
-        return count_noise(
-            self.epsilon, self.delta, self.rows, self.columns, self.neighbouring, self.as_published
-        )
-
-    def same_hashes(self, other: SketchSpec) -> bool:
-        """Whether records fall into the same places of both sketches."""
-        ours = (self.dim, self.rows, self.width, self.hash, self.seed)
-        return ours == (other.dim, other.rows, other.width, other.hash, other.seed)
+        return count_noise(self.epsilon, self.delta, self.rows, self.columns, self.neighbouring)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values."""
@@ -146,6 +124,10 @@ class SketchSpec:
     @classmethod
     def from_dict(cls, data: Any) -> SketchSpec:
         """The inverse of ``to_dict``; raises InputError on anything else."""
+        if isinstance(data, dict) and "as_published" in data:  # a field of older sketches
+            data = dict(data)
+            if data.pop("as_published") is not False:
+                raise InputError("this sketch has the floor of Laplace noise; release it again.")
         stated = checked_fields(data, cls, "the spec of a sketch")
         return cls(**{**stated, "hash": hash_from_dict(stated["hash"])})
 

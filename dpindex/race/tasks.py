@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from dpindex.arrays import AnyArray, Floats, Vectors
+from dpindex.arrays import AnyArray, Doubles, Floats, Vectors
 from dpindex.checks import finite_number
 from dpindex.errors import InputError
 from dpindex.privacy import Guarantee, Neighbouring
 from dpindex.race.explore import box
-from dpindex.race.hashes import Doubles, Hash, PairedSRP, PStable
+from dpindex.race.hashes import Hash, PairedSRP, PStable
 from dpindex.race.sketch import RaceSketch
 from dpindex.race.spec import SketchSpec
 
@@ -246,9 +246,8 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
         spec = self._kernel_spec()  # one object, whose hash functions are made once
         self.sketches_ = [self._empty(spec) for _ in self.classes_]
         for label, sketch in zip(self.classes_, self.sketches_, strict=True):
-            members = labels == label
-            if members.any():  # a public class without records still gets a noisy sketch
-                sketch.fit(records[members])
+            if label in labels:  # a public class without records still gets a noisy sketch
+                sketch.fit(records[labels == label])
             sketch.release()
         return self
 

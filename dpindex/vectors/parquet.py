@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ def open_parquet(location: Location) -> VectorSource:
     size = max(1, _BATCH_BYTES // max(1, width * dtype.itemsize))
 
     def stream(firsts: range) -> Iterator[AnyArray]:
-        return _rechunked(_matrices(location, file, size), firsts)
+        rows = islice(chain.from_iterable(_matrices(location, file, size)), firsts.start, None)
+        return (np.stack(list(islice(rows, firsts.step))) for _ in firsts)
 
     return VectorSource(location, (rows, width), dtype, stream)
 
@@ -111,20 +113,3 @@ def _matrices(location: Location, file: Any, size: int) -> Iterator[AnyArray]:
         raise location.error(
             f"it ends before the {file.metadata.num_rows} rows it declares; the file is damaged."
         )
-
-
-def _rechunked(batches: Iterator[AnyArray], firsts: range) -> Iterator[AnyArray]:
-    """The rows of ``batches`` from ``firsts.start`` on, ``firsts.step`` at a time."""
-    parts: list[AnyArray] = []
-    skipped, missing = firsts.start, firsts.step
-    for batch in batches:
-        rest, skipped = batch[skipped:], max(0, skipped - len(batch))
-        while len(rest):
-            part, rest = rest[:missing], rest[missing:]
-            parts.append(part)
-            missing -= len(part)
-            if not missing:
-                yield np.concatenate(parts)
-                parts, missing = [], firsts.step
-    if parts:
-        yield np.concatenate(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, TypeAlias, TypeVar
 
@@ -19,6 +19,8 @@ __all__ = ["MAX_RATIO", "Location", "VectorSource", "as_source", "by_rows", "is_
 
 MAX_RATIO = 1032
 """The largest factor by which a DEFLATE stream can grow; a file that claims more is damaged."""
+
+_CHUNK_NUMBERS, _SPARSE_ROWS = 1 << 22, 4096
 
 Chunk: TypeAlias = Any
 """An ``npt.NDArray`` or, from a sparse source, a ``scipy.sparse.csr_matrix``."""
@@ -151,7 +153,7 @@ def by_rows(read_rows: Callable[[int, int], Chunk]) -> Stream:
     return stream
 
 
-class VectorSource:
+class VectorSource(AbstractContextManager["VectorSource"]):
     """A matrix of vectors that is read a few rows at a time.
 
     Get one from :func:`open_vectors` or :func:`as_source`; close it, or use it in a ``with``.
@@ -202,11 +204,14 @@ class VectorSource:
         is_sparse = sparse.issparse(array)
         return cls(location, array.shape, array.dtype, stream, is_sparse=is_sparse)
 
-    def chunks(self, rows_per_chunk: int, start: int = 0) -> Iterator[tuple[int, Chunk]]:
+    def chunks(
+        self, rows_per_chunk: int | None = None, start: int = 0
+    ) -> Iterator[tuple[int, Chunk]]:
         """Pairs ``(first_row, chunk)`` from row ``start`` to the end.
 
         Every chunk has shape (rows_per_chunk, columns), the last perhaps fewer rows; treat it as
-        read-only.
+        read-only. The default is 4096 rows of a sparse source, and as many rows of a dense one as
+        hold 2^22 numbers.
 
         Raises
         ------
@@ -214,6 +219,9 @@ class VectorSource:
             For a wrong range; while iterating, for a closed source, and where the file is damaged.
         """
         rows = self.shape[0]
+        if rows_per_chunk is None:
+            dense_rows = max(1, _CHUNK_NUMBERS // self.shape[1])
+            rows_per_chunk = _SPARSE_ROWS if self.is_sparse else dense_rows
         if rows_per_chunk < 1:
             raise self._location.error(f"a chunk needs at least one row, not {rows_per_chunk}.")
         if not 0 <= start <= rows:
@@ -241,21 +249,14 @@ class VectorSource:
         The content is not hashed: a hash of private vectors would tell which vectors they were. A
         source in memory has the size of its values, and time 0.
         """
-        return {
-            "rows": self.shape[0],
-            "columns": self.shape[1],
-            "size": self._location.size,
-            "mtime_ns": self._location.mtime_ns,
-            "key": self._location.key or "",
-        }
+        file, (rows, columns) = self._location, self.shape
+        stored: dict[str, int | str] = {"size": file.size, "mtime_ns": file.mtime_ns}
+        return {"rows": rows, "columns": columns, **stored, "key": file.key or ""}
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
         self._closed = True
         self._location.resources.close()
-
-    def __enter__(self) -> VectorSource:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,12 @@ from scipy.signal import fftconvolve
 from scipy.special import ndtr
 
 from dpindex.arrays import Doubles, Singles, cores
-from dpindex.codes import CodeFormat, Codes
+from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.noise.law import Likelihood, NumberLaw, SignLaw
 from dpindex.spec import Spec
 
-__all__ = ["Channel", "ScoreTable", "channel_of"]
+__all__ = ["Channel", "ScoreTable"]
 
 _BLOCK_NUMBERS = 1 << 20
 _VARIANCES = 64
@@ -28,11 +27,11 @@ _MIN_LIKELIHOOD = 1e-14
 """Likelihoods below this share of the largest one are raised to it, so that scores stay finite."""
 
 
-@dataclass(frozen=True, eq=False)
 class Channel:
     """How the codes of a spec are decoded, and what the noise law says about a decoded code.
 
-    Decoded codes y are unbiased for the coordinate x. Units are those of the data.
+    Decoded codes y are unbiased for the coordinate x. Units are those of the data. All of it is a
+    function of public parameters.
 
     Attributes
     ----------
@@ -42,11 +41,25 @@ class Channel:
         ``Var(y | x) = v₀ + v₁x + v₂x²``.
     likelihood : Likelihood
         Empty for sign codes, of which the variance alone is used.
+
+    Raises
+    ------
+    InputError
+        If the spec adds no noise, or keeps symbols.
     """
 
-    format: CodeFormat
-    variance: tuple[float, ...]
-    likelihood: Likelihood
+    def __init__(self, spec: Spec) -> None:
+        if not spec.mechanism.private:
+            raise InputError(f"{spec.method} adds no noise: there is nothing to denoise.")
+        self.format, law, self.likelihood = spec.format, spec.law, Likelihood()
+        if isinstance(law, NumberLaw):
+            self.likelihood = law.likelihood.in_units(spec.step)
+            self.variance = law.moments.in_units(spec.step).variance_of_x
+        elif not isinstance(law, SignLaw):
+            raise InputError(f"{spec.method} keeps symbols, which have no denoiser.")
+        else:  # signs are read as ±1; flips are likeliest near zero: this is an upper bound
+            kept = 1.0 - 2.0 * float(law.flip_probability(np.full(1, 0.5), 0.5)[0])
+            self.variance = (1.0 - kept**2, 0.0, 0.0)
 
     def check(self, codes: Codes) -> None:
         """Accept codes of this format alone: never an array of numbers, so never a vector."""
@@ -145,24 +158,3 @@ class ScoreTable:
         index = place.astype(np.int32)
         index += (row * self.scores.shape[1] + self._half).astype(np.int32)
         return np.asarray(np.take(self.scores.ravel(), index))
-
-
-def channel_of(spec: Spec) -> Channel:
-    """The channel of a spec: a function of public parameters alone.
-
-    Raises
-    ------
-    InputError
-        If the spec adds no noise.
-    """
-    if not spec.mechanism.private:
-        raise InputError(f"{spec.method} adds no noise: there is nothing to denoise.")
-    law = spec.law
-    if isinstance(law, NumberLaw):
-        moments = law.moments.in_units(spec.step)
-        return Channel(spec.format, moments.variance_of_x, law.likelihood.in_units(spec.step))
-    if not isinstance(law, SignLaw):
-        raise InputError(f"{spec.method} keeps symbols, which have no denoiser.")
-    # Signs are read as ±1. Flips are likeliest near zero, so this variance is an upper bound.
-    kept = 1.0 - 2.0 * float(law.flip_probability(np.full(1, 0.5), 0.5)[0])
-    return Channel(spec.format, (1.0 - kept**2, 0.0, 0.0), Likelihood())

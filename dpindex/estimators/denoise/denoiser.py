@@ -10,9 +10,9 @@ passing).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from dpindex.arrays import AnyArray, Doubles, Singles
 from dpindex.checks import finite_number, whole_number
 from dpindex.codes import Codes
 from dpindex.errors import InputError
-from dpindex.estimators.denoise.channel import Channel, ScoreTable, channel_of
+from dpindex.estimators.denoise.channel import Channel, ScoreTable
 from dpindex.estimators.denoise.mixture import Filter
 from dpindex.files import pack, unpack
 from dpindex.format1 import denoiser_from_bytes_1
@@ -153,7 +153,7 @@ class Denoiser:
 
     @cached_property
     def _channel(self) -> Channel:
-        return channel_of(self.spec)
+        return Channel(self.spec)
 
     def __call__(self, codes: Codes, spec: Spec | None = None) -> Singles:
         """Estimates of the projected vectors, float32, shape (n, k), in the data's units.
@@ -166,9 +166,14 @@ class Denoiser:
         InputError
             For anything that is not codes made under the denoiser's spec, epsilon aside.
         """
-        if spec is not None and spec != self.spec:
-            return self._of_other_budget(codes, spec)
-        return self._blockwise(codes, lambda y: self._posterior(y)[0])
+        if spec is None or spec == self.spec:
+            return self._blockwise(codes, lambda y: self._posterior(y)[0])
+        if spec.with_epsilon(self.spec.budget) != self.spec:
+            raise InputError("these codes differ from the denoiser's in more than epsilon.")
+        channel, mean = Channel(spec), self.linear.mean
+        channel.check(codes)
+        noise = np.asarray(polyval(mean.astype(np.float64), channel.variance), dtype=np.float64)
+        return np.asarray(mean + (codes.to_float() - mean) @ self.linear.under(noise))
 
     def to_rank(self, codes: Codes) -> Singles:
         """Estimates to rank by their inner products for the nearest by cosine, float32, (n, k).
@@ -194,14 +199,6 @@ class Denoiser:
         self._channel.for_each_block(len(codes), denoise)
         return out
 
-    def _of_other_budget(self, codes: Codes, spec: Spec) -> Singles:
-        if spec.with_epsilon(self.spec.budget) != self.spec:
-            raise InputError("these codes differ from the denoiser's in more than epsilon.")
-        channel, mean = channel_of(spec), self.linear.mean
-        channel.check(codes)
-        noise = np.asarray(polyval(mean.astype(np.float64), channel.variance), dtype=np.float64)
-        return np.asarray(mean + (codes.to_float() - mean) @ self.linear.under(noise))
-
     def _scaled_posterior(self, y: Singles) -> Singles:
         estimate, error = self._posterior(y)
         squares = np.einsum("ij,ij->i", estimate, estimate, dtype=np.float64) + error
@@ -222,9 +219,10 @@ class Denoiser:
 
 def denoiser_to_bytes(denoiser: Denoiser) -> bytes:
     """The denoiser as a container of arrays, without its spec: see :func:`denoiser_from_bytes`."""
-    arrays = {"error_variance": denoiser.error_variance, **_arrays("linear.", denoiser.linear)}
+    arrays = {"error_variance": denoiser.error_variance, **_arrays("linear", denoiser.linear)}
     for number, iteration in enumerate(denoiser.iterations):
-        arrays |= _arrays(f"{number}.", iteration)
+        arrays |= _arrays(f"{number}.filter", iteration.filter)
+        arrays |= _arrays(f"{number}.bins", iteration.bins)
     facts = {
         "error": denoiser.error,
         "rows": denoiser.rows,
@@ -234,14 +232,13 @@ def denoiser_to_bytes(denoiser: Denoiser) -> bytes:
     return pack("denoiser", facts, arrays)
 
 
-def _arrays(prefix: str, part: Any) -> dict[str, AnyArray]:
+def _arrays(name: str, part: Any) -> dict[str, AnyArray]:
     """All arrays of a part and of the parts in it, by their dotted names."""
+    if isinstance(part, np.ndarray):
+        return {name: part}
     found: dict[str, AnyArray] = {}
-    for name, kind in get_type_hints(type(part)).items():
-        if is_dataclass(kind):
-            found |= _arrays(f"{prefix}{name}.", getattr(part, name))
-        elif kind in (Singles, Doubles):
-            found[prefix + name] = getattr(part, name)
+    for entry in fields(part):
+        found |= _arrays(f"{name}.{entry.name}", getattr(part, entry.name))
     return found
 
 
@@ -253,42 +250,43 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
     InputError
         If the bytes are no denoiser for codes of that length.
     """
-    sizes = {"k": spec.code_length, "2": 2, "B": CalibrationBins.BINS}
     try:
         facts, arrays = denoiser_from_bytes_1(data) or unpack(data, "denoiser")
         error = finite_number(facts["error"], "error")
         rows = whole_number(facts["rows"], "rows", 0, 2**63)
-        linear = _read(arrays, "linear.", Filter, sizes.copy())
-        count, table = whole_number(facts["iterations"], "iterations", 0, len(arrays)), None
-        if count:
-            max_variance = finite_number(facts["max_variance"], "max_variance", above=0.0)
-            table = ScoreTable(channel_of(spec).likelihood, max_variance)
-        names = [f"{number}." for number in range(count)]
-        iterations = [_read(arrays, n, EPIteration, sizes.copy(), table=table) for n in names]
+        parts: list[tuple[Filter, CalibrationBins]] = []
+        linear = _read(arrays, "linear.", Filter, {"k": spec.code_length})
+        for number in range(whole_number(facts["iterations"], "iterations", 0, len(arrays))):
+            filter_ = _read(arrays, f"{number}.filter.", Filter, {"k": spec.code_length})
+            sizes = {"2": 2, "B": CalibrationBins.BINS}
+            parts.append((filter_, _read(arrays, f"{number}.bins.", CalibrationBins, sizes)))
         error_variance = _checked(arrays.pop("error_variance"), Doubles, "E", {})
-        components = iterations[-1].filter.prior.components if count else 0
+        components = parts[-1][0].prior.components if parts else 0
         if len(error_variance) not in (0, components) or (error_variance < 0).any() or arrays:
             raise ValueError("error_variance")
-        return Denoiser(spec, error, rows, linear, tuple(iterations), error_variance)
+        if not parts:
+            return Denoiser(spec, error, rows, linear)
+        max_variance = finite_number(facts["max_variance"], "max_variance", above=0.0)
+        table = ScoreTable(Channel(spec).likelihood, max_variance)
+        iterations = tuple(EPIteration(*part, table) for part in parts)
+        return Denoiser(spec, error, rows, linear, iterations, error_variance)
     except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError):
         raise InputError("these bytes are no denoiser of this index; learn it again.") from None
 
 
-def _read(
-    arrays: dict[str, AnyArray], prefix: str, part: Any, sizes: dict[str, int], **values: Any
-) -> Any:
+def _read(arrays: dict[str, AnyArray], prefix: str, part: Any, sizes: dict[str, int]) -> Any:
     """Remove the arrays of one part, check them and make the part of them."""
+    values: dict[str, Any] = {}
     for name, kind in get_type_hints(part, include_extras=True).items():
         if is_dataclass(kind):
             values[name] = _read(arrays, f"{prefix}{name}.", kind, sizes)
-        elif get_origin(kind) is Annotated:
+        else:
             dtype, sides = get_args(kind)
             values[name] = _checked(arrays.pop(prefix + name), dtype, sides, sizes)
     if part is Filter:  # what equal sides do not say
-        if sizes["F"] + sizes["T"] != sizes["R"] or not sizes["K"] * sizes["F"]:
-            raise ValueError("directions")
-        if (values["noise"] <= 0).any():
-            raise ValueError("noise")
+        sound = sizes["F"] + sizes["T"] == sizes["R"] and sizes["K"] * sizes["F"] > 0
+        if not sound or (values["noise"] <= 0).any():
+            raise ValueError("filter")
     return part(**values)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from dpindex.arrays import Doubles, Integers, Singles
 from dpindex.codes import Codes
 from dpindex.errors import InputError
-from dpindex.estimators.denoise.channel import Channel, ScoreTable, channel_of
+from dpindex.estimators.denoise.channel import Channel, ScoreTable
 from dpindex.estimators.denoise.denoiser import CalibrationBins, Denoiser, EPIteration
 from dpindex.estimators.denoise.mixture import SCALES, Filter, Mixture, signal_directions
 from dpindex.spec import Spec
@@ -94,7 +94,7 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
     """
     if kind not in get_args(Kind):
         raise InputError(f"kind must be one of {', '.join(get_args(Kind))}, not {kind!r}.")
-    channel = channel_of(spec)
+    channel = Channel(spec)
     channel.check(codes)
     signs = channel.likelihood.edges.size == 0
     if kind == "score" and signs:
@@ -199,9 +199,8 @@ def _filter(rows: TrainingCodes, prior: str) -> Filter:
     inner = np.concatenate([(z[::step] - rows.mean) @ analysis for z in rows.blocks()])
     components = _COMPONENTS if prior == "mixture" else 1
     mixture = Mixture.of_scales(inner) if prior == "scales" else Mixture.fit(inner, components)
-    held = (rows.held[:_LEVERAGE_ROWS] - rows.mean) @ analysis
-    leverage, mixing = mixture.leverage(basis), mixture.mixing_leverage(held, basis)
-    return Filter(rows.mean, rows.noise, basis, mixture, leverage, mixing)
+    mixing = mixture.mixing_leverage((rows.held[:_LEVERAGE_ROWS] - rows.mean) @ analysis, basis)
+    return Filter(rows.mean, rows.noise, basis, mixture, mixture.leverage(basis), mixing)
 
 
 def _unbiased_error(prediction: Singles, y: Singles, channel: Channel) -> float:

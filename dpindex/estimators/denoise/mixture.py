@@ -131,15 +131,13 @@ class Mixture:
         return len(self.filters[0])
 
     @classmethod
-    def of_signals(
-        cls, log_weight: Doubles, mean: Singles, signals: Doubles, rest: Doubles
-    ) -> Mixture:
-        """From ``log π``, means, covariances (K, F, F) and the other variances (K, R − F)."""
+    def of_signals(cls, weight: Doubles, mean: Singles, signals: Doubles, rest: Doubles) -> Mixture:
+        """From weights ``π``, means, covariances (K, F, F) and the other variances (K, R − F)."""
         precision = np.linalg.inv(signals + np.eye(signals.shape[1]))
         roots = np.linalg.cholesky((precision + precision.transpose(0, 2, 1)) / 2)
         gains = rest / (rest + 1.0)
         arrays = mean, signals @ precision, roots, gains
-        log_weight = np.asarray(log_weight + _half_log_det(roots, gains))
+        log_weight = np.log(weight) + _half_log_det(roots, gains)
         return cls(log_weight, *(array.astype(np.float32) for array in arrays))
 
     @classmethod
@@ -165,7 +163,7 @@ class Mixture:
         mean = np.tile(rows.mean(axis=0), (len(SCALES), 1))
         signals = SCALES[:, None, None] * _shrunk(common.covariance, len(rows))
         rest = SCALES[:, None] * np.maximum(common.rest - 1.0, 0.0)
-        unweighted = cls.of_signals(np.zeros(len(SCALES)), mean, signals, rest)
+        unweighted = cls.of_signals(np.ones(len(SCALES)), mean, signals, rest)
         odds = unweighted._log_odds(rows)
         weight = np.full(len(SCALES), 1 / len(SCALES))
         for _ in range(_SCALE_ROUNDS):  # expectation–maximisation over the weights alone
@@ -283,8 +281,8 @@ class _Common:
             scatter = (centred * share[likely, c, None]).T @ centred
             observed = (scatter + prior * self.covariance) / (count[c] + prior)
             signals.append(_shrunk(observed, count[c] + prior))
-        log_weight, rest = np.log(count / len(rows) + 1e-12), np.maximum(mixed - 1.0, 0.0)
-        return Mixture.of_signals(log_weight, mean, np.stack(signals), rest)
+        weight, rest = count / len(rows) + 1e-12, np.maximum(mixed - 1.0, 0.0)
+        return Mixture.of_signals(weight, mean, np.stack(signals), rest)
 
     def first_responsibilities(self, components: int) -> Singles:
         """Nearly hard responsibilities from a few rounds of k-means on filtered rows."""

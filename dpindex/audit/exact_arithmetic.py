@@ -1,0 +1,253 @@
+"""Exact arithmetic: what a table of integers loses between neighbours, how far it is from normal.
+
+All probabilities are integers over a power of two and ``e^ε`` is replaced by a rational lower
+bound, so what is found here is exact, or rounded to the safe side. Nothing is shared with the code
+that calibrates the laws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import mpmath
+import numpy as np
+
+from dpindex.arrays import AnyArray
+from dpindex.noise.gaussian import TwoDigitGaussian
+from dpindex.noise.geometric import TwoDigitLaplace
+from dpindex.noise.tables import CellTable
+
+__all__ = [
+    "NOT_NORMAL", "UNBOUNDED", "Normal", "Ratio", "above_root", "distance_to_rounded", "exp_below",
+    "hockey_stick", "largest_ratio", "loss_within", "normal_of_digits", "normal_of_table",
+    "worst_table_ratio", "worst_two_digit_step",
+]  # fmt: skip
+
+Ratio = tuple[int, int]
+UNBOUNDED: Ratio = (1, 0)
+"""What a law of an unexpected form is said to lose."""
+
+_BITS = 384
+_ROOT_BITS = 320
+_WORK = 64
+_SHEPPARD = 16
+"""Variance from which a rounded normal has a variance larger by 1/12, but for e^{−2π²·16}."""
+
+Normal = tuple[Fraction, Fraction]
+"""A deviation in cells, and the distance of some noise from the rounded normal law that has it."""
+
+NOT_NORMAL: Normal = (Fraction(1), Fraction(1))
+"""What any other law is said to be: at the largest distance from normal."""
+
+
+@lru_cache(maxsize=4096)
+def exp_below(x: Fraction) -> tuple[int, int]:
+    """Integers ``(m, w)`` with ``m / 2^w ≤ e^x`` for a rational x ≥ 0, tight to about 2^-384.
+
+    Taylor's series of ``e^(x/2^s)`` with x/2^s below 1, squared s times. Every term is positive and
+    every division rounds down, so the result is a lower bound whatever the precision; integers
+    only, and nothing shared with the code that calibrates the laws.
+
+    >>> m, w = exp_below(Fraction(1))
+    >>> m / 2**w
+    2.718281828459045
+    """
+    squarings = max(0, math.ceil(x)).bit_length()
+    work = _BITS + 2 * squarings + 32
+    argument = (x.numerator << work) // (x.denominator << squarings)
+    total = term = 1 << work
+    order = 1
+    while term:
+        term = (term * argument >> work) // order
+        total += term
+        order += 1
+    for _ in range(squarings):
+        total = total * total >> work
+    return total, work
+
+
+def loss_within(ratio: tuple[int, int], epsilon: Fraction) -> bool:
+    """Whether ``ratio[0] / ratio[1] ≤ e^ε``, decided in integers against a lower bound of e^ε.
+
+    >>> loss_within((271, 100), Fraction(1)), loss_within((272, 100), Fraction(1))
+    (True, False)
+    """
+    below, shift = exp_below(epsilon)
+    return ratio[0] << shift <= below * ratio[1]
+
+
+def above_root(x: Fraction) -> Fraction:
+    """Square root of x ≥ 0, rounded up by at most 2^-319."""
+    return Fraction(math.isqrt(int(x * (1 << 2 * _ROOT_BITS))) + 1, 1 << _ROOT_BITS)
+
+
+def largest_ratio(pairs: Iterable[tuple[int, int]]) -> Ratio:
+    """The largest ratio, either way, of two non-negative integers; n / 0 with n > 0 is infinite."""
+    most: Ratio = (1, 1)
+    for one, other in pairs:
+        above, below = max(one, other), min(one, other)
+        if above * most[1] > most[0] * below:
+            most = (above, below)
+    return most
+
+
+def worst_table_ratio(table: CellTable, shift: int) -> Ratio:
+    """The largest ``P(z)/P(z')`` of an unbounded table over *all* cells at most ``shift`` apart.
+
+    *Lemma.* Let P be symmetric about −½ (``P(z) = P(−1−z)``), and let the sampler's restart make
+    ``P(a + period) = τ·P(a)`` for a ≥ 0 with τ = tail/2^(bits−1). Then all pairs are covered by
+    magnitudes a in [0, period) and b in (a, a + shift], both ways round: cells on opposite sides,
+    z = a and z' = −1−b, are a + b + 1 apart, so their magnitudes differ by less; and a pair with
+    both magnitudes beyond the period has the ratio of the pair one period inwards.
+
+    The premises are checked here, in integers; if one fails the ratio is reported as infinite.
+    """
+    half, tail, period = 1 << (table.bits - 1), table.masses[-1], table.period
+    side = table.masses[len(table.masses) // 2 : -1]
+    mirrored = table.tails and table.masses == table.masses[::-1]
+    if not (mirrored and len(side) == period == -table.first - 1 > 0 and min((*side, tail)) > 0):
+        return UNBOUNDED
+    rounds = (period + shift) // period
+    powers = [tail**times * half ** (rounds - times) for times in range(rounds + 1)]
+    masses = np.array([mass * power for power in powers for mass in side], dtype=object)
+    masses = masses[: period + shift]
+    least, most = (_windows(masses, shift, pick) for pick in (np.minimum, np.maximum))
+    # Each of the first ``period`` magnitudes against all that are no farther away.
+    return largest_ratio((a, b) for end in (least, most) for a, b in zip(masses, end, strict=False))
+
+
+def _windows(values: AnyArray, width: int, pick: Callable[[Any, Any], Any]) -> AnyArray:
+    """The least or largest of ``values[a : a + width + 1]`` for every full window."""
+    span = 1
+    while 2 * span <= width + 1:
+        values, span = pick(values[:-span], values[span:]), 2 * span
+    rest = width + 1 - span
+    found: AnyArray = pick(values[: len(values) - rest], values[rest:])
+    return found
+
+
+def worst_two_digit_step(source: TwoDigitLaplace) -> Ratio:
+    """The largest ``P(z)/P(z ± 1)`` of a law in two digits, ``2^digit · high + low``.
+
+    *Lemma.* A step stays within the low digit, or leads from its last value to 0 while the high
+    digit grows by one; at −½ the law is symmetric. The high digit's table is symmetric with a
+    self-similar tail, so its steps up to one period are all its steps.
+    """
+    high, low = source.high, source.low
+    bounded = (low.first, low.tails, len(low.masses)) == (0, False, 1 << source.digit)
+    in_cells = (high.cell_bits, low.cell_bits) == (0, source.cell_bits)
+    if not (bounded and in_cells and worst_table_ratio(high, 1)[1]):
+        return UNBOUNDED
+    half, tail = 1 << (high.bits - 1), high.masses[-1]
+    side = high.masses[len(high.masses) // 2 : -1]
+    highs = [*(mass * half for mass in side), side[0] * tail]
+    first, last = low.masses[0], low.masses[-1]
+    steps = [*pairwise(low.masses), *((p * last, q * first) for p, q in pairwise(highs))]
+    return largest_ratio(steps)
+
+
+@lru_cache(maxsize=64)  # raw and OPORP methods share a law
+def hockey_stick(table: CellTable, shift: int, epsilon: Fraction) -> Fraction:
+    """``max_{1≤s≤shift} Σ_z max(0, P(z) − e^ε P(z∓s))`` of a bounded table, rounded up.
+
+    Every shift and both directions are summed in integers, no lemma needed; 1 for a table with
+    tails, which is unbounded.
+    """
+    if table.tails:
+        return Fraction(1)
+    below, power = exp_below(epsilon)
+    most = 0
+    for masses in {table.masses, table.masses[::-1]}:
+        scaled = [mass << power for mass in masses]
+        costs = [below * mass for mass in masses]
+        for s in range(1, shift + 1):
+            # The first s cells have no counterpart at all.
+            total = sum(scaled[:s])
+            total += sum(p - q for p, q in zip(scaled[s:], costs, strict=False) if p > q)
+            most = max(most, total)
+    return Fraction(most, 1 << (power + table.bits))
+
+
+def normal_of_table(table: CellTable) -> Normal:
+    """The rounded normal law next to a bounded table that is symmetric about 0."""
+    if not _is_bell(table):
+        return NOT_NORMAL
+    deviation = _deviation(table)
+    return deviation, distance_to_rounded(table, deviation)
+
+
+def normal_of_digits(source: TwoDigitGaussian) -> Normal:
+    """The rounded normal law next to ``2^digit · coarse + fine``; distances add up."""
+    if not (_is_bell(source.coarse) and _is_bell(source.fine)):
+        return NOT_NORMAL
+    coarse, fine = above_root(_variance(source.coarse)), _deviation(source.fine)
+    deviation = above_root((coarse * (1 << source.digit)) ** 2 + fine**2)
+    # L·C + N has the density of N(0, σ²) times 1 ± 5·e^{−2π²s²}, s = σ₁σ₂/σ: see TwoDigitGaussian.
+    share = coarse * fine / deviation
+    with mpmath.workprec(128):
+        s = mpmath.mpf(share.numerator) / share.denominator
+        smooth = mpmath.ldexp(5 * mpmath.exp(-2 * mpmath.pi**2 * s**2), 512)
+        apart = Fraction(int(mpmath.ceil(smooth)) + 1, 1 << 512)
+    apart += _distance_to_discrete(source.coarse, coarse)
+    return deviation, apart + distance_to_rounded(source.fine, fine)
+
+
+def _is_bell(table: CellTable) -> bool:
+    """Whether a table is bounded, symmetric about 0, and has mass there and elsewhere."""
+    masses, reach = table.masses, len(table.masses) // 2
+    symmetric = (table.first, table.tails) == (-reach, False) and masses == masses[::-1]
+    return symmetric and reach > 0 and masses[reach] > 0
+
+
+def _variance(table: CellTable) -> Fraction:
+    total = sum(v * v * mass for v, mass in enumerate(table.masses, table.first))
+    return Fraction(total, 1 << table.bits)
+
+
+def _deviation(table: CellTable) -> Fraction:
+    """Of the normal law that rounds to the table: by its variance, or by ``P(0) = erf(1/√8σ)``."""
+    variance = _variance(table)
+    if variance >= _SHEPPARD:
+        return above_root(variance - Fraction(1, 12))
+    with mpmath.workprec(table.bits + _WORK):
+        centre = mpmath.ldexp(table.masses[-table.first], -table.bits)
+        deviation = 1 / (mpmath.sqrt(8) * mpmath.erfinv(centre))
+        return Fraction(int(mpmath.ldexp(deviation, table.bits)) + 1, 1 << table.bits)
+
+
+@lru_cache(maxsize=32)
+def distance_to_rounded(table: CellTable, deviation: Fraction) -> Fraction:
+    """Total variation between a symmetric table and the rounded normal law, in exact 2^-bits."""
+    side = table.masses[-table.first :]
+    with mpmath.workprec(table.bits + _WORK):
+        scale = mpmath.sqrt(2) * deviation.numerator / deviation.denominator
+        upper = [mpmath.erfc((z - 0.5) / scale) / 2 for z in range(1, len(side) + 1)]
+        ideal = [1 - 2 * upper[0], *(above - beyond for above, beyond in pairwise(upper))]
+        return _variation(table, ideal, upper[-1])
+
+
+@lru_cache(maxsize=32)
+def _distance_to_discrete(table: CellTable, deviation: Fraction) -> Fraction:
+    """The same from the discrete normal law ``P(c) ∝ e^{−c²/2σ²}``."""
+    count = len(table.masses) + table.first
+    with mpmath.workprec(table.bits + _WORK):
+        scale = -((mpmath.mpf(deviation.denominator) / deviation.numerator) ** 2) / 2
+        weights = [mpmath.exp(scale * (c * c)) for c in range(count)]
+        # Beyond the table the weights fall faster than a geometric series.
+        beyond = mpmath.exp(scale * count**2) / -mpmath.expm1(scale * (2 * count + 1))
+        whole = weights[0] + 2 * (mpmath.fsum(weights[1:]) + beyond)
+        return _variation(table, [weight / whole for weight in weights], 2 * beyond / whole)
+
+
+def _variation(table: CellTable, ideal: Sequence[mpmath.mpf], beyond: mpmath.mpf) -> Fraction:
+    """Half the sum of what the masses are off, rounded up; ``beyond`` lies past either end."""
+    wanted = (mpmath.ldexp(chance, table.bits) for chance in ideal)
+    side = table.masses[-table.first :]
+    centre, *off = (abs(mass - exact) for mass, exact in zip(side, wanted, strict=True))
+    total = centre + 2 * (mpmath.fsum(off) + mpmath.ldexp(beyond, table.bits))
+    return Fraction(int(mpmath.ceil(total)) + 1, 1 << (table.bits + 1))

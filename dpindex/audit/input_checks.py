@@ -1,0 +1,308 @@
+"""Exact checks of what happens before the noise, and of the release of a sketch.
+
+Of codes: the grid and the projection, which is read entry by entry as it is applied, so no
+sensitivity is taken on trust. Of a sketch: the hashes, and how far one record moves the counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from copy import copy
+from dataclasses import astuple, dataclass, replace
+from fractions import Fraction
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from dpindex.arrays import AnyArray
+from dpindex.audit.exact_arithmetic import above_root
+from dpindex.audit.replay import Dealt
+from dpindex.audit.verdict import Check, Difference
+from dpindex.errors import InputError
+from dpindex.privacy import Neighbouring, Record
+from dpindex.projections import Sensitivity
+from dpindex.race import PStable, RaceSketch, SketchSpec
+from dpindex.race.hashes import MAX_SUM
+from dpindex.randomness import PublicStream
+from dpindex.spec import Spec
+
+__all__ = [
+    "RealisedMap", "code_checks", "default_sketches", "grid_checks", "norm_at_most", "read_map",
+    "sketch_checks",
+]  # fmt: skip
+
+_MAX_ENTRIES = 1 << 32
+_CHUNK_ENTRIES = 1 << 22
+_MAX_GRAM = 96
+_SCALE_BITS = 40
+_PROBES = 12
+_DIRECTION_BITS = 16
+_MAX_OFFSET = 1 << 28
+
+
+@dataclass(frozen=True)
+class RealisedMap:
+    """What was read of the map W, one row an attribute.
+
+    Attributes
+    ----------
+    moves : Sensitivity
+        The most non-zero entries, the largest ``Σ|w|`` and ``Σw²`` of any row.
+    largest : int array, shape (k,)
+        The largest ``|w|`` of each coordinate.
+    max_column_l1 : int
+        The largest ``Σ|w|`` of any coordinate.
+    sound : bool
+        Whether all entries are integers, and the dense and the sparse route agree on them.
+    gram : int array, optional
+        ``WᵀW`` or ``WWᵀ``, the smaller, where whole vectors may move.
+    """
+
+    moves: Sensitivity
+    largest: npt.NDArray[np.int64]
+    max_column_l1: int
+    sound: bool
+    gram: npt.NDArray[np.int64] | None
+
+
+def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
+    """Checks of the grid and the projection, and how far apart they leave two neighbours."""
+    epsilon, delta = Fraction(spec.guarantee.epsilon), Fraction(spec.guarantee.delta)
+    if isinstance(spec.adjacency, Record):
+        moves = Sensitivity.of_signs(1)
+        return [_any_input(spec)], Difference(epsilon, delta, moves, 0, np.ones(1, np.int64))
+    found, realised = read_map(spec), spec.projection
+    checks, steps = grid_checks(spec, found)
+    checks.append(_projection_check(spec, found))
+    moves, ball = found.moves, None
+    if found.gram is not None:
+        square = Fraction(float(getattr(realised, "operator_norm", 0.0))) ** 2
+        checks.append(_norm_check(found.gram, square))
+        moves, ball = replace(moves, count=spec.code_length), above_root(square) * steps
+    return checks, Difference(epsilon, delta, moves, spec.grid.bits, found.largest, ball)
+
+
+def _any_input(spec: Spec) -> Check:
+    return Check(
+        "input: any two vectors",
+        "floats decide what is encoded",
+        "whatever the law is given",
+        "the check of the law is about all inputs of the law, so nothing before it can matter",
+        True,
+    )
+
+
+def read_map(spec: Spec) -> RealisedMap:
+    """Apply both routes (dense and sparse) of the projection to every unit vector."""
+    dim, k, whole_vectors = spec.dim, spec.code_length, spec.adjacency.kind == "l2"
+    if dim * k > _MAX_ENTRIES or (whole_vectors and min(dim, k) > _MAX_GRAM):
+        raise InputError(
+            f"the verifier reads at most {_MAX_ENTRIES} entries of a projection, and proves an "
+            f"operator norm for at most {_MAX_GRAM} attributes or coordinates, not for {dim} × "
+            f"{k}; verify a smaller spec of the same method and epsilon."
+        )
+    largest, sums = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
+    sound, norms, blocks = True, [], []
+    rows = max(1, _CHUNK_ENTRIES // max(dim, k))
+    for start in range(0, dim, rows):
+        unit: Any = sparse.eye(min(rows, dim - start), dim, start, format="csr")
+        image = np.asarray(spec.projection.apply(unit.toarray()))
+        entries = np.abs(image).astype(np.int64)
+        sound &= bool(np.array_equal(image, spec.projection.apply_sparse(unit)))
+        sound &= bool(np.array_equal(np.abs(image), entries))
+        norms.append([part.sum(axis=1).max() for part in (entries > 0, entries, entries**2)])
+        largest = np.maximum(largest, entries.max(axis=0))
+        sums += entries.sum(axis=0)
+        if whole_vectors:
+            blocks.append(image.astype(np.int64))
+    gram = None
+    if whole_vectors:
+        whole = np.concatenate(blocks)
+        gram = whole.T @ whole if k <= dim else whole @ whole.T
+    moves = Sensitivity(*np.max(norms, axis=0).tolist())
+    return RealisedMap(moves, largest, int(sums.max()), sound, gram)
+
+
+def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
+    """A change of one beta moves one grid integer by at most 2^bits, in the floats that run.
+
+    *Lemma.* The grid integer is ``rint(fl(fl(x)·c))`` with c the factor as rounded. With unit
+    roundoff u, least subnormal η and |x| ≤ X, what is rounded differs from ``x·c`` by at most
+    ``e = c(uX + η) + u·c(X(1+u) + η) + η``, provided nothing overflows. Neighbours are at most
+    β·scale apart, so their values before rint differ by at most ``c·β·scale + 2e``. Rounding to
+    even is monotone and commutes with even integers; so if that is at most 2^bits, the integers
+    differ by at most 2^bits. One more roundoff 2⁻⁵³ covers clipping, which is done in float64.
+
+    Under l2 adjacency a coordinate that changes by d changes by at most ``c·d + 2e + 1`` steps, so
+    all dim of them by ``c·radius·scale + √dim·(1 + 2e)`` in L2 (triangle inequality).
+
+    Also returns the grid steps, in L2, between two neighbours.
+    """
+    grid = spec.grid
+    info = np.finfo(grid.dtype)
+    roundoff, least = Fraction(float(info.eps)) / 2, Fraction(float(info.smallest_subnormal))
+    most = max(abs(Fraction(float(bound) * grid.scale)) for bound in grid.bounds)
+    most *= 1 + Fraction(1, 1 << 53)
+    with np.errstate(over="ignore", under="ignore"):
+        factor = float(grid.dtype(1.0 / (grid.step * grid.scale)))
+    reach = Fraction(1 << grid.bits)
+    lemma = "monotone rounding commutes with even integers; float errors bounded in rationals"
+    name, bound = "grid: steps of one beta", f"2^{grid.bits} = {reach}"
+    overflow = most * (1 + roundoff) >= Fraction(float(info.max))
+    if overflow or not 0 < factor < float(info.max):
+        return [Check(name, "overflow of the float type", bound, lemma, False)], reach
+    c = Fraction(factor)
+    error = c * (roundoff * most + least) + roundoff * c * (most * (1 + roundoff) + least) + least
+    error += c * most / (1 << 53)
+    steps = c * Fraction(spec.adjacency.size) * Fraction(grid.scale) + 2 * error
+    passed = steps <= reach and grid.bits >= 1 and grid.bits == spec.law.grid_bits
+    if found.gram is not None:
+        name, lemma = "grid: steps of the radius", "each coordinate is rounded: triangle inequality"
+        reach += above_root(Fraction(spec.dim)) * (1 + 2 * error)
+        bound = f"2^{grid.bits} + √dim·(1 + errors) = {float(reach):.8f}"
+    total = (int(c * most + error) + 1) * max(grid.max_column_l1, found.max_column_l1)
+    exact = 1 << (info.nmant + 1)
+    if spec.mechanism.codes == "numbers":
+        # Sums held in float32 get their noise in 32 bits; others in 64, and then lose low bits.
+        drawn = getattr(spec.law, "source", spec.law)
+        lost = 0 if grid.dtype == np.float32 else getattr(drawn, "cell_bits", 0)
+        exact = min(exact, ((1 << 31) - 1) << lost)
+    return [
+        Check(name, f"at most {float(steps):.8f}", bound, lemma, passed),
+        Check(
+            "grid: sums are exact integers",
+            f"at most {total}",
+            str(exact),
+            f"integers below 2^{info.nmant + 1} add exactly in any order, and so does the noise",
+            total <= exact,
+        ),
+    ], reach
+
+
+def _projection_check(spec: Spec, found: RealisedMap) -> Check:
+    """The sensitivities that the law was calibrated for are those of the map that is applied."""
+    map_ = spec.projection
+    moves, claimed = (astuple(sensitivity) for sensitivity in (found.moves, map_.sensitivity))
+    within = all(a <= b for a, b in zip(moves, claimed, strict=True))
+    within &= found.max_column_l1 <= map_.max_column_l1
+    within &= bool((found.largest <= map_.largest).all())
+    return Check(
+        "projection: what one attribute moves",
+        "{} of {} coordinates, Σ|w| = {}, Σw² = {}".format(moves[0], map_.k, *moves[1:])
+        + ("" if found.sound else ", entries or routes that do not agree"),
+        ", ".join(map(str, claimed)),
+        "all attributes are read, dense and sparse; other coordinates have the same law on both",
+        found.sound and within,
+    )
+
+
+def _norm_check(gram: npt.NDArray[np.int64], square: Fraction) -> Check:
+    proved = norm_at_most(gram, square)
+    return Check(
+        "projection: operator norm",
+        f"‖W‖² at most {float(square):.12g}: {'proved' if proved else 'NOT'}",
+        "an upper bound",
+        "t·I − WᵀW is positive semidefinite (Sylvester: all leading minors, in exact integers)",
+        proved,
+    )
+
+
+def norm_at_most(gram: npt.NDArray[np.int64], square: Fraction) -> bool:
+    """Whether no eigenvalue of a symmetric integer matrix exceeds ``square``, in exact integers."""
+    if not (gram - np.diag(np.diag(gram))).any():
+        return int(gram.max()) <= square
+    # Rounded down: a slightly smaller bound is proved.
+    rows = np.eye(len(gram), dtype=np.int64).astype(object) * int(square * (1 << _SCALE_BITS))
+    rows -= gram.astype(object) << _SCALE_BITS
+    # Bareiss 1968: without fractions every pivot is a leading minor of the matrix.
+    before = 1
+    while len(rows):
+        pivot = rows[0, 0]
+        if pivot <= 0:
+            return False
+        rows = (rows[1:, 1:] * pivot - np.outer(rows[1:, 0], rows[0, 1:])) // before
+        before = pivot
+    return True
+
+
+def default_sketches(epsilons: Iterable[float]) -> Iterator[SketchSpec]:
+    """Each law of counts at every budget, under both ways of being neighbours."""
+    for epsilon in epsilons:
+        for neighbouring in get_args(Neighbouring):
+            for delta in (0.0, 1e-6):
+                yield SketchSpec(3, 10, 32, PStable(1.0, 2), epsilon, delta, neighbouring)
+
+
+def sketch_checks(spec: SketchSpec) -> tuple[list[Check], Difference]:
+    """Checks of the hashes and the release, and how far apart two neighbours' counts are."""
+    moved = spec.rows * (2 if spec.neighbouring == "replace" else 1)
+    moves, largest = Sensitivity.of_signs(moved), np.ones(1, dtype=np.int64)
+    apart = Difference(Fraction(spec.epsilon), Fraction(spec.delta), moves, 0, largest)
+    return [_sums_check(spec), _sensitivity_check(spec), _release_check(spec)], apart
+
+
+def _sums_check(spec: SketchSpec) -> Check:
+    """``|Σ a_j x_j| ≤ max|a_j|·Σ|x_j|``; the hasher refuses or scales what has a larger Σ|x_j|."""
+    directions = spec.hasher.directions * 2.0**_DIRECTION_BITS
+    whole = bool((directions == np.rint(directions)).all())
+    most = int(np.abs(directions).max()) * int(MAX_SUM) + _MAX_OFFSET
+    return Check(
+        "hash: sums are exact integers",
+        f"at most {most}" if whole else "directions that are no integers",
+        f"2^53 = {1 << 53}",
+        "sums of integers below 2^53 are exact: a record's columns depend on that record alone",
+        whole and most <= 1 << 53,
+    )
+
+
+def _sensitivity_check(spec: SketchSpec) -> Check:
+    """An experiment on the code that counts: each probe is left out once."""
+    probes = _probes(spec)
+    silence = np.zeros(spec.rows * spec.columns, dtype=np.int32)
+    together = _released(spec, probes, silence).counts.astype(np.int64)
+    wrong = []
+    for i in range(len(probes)):
+        moved = together - _released(spec, np.delete(probes, i, axis=0), silence).counts
+        wrong.append((moved < 0).any(axis=1) | (moved.sum(axis=1) != 1))
+    return Check.none(
+        "sensitivity: what one record moves",
+        wrong,
+        "rows in which a record moves other than one count by 1",
+        f"Coleman & Shrivastava 2020, Thm 3: {spec.rows} in L1, √{spec.rows} in L2 for a record "
+        "more or less; a replaced one moves twice as many counts",
+    )
+
+
+def _release_check(spec: SketchSpec) -> Check:
+    draws = np.arange(1, spec.rows * spec.columns + 1, dtype=np.int32)
+    noisy, exact = (_released(spec, _probes(spec), noise) for noise in (draws, 0 * draws))
+    bare = (noisy.counts.astype(np.int64) - exact.counts).ravel() != draws
+    return Check.none(
+        "release: noise on every count, and the promise that goes with it",
+        bare | (noisy.guarantee != spec.guarantee),
+        f"counts without a draw of their own and the promise {spec.guarantee}",
+        "the counts are independent given the records, so their losses add up",
+    )
+
+
+def _released(spec: SketchSpec, records: AnyArray, draws: AnyArray) -> RaceSketch:
+    """A sketch whose law draws prepared numbers."""
+    prepared = copy(spec)
+    law: Any = copy(spec.law)
+    law.source = Dealt(draws)
+    object.__setattr__(prepared, "law", law)
+    return RaceSketch(prepared).fit(records).release()
+
+
+def _probes(spec: SketchSpec) -> npt.NDArray[np.float64]:
+    """Public records: common ones, the origin, one that is twice the same, tiny and huge ones."""
+    words = PublicStream(0, "race/probes").words(_PROBES * spec.dim, np.uint32)
+    probes = (words.reshape(_PROBES, spec.dim) * 2.0**-31 - 1.0) * 3.0
+    probes *= spec.hash.bandwidth if isinstance(spec.hash, PStable) else 1.0
+    probes[0] = 0.0
+    probes[1] = probes[2]
+    probes[3] *= 1e-9
+    probes[4] *= 2.0**18 / spec.dim  # the farthest that PStable lets in is 2^21 bandwidths
+    return probes

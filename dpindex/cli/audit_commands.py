@@ -1,0 +1,117 @@
+"""Commands that check and record guarantees: audit, ledger."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpindex.cli import options as o
+from dpindex.cli import output as out
+from dpindex.errors import InputError
+from dpindex.ledger import Ledger
+from dpindex.race import SketchSpec
+from dpindex.spec import Spec
+
+__all__ = ["audit", "ledger"]
+
+
+def audit(
+    spec: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Spec as JSON, an index directory, or (with --exact) a sketch.", show_default=False
+        ),
+    ] = None,
+    codebook: o.CodebookFile = None,
+    exact: Annotated[bool, "Prove instead of attack; without SPEC, the default set."] = False,
+    seconds: Annotated[float, "Time for the trials of the attack."] = 20.0,
+    trials: Annotated[int | None, "Vectors for each neighbour, instead of a time."] = None,
+    confidence: Annotated[float, "Confidence of all lower bounds together."] = 0.999,
+    plot: Annotated[Path | None, "PNG file to draw the attack in."] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Attack a guarantee, or prove it.
+
+    The attack uses worst-case neighbours; the proof is in exact integers. Exit code 1 if the
+    guarantee is refuted or does not hold.
+    """
+    from dpindex.audit import attack, attack_png
+
+    if exact:
+        _verify(spec, codebook, as_json)
+    if spec is None:
+        raise InputError("name the spec to attack: a JSON file of `dpindex spec`, or an index.")
+    if plot is not None:
+        out.refuse_existing(plot)
+    with out.progress_bar("attacking") as bar:
+        report = attack(
+            _claim(spec, codebook),
+            trials=trials,
+            seconds=seconds,
+            confidence=confidence,
+            progress=lambda done: bar(math.floor(100 * done), 100),
+        )
+    if plot is not None:
+        plot.write_bytes(attack_png(report))
+    _print(report.to_dict(), str(report), as_json)
+    raise typer.Exit(1 if report.violated else 0)
+
+
+def _claim(path: Path, codebook: Path | None) -> Spec | SketchSpec:
+    from dpindex.audit import read_claim
+
+    claim = read_claim(path)
+    if isinstance(claim, SketchSpec):
+        return claim
+    return o.with_codebook(claim, codebook)
+
+
+def _verify(path: Path | None, codebook: Path | None, as_json: bool) -> None:
+    """Of the many specs of the default set, only what fails is shown in full."""
+    from dpindex.audit import default_specs, not_covered, verify
+
+    failed = 0
+    for spec in default_specs() if path is None else [_claim(path, codebook)]:
+        report = verify(spec)
+        failed += not report.passed
+        in_full = path is not None or not report.passed
+        _print(report.to_dict(), str(report) if in_full else str(report).splitlines()[0], as_json)
+    for method, reason in not_covered().items() if path is None else ():
+        facts = {"method": method, "not_covered": reason}
+        _print(facts, f"{method}: NOT COVERED: {reason}.", as_json)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _print(facts: Any, text: str, as_json: bool) -> None:
+    """One report; as JSON on one line, since there may be many."""
+    if as_json:
+        out.print_json(facts, indent=None)
+    else:
+        typer.echo(text)
+
+
+def ledger(
+    path: Annotated[Path, typer.Argument(help="Ledger file, made by --ledger.")],
+    delta: Annotated[
+        float | None, "Compose tightly at this delta.  [default: epsilons and deltas add up]"
+    ] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Show releases, and what they promise in total.
+
+    No key is needed.
+    """
+    book = Ledger(path)
+    entries, totals = book.entries(), book.totals(delta=delta)
+    if as_json:
+        facts: dict[str, Any] = {"releases": entries, "totals": totals}
+        out.print_json({name: [row.to_dict() for row in rows] for name, rows in facts.items()})
+        return
+    for entry in entries:
+        typer.echo(str(entry))
+    typer.echo("In total" + (":" if totals else ": nothing was released."))
+    for total in totals:
+        typer.echo(f"  {total}")

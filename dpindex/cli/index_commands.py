@@ -1,0 +1,242 @@
+"""Commands of an index and its codes: build, privatize, add, query, info, methods, spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich import box
+from rich.table import Table
+
+from dpindex.arrays import AnyArray
+from dpindex.cli import options as o
+from dpindex.cli import output as out
+from dpindex.codes import read_codes
+from dpindex.errors import InputError
+from dpindex.method_table import methods as all_methods
+from dpindex.spec import Spec
+from dpindex.vectors import open_vectors
+
+__all__ = ["add", "build", "info", "methods", "privatize", "query", "spec"]
+
+_SHOWN = 10
+
+
+def build(
+    vectors: o.VectorFile,
+    index: Annotated[Path, typer.Argument(help="Directory to make.")],
+    *,
+    method: o.MethodName,
+    epsilon: o.Epsilon = None,
+    code_length: o.CodeLength = None,
+    options: o.SpecOptions,
+    release: o.ReleaseOptions,
+    metric: o.Metric = "cosine",
+    index_type: Annotated[
+        str, "f32, f16, int8, or a Faiss factory string such as SQ4 or HNSW32."
+    ] = "f32",
+    denoise: o.Denoise = None,
+    query_epsilon: Annotated[float | None, "Budget of a private query.  [default: epsilon]"] = None,
+    allow_unprotected: o.Unprotected = False,
+) -> None:
+    """Privatize vectors into an index; run again to resume."""
+    from dpindex.index import Settings
+    from dpindex.index.ingest import NewDirectory, ingest
+
+    stated = release.stated()
+    with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
+        spec = Spec(method, source.shape[1], code_length, epsilon, **options.stated())
+        settings: Any = (spec, metric, index_type, query_epsilon)
+        sink = NewDirectory(index, Settings(*settings), allow_unprotected=allow_unprotected)
+        done = ingest(source, sink, progress=report, **stated)
+    typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
+    _denoise(index, denoise)
+    typer.echo(f"{sink.spec.guarantee}.")
+    _show_totals(stated)
+    typer.echo(f"What this protects and what it does not: dpindex info {index}")
+
+
+def privatize(
+    vectors: o.VectorFile,
+    codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
+    spec: Annotated[Path, "Spec as JSON: see `dpindex spec`."],
+    release: o.ReleaseOptions,
+    codebook: o.CodebookFile = None,
+) -> None:
+    """Turn vectors into codes, as a device does.
+
+    Codes carry no ids: those are for the ledger.
+    """
+    from dpindex.index.ingest import CodesFile, ingest
+
+    out.refuse_existing(codes)
+    described = o.with_codebook(Spec.read(spec), codebook)
+    stated, sink = release.stated(), CodesFile(codes, described)
+    with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
+        done = ingest(source, sink, progress=report, **stated)
+    typer.echo(f"{codes}: {done} codes, {codes.stat().st_size} bytes. {sink.spec.guarantee}.")
+    _show_totals(stated)
+
+
+def add(
+    index: o.IndexPath,
+    items: Annotated[
+        str, typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors.")
+    ],
+    release: o.ReleaseOptions,
+    denoise: o.Denoise = None,
+    allow_unprotected: o.Unprotected = False,
+) -> None:
+    """Add codes of devices, or vectors.
+
+    If a denoiser was fitted, it is used for them too.
+    """
+    from dpindex.index import PrivateIndex
+    from dpindex.index.ingest import OpenIndex, ingest
+
+    opened, stated = PrivateIndex.open(index), release.stated()
+    before, codes = len(opened), read_codes(items)
+    if codes is None:
+        with open_vectors(items) as source, out.progress_bar("privatizing") as report:
+            ingest(source, OpenIndex(opened), progress=report, **stated)
+    elif stated["ledger"] or stated["allow_rerelease"]:
+        raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
+    else:
+        opened.add_codes(codes, stated["ids"])
+    opened.save(index, allow_unprotected=allow_unprotected)
+    typer.echo(f"{index}: {len(opened) - before} added, {len(opened)} in all.")
+    _denoise(index, denoise)
+    _show_totals(stated)
+
+
+def _denoise(index: Path, kind: o.Denoise) -> None:
+    """Fit a denoiser, or say why not: the index works without one."""
+    from dpindex.index.ingest import fit_saved_denoiser
+
+    if kind is None:
+        return
+    try:
+        denoiser = fit_saved_denoiser(index, kind)
+    except InputError as error:
+        typer.echo(f"not denoised: {error}", err=True)
+    else:
+        typer.echo(f"Denoised: {denoiser.kind}, learned from {denoiser.rows} codes.")
+
+
+def _show_totals(stated: Mapping[str, Any]) -> None:
+    """What has been released of these ids in all, if some were released more than once."""
+    totals = stated["ledger"].totals(stated["ids"]) if stated["ledger"] else []
+    if totals and totals[0].releases > 1:
+        typer.echo("In total, by the ledger:")
+        for total in totals:
+            typer.echo(f"  {total}.")
+
+
+def query(
+    index: o.IndexPath,
+    queries: Annotated[str, typer.Argument(help="Vector file, or codes of devices.")],
+    k: Annotated[int, "-k", "Neighbours of each query."] = 10,
+    mode: Annotated[
+        o.QueryMode, "--query", "exact: used as it is; private: privatized first."
+    ] = "exact",
+    form: out.Format = "table",
+    output: out.Output = None,
+) -> None:
+    """Find the nearest vectors of each query."""
+    from dpindex.index import PrivateIndex
+
+    out.check_output(form, output)
+    opened = PrivateIndex.open(index)
+    asked: Any = read_codes(queries)
+    if asked is None:
+        with open_vectors(queries) as source:
+            asked = source.read()
+    elif mode == "private":
+        raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
+    hits = opened.search(asked, k=k, query=mode)
+    columns = {name: getattr(hits, name) for name in ("ids", "scores", "similarity", "stderr")}
+    shown = len(hits.ids) if output else min(_SHOWN, len(hits.ids))
+    out.write_answers(form, output, columns, lambda: _hits_table(columns, opened.metric, shown))
+    if form == "table" and shown < len(hits.ids):
+        typer.echo(f"… and {len(hits.ids) - shown} more queries: see --format json or npz.")
+
+
+def _hits_table(columns: Mapping[str, AnyArray], metric: str, shown: int) -> Table:
+    table = Table("query", "rank", "id", f"{metric} (estimate ± standard error)", box=box.SIMPLE)
+    for row, rank in np.ndindex(shown, columns["ids"].shape[1]):
+        name, _, value, error = (column[row, rank] for column in columns.values())
+        estimate = f"{value:.3f} ± {error:.3f}" if np.isfinite(value) else "needs declared norm"
+        table.add_row(str(row), str(rank + 1), str(name), estimate)
+    return table
+
+
+def info(
+    index: o.IndexPath,
+    as_json: o.AsJson = False,
+    show_spec: Annotated[
+        bool, "--spec", "Print the spec alone, for devices to privatize under."
+    ] = False,
+) -> None:
+    """Say what an index protects, and what it does not."""
+    from dpindex.index import PrivateIndex, describe
+
+    opened = PrivateIndex.open(index)
+    spec, denoiser = opened.spec, opened.denoiser
+    if show_spec:
+        typer.echo(spec.to_json())
+        return
+    facts = describe(opened)
+    if as_json:
+        out.print_json(facts)
+        return
+    lines = {
+        "method": f"{spec.method}: {spec.mechanism.summary}",
+        "source": spec.mechanism.source,
+        "code": f"{spec.code_length} {spec.mechanism.codes}"
+        + (f" in {spec.repetitions} repetitions" if spec.repetitions > 1 else ""),
+        "search": f"{opened.metric}, index type {opened.index_type}, private queries at epsilon = "
+        f"{opened.query_spec.budget:g}",
+    }
+    if (recall := facts["index_recall"]) is not None:
+        of_what = "of the ten nearest that a flat search finds, measured on codes here"
+        lines["recall"] = f"{opened.index_type} finds {recall:.3f} {of_what}"
+    if denoiser is not None:
+        quality = f"predicts coordinates to {denoiser.error:.3g} of their noise variance"
+        lines["denoiser"] = f"{denoiser.kind}, learned from {denoiser.rows} codes; {quality}"
+    lines["guarantee"] = str(spec.guarantee)
+    if spec.mechanism.private:
+        exact = (
+            "integers that run (exact)" if spec.guarantee.exact else "real numbers, not the floats"
+        )
+        lines["proved for"] = f"the {exact}"
+    title = f"{index}: {len(opened)} vectors of {spec.dim} attributes, {facts['bytes']} bytes"
+    out.print_facts(title, lines, spec.guarantee, spec.dim)
+
+
+def methods(as_json: o.AsJson = False) -> None:
+    """List every method, its promise and its source."""
+    rows = [row.to_dict() for row in all_methods()]
+    if as_json:
+        out.print_json(rows)
+        return
+    for row in rows:
+        promise = "not private" if row["kind"] == "none" else f"{row['kind']} {row['definition']}"
+        needs = f"; needs {row['needs']}" if row["needs"] else ""
+        needs += f"; entries {row['entries']}" if row["entries"] else ""
+        typer.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
+        typer.echo(f"    {row['summary']}\n    {row['source']}")
+
+
+def spec(
+    *,
+    method: o.MethodName,
+    dim: Annotated[int, "Attributes of a vector."],
+    epsilon: o.Epsilon = None,
+    code_length: o.CodeLength = None,
+    options: o.SpecOptions,
+) -> None:
+    """Print a spec as JSON, for devices to use."""
+    typer.echo(Spec(method, dim, code_length, epsilon, **options.stated()).to_json())

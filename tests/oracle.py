@@ -1,0 +1,1216 @@
+"""The whole encoder a second time: plain integers and fractions, slow, without a line of dpindex.
+
+From a spec as JSON text, exact input values and secret words in the order in which the encoder asks
+for them, :class:`Oracle` computes the codes that must be released, bit for bit, and their bytes.
+The file follows the chain: words, grid, public stream, projection, tables, draws, calibration,
+release, container. Where integers need a rounding rule, the rule is stated beside the formula.
+
+Numbers that are a root or a bound and not a formula (the optimal Gaussian deviation, an operator
+norm) are stated to the oracle as floats, which it certifies in exact or high-precision arithmetic.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import struct
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import accumulate, pairwise
+from statistics import NormalDist
+from typing import Any, Protocol
+
+from mpmath import MPContext
+
+Matrix = list[list[int]]
+Near = Callable[[random.Random, int], int]
+"""A critical value of the i-th word: at it and just below it the outcome differs."""
+
+MP = MPContext()
+MP.prec = 700
+ROOT_2 = MP.sqrt(2)
+
+
+class DisagreementError(AssertionError):
+    """The encoder did not read the words, or did not release the codes, that it must."""
+
+
+# Words
+
+
+class Words:
+    """Uniform words, chosen when they are asked for and kept in that order.
+
+    With ``edges`` most of them are critical values or next to one, all zeros or all ones.
+    """
+
+    def __init__(self, seed: int, edges: bool = False) -> None:
+        self._random = random.Random(seed)
+        self._edges = edges
+        self.dealt: list[tuple[int, list[int]]] = []
+        self.events: Counter[str] = Counter()
+
+    def take(self, bits: int, count: int, near: Near | None = None) -> list[int]:
+        """``count`` words of so many bits."""
+        words = [self._choose(bits, near, i) for i in range(count)]
+        if words:
+            self.dealt.append((bits, words))
+        return words
+
+    def number(self, size: int, near: Near) -> int:
+        """``size`` bytes, the lowest first, as one number."""
+        value = self._choose(8 * size, near, 0)
+        self.dealt.append((8, list(value.to_bytes(size, "little"))))
+        return value
+
+    def _choose(self, bits: int, near: Near | None, i: int) -> int:
+        kind = self._random.random() if self._edges else 1.0
+        if kind < 0.05:
+            return 0
+        if kind < 0.1:
+            return (1 << bits) - 1
+        if kind < 0.8 and near is not None:
+            critical = near(self._random, i) - self._random.randrange(2)
+            return min(max(critical, 0), (1 << bits) - 1)
+        return self._random.getrandbits(bits)
+
+
+class Replayed(Words):
+    """Words that an encoder was dealt already; each request must be the one that it made."""
+
+    def __init__(self, dealt: Sequence[tuple[int, list[int]]]) -> None:
+        super().__init__(0)
+        self._left = list(reversed(dealt))
+
+    def take(self, bits: int, count: int, near: Near | None = None) -> list[int]:
+        if not count:
+            return []
+        found, words = self._left.pop() if self._left else (0, [])
+        if (found, len(words)) != (bits, count):
+            raise DisagreementError(
+                f"{count} words of {bits} bits should be read, not {len(words)} of {found}"
+            )
+        return words
+
+    def number(self, size: int, near: Near) -> int:
+        return int.from_bytes(bytes(self.take(8, size)), "little")
+
+    @property
+    def spent(self) -> bool:
+        """Whether every word that was dealt has a use."""
+        return not self._left
+
+
+# Floats, rounded correctly
+
+
+def rounded(x: Fraction, bits: int) -> Fraction:
+    """The float of so many significant bits next to x, ties to even (IEEE 754)."""
+    if not x:
+        return x
+    exponent = x.numerator.bit_length() - x.denominator.bit_length() - bits
+    while abs(x) >= Fraction(2) ** (exponent + bits):
+        exponent += 1
+    while abs(x) < Fraction(2) ** (exponent + bits - 1):
+        exponent -= 1
+    return round(x / Fraction(2) ** exponent) * Fraction(2) ** exponent
+
+
+def ceil_log2(x: float) -> int:
+    return math.ceil(math.log2(x))
+
+
+# Grid (floating-point attacks: Mironov 2012; Haney et al. 2022)
+
+
+class Grid:
+    """``rint(u·c)``, ``c = 2^bits·(1 − 2⁻¹⁶)/(β·scale)``; u, c and the product are rounded floats.
+
+    float32 where public bounds lie within 32β and no sum reaches 2²⁴, else float64.
+    """
+
+    def __init__(self, spec: dict[str, Any], beta: float, bits: int, most_summed: int) -> None:
+        self.step = beta / ((1 << bits) * (1 - 2.0**-16))
+        low, high = spec["bounds"]
+        reach = max(abs(low), abs(high))
+        sums = (Fraction(reach) / Fraction(self.step) + 1) * most_summed
+        self.precision = 24 if reach <= 32 * beta and sums < 1 << 24 else 53
+        self.limits = [Fraction(bound * spec["scale"]) for bound in (low, high)]
+        self.factor = rounded(Fraction(1.0 / (self.step * spec["scale"])), self.precision)
+
+    def integer(self, value: Fraction) -> int:
+        """Grid integer of an attribute before division by scale; half steps go to the even one."""
+        inside = min(max(value, self.limits[0]), self.limits[1])
+        product = rounded(inside, self.precision) * self.factor
+        return round(rounded(product, self.precision))
+
+
+# The public stream
+
+
+class Public:
+    """SHAKE-256 of ``dpindex/1|purpose|seed|block``, blocks of 1 MiB, little-endian words."""
+
+    def __init__(self, seed: int, purpose: str) -> None:
+        self._label, self._at = f"dpindex/1|{purpose}|{seed}|", 0
+
+    def _bytes(self, count: int) -> bytes:
+        if not count:
+            return b""
+        first, last = self._at >> 20, (self._at + count - 1) >> 20
+        start = self._at - (first << 20)
+        self._at += count
+        joined = b"".join(
+            hashlib.shake_256(f"{self._label}{block}".encode()).digest(
+                1 << 20 if block < last else self._at - (last << 20)
+            )
+            for block in range(first, last + 1)
+        )
+        return joined[start : start + count]
+
+    def words(self, bits: int, count: int) -> list[int]:
+        size = bits // 8
+        data = self._bytes(size * count)
+        return [int.from_bytes(data[i : i + size], "little") for i in range(0, len(data), size)]
+
+    def signs(self, count: int) -> list[int]:
+        """One bit each, the lowest first; 1 stands for −1."""
+        data = self._bytes(-(-count // 8))
+        return [1 - 2 * (data[i // 8] >> i % 8 & 1) for i in range(count)]
+
+    def permutation(self, count: int) -> list[int]:
+        """The order of so many 64-bit keys."""
+        keys = self.words(64, count)
+        return sorted(range(count), key=lambda i: (keys[i], i))
+
+    def normals(self, count: int, bits: int) -> list[int]:
+        """``round(2^bits·N(0, 1))``: the lowest bit of a word is the sign, the rest the size.
+
+        The size is the number of n ≥ 1 with ``u < 2^63·P(size ≥ n)``, nearest integers.
+        """
+        sizes = RoundedNormal(float(1 << bits), 64)
+        entries = []
+        for word in self.words(64, count):
+            size = sizes.above(word >> 1)
+            entries.append(-size if word & 1 else size)
+        return entries
+
+    def places(self, total: int, s: int) -> list[int]:
+        """Places that are chosen with chance 1/s each, by geometric jumps.
+
+        The jump is above n when a 64-bit word is at least ``2^64·(1 − (1 − 1/s)^n)``; above 4s it
+        is a step of 4s that chooses nothing. Words are read in batches: 64, and one for every s
+        places that are left.
+        """
+        left, limits = 1 << 128, []
+        for _ in range(4 * s):
+            left -= left // s
+            limits.append(min((1 << 64) - 1, (1 << 64) - (left >> 64)))
+        at, chosen = -1, []
+        while at < total:
+            for word in self.words(64, 64 + (total - at) // s):
+                jump = bisect_right(limits, word)
+                at += min(jump + 1, 4 * s)
+                if jump < 4 * s:
+                    chosen.append(at)
+        return [place for place in chosen if place < total]
+
+
+# Projections: the realised integer matrix W, dim × k, and its public properties
+
+
+class Map:
+    """A realised projection, what it can sum, and the numbers that turn it into data units.
+
+    ``largest_sum`` bounds ``Σ_i |w_ij|``, on the way to a coordinate too; ``rms2`` is the mean
+    square of a coordinate of a unit vector; √scale2 makes inner products unbiased.
+    """
+
+    def __init__(
+        self, matrix: Matrix, largest_sum: int | None, rms2: Fraction, scale2: Fraction
+    ) -> None:
+        self.matrix, self.k = matrix, len(matrix[0])
+        columns = list(zip(*matrix, strict=True))
+        summed = max(sum(map(abs, column)) for column in columns)
+        self.largest_sum = max(1, summed) if largest_sum is None else largest_sum
+        self.rms2, self.scale2 = rms2, scale2
+        # Sensitivities to one attribute (Li & Li 2023, Eqs. 12 and 13), of the realised map.
+        self.count = max(1, max(sum(map(bool, row)) for row in matrix))
+        self.l1 = max(1, max(sum(map(abs, row)) for row in matrix))
+        self.l2_squared = max(1, max(sum(w * w for w in row) for row in matrix))
+        self.largest = [max(1, max(map(abs, column))) for column in columns]
+
+    def apply(self, x: Sequence[int]) -> list[int]:
+        sums = [0] * self.k
+        for value, row in zip(x, self.matrix, strict=True):
+            if value:
+                sums = [total + value * w for total, w in zip(sums, row, strict=True)]
+        return sums
+
+
+def identity(spec: dict[str, Any]) -> Map:
+    dim = spec["dim"]
+    matrix = [[int(i == j) for j in range(dim)] for i in range(dim)]
+    return Map(matrix, 1, Fraction(1, dim), Fraction(1))
+
+
+def table_of(entries: Sequence[int], k: int) -> Matrix:
+    return [list(entries[start : start + k]) for start in range(0, len(entries), k)]
+
+
+def rademacher(spec: dict[str, Any]) -> Map:
+    """Independent fair signs (Li & Li 2023, Alg. 3)."""
+    dim, k = spec["dim"], spec["k"]
+    entries = Public(spec["seed"], f"rademacher/{dim}/{k}").signs(dim * k)
+    return Map(table_of(entries, k), None, Fraction(1), Fraction(1, k))
+
+
+def gaussian(spec: dict[str, Any], bits: int = 4) -> Map:
+    """Normal entries rounded to 2^-bits (Li & Li 2023, Alg. 1); ``E w² = 4^bits + 1/12``."""
+    dim, k = spec["dim"], spec["k"]
+    entries = Public(spec["seed"], f"gaussian/{bits}/{dim}/{k}").normals(dim * k, bits)
+    square = Fraction(4.0**bits + 1 / 12)
+    return Map(table_of(entries, k), None, square, 1 / (k * square))
+
+
+def uniform(spec: dict[str, Any]) -> Map:
+    """Odd integers from −63 to 63 (Li & Li 2023, Sec. 3.4)."""
+    dim, k = spec["dim"], spec["k"]
+    words = Public(spec["seed"], f"uniform/{dim}/{k}").words(8, dim * k)
+    square = Fraction(64 * 64 - 1, 3)
+    return Map(table_of([2 * (w & 63) - 63 for w in words], k), None, square, 1 / (k * square))
+
+
+def very_sparse(spec: dict[str, Any]) -> Map:
+    """±1 with chance 1/2s each, else 0 (Li, Hastie & Church 2006; Li & Li 2023, Eq. 18)."""
+    dim, k, s = spec["dim"], spec["k"], spec["sparsity"]
+    stream = Public(spec["seed"], f"very-sparse/{dim}/{k}/{s}")
+    places = stream.places(dim * k, s)
+    entries = [0] * (dim * k)
+    for place, sign in zip(places, stream.signs(len(places)), strict=True):
+        entries[place] = sign
+    return Map(table_of(entries, k), None, Fraction(1, s), Fraction(s, k))
+
+
+def sparse_jl(spec: dict[str, Any]) -> Map:
+    """One ±1 in each of s blocks (Kane & Nelson 2014): 31 bits for the place, one for the sign."""
+    dim, k, s = spec["dim"], spec["k"], spec["sparsity"]
+    matrix = [[0] * k for _ in range(dim)]
+    for block in range(s):
+        stream = Public(spec["seed"], f"sparse-jl/{dim}/{k}/{s}/{block}")
+        for row, word in zip(matrix, stream.words(32, dim), strict=True):
+            row[block * (k // s) + ((word >> 1) * (k // s) >> 31)] = 1 - 2 * (word & 1)
+    return Map(matrix, None, Fraction(s, k), Fraction(1, s))
+
+
+def fast_jl(spec: dict[str, Any]) -> Map:
+    """``P·H·D`` (Ailon & Chazelle 2009): signs, Walsh–Hadamard, normal entries with chance 1/s."""
+    dim, k = spec["dim"], spec["k"]
+    padded = 1 << (dim - 1).bit_length()
+    s = max(1, round(padded / max(1.0, math.log(padded)) ** 2))
+    stream = Public(spec["seed"], f"fast-jl/4/{dim}/{k}")
+    signs = stream.signs(dim)
+    places = stream.places(k * padded, s)
+    sparse = [[0] * padded for _ in range(k)]
+    for place, entry in zip(places, stream.normals(len(places), 4), strict=True):
+        sparse[place // padded][place % padded] = entry
+    matrix = [
+        [
+            signs[i] * sum(p * (-1) ** (i & place).bit_count() for place, p in enumerate(row) if p)
+            for row in sparse
+        ]
+        for i in range(dim)
+    ]
+    square = Fraction(padded, s) * Fraction(256 + 1 / 12)
+    largest_sum = max(1, max(sum(map(abs, row)) for row in sparse)) * padded
+    return Map(matrix, largest_sum, square, 1 / (k * square))
+
+
+def oporp(spec: dict[str, Any]) -> Map:
+    """Padded attributes permuted into bins of fixed length, with signs (Li & Li 2023, Alg. 4)."""
+    dim, repetitions = spec["dim"], spec["repetitions"]
+    bins = spec["k"] // repetitions
+    length = -(-dim // bins)
+    matrix = [[0] * spec["k"] for _ in range(dim)]
+    for repetition in range(repetitions):
+        stream = Public(spec["seed"], f"oporp/{dim}/{bins}/{repetition}")
+        order = stream.permutation(bins * length)
+        signs = stream.signs(dim)
+        for place, attribute in enumerate(order):
+            if attribute < dim:
+                matrix[attribute][repetition * bins + place // length] = signs[attribute]
+    return Map(matrix, length, Fraction(1, bins), Fraction(1, repetitions))
+
+
+def by_entries(spec: dict[str, Any]) -> Map:
+    """The entries that the spec names (Li & Li 2023, Sec. 3.4)."""
+    maps = {"rademacher": rademacher, "uniform": uniform, "very-sparse": very_sparse}
+    return maps.get(spec["entries"], gaussian)(spec)
+
+
+def by_entries_fine(spec: dict[str, Any]) -> Map:
+    """The same with normal entries of twelve bits."""
+    return gaussian(spec, 12) if spec["entries"] == "gaussian" else by_entries(spec)
+
+
+def semidefinite(matrix: list[list[Fraction]]) -> bool:
+    """Whether a symmetric matrix has no negative eigenvalue: elimination in exact arithmetic."""
+    rest = [list(row) for row in matrix]
+    for j, pivot in enumerate(rest):
+        if pivot[j] < 0 or (pivot[j] == 0 and any(pivot[j:])):
+            return False
+        for row in rest[j + 1 :]:
+            share = row[j] / pivot[j] if pivot[j] else Fraction(0)
+            for column in range(j, len(row)):
+                row[column] -= share * pivot[column]
+    return True
+
+
+def certify_norm(matrix: Matrix, norm: float) -> float:
+    """``norm``, if it is ‖W‖ or above it by less than 1e-8 (exactly: norm²·I − Gram)."""
+    columns = list(zip(*matrix, strict=True))
+    narrow = columns if len(columns) <= len(matrix) else matrix
+    gram = [[sum(a * b for a, b in zip(x, y, strict=True)) for y in narrow] for x in narrow]
+
+    def bounded_by(bound: Fraction) -> bool:
+        square = bound * bound
+        return semidefinite(
+            [[square * (i == j) - g for j, g in enumerate(row)] for i, row in enumerate(gram)]
+        )
+
+    if not bounded_by(Fraction(norm)) or bounded_by(Fraction(norm) * (1 - Fraction(1, 10**8))):
+        raise DisagreementError(f"{norm!r} is not the operator norm of the map, rounded up")
+    return norm
+
+
+# Laws of integers, given by the ends of their cells: P(value ≤ v) = end(v) / 2^bits
+
+
+class CellLaw(Protocol):
+    bits: int
+
+    def value(self, number: int) -> int:
+        """The value whose cell holds a uniform number of ``bits`` bits."""
+        ...
+
+    def end(self, value: int) -> int:
+        """First number beyond the cell of a value, where that is not the last."""
+        ...
+
+
+class Table:
+    """Masses of the values ``first, first + 1, …``; with ``tails`` the outermost mean "beyond"."""
+
+    def __init__(self, masses: Sequence[int], first: int, bits: int, tails: bool = False) -> None:
+        self._ends = list(accumulate(masses))
+        if self._ends[-1] != 1 << bits or min(masses) < 0:
+            raise ValueError("masses must add up")
+        self.bits, self.first, self.last = bits, first, first + len(masses) - 1
+        self.tails = tails
+        self.period = len(masses) // 2 - 1
+
+    def value(self, number: int) -> int:
+        return self.first + bisect_right(self._ends, number)
+
+    def end(self, value: int) -> int:
+        return self._ends[value - self.first]
+
+
+class RoundedNormal:
+    """``round(N(0, σ²))``: ``P(value ≥ z)``, z ≥ 1, is the nearest multiple of 2^-bits; mirrored.
+
+    Boundaries are computed when they are asked for: a draw needs a few of thousands.
+    """
+
+    tails = False
+
+    def __init__(self, sigma: float, bits: int) -> None:
+        self.sigma, self.bits = sigma, bits
+        self._known: dict[int, int] = {}
+
+    def beyond(self, z: int) -> int:
+        """``2^bits·P(N(0, σ²) > z − ½)`` for z ≥ 1, to the nearest integer."""
+        if z not in self._known:
+            with MP.workprec(self.bits + 128):
+                tail = MP.erfc((z - MP.mpf(0.5)) / (MP.mpf(self.sigma) * ROOT_2)) / 2
+                self._known[z] = int(MP.nint(MP.ldexp(tail, self.bits)))
+        return self._known[z]
+
+    def above(self, number: int) -> int:
+        """How many z ≥ 1 have a tail above the number."""
+        chance = Fraction(2 * number + 1, 2 << self.bits)
+        guess = -NormalDist().inv_cdf(float(chance)) if 2 * chance < 1 else 0.0
+        z = max(0, round(self.sigma * guess))
+        while self.beyond(z + 1) > number:
+            z += 1
+        while z and self.beyond(z) <= number:
+            z -= 1
+        return z
+
+    def value(self, number: int) -> int:
+        below = self.above(number)
+        return -below if below else self.above((1 << self.bits) - 1 - number)
+
+    def end(self, value: int) -> int:
+        return self.beyond(-value) if value < 0 else (1 << self.bits) - self.beyond(value + 1)
+
+
+def geometric(drop: Any, width: int, inner: int) -> Table:
+    """Masses e^−drop·level on either side of −½: staircase (Geng & Viswanath 2014) and Laplace.
+
+    Level 0 has ``inner`` cells a side, each further level ``width``. From the level-0 mass each
+    level's mass is e^−drop times the one above, rounded up. The table ends where 2^-20 is left;
+    there it starts again, so what is left over must not fall short of the level that it replaces:
+    the level-0 mass is lowered by what is missing over what each unit of it brings, until it does
+    not.
+    """
+    ratio, half = MP.exp(-drop), 1 << 63
+    start = int(MP.floor(half * (1 - ratio) / (inner + (width - inner) * ratio)))
+    levels = max(1, int(MP.ceil(20 * MP.log(2) / drop)))
+    cells = [inner, *[width] * (levels - 1), width - inner]
+    lowered = 1
+    while True:
+        masses = [start - lowered]
+        for _ in range(levels):
+            masses.append(int(MP.ceil(masses[-1] * ratio)))
+        tail = half - sum(n * mass for n, mass in zip(cells, masses, strict=True))
+        missing = Fraction(masses[-1] * half - tail * masses[0], half - tail)
+        if missing <= 0:
+            break
+        lowered += math.ceil(missing)
+    side = [mass for n, mass in zip(cells, masses, strict=True) for _ in range(n)]
+    return Table([tail, *reversed(side), *side, tail], -len(side) - 1, 64, tails=True)
+
+
+def falling(drop: Any, count: int) -> Table:
+    """The low digit of a geometric law: each mass e^−drop times the one before, rounded up.
+
+    The first is lowered by 1, 2, 4, … until all fit; the last gets what is left.
+    """
+    ratio = MP.exp(-drop)
+    start = int(MP.floor(MP.ldexp(1 - ratio, 64) / (1 - ratio**count)))
+    lowered = 1
+    while True:
+        masses = [start - lowered]
+        for _ in range(count - 1):
+            masses.append(int(MP.ceil(masses[-1] * ratio)))
+        if sum(masses) <= 1 << 64:
+            masses[-1] += (1 << 64) - sum(masses)
+            return Table(masses, 0, 64)
+        lowered *= 2
+
+
+def discrete_gaussian(sigma: float, bits: int) -> Table:
+    """``P(c) ∝ e^{−c²/2σ²}``, each mass but the middle one the nearest multiple of 2^-bits."""
+    scale, reach = -1 / (2 * MP.mpf(sigma) ** 2), math.ceil(sigma * math.sqrt(1.5 * bits)) + 1
+    weights = [MP.exp(scale * (c * c)) for c in range(1, reach + 1)]
+    unit = MP.ldexp(1, bits) / (1 + 2 * MP.fsum(weights))
+    side = [mass for weight in weights if (mass := int(MP.nint(unit * weight)))]
+    middle = (1 << bits) - 2 * sum(side)
+    return Table([*reversed(side), middle, *side], -len(side), bits)
+
+
+# Draws
+
+_BATCH = 1 << 17
+"""First words are read so many at a time, all others after them."""
+
+
+def draw_cells(law: Any, cell_bits: int, count: int, words: Words) -> list[int]:
+    """Values of a law times 2^cell_bits, each with a uniform offset inside its cell.
+
+    A draw is a uniform number of ``bits`` bits: sixteen from a 32-bit word, whose lowest bits are
+    the offset; 48 more, the upper ones of a 64-bit word, where those sixteen leave the value open
+    or may mean a tail; the rest where a boundary begins with the same 64 bits. In a tail the sign
+    stays, and the magnitude (the law is symmetric about −½) is one period plus a new draw's.
+    """
+    shift = law.bits - 16
+
+    def some_boundary(source: random.Random, i: int) -> int:
+        number = source.getrandbits(law.bits) >> source.choice([0, 0, 4, 16, 40, law.bits - 2])
+        if source.randrange(2):
+            number = (1 << law.bits) - 1 - number
+        inside = min(max(law.value(number), lowest), highest)
+        return (law.end(inside) >> shift) << 16
+
+    lowest, highest = law.value(0), law.value((1 << law.bits) - 1) - 1
+    first = []
+    for start in range(0, count, _BATCH):
+        first += words.take(32, min(_BATCH, count - start), some_boundary)
+    offsets = [word & ((1 << cell_bits) - 1) for word in first]
+    draws, unclear = [0] * count, []
+    for i, word in enumerate(first):
+        number = word >> 16 << shift
+        low, high = law.value(number), law.value(number + (1 << shift) - 1)
+        draws[i] = (low << cell_bits) + offsets[i]
+        if low != high or (law.tails and low in (law.first, law.last)):
+            unclear.append((i, number, low, high))
+    words.events["refined"] += len(unclear)
+
+    def boundary_inside(source: random.Random, j: int) -> int:
+        _, number, low, high = unclear[j]
+        if low == high:
+            return 0
+        value = source.choice([low, high - 1, source.randrange(low, high)])
+        return (law.end(value) - number >> shift - 48) << 16
+
+    tails: dict[int, list[int]] = {}
+    rest = law.bits - 64
+    numbers = [
+        number | word >> 16 << rest
+        for (_, number, _, _), word in zip(
+            unclear, words.take(64, len(unclear), boundary_inside), strict=True
+        )
+    ]
+    for (i, *_), number in zip(unclear, numbers, strict=True):
+        last = number + (1 << rest) - 1
+        tied, found = law.value(last), number
+        if rest and law.value(max(number - 1, 0)) < tied:
+            words.events["tied"] += 1
+            found += words.number(rest // 8, lambda s, _, v=tied, n=number: law.end(v - 1) - n)
+        value = law.value(found)
+        draws[i] = (value << cell_bits) + offsets[i]
+        if law.tails and value in (law.first, law.last):
+            tails.setdefault(value, []).append(i)
+    for value in sorted(tails):
+        words.events["tail"] += len(tails[value])
+        again = draw_cells(law, cell_bits, len(tails[value]), words)
+        for i, new in zip(tails[value], again, strict=True):
+            magnitude = (-1 - new if new < 0 else new) + (law.period << cell_bits)
+            draws[i] = magnitude if value > 0 else -1 - magnitude
+    return draws
+
+
+def draw_flips(thresholds: Sequence[int], words: Words) -> list[bool]:
+    """True where a uniform 64-bit number lies below its threshold; 48 bits are read when 16 tie."""
+    tops = words.take(16, len(thresholds), lambda _, i: thresholds[i] >> 48)
+    tied = [i for i, top in enumerate(tops) if top == thresholds[i] >> 48]
+    low = (1 << 48) - 1
+    rest = words.take(64, len(tied), lambda _, j: (thresholds[tied[j]] & low) << 16)
+    words.events["flip tied"] += len(tied)
+    numbers = [top << 48 for top in tops]
+    for i, word in zip(tied, rest, strict=True):
+        numbers[i] |= word >> 16
+    return [number < limit for number, limit in zip(numbers, thresholds, strict=True)]
+
+
+def draw_below(limits: Sequence[int], words: Words) -> list[int]:
+    """Uniform integers below limits: the high half of word·limit, or another word (Lemire 2019)."""
+
+    def first_word(source: random.Random, i: int) -> int:
+        """Of those that lead to one outcome; word 0 is refused unless the limit divides 2^32."""
+        return (source.randrange(limits[i] + 1) << 32) // limits[i]
+
+    drawn = [0] * len(limits)
+    unfair = range(len(limits))
+    while unfair:
+        asked = list(unfair)
+        read = words.take(32, len(asked), lambda s, j, asked=asked: first_word(s, asked[j]))
+        products = [word * limits[i] for i, word in zip(asked, read, strict=True)]
+        unfair = []
+        for i, product in zip(asked, products, strict=True):
+            drawn[i] = product >> 32
+            if product & 0xFFFFFFFF < (1 << 32) % limits[i]:
+                unfair.append(i)
+        words.events["refused"] += len(unfair)
+    return drawn
+
+
+# Calibration of Gaussian noise; the deviation is a public double, rounded up by 1e-9
+
+
+def safe(delta: float) -> float:
+    """Delta less the share 2^-30 that pays for the finite precision of tables."""
+    return delta * (1 - 2.0**-30)
+
+
+@cache
+def certify_deviation(epsilon: float, delta: float, sigma: float) -> float:
+    """``sigma·(1 + 1e-9)``, if σ is the least with ``Φ(1/2σ − εσ) − e^ε·Φ(−1/2σ − εσ) ≤ δ``.
+
+    Balle & Wang 2018, Thm 8; certified within 1e-10.
+    """
+
+    def spent(s: Any) -> Any:
+        plus, minus = 1 / (2 * s) - epsilon * s, -1 / (2 * s) - epsilon * s
+        return MP.ncdf(plus) - MP.exp(epsilon) * MP.ncdf(minus)
+
+    close = MP.mpf(10) ** -10
+    if not spent(sigma * (1 + close)) <= safe(delta) < spent(sigma * (1 - close)):
+        raise DisagreementError(f"{sigma!r} is not the deviation for {epsilon}, {delta}")
+    return sigma * (1 + 1e-9)
+
+
+def kenthapadi(epsilon: float, delta: float) -> float:
+    """``√(2(log(1/2δ) + ε))/ε`` (Kenthapadi et al. 2013, Lemma 1)."""
+    return math.sqrt(2 * (math.log(1 / (2 * safe(delta))) + epsilon)) / epsilon * (1 + 1e-9)
+
+
+def chi(k: int, surprise: float) -> float:
+    """Bound on the norm of k normals (Laurent & Massart 2000, Lemma 1)."""
+    return math.sqrt(k + 2 * math.sqrt(k * surprise) + 2 * surprise)
+
+
+def table_bits(epsilon: float, delta: float, k: int) -> int:
+    """Bits of a table, a multiple of 64, such that k coordinates cost less than 2^-30 of delta."""
+    return 64 * math.ceil((1.4427 * epsilon + math.log2(1 / delta) + math.log2(k) + 54) / 64)
+
+
+# Calibration of flips: chances times 2^64, rounded up
+
+
+def response(epsilon: Any, signs: int = 1) -> int:
+    """``1/(1 + e^{ε/N})`` (Warner 1965)."""
+    return int(MP.ceil(MP.ldexp(1, 64) / (1 + MP.exp(MP.mpf(epsilon) / signs))))
+
+
+@cache
+def chain(epsilon: float, smooth: bool) -> list[int]:
+    """Thresholds of levels 1, 2, …, each at least e^−ε times the one before, until they stay put.
+
+    Geometric (Ghosh, Roughgarden & Sundararajan 2009), or no less than ``1/(1 + e^{Lε})``
+    (Li & Li 2023, Alg. 7), of which ⌈46/ε⌉ + 1 are looked at; at most 2^16 levels.
+    """
+    ratio, found = MP.exp(-MP.mpf(epsilon)), [response(epsilon)]
+    while len(found) < 1 << 16:
+        level = len(found) + 1
+        least = int(MP.ceil(found[-1] * ratio))
+        if least == found[-1]:
+            break
+        if smooth and level <= math.ceil(46 / epsilon) + 1:
+            least = max(least, response(MP.mpf(epsilon) * level))
+        found.append(least)
+    return found
+
+
+def share(epsilon: float, count: int) -> float:
+    """ε/count as a double, rounded down where count of them would exceed ε."""
+    part = epsilon / count
+    return math.nextafter(part, 0) if Fraction(part) * count > Fraction(epsilon) else part
+
+
+# How many signs can change: N₊ of Li & Li 2023, Prop. 4.5
+
+
+def phi(t: float) -> float:
+    return math.erfc(-t / math.sqrt(2)) / 2
+
+
+def integral(f: Callable[[float], float], low: float, high: float, pieces: int = 600) -> float:
+    """Simpson's rule."""
+    h = (high - low) / pieces
+    inner = sum((4 if i % 2 else 2) * f(low + i * h) for i in range(1, pieces))
+    return (f(low) + inner + f(high)) * h / 3
+
+
+def change_chance(p: int, r: float) -> float:
+    """``P₊ = ∫ 2p(2Φ(t)−1)^{p−1}(2Φ(rt)−1)φ(t) dt``, rounded up by 1e-9."""
+
+    def density(t: float) -> float:
+        bell = math.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+        return 2 * p * math.erf(t / math.sqrt(2)) ** (p - 1) * math.erf(r * t / math.sqrt(2)) * bell
+
+    middle = math.sqrt(2 * math.log(2 * p))
+    ends = (0.0, middle, middle + 2, middle + 12)
+    total = sum(integral(density, *pair) for pair in pairwise(ends))
+    return min(1.0, total + 1e-9)
+
+
+def changes(dim: int, k: int, beta: float, min_norm: float, delta: float) -> int:
+    """The least N with ``P(Binomial(k, P₊) > N) ≤ δ``, for entries rounded to 2^-12 on the grid.
+
+    Rounding to the grid shortens the norm by half a step a coordinate, and vectors may fall short
+    of ``min_norm`` by as much. Rounding entries moves a projection by (r + min(√p, 8))·2^-13, to be
+    divided by the largest entry, which is at least some μ = 2^-10, …, 2^2.5: the best is taken.
+    """
+    step = beta / ((1 << 12) * (1 - 2.0**-16))
+    ratio = step * (1 << 12) / (min_norm - 2.001 * step * math.sqrt(dim) / 2)
+    moved = (ratio + min(math.sqrt(dim), 8.0)) * 2.0**-13
+    rare = 2 * math.exp(-32.0) + dim * 2.0**-48
+    bounds = []
+    for quarter in range(-40, 11):
+        least = 2.0 ** (quarter / 4)
+        bounds.append(change_chance(dim, ratio + moved / least) + (2 * phi(least) - 1) ** dim)
+    chance = MP.mpf(min(1.0, min(bounds) + rare))
+    exceeded, n = MP.mpf(1), -1
+    while exceeded * (1 + MP.mpf(10) ** -9) > delta:
+        n += 1
+        exceeded -= MP.binomial(k, n) * chance**n * (1 - chance) ** (k - n)
+    return max(1, n)
+
+
+# Laws: from a spec and its map to a function from exact rows and words to released rows
+
+Rows = list[list[int]]
+
+
+class NumberLaw:
+    """``(x + noise) >> cell_bits``, decoded as ``(code + offset)·2^cell_bits`` grid steps."""
+
+    def __init__(
+        self,
+        digits: Sequence[tuple[Any, int]],
+        cell_bits: int,
+        grid_bits: int,
+        *,
+        magnitudes: bool = False,
+    ) -> None:
+        self.grid_bits, self.scale = grid_bits, Fraction(1 << cell_bits)
+        self.offset = Fraction(int(magnitudes or digits[0][0].tails), 2)
+        self.digits, self._magnitudes, self._cell_bits = digits, magnitudes, cell_bits
+
+    def noise(self, count: int, words: Words) -> list[int]:
+        """One digit, or a high one and a low one that carries the offset."""
+        if len(self.digits) == 1:
+            return draw_cells(self.digits[0][0], self._cell_bits, count, words)
+        (high_law, shift), (low_law, _) = self.digits
+        high = draw_cells(high_law, 0, count, words)
+        low = draw_cells(low_law, self._cell_bits, count, words)
+        shift += self._cell_bits
+        if not self._magnitudes:
+            return [(h << shift) + n for h, n in zip(high, low, strict=True)]
+        # Digits of a magnitude: −1 − h mirrors h.
+        return [
+            -1 - ((-1 - h << shift) + n) if h < 0 else (h << shift) + n
+            for h, n in zip(high, low, strict=True)
+        ]
+
+    def release(self, rows: Rows, words: Words) -> Rows:
+        noise = iter(self.noise(sum(map(len, rows)), words))
+        return [[(x + next(noise)) >> self._cell_bits for x in row] for row in rows]
+
+
+class Exact:
+    """No noise: the baseline of number codes."""
+
+    grid_bits, scale, offset = 12, Fraction(1), Fraction(0)
+
+    def release(self, rows: Rows, words: Words) -> Rows:
+        return rows
+
+
+class SquareWave:
+    """Within B cells of x with chance ``inside/2^64``, else one of G others (Li et al. 2020)."""
+
+    grid_bits = 12
+
+    def __init__(self, epsilon: float, low: int, high: int, narrow: bool) -> None:
+        self.low, self.cells = low, max(1, -(-(high - low) // 32))
+        odds = [MP.exp(MP.mpf(epsilon)) * (2 * b + 1) / self.cells for b in range(self.cells + 1)]
+        # Rounded down: p/q ≤ e^ε for each of the 2B + 1 points of the window.
+        self._inside = [min(int(MP.floor(MP.ldexp(o / (1 + o), 64))), (1 << 64) - 1) for o in odds]
+        places = [Fraction(i * (high - low), 8 * 32) for i in range(9)]
+
+        def variance(half: int) -> Fraction:
+            """Of the decoded value, in squared cells, over nine places of the interval."""
+            slope = self._moments(half, Fraction(1))[0] - self._moments(half, Fraction(0))[0]
+            mean = sum(self._moments(half, place)[1] for place in places) / 9
+            return mean / slope**2 + Fraction(1, 6) / slope
+
+        best = min(range(self.cells + 1), key=variance)
+        self.half = round(Fraction(best, 2)) if narrow else best
+        at_zero, at_one = (self._moments(self.half, Fraction(c))[0] for c in (0, 1))
+        self.scale = 32 / (at_one - at_zero)
+        self.offset = low / self.scale - at_zero
+
+    def _moments(self, half: int, x: Fraction) -> tuple[Fraction, Fraction]:
+        """Mean and variance of y given x in cells, which need not be a whole number."""
+        chance, window = Fraction(self._inside[half], 1 << 64), 2 * half + 1
+        top = self.cells + 2 * half
+        inner = (x + half, (x + half) ** 2 + Fraction(half * (half + 1), 3))
+        all_ = (Fraction(top * (top + 1), 2), Fraction(top * (top + 1) * (2 * top + 1), 6))
+        mean, square = (
+            chance * i + (1 - chance) * (a - window * i) / self.cells
+            for i, a in zip(inner, all_, strict=True)
+        )
+        return mean, square - mean**2
+
+    def release(self, rows: Rows, words: Words) -> Rows:
+        flat = [x for row in rows for x in row]
+        offsets = words.take(8, len(flat), lambda source, _: 32 * source.randrange(8))
+        cells = [
+            min(max((x - self.low + (offset & 31)) >> 5, 0), self.cells)
+            for x, offset in zip(flat, offsets, strict=True)
+        ]
+        window = 2 * self.half + 1
+        near = draw_flips([self._inside[self.half]] * len(flat), words)
+        drawn = draw_below([window if n else self.cells for n in near], words)
+        # The window is the points x … x + 2B; others are counted without it.
+        codes = iter(
+            cell + d if n else (d if d < cell else d + window)
+            for cell, n, d in zip(cells, near, drawn, strict=True)
+        )
+        return [[next(codes) for _ in row] for row in rows]
+
+
+class Flips:
+    """Signs flipped by ``L = max(1, ⌈|x_j|/(β·max_i|w_ij|)⌉)``; an exact zero is a fair coin."""
+
+    grid_bits = 12
+
+    def __init__(self, thresholds: Sequence[int], weights: Sequence[int]) -> None:
+        self.thresholds, self._weights = thresholds, weights
+
+    def _threshold(self, x: int, weight: int) -> int:
+        level = -(-abs(x) // (weight << 12))
+        return self.thresholds[min(level, len(self.thresholds)) - 1] if x else 1 << 63
+
+    def release(self, rows: Rows, words: Words) -> Rows:
+        limits = [
+            self._threshold(x, w) for row in rows for x, w in zip(row, self._weights, strict=True)
+        ]
+        flips = iter(draw_flips(limits, words))
+        return [[int((x > 0) != next(flips)) for x in row] for row in rows]
+
+
+class IndividualFlips:
+    """Flips in ``A = {j: |x_j| ≤ β}`` alone, which share ε (Li & Li 2023, Alg. 11): iDP."""
+
+    grid_bits = 12
+
+    def __init__(self, epsilon: float, changes: int) -> None:
+        self.thresholds = [response(epsilon, size + 1) for size in range(changes)]
+
+    def release(self, rows: Rows, words: Words) -> Rows:
+        limits = []
+        for row in rows:
+            size = sum(abs(x) <= 4096 for x in row)
+            inside = self.thresholds[min(size, len(self.thresholds)) - 1] if size else 0
+            limits += [1 << 63 if x == 0 else inside if abs(x) <= 4096 else 0 for x in row]
+        flips = iter(draw_flips(limits, words))
+        return [[int((x > 0) != next(flips)) for x in row] for row in rows]
+
+
+class IndividualGaussian:
+    """The sign of x + noise in A alone (Li & Li 2023, Alg. 9): iDP.
+
+    Coordinates of A are multiplied by ``⌊S/(σ√N_A)⌋``, divided by a beta with a uniform dither, and
+    get noise of the one deviation S; what comes out as zero is a fair coin.
+    """
+
+    grid_bits = 12
+
+    def __init__(self, sigma: float, bits: int, changes: int) -> None:
+        self._sigma, self._changes = sigma, changes
+        self._deviation = max(1024.0, sigma * math.sqrt(changes))
+        self.table = RoundedNormal(self._deviation, bits)
+
+    def release(self, rows: Rows, words: Words) -> Rows:
+        moved, places = [], []
+        for i, row in enumerate(rows):
+            inside = [j for j, x in enumerate(row) if abs(x) <= 4096]
+            size = min(max(len(inside), 1), self._changes)
+            factor = math.floor(self._deviation / (self._sigma * math.sqrt(size)))
+            moved += [row[j] * factor for j in inside]
+            places += [(i, j) for j in inside]
+        dithers = words.take(16, len(moved), lambda source, _: 4096 * source.randrange(16))
+        noise = draw_cells(self.table, 0, len(moved), words)
+        coins = words.take(8, len(moved))
+        codes = [[int(x > 0) for x in row] for row in rows]
+        for (i, j), x, dither, n, coin in zip(places, moved, dithers, noise, coins, strict=True):
+            noisy = (x + (dither & 4095) >> 12) + n
+            codes[i][j] = int(noisy > 0) if noisy else coin & 1
+        return codes
+
+
+class ExactSigns:
+    """No flips: the baseline of sign codes; an exact zero is a fair coin."""
+
+    grid_bits = 12
+
+    def release(self, rows: Rows, words: Words) -> Rows:
+        flat = [x for row in rows for x in row]
+        # A word is read for every sign, whether it is zero or not.
+        coins = words.take(8, len(flat))
+        signs = iter(int(x > 0) if x else c & 1 for x, c in zip(flat, coins, strict=True))
+        return [[next(signs) for _ in row] for row in rows]
+
+
+# The table of methods and the whole encoder
+
+
+class Oracle:
+    """The encoder of one spec.
+
+    Parameters
+    ----------
+    text : str
+        The spec as JSON, resolved.
+    deviation : callable
+        The optimal Gaussian deviation at an epsilon and a delta, to be certified.
+    operator_norm : float, optional
+        Of the map, for the methods that hide a whole vector; to be certified.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        deviation: Callable[[float, float], float],
+        operator_norm: float | None = None,
+    ) -> None:
+        self.spec = json.loads(text)
+        self.fingerprint = hashlib.sha256(text.encode()).digest()[:16]
+        if self.spec["method"] not in METHODS:
+            raise DisagreementError(f"the oracle does not know {self.spec['method']}: teach it")
+        make_map, make_law = METHODS[self.spec["method"]]
+        self._deviation, self._norm = deviation, operator_norm
+        self.epsilon, self.delta = self.spec["epsilon"], self.spec["delta"]
+        adjacency = self.spec["adjacency"]
+        self.beta = adjacency["beta" if adjacency["kind"] == "attribute" else "radius"]
+        self.map = make_map(self.spec)
+        self.law = make_law(self)
+        self.signs = not hasattr(self.law, "scale")
+        self.grid = Grid(self.spec, self.beta, self.law.grid_bits, self.map.largest_sum)
+
+    def project(self, rows: Sequence[Sequence[Fraction]]) -> Rows:
+        """Exact projections in grid integers; equal rows are projected once."""
+        found: dict[tuple[Fraction, ...], list[int]] = {}
+        for row in map(tuple, rows):
+            if row not in found:
+                found[row] = self.map.apply([self.grid.integer(value) for value in row])
+        return [found[row] for row in map(tuple, rows)]
+
+    def codes(self, rows: Sequence[Sequence[Fraction]], words: Words) -> Rows:
+        """What must be released: numbers, or 1 for each sign +1."""
+        return self.law.release(self.project(rows), words)
+
+    # Gaussian laws
+
+    def sigma(self, epsilon: float, delta: float) -> float:
+        return certify_deviation(epsilon, delta, self._deviation(epsilon, safe(delta)))
+
+    def gaussian_cells(self, sigma: float, delta: float, cell_bits: int, bits: int) -> NumberLaw:
+        """``round(N(0, σ²))``, σ in cells; above 1024 as 2^d·discrete Gaussian + rounded Gaussian.
+
+        The fine part has deviation 4·2^d, 2^d next to √σ/2 (Peikert 2010, Thm 3.1).
+        """
+        precision = table_bits(self.epsilon, delta, self.map.k)
+        if sigma <= 1024:
+            return NumberLaw([(RoundedNormal(sigma, precision), 0)], cell_bits, bits)
+        digit = max(1, round(math.log2(math.sqrt(sigma) / 2)))
+        fine = 4.0 * (1 << digit)
+        coarse = math.sqrt(sigma**2 - fine**2) / (1 << digit) * (1 + 2.0**-40)
+        high, low = discrete_gaussian(coarse, precision), RoundedNormal(fine, precision)
+        return NumberLaw([(high, digit), (low, 0)], cell_bits, bits)
+
+    def gaussian_in_betas(self, sigma: float, delta: float) -> NumberLaw:
+        """At least 32 cells a deviation and 2^12 grid steps a beta; a beta is 2^n cells."""
+        cells_bits = max(0, ceil_log2(32 / sigma))
+        bits = max(12, cells_bits)
+        return self.gaussian_cells(sigma * (1 << cells_bits), delta, bits - cells_bits, bits)
+
+    def gaussian_in_ball(self, stretch: float, sigma: float, delta: float, moved: int) -> NumberLaw:
+        """For vectors one radius apart, which the map stretches: rounding counts twice.
+
+        On the grid a step a coordinate and the errors of three float operations on either side, in
+        the code one cell for each coordinate that moves.
+        """
+        dim, radius = self.spec["dim"], self.beta
+        bits = max(12, ceil_log2(256 * math.sqrt(dim)))
+        reach = max(map(abs, self.spec["bounds"]))
+        roundoff = 2.0**-24 if reach <= 32 * radius else 2.0**-53
+        errors = 2 * 3 * roundoff * reach / (radius / ((1 << bits) * (1 - 2.0**-16)))
+        steps = float(1 << bits) + math.sqrt(dim) * (1 + errors)
+        cells = max(256 * math.sqrt(moved) / stretch, 32 / (sigma * stretch))
+        cell_bits = max(0, bits - max(0, ceil_log2(cells)))
+        distance = stretch * steps / (1 << cell_bits) + (math.sqrt(moved) if cell_bits else 0)
+        return self.gaussian_cells(sigma * distance, delta, cell_bits, bits)
+
+    def optimal(self) -> NumberLaw:
+        """Li & Li 2023, Alg. 1, Thm 3.5: the realised Δ₂."""
+        sigma = self.sigma(self.epsilon, self.delta) * math.sqrt(self.map.l2_squared)
+        return self.gaussian_in_betas(sigma, self.delta)
+
+    def published(self) -> NumberLaw:
+        """Li & Li 2023, Alg. 1, Thm 3.1."""
+        sigma = math.sqrt(self.map.l2_squared) * kenthapadi(self.epsilon, self.delta)
+        return self.gaussian_in_betas(sigma, self.delta)
+
+    def analytic(self) -> NumberLaw:
+        """Li & Li 2023, Thm 3.4: Δ₂ below the bound of Lemma 3.3 with probability 1 − δ/2."""
+        bound = chi(self.map.k, math.log(2 * self.spec["dim"] / self.delta))
+        sigma = math.sqrt(self.map.rms2) * bound * kenthapadi(self.epsilon, self.delta / 2)
+        return self.gaussian_in_betas(sigma, self.delta / 2)
+
+    def ball_optimal(self) -> NumberLaw:
+        """Balle & Wang 2018, Thm 8, at the realised operator norm."""
+        norm = certify_norm(self.map.matrix, 1.0 if self._norm is None else self._norm)
+        sigma = self.sigma(self.epsilon, self.delta)
+        return self.gaussian_in_ball(norm, sigma, self.delta, self.map.k)
+
+    def ball_direct(self) -> NumberLaw:
+        """Tu, Thm 1, with the δ/2 of its proof under both roots."""
+        stretch = math.sqrt(self.map.rms2) * chi(self.map.k, math.log(2 / self.delta))
+        sigma = kenthapadi(self.epsilon, self.delta / 2)
+        return self.gaussian_in_ball(stretch, sigma, self.delta / 2, self.map.k)
+
+    def ball_composition(self) -> NumberLaw:
+        """Tu, Thm 2: a coordinate by itself, ε₁ the root of ``√(2k log(2/δ))·ε₁ + 2kε₁² = ε``."""
+        k, part = self.map.k, self.delta / (4 * self.map.k)
+        root = math.sqrt(2 * k * math.log(2 / self.delta))
+        epsilon = 2 * self.epsilon / (math.sqrt(root**2 + 8 * k * self.epsilon) + root)
+        column = math.sqrt(self.map.rms2) * math.sqrt(2 * math.log(4 * k / self.delta))
+        return self.gaussian_in_ball(column, kenthapadi(epsilon, part), part, 1)
+
+    def raw(self) -> NumberLaw:
+        """Li & Li 2023, Thm 3.8."""
+        attribute = self.spec["adjacency"]["kind"] == "attribute"
+        return self.optimal() if attribute else self.ball_optimal()
+
+    # Pure laws
+
+    def laplace(self) -> NumberLaw:
+        """``e^{−ε·a/(NΔ₁)}``, N cells a beta, at least 32 a deviation (Dwork et al. 2006).
+
+        Below a loss of 2^-10 a cell the magnitude is drawn in two digits: the low one falls by that
+        loss, the high one by as much more as the low one has fallen from its first to its last.
+        """
+        cells_bits = max(0, ceil_log2(32 * self.epsilon / (math.sqrt(2) * self.map.l1)))
+        drop = MP.mpf(self.epsilon) / (self.map.l1 << cells_bits)
+        bits = max(12, cells_bits)
+        if drop >= MP.mpf(2) ** -10:
+            return NumberLaw([(geometric(drop, 1, 1), 0)], bits - cells_bits, bits)
+        digit = math.ceil(-math.log2(float(drop)) / 2)
+        low = falling(drop, 1 << digit)
+        least = low.end((1 << digit) - 1) - low.end((1 << digit) - 2)
+        fall = drop + MP.log(MP.mpf(low.end(0)) / least)
+        high = geometric(fall * (1 - MP.mpf(2) ** -320), 1, 1)
+        return NumberLaw([(high, digit), (low, 0)], bits - cells_bits, bits, magnitudes=True)
+
+    def staircase(self) -> NumberLaw:
+        """Geng & Viswanath 2014: level 0 is the share of a beta with the least variance.
+
+        With b = e^−ε it is ``(b − 2b² + 2b⁴ − b⁵)^⅓/(2^⅓(1−b)²) − b/(1−b)``; below ε = 0.05, where
+        doubles cancel, ``1/(1+e^{ε/2})``. It takes eight cells (fewer below ε = ½).
+        """
+        b = MP.exp(-MP.mpf(self.epsilon))
+        least = MP.cbrt((b - 2 * b**2 + 2 * b**4 - b**5) / 2) / (1 - b) ** 2 - b / (1 - b)
+        if self.epsilon < 0.05:
+            least = 1 / (1 + MP.exp(MP.mpf(self.epsilon) / 2))
+        inner = min(8.0, max(1.0, 16 * self.epsilon))
+        cells_bits = min(14, int(MP.ceil(MP.log(inner / least, 2))))
+        cells = 1 << cells_bits
+        bits = max(12, cells_bits)
+        table = geometric(MP.mpf(self.epsilon), cells, max(1, int(MP.nint(least * cells))))
+        return NumberLaw([(table, 0)], bits - cells_bits, bits)
+
+    def square_wave(self, narrow: bool = False) -> SquareWave:
+        step = self.beta / ((1 << 12) * (1 - 2.0**-16))
+        low, high = (round(Fraction(bound / step)) for bound in self.spec["bounds"])
+        return SquareWave(self.epsilon, low, high, narrow)
+
+    # Flips
+
+    def uniform_flips(self) -> Flips:
+        """Li & Li 2023, Algs. 6 and 8: every coordinate that moves has an equal share of ε."""
+        return Flips([response(share(self.epsilon, self.map.count))], self.map.largest)
+
+    def flips_by_level(self, smooth: bool) -> Flips:
+        return Flips(chain(share(self.epsilon, self.map.count), smooth), self.map.largest)
+
+    def flips_of_changes(self) -> Flips:
+        """Li & Li 2023, Alg. 6, Thm 4.1: ε shared by the signs that can change."""
+        if not self.delta:
+            return self.uniform_flips()
+        spec = self.spec
+        count = changes(spec["dim"], spec["k"], self.beta, spec["min_norm"], self.delta)
+        return Flips([response(self.epsilon, count)], [1] * spec["k"])
+
+    def individual_gaussian(self) -> IndividualGaussian:
+        bits = table_bits(self.epsilon, self.delta, self.map.k)
+        return IndividualGaussian(self.sigma(self.epsilon, self.delta), bits, self.map.count)
+
+    # What is published
+
+    def stored(self, codes: Rows) -> tuple[str, bytes]:
+        """Type and bytes: eight signs a byte, the first lowest; numbers in 1, 2 or 4 bytes."""
+        if self.signs:
+            rows = [
+                sum(bit << j for j, bit in enumerate(row)).to_bytes(-(-len(row) // 8), "little")
+                for row in codes
+            ]
+            return "|u1", b"".join(rows)
+        flat = [code for row in codes for code in row]
+        bits = max((c if c >= 0 else -1 - c).bit_length() for c in flat) + 1
+        size = next(size for size in (1, 2, 4) if bits <= 8 * size)
+        kind = "|i1" if size == 1 else f"<i{size}"
+        return kind, b"".join(code.to_bytes(size, "little", signed=True) for code in flat)
+
+    def check_container(self, data: bytes, codes: Rows) -> None:
+        """Whether bytes are the container of these codes: frame, digest, header and body.
+
+        The two floats of the header, which decode numbers, may be off by 1e-9.
+        """
+        kind, body = self.stored(codes)
+        *frame, header_size, body_size, digest = struct.unpack_from("<4sHHIQ32s", data)
+        header = data[52 : 52 + header_size]
+        width = -(-self.map.k // 8) if self.signs else self.map.k
+        facts: dict[str, Any] = {
+            "code_length": self.map.k,
+            "fingerprint": self.fingerprint.hex(),
+            "format": "signs" if self.signs else "numbers",
+        }
+        stated = json.loads(header)
+        if not self.signs:
+            unit = MP.mpf(self.grid.step) * MP.sqrt(quotient(self.map.scale2))
+            wanted = {"scale": unit * quotient(self.law.scale), "offset": quotient(self.law.offset)}
+            for name, value in wanted.items():
+                facts[name] = stated["facts"].get(name)
+                least = 1 if name == "offset" else 0
+                if not abs(facts[name] - value) <= 1e-9 * max(abs(value), least):
+                    raise DisagreementError(f"{name} is {facts[name]!r} and not {float(value)!r}")
+        expected = {
+            "kind": "codes",
+            "facts": facts,
+            "arrays": [["stored", kind, [len(codes), width]]],
+        }
+        found = (*frame, body_size, digest, header, data[52 + header_size :])
+        text = json.dumps(expected, sort_keys=True).encode()
+        right = (b"DPIX", 2, 0, len(body), hashlib.sha256(text + body).digest(), text, body)
+        if found != right:
+            raise DisagreementError("the container is another")
+
+
+def quotient(x: Fraction) -> Any:
+    return MP.mpf(x.numerator) / x.denominator
+
+
+METHODS: dict[str, tuple[Callable[[dict[str, Any]], Map], Callable[[Oracle], Any]]] = {
+    "raw-gaussian": (identity, Oracle.raw),
+    "raw-laplace": (identity, Oracle.laplace),
+    "raw-staircase": (identity, Oracle.staircase),
+    "raw-square-wave": (identity, Oracle.square_wave),
+    "raw-square-wave-narrow": (identity, lambda o: o.square_wave(narrow=True)),
+    "dp-rp-g": (by_entries, Oracle.published),
+    "dp-rp-g-analytic": (gaussian, Oracle.analytic),
+    "dp-rp-g-opt": (by_entries, Oracle.optimal),
+    "dp-rp-l": (by_entries, Oracle.laplace),
+    "dp-rp-g-opt-b": (rademacher, Oracle.optimal),
+    "dp-oporp": (oporp, Oracle.optimal),
+    "dp-oporp-laplace": (oporp, Oracle.laplace),
+    "dp-oporp-staircase": (oporp, Oracle.staircase),
+    "dp-sjlt-laplace": (sparse_jl, Oracle.laplace),
+    "dp-sjlt-gaussian": (sparse_jl, Oracle.optimal),
+    "dp-fjlt-gaussian": (fast_jl, Oracle.optimal),
+    "row-rp-g-direct": (gaussian, Oracle.ball_direct),
+    "row-rp-g-composition": (gaussian, Oracle.ball_composition),
+    "row-rp-g-opt": (gaussian, Oracle.ball_optimal),
+    "row-oporp-g": (oporp, Oracle.ball_optimal),
+    "dp-signrp-rr": (by_entries_fine, Oracle.flips_of_changes),
+    "dp-signrp-rr-smooth": (by_entries, lambda o: o.flips_by_level(smooth=True)),
+    "dp-signrp-geometric": (by_entries, lambda o: o.flips_by_level(smooth=False)),
+    "dp-signoporp-rr": (oporp, Oracle.uniform_flips),
+    "dp-signoporp-rr-smooth": (oporp, lambda o: o.flips_by_level(smooth=True)),
+    "dp-signoporp-geometric": (oporp, lambda o: o.flips_by_level(smooth=False)),
+    "idp-signrp-rr": (rademacher, lambda o: IndividualFlips(o.epsilon, o.map.count)),
+    "idp-signrp-g": (rademacher, Oracle.individual_gaussian),
+    "idp-signoporp-rr": (oporp, lambda o: IndividualFlips(o.epsilon, o.map.count)),
+    "idp-signoporp-g": (oporp, Oracle.individual_gaussian),
+    "none-oporp": (oporp, lambda o: Exact()),
+    "none-signrp": (rademacher, lambda o: ExactSigns()),
+}

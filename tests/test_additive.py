@@ -1,0 +1,91 @@
+"""How a table law is added: the dither and the dropped bits, by counting every case."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from streams import Scripted, Seeded
+
+from dpindex.noise.additive import AdditiveNoise, NoNoise
+from dpindex.noise.tables import CellTable
+
+CELL_BITS = 3
+CELL = 1 << CELL_BITS
+WEIGHTS = (1, 3, 9, 2, 1)  # sixteenths, so that every cell is a whole number of buckets
+FIRST = -2
+TABLE = CellTable([weight << 60 for weight in WEIGHTS], FIRST, cell_bits=CELL_BITS)
+
+
+class _EveryWord:
+    """All pairs of a sixteenth and an offset, each once: the law itself instead of draws."""
+
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
+        assert dtype is np.uint32
+        assert count == 16 * CELL
+        pairs = np.arange(count, dtype=np.uint32)
+        return (pairs >> np.uint32(CELL_BITS)) << np.uint32(28) | pairs % np.uint32(CELL)
+
+
+def _law(x: int) -> dict[int, Fraction]:
+    """The law of the code of x: the cell of x plus an offset, plus an independent cell of noise."""
+    law: dict[int, Fraction] = {}
+    for offset in range(CELL):
+        for cell, weight in enumerate(WEIGHTS, FIRST):
+            code = (x + offset) // CELL + cell
+            law[code] = law.get(code, Fraction(0)) + Fraction(weight, 16 * CELL)
+    return law
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("x", [0, 1, 7, 8, 4096, -1, -8, -13])
+def test_codes_are_the_convolution_of_cells_and_dither(dtype: Any, x: int) -> None:
+    noise = AdditiveNoise(TABLE, 12)
+    codes = noise.perturb(np.full((CELL, 16), x, dtype), _EveryWord())
+    assert codes.dtype == np.int32
+    assert codes.shape == (CELL, 16)
+    values, counts = np.unique(codes, return_counts=True)
+    counted = {int(v): Fraction(int(c), 16 * CELL) for v, c in zip(values, counts, strict=True)}
+    assert counted == _law(x)
+
+
+def test_mean_is_linear_and_variance_averages_to_the_stated() -> None:
+    """The mean of a code is x/cell plus a constant for every x; the variance averages to 1/6 more
+    than that of the cells, but for 1/CELL² of the dither, which real positions would not lack."""
+    noise = AdditiveNoise(TABLE, 12)
+    assert (noise.scale, noise.moments.variance[1:]) == (CELL, (0.0, 0.0))
+    means, variances = [], []
+    for x in range(-CELL, CELL):
+        law = _law(x)
+        mean = sum(code * p for code, p in law.items())
+        means.append(mean - Fraction(x, CELL))
+        variances.append(sum(code**2 * p for code, p in law.items()) - mean**2)
+    assert len(set(means)) == 1
+    first = sum(Fraction(w, 16) * z for z, w in enumerate(WEIGHTS, FIRST))
+    second = sum(Fraction(w, 16) * z**2 for z, w in enumerate(WEIGHTS, FIRST))
+    dither = Fraction(1, 6) * (1 - Fraction(1, CELL**2))
+    assert sum(variances) / len(variances) == second - first**2 + dither
+
+
+def test_the_input_is_left_alone() -> None:
+    x = np.array([[5.0, -5.0]], np.float32)
+    AdditiveNoise(TABLE, 12).perturb(x, Seeded(1))
+    assert x.tolist() == [[5.0, -5.0]]
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (1, 1), (5, 7)])
+def test_shapes_are_kept(shape: tuple[int, int]) -> None:
+    for law in (AdditiveNoise(TABLE, 12), NoNoise()):
+        assert law.perturb(np.zeros(shape, np.float32), Seeded(1)).shape == shape
+
+
+def test_no_noise_reads_no_words_and_gives_the_integers_themselves() -> None:
+    x = np.array([[0.0, -3.0, 4096.0, 2.0**24 - 1]], np.float32)
+    codes = NoNoise().perturb(x, Scripted([]))
+    assert codes.dtype == np.int32
+    assert codes.tolist() == [[0, -3, 4096, 2**24 - 1]]
+    assert NoNoise.moments.variance == (0.0, 0.0, 0.0)
+    assert (NoNoise.scale, NoNoise.offset) == (1.0, 0.0)

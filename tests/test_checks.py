@@ -1,0 +1,89 @@
+"""Checks of arguments: one mistake, one sentence, wherever it is made."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dpindex.checks import (
+    checked_delta,
+    checked_epsilon,
+    finite_number,
+    real_matrix,
+    whole_number,
+)
+from dpindex.errors import InputError
+
+
+@pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.int8(2), np.uint64(2), Fraction(2)])
+def test_numbers_of_every_kind_are_taken_by_value(value: Any) -> None:
+    assert (finite_number(value, "x"), type(finite_number(value, "x"))) == (2.0, float)
+    assert (whole_number(value, "x", 2, 2), type(whole_number(value, "x", 2, 2))) == (2, int)
+
+
+def test_minus_zero_is_zero() -> None:
+    assert str(finite_number(-0.0, "x")) == "0.0"
+
+
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -math.inf, True, np.bool_(True), "2", None, 1j, [2.0], 10**400]
+)
+def test_what_is_no_number_is_refused(value: Any) -> None:
+    with pytest.raises(InputError, match=r"^the width must be a finite number, not .*\.$"):
+        finite_number(value, "the width")
+    with pytest.raises(InputError, match=r"^the width must be a whole number from 1 to 9, not"):
+        whole_number(value, "the width", 1, 9)
+
+
+@pytest.mark.parametrize("value", [0, 10, 2.5, Fraction(5, 2)])
+def test_whole_numbers_lie_in_their_range(value: Any) -> None:
+    with pytest.raises(InputError, match="from 1 to 9"):
+        whole_number(value, "x", 1, 9)
+    assert whole_number(1, "x", 1, 9) == 1
+    assert whole_number(9.0, "x", 1, 9) == 9
+
+
+def test_bounds_of_budgets() -> None:
+    assert checked_epsilon(0.001) == 0.001
+    assert checked_epsilon(64) == 64.0
+    for value in (0.0009, 64.1):
+        with pytest.raises(InputError, match=r"epsilon must lie in \[0.001, 64\]"):
+            checked_epsilon(value)
+    assert checked_delta(1e-30, "it") == 1e-30
+    for value, most in ((0.0, 1.0), (1.0, 1.0), (1e-31, 1.0), (0.5, 0.5)):
+        with pytest.raises(InputError, match="it needs a delta in"):
+            checked_delta(value, "it", most)
+
+
+@pytest.mark.parametrize("x", [[[1, 2], [3, 4]], np.eye(2, dtype=np.uint8), sparse.eye(2)])
+def test_tables_keep_their_values(x: Any) -> None:
+    rows = real_matrix(x, 2)
+    assert rows.shape == (2, 2)
+    dense = rows.toarray() if sparse.issparse(rows) else rows
+    wanted = x.toarray() if sparse.issparse(x) else np.asarray(x)
+    np.testing.assert_array_equal(dense, wanted)
+
+
+def test_a_single_vector_is_one_row() -> None:
+    assert real_matrix([1.0, 2.0], 2).shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        (np.ma.masked_array(np.zeros((2, 2)), mask=True), "queries have a mask"),
+        (np.zeros((2, 3)), "queries have 3 columns where 2 are expected"),
+        (np.zeros((0, 2)), "there are no queries"),
+        (np.zeros((1, 2, 2)), "queries must form a table of two dimensions, not 3"),
+        (np.zeros((2, 2), complex), "queries must be real numbers, not complex128"),
+        ([[0.0, 1.0], [2.0]], "queries must all be equally long"),
+    ],
+)
+def test_other_tables_are_refused(x: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        real_matrix(x, 2, "queries")

@@ -1,0 +1,237 @@
+"""Families of projections: options, defaults, refusals, and a contract for every map they make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from specs import FAMILIES
+
+import dpindex as dpi
+from dpindex.errors import InputError
+from dpindex.parameters import Parameters
+from dpindex.projections import Gaussian, Identity, Projection, Uniform, VerySparse
+from dpindex.projections.families import Family
+
+DIM = 24
+EVERY = [pytest.param(family, id=name) for name, family in FAMILIES.items()]
+
+
+def stated(**changes: Any) -> Parameters:
+    return Parameters(**{"method": "a-method", "dim": DIM, "seed": 3, **changes})
+
+
+def made(family: Family, **changes: Any) -> Projection:
+    """A projection, with what is left out resolved as a spec does."""
+    parameters = stated(**changes)
+    values = {f: getattr(parameters, f) for f in Parameters.__dataclass_fields__}
+    return family.make(Parameters(**{**values, **family.resolved(parameters)}))
+
+
+SHAPES = [
+    pytest.param(family, {"dim": dim, "k": k, "entries": entries}, id=f"{name}-{entries}-{dim}-{k}")
+    for name, family in FAMILIES.items()
+    for entries in family.entries or (None,)
+    for dim, k in ((1, 1), (24, 8), (23, 9), (40, 40), (300, 64))
+    if not (family.keeps_all and k != dim)
+]
+SHAPES += [
+    pytest.param(family, {"dim": 23, "k": 36, "repetitions": 4}, id=f"{name}-repeated")
+    for name, family in FAMILIES.items()
+    if family.repeats
+]
+
+
+def test_every_family_of_the_table_is_under_contract() -> None:
+    assert {row.family for row in dpi.methods()} == set(FAMILIES.values())
+
+
+# The contract of a map
+
+
+@pytest.mark.parametrize(("family", "changes"), SHAPES)
+def test_rows_are_projected_exactly_in_any_layout(family: Family, changes: Any) -> None:
+    projection = made(family, **changes)
+    dim, k = changes["dim"], changes["k"]
+    assert (projection.dim, projection.k) == (dim, k)
+    matrix = projection.apply(np.eye(dim))
+    assert (matrix == np.rint(matrix)).all()
+    for dtype, most in ((np.float32, 2**24), (np.float64, 2**44)):
+        limit = most // projection.max_column_l1
+        rng = np.random.default_rng(k)
+        x = rng.integers(-limit, limit, (9, dim), endpoint=True).astype(dtype)
+        x[rng.random(x.shape) < 0.5] = 0
+        x[4] = 0
+        before = x.copy()
+        wanted = x.astype(np.int64) @ matrix.astype(np.int64)
+        dense = projection.apply(x)
+        assert dense.dtype == dtype
+        np.testing.assert_array_equal(dense, wanted)
+        np.testing.assert_array_equal(projection.apply_sparse(sparse.csr_matrix(x)), wanted)
+        np.testing.assert_array_equal(projection.apply(np.asfortranarray(x)), wanted)
+        np.testing.assert_array_equal(projection.apply(x[3:4]), wanted[3:4])
+        np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize(("family", "changes"), SHAPES)
+def test_sensitivities_by_brute_force(family: Family, changes: Any) -> None:
+    """Move every attribute by one, from some start, both ways: no facts but those of the map."""
+    projection = made(family, **changes)
+    dim = changes["dim"]
+    x = np.random.default_rng(1).integers(-99, 100, (1, dim)).astype(np.float64)
+    moved = np.abs(projection.apply(x + np.eye(dim)) - projection.apply(x))
+    np.testing.assert_array_equal(
+        moved, np.abs(projection.apply(x - np.eye(dim)) - projection.apply(x))
+    )
+    sizes = projection.sensitivity
+    assert sizes.count == max(1, np.count_nonzero(moved, axis=1).max())
+    assert sizes.l1 == max(1, moved.sum(axis=1).max())
+    assert sizes.l2_squared == max(1, (moved**2).sum(axis=1).max())
+    np.testing.assert_array_equal(projection.largest, moved.max(axis=0).clip(1))
+    # Sums inside a fast transform may pass those of a coordinate, never the other way.
+    assert projection.max_column_l1 >= moved.sum(axis=0).max()
+
+
+@pytest.mark.parametrize(("family", "changes"), SHAPES)
+def test_a_map_is_a_function_of_its_seed(family: Family, changes: Any) -> None:
+    one, same, other = (made(family, **changes, seed=seed) for seed in (3, 3, 4))
+    matrices = [projection.apply(np.eye(changes["dim"])) for projection in (one, same, other)]
+    np.testing.assert_array_equal(matrices[0], matrices[1])
+    if not isinstance(one, Identity) and changes["dim"] > 1:
+        assert (matrices[0] != matrices[2]).any()
+    assert one.scale == other.scale
+    assert one.rms == other.rms
+
+
+@pytest.mark.parametrize(("family", "changes"), SHAPES)
+def test_scale_and_rms_keep_the_size_of_vectors(family: Family, changes: Any) -> None:
+    """Coordinates of a unit vector have mean square rms², and k·(scale·rms)² is its norm, 1."""
+    projection = made(family, **changes)
+    dim, k = changes["dim"], changes["k"]
+    assert k * (projection.scale * projection.rms) ** 2 == pytest.approx(1.0)
+    assert 0 <= projection.inner_product_factor <= (4.0 if changes["dim"] < 24 else 1.5) / k
+    if dim == 300:
+        squares = projection.apply(np.eye(dim)) ** 2
+        assert squares.mean() == pytest.approx(projection.rms**2, rel=0.1)
+
+
+BALL = {row.family for row in dpi.methods() if "l2" in row.adjacencies}
+
+
+@pytest.mark.parametrize(("family", "changes"), [s for s in SHAPES if s.values[0] in BALL])
+def test_operator_norms_bound_every_direction(family: Family, changes: Any) -> None:
+    """Families with an l2 guarantee know ‖W‖: no direction is stretched more, hardly less."""
+    projection: Any = made(family, **changes)
+    true = np.linalg.norm(projection.apply(np.eye(changes["dim"])), 2)
+    assert true * (1 - 1e-12) <= projection.operator_norm
+    assert projection.operator_norm <= max(1.0, true) * (1 + 1e-7)
+
+
+# Options
+
+
+@pytest.mark.parametrize("family", EVERY)
+@pytest.mark.parametrize("dim", [1, 2, 5, 24, 784, 100_000])
+def test_the_default_length_is_allowed(family: Family, dim: int) -> None:
+    values = family.resolved(stated(dim=dim))
+    assert set(values) == {"k", "entries", "sparsity"}
+    assert values["k"] >= 1
+    if family.keeps_all:
+        assert values["k"] == dim
+    if family.bins:
+        assert values["k"] <= dim
+    # What is resolved resolves to itself.
+    assert family.resolved(stated(dim=dim, **values)) == values
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [("IDENTITY", 784), ("OPORP", 128), ("REPEATED_OPORP", 128), ("RADEMACHER", 128),
+     ("SIGN_RADEMACHER", 512), ("GAUSSIAN", 128), ("SPARSE_JL", 128), ("FAST_JL", 128)],
+)  # fmt: skip
+def test_default_lengths_of_images(name: str, length: int) -> None:
+    """Published: specs that leave k out name these."""
+    assert FAMILIES[name].resolved(stated(dim=784))["k"] == length
+
+
+def test_repetitions_multiply_the_default_length() -> None:
+    assert FAMILIES["REPEATED_OPORP"].resolved(stated(dim=784, repetitions=3))["k"] == 384
+
+
+def refused(family: Family, words: str, **changes: Any) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        family.resolved(stated(**changes))
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_what_a_family_does_not_use_is_refused(family: Family) -> None:
+    if not family.repeats:
+        refused(family, "a-method takes no repetitions", repetitions=2)
+    if not family.entries:
+        refused(family, "a-method has fixed entries", entries="gaussian")
+    if not family.blocks:
+        refused(family, "does not use sparsity here", sparsity=2)
+    if family.keeps_all:
+        refused(family, "keeps every coordinate: k must be dim = 24", k=23)
+    if family.bins:
+        refused(family, "25 bins cannot be filled by 24 attributes", k=25)
+        assert family.resolved(stated(k=24))["k"] == 24
+
+
+def test_repetitions_divide_the_length() -> None:
+    family = FAMILIES["REPEATED_OPORP"]
+    assert family.resolved(stated(k=48, repetitions=2))["k"] == 48
+    refused(family, "25 bins", k=50, repetitions=2)
+    refused(family, "k = 25 is not a multiple of repetitions = 2", k=25, repetitions=2)
+
+
+@pytest.mark.parametrize("family", [f for f in EVERY if f.values[0].entries])  # type: ignore[attr-defined]
+def test_entries_are_chosen_from_those_of_the_family(family: Family) -> None:
+    assert sorted(family.entries) == ["gaussian", "rademacher", "uniform", "very-sparse"]
+    assert family.resolved(stated())["entries"] == family.entries[0]
+    kinds = {entries: type(made(family, entries=entries)).__name__ for entries in family.entries}
+    assert kinds == {
+        "gaussian": "Gaussian",
+        "rademacher": "Rademacher",
+        "uniform": "Uniform",
+        "very-sparse": "VerySparse",
+    }
+    refused(family, "must be one of .*, not 'normal'", entries="normal")
+    refused(family, "does not use sparsity here", entries="uniform", sparsity=2)
+
+
+@pytest.mark.parametrize("family", [f for f in EVERY if f.values[0].entries])  # type: ignore[attr-defined]
+def test_sparsity_of_very_sparse_entries(family: Family) -> None:
+    """The root of dim, as is customary, or what is stated: one entry in so many is not zero."""
+    assert family.resolved(stated(dim=400, entries="very-sparse"))["sparsity"] == 20
+    projection = made(family, dim=400, k=50, entries="very-sparse", sparsity=2)
+    assert isinstance(projection, VerySparse)
+    assert projection.sparsity == 2
+    for sparsity in (0, 1 << 17, 1.5):
+        refused(family, "sparsity must be a whole number", entries="very-sparse", sparsity=sparsity)
+
+
+def test_sparsity_of_blocks_divides_the_length() -> None:
+    family = FAMILIES["SPARSE_JL"]
+    for k, sparsity in ((128, 4), (9, 3), (10, 2), (7, 1)):
+        assert family.resolved(stated(k=k))["sparsity"] == sparsity
+    assert family.resolved(stated(k=10, sparsity=5))["sparsity"] == 5
+    refused(family, "k = 10 is not a multiple of sparsity = 4", k=10, sparsity=4)
+    for sparsity in (0, 1025, 1.5):
+        refused(family, "sparsity must be a whole number", k=1 << 12, sparsity=sparsity)
+
+
+def test_fine_entries_are_normal_ones_in_smaller_steps() -> None:
+    """Prop. 4.5 of Li & Li is about real normals: those entries are rounded to 2^-12, not 2^-4."""
+    fine, coarse = (
+        made(FAMILIES[name], entries="gaussian", k=8)
+        for name in ("FINE_DENSE_SIGNS", "DENSE_SIGNS")
+    )
+    assert isinstance(fine, Gaussian)
+    assert isinstance(coarse, Gaussian)
+    assert fine.rms == pytest.approx(2.0**12, rel=1e-4)
+    assert coarse.rms == pytest.approx(2.0**4, rel=1e-3)
+    assert isinstance(made(FAMILIES["FINE_DENSE_SIGNS"], entries="uniform", k=8), Uniform)

@@ -1,0 +1,135 @@
+"""Individual DP for signs: which signs flip, how often, and how many share the budget.
+
+The set A of coordinates within one beta of zero is that of the actual vector.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from rigorous import exp_between
+from streams import Scripted, Seeded
+
+from dpindex.noise.individual import IndividualFlips, IndividualGaussian
+from dpindex.noise.randomized_response import response_threshold
+from dpindex.randomness.secret import secret_stream
+
+BETA = 4096
+ONE = 1 << 64
+SIGMA = 4.22467889
+"""Optimal at ε = 1, δ = 1e-6 and L2 sensitivity 1, by Balle & Wang's bisection in float64."""
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 64.0])
+@pytest.mark.parametrize("size", [1, 2, 7, 512])
+def test_idp_product_of_ratios_over_a_fixed_set(epsilon: float, size: int) -> None:
+    """((1−q)/q)^N ≤ e^ε with the shipped q: all N signs of A may change."""
+    law = IndividualFlips(epsilon, 512)
+    flip = int(law.table[1 + size])
+    assert Fraction(ONE - flip, flip) ** size <= exp_between(epsilon)[0]
+    weaker = response_threshold(1.05 * epsilon, size)
+    sharp = epsilon / size < 43
+    assert (Fraction(ONE - weaker, weaker) ** size > exp_between(epsilon)[0]) == sharp
+
+
+def test_idp_flips_only_inside_a_and_tosses_for_zero() -> None:
+    law = IndividualFlips(2.0, 6)
+    x = np.array([[0, 4096, -4096, 4097, -9999, 1], [5000, -5000, 4097, -4097, 9000, 4098]])
+    x = x.astype(np.float32)
+    always = [np.zeros(12, np.uint16)]  # 0 flips whatever may be flipped at all
+    tied = np.zeros(8, np.uint64)  # the eight of chance 0 tie with the word 0, and do not flip
+    signs = law.perturb(x, Scripted([*always, tied]))
+    assert signs.tolist() == [[True, False, True, True, False, False], (x[1] > 0).tolist()]
+    never = [np.full(12, 0xFFFF, np.uint16)]
+    assert law.perturb(x, Scripted(never)).tolist() == (x > 0).tolist()
+
+
+def test_idp_chances_follow_the_size_of_a() -> None:
+    """The thresholds used by each row, read off with words at the edge; zero is a fair coin."""
+    law = IndividualFlips(3.0, 4)
+    x = np.array([[9999, 1, 9999, -9999], [1, -1, 4096, 9999], [1, 2, 3, -4]], np.float64)
+    for row, size in ((0, 1), (1, 3), (2, 4)):
+        threshold = response_threshold(3.0, size)
+        for below in (1, 0):
+            key = threshold - below
+            inside = np.abs(x[row]) <= 4096
+            top = np.where(inside, key >> 48, 0xFFFF).astype(np.uint16)
+            rest = np.full(int(inside.sum()), (key & ((1 << 48) - 1)) << 16, np.uint64)
+            script = [top, rest] if key >> 48 == threshold >> 48 else [top]
+            signs = law.perturb(x[row : row + 1], Scripted(script))
+            flipped = signs[0] != (x[row] > 0)
+            assert flipped.tolist() == (inside & bool(below)).tolist()
+    zeros = law.perturb(np.zeros((1 << 15, 4)), secret_stream())
+    assert abs(zeros.mean() - 0.5) < 5.5 * 0.5 / math.sqrt(1 << 17)  # false alarm 4e-8
+
+
+@lru_cache(maxsize=1)
+def _individual_gaussian() -> IndividualGaussian:
+    return IndividualGaussian(1.0, 1e-6, 8)
+
+
+def test_idp_gaussian_leaves_signs_outside_a() -> None:
+    law = _individual_gaussian()
+    x = np.array([[4097, -4097, 9999, -5000, 4100, 1e6, -1e6, 4098]] * 500, np.float64)
+    assert np.array_equal(law.perturb(x, secret_stream()), x > 0)
+
+
+class _Falling:
+    """In place of the noise table: row c of a batch gets the noise −c, in every coordinate."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def sample(self, count: int, stream: Any) -> npt.NDArray[np.int32]:
+        return -np.repeat(np.arange(self.rows, dtype=np.int32), count // self.rows)
+
+
+def test_idp_gaussian_moves_no_further_than_its_noise_is_made_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One beta moves each of N coordinates by m cells, with m√N ≤ S/σ: m read off from where the
+    sign turns, S from the table's own variance."""
+    law, rows = _individual_gaussian(), 500
+    deviation = math.sqrt(law.table.moments()[0] - 1 / 12)
+    monkeypatch.setattr(law, "table", _Falling(rows))
+    for size in range(1, 9):
+        x = np.full((rows, 8), 9999.0)
+        x[:, :size] = BETA
+        zeros = [np.zeros(rows * size, np.uint16), np.zeros(rows * size, np.uint8)]
+        turns = law.perturb(x, Scripted(zeros)).sum(axis=0)
+        m = int(turns[0])
+        assert turns.tolist() == [m] * size + [rows] * (8 - size)
+        assert 0.95 < m * math.sqrt(size) * SIGMA / deviation <= 1.0000001
+
+
+@pytest.mark.parametrize("inside", [1, 3, 8])
+def test_idp_gaussian_flips_with_the_chance_of_a_normal(inside: int) -> None:
+    """P(+) = Φ(x/(σ√N)) with σ = SIGMA; 2^17 rows, 5.5 standard errors and 0.2 % for the
+    table's cells: false alarm below 1e-7 each."""
+    law = _individual_gaussian()
+    row = np.full(8, 9999.0)
+    row[:inside] = np.linspace(-4096, 4096, inside) if inside > 1 else 3000.0
+    count = 1 << 17
+    signs = law.perturb(np.tile(row, (count, 1)), secret_stream())
+    for place in range(inside):
+        z = row[place] / BETA / (SIGMA * math.sqrt(inside))
+        chance = 0.5 * math.erfc(-z / math.sqrt(2))
+        error = math.sqrt(chance * (1 - chance) / count)
+        assert abs(signs[:, place].mean() - chance) < 5.5 * error + 0.002
+    assert signs[:, inside:].all()
+
+
+def test_idp_gaussian_five_percent_less_noise_would_be_seen() -> None:
+    """The mean score Σ(±x) over A tells σ to 1 %: within 2.5 % of what σ promises (seeded)."""
+    law, count = _individual_gaussian(), 1 << 18
+    x = np.full((count, 8), 4096.0)
+    z = 1 / (SIGMA * math.sqrt(8))
+    advantage = law.perturb(x, Seeded(9)).mean() - 0.5
+    promised = 0.5 * math.erfc(-z / math.sqrt(2)) - 0.5
+    assert abs(advantage / promised - 1) < 0.025

@@ -1,0 +1,328 @@
+"""The contract of every noise law: what it draws, its moments, its likelihood and its format.
+
+Each row of the method table at three budgets, and laws so wide that they take two digits. Draws
+come from seeded words, so a statistical comparison passes always or never.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from specs import example, published_count_noise
+from streams import Seeded
+
+import dpindex as dpi
+from dpindex.method_table import find_method
+from dpindex.noise.counts import count_noise
+from dpindex.noise.law import GRID_BITS, NumberLaw, SignLaw
+from dpindex.noise.square_wave import SquareWave
+from dpindex.privacy import L2, Attribute
+
+Array = npt.NDArray[Any]
+MARK = bytes(range(16))
+BETA = float(1 << GRID_BITS)
+EPSILONS = (0.3, 2.0, 9.0)
+
+
+def _spec(row: Any, epsilon: float | None, **changes: Any) -> dpi.Spec:
+    if row.family.entries:
+        changes["entries"] = "gaussian"
+    if row.definition == "iDP":  # stated for so many signs that the near ones have a mean number
+        changes |= {"dim": 256, "k": 256}
+    return example(row, epsilon=epsilon if row.private else None, **changes)
+
+
+SPECS = {
+    f"{row.name} at {epsilon:g}": _spec(row, epsilon)
+    for row in dpi.methods()
+    for epsilon in (EPSILONS if row.private else (1.0,))
+    if row.name != "row-rp-g-composition" or epsilon < 2.0  # its epsilons would pass 1
+}
+SPECS |= {
+    f"{name}, two digits": _spec(find_method(name), 0.05, dim=70, k=64)
+    for name in ("dp-rp-g-opt", "dp-rp-l")
+}
+LAWS: dict[str, Any] = {name: spec.law for name, spec in SPECS.items()}
+COUNTS = {
+    "counts": count_noise(1.0, 0.0, 50, 20, "add-remove"),
+    "counts, as published": published_count_noise(1.0, 50, "replace"),
+    "counts, normal": count_noise(1.0, 1e-6, 50, 20, "add-remove"),
+}
+"""Laws of sketches, which no spec of codes names."""
+
+LAWS |= COUNTS
+NUMBERS = [name for name, spec in SPECS.items() if spec.mechanism.codes == "numbers"]
+NOISY = [*COUNTS, *(name for name in NUMBERS if SPECS[name].mechanism.private)]
+SIGNS = [name for name, spec in SPECS.items() if spec.mechanism.codes == "signs"]
+
+
+def cases(names: list[str]) -> list[Any]:
+    """Every law once in the fast tier, and at all budgets in the full one."""
+    methods = {name: SPECS[name].method if name in SPECS else name for name in names}
+    quick = set({method: name for name, method in reversed(methods.items())}.values())
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=() if name in quick else slow) for name in names]
+
+
+PLACES = (0.0, 0.31, 1.0)
+"""Where in the bounds a coordinate lies."""
+
+
+def test_every_row_is_a_law_of_numbers_or_of_signs() -> None:
+    assert {SPECS[name].method for name in NUMBERS + SIGNS} == {r.name for r in dpi.methods()}
+
+
+@pytest.mark.parametrize("row", dpi.methods(), ids=lambda row: row.name)
+def test_a_calibration_says_what_it_needs_and_promises(row: Any) -> None:
+    calibration = row.calibration
+    assert calibration.definition in ("DP", "iDP", "none")
+    assert calibration.delta in ("zero", "optional", "required")
+    assert calibration.delta_over in ("noise", "projection")
+    assert 0 < calibration.max_delta <= 1
+    assert set(calibration.adjacencies) <= {kind.kind for kind in (Attribute, L2)}
+    # Tight composition needs a Gaussian whose delta is about the noise alone.
+    if calibration.deviation is not None:
+        assert calibration.delta == "required"
+        assert calibration.delta_over == "noise"
+        assert calibration.deviation(1.0, 1e-6) >= 4.2246788
+    if calibration.norm_bound:
+        assert calibration.delta != "zero"
+
+
+@pytest.mark.parametrize("name", cases(list(SPECS)))
+def test_a_law_knows_its_grid_and_its_format(name: str) -> None:
+    spec = SPECS[name]
+    law = spec.law
+    assert law.grid_bits >= GRID_BITS
+    assert 0 < law.max_sum <= 2**46
+    assert isinstance(law, NumberLaw if name in NUMBERS else SignLaw)
+    form = law.code_format(7, MARK, 0.25)
+    assert type(form) is spec.mechanism.calibration.format
+    assert (form.code_length, form.fingerprint) == (7, MARK)
+    if isinstance(law, NumberLaw):
+        assert (form.scale, form.offset) == (law.scale * 0.25, law.offset)
+
+
+def _grid_points(spec: dpi.Spec, count: int, seed: int = 0) -> Array:
+    """Projected integers within one beta, which every law takes."""
+    most = 1 << spec.law.grid_bits
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, most, (count, spec.code_length), endpoint=True)
+
+
+@pytest.mark.parametrize("name", cases(list(SPECS)))
+def test_draws_are_a_function_of_the_words(name: str) -> None:
+    """The same words give the same outcomes, in either float type; the input is left alone."""
+    spec = SPECS[name]
+    x = _grid_points(spec, 500)
+    single, double = x.astype(np.float32), x.astype(np.float64)
+    drawn = spec.law.perturb(single, Seeded(1))
+    assert drawn.shape == x.shape
+    assert drawn.dtype == (np.bool_ if name in SIGNS else np.int32)
+    np.testing.assert_array_equal(drawn, spec.law.perturb(double, Seeded(1)))
+    np.testing.assert_array_equal(single, x)
+    np.testing.assert_array_equal(double, x)
+    for shape in ((0, spec.code_length), (1, spec.code_length)):
+        assert spec.law.perturb(np.zeros(shape, np.float32), Seeded(1)).shape == shape
+    stored = spec.format.pack(drawn)
+    assert spec.format.fault(stored) is None
+
+
+@pytest.mark.parametrize("name", cases([n for n in SPECS if SPECS[n].mechanism.private]))
+def test_other_words_give_other_outcomes(name: str) -> None:
+    spec = SPECS[name]
+    x = np.tile(_grid_points(spec, 1), (16_000 // spec.code_length, 1)).astype(np.float32)
+    x[:, ::2] = 1.0  # near zero, where iDP flips too; a hundredth of a percent at epsilon 9
+    one, other = (spec.law.perturb(x, Seeded(seed)) for seed in (1, 2))
+    assert (one != other).any()
+
+
+# Number laws
+
+
+def _at(polynomial: tuple[float, ...], z: Any) -> Any:
+    return sum(factor * z**power for power, factor in enumerate(polynomial))
+
+
+def _close(sample: Array, expected: float, rounding: float) -> None:
+    """Six standard errors, and what rounding to cells takes away."""
+    allowed = 6 * sample.std() / np.sqrt(sample.size) + rounding
+    assert abs(sample.mean() - expected) <= allowed
+
+
+def _place(law: Any, share: float) -> int:
+    """A grid integer in the interval of a bounded law, or of one beta."""
+    return round(getattr(law, "low", 0) + share * (1 << law.grid_bits))
+
+
+@pytest.mark.parametrize("name", cases(NOISY))
+@pytest.mark.parametrize("share", PLACES)
+def test_moments_are_those_of_the_draws(name: str, share: float) -> None:
+    """The mean, the variance and all that errors of squared norms are computed from: 2^18 draws."""
+    law = LAWS[name]
+    x = _place(law, share)
+    drawn = law.perturb(np.full((1 << 18, 1), x, np.float64), Seeded(3))[:, 0]
+    estimate = (drawn + law.offset) * law.scale
+    # In units of the deviation, so that one tolerance fits all laws.
+    unit = 1.0 / math.sqrt(_at(law.moments.variance_of_x, x))
+    moments, estimate, true = law.moments.in_units(unit), estimate * unit, x * unit
+    z, true_z = estimate - moments.centre, true - moments.centre
+    square = moments.weight * (z**2 - moments.variance[0])
+    square += 2 * moments.centre * z + moments.centre**2
+    # Rounding to cells is averaged over places in a cell: a quarter of a cell squared is allowed.
+    cell2 = (law.scale * unit) ** 2 * (1 + 2 * abs(true))
+    _close(estimate, true, 1e-6 * (1 + abs(true)))
+    _close((estimate - true) ** 2, _at(moments.variance, true_z), cell2 / 4)
+    assert _at(moments.variance, true_z) == pytest.approx(1.0)
+    _close(square, true**2, cell2 / 4 + 1e-6 * true**2)
+    size = _at(moments.squared, true_z)
+    _close((estimate - true) * (square - true**2), _at(moments.mixed, true_z), 0.01 * size**0.75)
+    _close((square - true**2) ** 2, size, 0.02 * size + cell2 / 4)
+
+
+def _chances(law: Any, x: int) -> tuple[Array, Array]:
+    """All codes that matter and ``P(code | x)`` by the likelihood, rounding to cells included."""
+    likelihood = law.likelihood
+    if isinstance(law, SquareWave):
+        codes = np.arange(law.cells + 2 * law.half_width + 1)
+    else:
+        middle = round(x / law.scale)
+        reach = math.ceil(float(np.abs(likelihood.edges).max()) / law.scale) + 2
+        codes = np.arange(middle - reach, middle + reach + 1)
+    u = likelihood.slope * (codes + law.offset) * law.scale + likelihood.shift - x
+    # Uniform rounding spreads a code over one cell: the mean of the likelihood over it.
+    edges, half = likelihood.edges, likelihood.slope * law.scale / 2
+    steps = np.cumsum(likelihood.jumps)[:-1] * np.diff(edges)
+    beyond = np.concatenate([[0.0], np.cumsum(steps)])
+    over = np.interp(u + half, edges, beyond) - np.interp(u - half, edges, beyond)
+    return codes, over + likelihood.base * 2 * half
+
+
+@pytest.mark.parametrize("name", cases(NOISY))
+@pytest.mark.parametrize("share", PLACES)
+def test_the_likelihood_is_a_law_with_these_moments(name: str, share: float) -> None:
+    """Chances add up to 1; the decoded codes have mean x and the stated variance.
+
+    The stated variance is averaged over the places in a cell, up to 1/4 of a cell squared.
+    """
+    law = LAWS[name]
+    x = _place(law, share)
+    codes, chances = _chances(law, x)
+    assert (chances > -1e-12).all()
+    assert chances.sum() == pytest.approx(1.0, abs=2e-6)
+    estimates = (codes + law.offset) * law.scale
+    stated = _at(law.moments.variance_of_x, x)
+    deviation = math.sqrt(stated)
+    assert abs(chances @ estimates - x) < 1e-3 * deviation
+    spread = chances @ (estimates - x) ** 2
+    assert spread == pytest.approx(stated, rel=2e-3, abs=law.scale**2 / 4)
+
+
+@pytest.mark.parametrize("name", cases(NOISY))
+@pytest.mark.parametrize("share", PLACES)
+def test_the_likelihood_is_that_of_the_draws(name: str, share: float) -> None:
+    """Chi-square of 2^18 draws in up to 200 groups of codes against the likelihood.
+
+    Bound at df + 8·√(2·df) + 30: by chance below 1e-7. A law with 5 % less noise is seen.
+    """
+    law, count = LAWS[name], 1 << 18
+    x = _place(law, share)
+    codes, chances = _chances(law, x)
+
+    def statistic(drawn: Array) -> tuple[float, int]:
+        # Groups of about equal chance, none of which expects fewer than 20.
+        group = np.minimum((np.cumsum(chances) * 200).astype(int), 199)
+        place = np.clip(drawn - codes[0], 0, len(codes) - 1)
+        seen = np.bincount(group[place], minlength=200)
+        expected = np.bincount(group, weights=chances, minlength=200) * count
+        common = expected >= 20
+        assert seen[~common].sum() <= 40 + 3 * expected[~common].sum()
+        terms = (seen - expected)[common] ** 2 / expected[common]
+        return float(terms.sum()), int(common.sum())
+
+    drawn = law.perturb(np.full((count, 1), x, np.float64), Seeded(4))[:, 0]
+    found, df = statistic(drawn)
+    bound = df + 8 * math.sqrt(2 * df) + 30
+    assert found < bound
+    centre = x / law.scale - law.offset
+    if law.moments.weight == 1.0 and np.median(np.abs(drawn - centre)) > 20:
+        weaker = np.rint(centre + 0.95 * (drawn - centre)).astype(np.int64)
+        assert statistic(weaker)[0] > bound
+
+
+@pytest.mark.parametrize("name", [name for name in NUMBERS if name not in NOISY])
+def test_a_baseline_draws_nothing(name: str) -> None:
+    law = LAWS[name]
+    x = np.array([[0.0, -3.0, 4096.0]])
+    assert law.perturb(x, Seeded(1)).tolist() == [[0, -3, 4096]]
+    assert law.moments.variance == (0.0, 0.0, 0.0)
+    assert law.likelihood.edges.size == 0
+
+
+@pytest.mark.parametrize("name", cases(NOISY))
+def test_units_of_moments_and_likelihood_agree(name: str) -> None:
+    """In other units every number scales with its power; densities still add up to one."""
+    law = LAWS[name]
+    unit = 0.37
+    there, here = law.moments.in_units(unit), law.moments
+    x = float(_place(law, 0.31))
+    for order, polynomial in ((2, "variance_of_x"), (3, "mixed"), (4, "squared")):
+        at = x if order == 2 else x - here.centre
+        scaled = _at(getattr(there, polynomial), at * unit)
+        assert scaled == pytest.approx(_at(getattr(here, polynomial), at) * unit**order, rel=1e-9)
+    assert there.centre == here.centre * unit
+    likelihood = law.likelihood.in_units(unit)
+    u = np.linspace(law.likelihood.edges[0], law.likelihood.edges[-1], 1001)[1:-1] * 1.0001
+
+    def density(of: Any, at: Array) -> Array:
+        return np.array([of.base + of.jumps[of.edges < place].sum() for place in at])
+
+    np.testing.assert_allclose(
+        density(likelihood, u * unit) * unit, density(law.likelihood, u), atol=1e-12
+    )
+
+
+# Sign laws
+
+
+@pytest.mark.parametrize("name", cases(SIGNS))
+@pytest.mark.parametrize("rms", [0.4, 3.0])
+def test_flips_have_the_stated_chance_at_every_size(name: str, rms: float) -> None:
+    """2^18 normal coordinates of that deviation in betas: flips by size in fifteen groups.
+
+    Six standard errors. iDP: the number of signs that share the budget is taken at its mean, which
+    is a few percent off.
+    """
+    spec = SPECS[name]
+    law, k = spec.law, spec.code_length
+    rng = np.random.default_rng(5)
+    x = np.rint(rng.standard_normal(((1 << 18) // k, k)) * rms * BETA)
+    flipped = law.perturb(x, Seeded(6)) != (x > 0)
+    size = np.abs(x) / BETA
+    stated = law.flip_probability(size, rms)
+    assert stated.shape == x.shape
+    assert ((stated >= 0) & (stated <= 0.5)).all()
+    individual = spec.mechanism.definition == "iDP"
+    groups = np.digitize(size, [*np.linspace(0.2, 1.0, 5), *np.linspace(1.5, 6, 10)])
+    groups[x == 0] = -1  # a coin
+    for group in np.unique(groups[groups >= 0]):
+        inside = groups == group
+        expected, count = stated[inside].mean(), int(inside.sum())
+        slack = 0.02 * expected if individual else 0.0
+        # An iDP row's flips hang together through the number of its near signs: k a row.
+        error = 6 * math.sqrt(expected * (1 - expected) / count * (k if individual else 1))
+        assert abs(flipped[inside].mean() - expected) <= error + slack + 1e-12
+    assert law.depends_on_size or np.ptp(stated) == 0.0
+
+
+@pytest.mark.parametrize("name", cases(SIGNS))
+def test_an_exact_zero_is_a_fair_coin(name: str) -> None:
+    """An empty bin must not tell that it is empty: 2^17 zeros within 6 standard errors."""
+    spec = SPECS[name]
+    zeros = np.zeros(((1 << 17) // spec.code_length, spec.code_length), np.float32)
+    signs = spec.law.perturb(zeros, Seeded(7))
+    assert abs(signs.mean() - 0.5) < 6 * 0.5 / math.sqrt(signs.size)

@@ -1,0 +1,184 @@
+"""The layers of the package: imports point downward only, and no module depends on itself.
+
+Every import counts, those for types and those inside functions too.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpindex
+
+LAYERS = (
+    ("dpindex",),  # the package's face: it names what lies below, nothing imports it
+    ("dpindex.cli",),
+    ("dpindex.planner",),
+    ("dpindex.evaluate", "dpindex.audit"),
+    ("dpindex.race", "dpindex.index", "dpindex.sklearn"),
+    ("dpindex.ledger",),
+    ("dpindex.accounting",),
+    ("dpindex.estimators",),
+    ("dpindex.privatizer",),
+    ("dpindex.projector",),
+    ("dpindex.spec",),
+    ("dpindex.method_table",),
+    ("dpindex.projections.families", "dpindex.noise"),
+    ("dpindex.parameters",),
+    ("dpindex.projections",),
+    ("dpindex.codebook",),
+    ("dpindex.codes", "dpindex.grid", "dpindex.privacy", "dpindex.randomness", "dpindex.vectors"),
+    ("dpindex.format1",),
+    ("dpindex.checks", "dpindex.files", "dpindex.normal"),
+    ("dpindex.arrays", "dpindex.extras"),
+    ("dpindex.errors", "dpindex.version"),
+)
+"""From the top down. Parts on one line do not import each other; a module belongs to the longest
+name that begins its own."""
+
+PENDING: set[str] = set()
+"""Modules whose imports are not looked at yet. Empty when the package is whole."""
+
+SECRET = "dpindex.randomness.secret"
+ENGINES = (SECRET, "dpindex.privatizer", "faiss")
+
+ROOT = Path(dpindex.__file__).parent
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the package by its name."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = ("dpindex", *path.relative_to(ROOT).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
+    """The modules of the package that one statement imports."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names if alias.name in modules()}
+    assert not node.level, "relative imports hide where they point"
+    module = node.module or ""
+    if module not in modules():
+        return set()
+    names = {f"{module}.{alias.name}" for alias in node.names}
+    inside = names & set(modules())
+    return inside | ({module} if names - inside else set())
+
+
+@cache
+def arrows() -> dict[str, set[str]]:
+    """For every module the modules that it imports."""
+    found = {}
+    for name, path in modules().items():
+        statements = ast.walk(ast.parse(path.read_text()))
+        imports = [n for n in statements if isinstance(n, ast.Import | ast.ImportFrom)]
+        found[name] = {target for node in imports for target in _imported(node)} - {name}
+    return found
+
+
+def _layer(module: str) -> tuple[int, str]:
+    """Depth and part of a module."""
+    parts = [
+        (len(part), depth, part)
+        for depth, line in enumerate(LAYERS)
+        for part in line
+        if module == part or (module.startswith(part + ".") and part != "dpindex")
+    ]
+    assert parts, f"{module} belongs to no layer"
+    _, depth, part = max(parts)
+    return depth, part
+
+
+def test_every_module_has_a_layer_and_every_layer_a_module() -> None:
+    used = {_layer(name)[1] for name in modules()}
+    assert used == {part for line in LAYERS for part in line}
+
+
+@pytest.mark.parametrize("module", sorted(set(modules()) - PENDING))
+def test_imports_point_downward(module: str) -> None:
+    depth, part = _layer(module)
+    for target in sorted(arrows()[module]):
+        below, other = _layer(target)
+        assert other == part or below > depth, f"{module} imports {target}, which lies above it"
+
+
+def test_estimators_know_no_encoder() -> None:
+    """Codes become similarities without anything that draws noise, not even for a type."""
+    for module, targets in arrows().items():
+        if _layer(module)[1] == "dpindex.estimators":
+            assert not {SECRET, "dpindex.privatizer"} & targets, module
+
+
+def test_there_is_no_circle() -> None:
+    """Modules that import nothing are taken away, again and again: all must go."""
+    left = {name: set(targets) for name, targets in arrows().items() if name not in PENDING}
+    while left:
+        free = {name for name, targets in left.items() if not targets & set(left)}
+        assert free, f"these import each other: {_one_circle(left)}"
+        left = {name: targets for name, targets in left.items() if name not in free}
+
+
+def _one_circle(left: dict[str, set[str]]) -> list[str]:
+    way = [min(left)]
+    while way.count(way[-1]) < 2:
+        way.append(min(left[way[-1]] & set(left)))
+    return way[way.index(way[-1]) :]
+
+
+def test_pending_modules_exist() -> None:
+    assert set(modules()) >= PENDING
+
+
+def test_the_secret_stream_has_three_users_at_most() -> None:
+    """The encoder, the release of sketches, and the audit's check of the stream itself."""
+    users = [_layer(name)[1] for name, targets in arrows().items() if SECRET in targets]
+    assert sorted(users) in (
+        sorted({"dpindex.privatizer", *others})
+        for others in ([], ["dpindex.race"], ["dpindex.audit"], ["dpindex.race", "dpindex.audit"])
+    )
+
+
+@pytest.mark.parametrize("module", ["dpindex.spec", "dpindex.codes", "dpindex.projector",
+                                    "dpindex.estimators", "dpindex"])  # fmt: skip
+def test_reading_codes_needs_no_noise_engine(module: str) -> None:
+    """A searcher decodes, projects and estimates without the secret stream in memory."""
+    script = f"import sys, {module}; print(sorted(m for m in sys.modules if m in {ENGINES}))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+SEARCH = """
+import sys
+import numpy as np
+from dpindex import PrivateIndex
+
+index = PrivateIndex.open(sys.argv[1])
+assert index.search(np.full((2, 24), 0.1), k=3).ids.shape == (2, 3)
+print(sorted(m for m in sys.modules if m in ("dpindex.randomness.secret", "dpindex.privatizer")))
+"""
+
+
+def test_a_searcher_never_loads_the_secret_stream(tmp_path: Path) -> None:
+    """Opening an index and asking it with exact queries: search has no noise engine in memory."""
+    index = dpindex.PrivateIndex(dpindex.Spec("dp-oporp-staircase", 24, k=8, epsilon=2.0))
+    index.add(np.random.default_rng(0).uniform(-1, 1, (9, 24)))
+    index.save(tmp_path / "index")
+    command = [sys.executable, "-c", SEARCH, str(tmp_path / "index")]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_the_face_shows_the_public_names_and_nothing_else() -> None:
+    assert dir(dpindex) == sorted([*dpindex.__all__, "__version__"])
+    assert all(getattr(dpindex, name) is not None for name in dpindex.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        dpindex.nothing  # noqa: B018

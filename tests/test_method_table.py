@@ -1,0 +1,199 @@
+"""The table of mechanisms: every row keeps the promises that its columns make."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from specs import example, needed, small
+
+import dpindex as dpi
+from dpindex.errors import InputError
+from dpindex.method_table import Method, find_method
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.gaussian import optimal_sigma, rounded_gaussian
+from dpindex.noise.randomized_response import share
+from dpindex.noise.square_wave import SquareWave
+
+EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
+
+
+def test_names_are_unique_and_found() -> None:
+    names = [row.name for row in dpi.methods()]
+    assert len(set(names)) == len(names)
+    assert [find_method(name) for name in names] == list(dpi.methods())
+
+
+@pytest.mark.parametrize("name", ["", "DP-OPORP", "oporp", None, 3, ["dp-oporp"]])
+def test_other_names_are_refused_with_the_choice(name: Any) -> None:
+    with pytest.raises(InputError, match=r"there is no method .* dp-oporp-staircase"):
+        find_method(name)
+
+
+@pytest.mark.parametrize("row", EVERY)
+def test_a_row_says_what_it_is(row: Method) -> None:
+    assert row.codes in ("signs", "numbers")
+    assert row.summary
+    assert row.source
+    # The prefix is what people read: it must tell the definition.
+    assert (row.definition == "iDP") == row.name.startswith("idp-")
+    assert (row.definition == "none") == row.name.startswith("none-")
+    assert not (row.definition == "none" and row.needs_delta)
+    assert row.pure == (row.definition != "none" and not row.needs_delta)
+    assert ("delta" in row.needs) == row.needs_delta
+    assert row.private == (row.definition != "none")
+    assert row.adjacencies
+    assert set(row.adjacencies) <= {"attribute", "l2"}
+    assert re.search(r"(19|20)\d\d|Tu,", row.source), "no paper is named"
+    assert not row.summary.endswith(".")
+
+
+@pytest.mark.parametrize("row", EVERY)
+def test_what_a_row_needs_is_all_it_needs(row: Method) -> None:
+    """With what ``needs`` names there is a spec; without any of it there is none."""
+    arguments = {**needed(row), "dim": 24}
+    dpi.Spec(**arguments)
+    words = {"delta": "delta", "adjacency": "l2", "bounds": "bounds", "epsilon": ""}
+    for name, word in words.items():
+        required = row.private if name == "epsilon" else word in row.needs
+        if required:
+            with pytest.raises(InputError, match=re.escape(row.name)):
+                dpi.Spec(**{key: value for key, value in arguments.items() if key != name})
+
+
+def test_nothing_else_compares_a_method_name() -> None:
+    """A method is data: the package never asks for one by its name."""
+    names = {row.name for row in dpi.methods()}
+    for path in Path(dpi.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                texts = {c.value for c in ast.walk(node) if isinstance(c, ast.Constant)}
+                assert not names & texts, f"{path.name}, line {node.lineno}"
+
+
+@pytest.mark.parametrize("row", EVERY)
+@pytest.mark.parametrize("dim", [1, 2, 5, 24, 784])
+def test_the_default_k_is_allowed(row: Method, dim: int) -> None:
+    spec = example(row, dim, k=None)
+    assert spec.code_length == spec.k == spec.projection.k
+    assert spec.projection.dim == dim
+    if row.family.keeps_all:
+        assert spec.k == dim
+
+
+@pytest.mark.parametrize("row", EVERY)
+def test_parts_fit_together(row: Method) -> None:
+    """Projection, law and codes: shapes and types for the smallest example of every row."""
+    spec = small(row)
+    x = np.random.default_rng(0).uniform(0, 1, (5, spec.dim))
+    x *= 3 / np.linalg.norm(x, axis=1, keepdims=True).clip(3)
+    codes = dpi.Privatizer(spec).privatize(x)
+    assert isinstance(codes, dpi.BitCodes if row.codes == "signs" else dpi.FloatCodes)
+    assert codes.to_float().shape == (5, spec.k)
+    assert codes.fingerprint == spec.fingerprint
+    assert spec.law.grid_bits >= 12
+    assert spec.guarantee.definition == row.definition
+
+
+@pytest.mark.parametrize("name", ["raw-laplace", "raw-staircase"])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+def test_one_beta_costs_exactly_epsilon(name: str, epsilon: float) -> None:
+    """The masses themselves: the largest log-ratio for a shift of one beta is epsilon, not less
+    (wasted) and not more (broken); and it is the same for the raw data and for OPORP."""
+    law = example(find_method(name), epsilon=epsilon).law
+    assert isinstance(law, AdditiveNoise)
+    shift = 1 << law.grid_bits - law.source.cell_bits
+    tail = law.source.masses[0] / 2.0**64
+    inner = np.array([mass / 2.0**64 for mass in law.source.masses[1:-1]])
+    # The tail restarts the table, shifted outwards by half its length.
+    beyond = tail * np.array([mass / 2.0**64 for mass in law.source.masses[1:-1]]) * 2
+    half = len(inner) // 2
+    right = np.concatenate([inner[half:], beyond[half:]])
+    all_ = np.concatenate([right[::-1], right])
+    loss = np.abs(np.log(all_[shift:] / all_[:-shift])).max()
+    assert 0.999 * epsilon <= loss <= epsilon * (1 + 1e-12)
+    through_oporp = example(find_method(name.replace("raw", "dp-oporp")), epsilon=epsilon).law
+    assert isinstance(through_oporp, AdditiveNoise)
+    assert through_oporp.source.masses == law.source.masses
+
+
+@pytest.mark.parametrize("name", ["raw-gaussian", "dp-oporp"])
+def test_gaussian_noise_is_for_an_l2_sensitivity_of_one_beta(name: str) -> None:
+    """σ = 4.22467889 β at ε = 1, δ = 1e-6 (Balle & Wang, computed elsewhere), in betas."""
+    spec = example(find_method(name), epsilon=1.0)
+    law = spec.law
+    assert isinstance(law, AdditiveNoise)
+    variance, _ = law.source.moments()
+    sigma = math.sqrt(variance) * 2.0 ** (law.source.cell_bits - law.grid_bits)
+    assert sigma == pytest.approx(4.22467889, rel=1e-3)  # rounding to cells adds 1/12 cell²
+    assert sigma >= 4.22467889
+    assert law is rounded_gaussian(optimal_sigma(1.0, 1e-6), 1.0, 1e-6, spec.code_length)
+    assert optimal_sigma(1.0, 1e-6) == pytest.approx(4.22467889, rel=1e-7)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+@pytest.mark.parametrize(
+    ("bounds", "beta"), [((0.0, 1.0), 1.0), ((-0.5, 0.5), 1.0), ((0.25, 1.0), 1.5)]
+)
+def test_square_wave_ratio(epsilon: float, bounds: tuple[float, float], beta: float) -> None:
+    spec = dpi.Spec(
+        "raw-square-wave", 3, epsilon=epsilon, bounds=bounds, adjacency=dpi.attribute(beta)
+    )
+    law = spec.law
+    assert isinstance(law, SquareWave)
+    p = law.inside / 2.0**64 / (2 * law.half_width + 1)
+    q = (1 - law.inside / 2.0**64) / law.cells
+    assert 0.999 * epsilon <= math.log(p / q) <= epsilon * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", ["rr", "rr-smooth", "geometric"])
+@pytest.mark.parametrize("repetitions", [1, 4])
+def test_each_repetition_gets_an_equal_share(name: str, repetitions: int) -> None:
+    """One attribute lies in one bin of every repetition: ε/t each (Li & Li Alg. 8)."""
+    spec = example(find_method(f"dp-signoporp-{name}"), epsilon=2.0, repetitions=repetitions)
+    wanted = 1 / (1 + math.exp(2.0 / repetitions))
+    law: Any = spec.law
+    assert law.flip_probability(np.array([0.0, 0.5, 1.0]), 1.0) == pytest.approx(wanted, rel=1e-12)
+    far = law.flip_probability(np.array([2.5]), 1.0)[0]
+    share = 2.0 / repetitions
+    assert far == pytest.approx(
+        {
+            "rr": wanted,
+            "rr-smooth": 1 / (1 + math.exp(3 * share)),
+            "geometric": math.exp(-2 * share) * wanted,
+        }[name],
+        rel=1e-12,
+    )
+
+
+@pytest.mark.parametrize("name", ["none-oporp", "none-signrp"])
+def test_baselines_add_nothing(name: str) -> None:
+    spec = example(find_method(name))
+    x = np.random.default_rng(0).uniform(-1, 1, (50, spec.dim))
+    privatizer = dpi.Privatizer(spec)
+    exact = privatizer.project(x)
+    codes = privatizer.privatize(x)
+    if isinstance(codes, dpi.FloatCodes):
+        np.testing.assert_array_equal(codes.values, exact)
+    else:
+        np.testing.assert_array_equal(codes.to_signs()[exact != 0], np.sign(exact[exact != 0]))
+    assert spec.guarantee.definition == "none"
+    assert math.isinf(spec.guarantee.epsilon)
+
+
+@pytest.mark.parametrize("repetitions", [3, 7, 49, 1000])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.3, 64.0])
+def test_shares_never_add_up_to_more_than_the_budget(epsilon: float, repetitions: int) -> None:
+    """In exact arithmetic: a share rounded up in its last bit would cost more than was stated."""
+    spec = example(
+        find_method("dp-signoporp-rr"), epsilon=epsilon, repetitions=repetitions, k=repetitions
+    )
+    part = Fraction(share(spec, spec.projection))
+    assert part * repetitions <= Fraction(epsilon)
+    assert part * repetitions >= Fraction(epsilon) * (1 - Fraction(1, 2**50))

@@ -1,0 +1,762 @@
+"""Released codes against the second implementation in ``oracle.py``, bit for bit, on known words.
+
+Every method of the table, every path that ships codes, and planted weaknesses that must be noticed.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+from dp_accounting import get_sigma_gaussian
+from oracle import DisagreementError, Oracle, Replayed, Words
+from scipy import sparse
+from specs import example, needed
+from streams import Scripted, Seeded
+
+import dpindex as dpi
+import dpindex.privatizer
+import dpindex.projector
+from dpindex import Spec, attribute, l2
+from dpindex.codes import Codes, SignFormat
+from dpindex.grid import Grid
+from dpindex.noise import gaussian, randomized_response, square_wave
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.randomized_response import FlipsByLevel
+from dpindex.noise.square_wave import SquareWave
+from dpindex.noise.tables import CellTable
+
+ROWS = {row.name: row for row in dpi.methods()}
+DTYPES: dict[int, Any] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A spec by its method and what differs from the example of ``specs.py``."""
+
+    method: str
+    changes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def spec(self) -> Spec:
+        return example(ROWS[self.method], **dict(self.changes))
+
+    def __str__(self) -> str:
+        return ",".join([self.method, *(f"{name}={value}" for name, value in self.changes)])
+
+
+def case(method: str, **changes: Any) -> Case:
+    return Case(method, tuple(changes.items()))
+
+
+EVERY = [Case(name) for name in ROWS]
+VARIANTS = [
+    case("raw-gaussian", adjacency=l2(2.0)),
+    case("raw-gaussian", epsilon=64.0, delta=1e-30),
+    case("raw-laplace", epsilon=64.0, bounds=(0.1, 0.7)),
+    case("raw-laplace", epsilon=0.001, dim=3, k=None),
+    case("raw-staircase", epsilon=12.0),
+    case("raw-staircase", epsilon=0.03, dim=3, k=None),
+    case("raw-square-wave", epsilon=0.5, bounds=(0.1, 0.7)),
+    case("raw-square-wave", epsilon=6.0, bounds=(-127.0, 128.0), adjacency=attribute(255.0)),
+    case("raw-square-wave-narrow", epsilon=0.5, bounds=(-0.3, 0.3)),
+    case("dp-rp-g", delta=1e-20, entries="very-sparse"),
+    case("dp-rp-g-opt", entries="rademacher"),
+    case("dp-rp-l", epsilon=0.2),
+    case("dp-rp-l", entries="uniform"),
+    case("dp-rp-l", entries="rademacher", dim=1, k=1),
+    case("dp-rp-l", entries="very-sparse", sparsity=3),
+    case("dp-oporp-laplace", dim=23, k=5, seed=2**63 - 1),
+    case("dp-oporp-laplace", bounds=(-40.0, 40.0)),
+    case("dp-oporp-laplace", bounds=(-0.3, 0.6), clip=True),
+    case("dp-oporp-staircase", adjacency=attribute(0.3), scale=255.0),
+    case("dp-sjlt-laplace", k=6, sparsity=3),
+    case("dp-fjlt-gaussian", dim=19, k=5),
+    case("row-rp-g-opt", dim=5, k=7, bounds=(-1.0, 100.0)),
+    case("row-rp-g-direct", adjacency=l2(0.2), epsilon=8.0),
+    case("row-oporp-g", dim=23, k=5),
+    case("dp-signrp-rr", delta=1e-6, entries="gaussian", min_norm=2.0, k=40),
+    case("dp-signrp-rr", entries="very-sparse"),
+    case("dp-signrp-rr-smooth", entries="gaussian", epsilon=20.0),
+    case("dp-signrp-rr-smooth", entries="very-sparse", sparsity=2),
+    case("dp-signrp-geometric", entries="uniform", epsilon=30.0),
+    case("dp-signoporp-rr", repetitions=2),
+    case("dp-signoporp-rr-smooth", repetitions=4, adjacency=attribute(0.1)),
+    case("dp-signoporp-geometric", repetitions=2, dim=23, k=10, adjacency=attribute(0.25)),
+    case("dp-signoporp-geometric", adjacency=attribute(0.02), bounds=(-2.0, 2.0)),
+    case("idp-signrp-rr", dim=3, k=13),
+    case("idp-signrp-g", dim=3, k=13),
+    case("none-oporp", dim=64, k=2),
+]
+
+
+@cache
+def oracle_of(text: str, norm: float | None) -> Oracle:
+    return Oracle(text, get_sigma_gaussian, norm)
+
+
+def oracle_for(spec: Spec) -> Oracle:
+    """The oracle of a spec; of the encoder it learns the public operator norm, to certify it."""
+    hides_vectors = spec.adjacency.kind == "l2"
+    norm = getattr(spec.projection, "operator_norm", None) if hides_vectors else None
+    return oracle_of(spec.to_json(), norm)
+
+
+def exact(x: Any) -> list[list[Fraction]]:
+    """The values themselves, whatever floats or integers hold them."""
+    table = x.toarray() if sparse.issparse(x) else x
+    return [[Fraction(value) for value in row] for row in table.tolist()]
+
+
+def vectors(spec: Spec, rows: int = 5, seed: int = 0) -> Any:
+    """Uniform in the bounds, with zeros, bounds, exact ties of the grid and their neighbours.
+
+    The first four attributes are at a bound, so that no norm is below ``min_norm``.
+    """
+    rng = np.random.default_rng(seed)
+    low, high = (bound * spec.scale for bound in spec.bounds)
+    x = rng.uniform(low, high, (rows, spec.dim))
+    step = spec.grid.step * spec.scale
+    ties = np.clip((np.floor(x / step) + 0.5) * step, low, high)
+    kind = rng.integers(0, 10, x.shape)
+    x = np.where(kind < 3, ties, x)
+    x = np.where(kind == 3, np.clip(np.nextafter(ties, low), low, high), x)
+    if low <= 0 <= high:
+        x[kind > 6] = 0.0
+        x[-1] = 0.0
+    x[:, :4] = rng.choice([low, high], (rows, min(4, spec.dim)))
+    if spec.clip:
+        x[:, 4::3] *= 5.0
+    if low <= 0 <= high and spec.min_norm is None:
+        x[0] = 0.0  # every coordinate an exact zero
+    return x
+
+
+# Streams
+
+
+class Dealt(Scripted):
+    """Deals the words that the oracle was dealt; other requests are a disagreement."""
+
+    def __init__(self, dealt: Sequence[tuple[int, list[int]]]) -> None:
+        super().__init__(np.array(words, dtype=DTYPES[bits]) for bits, words in dealt)
+
+    def words(self, count: int, dtype: Any) -> Any:
+        if count == 0:
+            return np.empty(0, dtype)
+        if self.spent:
+            raise DisagreementError(f"{count} words of {dtype} too many are read")
+        return super().words(count, dtype)
+
+
+class Recording(Seeded):
+    """Uniform words, and which were dealt in what order."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.dealt: list[tuple[int, list[int]]] = []
+
+    def words(self, count: int, dtype: Any) -> Any:
+        words = super().words(count, dtype)
+        if count:
+            self.dealt.append((8 * np.dtype(dtype).itemsize, words.tolist()))
+        return words
+
+
+class Recorder:
+    """Stands in for ``secret_stream``: a new recorded stream for every call."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.streams: list[Recording] = []
+        self._seed = seed
+
+    def __call__(self) -> Recording:
+        self.streams.append(Recording(self._seed + len(self.streams)))
+        return self.streams[-1]
+
+
+# What must be released, by each path
+
+
+def demand(codes: Codes, judge: Oracle, wanted: list[list[int]]) -> None:
+    """Equality of the stored bytes and of the container."""
+    kind, body = judge.stored(wanted)
+    found = np.ascontiguousarray(codes.stored)
+    if (found.dtype.str, found.tobytes()) != (kind, body):
+        raise DisagreementError(f"other codes are released: {found.dtype} {found.tolist()}")
+    judge.check_container(codes.to_bytes(), wanted)
+
+
+def demand_released(
+    spec: Spec, x: Any, words: Words, privatizer: dpi.Privatizer | None = None
+) -> None:
+    """One task: the encoder is dealt the words that the oracle was dealt."""
+    judge = oracle_for(spec)
+    wanted = judge.codes(exact(x), words)
+    privatizer = privatizer or dpi.Privatizer(spec)
+    stream = Dealt(words.dealt)
+    privatizer._stream = lambda: stream
+    demand(privatizer.privatize(x), judge, wanted)
+    if not stream.spent:
+        raise DisagreementError("words are left that should have been read")
+
+
+def demand_tasks(spec: Spec, x: Any, rows: int, threads: int, patch: pytest.MonkeyPatch) -> None:
+    """Tasks of so many rows: the noise of each is that of one stream, and no stream serves two."""
+    patch.setattr(dpindex.privatizer, "_TASK_NUMBERS", rows * spec.code_length)
+    recorder = Recorder()
+    privatizer = dpi.Privatizer(spec)
+    privatizer._stream = recorder
+    codes = privatizer.privatize(x, threads=threads)
+    judge = oracle_for(spec)
+    table, left, wanted = exact(x), list(recorder.streams), []
+    for start in range(0, len(table), rows):
+        stored = np.ascontiguousarray(codes.stored[start : start + rows])
+        for stream in left:
+            answer = answered(judge, table[start : start + rows], stream)
+            if answer is not None and (np.array(unpacked(judge, answer)) == stored).all():
+                wanted += answer
+                left.remove(stream)
+                break
+        else:
+            raise DisagreementError(f"no stream of its own explains the rows from {start}")
+    if left:
+        raise DisagreementError(f"{len(left)} streams serve no task")
+    demand(codes, judge, wanted)
+
+
+def answered(judge: Oracle, rows: Any, stream: Recording) -> list[list[int]] | None:
+    """The codes of rows under the words of a stream, or None if other words would be read."""
+    words = Replayed(stream.dealt)
+    try:
+        codes = judge.codes(rows, words)
+    except DisagreementError:
+        return None
+    return codes if words.spent else None
+
+
+def unpacked(judge: Oracle, codes: list[list[int]]) -> list[list[int]]:
+    """Codes as they are stored, whatever integers hold them."""
+    kind, body = judge.stored(codes)
+    stored: list[list[int]] = np.frombuffer(body, kind).reshape(len(codes), -1).tolist()
+    return stored
+
+
+def demand_index(spec: Spec, x: Any, patch: pytest.MonkeyPatch) -> None:
+    """What ``PrivateIndex.add`` keeps, and what a private query is searched with."""
+    recorder = Recorder()
+    with patch.context() as within:
+        within.setattr(dpindex.privatizer, "secret_stream", recorder)
+        index = dpi.PrivateIndex(spec, query_epsilon=2 * spec.budget)
+        index.add(x[:3])
+        index.add(x[3:])
+        found = index.search(x[:2], k=4, query="private")
+    one, two, last = recorder.streams
+    judge, asked = oracle_for(spec), oracle_for(index.query_spec)
+    wanted = judge.codes(exact(x[:3]), replay(one)) + judge.codes(exact(x[3:]), replay(two))
+    if np.asarray(index.codes.stored).tolist() != unpacked(judge, wanted):
+        raise DisagreementError("the index keeps other codes")
+    # The answer must be that to the oracle's codes, and to no others.
+    private = np.array(unpacked(asked, asked.codes(exact(x[:2]), replay(last))))
+    for codes, same in ((private, True), (private ^ 1, False)):
+        given = index.query_spec.format.codes(codes.astype(np.uint8 if asked.signs else np.int32))
+        with patch.context() as within:
+            within.setattr(dpi.Privatizer, "privatize", lambda *_, given=given, **__: given)
+            hits = index.search(x[:2], k=4, query="private")
+        if np.array_equal(hits.scores, found.scores) != same:
+            raise DisagreementError("a private query is searched with other codes")
+
+
+def replay(stream: Recording) -> Words:
+    return Replayed(stream.dealt)
+
+
+# Every method
+
+
+def test_the_oracle_is_independent_and_complete() -> None:
+    tree = ast.parse(Path(oracle.__file__).read_text())
+    imports = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imports |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    roots = {str(name).partition(".")[0] for name in imports}
+    assert not roots & {"dpindex", "numpy", "scipy", "dp_accounting"}
+    assert set(oracle.METHODS) == set(ROWS)
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+@pytest.mark.parametrize("each", [*EVERY, *VARIANTS], ids=str)
+def test_codes_are_those_of_the_oracle(each: Case, layout: str) -> None:
+    spec = each.spec
+    x = vectors(spec)
+    if layout == "sparse":
+        if spec.bounds[0] > 0:
+            pytest.skip("sparse vectors hold zeros, which these bounds refuse")
+        x = sparse.csr_matrix(x)
+    for seed in range(3) if layout == "dense" else (3,):
+        demand_released(spec, x, Words(seed, edges=seed > 0))
+
+
+def test_edge_words_reach_every_branch() -> None:
+    """Refinements, ties and tails of tables, ties of flips, refused words: each more than once."""
+    events: Counter[str] = Counter()
+    for method in ("dp-oporp", "dp-rp-l", "raw-square-wave", "dp-signoporp-geometric"):
+        spec = Case(method).spec
+        for seed in range(6):
+            words = Words(seed, edges=True)
+            oracle_for(spec).codes(exact(vectors(spec)), words)
+            events += words.events
+    for name in ("refined", "tied", "tail", "flip tied", "refused"):
+        assert events[name] > 10, events
+
+
+FLOATS = [np.float16, np.float32, np.float64, ">f4", ">f8"]
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, np.bool_, np.int8, np.uint8, ">i4", np.int64], ids=str)
+@pytest.mark.parametrize(
+    "each",
+    [
+        case("raw-laplace", dim=40, k=None),
+        case("dp-oporp-laplace", bounds=(-0.1, 0.7), adjacency=attribute(0.3)),
+        case("dp-oporp-laplace", scale=3.0, bounds=(-50.0, 50.0)),
+        case("dp-oporp-staircase", scale=255.0, bounds=(-0.1, 0.6), clip=True),
+    ],
+    ids=str,
+)
+def test_grid_of_every_dtype(each: Case, dtype: Any) -> None:
+    """Floats of every width round as the correctly rounded real numbers that they are."""
+    spec = each.spec
+    rng = np.random.default_rng(5)
+    low, high = (bound * spec.scale for bound in spec.bounds)
+    x = rng.uniform(low, high, (40, spec.dim))
+    if np.dtype(dtype).kind == "f":
+        step = spec.grid.step * spec.scale
+        x[::2] = (np.floor(x[::2] / step) + 0.5) * step
+        x[0], x[1], x[2] = low, high, low + (high - low) * 1e-9
+        x = np.clip(x, low, high)
+    else:
+        x = np.trunc(x) if spec.scale > 1 else np.zeros_like(x)
+        x = np.maximum(x, 0)
+    x = x.astype(dtype)
+    if spec.clip:
+        x[:, 0] = 200 if np.dtype(dtype).itemsize > 1 else 1
+    if np.dtype(dtype).kind == "f" and not spec.clip:
+        x = np.where(x > low, x, np.array(low).astype(dtype))
+    found = dpi.Privatizer(spec).project(x)
+    assert found.tolist() == oracle_for(spec).project(exact(x))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("method", ["dp-oporp-staircase", "dp-rp-g-opt", "dp-signoporp-rr-smooth"])
+@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix])
+def test_each_task_draws_from_its_own_stream(
+    method: str, threads: int, layout: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = Case(method).spec
+    demand_tasks(spec, layout(vectors(spec, 11)), 3, threads, monkeypatch)
+
+
+@pytest.mark.parametrize("method", ["dp-oporp-staircase", "idp-signrp-g", "raw-square-wave"])
+def test_tasks_of_one_thread_share_its_stream(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they do with the stream that ships: words are read on, task after task."""
+    spec = Case(method).spec
+    monkeypatch.setattr(dpindex.privatizer, "_TASK_NUMBERS", 3 * spec.code_length)
+    x, words, judge = vectors(spec, 11), Words(3, edges=True), oracle_for(spec)
+    wanted = [row for i in range(0, 11, 3) for row in judge.codes(exact(x[i : i + 3]), words)]
+    privatizer, stream = dpi.Privatizer(spec), Dealt(words.dealt)
+    privatizer._stream = lambda: stream
+    demand(privatizer.privatize(x, threads=1), judge, wanted)
+    assert stream.spent
+
+
+@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix])
+@pytest.mark.parametrize("method", ["dp-oporp-laplace", "dp-fjlt-gaussian", "dp-signrp-geometric"])
+def test_blocks_within_a_task(method: str, layout: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors are projected sixteen at a time, their noise is drawn together."""
+    monkeypatch.setattr(dpindex.projector, "_CACHE_NUMBERS", 1)
+    spec = Case(method).spec
+    demand_released(spec, layout(vectors(spec, 37)), Words(1, edges=True))
+
+
+@pytest.mark.parametrize(
+    ("each", "kind"),
+    [
+        (case("raw-staircase", epsilon=3.0, bounds=(-0.1, 0.1)), "|i1"),
+        (case("dp-rp-l", epsilon=0.5), "<i2"),
+        (case("dp-rp-l", epsilon=0.002), "<i4"),
+        (case("none-oporp", dim=64, k=1, bounds=(-20.0, 20.0)), "<i4"),
+    ],
+    ids=str,
+)
+def test_codes_of_every_width(each: Case, kind: str) -> None:
+    spec = each.spec
+    words, x = Words(2), vectors(spec)
+    assert oracle_for(spec).stored(oracle_for(spec).codes(exact(x), words))[0] == kind
+    demand_released(spec, x, Words(2))
+
+
+@pytest.mark.parametrize(
+    "method", ["dp-oporp-staircase", "dp-rp-g-opt", "raw-square-wave", "dp-signoporp-geometric"]
+)
+def test_index_keeps_and_searches_with_those_codes(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = Case(method).spec
+    demand_index(spec, vectors(spec, 7)[1:], monkeypatch)
+
+
+# Slow: production sizes, long public streams, whole tables
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dp-oporp-staircase", "dp-signoporp-geometric"])
+def test_tasks_of_the_size_that_ships(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = Case(method).spec
+    rows = dpindex.privatizer._TASK_NUMBERS // spec.code_length
+    x = vectors(spec, 40)[np.random.default_rng(1).integers(0, 40, rows + 5000)]
+    demand_tasks(spec, x, rows, 2, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "each",
+    [
+        case("dp-rp-g-opt", dim=400, k=400),
+        case("dp-oporp-laplace", dim=140_000, k=3),
+        case("dp-sjlt-laplace", dim=270_000, k=2, sparsity=1),
+    ],
+    ids=str,
+)
+def test_public_streams_of_several_blocks(each: Case) -> None:
+    """A block of the stream is 2^20 bytes: these maps read more."""
+    demand_released(each.spec, vectors(each.spec, 2), Words(1, edges=True))
+
+
+def tables_of(law: Any, judge: Any) -> list[tuple[CellTable, Any]]:
+    """The tables that a law draws from, each with the oracle's."""
+    source = getattr(law, "source", law)
+    if isinstance(source, CellTable):
+        return [(source, judge.digits[0][0])]
+    for names in (("coarse", "fine"), ("high", "low")):
+        if hasattr(source, names[0]):
+            digits = [digit for digit, _ in judge.digits]
+            return [(getattr(source, n), d) for n, d in zip(names, digits, strict=True)]
+    table = getattr(law, "table", None)
+    return [(table, judge.table)] if isinstance(table, CellTable) else []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.02, 0.3, 1.0, 7.0, 40.0])
+@pytest.mark.parametrize("each", EVERY, ids=str)
+def test_every_boundary_of_every_table(each: Case, epsilon: float) -> None:
+    row = ROWS[each.method]
+    if not row.private or (row.name == "row-rp-g-composition" and epsilon > 20):
+        pytest.skip("no such spec")
+    spec = example(row, epsilon=epsilon)
+    judge = oracle_for(spec)
+    for table, wanted in tables_of(spec.law, judge.law):
+        ends = list(accumulate(table.masses))[:-1]
+        values = range(table.first, table.first + len(ends), max(1, len(ends) // 2000))
+        assert table.bits == wanted.bits
+        assert [ends[value - table.first] for value in values] == list(map(wanted.end, values))
+        outermost = (table.first, table.first + len(ends))
+        assert tuple(map(wanted.value, (0, (1 << wanted.bits) - 1))) == outermost
+    if isinstance(spec.law, FlipsByLevel):
+        assert list(spec.law.thresholds) == list(judge.law.thresholds)
+
+
+def drawn(row: Any, choice: random.Random) -> Spec:
+    """A spec of that method, every field drawn; InputError where they do not fit together."""
+    fields = needed(row)
+    if row.private:
+        fields["epsilon"] = 10 ** choice.uniform(-2, 1.8)
+    if row.needs_delta:
+        fields["delta"] = 10 ** choice.uniform(-12, -1.5)
+    size = choice.choice([1.0, 0.25, 0.1, 2.0, 3.7])
+    fields["adjacency"] = attribute(size) if "attribute" in row.adjacencies else l2(size)
+    fields["bounds"] = choice.choice([(-1.0, 1.0), (0.0, 1.0), (-0.3, 0.6), (-1000.0, 7.0)])
+    if row.calibration.bounded:
+        low = choice.uniform(-2, 1)
+        fields["bounds"] = (low, low + size * choice.uniform(0.05, 1))
+    if row.family.entries:
+        fields["entries"] = choice.choice(row.family.entries)
+    fields["dim"] = choice.choice([1, 2, 5, 13, 24, 33, 50])
+    fields["repetitions"] = choice.choice([1, 1, 2, 3]) if row.family.repeats else 1
+    fields["k"] = choice.choice([1, 2, 4, 7, 8, 12]) * fields["repetitions"]
+    if row.family.keeps_all:
+        fields["k"] = None
+    fields["scale"] = choice.choice([1.0, 255.0, 0.01, 3.3])
+    fields["clip"] = choice.random() < 0.3
+    fields["seed"] = choice.randrange(2**63)
+    return Spec(**fields)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.name)
+def test_specs_drawn_at_random(row: Any) -> None:
+    tried = 0
+    for seed in range(12):
+        choice = random.Random(f"{row.name}/{seed}")
+        try:
+            spec = drawn(row, choice)
+            privatizer = dpi.Privatizer(spec)
+        except dpi.InputError:
+            continue
+        low, high = (bound * spec.scale for bound in spec.bounds)
+        x = vectors(spec, 4, seed)
+        x = x if spec.clip else np.clip(x, low, high)
+        if low <= 0 <= high and choice.random() < 0.4:
+            x = sparse.csr_matrix(x)
+        demand_released(spec, x, Words(seed, edges=True), privatizer)
+        tried += 1
+    assert tried >= 3
+
+
+# Planted weaknesses
+
+Plant = Callable[[pytest.MonkeyPatch, Spec], Any]
+
+
+def with_noise(change: Callable[[Any, Any], Any]) -> Plant:
+    """Additive noise that is changed before it is added, given the noise and x, both (n, k)."""
+
+    def plant(patch: pytest.MonkeyPatch, spec: Spec) -> None:
+        def perturb(self: AdditiveNoise, x: Any, stream: Any) -> Any:
+            noise = self.source.sample(x.size, stream).reshape(x.shape).astype(np.int64)
+            noisy = x.astype(np.int64) + np.asarray(change(noise, x)).astype(np.int64)
+            return (noisy >> self.source.cell_bits).astype(np.int32)
+
+        patch.setattr(AdditiveNoise, "perturb", perturb)
+
+    return plant
+
+
+def set_column(noise: Any, column: int, values: Any) -> Any:
+    noise[:, column] = values
+    return noise
+
+
+def antithetic(noise: Any, x: Any) -> Any:
+    half = len(noise) // 2
+    noise[half : 2 * half] = ~noise[:half]
+    return noise
+
+
+def with_flips(change: Callable[[FlipsByLevel, Any, Any], Any]) -> Plant:
+    """Signs that are changed after they were drawn, given the law, the bits and x."""
+
+    def plant(patch: pytest.MonkeyPatch, spec: Spec) -> None:
+        perturb = FlipsByLevel.perturb
+        patch.setattr(
+            FlipsByLevel, "perturb", lambda self, x, s: change(self, perturb(self, x, s), x)
+        )
+
+    return plant
+
+
+def with_law(make: Callable[[Any], Any]) -> Plant:
+    """Another law than the spec's."""
+
+    def plant(patch: pytest.MonkeyPatch, spec: Spec) -> None:
+        object.__setattr__(spec, "law", make(spec.law))
+
+    return plant
+
+
+def patched(target: Any, name: str, replace: Callable[[Any], Any]) -> Plant:
+    """A function replaced by one made from it; what the spec resolves to is made again."""
+
+    def plant(patch: pytest.MonkeyPatch, spec: Spec) -> None:
+        patch.setattr(target, name, replace(getattr(target, name)))
+        for part in ("projection", "law", "grid", "format"):
+            vars(spec).pop(part, None)
+
+    return plant
+
+
+def short_words(draw: Any) -> Any:
+    """Flips decided by sixteen bits."""
+
+    def flips(thresholds: Any, index: Any, stream: Any) -> Any:
+        top = (thresholds >> np.uint64(48)).astype(np.uint16)
+        return stream.words(index.size, np.uint16).reshape(index.shape) < top[index]
+
+    return flips
+
+
+def truncating(round_: Any) -> Any:
+    def towards_zero(self: Grid, x: Any) -> Any:
+        return np.trunc(x / (self.step * self.scale)).astype(self.dtype)
+
+    return towards_zero
+
+
+def doubled_epsilon(privatize: Any) -> Any:
+    """Twice the epsilon under the label of the spec."""
+
+    def other(self: dpi.Privatizer, x: Any, **options: Any) -> Codes:
+        spender = dpi.Privatizer(self.spec.with_epsilon(2 * self.spec.budget))
+        spender._stream = self._stream
+        return self.spec.format.codes(privatize(spender, x, **options).stored)
+
+    return other
+
+
+def keyed_by_seed(privatize: Any) -> Any:
+    def other(self: dpi.Privatizer, x: Any, **options: Any) -> Codes:
+        self._stream = lambda: Seeded(self.spec.seed)
+        codes: Codes = privatize(self, x, **options)
+        return codes
+
+    return other
+
+
+class Rewound:
+    """Deals the words of another stream from the beginning."""
+
+    def __init__(self, stream: Recording) -> None:
+        self._stream, self._at = stream, 0
+
+    def words(self, count: int, dtype: Any) -> Any:
+        self._at += 1
+        if self._at > len(self._stream.dealt):
+            return self._stream.words(count, dtype)
+        return np.array(self._stream.dealt[self._at - 1][1], dtype=dtype)
+
+
+def one_key_for_all_tasks(privatize: Any) -> Any:
+    def other(self: dpi.Privatizer, x: Any, **options: Any) -> Codes:
+        stream: Any = self._stream()
+        self._stream = lambda: Rewound(stream)
+        codes: Codes = privatize(self, x, **options)
+        return codes
+
+    return other
+
+
+def averaged(privatize: Any) -> Any:
+    """The mean of two releases."""
+
+    def other(self: dpi.Privatizer, x: Any, **options: Any) -> Codes:
+        one, two = (privatize(self, x, **options).stored.astype(np.int64) for _ in range(2))
+        return self.spec.format.codes(self.spec.format.pack((one + two) // 2))
+
+    return other
+
+
+def released(spec: Spec, x: Any, patch: pytest.MonkeyPatch) -> None:
+    for seed in range(3):
+        demand_released(spec, x, Words(seed, edges=seed > 0))
+
+
+def released_sparse(spec: Spec, x: Any, patch: pytest.MonkeyPatch) -> None:
+    released(spec, sparse.csr_matrix(x), patch)
+
+
+def in_tasks(spec: Spec, x: Any, patch: pytest.MonkeyPatch) -> None:
+    demand_tasks(spec, x, 4, 1, patch)
+
+
+ADDITIVE, GAUSSIAN, SIGNS = case("dp-oporp-staircase"), case("dp-oporp"), case("dp-signoporp-rr")
+WAVE = case("raw-square-wave")
+PRIVATIZE = (dpi.Privatizer, "privatize")
+
+WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
+    "noise divided by 100": (ADDITIVE, with_noise(lambda n, x: n // 100), released),
+    "noise cut at four deviations": (
+        ADDITIVE, with_noise(lambda n, x: np.clip(n, -16384, 16383)), released,
+    ),
+    "large batches × 0.8": (
+        ADDITIVE, with_noise(lambda n, x: n * 0.8 if len(n) > 8 else n), released,
+    ),
+    "antithetic half batches": (ADDITIVE, with_noise(antithetic), released),
+    "offset inside the cell dropped": (
+        case("dp-oporp-laplace"), with_noise(lambda n, x: n >> 7 << 7), released,
+    ),
+    "one draw for two coordinates": (
+        ADDITIVE, with_noise(lambda n, x: set_column(n, 1, n[:, 0])), released,
+    ),
+    "last bin without noise": (
+        GAUSSIAN, with_noise(lambda n, x: set_column(n, -1, 0)), released_sparse,
+    ),
+    "empty bins without noise": (
+        ADDITIVE, with_noise(lambda n, x: np.where(x == 0, 0, n)), released_sparse,
+    ),
+    "sigma × 0.9999": (
+        GAUSSIAN,
+        patched(gaussian, "optimal_sigma", lambda f: lambda *a: 0.9999 * f(*a)),
+        released,
+    ),
+    "tail cut off": (
+        ADDITIVE, patched(CellTable, "_extend_tails", lambda f: lambda *a: None), released,
+    ),
+    "square wave without its lower edge": (
+        WAVE,
+        patched(square_wave, "draw_below", lambda f: lambda *a: np.maximum(f(*a), 1)),
+        released,
+    ),
+    "square wave one cell too wide": (
+        WAVE, with_law(lambda w: SquareWave(w.inside, w.half_width + 1, w.low, w.cells)), released,
+    ),
+    "thresholds × 0.95": (
+        SIGNS, with_law(lambda law: FlipsByLevel([t * 19 // 20 for t in law.thresholds])), released,
+    ),
+    "threshold one unit short": (
+        SIGNS, with_law(lambda law: FlipsByLevel([t - 1 for t in law.thresholds])), released,
+    ),
+    "flips of sixteen bits": (
+        SIGNS, patched(randomized_response, "draw_flips", short_words), released,
+    ),
+    "last sign bare": (
+        SIGNS, with_flips(lambda law, bits, x: set_column(bits, -1, x[:, -1] > 0)), released,
+    ),
+    "zeros are not coins": (
+        SIGNS, with_flips(lambda law, bits, x: np.where(x == 0, True, bits)), released_sparse,
+    ),
+    "budget not split over repetitions": (
+        case("dp-signoporp-geometric", repetitions=2),
+        patched(randomized_response, "share", lambda f: lambda stated, _: stated.budget),
+        released,
+    ),
+    "signs packed the other way round": (
+        SIGNS,
+        patched(SignFormat, "pack", lambda f: lambda self, bits: np.packbits(bits, axis=1)),
+        released,
+    ),
+    "grid rounds towards zero": (ADDITIVE, patched(Grid, "round", truncating), released),
+    "grid without slack": (
+        case("dp-oporp-staircase", epsilon=12.0),  # every grid step is a cell
+        patched(Grid, "step", lambda _: property(lambda self: self.beta / (1 << self.bits))),
+        released,
+    ),
+    "epsilon doubled behind the label": (ADDITIVE, patched(*PRIVATIZE, doubled_epsilon), released),
+    "noise keyed by the public seed": (ADDITIVE, patched(*PRIVATIZE, keyed_by_seed), released),
+    "mean of two releases": (ADDITIVE, patched(*PRIVATIZE, averaged), released),
+    "one key for all tasks": (ADDITIVE, patched(*PRIVATIZE, one_key_for_all_tasks), in_tasks),
+    "the index spends twice the epsilon": (
+        ADDITIVE, patched(*PRIVATIZE, doubled_epsilon),
+        lambda spec, x, patch: demand_index(spec, x[1:], patch),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WEAKNESSES)
+def test_planted_weakness_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    each, plant, path = WEAKNESSES[name]
+    spec = each.spec
+    x = vectors(spec, 12)
+    path(spec, x, monkeypatch)
+    plant(monkeypatch, spec)
+    with pytest.raises(AssertionError):
+        path(spec, x, monkeypatch)

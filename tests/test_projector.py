@@ -1,0 +1,324 @@
+"""Vectors in, exact projections out: every kind of input and of fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from specs import example
+
+import dpindex as dpi
+from dpindex.errors import InputError
+from dpindex.projector import Projector
+
+EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
+DTYPES = [
+    *(np.dtype(kind + str(size)) for kind in "iu" for size in (1, 2, 4, 8)),
+    *(np.dtype(order + "f" + str(size)) for order in "<>" for size in (2, 4, 8)),
+    np.dtype(">i4"),
+    np.dtype(">u2"),
+    np.dtype(np.longdouble),
+]
+
+
+def plain(**changes: Any) -> dpi.Privatizer:
+    arguments: dict[str, Any] = {"method": "dp-oporp-staircase", "dim": 24, "k": 8, "epsilon": 2.0}
+    return dpi.Privatizer(dpi.Spec(**{**arguments, **changes}))
+
+
+def uniform(n: int, dim: int = 24, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).uniform(-1, 1, (n, dim))
+
+
+# Input of every kind
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("method", ["dp-oporp-staircase", "dp-oporp-laplace", "idp-signrp-rr"])
+def test_every_dtype_gives_the_same_bits(dtype: Any, method: str) -> None:
+    """Steps of ⅛ in [0, 1] are exact in every type that holds 0 … 8, with scale 8."""
+    numbers = np.random.default_rng(1).integers(0, 9, (30, 24))
+    privatizer = plain(method=method, scale=8.0)
+    wanted = privatizer.project(numbers.astype(np.float64))
+    x = numbers.astype(dtype)
+    before = x.copy()
+    np.testing.assert_array_equal(privatizer.project(x), wanted)
+    assert len(privatizer.privatize(x)) == 30
+    np.testing.assert_array_equal(x, before)
+    if dtype.isnative and dtype.kind + str(dtype.itemsize) not in ("f2", "f16"):
+        for kind in (sparse.csr_matrix, sparse.csc_matrix, sparse.csr_array):
+            np.testing.assert_array_equal(privatizer.project(kind(x)), wanted)
+
+
+def test_booleans() -> None:
+    x = uniform(30) > 0
+    privatizer = plain()
+    wanted = privatizer.project(x.astype(float))
+    np.testing.assert_array_equal(privatizer.project(x), wanted)
+    np.testing.assert_array_equal(privatizer.project(sparse.csr_matrix(x)), wanted)
+    privatizer.privatize(x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", EVERY)
+def test_projections_agree_across_layouts_splits_and_instances(row: Any) -> None:
+    """A phone with one vector and a server with a million have the same bits (n spans blocks)."""
+    spec = example(row, **({"k": 12} if not row.family.keeps_all else {}))
+    rng = np.random.default_rng(2)
+    x = rng.uniform(0, 1, (9000, 24)).astype(np.float32)
+    x[rng.random(x.shape) < 0.6] = 0
+    x[:, :4] = 1  # norms of at least 2
+    wanted = dpi.Privatizer(spec).project(x)
+    assert wanted.shape == (9000, spec.k)
+    assert (wanted == np.rint(wanted)).all()
+    again = dpi.Privatizer(dpi.Spec.from_json(spec.to_json()))
+    wide = np.zeros((9000, 48), dtype=np.float32)
+    wide[:, ::2] = x
+    for same in (
+        x.astype(np.float64),
+        x.astype(">f8"),
+        np.asfortranarray(x),
+        x[::-1][::-1],
+        wide[:, ::2],
+        sparse.csr_matrix(x),
+        sparse.csc_matrix(x),
+        sparse.coo_matrix(x),
+        sparse.lil_matrix(x),
+    ):
+        np.testing.assert_array_equal(again.project(same), wanted)
+    for i in (0, 1, 5460, 5461, 8999):
+        np.testing.assert_array_equal(again.project(x[i]), wanted[i : i + 1])
+        np.testing.assert_array_equal(again.project(sparse.csr_matrix(x)[i]), wanted[i : i + 1])
+    parts = [again.project(x[start : start + 700]) for start in range(0, 9000, 700)]
+    np.testing.assert_array_equal(np.concatenate(parts), wanted)
+
+
+def test_memory_maps_and_read_only_arrays(tmp_path: Path) -> None:
+    x = uniform(100).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    privatizer = plain()
+    np.testing.assert_array_equal(privatizer.project(mapped), privatizer.project(x))
+    assert len(privatizer.privatize(mapped)) == 100
+    x.flags.writeable = False
+    privatizer.privatize(x)
+    clipping = plain(bounds=(-0.5, 0.5), clip=True)
+    np.testing.assert_array_equal(
+        clipping.project(mapped), plain().project(np.clip(x.astype(float), -0.5, 0.5))
+    )
+
+
+def test_one_vector_and_lists() -> None:
+    privatizer = plain()
+    assert len(privatizer.privatize(uniform(1)[0])) == 1
+    assert len(privatizer.privatize(uniform(3).tolist())) == 3
+
+
+def test_duplicate_and_unsorted_sparse_entries_are_one_attribute() -> None:
+    """Entries given twice count as their sum, also against the bounds; the input stays as it is."""
+    data = np.array([0.25, 0.5, -0.5, 0.75, -0.5])
+    matrix = sparse.csr_matrix((data, [7, 3, 7, 3, 3], [0, 3, 3, 5]), shape=(3, 24))
+    dense = np.zeros((3, 24))
+    dense[0, 7], dense[0, 3], dense[2, 3] = -0.25, 0.5, 0.25
+    privatizer = plain()
+    np.testing.assert_array_equal(privatizer.project(matrix), privatizer.project(dense))
+    privatizer.privatize(matrix)
+    assert matrix.nnz == 5
+    assert matrix.indices.tolist() == [7, 3, 7, 3, 3]
+    coordinates = sparse.coo_matrix(([0.75, 0.75], ([1, 1], [5, 5])), shape=(2, 24))
+    with pytest.raises(InputError, match=r"row 1, column 5 lies outside"):
+        privatizer.privatize(coordinates)
+
+
+def test_duplicate_entries_are_added_before_they_are_checked_and_rounded() -> None:
+    """Apart, each of the 0.75 would pass the bounds, and each piece would be rounded on its own: a
+    change of beta spread over many pieces would move the attribute by more than its sensitivity."""
+    over = sparse.csr_matrix((np.full(2, 0.75), [5, 5], [0, 0, 2]), shape=(2, 24))
+    with pytest.raises(InputError, match=r"row 1, column 5 lies outside"):
+        plain().privatize(over)
+    piece = 0.4 * plain().spec.step
+    pieces = sparse.csr_matrix((np.full(100, piece), np.full(100, 5), [0, 100]), shape=(1, 24))
+    whole = np.zeros((1, 24))
+    whole[0, 5] = 100 * piece
+    assert np.abs(plain().project(pieces)).max() == np.abs(plain().project(whole)).max() == 40
+
+
+def test_scale_is_divided_out_before_the_projection() -> None:
+    """Codes are in units of scaled attributes: 255 with scale 255 is 1."""
+    x = np.random.default_rng(7).integers(0, 256, (40, 24)).astype(np.uint8)
+    scaled = plain(scale=255.0)
+    np.testing.assert_allclose(
+        scaled.project(x) * scaled.spec.step,
+        plain().project(x / 255.0) * plain().spec.step,
+        atol=24 * plain().spec.step,
+    )
+
+
+def test_projection_in_units_is_close_to_the_real_one() -> None:
+    """Rounding to the grid moves an attribute by half a step, so a bin of three by 1.5."""
+    x = uniform(500)
+    privatizer = plain()
+    matrix = privatizer.project(np.eye(24)) * privatizer.spec.step
+    np.testing.assert_allclose(
+        privatizer.project(x) * privatizer.spec.step,
+        x @ np.rint(matrix),
+        atol=1.6 * privatizer.spec.step,
+    )
+
+
+def test_a_searcher_projects_as_a_device_does() -> None:
+    """The projector alone, which knows no secret stream, has the privatizer's checks and bits."""
+    device = plain()
+    searcher = Projector(device.spec)
+    assert not hasattr(searcher, "privatize")
+    x = uniform(40)
+    np.testing.assert_array_equal(searcher.project(x), device.project(x))
+    with pytest.raises(InputError, match="column 3 is NaN"):
+        searcher.project([[0.0] * 3 + [np.nan] + [0.0] * 20])
+
+
+# Faults
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        (np.zeros((3, 23)), "23 columns where 24 are expected"),
+        (np.zeros((3, 25)), "25 columns"),
+        (np.zeros(23), "23 columns"),
+        (sparse.csr_matrix((3, 25)), "25 columns"),
+        (np.zeros((0, 24)), "no rows"),
+        (sparse.csr_matrix((0, 24)), "no rows"),
+        ([], "0 columns"),
+        (np.zeros((2, 3, 24)), "two dimensions, not 3"),
+        (np.float64(1.0), "two dimensions, not 0"),
+        (np.zeros((2, 24), dtype=complex), "real numbers, not complex128"),
+        (sparse.csr_matrix((2, 24), dtype=complex), "real numbers, not complex128"),
+        (np.zeros((2, 24), dtype=object), "real numbers, not object"),
+        (np.zeros((2, 24), dtype="U1"), "real numbers"),
+        (np.zeros((2, 24), dtype="M8[s]"), "real numbers"),
+        (None, "real numbers"),
+        ("vector", "real numbers"),
+        ([[0.0] * 24, [0.0] * 23], "equally long"),
+    ],
+)
+def test_wrong_tables_are_refused(x: Any, words: str) -> None:
+    for act in (plain().privatize, plain().project, plain().check):
+        with pytest.raises(InputError, match=words):
+            act(x)
+
+
+PLACES = [(0, 0), (5460, 23), (5461, 0), (11_999, 7)]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (np.nan, "is NaN"),
+        (np.inf, "is infinite"),
+        (-np.inf, "is infinite"),
+        (1.001, r"lies outside the public bounds \[-1, 1\]"),
+        (-7.25, "lies outside"),
+        (1e300, "lies outside"),
+    ],
+)
+@pytest.mark.parametrize(("row", "column"), PLACES)
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csc_matrix])
+def test_faults_are_named_by_row_and_column(
+    value: float, words: str, row: int, column: int, kind: Any
+) -> None:
+    """The first faulty row counts from ``first_row``; the value, which is private, is not shown."""
+    x = np.zeros((12_000, 24))
+    x[::3, ::5] = 0.5
+    x[row, column] = value
+    privatizer = plain(epsilon=2.5)
+    for act in (privatizer.privatize, privatizer.project, privatizer.check):
+        with pytest.raises(InputError, match=rf"^row {row}, column {column} {words}") as caught:
+            act(kind(x))
+        assert "7.25" not in str(caught.value)
+        assert "1.001" not in str(caught.value)
+    with pytest.raises(InputError, match=rf"^row {row + 1_000_000}, column {column} "):
+        privatizer.privatize(kind(x), first_row=1_000_000)
+
+
+def test_bounds_are_of_scaled_values_and_belong_to_the_range() -> None:
+    bytes_ = np.arange(240, dtype=np.uint8).reshape(10, 24) + 16
+    privatizer = plain(scale=255, bounds=(0.0, 1.0))
+    privatizer.privatize(bytes_)
+    with pytest.raises(InputError, match=r"bounds \[0, 1\] after division by scale 255"):
+        privatizer.privatize(bytes_.astype(np.int16) + 1)
+    plain(bounds=(-0.25, 0.5)).privatize([[-0.25] * 12 + [0.5] * 12])
+    with pytest.raises(InputError, match="column 12 lies outside"):
+        plain(bounds=(-0.25, 0.5)).privatize([[-0.25] * 12 + [np.nextafter(0.5, 1)] * 12])
+
+
+def test_sparse_zeros_must_lie_within_the_bounds() -> None:
+    with pytest.raises(InputError, match="sparse vectors hold zeros"):
+        plain(bounds=(0.5, 1.0)).privatize(sparse.csr_matrix(np.full((2, 24), 0.75)))
+
+
+def test_clip_moves_values_to_the_bounds_but_not_nan() -> None:
+    x = 3 * uniform(50)
+    clipping, strict = plain(clip=True), plain()
+    wanted = strict.project(np.clip(x, -1, 1))
+    np.testing.assert_array_equal(clipping.project(x), wanted)
+    np.testing.assert_array_equal(clipping.project(sparse.csr_matrix(x)), wanted)
+    clipping.privatize(x)
+    for value in (np.nan, np.inf):
+        x[4, 5] = value
+        with pytest.raises(InputError, match=r"^row 4, column 5 is"):
+            clipping.privatize(x)
+
+
+def test_declared_norms_are_checked() -> None:
+    x = uniform(9000)
+    x *= 0.5 / np.linalg.norm(x, axis=1, keepdims=True)
+    privatizer = plain(norm=1.0, scale=0.5)
+    x[70] *= 1.009
+    for kind in (np.asarray, sparse.csr_matrix):
+        privatizer.privatize(kind(x))
+    x[8000] *= 1.011
+    x[8500] = 0
+    for kind in (np.asarray, sparse.csr_matrix):
+        for act in (privatizer.privatize, privatizer.check):
+            with pytest.raises(InputError, match=r"^row 8010 does not have the declared norm 1;"):
+                act(kind(x), first_row=10)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bounds": (-1e9, 1e9)},
+        {"scale": 1e-40},
+        {"adjacency": dpi.attribute(1e-25), "bounds": (0.0, 1e-26), "scale": 1e-10},
+        {"scale": 1e31},
+    ],
+)
+def test_parameters_that_strain_the_arithmetic_are_refused_at_once(changes: Any) -> None:
+    with pytest.raises(InputError):
+        plain(**changes)
+
+
+def test_a_mask_is_not_lost() -> None:
+    """NumPy would hand out what lies under the mask, and it would be published."""
+    from dpindex.race import PStable, RaceSketch, SketchSpec
+
+    hidden = np.ma.masked_array(np.zeros((2, 24)), mask=True)
+    spec = dpi.Spec(method="dp-oporp-staircase", dim=24, epsilon=1.0)
+    with pytest.raises(InputError, match="have a mask, which would be lost"):
+        dpi.Privatizer(spec).privatize(hidden)
+    with pytest.raises(InputError, match="have a mask, which would be lost"):
+        RaceSketch(SketchSpec(24, 4, 8, PStable(1.0), 1.0)).fit(hidden)
+
+
+def test_malformed_sparse_matrices_are_refused() -> None:
+    """An index beyond the last column would otherwise be taken for another attribute."""
+    rows = sparse.csr_matrix(np.eye(3, 6))
+    rows.indices[1] = 6
+    for method in ("dp-oporp-staircase", "dp-rp-l", "dp-sjlt-laplace"):
+        spec = dpi.Spec(method, dim=6, k=2, epsilon=1.0)
+        with pytest.raises(InputError, match="malformed"):
+            dpi.Privatizer(spec).privatize(rows)
