@@ -140,6 +140,12 @@ class Codebook:
             raise InputError("this codebook has a header that no dpindex writes.")
         return cls(arrays["vectors"])
 
+    def __reduce__(self) -> Any:
+        # What is made of the codewords is made again where it is needed.
+        if self._stated is None:
+            return Codebook.named, (self.to_dict(),)
+        return Codebook, (self._stated,)
+
     def __len__(self) -> int:
         return int(self.size)
 

@@ -36,7 +36,7 @@ class Spec(Parameters):
         Budget of one release of one vector, [0.001, 64]; absent for the ``none-*`` baselines.
     delta : float
         In (0, 1) for the Gaussian methods, 0 for the pure ones.
-    adjacency : Attribute or L2
+    adjacency : Attribute, L2 or Record
         What neighbouring vectors may differ in; default one attribute by at most 1.
     repetitions : int
         Independent OPORPs that share epsilon and k equally (sign codes only).

@@ -20,7 +20,13 @@ FAMILIES = {name: value for name, value in vars(families).items() if isinstance(
 """Every family of projections there is, by its name in the package."""
 
 
-def needed(row: Method) -> dict[str, Any]:
+@cache
+def codebook(dim: int) -> Codebook:
+    """Fifty codewords."""
+    return Codebook(np.random.default_rng(dim).normal(size=(50, dim)))
+
+
+def needed(row: Method, dim: int = 24) -> dict[str, Any]:
     """What the method cannot do without, at ordinary values."""
     epsilon = None if row.definition == "none" else 2.0
     arguments: dict[str, Any] = {"method": row.name, "epsilon": epsilon}
@@ -32,6 +38,8 @@ def needed(row: Method) -> dict[str, Any]:
         arguments["min_norm"] = 2.0
     adjacencies = {"attribute": attribute(1.0), "l2": l2(1.0), "record": record()}
     arguments["adjacency"] = adjacencies[row.adjacencies[0]]
+    if row.family.codebook:
+        arguments["codebook"] = codebook(dim)
     return arguments
 
 
@@ -39,10 +47,7 @@ def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
     """A small spec of that method."""
     lengths = row.family.lengths
     k = None if row.family.keeps_all else lengths[0] if lengths else min(dim, 8)
-    plain = {**needed(row), "dim": dim, "k": k}
-    if row.family.codebook:
-        plain["codebook"] = Codebook(np.random.default_rng(dim).normal(size=(50, dim)))
-    return Spec(**{**plain, **changes})
+    return Spec(**{**needed(row, dim), "dim": dim, "k": k, **changes})
 
 
 @cache

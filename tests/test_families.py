@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
-from specs import FAMILIES
+from specs import FAMILIES, codebook
 
 import dpindex as dpi
 from dpindex.errors import InputError
@@ -23,6 +23,12 @@ def stated(**changes: Any) -> Parameters:
     return Parameters(**{"method": "a-method", "dim": DIM, "seed": 3, **changes})
 
 
+def stated_for(family: Family, **changes: Any) -> Parameters:
+    """The same with a codebook for the family that needs one."""
+    book = {"codebook": codebook(changes.get("dim", DIM))} if family.codebook else {}
+    return stated(**{**book, **changes})
+
+
 def made(family: Family, **changes: Any) -> Projection:
     """A projection, with what is left out resolved as a spec does."""
     parameters = stated(**changes)
@@ -30,12 +36,15 @@ def made(family: Family, **changes: Any) -> Projection:
     return family.make(Parameters(**{**values, **family.resolved(parameters)}))
 
 
+LINEAR = {row.family for row in dpi.methods() if row.calibration.rounded}
+"""The others look at directions of vectors, and their laws take any input: no contract to keep."""
+
 SHAPES = [
     pytest.param(family, {"dim": dim, "k": k, "entries": entries}, id=f"{name}-{entries}-{dim}-{k}")
     for name, family in FAMILIES.items()
     for entries in family.entries or (None,)
     for dim, k in ((1, 1), (24, 8), (23, 9), (40, 40), (300, 64))
-    if not (family.keeps_all and k != dim)
+    if family in LINEAR and not (family.keeps_all and k != dim)
 ]
 SHAPES += [
     pytest.param(family, {"dim": 23, "k": 36, "repetitions": 4}, id=f"{name}-repeated")
@@ -135,21 +144,24 @@ def test_operator_norms_bound_every_direction(family: Family, changes: Any) -> N
 @pytest.mark.parametrize("family", EVERY)
 @pytest.mark.parametrize("dim", [1, 2, 5, 24, 784, 100_000])
 def test_the_default_length_is_allowed(family: Family, dim: int) -> None:
-    values = family.resolved(stated(dim=dim))
-    assert set(values) == {"k", "entries", "sparsity"}
+    if family.codebook and dim > 1000:
+        pytest.skip("a codebook as large")
+    values = family.resolved(stated_for(family, dim=dim))
+    assert set(values) == {"k", "entries", "sparsity", "subset"}
     assert values["k"] >= 1
     if family.keeps_all:
         assert values["k"] == dim
     if family.bins:
         assert values["k"] <= dim
     # What is resolved resolves to itself.
-    assert family.resolved(stated(dim=dim, **values)) == values
+    assert family.resolved(stated_for(family, dim=dim, **values)) == values
 
 
 @pytest.mark.parametrize(
     ("name", "length"),
     [("IDENTITY", 784), ("OPORP", 128), ("REPEATED_OPORP", 128), ("RADEMACHER", 128),
-     ("SIGN_RADEMACHER", 512), ("GAUSSIAN", 128), ("SPARSE_JL", 128), ("FAST_JL", 128)],
+     ("SIGN_RADEMACHER", 512), ("GAUSSIAN", 128), ("SPARSE_JL", 128), ("FAST_JL", 128),
+     ("ROTATION", 128)],
 )  # fmt: skip
 def test_default_lengths_of_images(name: str, length: int) -> None:
     """Published: specs that leave k out name these."""
@@ -162,7 +174,7 @@ def test_repetitions_multiply_the_default_length() -> None:
 
 def refused(family: Family, words: str, **changes: Any) -> None:
     with pytest.raises(InputError, match=words) as caught:
-        family.resolved(stated(**changes))
+        family.resolved(stated_for(family, **changes))
     assert str(caught.value).endswith(".")
 
 
@@ -174,6 +186,11 @@ def test_what_a_family_does_not_use_is_refused(family: Family) -> None:
         refused(family, "a-method has fixed entries", entries="gaussian")
     if not family.blocks:
         refused(family, "does not use sparsity here", sparsity=2)
+    if not family.codebook:
+        refused(family, "a-method takes no codebook and no subset", codebook=codebook(DIM))
+        refused(family, "a-method takes no codebook and no subset", subset=3)
+    if family.lengths is not None:
+        refused(family, "k of a-method must be a multiple of", k=family.lengths[-1] + 1)
     if family.keeps_all:
         refused(family, "keeps every coordinate: k must be dim = 24", k=23)
     if family.bins:
@@ -212,6 +229,14 @@ def test_sparsity_of_very_sparse_entries(family: Family) -> None:
     assert projection.sparsity == 2
     for sparsity in (0, 1 << 17, 1.5):
         refused(family, "sparsity must be a whole number", entries="very-sparse", sparsity=sparsity)
+
+
+def test_codebooks_belong_to_the_vectors() -> None:
+    family = FAMILIES["CODEWORDS"]
+    refused(family, "a-method needs a codebook", codebook=None)
+    refused(family, "the codebook has dim = 5, the spec dim = 24", codebook=codebook(5))
+    for subset in (0, 50, 1.5):
+        refused(family, "subset must be a whole number", subset=subset)
 
 
 def test_sparsity_of_blocks_divides_the_length() -> None:

@@ -38,7 +38,7 @@ def test_other_names_are_refused_with_the_choice(name: Any) -> None:
 
 @pytest.mark.parametrize("row", EVERY)
 def test_a_row_says_what_it_is(row: Method) -> None:
-    assert row.codes in ("signs", "numbers")
+    assert row.codes in ("signs", "numbers", "symbols")
     assert row.summary
     assert row.source
     # The prefix is what people read: it must tell the definition.
@@ -49,7 +49,7 @@ def test_a_row_says_what_it_is(row: Method) -> None:
     assert ("delta" in row.needs) == row.needs_delta
     assert row.private == (row.definition != "none")
     assert row.adjacencies
-    assert set(row.adjacencies) <= {"attribute", "l2"}
+    assert set(row.adjacencies) <= {"attribute", "l2", "record"}
     assert re.search(r"(19|20)\d\d|Tu,", row.source), "no paper is named"
     assert not row.summary.endswith(".")
 
@@ -59,8 +59,9 @@ def test_what_a_row_needs_is_all_it_needs(row: Method) -> None:
     """With what ``needs`` names there is a spec; without any of it there is none."""
     arguments = {**needed(row), "dim": 24}
     dpi.Spec(**arguments)
-    words = {"delta": "delta", "adjacency": "l2", "bounds": "bounds", "epsilon": ""}
-    for name, word in words.items():
+    kind = "record" if "record" in row.adjacencies else "l2"
+    words = {"delta": "delta", "adjacency": kind, "bounds": "bounds", "codebook": "codebook"}
+    for name, word in {**words, "epsilon": ""}.items():
         required = row.private if name == "epsilon" else word in row.needs
         if required:
             with pytest.raises(InputError, match=re.escape(row.name)):
@@ -81,7 +82,8 @@ def test_nothing_else_compares_a_method_name() -> None:
 @pytest.mark.parametrize("dim", [1, 2, 5, 24, 784])
 def test_the_default_k_is_allowed(row: Method, dim: int) -> None:
     spec = example(row, dim, k=None)
-    assert spec.code_length == spec.k == spec.projection.k
+    assert spec.code_length == spec.k
+    assert spec.projection.k == (50 if row.family.codebook else spec.k)
     assert spec.projection.dim == dim
     if row.family.keeps_all:
         assert spec.k == dim
@@ -94,10 +96,11 @@ def test_parts_fit_together(row: Method) -> None:
     x = np.random.default_rng(0).uniform(0, 1, (5, spec.dim))
     x *= 3 / np.linalg.norm(x, axis=1, keepdims=True).clip(3)
     codes = dpi.Privatizer(spec).privatize(x)
-    assert isinstance(codes, dpi.BitCodes if row.codes == "signs" else dpi.FloatCodes)
-    assert codes.to_float().shape == (5, spec.k)
+    kinds = {"signs": dpi.BitCodes, "numbers": dpi.FloatCodes, "symbols": dpi.SymbolCodes}
+    assert isinstance(codes, kinds[row.codes])
+    assert codes.to_float().shape == (5, spec.dim if row.codes == "symbols" else spec.k)
     assert codes.fingerprint == spec.fingerprint
-    assert spec.law.grid_bits >= 12
+    assert spec.law.grid_bits >= 12 or not row.calibration.rounded
     assert spec.guarantee.definition == row.definition
 
 

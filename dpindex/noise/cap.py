@@ -138,6 +138,7 @@ class CapResponse(SignLaw):
     index, and the sign of 0 is +.
     """
 
+    grid_bits = 0
     depends_on_size = True
     scale_free = True
 

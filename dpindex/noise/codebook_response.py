@@ -9,14 +9,12 @@ of two records is at most e^ε for ``p = w·e^ε/(w·e^ε + K − w)``.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import Floats
 from dpindex.codebook import Codebook
-from dpindex.codes import CodeFormat
 from dpindex.codes.symbols import SymbolFormat
 from dpindex.errors import InputError
 from dpindex.noise.law import Calibration, Law, power_below
@@ -72,7 +70,7 @@ class CodebookResponse(Law):
         Chance of the set of nearest codewords, times 2^64.
     """
 
-    format: ClassVar[type[CodeFormat]] = SymbolFormat
+    grid_bits = 0
 
     def __init__(self, codebook: Codebook, subset: int, inside: int) -> None:
         self.codebook, self.size = codebook, len(codebook)

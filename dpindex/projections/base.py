@@ -61,7 +61,8 @@ class Projection(ABC):
     """A public linear map W with integer entries, applied to grid integers held in floats.
 
     Entries that are real in the papers are integers times ``scale``; so sums are exact in any order
-    and on any machine, and the sensitivity is known exactly.
+    and on any machine, and the sensitivity is known exactly. The maps of laws that hide whole
+    records take vectors as they are, and need none of that.
 
     Attributes
     ----------
