@@ -73,7 +73,7 @@ class Privatizer(Projector):
 
         Returns
         -------
-        BitCodes or FloatCodes of length n.
+        BitCodes, FloatCodes or SymbolCodes of length n.
 
         Raises
         ------

@@ -20,7 +20,7 @@ from dpindex.method_table import find_method
 from dpindex.noise.counts import count_noise
 from dpindex.noise.law import GRID_BITS, NumberLaw, SignLaw
 from dpindex.noise.square_wave import SquareWave
-from dpindex.privacy import L2, Attribute
+from dpindex.privacy import L2, Attribute, Record
 
 Array = npt.NDArray[Any]
 MARK = bytes(range(16))
@@ -58,6 +58,7 @@ LAWS |= COUNTS
 NUMBERS = [name for name, spec in SPECS.items() if spec.mechanism.codes == "numbers"]
 NOISY = [*COUNTS, *(name for name in NUMBERS if SPECS[name].mechanism.private)]
 SIGNS = [name for name, spec in SPECS.items() if spec.mechanism.codes == "signs"]
+SYMBOLS = [name for name, spec in SPECS.items() if spec.mechanism.codes == "symbols"]
 
 
 def cases(names: list[str]) -> list[Any]:
@@ -72,8 +73,8 @@ PLACES = (0.0, 0.31, 1.0)
 """Where in the bounds a coordinate lies."""
 
 
-def test_every_row_is_a_law_of_numbers_or_of_signs() -> None:
-    assert {SPECS[name].method for name in NUMBERS + SIGNS} == {r.name for r in dpi.methods()}
+def test_every_row_is_a_law_of_numbers_signs_or_symbols() -> None:
+    assert {SPECS[n].method for n in NUMBERS + SIGNS + SYMBOLS} == {r.name for r in dpi.methods()}
 
 
 @pytest.mark.parametrize("row", dpi.methods(), ids=lambda row: row.name)
@@ -83,7 +84,7 @@ def test_a_calibration_says_what_it_needs_and_promises(row: Any) -> None:
     assert calibration.delta in ("zero", "optional", "required")
     assert calibration.delta_over in ("noise", "projection")
     assert 0 < calibration.max_delta <= 1
-    assert set(calibration.adjacencies) <= {kind.kind for kind in (Attribute, L2)}
+    assert set(calibration.adjacencies) <= {kind.kind for kind in (Attribute, L2, Record)}
     # Tight composition needs a Gaussian whose delta is about the noise alone.
     if calibration.deviation is not None:
         assert calibration.delta == "required"
@@ -97,12 +98,14 @@ def test_a_calibration_says_what_it_needs_and_promises(row: Any) -> None:
 def test_a_law_knows_its_grid_and_its_format(name: str) -> None:
     spec = SPECS[name]
     law = spec.law
-    assert law.grid_bits >= GRID_BITS
+    rounded = spec.mechanism.calibration.rounded
+    assert law.grid_bits >= GRID_BITS if rounded else law.grid_bits == 0
     assert 0 < law.max_sum <= 2**46
-    assert isinstance(law, NumberLaw if name in NUMBERS else SignLaw)
+    assert isinstance(law, NumberLaw) == (name in NUMBERS)
+    assert isinstance(law, SignLaw) == (name in SIGNS)
     form = law.code_format(7, MARK, 0.25)
     assert type(form) is spec.mechanism.calibration.format
-    assert (form.code_length, form.fingerprint) == (7, MARK)
+    assert (form.code_length, form.fingerprint) == (1 if name in SYMBOLS else 7, MARK)
     if isinstance(law, NumberLaw):
         assert (form.scale, form.offset) == (law.scale * 0.25, law.offset)
 
@@ -111,7 +114,7 @@ def _grid_points(spec: dpi.Spec, count: int, seed: int = 0) -> Array:
     """Projected integers within one beta, which every law takes."""
     most = 1 << spec.law.grid_bits
     rng = np.random.default_rng(seed)
-    return rng.integers(0, most, (count, spec.code_length), endpoint=True)
+    return rng.integers(0, most, (count, spec.projection.k), endpoint=True)
 
 
 @pytest.mark.parametrize("name", cases(list(SPECS)))
@@ -121,13 +124,15 @@ def test_draws_are_a_function_of_the_words(name: str) -> None:
     x = _grid_points(spec, 500)
     single, double = x.astype(np.float32), x.astype(np.float64)
     drawn = spec.law.perturb(single, Seeded(1))
-    assert drawn.shape == x.shape
-    assert drawn.dtype == (np.bool_ if name in SIGNS else np.int32)
+    assert drawn.shape == (x.shape[:1] if name in SYMBOLS else x.shape)
+    kinds = {"signs": np.bool_, "numbers": np.int32, "symbols": np.int64}
+    assert drawn.dtype == kinds[spec.mechanism.codes]
     np.testing.assert_array_equal(drawn, spec.law.perturb(double, Seeded(1)))
     np.testing.assert_array_equal(single, x)
     np.testing.assert_array_equal(double, x)
-    for shape in ((0, spec.code_length), (1, spec.code_length)):
-        assert spec.law.perturb(np.zeros(shape, np.float32), Seeded(1)).shape == shape
+    for count in (0, 1):
+        none = spec.law.perturb(np.zeros((count, x.shape[1]), np.float32), Seeded(1))
+        assert none.shape == (count, *drawn.shape[1:])
     stored = spec.format.pack(drawn)
     assert spec.format.fault(stored) is None
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import sparse
+from specs import codebook
 
 import dpindex as dpi
 from dpindex.codes import Codes, NumberFormat, SignFormat
@@ -39,8 +40,12 @@ def _spec(method: str = FLOAT, **changes: Any) -> Spec:
         fields["epsilon"] = 40.0
     if row.needs_delta:
         fields["delta"] = 1e-6
-    if "attribute" not in row.adjacencies:
+    if "record" in row.adjacencies:
+        fields |= {"adjacency": dpi.record(), "bounds": (-1.0, 1.0)}
+    elif "attribute" not in row.adjacencies:
         fields["adjacency"] = dpi.l2(1.0)
+    if row.family.codebook:
+        fields["codebook"] = codebook(DIM)
     if "min_norm" in row.needs:
         fields |= {"min_norm": 0.4, "adjacency": dpi.attribute(0.05)}
     if method == "idp-signrp-g":
