@@ -53,11 +53,15 @@ class Words:
         self._random = random.Random(seed)
         self._edges = edges
         self.dealt: list[tuple[int, list[int]]] = []
+        self.chosen: list[int] = []
+        """Words of the request that is being answered, so far."""
         self.events: Counter[str] = Counter()
 
     def take(self, bits: int, count: int, near: Near | None = None) -> list[int]:
         """``count`` words of so many bits."""
-        words = [self._choose(bits, near, i) for i in range(count)]
+        self.chosen = words = []
+        for i in range(count):
+            words.append(self._choose(bits, near, i))
         if words:
             self.dealt.append((bits, words))
         return words
@@ -143,11 +147,32 @@ class Grid:
         self.limits = [Fraction(bound * spec["scale"]) for bound in (low, high)]
         self.factor = rounded(Fraction(1.0 / (self.step * spec["scale"])), self.precision)
 
+    def row(self, values: Sequence[Fraction]) -> list[int]:
+        return [self.integer(value) for value in values]
+
     def integer(self, value: Fraction) -> int:
         """Grid integer of an attribute before division by scale; half steps go to the even one."""
         inside = min(max(value, self.limits[0]), self.limits[1])
         product = rounded(inside, self.precision) * self.factor
         return round(rounded(product, self.precision))
+
+
+class LargestOne:
+    """A vector in units of its largest magnitude, rounded to doubles and then to singles."""
+
+    def row(self, values: Sequence[Fraction]) -> list[Fraction]:
+        largest = max(map(abs, values)) or Fraction(1)
+        return [rounded(rounded(value / largest, 53), 24) for value in values]
+
+
+class Sphere:
+    """Directions as integers of norm at most 4095: at 2^20 steps of the largest, then shortened."""
+
+    def row(self, values: Sequence[Fraction]) -> list[int]:
+        largest = max(map(abs, values)) or Fraction(1)
+        wide = [round(rounded(value / largest, 53) * (1 << 20)) for value in values]
+        norm = math.sqrt(sum(w * w for w in wide))
+        return [int(w * 4095 / norm) if norm else 0 for w in wide]
 
 
 # The public stream
@@ -345,6 +370,33 @@ def oporp(spec: dict[str, Any]) -> Map:
             if attribute < dim:
                 matrix[attribute][repetition * bins + place // length] = signs[attribute]
     return Map(matrix, length, Fraction(1, bins), Fraction(1, repetitions))
+
+
+def rotation(spec: dict[str, Any]) -> Map:
+    """k places of ``H·D₂·H·D₁`` on vectors padded to a power of two; D are random signs.
+
+    The entries are integers before a public factor, ``1/√padded``. Only where that is a power of
+    two are the floats that ship the real numbers, for few attributes of few bits.
+    """
+    dim, k = spec["dim"], spec["k"]
+    padded = 1 << (max(dim, k) - 1).bit_length()
+    assert math.isqrt(padded) ** 2 == padded, "the oracle rotates in 4^n places only"
+    stream = Public(spec["seed"], f"rotation/{dim}/{k}")
+    first, second = stream.signs(padded), stream.signs(padded)
+    places = sorted(stream.permutation(padded)[:k])
+    # Of place i in place j: Σ_m D₂(m)·(−1)^(i·m + m·j), a function of the bits that differ.
+    apart = [
+        sum(sign * (-1) ** (d & m).bit_count() for m, sign in enumerate(second))
+        for d in range(padded)
+    ]
+    matrix = [[first[i] * apart[i ^ j] for j in places] for i in range(dim)]
+    return Map(matrix, None, Fraction(1), Fraction(1, k))
+
+
+def codeword_map(codewords: Sequence[Sequence[float]]) -> Map:
+    """Inner products with the codewords on the integer sphere."""
+    rows = [Sphere().row([Fraction(value) for value in word]) for word in codewords]
+    return Map([list(column) for column in zip(*rows, strict=True)], None, Fraction(1), Fraction(1))
 
 
 def by_entries(spec: dict[str, Any]) -> Map:
@@ -918,6 +970,148 @@ class IndividualGaussian:
         return codes
 
 
+class Cap:
+    """Uniform on the signs v with ``⟨v, x̃⟩`` above a threshold, or on the others.
+
+    x̃ has weights by rank, quantiles of ``|N(0, 1)|`` in 31 levels. ``counts[i][s]`` is the number
+    of subsets of the weights from i on that add up to s.
+    """
+
+    grid_bits = 0
+    grid = LargestOne()
+
+    def __init__(self, k: int, epsilon: float) -> None:
+        quantiles = [MP.erfinv(MP.mpf(2 * (k - i) - 1) / (2 * k)) for i in range(k)]
+        self.weights = [int(MP.nint(31 * q / quantiles[0])) for q in quantiles]
+        self.k, self.total = k, sum(self.weights)
+        self.counts = [[1]]
+        for weight in reversed(self.weights):
+            old = self.counts[0]
+            pairs = zip([*old, *[0] * weight], [*[0] * weight, *old], strict=True)
+            self.counts.insert(0, [a + b for a, b in pairs])
+        halfway = (self.total + 1) // 2
+        met = [t for t in range(halfway, self.total + 1) if self.counts[0][t]]
+        (_, self.inside), self.threshold = max((self._worth(t, epsilon), t) for t in met)
+        self._sums: dict[int, list[int]] = {}
+
+    def _worth(self, threshold: int, epsilon: float) -> tuple[Fraction, int]:
+        """``E⟨V, x̃⟩`` of the cap from that sum on, and the chance of its inside, times 2^64."""
+        counts = self.counts[0]
+        size = sum(counts[threshold:])
+        others = (1 << self.k) - size
+        odds = MP.exp(MP.mpf(epsilon)) * size
+        inside = min((1 << 64) - 1, int(MP.floor(MP.ldexp(odds / (odds + others), 64))))
+        if inside * others < ((1 << 64) - inside) * size:
+            return Fraction(-1), inside
+        moment = sum(n * (2 * s - self.total) for s, n in enumerate(counts) if s >= threshold)
+        p = Fraction(inside, 1 << 64)
+        return p * moment / size - (1 - p) * moment / others, inside
+
+    def _above(self, i: int, least: int) -> int:
+        """Subsets of the weights from i on that add up to so much."""
+        if i not in self._sums:
+            self._sums[i] = [*accumulate(reversed(self.counts[i]))][::-1]
+        sums = self._sums[i]
+        return sums[max(0, least)] if least < len(sums) else 0
+
+    def share(self, i: int, summed: int, inside: bool) -> tuple[int, int]:
+        """Completions with the rarer sign, and all: inside it disagrees, outside it agrees."""
+        need, whole = self.threshold - summed, 1 << self.k - 1 - i
+        disagree, agree = (self._above(i + 1, need - own) for own in (0, self.weights[i]))
+        if inside:
+            return disagree, disagree + agree
+        return whole - agree, 2 * whole - agree - disagree
+
+    def release(self, rows: Rows, words: Words) -> Rows:
+        """Words of 16 bits for all, 32 more for those that tie, then 16 by 16 for each."""
+        count = len(rows)
+        sides = [word < self.inside for word in words.take(64, count, lambda *_: self.inside)]
+        steer = _Steering(self, sides, words)
+        tops = words.take(16, count * self.k, steer.near)
+        sums, kept = [0] * count, [[False] * self.k for _ in rows]
+        for i, weight in enumerate(self.weights):
+            shares = [self.share(i, sums[r], sides[r]) for r in range(count)]
+            digits = [(few << 48) // either for few, either in shares]
+            tied = [r for r in range(count) if tops[i * count + r] == digits[r] >> 32]
+            lows = words.take(32, len(tied), lambda _, j, d=digits, t=tied: d[t[j]] & 0xFFFFFFFF)
+            words.events["cap tied"] += len(tied)
+            rare = [tops[i * count + r] < digits[r] >> 32 for r in range(count)]
+            for r, low in zip(tied, lows, strict=True):
+                rare[r] = low < digits[r] & 0xFFFFFFFF
+                if low == digits[r] & 0xFFFFFFFF:
+                    rare[r] = self._settled(*shares[r], words)
+            for r in range(count):
+                kept[r][i] = rare[r] != sides[r]
+                sums[r] += weight * kept[r][i]
+        codes = []
+        for row, agrees in zip(rows, kept, strict=True):
+            order = sorted(range(self.k), key=lambda j, row=row: (-abs(row[j]), j))
+            signs = [0] * self.k
+            for rank, j in enumerate(order):
+                signs[j] = int((row[j] >= 0) == agrees[rank])
+            codes.append(signs)
+        return codes
+
+    def _settled(self, few: int, either: int, words: Words) -> bool:
+        rest = (few << 48) % either
+        while rest:
+            digit, rest = divmod(rest << 16, either)
+            words.events["cap settled"] += 1
+            (word,) = words.take(16, 1, lambda *_, digit=digit: digit)
+            if word != digit:
+                return word < digit
+        return False
+
+
+class _Steering:
+    """Walks along with the words chosen, to name critical ones; where words tie, it guesses."""
+
+    def __init__(self, cap: Cap, sides: list[bool], words: Words) -> None:
+        self._cap, self._sides, self._words = cap, sides, words
+        self._sums, self._tops = [0] * len(sides), [0] * len(sides)
+
+    def near(self, source: random.Random, place: int) -> int:
+        count, chosen = len(self._sides), self._words.chosen
+        i, r = divmod(place, count)
+        if i:
+            rare = chosen[place - count] < self._tops[r]
+            self._sums[r] += self._cap.weights[i - 1] * (rare != self._sides[r])
+        few, either = self._cap.share(i, self._sums[r], self._sides[r])
+        self._tops[r] = (few << 16) // either if either else 0
+        return self._tops[r] if source.random() < 0.4 else source.getrandbits(16)
+
+
+class Codebook:
+    """One of the w nearest codewords, by chance, or one of the K − w others."""
+
+    grid_bits = 0
+    grid = Sphere()
+
+    def __init__(self, size: int, subset: int, epsilon: float) -> None:
+        self.size, self.subset = size, subset
+        # A symbol has at most ⌈2^64/w⌉ words inside and at least ⌊2^64/(K−w)⌋ outside.
+        most, least = -(-(1 << 64) // subset), (1 << 64) // (size - subset)
+        odds = MP.exp(MP.mpf(epsilon)) * least
+        self.inside = min((1 << 64) - 1, int(MP.floor(MP.ldexp(odds / (most + odds), 64))))
+
+    def release(self, rows: Rows, words: Words) -> Rows:
+        count = len(rows)
+
+        def uniform(limit: int) -> list[int]:
+            """The high half of word·limit."""
+            read = words.take(64, count, lambda s, _: -(-(s.randrange(limit + 1) << 64) // limit))
+            return [word * limit >> 64 for word in read]
+
+        sides = [word < self.inside for word in words.take(64, count, lambda *_: self.inside)]
+        chosen, other = uniform(self.subset), uniform(self.size - self.subset)
+        codes = []
+        for r, row in enumerate(rows):
+            order = sorted(range(self.size), key=lambda j, row=row: (-row[j], j))
+            near, far = order[: self.subset], sorted(order[self.subset :])
+            codes.append([near[chosen[r]] if sides[r] else far[other[r]]])
+        return codes
+
+
 class ExactSigns:
     """No flips: the baseline of sign codes; an exact zero is a fair coin."""
 
@@ -945,6 +1139,8 @@ class Oracle:
         The optimal Gaussian deviation at an epsilon and a delta, to be certified.
     operator_norm : float, optional
         Of the map, for the methods that hide a whole vector; to be certified.
+    codewords : rows of numbers, optional
+        Of the codebook that the spec names by its digest.
     """
 
     def __init__(
@@ -952,6 +1148,7 @@ class Oracle:
         text: str,
         deviation: Callable[[float, float], float],
         operator_norm: float | None = None,
+        codewords: Sequence[Sequence[float]] = (),
     ) -> None:
         self.spec = json.loads(text)
         self.fingerprint = hashlib.sha256(text.encode()).digest()[:16]
@@ -959,24 +1156,39 @@ class Oracle:
             raise DisagreementError(f"the oracle does not know {self.spec['method']}: teach it")
         make_map, make_law = METHODS[self.spec["method"]]
         self._deviation, self._norm = deviation, operator_norm
+        self._check_codebook(codewords)
         self.epsilon, self.delta = self.spec["epsilon"], self.spec["delta"]
         adjacency = self.spec["adjacency"]
-        self.beta = adjacency["beta" if adjacency["kind"] == "attribute" else "radius"]
-        self.map = make_map(self.spec)
+        self.beta = adjacency.get("beta", adjacency.get("radius", 1.0))
+        self.map = codeword_map(codewords) if codewords else make_map(self.spec)
         self.law = make_law(self)
-        self.signs = not hasattr(self.law, "scale")
-        self.grid = Grid(self.spec, self.beta, self.law.grid_bits, self.map.largest_sum)
+        self.symbols = bool(codewords)
+        self.signs = not self.symbols and not hasattr(self.law, "scale")
+        self.grid = getattr(self.law, "grid", None) or Grid(
+            self.spec, self.beta, self.law.grid_bits, self.map.largest_sum
+        )
+
+    def _check_codebook(self, codewords: Sequence[Sequence[float]]) -> None:
+        """Codewords in singles, after their number and length, have the digest of the spec."""
+        flat = [value for word in codewords for value in word]
+        stated = self.spec.get("codebook")
+        if stated is None:
+            return
+        shape = f"{stated['size']}x{stated['dim']}|".encode()
+        digest = hashlib.sha256(shape + struct.pack(f"<{len(flat)}f", *flat)).hexdigest()
+        if digest != stated["sha256"]:
+            raise DisagreementError("these are not the codewords that the spec names")
 
     def project(self, rows: Sequence[Sequence[Fraction]]) -> Rows:
         """Exact projections in grid integers; equal rows are projected once."""
         found: dict[tuple[Fraction, ...], list[int]] = {}
         for row in map(tuple, rows):
             if row not in found:
-                found[row] = self.map.apply([self.grid.integer(value) for value in row])
+                found[row] = self.map.apply(self.grid.row(row))
         return [found[row] for row in map(tuple, rows)]
 
     def codes(self, rows: Sequence[Sequence[Fraction]], words: Words) -> Rows:
-        """What must be released: numbers, or 1 for each sign +1."""
+        """What must be released: numbers, 1 for each sign +1, or a symbol."""
         return self.law.release(self.project(rows), words)
 
     # Gaussian laws
@@ -1128,7 +1340,12 @@ class Oracle:
     # What is published
 
     def stored(self, codes: Rows) -> tuple[str, bytes]:
-        """Type and bytes: eight signs a byte, the first lowest; numbers in 1, 2 or 4 bytes."""
+        """Type and bytes: eight signs a byte, the first lowest; numbers in 1, 2 or 4 bytes.
+
+        A symbol takes two.
+        """
+        if self.symbols:
+            return "<u2", b"".join(symbol.to_bytes(2, "little") for (symbol,) in codes)
         if self.signs:
             rows = [
                 sum(bit << j for j, bit in enumerate(row)).to_bytes(-(-len(row) // 8), "little")
@@ -1155,8 +1372,11 @@ class Oracle:
             "fingerprint": self.fingerprint.hex(),
             "format": "signs" if self.signs else "numbers",
         }
+        if self.symbols:
+            width = 1
+            facts |= {"code_length": 1, "format": "symbols", "size": self.map.k}
         stated = json.loads(header)
-        if not self.signs:
+        if not self.signs and not self.symbols:
             unit = MP.mpf(self.grid.step) * MP.sqrt(quotient(self.map.scale2))
             wanted = {"scale": unit * quotient(self.law.scale), "offset": quotient(self.law.offset)}
             for name, value in wanted.items():
@@ -1211,6 +1431,8 @@ METHODS: dict[str, tuple[Callable[[dict[str, Any]], Map], Callable[[Oracle], Any
     "idp-signrp-g": (rademacher, Oracle.individual_gaussian),
     "idp-signoporp-rr": (oporp, lambda o: IndividualFlips(o.epsilon, o.map.count)),
     "idp-signoporp-g": (oporp, Oracle.individual_gaussian),
+    "record-cap": (rotation, lambda o: Cap(o.map.k, o.epsilon)),
+    "record-codebook": (identity, lambda o: Codebook(o.map.k, o.spec["subset"], o.epsilon)),
     "none-oporp": (oporp, lambda o: Exact()),
     "none-signrp": (rademacher, lambda o: ExactSigns()),
 }

@@ -9,7 +9,7 @@ import ast
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate
@@ -22,17 +22,19 @@ import pytest
 from dp_accounting import get_sigma_gaussian
 from oracle import DisagreementError, Oracle, Replayed, Words
 from scipy import sparse
-from specs import example, needed
+from specs import codebook, example, needed
 from streams import Scripted, Seeded
 
 import dpindex as dpi
 import dpindex.privatizer
 import dpindex.projector
-from dpindex import Spec, attribute, l2
+from dpindex import Codebook, Spec, attribute, l2
 from dpindex.codes import Codes, SignFormat
 from dpindex.grid import Grid
-from dpindex.noise import gaussian, randomized_response, square_wave
+from dpindex.noise import codebook_response, gaussian, randomized_response, square_wave
 from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.cap import CapResponse
+from dpindex.noise.codebook_response import CodebookResponse
 from dpindex.noise.randomized_response import FlipsByLevel
 from dpindex.noise.square_wave import SquareWave
 from dpindex.noise.tables import CellTable
@@ -97,20 +99,27 @@ VARIANTS = [
     case("dp-signoporp-geometric", adjacency=attribute(0.02), bounds=(-2.0, 2.0)),
     case("idp-signrp-rr", dim=3, k=13),
     case("idp-signrp-g", dim=3, k=13),
+    case("record-cap", epsilon=0.01),
+    case("record-cap", epsilon=40.0, seed=7),
+    case("record-cap", dim=70, k=136, epsilon=6.0),
+    case("record-codebook", subset=1),
+    case("record-codebook", subset=49, epsilon=0.01),
+    case("record-codebook", subset=40, dim=3, epsilon=64.0),
     case("none-oporp", dim=64, k=2),
 ]
 
 
 @cache
-def oracle_of(text: str, norm: float | None) -> Oracle:
-    return Oracle(text, get_sigma_gaussian, norm)
+def oracle_of(text: str, norm: float | None, codebook: Codebook | None) -> Oracle:
+    codewords = () if codebook is None else codebook.stated.tolist()
+    return Oracle(text, get_sigma_gaussian, norm, codewords)
 
 
 def oracle_for(spec: Spec) -> Oracle:
     """The oracle of a spec; of the encoder it learns the public operator norm, to certify it."""
     hides_vectors = spec.adjacency.kind == "l2"
     norm = getattr(spec.projection, "operator_norm", None) if hides_vectors else None
-    return oracle_of(spec.to_json(), norm)
+    return oracle_of(spec.to_json(), norm, spec.codebook)
 
 
 def exact(x: Any) -> list[list[Fraction]]:
@@ -140,6 +149,8 @@ def vectors(spec: Spec, rows: int = 5, seed: int = 0) -> Any:
         x[:, 4::3] *= 5.0
     if low <= 0 <= high and spec.min_norm is None:
         x[0] = 0.0  # every coordinate an exact zero
+    if not spec.mechanism.calibration.rounded:
+        x = np.rint(x * 1024) / 1024  # so few bits that floats rotate them exactly
     return x
 
 
@@ -310,13 +321,15 @@ def test_codes_are_those_of_the_oracle(each: Case, layout: str) -> None:
 def test_edge_words_reach_every_branch() -> None:
     """Refinements, ties and tails of tables, ties of flips, refused words: each more than once."""
     events: Counter[str] = Counter()
-    for method in ("dp-oporp", "dp-rp-l", "raw-square-wave", "dp-signoporp-geometric"):
+    for method in ("dp-oporp", "dp-rp-l", "raw-square-wave", "dp-signoporp-geometric",
+                   "record-cap"):  # fmt: skip
         spec = Case(method).spec
         for seed in range(6):
             words = Words(seed, edges=True)
             oracle_for(spec).codes(exact(vectors(spec)), words)
             events += words.events
-    for name in ("refined", "tied", "tail", "flip tied", "refused"):
+    for name in ("refined", "tied", "tail", "flip tied", "refused", "cap tied",
+                 "cap settled"):  # fmt: skip
         assert events[name] > 10, events
 
 
@@ -474,6 +487,12 @@ def test_every_boundary_of_every_table(each: Case, epsilon: float) -> None:
         assert tuple(map(wanted.value, (0, (1 << wanted.bits) - 1))) == outermost
     if isinstance(spec.law, FlipsByLevel):
         assert list(spec.law.thresholds) == list(judge.law.thresholds)
+    if isinstance(spec.law, CapResponse):
+        cap = spec.law.cap
+        found = list(cap.weights), cap.threshold, cap.inside
+        assert found == (judge.law.weights, judge.law.threshold, judge.law.inside)
+    if isinstance(spec.law, CodebookResponse):
+        assert spec.law.inside == judge.law.inside
 
 
 def drawn(row: Any, choice: random.Random) -> Spec:
@@ -484,6 +503,13 @@ def drawn(row: Any, choice: random.Random) -> Spec:
     if row.needs_delta:
         fields["delta"] = 10 ** choice.uniform(-12, -1.5)
     size = choice.choice([1.0, 0.25, 0.1, 2.0, 3.7])
+    if not row.calibration.rounded:
+        fields["dim"] = dim = choice.choice([1, 2, 5, 13, 24, 33, 50])
+        if row.family.codebook:
+            fields |= {"codebook": codebook(dim), "subset": choice.randrange(1, 50)}
+        else:
+            fields["k"] = choice.choice([64, 136, 256])
+        return Spec(**fields, seed=choice.randrange(2**63))
     fields["adjacency"] = attribute(size) if "attribute" in row.adjacencies else l2(size)
     fields["bounds"] = choice.choice([(-1.0, 1.0), (0.0, 1.0), (-0.3, 0.6), (-1000.0, 7.0)])
     if row.calibration.bounded:
@@ -595,6 +621,26 @@ def short_words(draw: Any) -> Any:
     return flips
 
 
+class Unranked(CapResponse):
+    """Draws in the order of coordinates, by weights that belong to ranks."""
+
+    def perturb(self, x: Any, stream: Any) -> Any:
+        return self._agreements(len(x), stream) == (x >= 0)
+
+
+def low_words(draw: Any) -> Any:
+    """Uniform numbers from the half of a word that decides little."""
+
+    class Turned:
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        def words(self, count: int, dtype: Any) -> Any:
+            return self._stream.words(count, dtype) << np.uint64(32)
+
+    return lambda limit, count, stream: draw(limit, count, Turned(stream))
+
+
 def truncating(round_: Any) -> Any:
     def towards_zero(self: Grid, x: Any) -> Any:
         return np.trunc(x / (self.step * self.scale)).astype(self.dtype)
@@ -670,6 +716,7 @@ def in_tasks(spec: Spec, x: Any, patch: pytest.MonkeyPatch) -> None:
 
 ADDITIVE, GAUSSIAN, SIGNS = case("dp-oporp-staircase"), case("dp-oporp"), case("dp-signoporp-rr")
 WAVE = case("raw-square-wave")
+CAP, BOOK = case("record-cap"), case("record-codebook")
 PRIVATIZE = (dpi.Privatizer, "privatize")
 
 WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
@@ -728,6 +775,17 @@ WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
         case("dp-signoporp-geometric", repetitions=2),
         patched(randomized_response, "share", lambda f: lambda stated, _: stated.budget),
         released,
+    ),
+    "cap drawn without ranks": (CAP, with_law(lambda law: Unranked(law.cap)), released),
+    "cap one code too likely": (
+        CAP, with_law(lambda law: CapResponse(replace(law.cap, inside=law.cap.inside + 1))),
+        released,
+    ),
+    "set of one codeword more": (
+        BOOK, with_law(lambda w: CodebookResponse(w.codebook, w.subset + 1, w.inside)), released,
+    ),
+    "symbols drawn by the last 32 bits": (
+        BOOK, patched(codebook_response, "draw_uniform", low_words), released,
     ),
     "signs packed the other way round": (
         SIGNS,
