@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpindex.arrays import Vectors
+from dpindex.codebook import Codebook
 from dpindex.privacy import VectorAdjacency, attribute
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
@@ -32,11 +33,12 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Length of a code; default the method's.
     epsilon, delta : float
         Budget of one transformation of one row.
-    adjacency : Attribute or L2, optional
+    adjacency : Attribute, L2 or Record, optional
         What neighbouring rows may differ in; default one attribute by at most 1.
     clip : bool
-        Clip rows to ``bounds`` (the default here), or refuse rows outside them.
-    repetitions, scale, bounds, min_norm, norm, seed, entries, sparsity
+        Clip rows to ``bounds`` (the default here), or refuse rows outside them. Record methods need
+        False.
+    repetitions, scale, bounds, min_norm, norm, seed, entries, sparsity, codebook, subset
         As in :class:`dpindex.Spec`.
 
     Attributes
@@ -72,6 +74,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         seed: int = 0,
         entries: str | None = None,
         sparsity: int | None = None,
+        codebook: Codebook | None = None,
+        subset: int | None = None,
     ) -> None:
         # scikit-learn looks up every parameter under its own name.
         self.__dict__.update({name: value for name, value in locals().items() if name != "self"})
@@ -92,7 +96,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return self
 
     def transform(self, X: Vectors) -> npt.NDArray[np.float32]:
-        """Private codes as float32, shape (n, k): unbiased projections, or ±1 for sign methods.
+        """Private codes as float32, shape (n, k): unbiased projections, ±1 for sign methods, or
+        codewords, shape (n, dim), for methods with a codebook.
 
         Spends the budget of every row. Raises the errors of ``fit``, and NotFittedError before it.
         """
@@ -102,7 +107,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     @property
     def _n_features_out(self) -> int:
-        return self.spec_.code_length
+        return self.spec_.format.decoded_width
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

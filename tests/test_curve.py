@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 from test_denoise import low_rank
 
-from dpindex import Spec, attribute
+from dpindex import Codebook, Spec, attribute, record
 from dpindex.errors import InputError
 from dpindex.evaluate import MEASURES, recall_curve, spec_grid, write_curve
 from dpindex.index import Hits
@@ -292,3 +292,12 @@ def test_what_is_too_wide_to_invert_has_no_exposure():
     spec = Spec(method="raw-staircase", dim=2100, epsilon=3.0, bounds=(0, 1))
     curve = recall_curve(base, base[:2], [spec], runs=1, neighbours=10)
     assert np.isnan(curve.points[0].mean["rebuilt_error"])
+
+
+def test_a_codebook_goes_to_the_methods_that_take_one() -> None:
+    book = Codebook(np.eye(24))
+    methods = ["record-cap", "record-codebook"]
+    grid = spec_grid(24, methods, [4.0], adjacency=record(), codebook=book, subset=3)
+    assert grid.refused == ()
+    assert [spec.codebook for spec in grid.specs] == [None, book]
+    assert [spec.subset for spec in grid.specs] == [None, 3]

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex import Privatizer, Spec
+from dpindex import Codebook, Privatizer, Spec, record
 from dpindex.errors import InputError
 from dpindex.evaluate import invert
-from dpindex.evaluate.inversion import cosines
+from dpindex.evaluate.inversion import cosines, exposure
 
 DIM = 12
 LOW, HIGH, SCALE = -0.25, 0.75, 10.0
@@ -97,3 +97,12 @@ def test_what_cannot_be_inverted_is_refused():
     wide = Spec(method="dp-oporp-staircase", dim=1 << 20, k=1 << 10, epsilon=1.0)
     with pytest.raises(InputError, match="too many to invert"):
         invert(Privatizer(wide).privatize(np.zeros((1, 1 << 20))), wide)
+
+
+def test_symbols_are_not_inverted_and_not_measured() -> None:
+    book = Codebook(np.eye(DIM))
+    spec = Spec("record-codebook", DIM, epsilon=4.0, adjacency=record(), codebook=book)
+    codes = Privatizer(spec).privatize(np.eye(DIM))
+    with pytest.raises(InputError, match="record-codebook keeps symbols"):
+        invert(codes, spec)
+    assert np.isnan(list(exposure(spec, np.eye(DIM), codes).values())).all()

@@ -300,7 +300,7 @@ def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
         (("--epsilon", 4), "public sample or public facts"),
         (("--epsilon", 4, "--public-sample", "absent.npy"), "absent.npy"),
         (("--epsilon", 4, "--typical-norm", 1), "--neighbour-cosine"),
-        (("--epsilon", 4, "--beta", 1, "--l2", 1), "not both"),
+        (("--epsilon", 4, "--beta", 1, "--l2", 1), "different promises"),
         (("--epsilon", 4, "--format", "npz"), "not as npz"),
         (("--epsilon", 4, "--public-sample", "sample.npy", "--n", 600), "--skip-leak-check"),
     ],

@@ -195,7 +195,7 @@ def info(
     lines = {
         "method": f"{spec.method}: {spec.mechanism.summary}",
         "source": spec.mechanism.source,
-        "code": f"{spec.code_length} {spec.mechanism.codes}"
+        "code": spec.format.contents
         + (f" in {spec.repetitions} repetitions" if spec.repetitions > 1 else ""),
         "search": f"{opened.metric}, index type {opened.index_type}, private queries at epsilon = "
         f"{opened.query_spec.budget:g}",

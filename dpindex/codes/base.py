@@ -52,6 +52,11 @@ class CodeFormat(ABC):
         """Columns of the stored form."""
 
     @property
+    def decoded_width(self) -> int:
+        """Columns of the decoded form."""
+        return self.code_length
+
+    @property
     @abstractmethod
     def max_row_bytes(self) -> int:
         """The most bytes that one code takes."""
@@ -62,7 +67,7 @@ class CodeFormat(ABC):
 
     @abstractmethod
     def decode(self, stored: Integers) -> npt.NDArray[np.float32]:
-        """Numbers to compare and to learn from, shape (n, code_length), of the stored form."""
+        """Numbers to compare and to learn from, shape (n, decoded_width), of the stored form."""
 
     @abstractmethod
     def fault(self, stored: Integers) -> str | None:
@@ -126,11 +131,11 @@ class Codes:
         return self.format.fingerprint
 
     def to_float(self) -> npt.NDArray[np.float32]:
-        """The codes as numbers to compare, float32, shape (n, k)."""
+        """The codes as numbers to compare, float32, shape (n, format.decoded_width)."""
         return self.format.decode(self.stored)
 
     def to_signs(self) -> npt.NDArray[np.int8]:
-        """Signs of :meth:`to_float`, ±1 (0 counts as +1), int8, shape (n, k)."""
+        """Signs of :meth:`to_float`, ±1 (0 counts as +1), int8, of the same shape."""
         return np.where(self.to_float() >= 0, 1, -1).astype(np.int8)
 
     def take(self: _Codes, rows: slice | npt.NDArray[np.intp]) -> _Codes:

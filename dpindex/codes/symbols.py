@@ -55,6 +55,16 @@ class SymbolFormat(CodeFormat):
         return 1
 
     @property
+    def decoded_width(self) -> int:
+        return int(self._given.shape[1])
+
+    @property
+    def _given(self) -> npt.NDArray[np.float32]:
+        if self.codewords is None:
+            raise InputError("these codes are symbols of a codebook, which was not given.")
+        return self.codewords
+
+    @property
     def max_row_bytes(self) -> int:
         return 2
 
@@ -63,9 +73,7 @@ class SymbolFormat(CodeFormat):
 
     def decode(self, stored: Integers) -> npt.NDArray[np.float32]:
         """The codewords, shape (n, dim)."""
-        if self.codewords is None:
-            raise InputError("these codes are symbols of a codebook, which was not given.")
-        return self.codewords[stored[:, 0]]
+        return self._given[stored[:, 0]]
 
     def fault(self, stored: Integers) -> str | None:
         if stored.dtype != np.uint16 or stored.shape[1:] != (1,):

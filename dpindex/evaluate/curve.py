@@ -204,7 +204,7 @@ def spec_grid(
         For the methods that repeat their projection; the others get 1.
     **common
         Other fields of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, seed, …; methods
-        that take no ``min_norm``, ``entries`` or ``sparsity`` get none.
+        that take no ``min_norm``, ``entries``, ``sparsity``, ``codebook`` or ``subset`` get none.
 
     Raises
     ------
@@ -251,6 +251,8 @@ def _used(row: Method, stated: dict[str, Any]) -> dict[str, Any]:
         "min_norm": row.calibration.norm_bound,
         "entries": entries,
         "sparsity": row.family.blocks or (entries and stated.get("entries") == "very-sparse"),
+        "codebook": row.family.codebook,
+        "subset": row.family.codebook,
     }
     return {name: value for name, value in stated.items() if used.get(name, True)}
 

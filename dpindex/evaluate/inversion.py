@@ -56,10 +56,12 @@ def exposure(
     dict
         ``rebuilt_error``: mean squared error of the reconstructions over that of the best guess
         without codes (the middle of the bounds), [0, ∞). ``rebuilt_cosine``: mean cosine to the
-        originals. Both are NaN if the projection has more than 2^22 entries or 2048 columns.
+        originals. Both are NaN for symbols, and if the projection has more than 2^22 entries or
+        2048 columns.
     """
     large = spec.dim * spec.code_length > _MAX_MEASURED_ENTRIES
-    if large or spec.code_length > _MAX_MEASURED_LENGTH:
+    symbols = spec.mechanism.codes == "symbols"
+    if symbols or large or spec.code_length > _MAX_MEASURED_LENGTH:
         return dict.fromkeys(EXPOSURE, math.nan)
     strongest = denoiser is not None and denoiser.kind == "score"
     if spec.epsilon is not None and spec.mechanism.codes == "numbers" and not strongest:
@@ -98,7 +100,8 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
     Raises
     ------
     InputError
-        If the codes come from another spec, or the projection has more than 2^26 entries.
+        If the codes come from another spec, are symbols, or the projection has more than 2^26
+        entries.
 
     >>> from dpindex import Privatizer
     >>> spec = Spec(method="raw-staircase", dim=3, epsilon=50.0, bounds=(0, 1))
@@ -109,6 +112,8 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
     signs = spec.mechanism.codes == "signs"
     if codes.fingerprint != spec.fingerprint:
         raise InputError("these codes were made under another spec than the one given.")
+    if spec.mechanism.codes == "symbols":
+        raise InputError(f"{spec.method} keeps symbols, which no linear estimate inverts.")
     if spec.dim * spec.code_length > _MAX_ENTRIES:
         raise InputError(
             f"the projection has {spec.dim} × {spec.code_length} entries, too many to invert; "
