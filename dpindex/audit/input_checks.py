@@ -28,11 +28,6 @@ from dpindex.race.hashes import MAX_SUM
 from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 
-__all__ = [
-    "RealisedMap", "code_checks", "default_sketches", "grid_checks", "norm_at_most", "read_map",
-    "sketch_checks",
-]  # fmt: skip
-
 _MAX_ENTRIES = 1 << 32
 _CHUNK_ENTRIES = 1 << 22
 _MAX_GRAM = 96

@@ -24,11 +24,6 @@ from dpindex.parameters import Parameters
 from dpindex.projections import Projection
 from dpindex.randomness import BitSource
 
-__all__ = [
-    "LAPLACE", "STAIRCASE", "TwoDigitLaplace", "geometric_table", "laplace_noise",
-    "min_variance_share", "staircase_noise",
-]  # fmt: skip
-
 _BITS = 64
 _RATIO_BITS = 320
 _FINE_BITS = 384

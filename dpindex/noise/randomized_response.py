@@ -29,14 +29,6 @@ from dpindex.parameters import Parameters
 from dpindex.projections import FINE_ENTRY_BITS, Projection
 from dpindex.randomness import BitSource
 
-__all__ = [
-    "EXACT_RESPONSE", "GEOMETRIC_FLIPS", "NO_FLIPS", "RANDOMIZED_RESPONSE", "SMOOTH_FLIPS",
-    "FlipsByLevel", "NoFlips", "change_probability", "draw_flips", "geometric_flips",
-    "geometric_thresholds", "min_norm_on_grid", "norm_slack", "quantile_count",
-    "randomized_response", "response_threshold", "rounded_change_probability", "smooth_flips",
-    "smooth_thresholds",
-]  # fmt: skip
-
 _ONE = 1 << 64
 _COIN = 1 << 63
 _MAX_LEVELS = 1 << 16

@@ -9,18 +9,6 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 from dpindex.checks import finite_number, from_kind
 from dpindex.errors import InputError
 
-__all__ = [
-    "L2",
-    "Adjacency",
-    "Attribute",
-    "Neighbouring",
-    "Records",
-    "VectorAdjacency",
-    "adjacency_from_dict",
-    "attribute",
-    "l2",
-]
-
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
 
 

@@ -16,11 +16,6 @@ from dpindex.projections.dense import FINE_ENTRY_BITS, Gaussian, Rademacher, Uni
 from dpindex.projections.oporp import Oporp
 from dpindex.projections.sparse_jl import FastJL, SparseJL, VerySparse
 
-__all__ = [
-    "DENSE_NUMBERS", "DENSE_SIGNS", "FAST_JL", "FINE_DENSE_SIGNS", "GAUSSIAN", "IDENTITY", "OPORP",
-    "RADEMACHER", "REPEATED_OPORP", "SIGN_RADEMACHER", "SPARSE_JL", "Family",
-]  # fmt: skip
-
 _Length = Callable[[int, int], int]
 _MAX_BLOCKS = 1024
 _MAX_INVERSE_DENSITY = 1 << 16
