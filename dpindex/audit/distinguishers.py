@@ -33,11 +33,6 @@ from dpindex.privacy import Attribute
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
-__all__ = [
-    "Counts", "Finding", "Pair", "Run", "attack_pair", "command_line", "gaussian_finding",
-    "repeats", "worst_pairs",
-]  # fmt: skip
-
 _TRAINING = 0.2
 _BATCH_NUMBERS = 1 << 22
 _COMMAND_NUMBERS = 1 << 23

@@ -42,14 +42,14 @@ class CodeFormat(ABC):
     """The similarities that can be estimated from such codes."""
 
     @property
-    @abstractmethod
     def width(self) -> int:
-        """Columns of the stored form."""
+        """Columns of the stored form: one a coordinate, if a subclass packs no more."""
+        return self.code_length
 
     @property
-    @abstractmethod
     def max_row_bytes(self) -> int:
-        """The most bytes that one code takes."""
+        """The most bytes that one code takes: one a column, if a subclass needs no more."""
+        return self.width
 
     @abstractmethod
     def pack(self, outcomes: AnyArray) -> Integers:

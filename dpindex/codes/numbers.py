@@ -52,10 +52,6 @@ class NumberFormat(CodeFormat):
     metrics: ClassVar[tuple[str, ...]] = ("cosine", "ip", "l2")
 
     @property
-    def width(self) -> int:
-        return self.code_length
-
-    @property
     def max_row_bytes(self) -> int:
         return 4 * self.code_length
 

@@ -41,10 +41,6 @@ class SignFormat(CodeFormat):
     def width(self) -> int:
         return -(-self.code_length // 8)
 
-    @property
-    def max_row_bytes(self) -> int:
-        return self.width
-
     def pack(self, outcomes: AnyArray) -> Bytes:
         return np.packbits(outcomes, axis=1, bitorder="little")
 

@@ -207,11 +207,7 @@ def _predicted_cosines(
 
 
 def _synthesize(
-    queries: Singles,
-    sampled: Singles,
-    anchors: Integers,
-    wanted: Doubles,
-    stream: PublicStream,
+    queries: Singles, sampled: Singles, anchors: Integers, wanted: Doubles, stream: PublicStream
 ) -> Singles:
     """Vectors at the wanted cosines to each query: sampled vectors moved towards it, (q, s, p)."""
     near = np.empty((*wanted.shape, sampled.shape[1]), dtype=np.float32)

@@ -14,15 +14,6 @@ from dpindex.privacy.adjacency import (
 from dpindex.privacy.guarantee import Guarantee, compose
 
 __all__ = [
-    "L2",
-    "Adjacency",
-    "Attribute",
-    "Guarantee",
-    "Neighbouring",
-    "Records",
-    "VectorAdjacency",
-    "adjacency_from_dict",
-    "attribute",
-    "compose",
-    "l2",
-]
+    "L2", "Adjacency", "Attribute", "Guarantee", "Neighbouring", "Records", "VectorAdjacency",
+    "adjacency_from_dict", "attribute", "compose", "l2",
+]  # fmt: skip

@@ -29,7 +29,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import ndtr, ndtri
 
 from dpindex.arrays import Doubles
-from dpindex.checks import check_finite, finite_number, from_kind, whole_number
+from dpindex.checks import check_values, finite_number, from_kind, whole_number
 from dpindex.errors import InputError
 from dpindex.randomness import PublicStream
 
@@ -283,7 +283,7 @@ class Hasher:
         step = max(64, min(_ROWS_AT_ONCE, _BLOCK_NUMBERS // widest))
         for start in range(0, x.shape[0], step):
             block = x[start : start + step].astype(np.float64)
-            check_finite(block, first_row + start)
+            check_values(block, first_row + start)
             block = self.hash.scaled(block)
             data = block.data if sparse.issparse(block) else block
             np.rint(data, out=data)

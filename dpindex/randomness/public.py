@@ -68,5 +68,4 @@ class PublicStream:
 
     def permutation(self, count: int) -> npt.NDArray[np.int64]:
         """A uniform permutation of 0 … count−1: the order of ``count`` random 64-bit keys."""
-        keys = self.words(count, np.uint64)
-        return np.argsort(keys, kind="stable").astype(np.int64)
+        return np.argsort(self.words(count, np.uint64), kind="stable").astype(np.int64)
