@@ -18,10 +18,8 @@ from dpindex.checks import (
     whole_number,
 )
 from dpindex.errors import InputError
-from dpindex.files import read_file
+from dpindex.files import parse_file
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict, attribute
-
-__all__ = ["Parameters"]
 
 _FORMAT = 1
 _MAX_DIM = (1 << 31) - 1
@@ -131,11 +129,7 @@ class Parameters:
     @classmethod
     def read(cls: type[_Stated], path: str | os.PathLike[str]) -> _Stated:
         """The spec in a file; raises InputError, which begins with the path, if there is none."""
-        text = read_file(path, MAX_TEXT)
-        try:
-            return cls.from_json(text)
-        except InputError as error:
-            raise InputError(f"{os.fspath(path)}: {error}") from None
+        return parse_file(path, MAX_TEXT, cls.from_json)
 
 
 def _interval(value: Any) -> tuple[float, float]:

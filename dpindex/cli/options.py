@@ -16,8 +16,6 @@ from dpindex.ledger import Ledger
 from dpindex.privacy import VectorAdjacency, attribute, l2
 from dpindex.vectors import read_ids
 
-__all__ = ["CurveOptions", "DataOptions", "ReleaseOptions", "SpecOptions", "as_command"]
-
 QueryMode = Literal["exact", "private"]
 VectorFile = Annotated[
     str,
@@ -57,8 +55,7 @@ class DataOptions:
     )
     clip: Annotated[bool, "Clip to the bounds instead of refusing."] = False
     norm: Annotated[
-        float | None,
-        "Public norm of every vector (1 for unit embeddings): better similarities.",
+        float | None, "Public norm of every vector (1 for unit embeddings): better similarities."
     ] = None
 
     @property

@@ -32,8 +32,7 @@ _WIDTH = 100
 def progress_bar(what: str) -> Iterator[Callable[..., None]]:
     """A bar on a terminal, silence in a pipe; yields ``report(done, total, task="")``."""
     console = Console(stderr=True)
-    quiet = not console.is_terminal
-    with Progress(console=console, disable=quiet, transient=True) as progress:
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         bar = progress.add_task(what, total=None)
 
         def report(done: int, total: int, task: str = "") -> None:

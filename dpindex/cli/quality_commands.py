@@ -15,8 +15,6 @@ from dpindex.cli import output as out
 from dpindex.errors import InputError
 from dpindex.vectors import open_vectors
 
-__all__ = ["demo", "evaluate", "plan"]
-
 _METHODS = "dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp"
 _SHOWN = 12
 
@@ -117,8 +115,7 @@ def plan(
     epsilon: Annotated[float | None, "Target epsilon."] = None,
     recall: Annotated[float | None, "Instead of --epsilon: target precision@10."] = None,
     public_sample: Annotated[
-        str | None,
-        "File of 500 or more PUBLIC vectors of the same kind.",
+        str | None, "File of 500 or more PUBLIC vectors of the same kind."
     ] = None,
     typical_norm: Annotated[
         float | None, "Instead of a sample: norm of a vector, after scaling."

@@ -15,8 +15,6 @@ from dpindex.errors import InputError
 from dpindex.race.sketch import RaceSketch
 from dpindex.randomness import PublicStream
 
-__all__ = ["Modes", "box", "diversity_sample", "find_modes"]
-
 _CLIMBS_PER_MODE = 4
 _STEPS = 200
 

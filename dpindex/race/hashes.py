@@ -33,8 +33,6 @@ from dpindex.checks import check_finite, finite_number, from_kind, whole_number
 from dpindex.errors import InputError
 from dpindex.randomness import PublicStream
 
-__all__ = ["SRP", "Hash", "Hasher", "PStable", "PairedSRP", "hash_from_dict", "kernel_sum"]
-
 Codes: TypeAlias = npt.NDArray[np.uint32]
 
 MAX_SUM = 2.0**33
@@ -248,10 +246,7 @@ class Hasher:
     """
 
     def __init__(self, hash: Hash, dim: int, rows: int, width: int, seed: int) -> None:
-        self.hash = hash
-        self.dim = dim
-        self.rows = rows
-        self.width = width
+        self.hash, self.dim, self.rows, self.width = hash, dim, rows, width
         self.rehashed = hash.codes is None or hash.codes > width
         """Whether codes are hashed again to the columns, which adds 1/width to the collisions."""
         total = rows * hash.directions
