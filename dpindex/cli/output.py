@@ -25,8 +25,6 @@ Format = Annotated[
 ]
 Output = Annotated[Path | None, "File to write to.  [default: standard output]"]
 
-_WIDTH = 100
-
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[..., None]]:
@@ -101,7 +99,7 @@ def write_answers(
         data = json.dumps({**(facts or {}), **lists}).encode() + b"\n"
     else:
         text = StringIO()
-        Console(file=text, width=_WIDTH).print(table())
+        Console(file=text, width=100).print(table())
         data = text.getvalue().encode()
     if output is None:
         typer.echo(data, nl=False)

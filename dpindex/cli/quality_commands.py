@@ -46,13 +46,12 @@ def evaluate(
     from dpindex.evaluate import recall_curve, require_matplotlib, spec_grid, write_curve
 
     require_matplotlib()
-    lengths = _list(code_length, "--code-length", int) or [None]
     with open_vectors(base) as base_source, open_vectors(queries) as query_source:
         grid = spec_grid(
             base_source.shape[1],
             _list(methods, "--methods", str),
             _list(epsilons, "--epsilons", float),
-            lengths,
+            _list(code_length, "--code-length", int) or [None],
             **options.stated(),
         )
         for sentence in grid.refused:

@@ -44,8 +44,6 @@ _DIRECTION_BITS = 16
 _STEP_BITS = 12
 """Grid steps per bandwidth, as a power of two."""
 
-_MAX_BITS = 31
-_MAX_HASHES = 16
 _KERNEL_PAIRS = 1 << 22
 _ROWS_AT_ONCE = 8192
 _BLOCK_NUMBERS = 1 << 23
@@ -114,7 +112,7 @@ class SRP(Hash):
     _min_bits: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        bits = whole_number(self.bits, "bits", self._min_bits, _MAX_BITS)
+        bits = whole_number(self.bits, "bits", self._min_bits, 31)
         object.__setattr__(self, "bits", bits)
 
     @property
@@ -200,7 +198,7 @@ class PStable(Hash):
     def __post_init__(self) -> None:
         bandwidth = finite_number(self.bandwidth, "bandwidth", above=0.0)
         object.__setattr__(self, "bandwidth", bandwidth)
-        object.__setattr__(self, "hashes", whole_number(self.hashes, "hashes", 1, _MAX_HASHES))
+        object.__setattr__(self, "hashes", whole_number(self.hashes, "hashes", 1, 16))
 
     @property
     def directions(self) -> int:
