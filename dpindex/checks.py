@@ -15,12 +15,6 @@ from scipy import sparse
 from dpindex.arrays import AnyArray, Integers, Vectors, canonical_csr
 from dpindex.errors import InputError
 
-__all__ = [
-    "MAX_ID_LENGTH", "MAX_TEXT", "Fault", "check_id_lengths", "check_values", "checked_delta",
-    "checked_epsilon", "checked_fields", "finite_number", "from_kind", "id_array", "json_value",
-    "not_finite", "real_matrix", "whole_number",
-]  # fmt: skip
-
 MAX_ID_LENGTH = 4096
 """Characters that an id may have."""
 

@@ -13,8 +13,6 @@ from dpindex.cli import output as out
 from dpindex.errors import InputError
 from dpindex.ledger import Ledger
 
-__all__ = ["audit", "ledger"]
-
 
 def audit(
     spec: Annotated[
