@@ -11,7 +11,7 @@ import numpy as np
 
 from dpindex.arrays import Doubles, Floats
 from dpindex.codes import Codes
-from dpindex.estimators.float_codes import EXACT, METRICS, Estimate, NoisyVectorStats
+from dpindex.estimators.float_codes import EXACT, METRICS, Estimate, Side
 from dpindex.estimators.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score
 from dpindex.spec import Spec
 
@@ -102,12 +102,10 @@ class NumberSimilarity(Similarity):
     """Number codes: sums of the decoded vectors, corrected by the moments of the noise."""
 
     def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
-        norm, squares = self.spec.norm, np.einsum("qck,qck->qc", x, x)
         noise, query_noise = (s.law.moments.in_units(s.step) for s in (self.spec, queries.spec))
-        codes = NoisyVectorStats(x.sum(axis=2), squares, x.shape[2], noise, norm)
-        query_noise = query_noise if queries.private else EXACT
-        side = NoisyVectorStats.of(queries.to_float()[:, None], query_noise, norm)
-        return METRICS[self.metric](ip, codes, side, self.factor)
+        query_noise, norm = query_noise if queries.private else EXACT, self.spec.norm
+        side = Side.of(queries.to_float()[:, None], query_noise, norm)
+        return METRICS[self.metric](ip, Side.of(x, noise, norm), side, self.factor)
 
 
 class SignSimilarity(Similarity):

@@ -32,18 +32,13 @@ from dpindex.index.search_backend import EXACT
 from dpindex.spec import Spec
 from dpindex.version import __version__
 
-__all__ = [
-    "Checkpoint", "IndexDirectory", "Manifest", "Settings", "read_index", "rows_per_segment",
-    "write_index",
-]  # fmt: skip
-
 _FORMAT = 2
 _MANIFEST = "manifest.json"
 _CODES, _IDS, _MODEL = "segments/{}.codes", "ids/{}.ids", "denoiser/{}.model"
 _FOLDERS = ("segments", "ids", "denoiser")
 _NUMBER = re.compile(r"[0-9]{6}")
 _NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|model)(\.tmp)?")
-_STATES = ("building", "complete")
+_STATED = ("state", "next_number", "segments", "denoiser", "input")
 _MAX_FILE_BYTES = 1 << 33
 _MAX_MANIFEST_BYTES = 1 << 24
 _SEGMENT_BYTES = 1 << 25
@@ -93,9 +88,17 @@ class Settings:
     @property
     def query_spec(self) -> Spec:
         """The spec of private queries."""
-        if self.query_epsilon is None:
-            return self.spec
-        return self.spec.with_epsilon(self.query_epsilon)
+        return (
+            self.spec if self.query_epsilon is None else self.spec.with_epsilon(self.query_epsilon)
+        )
+
+    def refuse_unprotected(self, allowed: bool, purpose: str) -> None:
+        """InputError for a method that protects nothing, unless that is allowed."""
+        if not self.spec.mechanism.private and not allowed:
+            raise InputError(
+                f"{self.spec.method} protects nothing; pass allow_unprotected=True "
+                f"(--allow-unprotected) to {purpose}."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values."""
@@ -168,35 +171,31 @@ class Manifest:
         """Rows of all segments."""
         return sum(self.segments.values())
 
-    def to_dict(self) -> dict[str, Any]:
-        """The manifest as plain JSON values."""
-        return {
+    def to_bytes(self) -> bytes:
+        """The text of ``manifest.json``."""
+        data = {
             "format": _FORMAT,
             "library": __version__,
-            "state": self.state,
             "guarantee": self.settings.spec.guarantee.to_dict(),
             "count": self.count,
-            "next_number": self.next_number,
-            "segments": dict(self.segments),
-            "denoiser": self.denoiser,
             "files": {path: asdict(self.files[path]) for path in self.paths},
-            "input": self.input,
+            **{name: getattr(self, name) for name in _STATED},
             **self.settings.to_dict(),
         }
+        return _sealed(data)
 
     @classmethod
     def from_dict(cls, data: Any) -> Manifest:
-        """The inverse of :meth:`to_dict`; ValueError (as InputError is), KeyError, TypeError or
-        AttributeError for anything else.
+        """The inverse of :meth:`to_bytes`, from parsed JSON without its checksum; ValueError (as
+        InputError is), KeyError, TypeError or AttributeError for anything else.
         """
-        names = ("state", "next_number", "segments", "denoiser", "input")
         files = {path: FileMark(**mark) for path, mark in data["files"].items()}
-        stated = {name: data[name] for name in names}
+        stated = {name: data[name] for name in _STATED}
         manifest = cls(settings=Settings.from_dict(data), files=files, **stated)
         last = [] if manifest.denoiser is None else [manifest.denoiser]
         numbers, counts = [*manifest.segments, *last], manifest.segments.values()
         if not (
-            manifest.state in _STATES
+            manifest.state in ("building", "complete")
             and (manifest.input is None or isinstance(manifest.input, dict))
             and data["guarantee"] == manifest.settings.spec.guarantee.to_dict()
             and all(type(count) is int and count > 0 for count in counts)
@@ -209,10 +208,6 @@ class Manifest:
         ):
             raise InputError("it contradicts itself.")
         return manifest
-
-    def to_bytes(self) -> bytes:
-        """The text of ``manifest.json``."""
-        return _sealed(self.to_dict()).encode()
 
     @property
     def digest(self) -> str:
@@ -229,7 +224,7 @@ class Manifest:
         if not isinstance(data, dict) or data.get("format") not in (1, _FORMAT):
             raise InputError(f"{place} is not a manifest of format {_FORMAT}.")
         data.pop("checksum", None)
-        if _sealed(data).encode() != text:
+        if _sealed(data) != text:
             raise InputError(f"{place} is damaged: its checksum does not match.")
         try:
             return cls.from_dict(manifest_from_1(data) if data["format"] == 1 else data)
@@ -238,10 +233,10 @@ class Manifest:
             raise InputError(f"{place} is damaged: {detail}") from None
 
 
-def _sealed(data: dict[str, Any]) -> str:
+def _sealed(data: dict[str, Any]) -> bytes:
     """Canonical text of a manifest with a checksum of itself: no changed byte goes unnoticed."""
     seal = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-    return json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True)
+    return json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True).encode()
 
 
 class IndexDirectory:
@@ -318,20 +313,13 @@ class IndexDirectory:
     def _is_blank(self) -> bool:
         """Whether nothing is here but, perhaps, leftovers of our own that no manifest names."""
         known = {".lock", f"{_MANIFEST}.tmp", *_FOLDERS}
-        if any(entry.name not in known for entry in self.path.iterdir()):
-            return False
-        return all(_NUMBERED_FILE.fullmatch(entry.name) for entry in self._entries())
+        found = {entry.name for entry in self.path.iterdir()}
+        return found <= known and all(_NUMBERED_FILE.fullmatch(e.name) for e in self._entries())
 
     def _entries(self) -> list[Path]:
         """What lies in the folders of an index."""
         folders = [self.path / name for name in _FOLDERS if (self.path / name).is_dir()]
         return [entry for folder in folders for entry in folder.iterdir()]
-
-    def start(self, settings: Settings) -> Manifest:
-        """An empty manifest, not yet committed; leftovers are discarded."""
-        manifest = Manifest(settings)
-        self.discard_uncommitted(manifest)
-        return manifest
 
     def write_segment(self, manifest: Manifest, codes: Codes, ids: AnyArray) -> Manifest:
         """Write a segment and return the manifest that names it, which is not yet committed."""
@@ -414,9 +402,9 @@ def write_index(
     if last is not None and last.path != directory.path:
         last = None
     with directory.writing(new=last is None):
-        start = 0
+        start, manifest = 0, Manifest(settings)
         if last is None:
-            manifest = directory.start(settings)
+            directory.discard_uncommitted(manifest)
         else:
             manifest = directory.manifest()
             if manifest.digest != last.digest:

@@ -16,8 +16,6 @@ from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.search_backend import Rows, SearchBackend
 from dpindex.spec import Spec
 
-__all__ = ["BACKENDS", "Ranking", "new_ranking"]
-
 
 class Ranking:
     """A search backend that follows a store.
@@ -78,8 +76,7 @@ class PackedSigns(Ranking):
         return codes.stored
 
     def _asked(self, queries: Queries) -> AnyArray:
-        asked: AnyArray = queries.values.stored if queries.private else queries.values
-        return asked
+        return np.asarray(queries.values.stored if queries.private else queries.values)
 
 
 class DenoisedVectors(Ranking):
