@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dpindex.estimators.float_codes import Side, cosine, inner_product, squared_distance
+from dpindex.estimators.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
 from dpindex.noise.law import NoiseMoments
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
@@ -58,12 +58,12 @@ def _sides(method: str, epsilon: float, dim: int, k: int | None, rho: float) -> 
     dot = (u * v).sum(axis=1)
     sizes = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
     return {
-        "x": Side.of(x, noise),
+        "x": NoisyVectorStats.of(x, noise),
         "private": (
-            Side.of(y, noise),
+            NoisyVectorStats.of(y, noise),
             (x * y).sum(axis=1),
         ),
-        "exact": (Side.of(exact), (x * exact).sum(axis=1)),
+        "exact": (NoisyVectorStats.of(exact), (x * exact).sum(axis=1)),
         "factor": spec.projection.inner_product_factor,
         "truth": {
             cosine: dot / sizes,
@@ -139,7 +139,7 @@ def test_inverse_norm_against_integration(share: float, k: int) -> None:
     along = 1 + np.sqrt(share) * rng.standard_normal(400_000)
     squares = along**2 + share * rng.chisquare(k - 1, along.shape)
     law = NoiseMoments.additive(share, 3 * share**2)
-    h = Side(np.zeros_like(squares), squares, k, law).inverse_norm
+    h = NoisyVectorStats(np.zeros_like(squares), squares, k, law).inverse_norm
     error = abs(np.mean(along * h) - 1)
     # What is left is of third order in the squared relative deviation of the energy.
     third = float(np.std(squares) ** 6)
@@ -148,7 +148,7 @@ def test_inverse_norm_against_integration(share: float, k: int) -> None:
 
 def test_without_noise_and_projection_everything_is_exact() -> None:
     u, v = np.random.default_rng(3).normal(size=(2, 50, 9))
-    x, y = (Side.of(part) for part in (u, v))
+    x, y = (NoisyVectorStats.of(part) for part in (u, v))
     ip = (u * v).sum(axis=1)
     truth = ip / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
     for estimator, expected in (
@@ -166,12 +166,12 @@ def test_without_noise_and_projection_everything_is_exact() -> None:
 
 def test_vectors_of_nothing_give_no_warning_and_wide_errors() -> None:
     law = NoiseMoments.additive(1.0, 6.0)
-    nothing = Side(np.zeros(3), np.array([0.0, 5.0, 10.0]), 10, law)
+    nothing = NoisyVectorStats(np.zeros(3), np.array([0.0, 5.0, 10.0]), 10, law)
     value, stderr = cosine(np.array([0.0, 5.0, -5.0]), nothing, nothing, 0.1)
     assert np.isfinite(value).all()
     assert (np.abs(value) <= 1).all()
     assert (stderr > 0.3).all()
-    silent = Side(np.zeros(1), np.zeros(1), 10)
+    silent = NoisyVectorStats(np.zeros(1), np.zeros(1), 10)
     value, stderr = cosine(np.zeros(1), silent, silent, 0.1)
     assert value.tolist() == [0.0]
     assert np.isfinite(stderr).all()

@@ -12,7 +12,7 @@ from streams import Seeded
 
 from dpindex import PrivateIndex, attribute
 from dpindex.codes import Codes
-from dpindex.estimators.float_codes import Side, cosine, inner_product, squared_distance
+from dpindex.estimators.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
@@ -62,10 +62,10 @@ def test_numbers(metric: Metric, norm: float | None, kind: str) -> None:
     rows = np.random.default_rng(2).integers(0, 300, (NQ, COUNT))
     x, y = codes.to_float().astype(np.float64)[rows], _decoded(queries)
     noise = [s.law.moments.in_units(s.step) for s in (spec, queries.spec)]
-    stored = Side(x.sum(axis=2), (x**2).sum(axis=2), 16, noise[0], norm)
-    side = Side.of(y[:, None], norm=norm)
+    stored = NoisyVectorStats(x.sum(axis=2), (x**2).sum(axis=2), 16, noise[0], norm)
+    side = NoisyVectorStats.of(y[:, None], norm=norm)
     if queries.private:
-        side = Side.of(y[:, None], noise[1], norm)
+        side = NoisyVectorStats.of(y[:, None], noise[1], norm)
     ip = (x * y[:, None, :]).sum(axis=2)
     factor = spec.projection.inner_product_factor
     wanted = ESTIMATORS[metric](ip, stored, side, factor)

@@ -14,8 +14,6 @@ from dpindex.arrays import AnyArray, Integers
 from dpindex.errors import InputError
 from dpindex.files import pack
 
-__all__ = ["CodeFormat", "Codes", "check_format"]
-
 _Codes = TypeVar("_Codes", bound="Codes")
 _Format = TypeVar("_Format", bound="CodeFormat")
 

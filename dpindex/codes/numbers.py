@@ -13,8 +13,6 @@ import numpy.typing as npt
 from dpindex.arrays import AnyArray, Integers
 from dpindex.codes.base import CodeFormat, Codes
 
-__all__ = ["FloatCodes", "NumberFormat", "narrowest"]
-
 
 def narrowest(values: Integers) -> Integers:
     """The same integers in the smallest of int8, int16 and int32 that holds them all."""

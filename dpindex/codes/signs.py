@@ -10,8 +10,6 @@ import numpy.typing as npt
 from dpindex.arrays import AnyArray, Bytes, Integers
 from dpindex.codes.base import CodeFormat, Codes
 
-__all__ = ["BitCodes", "SignFormat"]
-
 
 class BitCodes(Codes):
     """Private sign codes: k bits a vector, packed eight to a byte, first bit lowest.

@@ -16,8 +16,6 @@ from numpy.polynomial.polynomial import polymul, polyval
 from dpindex.arrays import Doubles, Floats
 from dpindex.noise.law import NoiseMoments, Polynomial
 
-__all__ = ["EXACT", "METRICS", "Estimate", "Side", "cosine", "inner_product", "squared_distance"]
-
 Estimate: TypeAlias = tuple[Doubles, Doubles]
 """Values and their standard errors, of one shape."""
 
@@ -26,7 +24,7 @@ EXACT = NoiseMoments.additive(0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class Side:
+class NoisyVectorStats:
     """The vectors on one side of a comparison: their sums, and the moments of their noise.
 
     Attributes
@@ -48,7 +46,9 @@ class Side:
     norm: float | None = None
 
     @classmethod
-    def of(cls, decoded: Floats, noise: NoiseMoments = EXACT, norm: float | None = None) -> Side:
+    def of(
+        cls, decoded: Floats, noise: NoiseMoments = EXACT, norm: float | None = None
+    ) -> NoisyVectorStats:
         """The sums of decoded vectors, shape (…, k); ``total`` and ``squares`` have shape (…)."""
         wide = decoded.astype(np.float64, copy=False)
         squares = np.einsum("...k,...k->...", wide, wide)
@@ -122,7 +122,7 @@ class Side:
         t = np.maximum((self.energy_variance - 4 * covariance / 3) / energy**2, 0.0)
         return np.asarray((16 + 29 * t) / (16 + 35 * t) / np.sqrt(energy))
 
-    def noise_along(self, other: Side, ip: Doubles, energy: Doubles) -> Estimate:
+    def noise_along(self, other: NoisyVectorStats, ip: Doubles, energy: Doubles) -> Estimate:
         """``Σ_j Var(x̃_j)·y_j²`` and ``Σ_j Cov(x̃_j, g_j)·y_j`` for y the other side.
 
         Additive noise needs only y's ``energy`` and the inner product. Where the noise depends on
@@ -148,19 +148,19 @@ class Side:
         return np.asarray(variance + law.variance[2] * np.maximum(bent, 0.0)), np.asarray(mixed)
 
 
-def _both(x: Side, y: Side) -> Doubles:
+def _both(x: NoisyVectorStats, y: NoisyVectorStats) -> Doubles:
     """``Σ_j Var(x̃_j)·Var(ỹ_j)``."""
     return np.asarray(x.noise_energy * y.noise_energy / x.k)
 
 
-def inner_product(ip: Doubles, x: Side, y: Side, factor: float) -> Estimate:
+def inner_product(ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float) -> Estimate:
     """Unbiased inner products and their standard errors.
 
     Parameters
     ----------
     ip : array
         ``⟨x̃, ỹ⟩``, which is unbiased as it stands.
-    x, y : Side
+    x, y : NoisyVectorStats
         Both sides, of shapes that broadcast with ``ip``.
     factor : float
         ``Projection.inner_product_factor``.
@@ -172,7 +172,7 @@ def inner_product(ip: Doubles, x: Side, y: Side, factor: float) -> Estimate:
     return ip, np.sqrt(variance)
 
 
-def cosine(ip: Doubles, x: Side, y: Side, factor: float) -> Estimate:
+def cosine(ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float) -> Estimate:
     """Noise-corrected cosines, clipped to [−1, 1], and their standard errors.
 
     The ratio to the corrected norms. Its error is the first-order (delta-method) deviation, in
@@ -192,7 +192,9 @@ def cosine(ip: Doubles, x: Side, y: Side, factor: float) -> Estimate:
     return value, np.sqrt(noise + (1.0 - value**2) ** 2 * factor)
 
 
-def _ratio_noise(ip: Doubles, x: Side, y: Side, rho: Doubles, scale: Doubles) -> Doubles:
+def _ratio_noise(
+    ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, rho: Doubles, scale: Doubles
+) -> Doubles:
     """Variance that the noise of x gives to the ratio ``⟨x, y⟩/‖x‖‖y‖``.
 
     By ``p·x̃_j·y_j + q·g(x̃_j)`` with ``p = 1/‖x‖‖y‖`` and ``q = −ρ/2‖x‖²``. Powers of the inverse
@@ -205,7 +207,9 @@ def _ratio_noise(ip: Doubles, x: Side, y: Side, rho: Doubles, scale: Doubles) ->
     return np.maximum(along / (1 + tau) + rho**2 * tau / (4 * (1 + 2 * tau)), 0.0)
 
 
-def _declared_cosine(ip: Doubles, x: Side, y: Side, size: float, factor: float) -> Estimate:
+def _declared_cosine(
+    ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, size: float, factor: float
+) -> Estimate:
     """Cosines given declared norms, with the observed error of the norms as control variate.
 
     The error of ``plain = ⟨x̃, ỹ⟩/‖u‖‖v‖`` is correlated with ``shift``, the mean relative error of
@@ -227,7 +231,9 @@ def _declared_cosine(ip: Doubles, x: Side, y: Side, size: float, factor: float) 
     return np.clip(value, -1.0, 1.0), np.sqrt(np.maximum(variance, 0.0))
 
 
-def squared_distance(ip: Doubles, x: Side, y: Side, factor: float) -> Estimate:
+def squared_distance(
+    ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float
+) -> Estimate:
     """Unbiased squared Euclidean distances (possibly negative) and their standard errors.
 
     ``‖x̃−ỹ‖²`` less the noise energy of the private sides (Stausholm 2021). Parameters as for

@@ -11,11 +11,9 @@ import numpy as np
 
 from dpindex.arrays import Doubles, Floats
 from dpindex.codes import Codes
-from dpindex.estimators.float_codes import EXACT, METRICS, Estimate, Side
+from dpindex.estimators.float_codes import EXACT, METRICS, Estimate, NoisyVectorStats
 from dpindex.estimators.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score
 from dpindex.spec import Spec
-
-__all__ = ["METRICS", "Metric", "Queries", "Similarity", "similarity_of"]
 
 Metric = Literal["cosine", "ip", "l2"]
 
@@ -104,8 +102,8 @@ class NumberSimilarity(Similarity):
     def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
         noise, query_noise = (s.law.moments.in_units(s.step) for s in (self.spec, queries.spec))
         query_noise, norm = query_noise if queries.private else EXACT, self.spec.norm
-        side = Side.of(queries.to_float()[:, None], query_noise, norm)
-        return METRICS[self.metric](ip, Side.of(x, noise, norm), side, self.factor)
+        side = NoisyVectorStats.of(queries.to_float()[:, None], query_noise, norm)
+        return METRICS[self.metric](ip, NoisyVectorStats.of(x, noise, norm), side, self.factor)
 
 
 class SignSimilarity(Similarity):

@@ -23,7 +23,8 @@ from dpindex.arrays import AnyArray
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
-from dpindex.estimators.similarity import METRICS, Metric
+from dpindex.estimators.float_codes import METRICS
+from dpindex.estimators.similarity import Metric
 from dpindex.files import holding_lock, read_file, write_file
 from dpindex.format1 import manifest_from_1
 from dpindex.index.code_store import CodeStore, ids_from_bytes, ids_to_bytes

@@ -28,8 +28,6 @@ from dpindex.projector import Projector
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource
 
-__all__ = ["CodesFile", "NewDirectory", "OpenIndex", "Sink", "fit_saved_denoiser", "ingest"]
-
 _TOKEN = "ledger"
 _CHUNK_BYTES = 1 << 25
 _SPARSE_ROWS = 8192

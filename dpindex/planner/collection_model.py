@@ -36,8 +36,6 @@ from dpindex.projections.dense import normal_integers
 from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 
-__all__ = ["NEIGHBOURS", "CollectionModel", "Facts", "Simulation"]
-
 NEIGHBOURS = 50
 """True neighbours of a query (Li & Li 2023, Sec. 5.1)."""
 

@@ -23,8 +23,6 @@ from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource, as_source
 
-__all__ = ["plan"]
-
 _MIN_ROWS, _MAX_ROWS = 500, 2000
 _MIN_VECTORS, _MAX_VECTORS = 500, 2**40
 _MAX_DIM, _MAX_BYTES = 4096, 2**20

@@ -10,9 +10,6 @@ from typing import Any, Literal
 from dpindex.errors import InputError
 from dpindex.privacy.adjacency import Adjacency
 
-__all__ = ["Guarantee", "compose", "rounded_up"]
-
-
 _WEAKER = (
     " This is individual differential privacy (iDP), which is weaker than differential privacy: it "
     "compares the actual vector with its neighbours only, and which bits were left without noise "

@@ -12,8 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BitSource", "PublicStream"]
-
 _BLOCK = 1 << 20
 
 
