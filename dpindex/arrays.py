@@ -9,11 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-__all__ = [
-    "AnyArray", "Bytes", "Doubles", "Floats", "Integers", "Singles", "Vectors", "canonical_csr",
-    "cores", "unit",
-]  # fmt: skip
-
 AnyArray: TypeAlias = npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Doubles: TypeAlias = npt.NDArray[np.float64]

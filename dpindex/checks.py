@@ -15,12 +15,6 @@ from scipy import sparse
 from dpindex.arrays import AnyArray, Integers, Vectors, canonical_csr
 from dpindex.errors import InputError
 
-__all__ = [
-    "MAX_ID_LENGTH", "MAX_TEXT", "check_finite", "check_id_lengths", "checked_delta",
-    "checked_epsilon", "checked_fields", "finite_number", "from_kind", "id_array", "json_value",
-    "real_matrix", "whole_number",
-]  # fmt: skip
-
 MAX_ID_LENGTH = 4096
 """Characters that an id may have."""
 
@@ -32,6 +26,9 @@ MAX_TEXT = 1 << 16
 """Bytes of the JSON text of a spec."""
 
 _Object = TypeVar("_Object")
+
+Fault = tuple[tuple[int, ...], str]
+"""The index of a value, and what is wrong with it."""
 
 
 def finite_number(value: Any, name: str, above: float | None = None) -> float:
@@ -181,21 +178,30 @@ def check_id_lengths(lengths: Integers, error: Callable[[str], InputError] = Inp
         )
 
 
-def check_finite(rows: Any, first_row: int = 0) -> None:
-    """Refuse NaN and infinities in an ndarray or CSR matrix, naming the first place."""
-    values = rows.data if sparse.issparse(rows) else rows
+def not_finite(values: AnyArray) -> Fault | None:
+    """The index of the first NaN or infinity, and which of them it is; None if there is none."""
     finite = np.isfinite(values)
     if finite.all():
-        return
+        return None
     place = tuple(int(i) for i in np.argwhere(~finite)[0])
     kind = "NaN" if np.isnan(values[place]) else "infinite"
-    if sparse.issparse(rows):
-        row = int(np.searchsorted(rows.indptr, place[0], side="right")) - 1
-        place = (row, int(rows.indices[place]))
-    raise InputError(
-        f"row {first_row + place[0]}, column {place[1]} is {kind}; every value must be a finite "
-        f"number."
-    )
+    return place, f"is {kind}; every value must be a finite number"
+
+
+def check_values(
+    rows: Any, first_row: int = 0, find: Callable[[AnyArray], Fault | None] = not_finite
+) -> None:
+    """Refuse an ndarray or CSR matrix with a value in which ``find`` finds a fault, naming it.
+
+    By default NaN and infinities are refused.
+    """
+    is_sparse = sparse.issparse(rows)
+    if fault := find(rows.data if is_sparse else rows):
+        place, what = fault
+        if is_sparse:
+            row = int(np.searchsorted(rows.indptr, place[0], side="right")) - 1
+            place = (row, int(rows.indices[place]))
+        raise InputError(f"row {first_row + place[0]}, column {place[1]} {what}.")
 
 
 def json_value(text: str | bytes, name: str) -> Any:

@@ -23,11 +23,6 @@ import numpy as np
 from dpindex.arrays import AnyArray
 from dpindex.errors import InputError
 
-__all__ = [
-    "MAGIC", "Buffer", "Contents", "create_file", "holding_lock", "pack", "parse_file", "read_file",
-    "unpack", "write_file",
-]  # fmt: skip
-
 MAGIC = b"DPIX"
 """First bytes of every file."""
 
@@ -142,20 +137,17 @@ def holding_lock(path: Path, what: str) -> Iterator[None]:
 
     The lock is the operating system's and ends with the process that holds it.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN_ONLY | _NO_LINKS, 0o600)
-    try:
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN_ONLY | _NO_LINKS, 0o600), "rb") as file:
         try:
             import fcntl
 
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except ImportError:  # pragma: no cover - no advisory locks on this platform
             pass
         except OSError:
             busy = f"{what} is being written by another process; wait for it to end."
             raise InputError(busy) from None
         yield
-    finally:
-        os.close(handle)
 
 
 def pack(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> bytes:
@@ -201,8 +193,6 @@ def unpack(data: Buffer, kind: str) -> Contents:
         found, facts, shapes = header["kind"], header["facts"], header["arrays"]
         if len(header) != 3 or not isinstance(facts, dict) or not found.isidentifier():
             raise wrong
-        if found != kind:
-            raise InputError(f"these bytes are dpindex {found:.40}, not {named}.")
         arrays, start = {}, _FRAME.size + header_bytes
         for name, dtype, shape in shapes:
             if dtype not in _DTYPES or not all(type(side) is int and side >= 0 for side in shape):
@@ -213,10 +203,10 @@ def unpack(data: Buffer, kind: str) -> Contents:
                 raise wrong
             arrays[name] = np.frombuffer(data[start:stop], dtype=dtype).reshape(shape)
             start = stop
-    except InputError:
-        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise wrong from None
+    if found != kind:
+        raise InputError(f"these bytes are dpindex {found:.40}, not {named}.")
     if start != len(data):
         raise wrong
     return facts, arrays

@@ -16,11 +16,6 @@ from dpindex.checks import id_array
 from dpindex.errors import InputError
 from dpindex.files import Buffer, Contents
 
-__all__ = [
-    "MAGIC_IDS", "SKETCH_MAGIC_1", "codes_from_bytes_1", "denoiser_from_bytes_1",
-    "ids_from_bytes_1", "manifest_from_1", "sketch_from_bytes_1",
-]  # fmt: skip
-
 _CODES = struct.Struct("<4sBBHIQdd16s16s")
 _DIGEST = 16
 _DTYPES = {0: "|u1", 1: "|i1", 2: "<i2", 4: "<i4"}
@@ -88,14 +83,12 @@ def sketch_from_bytes_1(data: Buffer) -> Contents | None:
     if hashlib.sha256(memoryview(data)[_SKETCH.size :]).digest() != digest:
         raise InputError("this sketch is damaged: the checksum does not match.")
     try:
-        if version != 1:
-            raise ValueError(version)
         facts = json.loads(data[_SKETCH.size : start])
         hash_, size = facts["spec"]["hash"], facts.pop("bytes")
         if hash_["kind"] == "l2":
             hash_["kind"] = "p-stable"
-        if type(size) is not int or not 1 <= size <= 7:
-            raise ValueError(size)
+        if version != 1 or type(size) is not int or not 1 <= size <= 7:
+            raise ValueError("version or size")
         counts = np.frombuffer(data, np.uint8, offset=start).reshape(-1, size)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError("this sketch has a header that no dpindex writes.") from None

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.arrays import AnyArray, Floats
+from dpindex.checks import Fault, not_finite
 from dpindex.errors import InputError
 
 __all__ = ["AnyNumbers", "Grid", "grid_point", "grid_step", "neighbour_distance"]
@@ -126,7 +127,7 @@ class Grid:
                 f"beta."
             )
 
-    def first_fault(self, x: AnyArray) -> tuple[tuple[int, ...], str] | None:
+    def first_fault(self, x: AnyArray) -> Fault | None:
         """Index of the first value that may not be privatized, and what is wrong with it.
 
         The value itself is private and never shown.
@@ -138,13 +139,9 @@ class Grid:
         least, most = float(x.min()), float(x.max())
         if low <= least and most <= high:
             return None
-        finite = np.isfinite(x)
-        if not finite.all():
-            place = tuple(int(i) for i in np.argwhere(~finite)[0])
-            kind = "NaN" if np.isnan(x[place]) else "infinite"
-            return place, f"is {kind}; every value must be a finite number"
-        if self.clip:
-            return None
+        fault = not_finite(x)
+        if fault or self.clip:
+            return fault
         # In float64 like the test above: float32 would compare with bounds rounded to float32.
         wide = x.astype(np.float64)
         place = tuple(int(i) for i in np.argwhere((wide < low) | (wide > high))[0])
@@ -195,15 +192,9 @@ class AnyNumbers:
     def check_capacity(self, most: int) -> None:
         """Any input fits."""
 
-    def first_fault(self, x: AnyArray) -> tuple[tuple[int, ...], str] | None:
+    def first_fault(self, x: AnyArray) -> Fault | None:
         """Index of the first value that is not finite, and what is wrong with it."""
-        with np.errstate(over="ignore"):
-            finite = np.isfinite(x.astype(np.float64, copy=False))
-        if finite.all():
-            return None
-        place = tuple(int(i) for i in np.argwhere(~finite)[0])
-        kind = "NaN" if np.isnan(x[place]) else "infinite"
-        return place, f"is {kind}; every value must be a finite number"
+        return not_finite(x)
 
     def round(self, x: AnyArray) -> AnyArray:
         """The numbers as they are."""

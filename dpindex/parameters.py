@@ -9,24 +9,13 @@ import os
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from dpindex.checks import (
-    MAX_TEXT,
-    checked_epsilon,
-    checked_fields,
-    finite_number,
-    json_value,
-    whole_number,
-)
+from dpindex import checks
 from dpindex.codebook import Codebook
 from dpindex.errors import InputError
-from dpindex.files import read_file
+from dpindex.files import parse_file
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict, attribute
 
-__all__ = ["Parameters"]
-
 _FORMAT = 1
-_MAX_DIM = (1 << 31) - 1
-_MAX_K = 1 << 20
 _ONE_ATTRIBUTE = attribute(1.0)
 _Stated = TypeVar("_Stated", bound="Parameters")
 
@@ -60,24 +49,24 @@ class Parameters:
     subset: int | None = None
 
     def __post_init__(self) -> None:
-        checked: dict[str, Any] = {
-            "dim": whole_number(self.dim, "dim", 1, _MAX_DIM),
-            "repetitions": whole_number(self.repetitions, "repetitions", 1, 1024),
-            "seed": whole_number(self.seed, "seed", 0, 2**63 - 1),
-            "scale": finite_number(self.scale, "scale", above=0.0),
-            "delta": finite_number(self.delta, "delta"),
+        values: dict[str, Any] = {
+            "dim": checks.whole_number(self.dim, "dim", 1, 2**31 - 1),
+            "repetitions": checks.whole_number(self.repetitions, "repetitions", 1, 1024),
+            "seed": checks.whole_number(self.seed, "seed", 0, 2**63 - 1),
+            "scale": checks.finite_number(self.scale, "scale", above=0.0),
+            "delta": checks.finite_number(self.delta, "delta"),
             "bounds": _interval(self.bounds),
         }
         if self.k is not None:
-            most = max(_MAX_K, checked["dim"] * checked["repetitions"])
-            checked["k"] = whole_number(self.k, "k", 1, most)
+            most = max(1 << 20, values["dim"] * values["repetitions"])
+            values["k"] = checks.whole_number(self.k, "k", 1, most)
         if self.epsilon is not None:
-            checked["epsilon"] = checked_epsilon(self.epsilon)
+            values["epsilon"] = checks.checked_epsilon(self.epsilon)
         for name in ("min_norm", "norm"):
             if (value := getattr(self, name)) is not None:
-                checked[name] = finite_number(value, name, above=0.0)
+                values[name] = checks.finite_number(value, name, above=0.0)
         if self.subset is not None:
-            checked["subset"] = whole_number(self.subset, "subset", 1, 1 << 16)
+            values["subset"] = checks.whole_number(self.subset, "subset", 1, 1 << 16)
         if not isinstance(self.codebook, Codebook | None):
             raise InputError("codebook must be a dpindex.Codebook.")
         if not isinstance(self.clip, bool):
@@ -86,7 +75,7 @@ class Parameters:
             raise InputError(
                 "adjacency must be dpindex.attribute(…), dpindex.l2(…) or dpindex.record()."
             )
-        self._set(checked)
+        self._set(values)
 
     def _set(self, values: dict[str, Any]) -> None:
         """Replace fields while the object is being made."""
@@ -131,7 +120,7 @@ class Parameters:
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise InputError(f"the spec is not a dpindex spec of format {_FORMAT}.")
         rest = {name: value for name, value in data.items() if name != "format"}
-        stated = checked_fields(rest, cls, "the spec")
+        stated = checks.checked_fields(rest, cls, "the spec")
         if "adjacency" in stated:
             stated["adjacency"] = adjacency_from_dict(stated["adjacency"])
         if stated.get("codebook") is not None:
@@ -145,23 +134,19 @@ class Parameters:
     @classmethod
     def from_json(cls: type[_Stated], text: str | bytes) -> _Stated:
         """The inverse of :meth:`to_json`; raises InputError on anything that is not a spec."""
-        return cls.from_dict(json_value(text, "the spec"))
+        return cls.from_dict(checks.json_value(text, "the spec"))
 
     @classmethod
     def read(cls: type[_Stated], path: str | os.PathLike[str]) -> _Stated:
         """The spec in a file; raises InputError, which begins with the path, if there is none."""
-        text = read_file(path, MAX_TEXT)
-        try:
-            return cls.from_json(text)
-        except InputError as error:
-            raise InputError(f"{os.fspath(path)}: {error}") from None
+        return parse_file(path, checks.MAX_TEXT, cls.from_json)
 
 
 def _interval(value: Any) -> tuple[float, float]:
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise InputError(f"bounds must be a pair (low, high), not {value!r}.")
-    low = finite_number(value[0], "the lower bound")
-    high = finite_number(value[1], "the upper bound")
+    low = checks.finite_number(value[0], "the lower bound")
+    high = checks.finite_number(value[1], "the upper bound")
     if low >= high:
         raise InputError(f"bounds must have low < high, not ({low:g}, {high:g}).")
     return low, high

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from dpindex.arrays import AnyArray, Floats, Vectors
-from dpindex.checks import real_matrix
+from dpindex.checks import check_values, real_matrix
 from dpindex.errors import InputError
 from dpindex.noise.randomized_response import norm_slack
 from dpindex.spec import Spec
@@ -61,9 +61,8 @@ class Projector:
 
     def _project(self, rows: Any, first_row: int, checked: bool = False) -> Floats:
         """Projected rows, made a cacheful at a time."""
-        width = self.spec.projection.k
-        if not sparse.issparse(rows):
-            width = max(self.spec.dim, width)
+        dim, k = self.spec.dim, self.spec.projection.k
+        width = k if sparse.issparse(rows) else max(dim, k)
         step = max(16, _CACHE_NUMBERS // width)
         parts = [
             self._project_block(rows_of(rows, start, start + step), first_row + start, checked)
@@ -82,14 +81,7 @@ class Projector:
         return projection.apply_sparse(rounded)
 
     def _check_values(self, block: Any, first_row: int) -> None:
-        if sparse.issparse(block):
-            if fault := self.spec.grid.first_fault(block.data):
-                (place,), what = fault
-                row = int(np.searchsorted(block.indptr, place, side="right")) - 1
-                _refuse(first_row + row, int(block.indices[place]), what)
-        elif fault := self.spec.grid.first_fault(block):
-            (row, column), what = fault
-            _refuse(first_row + row, column, what)
+        check_values(block, first_row, self.spec.grid.first_fault)
         self._check_norms(block, first_row)
 
     def _check_norms(self, block: Any, first_row: int) -> None:
@@ -133,7 +125,3 @@ def rows_of(x: Any, start: int, stop: int) -> Any:
     inside = slice(bounds[0], bounds[-1])
     parts = (x.data[inside], x.indices[inside], bounds - bounds[0])
     return sparse.csr_matrix(parts, shape=(len(bounds) - 1, x.shape[1]), copy=False)
-
-
-def _refuse(row: int, column: int, what: str) -> NoReturn:
-    raise InputError(f"row {row}, column {column} {what}.")

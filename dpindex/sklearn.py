@@ -89,9 +89,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             For bad input; InputError (a ValueError) for parameters that have no guarantee.
         """
         rows = validate_data(self, X, accept_sparse=("csr", "csc"))
-        stated = {**self.get_params(deep=False), "dim": rows.shape[1]}
-        if stated["adjacency"] is None:
-            stated["adjacency"] = attribute(1.0)
+        adjacency = attribute(1.0) if self.adjacency is None else self.adjacency
+        stated = {**self.get_params(deep=False), "dim": rows.shape[1], "adjacency": adjacency}
         self.spec_ = Spec(**stated)
         return self
 

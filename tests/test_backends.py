@@ -161,6 +161,7 @@ def test_every_place_is_filled(case: Case) -> None:
             assert all(len(set(row)) == wanted for row in rows.tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in ALL if case[2] != "f32"])
 def test_recall_is_what_queries_see(case: Case, capfd: pytest.CaptureFixture[str]) -> None:
     """Of two hundred new queries, as often as measured on a hundred items, within 0.06."""
@@ -177,6 +178,7 @@ def test_recall_is_what_queries_see(case: Case, capfd: pytest.CaptureFixture[str
     assert capfd.readouterr() == ("", "")  # Faiss does not talk
 
 
+@pytest.mark.slow
 @every_case
 def test_added_in_pieces_with_searches_between(case: Case) -> None:
     whole, pieces = Contract(case), Contract(case)
@@ -296,6 +298,7 @@ def test_what_is_not_finite_is_refused(index: PrivateIndex, bad: float) -> None:
     assert len(index) == 1500
 
 
+@pytest.mark.slow
 @every_index
 def test_similarities_do_not_depend_on_what_found_the_rows(index: PrivateIndex) -> None:
     """Plain exact search of the same codes gives every pair the same estimate and error."""

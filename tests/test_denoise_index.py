@@ -72,6 +72,7 @@ def test_similarities_are_those_of_the_codes() -> None:
         assert ranked.stderr[i, mine] == pytest.approx(plain.stderr[i, theirs], abs=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index_type", ["f32", "f16"])
 def test_ranks_by_what_is_uncertain_too(index_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where sizes are told apart: found and scored as by hand."""

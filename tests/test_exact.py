@@ -159,6 +159,7 @@ def test_binomial_tails_are_exact() -> None:
     assert binomial_tail(5, Fraction(1, 3), -1) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [1.5, 4.0, 40.0])
 def test_signs_that_can_change_are_counted(norm: float) -> None:
     spec = Spec("dp-signrp-rr", dim=200, k=256, epsilon=2.0, delta=1e-6, entries="gaussian",

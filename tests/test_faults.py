@@ -13,6 +13,7 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[1] / "bench" / "faults.py"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix" or sys.platform == "darwin", reason="needs fork and flock")
 def test_a_few_of_each_fault_are_survived() -> None:
     """Left out: Ctrl-C, as where it strikes decides how other libraries put it into words, and what

@@ -28,6 +28,7 @@ from dpindex.errors import InputError
 from dpindex.files import read_file
 from dpindex.index import IndexDirectory, PrivateIndex, Settings
 from dpindex.index.code_store import Ids
+from dpindex.index.directory import Manifest
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
@@ -51,7 +52,7 @@ def _forged(path: Path, spec: Spec, codes: Codes, ids: Any = (1, 2)) -> Path:
     """An index whose hashes are all right, and which claims to be of ``spec``."""
     directory = IndexDirectory(path)
     with directory.writing(new=True):
-        manifest = directory.start(Settings(spec))
+        manifest = Manifest(Settings(spec))
         manifest = directory.write_segment(manifest, codes, np.array(ids))
         directory.commit(replace(manifest, state="complete"))
     return path

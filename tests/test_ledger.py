@@ -187,6 +187,7 @@ def test_a_process_that_dies_leaves_the_ledger_as_it_was(
         assert sum(t.ids for t in left.totals()) == before + 5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 def test_killed_at_any_moment_it_knows_every_release(ledger: Ledger) -> None:
     """Whatever was confirmed is in it, and at most the one release that was under way."""
@@ -576,6 +577,7 @@ def test_a_build_is_counted_once_however_often_it_dies(
     assert shown(ledger) == [(12, 2, [2.0])]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 def test_killed_builds_are_counted_once(ledger: Ledger, tmp_path: Path) -> None:
     """kill −9 after the first segment, in the middle of the second."""

@@ -11,7 +11,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import dpindex as dpi
 from dpindex.cli import main
 from dpindex.evaluate import ground_truth
 from dpindex.index import IndexDirectory, Settings
+from dpindex.index.directory import Manifest
 from dpindex.index.ingest import NewDirectory, ingest
 from dpindex.planner import Facts, collection_model
 from dpindex.planner.collection_model import NEIGHBOURS, CollectionModel
@@ -251,7 +251,7 @@ def test_a_file_that_an_index_was_built_from_is_refused(
             directory = IndexDirectory(tmp_path / "index")
             with directory.writing(new=True):
                 begun = {"source": source.fingerprint(), "ids": None}
-                directory.commit(replace(directory.start(Settings(spec)), input=begun))
+                directory.commit(Manifest(Settings(spec), input=begun))
         with pytest.raises(dpi.InputError, match="looks like the private vectors"):
             dpi.plan(**TERMS, public_sample=source, methods=["raw-staircase"])
 

@@ -591,6 +591,7 @@ def test_a_link_to_an_index_opens(tmp_path: Path) -> None:
     assert len(PrivateIndex.open(tmp_path / "2024")) == 61
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
 def test_range_search_takes_the_memory_of_a_block(method: str) -> None:
     """Scores of 64 queries with 200 000 rows would take 100 MB, and ranking them several times."""

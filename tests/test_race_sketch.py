@@ -216,6 +216,7 @@ def test_failed_fit_adds_nothing() -> None:
 # Answers.
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize(
     ("hash", "width", "options"),
@@ -248,6 +249,7 @@ def test_unbiased(hash: Hash, width: int, options: dict[str, Any]) -> None:
     assert (np.abs(found.mean(axis=0) - kernel_sum(hash, x, q)) < 3 * error).all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
 def test_standard_error_is_the_spread_over_releases() -> None:
     x, q = data(3000), data(5, seed=9)

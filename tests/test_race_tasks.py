@@ -100,6 +100,7 @@ def test_conventions(estimator: Any) -> None:
         clone(estimator).set_params(epsilon=-1).fit(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator",
     [

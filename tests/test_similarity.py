@@ -142,6 +142,7 @@ def _true(metric: Metric, x: Array, query: Array) -> Array:
     return np.asarray(ip / np.linalg.norm(x, axis=1) / np.linalg.norm(query))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index_type", LOSSY)
 @pytest.mark.parametrize("metric", ESTIMATORS)
 def test_errors_are_honest_whatever_the_index_type(metric: Metric, index_type: str) -> None:

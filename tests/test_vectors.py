@@ -538,17 +538,12 @@ def test_sparse_structure_is_checked(change: dict[str, Matrix], match: str, tmp_
     _refused(tmp_path / "x.npz", match)
 
 
-def test_compression_without_a_bound_is_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_BZIP2) as archive:
+@pytest.mark.parametrize("way", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_compression_that_numpy_never_writes_is_refused(way: int, tmp_path: Path) -> None:
+    """LZMA allocates the dictionary that a member declares: 4 GB for a file of 1 KB."""
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", way) as archive:
         archive.writestr("a.npy", _npy_header("(2, 2)") + bytes(16))
     _refused(tmp_path / "x.npz", "savez_compressed")
-
-
-def test_lzma_members_are_read(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_LZMA) as archive:
-        archive.writestr("a.npy", _npy_header("(2, 2)") + bytes(16))
-    with open_vectors(tmp_path / "x.npz") as source:
-        assert source.read().shape == (2, 2)
 
 
 @pytest.mark.parametrize("module", ["h5py", "pyarrow.parquet"])
@@ -670,20 +665,6 @@ def test_damaged_ids(kind: str, ids: Matrix, tmp_path: Path) -> None:
             assert read_ids(f"{path}{key}").ndim == 1
 
     check()
-
-
-def test_lzma_dictionaries_are_not_believed(tmp_path: Path) -> None:
-    """Found by bench/fuzz: a member of 100 bytes may ask for a dictionary of 4 GB."""
-    path = tmp_path / "x.npz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
-        with archive.open("a.npy", "w") as file:
-            np.lib.format.write_array(file, _matrix())
-        offset = archive.getinfo("a.npy").header_offset + 30 + len("a.npy")
-    data = bytearray(path.read_bytes())
-    data[offset + 5 : offset + 9] = b"\xff\xff\xff\xff"
-    path.write_bytes(data)
-    with pytest.raises(InputError, match="64 MB to decompress"):
-        open_vectors(path)
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,6 @@ from dpindex.privatizer import Privatizer
 from dpindex.race import SketchSpec
 from dpindex.spec import Spec
 
-__all__ = ["AttackReport", "attack", "attack_png"]
-
 _MIN_TRIALS, _MAX_TRIALS = 100, 1 << 40
 _ONE, _OTHER, _CLAIM = "#0072B2", "#D55E00", "#333333"  # Okabe & Ito, told apart by anyone
 _MIN_COUNT = 20

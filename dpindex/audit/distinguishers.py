@@ -36,11 +36,6 @@ from dpindex.privatizer import Privatizer
 from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 
-__all__ = [
-    "AttributePair", "Counts", "Finding", "Pair", "RecordPair", "Run", "attack_pair",
-    "command_line", "gaussian_finding", "repeats", "worst_pairs",
-]  # fmt: skip
-
 _TRAINING = 0.2
 _BATCH_NUMBERS = 1 << 22
 _COMMAND_NUMBERS = 1 << 23

@@ -42,8 +42,6 @@ from dpindex.race.sketch import MAX_BYTES
 from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 
-__all__ = ["default_specs", "not_covered", "read_claim", "verify"]
-
 _EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 20.0, 50.0)
 _FEWER = (0.1, 1.0, 8.0)
 _DIM = 48

@@ -22,12 +22,6 @@ from dpindex.noise.gaussian import TwoDigitGaussian
 from dpindex.noise.geometric import TwoDigitLaplace
 from dpindex.noise.tables import CellTable
 
-__all__ = [
-    "NOT_NORMAL", "UNBOUNDED", "Normal", "Ratio", "above_root", "distance_to_rounded", "exp_below",
-    "hockey_stick", "largest_ratio", "loss_within", "normal_of_digits", "normal_of_table",
-    "worst_table_ratio", "worst_two_digit_step",
-]  # fmt: skip
-
 Ratio = tuple[int, int]
 UNBOUNDED: Ratio = (1, 0)
 """What a law of an unexpected form is said to lose."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
+from itertools import product
 from typing import Any, get_args
 
 import numpy as np
@@ -27,11 +28,6 @@ from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.race.hashes import MAX_SUM
 from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
-
-__all__ = [
-    "RealisedMap", "code_checks", "default_sketches", "grid_checks", "norm_at_most", "read_map",
-    "sketch_checks",
-]  # fmt: skip
 
 _MAX_ENTRIES = 1 << 32
 _CHUNK_ENTRIES = 1 << 22
@@ -229,10 +225,8 @@ def norm_at_most(gram: npt.NDArray[np.int64], square: Fraction) -> bool:
 
 def default_sketches(epsilons: Iterable[float]) -> Iterator[SketchSpec]:
     """Each law of counts at every budget, under both ways of being neighbours."""
-    for epsilon in epsilons:
-        for neighbouring in get_args(Neighbouring):
-            for delta in (0.0, 1e-6):
-                yield SketchSpec(3, 10, 32, PStable(1.0, 2), epsilon, delta, neighbouring)
+    for epsilon, neighbouring, delta in product(epsilons, get_args(Neighbouring), (0.0, 1e-6)):
+        yield SketchSpec(3, 10, 32, PStable(1.0, 2), epsilon, delta, neighbouring)
 
 
 def sketch_checks(spec: SketchSpec) -> tuple[list[Check], Difference]:

@@ -35,8 +35,6 @@ from dpindex.noise.square_wave import SquareWave
 from dpindex.noise.tables import CellTable
 from dpindex.spec import Spec
 
-__all__ = ["VERIFIERS", "LawVerifier", "binomial_tail", "change_chance", "law_verifier"]
-
 _ONE = 1 << 64
 _WORD = THIRD >> 32
 _Draws = tuple[str, Sequence[int]]

@@ -19,8 +19,6 @@ from dpindex.arrays import AnyArray
 from dpindex.audit.replay import Listed
 from dpindex.randomness import PublicStream
 
-__all__ = ["cap_faults", "cap_size", "symbol_faults", "words_of_outcomes"]
-
 _ONE = 1 << 64
 _SHARE_BITS = 48
 _ROWS = 256

@@ -20,17 +20,6 @@ from dpindex.audit.verdict import Check
 from dpindex.noise.tables import CellTable
 from dpindex.randomness import BitSource
 
-__all__ = [
-    "THIRD",
-    "Constant",
-    "Dealt",
-    "Fixed",
-    "Listed",
-    "Script",
-    "stream_check",
-    "table_faults",
-]
-
 THIRD = 0x5555_5555_5555_5555
 _LOW48 = (1 << 48) - 1
 _Ints = Sequence[int]

@@ -15,8 +15,6 @@ from dpindex.projections import Sensitivity
 from dpindex.race import SketchSpec
 from dpindex.spec import Spec
 
-__all__ = ["Check", "Difference", "ExactReport", "digits"]
-
 
 @dataclass(frozen=True)
 class Check:

@@ -15,8 +15,6 @@ from dpindex.ledger import Ledger
 from dpindex.race import SketchSpec
 from dpindex.spec import Spec
 
-__all__ = ["audit", "ledger"]
-
 
 def audit(
     spec: Annotated[

@@ -20,8 +20,6 @@ from dpindex.method_table import methods as all_methods
 from dpindex.spec import Spec
 from dpindex.vectors import open_vectors
 
-__all__ = ["add", "build", "info", "methods", "privatize", "query", "spec"]
-
 _SHOWN = 10
 
 
@@ -208,10 +206,8 @@ def info(
         lines["denoiser"] = f"{denoiser.kind}, learned from {denoiser.rows} codes; {quality}"
     lines["guarantee"] = str(spec.guarantee)
     if spec.mechanism.private:
-        exact = (
-            "integers that run (exact)" if spec.guarantee.exact else "real numbers, not the floats"
-        )
-        lines["proved for"] = f"the {exact}"
+        integers, reals = "the integers that run (exact)", "the real numbers, not the floats"
+        lines["proved for"] = integers if spec.guarantee.exact else reals
     title = f"{index}: {len(opened)} vectors of {spec.dim} attributes, {facts['bytes']} bytes"
     out.print_facts(title, lines, spec.guarantee, spec.dim)
 

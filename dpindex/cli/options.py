@@ -18,10 +18,6 @@ from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.spec import Spec
 from dpindex.vectors import read_ids
 
-__all__ = [
-    "CurveOptions", "DataOptions", "ReleaseOptions", "SpecOptions", "as_command", "with_codebook",
-]  # fmt: skip
-
 QueryMode = Literal["exact", "private"]
 VectorFile = Annotated[
     str,
@@ -63,8 +59,7 @@ class DataOptions:
     )
     clip: Annotated[bool, "Clip to the bounds instead of refusing."] = False
     norm: Annotated[
-        float | None,
-        "Public norm of every vector (1 for unit embeddings): better similarities.",
+        float | None, "Public norm of every vector (1 for unit embeddings): better similarities."
     ] = None
 
     @property
@@ -91,9 +86,7 @@ class SpecOptions(DataOptions):
     """All fields of a spec but method, dim, epsilon and code length."""
 
     repetitions: Annotated[int, "OPORP repetitions that share epsilon (sign codes)."] = 1
-    min_norm: Annotated[float | None, "Public lower bound on norms, for methods that need it."] = (
-        None
-    )
+    min_norm: Annotated[float | None, "Public lower bound on norms, where one is needed."] = None
     entries: Annotated[
         str | None,
         "Entries of a random projection: gaussian, rademacher, uniform, very-sparse.  "
@@ -130,9 +123,7 @@ class ReleaseOptions:
     ledger: Annotated[
         Path | None, "Your private file of releases; an id in it is not released again."
     ] = None
-    allow_rerelease: Annotated[bool, "Release ids in the ledger again; their epsilons add up."] = (
-        False
-    )
+    allow_rerelease: Annotated[bool, "Release ids in the ledger again; epsilons add up."] = False
 
     def stated(self) -> dict[str, Any]:
         """The options as arguments of ``ingest``."""
@@ -157,13 +148,13 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     """
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    stated: list[tuple[str, Any, Any]] = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        if group := groups.get(name):
-            group_hints = get_type_hints(group, include_extras=True)
-            stated += [(f.name, f.default, group_hints[f.name]) for f in fields(group)]
-        else:
-            stated.append((name, parameter.default, hints[name]))
+    parameters: list[inspect.Parameter] = []
+    for name, own in inspect.signature(function).parameters.items():
+        group = groups.get(name)
+        stated = inspect.signature(group).parameters.values() if group else [own]
+        types = get_type_hints(group, include_extras=True) if group else hints
+        parameters += [p.replace(annotation=_option(p.name, types[p.name])) for p in stated]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
 
     @wraps(function)
     def run(**values: Any) -> None:
@@ -171,12 +162,6 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
             values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
         function(**values)
 
-    parameters = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_option(name, hint)
-        )
-        for name, default, hint in stated
-    ]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run

@@ -25,15 +25,12 @@ Format = Annotated[
 ]
 Output = Annotated[Path | None, "File to write to.  [default: standard output]"]
 
-_WIDTH = 100
-
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[..., None]]:
     """A bar on a terminal, silence in a pipe; yields ``report(done, total, task="")``."""
     console = Console(stderr=True)
-    quiet = not console.is_terminal
-    with Progress(console=console, disable=quiet, transient=True) as progress:
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         bar = progress.add_task(what, total=None)
 
         def report(done: int, total: int, task: str = "") -> None:
@@ -102,7 +99,7 @@ def write_answers(
         data = json.dumps({**(facts or {}), **lists}).encode() + b"\n"
     else:
         text = StringIO()
-        Console(file=text, width=_WIDTH).print(table())
+        Console(file=text, width=100).print(table())
         data = text.getvalue().encode()
     if output is None:
         typer.echo(data, nl=False)

@@ -15,8 +15,6 @@ from dpindex.cli import output as out
 from dpindex.errors import InputError
 from dpindex.vectors import open_vectors
 
-__all__ = ["demo", "evaluate", "plan"]
-
 _METHODS = "dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp"
 _SHOWN = 12
 
@@ -48,13 +46,12 @@ def evaluate(
     from dpindex.evaluate import recall_curve, require_matplotlib, spec_grid, write_curve
 
     require_matplotlib()
-    lengths = _list(code_length, "--code-length", int) or [None]
     with open_vectors(base) as base_source, open_vectors(queries) as query_source:
         grid = spec_grid(
             base_source.shape[1],
             _list(methods, "--methods", str),
             _list(epsilons, "--epsilons", float),
-            lengths,
+            _list(code_length, "--code-length", int) or [None],
             **options.stated(),
         )
         for sentence in grid.refused:
@@ -117,8 +114,7 @@ def plan(
     epsilon: Annotated[float | None, "Target epsilon."] = None,
     recall: Annotated[float | None, "Instead of --epsilon: target precision@10."] = None,
     public_sample: Annotated[
-        str | None,
-        "File of 500 or more PUBLIC vectors of the same kind.",
+        str | None, "File of 500 or more PUBLIC vectors of the same kind."
     ] = None,
     typical_norm: Annotated[
         float | None, "Instead of a sample: norm of a vector, after scaling."

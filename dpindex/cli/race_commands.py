@@ -16,8 +16,6 @@ from dpindex.cli import output as out
 from dpindex.errors import InputError
 from dpindex.vectors import VectorSource, open_vectors
 
-__all__ = ["build", "info", "query"]
-
 _ROWS = 1000
 
 Sketch = Annotated[Path, typer.Argument(help="File of the released sketch.")]

@@ -14,8 +14,6 @@ from dpindex.arrays import AnyArray, Integers
 from dpindex.errors import InputError
 from dpindex.files import pack
 
-__all__ = ["CodeFormat", "Codes", "check_format"]
-
 _Codes = TypeVar("_Codes", bound="Codes")
 _Format = TypeVar("_Format", bound="CodeFormat")
 
@@ -47,9 +45,9 @@ class CodeFormat(ABC):
         return f"{self.code_length} {self.name}"
 
     @property
-    @abstractmethod
     def width(self) -> int:
-        """Columns of the stored form."""
+        """Columns of the stored form: one a coordinate, if a subclass packs no more."""
+        return self.code_length
 
     @property
     def decoded_width(self) -> int:
@@ -57,9 +55,9 @@ class CodeFormat(ABC):
         return self.code_length
 
     @property
-    @abstractmethod
     def max_row_bytes(self) -> int:
-        """The most bytes that one code takes."""
+        """The most bytes that one code takes: one a column, if a subclass needs no more."""
+        return self.width
 
     @abstractmethod
     def pack(self, outcomes: AnyArray) -> Integers:

@@ -13,8 +13,6 @@ import numpy.typing as npt
 from dpindex.arrays import AnyArray, Integers
 from dpindex.codes.base import CodeFormat, Codes
 
-__all__ = ["FloatCodes", "NumberFormat", "narrowest"]
-
 
 def narrowest(values: Integers) -> Integers:
     """The same integers in the smallest of int8, int16 and int32 that holds them all."""
@@ -50,10 +48,6 @@ class NumberFormat(CodeFormat):
 
     name: ClassVar[str] = "numbers"
     metrics: ClassVar[tuple[str, ...]] = ("cosine", "ip", "l2")
-
-    @property
-    def width(self) -> int:
-        return self.code_length
 
     @property
     def max_row_bytes(self) -> int:

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from dpindex.arrays import AnyArray, Bytes, Integers
 from dpindex.codes.base import CodeFormat, Codes
 
-__all__ = ["BitCodes", "SignFormat"]
-
 
 class BitCodes(Codes):
     """Private sign codes: k bits a vector, packed eight to a byte, first bit lowest.
@@ -40,10 +38,6 @@ class SignFormat(CodeFormat):
     @property
     def width(self) -> int:
         return -(-self.code_length // 8)
-
-    @property
-    def max_row_bytes(self) -> int:
-        return self.width
 
     def pack(self, outcomes: AnyArray) -> Bytes:
         return np.packbits(outcomes, axis=1, bitorder="little")

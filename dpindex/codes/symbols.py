@@ -12,8 +12,6 @@ from dpindex.arrays import AnyArray, Integers
 from dpindex.codes.base import CodeFormat, Codes
 from dpindex.errors import InputError
 
-__all__ = ["SymbolCodes", "SymbolFormat"]
-
 
 class SymbolCodes(Codes):
     """Private symbol codes: uint16, shape (n, 1)."""
@@ -49,10 +47,6 @@ class SymbolFormat(CodeFormat):
     @property
     def contents(self) -> str:
         return f"one of {self.size} symbols"
-
-    @property
-    def width(self) -> int:
-        return 1
 
     @property
     def decoded_width(self) -> int:

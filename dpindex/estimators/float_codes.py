@@ -16,11 +16,6 @@ from numpy.polynomial.polynomial import polymul, polyval
 from dpindex.arrays import Doubles, Floats
 from dpindex.noise.law import NoiseMoments, Polynomial
 
-__all__ = [
-    "EXACT", "METRICS", "Estimate", "NoisyVectorStats", "cosine", "inner_product",
-    "squared_distance",
-]  # fmt: skip
-
 Estimate: TypeAlias = tuple[Doubles, Doubles]
 """Values and their standard errors, of one shape."""
 
@@ -55,8 +50,9 @@ class NoisyVectorStats:
         cls, decoded: Floats, noise: NoiseMoments = EXACT, norm: float | None = None
     ) -> NoisyVectorStats:
         """The sums of decoded vectors, shape (…, k); ``total`` and ``squares`` have shape (…)."""
-        wide = decoded.astype(np.float64)
-        return cls(wide.sum(axis=-1), (wide**2).sum(axis=-1), wide.shape[-1], noise, norm)
+        wide = decoded.astype(np.float64, copy=False)
+        squares = np.einsum("...k,...k->...", wide, wide)
+        return cls(wide.sum(axis=-1), squares, wide.shape[-1], noise, norm)
 
     @cached_property
     def _powers(self) -> tuple[Doubles, ...]:

@@ -18,8 +18,6 @@ from scipy.special import ndtr
 from dpindex.arrays import Doubles
 from dpindex.noise.law import SignLaw
 
-__all__ = ["AgreementCurve", "agreement_curve", "cosine_from_agreement", "cosine_from_score"]
-
 _ANGLES = 129
 _NODES = 24
 _RANGE = 8.0

@@ -16,8 +16,6 @@ from dpindex.estimators.sign_codes import agreement_curve, cosine_from_agreement
 from dpindex.estimators.symbol_codes import PairCurve, codeword_similarities, pair_curve
 from dpindex.spec import Spec
 
-__all__ = ["METRICS", "Metric", "Queries", "Similarity", "similarity_of"]
-
 Metric = Literal["cosine", "ip", "l2"]
 
 
@@ -103,12 +101,10 @@ class NumberSimilarity(Similarity):
     """Number codes: sums of the decoded vectors, corrected by the moments of the noise."""
 
     def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
-        norm, squares = self.spec.norm, np.einsum("qck,qck->qc", x, x)
         noise, query_noise = (s.law.moments.in_units(s.step) for s in (self.spec, queries.spec))
-        codes = NoisyVectorStats(x.sum(axis=2), squares, x.shape[2], noise, norm)
-        query_noise = query_noise if queries.private else EXACT
+        query_noise, norm = query_noise if queries.private else EXACT, self.spec.norm
         side = NoisyVectorStats.of(queries.to_float()[:, None], query_noise, norm)
-        return METRICS[self.metric](ip, codes, side, self.factor)
+        return METRICS[self.metric](ip, NoisyVectorStats.of(x, noise, norm), side, self.factor)
 
 
 class SignSimilarity(Similarity):

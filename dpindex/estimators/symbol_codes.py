@@ -20,8 +20,6 @@ import numpy.typing as npt
 from dpindex.codebook import Codebook
 from dpindex.randomness import PublicStream
 
-__all__ = ["PairCurve", "codeword_similarities", "pair_curve"]
-
 Doubles = npt.NDArray[np.float64]
 
 _ROLES = 2048

@@ -25,10 +25,6 @@ from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource, as_source
 
-__all__ = [
-    "MEASURES", "Curve", "Point", "Progress", "Run", "SpecGrid", "recall_curve", "spec_grid",
-]  # fmt: skip
-
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Called with (steps done, steps in all, what is done now)."""
 

@@ -21,8 +21,6 @@ from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import as_source
 
-__all__ = ["DemoResult", "run_demo"]
-
 _QUERIES = 197
 _WHITE = 16.0
 # What is public about a digit: 8 × 8 pixels in [0, 16], so attributes in [0, 1] after scaling.

@@ -13,11 +13,9 @@ import scipy.sparse
 from dpindex.arrays import AnyArray, Doubles, Singles
 from dpindex.errors import InputError
 from dpindex.index import Metric
+from dpindex.index.search_backend import Rows
 from dpindex.vectors import VectorSource, as_source
 
-__all__ = ["GroundTruth", "ground_truth"]
-
-Rows: TypeAlias = npt.NDArray[np.int64]
 # Scores and row numbers, best first, shape (nq, count) each.
 Nearest: TypeAlias = tuple[Singles, Rows]
 

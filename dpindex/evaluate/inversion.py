@@ -22,8 +22,6 @@ from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, fit_denoiser
 from dpindex.spec import Spec
 
-__all__ = ["EXPOSURE", "cosines", "exposure", "invert"]
-
 EXPOSURE = ("rebuilt_error", "rebuilt_cosine")
 """The measures that :func:`exposure` returns."""
 

@@ -32,12 +32,6 @@ from dpindex.privacy import Guarantee
 from dpindex.spec import Spec
 from dpindex.version import __version__
 
-__all__ = [
-    "Picture", "curve_png", "gallery_png", "require_matplotlib", "write_all", "write_curve",
-]  # fmt: skip
-
-_EXHAUSTIVE = ("f32", "f16", "int8")
-
 _PANEL_TITLES = {
     "private": "private query: query and index are noisy",
     "exact": "exact query: only the index is noisy",
@@ -50,7 +44,6 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _MARKERS = "osD^vPX*"
 _GREYS = ("#333333", "#777777", "#A0A0A0")
 _MAX_TICKS = 9
-_DPI = 160
 
 
 @dataclass(frozen=True)
@@ -97,7 +90,18 @@ def write_curve(
     """
     folder = Path(directory)
     runs = _csv({**_cells(curve, run), "seed": run.seed, **run.values} for run in curve.runs)
-    write_all(folder, {"curve.csv": _curve_csv(curve), "runs.csv": runs})
+    means = _csv(
+        {
+            **_cells(curve, point),
+            "measure": name,
+            "mean": mean,
+            "std": "" if math.isnan(point.std[name]) else point.std[name],
+            "runs": point.runs,
+        }
+        for point in curve.points
+        for name, mean in point.mean.items()
+    )
+    write_all(folder, {"curve.csv": means, "runs.csv": runs})
     charts = {name: curve_png(curve, name) for name in ("precision@10", "recall@100")}
     if not all(math.isnan(point.mean[EXPOSURE[0]]) for point in curve.points):
         charts["exposure"] = curve_png(curve, "exposure")
@@ -112,7 +116,6 @@ def write_curve(
         best=_best(curve),
         promises=promises,
         limits=dict.fromkeys(line for _, p in promises for line in p.does_not_protect(curve.dim)),
-        exhaustive=curve.index_type in _EXHAUSTIVE,
         version=__version__,
         libraries=(np, scipy, faiss),
         platform=platform,
@@ -130,20 +133,6 @@ def write_all(path: Path, files: dict[str, bytes]) -> None:
             write_file(path / name, data)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}; choose another directory.") from error
-
-
-def _curve_csv(curve: Curve) -> bytes:
-    return _csv(
-        {
-            **_cells(curve, point),
-            "measure": name,
-            "mean": mean,
-            "std": "" if math.isnan(point.std[name]) else point.std[name],
-            "runs": point.runs,
-        }
-        for point in curve.points
-        for name, mean in point.mean.items()
-    )
 
 
 def _cells(curve: Curve, measured: Run | Point) -> dict[str, Any]:
@@ -226,14 +215,12 @@ def _library(module: str) -> Any:
 
 def _figure(width: float, height: float) -> Any:
     """A figure that is independent of pyplot's global state and needs no screen."""
-    figure = _library("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
-    _library("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
-    return figure
+    return _library("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
 
 
 def _png(figure: Any) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=_DPI)
+    figure.savefig(buffer, format="png", dpi=160)
     return buffer.getvalue()
 
 

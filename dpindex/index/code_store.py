@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,8 +17,6 @@ from dpindex.errors import InputError
 from dpindex.files import pack, unpack
 from dpindex.format1 import MAGIC_IDS, ids_from_bytes_1
 
-__all__ = ["CodeStore", "Ids", "ids_from_bytes", "ids_to_bytes"]
-
 _MAX_BYTES = 1 << 30
 """What the 65536 rows that a segment may have take as an array, at 4096 characters each."""
 
@@ -25,6 +24,7 @@ _BLOCK_NUMBERS = 1 << 22
 """Coordinates of codes that are handled together: 16 MB of float32."""
 
 
+@dataclass(eq=False)
 class Ids:
     """The ids of an index in row order: a list without duplicates.
 
@@ -39,8 +39,7 @@ class Ids:
     (3, array([0, 2]))
     """
 
-    def __init__(self) -> None:
-        self.array: AnyArray = np.empty(0, dtype=np.int64)
+    array: AnyArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.array)
@@ -94,12 +93,6 @@ class Ids:
             if value not in self._known:
                 raise InputError(f"id {value!r} is not in the index; nothing was removed.")
         return np.flatnonzero(np.isin(self.array, np.array(wanted, dtype=self.array.dtype)))
-
-    def kept(self, mask: AnyArray) -> Ids:
-        """The ids of the rows where ``mask`` is true."""
-        ids = Ids()
-        ids.array = self.array[mask]
-        return ids
 
 
 def ids_to_bytes(ids: AnyArray) -> bytes:
@@ -227,6 +220,6 @@ class CodeStore:
         rows = self._ids.rows(ids)
         kept = np.ones(len(self), dtype=np.bool_)
         kept[rows] = False
-        left, room = self._ids.kept(kept), self.format.concatenate([self._room[: len(self)][kept]])
+        left, room = Ids(self.ids[kept]), self.format.concatenate([self._room[: len(self)][kept]])
         self._ids, self._room, self.removals = left, room, self.removals + 1
         return len(rows)

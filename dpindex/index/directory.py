@@ -24,7 +24,8 @@ from dpindex.codebook import Codebook
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
-from dpindex.estimators.similarity import METRICS, Metric
+from dpindex.estimators.float_codes import METRICS
+from dpindex.estimators.similarity import Metric
 from dpindex.files import holding_lock, read_file, write_file
 from dpindex.format1 import manifest_from_1
 from dpindex.index.code_store import CodeStore, ids_from_bytes, ids_to_bytes
@@ -33,11 +34,6 @@ from dpindex.index.search_backend import EXACT
 from dpindex.spec import Spec
 from dpindex.version import __version__
 
-__all__ = [
-    "Checkpoint", "IndexDirectory", "Manifest", "Settings", "read_index", "rows_per_segment",
-    "write_index",
-]  # fmt: skip
-
 _FORMAT = 2
 _MANIFEST = "manifest.json"
 _CODES, _IDS, _MODEL = "segments/{}.codes", "ids/{}.ids", "denoiser/{}.model"
@@ -45,7 +41,7 @@ _CODEBOOK = "codebook/{}.vectors"
 _FOLDERS = ("segments", "ids", "denoiser", "codebook")
 _NUMBER = re.compile(r"[0-9]{6}")
 _NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|model|vectors)(\.tmp)?")
-_STATES = ("building", "complete")
+_STATED = ("state", "next_number", "segments", "denoiser", "input")
 _MAX_FILE_BYTES = 1 << 33
 _MAX_MANIFEST_BYTES = 1 << 24
 _SEGMENT_BYTES = 1 << 25
@@ -95,9 +91,17 @@ class Settings:
     @property
     def query_spec(self) -> Spec:
         """The spec of private queries."""
-        if self.query_epsilon is None:
-            return self.spec
-        return self.spec.with_epsilon(self.query_epsilon)
+        return (
+            self.spec if self.query_epsilon is None else self.spec.with_epsilon(self.query_epsilon)
+        )
+
+    def refuse_unprotected(self, allowed: bool, purpose: str) -> None:
+        """InputError for a method that protects nothing, unless that is allowed."""
+        if not self.spec.mechanism.private and not allowed:
+            raise InputError(
+                f"{self.spec.method} protects nothing; pass allow_unprotected=True "
+                f"(--allow-unprotected) to {purpose}."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values."""
@@ -172,37 +176,33 @@ class Manifest:
         """Rows of all segments."""
         return sum(self.segments.values())
 
-    def to_dict(self) -> dict[str, Any]:
-        """The manifest as plain JSON values."""
+    def to_bytes(self) -> bytes:
+        """The text of ``manifest.json``."""
         book = {} if self.codebook is None else {"codebook": self.codebook}
-        return {
+        data = {
             "format": _FORMAT,
             "library": __version__,
-            "state": self.state,
             "guarantee": self.settings.spec.guarantee.to_dict(),
             "count": self.count,
-            "next_number": self.next_number,
-            "segments": dict(self.segments),
-            "denoiser": self.denoiser,
             "files": {path: asdict(self.files[path]) for path in self.paths},
-            "input": self.input,
+            **{name: getattr(self, name) for name in _STATED},
             **self.settings.to_dict(),
             **book,
         }
+        return _sealed(data)
 
     @classmethod
     def from_dict(cls, data: Any) -> Manifest:
-        """The inverse of :meth:`to_dict`; ValueError (as InputError is), KeyError, TypeError or
-        AttributeError for anything else.
+        """The inverse of :meth:`to_bytes`, from parsed JSON without its checksum; ValueError (as
+        InputError is), KeyError, TypeError or AttributeError for anything else.
         """
-        names = ("state", "next_number", "segments", "denoiser", "input")
         files = {path: FileMark(**mark) for path, mark in data["files"].items()}
-        stated = {name: data[name] for name in names} | {"codebook": data.get("codebook")}
+        stated = {name: data[name] for name in _STATED} | {"codebook": data.get("codebook")}
         manifest = cls(settings=Settings.from_dict(data), files=files, **stated)
         last = [name for name in (manifest.denoiser, manifest.codebook) if name is not None]
         numbers, counts = [*manifest.segments, *last], manifest.segments.values()
         if not (
-            manifest.state in _STATES
+            manifest.state in ("building", "complete")
             and (manifest.input is None or isinstance(manifest.input, dict))
             and data["guarantee"] == manifest.settings.spec.guarantee.to_dict()
             and all(type(count) is int and count > 0 for count in counts)
@@ -216,10 +216,6 @@ class Manifest:
         ):
             raise InputError("it contradicts itself.")
         return manifest
-
-    def to_bytes(self) -> bytes:
-        """The text of ``manifest.json``."""
-        return _sealed(self.to_dict()).encode()
 
     @property
     def digest(self) -> str:
@@ -236,7 +232,7 @@ class Manifest:
         if not isinstance(data, dict) or data.get("format") not in (1, _FORMAT):
             raise InputError(f"{place} is not a manifest of format {_FORMAT}.")
         data.pop("checksum", None)
-        if _sealed(data).encode() != text:
+        if _sealed(data) != text:
             raise InputError(f"{place} is damaged: its checksum does not match.")
         try:
             return cls.from_dict(manifest_from_1(data) if data["format"] == 1 else data)
@@ -245,10 +241,10 @@ class Manifest:
             raise InputError(f"{place} is damaged: {detail}") from None
 
 
-def _sealed(data: dict[str, Any]) -> str:
+def _sealed(data: dict[str, Any]) -> bytes:
     """Canonical text of a manifest with a checksum of itself: no changed byte goes unnoticed."""
     seal = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-    return json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True)
+    return json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True).encode()
 
 
 class IndexDirectory:
@@ -332,18 +328,17 @@ class IndexDirectory:
     def _is_blank(self) -> bool:
         """Whether nothing is here but, perhaps, leftovers of our own that no manifest names."""
         known = {".lock", f"{_MANIFEST}.tmp", *_FOLDERS}
-        if any(entry.name not in known for entry in self.path.iterdir()):
-            return False
-        return all(_NUMBERED_FILE.fullmatch(entry.name) for entry in self._entries())
+        found = {entry.name for entry in self.path.iterdir()}
+        return found <= known and all(_NUMBERED_FILE.fullmatch(e.name) for e in self._entries())
 
     def _entries(self) -> list[Path]:
         """What lies in the folders of an index."""
         folders = [self.path / name for name in _FOLDERS if (self.path / name).is_dir()]
         return [entry for folder in folders for entry in folder.iterdir()]
 
-    def start(self, settings: Settings) -> Manifest:
+    def start(self, settings: Settings, stated: Mapping[str, Any] | None = None) -> Manifest:
         """A manifest without segments, not yet committed; leftovers are discarded."""
-        manifest, book = Manifest(settings), settings.spec.codebook
+        manifest, book = Manifest(settings, input=stated), settings.spec.codebook
         self.discard_uncommitted(manifest)
         if book is None:
             return manifest

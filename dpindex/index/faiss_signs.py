@@ -9,9 +9,7 @@ import numpy as np
 
 from dpindex.arrays import AnyArray, Bytes, Doubles, Floats
 from dpindex.errors import InputError
-from dpindex.index.search_backend import EXACT, Rows, SearchBackend
-
-__all__ = ["FaissSigns", "rank_all", "rounding_bound"]
+from dpindex.index.search_backend import EXACT, Rows, SearchBackend, best_of
 
 _BLOCK_ROWS, _BLOCK_QUERIES = 8192, 256
 _BLOCK_NUMBERS = 1 << 20
@@ -91,14 +89,12 @@ class FaissSigns(SearchBackend):
     def _rescored(self, queries: Doubles, candidates: int, count: int) -> tuple[AnyArray, ...]:
         """The best of the fast scan's candidates, and whether no other code can be among them."""
         coarse, rows = self.coarse(queries, candidates)
-        exact = self._exact_scores(queries, rows)
-        order = np.lexsort((rows, -exact), axis=1)[:, :count]
-        best = np.take_along_axis(exact, order, axis=1)
+        best, places = best_of(self._exact_scores(queries, rows), rows, count)
         # What was not returned scores at most the worst coarse score plus the rounding error.
         unseen = coarse.min(axis=1) + rounding_bound(queries)
         # Rows of −1 fill up where the scan drops codes of the least possible score.
         certain = (best[:, -1] > unseen) & (rows >= 0).all(axis=1)
-        return best, np.take_along_axis(rows, order, axis=1), certain
+        return best, places, certain
 
     def coarse(self, queries: Doubles, count: int) -> tuple[Doubles, Rows]:
         """The fast scan's own scores, off by at most :func:`rounding_bound`, and their rows.
@@ -139,9 +135,5 @@ def rank_all(codes: Bytes, queries: Doubles, count: int) -> tuple[Doubles, Rows]
         bits = np.unpackbits(codes[start : start + _BLOCK_ROWS], axis=1, bitorder="little")
         block = np.broadcast_to(np.arange(start, start + len(bits)), (len(queries), len(bits)))
         scores = np.hstack([scores, queries @ (2.0 * bits - 1.0).T])
-        rows = np.hstack([rows, block])
-        # Stable: of equal scores the lower row comes first, as everywhere.
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-        scores = np.take_along_axis(scores, order, axis=1)
-        rows = np.take_along_axis(rows, order, axis=1)
+        scores, rows = best_of(scores, np.hstack([rows, block]), count)
     return scores, rows

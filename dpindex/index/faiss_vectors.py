@@ -16,9 +16,7 @@ import numpy as np
 
 from dpindex.arrays import Doubles, Floats, Singles, unit
 from dpindex.errors import InputError
-from dpindex.index.search_backend import Rows, SearchBackend
-
-__all__ = ["FaissVectors", "IndexType", "parse_index_type"]
+from dpindex.index.search_backend import Rows, SearchBackend, best_of
 
 _ALIASES = {"f32": "Flat", "f16": "SQfp16", "int8": "SQ8"}
 _GRAMMAR = re.compile(
@@ -174,18 +172,12 @@ class FaissVectors(SearchBackend):
     def add(self, items: Floats) -> None:
         vectors = self._prepared(items)
         if not self.exact:
-            self._find_true_neighbours(vectors)
+            depth = min(len(vectors), _NEIGHBOURS + 1)
+            near, rows = faiss.knn(self._probes, vectors, depth, metric=self._metric)
+            near = np.concatenate([self._near, -near if self._distance else near], axis=1)
+            rows = np.concatenate([self._true, rows + len(self)], axis=1)
+            self._near, self._true = best_of(near, rows, _NEIGHBOURS + 1)
         self._index.add(self._rotated(vectors))
-
-    def _find_true_neighbours(self, vectors: Singles) -> None:
-        """Search the probes exactly among vectors that are about to be added."""
-        depth = min(len(vectors), _NEIGHBOURS + 1)
-        near, rows = faiss.knn(self._probes, vectors, depth, metric=self._metric)
-        near = np.concatenate([self._near, -near if self._distance else near], axis=1)
-        rows = np.concatenate([self._true, rows + len(self)], axis=1)
-        best = np.argsort(-near, axis=1, kind="stable")[:, : _NEIGHBOURS + 1]
-        self._near = np.take_along_axis(near, best, axis=1)
-        self._true = np.take_along_axis(rows, best, axis=1)
 
     def finish(self) -> None:
         """Set the effort of a search, and measure ``recall``."""

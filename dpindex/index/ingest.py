@@ -28,8 +28,6 @@ from dpindex.projector import Projector
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource
 
-__all__ = ["CodesFile", "NewDirectory", "OpenIndex", "Sink", "fit_saved_denoiser", "ingest"]
-
 _TOKEN = "ledger"
 _CHUNK_BYTES = 1 << 25
 _SPARSE_ROWS = 8192
@@ -147,14 +145,13 @@ def ingest(
     with sink.writing() as (start, token):
         if ledger is not None:  # before the first code; a second time it knows the token
             ledger.record(spec, names, allow_rerelease=allow_rerelease, token=token)
-        if progress:
-            progress(start, rows)
+        report = progress or (lambda done, total: None)
+        report(start, rows)
         for first, chunk in source.chunks(step, start):
             codes = privatizer.privatize(chunk, first_row=first)
             done = first + len(codes)
             sink.put(codes, np.arange(first, done) if names is None else names[first:done])
-            if progress:
-                progress(done, rows)
+            report(done, rows)
     return rows - start
 
 
@@ -206,11 +203,7 @@ class NewDirectory(Sink):
         self, path: str | os.PathLike[str], settings: Settings, *, allow_unprotected: bool = False
     ) -> None:
         self.spec = settings.spec
-        if not self.spec.mechanism.private and not allow_unprotected:
-            raise InputError(
-                f"{self.spec.method} protects nothing; pass allow_unprotected=True "
-                f"(--allow-unprotected) to build with it."
-            )
+        settings.refuse_unprotected(allow_unprotected, "build with it")
         Projector(settings.query_spec)  # refuses now what could not be asked later
         self._settings, self._directory = settings, IndexDirectory(Path(path))
         self.path = self._directory.path
@@ -228,11 +221,10 @@ class NewDirectory(Sink):
         with directory.writing(new=not directory.exists):
             if directory.exists:
                 self._manifest = self._resumed()
-                directory.discard_uncommitted(self._manifest)
             else:
                 stated = {**self._input, _TOKEN: secrets.token_hex(16)}
-                manifest = replace(directory.start(self._settings), input=stated)
-                self._manifest = directory.commit(manifest)
+                self._manifest = directory.commit(directory.start(self._settings, stated))
+            directory.discard_uncommitted(self._manifest)
             yield self._manifest.count, (self._manifest.input or {})[_TOKEN]
             directory.commit(replace(self._manifest, state="complete", input=None))
 
@@ -242,22 +234,21 @@ class NewDirectory(Sink):
 
     def _resumed(self) -> Manifest:
         """The manifest of the same work, unfinished; InputError for anything else."""
-        directory = self._directory
-        manifest = directory.manifest()
+        manifest = self._directory.manifest()
         if manifest.state == "complete":
             raise InputError(
-                f"{directory.path} is a finished index; building into it again would spend the "
+                f"{self.path} is a finished index; building into it again would spend the "
                 f"budget of every vector twice. Choose another directory."
             )
         if manifest.settings != self._settings:
             raise InputError(
-                f"{directory.path} holds an unfinished build under another spec; finish it with "
+                f"{self.path} holds an unfinished build under another spec; finish it with "
                 f"the same options, or choose another directory."
             )
         begun = dict(manifest.input or {})
         if type(begun.pop(_TOKEN, None)) is not str or begun != self._input:
             raise InputError(
-                f"{directory.path} holds an unfinished build of other input (its rows, size, time "
+                f"{self.path} holds an unfinished build of other input (its rows, size, time "
                 f"of change or ids differ); finish it with the same file, or choose another "
                 f"directory."
             )
@@ -266,6 +257,9 @@ class NewDirectory(Sink):
 
 class _AllAtOnce(Sink):
     """A sink that takes all codes or none."""
+
+    def __init__(self, spec: Spec, take: Callable[[Codes], None]) -> None:
+        self.spec, self._take = spec, take
 
     @contextmanager
     def writing(self) -> Iterator[tuple[int, str]]:
@@ -276,24 +270,17 @@ class _AllAtOnce(Sink):
     def put(self, codes: Codes, ids: AnyArray) -> None:
         self._parts.append(codes.stored)
 
-    @abstractmethod
-    def _take(self, codes: Codes) -> None:
-        """All codes are there."""
-
 
 class OpenIndex(_AllAtOnce):
     """An index in memory, which gets all rows or none; saving it is left to the caller."""
 
     def __init__(self, index: PrivateIndex) -> None:
-        self.spec, self.path = index.spec, index.path
-        self._index = index
+        super().__init__(index.spec, lambda codes: index.add_codes(codes, self._ids))
+        self.path, self._index = index.path, index
 
     def checked_ids(self, ids: Any | None, count: int) -> AnyArray | None:
         self._ids, checked = ids, self._index.check_ids(ids, count)
         return None if ids is None else checked
-
-    def _take(self, codes: Codes) -> None:
-        self._index.add_codes(codes, self._ids)
 
 
 class CodesFile(_AllAtOnce):
@@ -302,7 +289,5 @@ class CodesFile(_AllAtOnce):
     keeps_ids = False
 
     def __init__(self, path: str | os.PathLike[str], spec: Spec) -> None:
-        self.spec, self._place = spec, Path(path)
-
-    def _take(self, codes: Codes) -> None:
-        create_file(self._place, codes.to_bytes())
+        place = Path(path)  # a wrong type is refused before anything is privatized
+        super().__init__(spec, lambda codes: create_file(place, codes.to_bytes()))

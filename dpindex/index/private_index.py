@@ -27,8 +27,6 @@ from dpindex.ledger import Ledger
 from dpindex.projector import Projector
 from dpindex.spec import Spec
 
-__all__ = ["Hits", "PrivateIndex", "QueryMode", "ReadWriteLock", "describe"]
-
 QueryMode = Literal["exact", "private"]
 _Answer = TypeVar("_Answer")
 
@@ -171,8 +169,7 @@ class PrivateIndex:
         self._store = CodeStore(spec.format)
         self._similarity = similarity_of(spec, metric)
         self._lock = ReadWriteLock()
-        self._denoiser: Denoiser | None = None
-        self._ranking = new_ranking(spec, metric, index_type)
+        self._rank_with(None)
         self._checkpoint: Checkpoint | None = None
 
     @property
@@ -457,11 +454,7 @@ class PrivateIndex:
             If the directory belongs to something else, cannot be written, or the method protects
             nothing and ``allow_unprotected`` is false.
         """
-        if not self.spec.mechanism.private and not allow_unprotected:
-            raise InputError(
-                f"{self.spec.method} protects nothing; pass allow_unprotected=True "
-                f"(--allow-unprotected) to save it."
-            )
+        self._settings.refuse_unprotected(allow_unprotected, "save it")
         with self._lock.write():
             self._checkpoint = write_index(
                 Path(path), self._settings, self._store, self._denoiser, self._checkpoint

@@ -18,8 +18,6 @@ from dpindex.index.search_backend import Rows, SearchBackend
 from dpindex.index.symbol_lists import SymbolLists
 from dpindex.spec import Spec
 
-__all__ = ["BACKENDS", "Ranking", "new_ranking"]
-
 
 class Ranking:
     """A search backend that follows a store.
@@ -80,8 +78,7 @@ class PackedSigns(Ranking):
         return codes.stored
 
     def _asked(self, queries: Queries) -> AnyArray:
-        asked: AnyArray = queries.values.stored if queries.private else queries.values
-        return asked
+        return np.asarray(queries.values.stored if queries.private else queries.values)
 
 
 class Symbols(Ranking):

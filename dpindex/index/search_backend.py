@@ -9,12 +9,16 @@ import numpy.typing as npt
 
 from dpindex.arrays import AnyArray, Doubles
 
-__all__ = ["EXACT", "Rows", "SearchBackend"]
-
 Rows = npt.NDArray[np.int64]
 
 EXACT = "f32"
 """The index type that every backend has."""
+
+
+def best_of(scores: AnyArray, rows: Rows, count: int) -> tuple[AnyArray, Rows]:
+    """The best ``count`` of each line, best first; of equal scores the lower row comes first."""
+    order = np.lexsort((rows, -scores), axis=1)[:, :count]
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
 
 
 class SearchBackend(ABC):

@@ -8,8 +8,6 @@ import numpy.typing as npt
 from dpindex.arrays import AnyArray, Doubles
 from dpindex.index.search_backend import Rows, SearchBackend
 
-__all__ = ["SymbolLists"]
-
 _FIRST_SYMBOLS = 64
 
 

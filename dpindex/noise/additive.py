@@ -15,8 +15,6 @@ from dpindex.noise.law import Calibration, Likelihood, NoiseMoments, NumberLaw, 
 from dpindex.noise.tables import Profile
 from dpindex.randomness import BitSource
 
-__all__ = ["NO_NOISE", "AdditiveNoise", "NoNoise", "NoiseSource"]
-
 _NEGLIGIBLE = 1e-7
 
 

@@ -35,8 +35,6 @@ from dpindex.codes import SignFormat
 from dpindex.noise.law import Calibration, SignLaw, power_below
 from dpindex.randomness import BitSource
 
-__all__ = ["CAP_RESPONSE", "Cap", "CapResponse", "cap_response", "rank_weights"]
-
 Doubles = npt.NDArray[np.float64]
 
 _LEVELS = 31

@@ -22,8 +22,6 @@ from dpindex.parameters import Parameters
 from dpindex.projections import Projection
 from dpindex.randomness import BitSource
 
-__all__ = ["CODEBOOK_RESPONSE", "CodebookResponse", "codebook_response", "draw_uniform", "nearest"]
-
 _ONE = 1 << 64
 _POWER_BITS = 160
 _REPEATED = 32

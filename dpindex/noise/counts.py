@@ -22,8 +22,6 @@ from dpindex.noise.tables import Profile
 from dpindex.privacy.adjacency import Neighbouring
 from dpindex.randomness import BitSource
 
-__all__ = ["CHANGES", "TwoSidedGeometric", "count_noise"]
-
 CHANGES: dict[str, int] = {"add-remove": 1, "replace": 2}
 """Counts of a row that differ between neighbours, each by one."""
 

@@ -34,14 +34,6 @@ from dpindex.parameters import Parameters
 from dpindex.projections import Projection
 from dpindex.randomness import BitSource
 
-__all__ = [
-    "ANALYTIC_GAUSSIAN", "BALL_COMPOSITION", "BALL_DIRECT", "BALL_GAUSSIAN", "KENTHAPADI_GAUSSIAN",
-    "OPTIMAL_GAUSSIAN", "RAW_GAUSSIAN", "TwoDigitGaussian", "analytic_sensitivity",
-    "column_sensitivity", "composition_epsilon", "direct_sensitivity", "discrete_gaussian_table",
-    "gaussian_cells", "gaussian_table", "kenthapadi_sigma", "optimal_sigma", "rounded_gaussian",
-    "safe_delta", "safe_sigma", "table_distance",
-]  # fmt: skip
-
 _CELLS_PER_DEVIATION = 32
 _WIDEST_TABLE = 1024.0
 """Deviation in cells beyond which the noise is drawn in two digits."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import accumulate, repeat
 from typing import Any
 
 import mpmath
@@ -23,11 +24,6 @@ from dpindex.noise.tables import CellTable, Profile, binned_profile
 from dpindex.parameters import Parameters
 from dpindex.projections import Projection
 from dpindex.randomness import BitSource
-
-__all__ = [
-    "LAPLACE", "STAIRCASE", "TwoDigitLaplace", "geometric_table", "laplace_noise",
-    "min_variance_share", "staircase_noise",
-]  # fmt: skip
 
 _BITS = 64
 _RATIO_BITS = 320
@@ -44,10 +40,7 @@ _TAIL = 2.0**-20
 
 def _chained(first: int, ratio: int, bits: int, count: int) -> list[int]:
     """``first`` and ``count`` more, each ``ratio / 2^bits`` times the one before, rounded up."""
-    chain = [first]
-    for _ in range(count):
-        chain.append(-(-chain[-1] * ratio >> bits))
-    return chain
+    return list(accumulate(repeat(ratio, count), lambda m, r: -(-m * r >> bits), initial=first))
 
 
 def geometric_table(drop: mpmath.mpf, width: int, inner: int, cell_bits: int) -> CellTable:

@@ -22,8 +22,6 @@ from dpindex.parameters import Parameters
 from dpindex.projections import Projection
 from dpindex.randomness import BitSource
 
-__all__ = ["INDIVIDUAL_FLIPS", "INDIVIDUAL_GAUSSIAN", "IndividualFlips", "IndividualGaussian"]
-
 _COIN = 1 << 63
 _MAX_LEVELS = 1 << 16
 _STEPS = 1 << GRID_BITS

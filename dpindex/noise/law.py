@@ -19,11 +19,6 @@ from dpindex.parameters import Parameters
 from dpindex.projections import Projection
 from dpindex.randomness import BitSource
 
-__all__ = [
-    "GRID_BITS", "Calibration", "Law", "Likelihood", "NoiseMoments", "NumberLaw", "Polynomial",
-    "SignLaw", "check_deviation", "power_below",
-]  # fmt: skip
-
 GRID_BITS = 12
 """Grid bits per beta that every law uses unless it needs a finer grid."""
 

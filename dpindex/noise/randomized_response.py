@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import operator
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, chain, islice, repeat
 
 import mpmath
@@ -28,14 +29,6 @@ from dpindex.noise.law import GRID_BITS, Calibration, SignLaw
 from dpindex.parameters import Parameters
 from dpindex.projections import FINE_ENTRY_BITS, Projection
 from dpindex.randomness import BitSource
-
-__all__ = [
-    "EXACT_RESPONSE", "GEOMETRIC_FLIPS", "NO_FLIPS", "RANDOMIZED_RESPONSE", "SMOOTH_FLIPS",
-    "FlipsByLevel", "NoFlips", "change_probability", "draw_flips", "geometric_flips",
-    "geometric_thresholds", "min_norm_on_grid", "norm_slack", "quantile_count",
-    "randomized_response", "response_threshold", "rounded_change_probability", "smooth_flips",
-    "smooth_thresholds",
-]  # fmt: skip
 
 _ONE = 1 << 64
 _COIN = 1 << 63
@@ -230,14 +223,11 @@ def quantile_count(k: int, probability: float, delta: float) -> int:
     >>> quantile_count(512, 0.25, 1e-6)
     176
     """
-    low, high = 0, k  # the chance at high is at most delta, as k itself is never exceeded
-    while low < high:
-        middle = (low + high) // 2
-        if bdtrc(middle, k, probability) * (1.0 + _MARGIN) <= delta:
-            high = middle
-        else:
-            low = middle + 1
-    return max(1, low)
+
+    def is_rare(count: int) -> bool:
+        return bool(bdtrc(count, k, probability) * (1.0 + _MARGIN) <= delta)
+
+    return max(1, bisect_left(range(k), True, key=is_rare))  # k itself is never exceeded
 
 
 def share(stated: Parameters, projection: Projection) -> float:
@@ -252,16 +242,12 @@ def share(stated: Parameters, projection: Projection) -> float:
 
 
 def _by_level(
-    flips: Callable[[float, tuple[int, ...]], FlipsByLevel],
-) -> Callable[[Parameters, Projection], FlipsByLevel]:
+    flips: Callable[..., FlipsByLevel], stated: Parameters, projection: Projection
+) -> FlipsByLevel:
     """Flips at each coordinate's share, its levels as wide as an attribute moves it."""
-
-    def law(stated: Parameters, projection: Projection) -> FlipsByLevel:
-        largest = tuple(projection.largest.tolist())
-        weights = largest[:1] if len(set(largest)) == 1 else largest
-        return flips(share(stated, projection), weights)
-
-    return law
+    largest = tuple(projection.largest.tolist())
+    weights = largest[:1] if len(set(largest)) == 1 else largest
+    return flips(share(stated, projection), weights)
 
 
 def _response(stated: Parameters, projection: Projection) -> FlipsByLevel:
@@ -275,8 +261,8 @@ def _response(stated: Parameters, projection: Projection) -> FlipsByLevel:
 
 
 RANDOMIZED_RESPONSE = Calibration(_response, SignFormat)
-SMOOTH_FLIPS = Calibration(_by_level(smooth_flips), SignFormat)
-GEOMETRIC_FLIPS = Calibration(_by_level(geometric_flips), SignFormat)
+SMOOTH_FLIPS = Calibration(partial(_by_level, smooth_flips), SignFormat)
+GEOMETRIC_FLIPS = Calibration(partial(_by_level, geometric_flips), SignFormat)
 EXACT_RESPONSE = replace(
     RANDOMIZED_RESPONSE, delta="optional", delta_over="projection", norm_bound=True
 )

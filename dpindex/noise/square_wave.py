@@ -17,10 +17,7 @@ from dpindex.noise.randomized_response import draw_flips
 from dpindex.parameters import Parameters
 from dpindex.randomness import BitSource
 
-__all__ = ["NARROW_SQUARE_WAVE", "SQUARE_WAVE", "SquareWave", "draw_below", "square_wave"]
-
 _CELL_BITS = 5
-_CELLS = 1 << (GRID_BITS - _CELL_BITS)
 _NARROW = 0.5
 """Half-width of the narrow square wave over the one of least variance: see bench/denoise."""
 

@@ -20,8 +20,6 @@ import numpy.typing as npt
 from dpindex.arrays import AnyArray
 from dpindex.randomness import BitSource
 
-__all__ = ["CellTable", "Profile", "binned_profile"]
-
 _BUCKET_BITS = 16
 _KEY_BITS = 64
 _PIECE = 1 << 17

@@ -36,8 +36,6 @@ from dpindex.projections.dense import normal_integers
 from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 
-__all__ = ["NEIGHBOURS", "CollectionModel", "Facts", "Simulation"]
-
 NEIGHBOURS = 50
 """True neighbours of a query (Li & Li 2023, Sec. 5.1)."""
 
@@ -207,11 +205,7 @@ def _predicted_cosines(
 
 
 def _synthesize(
-    queries: Singles,
-    sampled: Singles,
-    anchors: Integers,
-    wanted: Doubles,
-    stream: PublicStream,
+    queries: Singles, sampled: Singles, anchors: Integers, wanted: Doubles, stream: PublicStream
 ) -> Singles:
     """Vectors at the wanted cosines to each query: sampled vectors moved towards it, (q, s, p)."""
     near = np.empty((*wanted.shape, sampled.shape[1]), dtype=np.float32)

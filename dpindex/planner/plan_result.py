@@ -9,8 +9,6 @@ from dpindex.index import QueryMode
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.spec import Spec
 
-__all__ = ["Choice", "Plan", "Ranking", "Row"]
-
 # How codes are ranked: as they are, or after ``fit_denoiser`` of that kind.
 Ranking: TypeAlias = Literal["plain", "linear", "auto"]
 

@@ -23,8 +23,6 @@ from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource, as_source
 
-__all__ = ["plan"]
-
 _MIN_ROWS, _MAX_ROWS = 500, 2000
 _MIN_VECTORS, _MAX_VECTORS = 500, 2**40
 _MAX_DIM, _MAX_BYTES = 4096, 2**20
@@ -153,8 +151,13 @@ def _dense_sample(vectors: Any, dim: int, n: int | None) -> Any:
             f"{source.name} has {rows} rows; a plan needs at least {_MIN_ROWS} public vectors, or "
             f"facts."
         )
-    if n is not None:
-        _refuse_private(source, n)
+    if n is not None and (reason := _suspicion(source, n)):
+        raise InputError(
+            f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
+            f"that are chosen by looking at private data reveal something that no epsilon covers; "
+            f"name a public sample or public facts instead, or pass --skip-leak-check "
+            f"(skip_leak_check=True) if it is public after all or you accept that."
+        )
     wanted = np.linspace(0, rows - 1, min(rows, _MAX_ROWS)).astype(np.int64)
     parts = []
     for first, chunk in source.chunks():
@@ -163,8 +166,8 @@ def _dense_sample(vectors: Any, dim: int, n: int | None) -> Any:
     return np.concatenate(parts).astype(np.float32)
 
 
-def _refuse_private(source: VectorSource, n: int) -> None:
-    """Raise InputError if the sample looks like the private collection itself.
+def _suspicion(source: VectorSource, n: int) -> str | None:
+    """Why the sample looks like the private collection itself, or None if it does not.
 
     It does if it has exactly the n rows of the collection, or if an index in its directory or in
     the working directory was built from as many rows of as many columns, or is being built from it
@@ -173,16 +176,6 @@ def _refuse_private(source: VectorSource, n: int) -> None:
     This detects accidents only. No program can tell a copy of private vectors in memory, under
     another size, or in part from public data; whoever declares a sample public is responsible.
     """
-    if reason := _suspicion(source, n):
-        raise InputError(
-            f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
-            f"that are chosen by looking at private data reveal something that no epsilon covers; "
-            f"name a public sample or public facts instead, or pass --skip-leak-check "
-            f"(skip_leak_check=True) if it is public after all or you accept that."
-        )
-
-
-def _suspicion(source: VectorSource, n: int) -> str | None:
     rows, columns = source.shape
     if rows == n:
         return f"it has exactly the {n} rows of the collection that is planned for"

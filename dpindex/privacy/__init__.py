@@ -16,17 +16,6 @@ from dpindex.privacy.adjacency import (
 from dpindex.privacy.guarantee import Guarantee, compose
 
 __all__ = [
-    "L2",
-    "Adjacency",
-    "Attribute",
-    "Guarantee",
-    "Neighbouring",
-    "Record",
-    "Records",
-    "VectorAdjacency",
-    "adjacency_from_dict",
-    "attribute",
-    "compose",
-    "l2",
-    "record",
-]
+    "L2", "Adjacency", "Attribute", "Guarantee", "Neighbouring", "Record", "Records",
+    "VectorAdjacency", "adjacency_from_dict", "attribute", "compose", "l2", "record",
+]  # fmt: skip

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from dpindex.checks import finite_number, from_kind
 from dpindex.errors import InputError
-
-__all__ = [
-    "L2",
-    "Adjacency",
-    "Attribute",
-    "Neighbouring",
-    "Record",
-    "Records",
-    "VectorAdjacency",
-    "adjacency_from_dict",
-    "attribute",
-    "l2",
-    "record",
-]
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
 
@@ -80,9 +66,9 @@ class VectorAdjacency(Adjacency):
     )
 
     @property
-    @abstractmethod
     def size(self) -> float:
-        """The largest change between neighbours, in units of the scaled attribute."""
+        """The largest change between neighbours, in units of the scaled attribute: its field."""
+        return float(*astuple(self))
 
     @abstractmethod
     def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
@@ -110,10 +96,6 @@ class Attribute(VectorAdjacency):
     def __post_init__(self) -> None:
         object.__setattr__(self, "beta", finite_number(self.beta, "beta", above=0.0))
 
-    @property
-    def size(self) -> float:
-        return self.beta
-
     def describe(self) -> str:
         return f"one attribute (coordinate) of one vector, changed by at most {self.beta:g}"
 
@@ -138,10 +120,6 @@ class L2(VectorAdjacency):
     def __post_init__(self) -> None:
         radius = finite_number(self.radius, "the l2 radius", above=0.0)
         object.__setattr__(self, "radius", radius)
-
-    @property
-    def size(self) -> float:
-        return self.radius
 
     def describe(self) -> str:
         return f"one whole vector, moved by at most {self.radius:g} in Euclidean distance"

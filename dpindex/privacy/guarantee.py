@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
 from dpindex.errors import InputError
 from dpindex.privacy.adjacency import Adjacency
 
-__all__ = ["Guarantee", "compose", "rounded_up"]
+_WEAKER = (
+    " This is individual differential privacy (iDP), which is weaker than differential privacy: it "
+    "compares the actual vector with its neighbours only, and which bits were left without noise "
+    "can itself tell a vector from its neighbour."
+)
 
 
 @dataclass(frozen=True)
@@ -63,18 +67,9 @@ class Guarantee:
         """One paragraph a lawyer could quote: what is promised, and to what extent."""
         if self.definition == "none":
             return "Nothing is protected: this method adds no noise and exists for comparison only."
-        weaker = (
-            " This is individual differential privacy (iDP), which is weaker than differential "
-            "privacy: it compares the actual vector with its neighbours only, and which bits were "
-            "left without noise can itself tell a vector from its neighbour."
-            if self.definition == "iDP"
-            else ""
-        )
-        slack = (
-            ""
-            if self.delta == 0
-            else f", except with a probability governed by delta = {self.delta:g}"
-        )
+        weaker = _WEAKER if self.definition == "iDP" else ""
+        chance = f", except with a probability governed by delta = {self.delta:g}"
+        slack = chance if self.delta else ""
         return (
             f"For {self.adjacency.describe()}: whoever holds {self.adjacency.published} can learn "
             f"about that change at most a factor of exp(epsilon) = exp({self.epsilon:g}) in "
@@ -105,14 +100,8 @@ class Guarantee:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "epsilon": None if self.definition == "none" else self.epsilon,
-            "delta": self.delta,
-            "definition": self.definition,
-            "adjacency": self.adjacency.to_dict(),
-            "exact": self.exact,
-            "delta_over": self.delta_over,
-        }
+        epsilon = None if self.definition == "none" else self.epsilon
+        return asdict(self) | {"epsilon": epsilon, "adjacency": self.adjacency.to_dict()}
 
 
 def compose(*guarantees: Guarantee) -> Guarantee:

@@ -14,8 +14,6 @@ from scipy import sparse
 from dpindex.arrays import Floats, Integers
 from dpindex.errors import InputError
 
-__all__ = ["Identity", "Projection", "Sensitivity", "check_size", "scatter"]
-
 _MAX_BYTES = 1 << 30
 """What the tables of one projection may take; making them takes up to three times that."""
 

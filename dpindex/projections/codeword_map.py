@@ -9,8 +9,6 @@ from dpindex.arrays import Floats
 from dpindex.codebook import RADIUS, Codebook, on_sphere_grid
 from dpindex.projections.base import Projection, Sensitivity
 
-__all__ = ["CodewordMap"]
-
 _SPARSE_ROWS = 1024
 
 

@@ -19,11 +19,6 @@ from dpindex.normal import upper_tails
 from dpindex.projections.base import Projection, Sensitivity, check_size
 from dpindex.randomness import PublicStream
 
-__all__ = [
-    "FINE_ENTRY_BITS", "NORMAL_BITS", "Dense", "Gaussian", "Rademacher", "Uniform",
-    "normal_integers", "normal_second_moment", "operator_norm",
-]  # fmt: skip
-
 NORMAL_BITS = 4
 """Normal entries are rounded to multiples of 2^-4 and kept as integers, which fit into a byte."""
 

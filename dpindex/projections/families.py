@@ -18,12 +18,6 @@ from dpindex.projections.oporp import Oporp
 from dpindex.projections.rotation import Rotation
 from dpindex.projections.sparse_jl import FastJL, SparseJL, VerySparse
 
-__all__ = [
-    "CODEWORDS", "DENSE_NUMBERS", "DENSE_SIGNS", "FAST_JL", "FINE_DENSE_SIGNS", "GAUSSIAN",
-    "IDENTITY", "OPORP", "RADEMACHER", "REPEATED_OPORP", "ROTATION", "SIGN_RADEMACHER",
-    "SPARSE_JL", "Family",
-]  # fmt: skip
-
 _Length = Callable[[int, int], int]
 _MAX_BLOCKS = 1024
 _MAX_INVERSE_DENSITY = 1 << 16
@@ -145,21 +139,17 @@ class Family:
         return sparsity
 
 
-def _map(kind: Callable[..., Projection]) -> Callable[[Parameters], Projection]:
+def _made(kind: Callable[..., Projection], stated: Parameters) -> Projection:
     """A projection of that kind, made from dim, length and seed, and a sparsity if it needs one."""
-
-    def make(stated: Parameters) -> Projection:
-        sparsity = () if stated.sparsity is None else (stated.sparsity,)
-        return kind(stated.dim, stated.k, stated.seed, *sparsity)
-
-    return make
+    sparsity = () if stated.sparsity is None else (stated.sparsity,)
+    return kind(stated.dim, stated.k, stated.seed, *sparsity)
 
 
 _BY_ENTRIES = {
-    "gaussian": _map(Gaussian),
-    "rademacher": _map(Rademacher),
-    "uniform": _map(Uniform),
-    "very-sparse": _map(VerySparse),
+    "gaussian": partial(_made, Gaussian),
+    "rademacher": partial(_made, Rademacher),
+    "uniform": partial(_made, Uniform),
+    "very-sparse": partial(_made, VerySparse),
 }
 
 
@@ -174,8 +164,7 @@ def _dense(default: str, length: _Length, **changed: Callable[[Parameters], Proj
 
 
 def _oporp(stated: Parameters) -> Projection:
-    k = stated.k or _oporp_length(stated.dim, stated.repetitions)
-    return Oporp(stated.dim, k, stated.seed, stated.repetitions)
+    return _made(partial(Oporp, repetitions=stated.repetitions), stated)
 
 
 def _oporp_length(dim: int, repetitions: int) -> int:
@@ -198,15 +187,15 @@ _numbers, _signs = _always(128), _always(512)
 IDENTITY = Family(lambda stated: Identity(stated.dim), lambda dim, _: dim, keeps_all=True)
 OPORP = Family(_oporp, _oporp_length, bins=True)
 REPEATED_OPORP = replace(OPORP, repeats=True)
-RADEMACHER = Family(_map(Rademacher), _numbers)
-SIGN_RADEMACHER = Family(_map(Rademacher), _signs)
-GAUSSIAN = Family(_map(Gaussian), _numbers)
-SPARSE_JL = Family(_map(SparseJL), _numbers, blocks=True)
-FAST_JL = Family(_map(FastJL), _numbers)
-ROTATION = Family(_map(Rotation), _numbers, lengths=range(64, 1025, 8))
+RADEMACHER = Family(partial(_made, Rademacher), _numbers)
+SIGN_RADEMACHER = Family(partial(_made, Rademacher), _signs)
+GAUSSIAN = Family(partial(_made, Gaussian), _numbers)
+SPARSE_JL = Family(partial(_made, SparseJL), _numbers, blocks=True)
+FAST_JL = Family(partial(_made, FastJL), _numbers)
+ROTATION = Family(partial(_made, Rotation), _numbers, lengths=range(64, 1025, 8))
 CODEWORDS = Family(_codewords, _always(1), lengths=range(1, 2), codebook=True)
 DENSE_NUMBERS = _dense("gaussian", _numbers)
 DENSE_SIGNS = _dense("rademacher", _signs)
-_fine = _map(partial(Gaussian, bits=FINE_ENTRY_BITS))
+_fine = partial(_made, partial(Gaussian, bits=FINE_ENTRY_BITS))
 FINE_DENSE_SIGNS = _dense("gaussian", _signs, gaussian=_fine)
 """Normal entries rounded to multiples of 2^-12 instead of 2^-4."""

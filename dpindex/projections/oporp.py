@@ -13,8 +13,6 @@ from dpindex.arrays import Floats
 from dpindex.projections.base import Projection, Sensitivity, check_size, scatter
 from dpindex.randomness import PublicStream
 
-__all__ = ["Oporp"]
-
 _ATTRIBUTE_BYTES = 16
 """Bin and sign of an attribute; dense input needs the column and the sign of every place too."""
 

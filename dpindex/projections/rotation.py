@@ -15,8 +15,6 @@ from dpindex.projections.base import Projection, Sensitivity, check_size
 from dpindex.projections.sparse_jl import walsh_hadamard
 from dpindex.randomness import PublicStream
 
-__all__ = ["Rotation", "scaled_rows"]
-
 _NUMBERS = 1 << 18
 _ROUNDS = 2
 _MAX_WRITTEN = 1 << 12

@@ -20,8 +20,6 @@ from dpindex.projections.base import Projection, Sensitivity, check_size, scatte
 from dpindex.projections.dense import NORMAL_BITS, normal_integers, normal_second_moment
 from dpindex.randomness import PublicStream
 
-__all__ = ["FastJL", "SparseJL", "VerySparse", "sparse_places", "walsh_hadamard"]
-
 _PIECE = 1 << 20
 _PLACE_BYTES = 4
 _ENTRY_BYTES = 32

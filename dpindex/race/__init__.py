@@ -24,11 +24,8 @@ __all__ = [
     "kernel_sum", "optimal_rows",
 ]  # fmt: skip
 
-_ESTIMATORS = ("RaceClassifier", "RaceDensity", "RaceOutliers", "RaceRegressor")
-"""Only they need scikit-learn: imported when first named."""
-
 
 def __getattr__(name: str) -> Any:
-    if name in _ESTIMATORS:
+    if name in __all__:  # an estimator: only they need scikit-learn
         return getattr(import_module("dpindex.race.tasks"), name)
     raise AttributeError(f"module 'dpindex.race' has no attribute {name!r}")

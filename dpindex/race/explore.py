@@ -15,8 +15,6 @@ from dpindex.errors import InputError
 from dpindex.race.sketch import RaceSketch
 from dpindex.randomness import PublicStream
 
-__all__ = ["Modes", "box", "diversity_sample", "find_modes"]
-
 _CLIMBS_PER_MODE = 4
 _STEPS = 200
 
@@ -91,7 +89,10 @@ def find_modes(
     # A first simplex as wide as the separation: narrower ones may lie on one step of the density.
     limits, climbed = optimize.Bounds(low, high), np.empty_like(tops)
     for i, top in enumerate(tops):
-        options = {"maxiter": _STEPS, "initial_simplex": _simplex(top, apart, low, high)}
+        # Each corner steps towards the middle of the box, so that none leaves it.
+        steps = np.minimum(apart, (high - low) / 2) * np.where(top > (low + high) / 2, -1.0, 1.0)
+        corners = top + np.vstack([np.zeros(dim), np.diag(steps)])
+        options = {"maxiter": _STEPS, "initial_simplex": corners}
         best = optimize.minimize(depth, top, method="Nelder-Mead", bounds=limits, options=options)
         climbed[i] = best.x
     order = np.argsort(-sketch.density(climbed), kind="stable")
@@ -164,11 +165,3 @@ def _apart(points: Floats, distance: float, most: int) -> Floats:
         if len(kept) == most:
             break
     return np.array(kept)
-
-
-def _simplex(top: Floats, size: float, low: Floats, high: Floats) -> Floats:
-    corners = np.tile(top, (len(top) + 1, 1))
-    # Each corner steps towards the middle of the box, so that none leaves it.
-    steps = np.minimum(size, (high - low) / 2) * np.where(top > (low + high) / 2, -1.0, 1.0)
-    corners[1:] += np.diag(steps)
-    return corners

@@ -29,11 +29,9 @@ from scipy.spatial.distance import cdist
 from scipy.special import ndtr, ndtri
 
 from dpindex.arrays import Doubles
-from dpindex.checks import check_finite, finite_number, from_kind, whole_number
+from dpindex.checks import check_values, finite_number, from_kind, whole_number
 from dpindex.errors import InputError
 from dpindex.randomness import PublicStream
-
-__all__ = ["SRP", "Hash", "Hasher", "PStable", "PairedSRP", "hash_from_dict", "kernel_sum"]
 
 Codes: TypeAlias = npt.NDArray[np.uint32]
 
@@ -46,8 +44,6 @@ _DIRECTION_BITS = 16
 _STEP_BITS = 12
 """Grid steps per bandwidth, as a power of two."""
 
-_MAX_BITS = 31
-_MAX_HASHES = 16
 _KERNEL_PAIRS = 1 << 22
 _ROWS_AT_ONCE = 8192
 _BLOCK_NUMBERS = 1 << 23
@@ -116,7 +112,7 @@ class SRP(Hash):
     _min_bits: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        bits = whole_number(self.bits, "bits", self._min_bits, _MAX_BITS)
+        bits = whole_number(self.bits, "bits", self._min_bits, 31)
         object.__setattr__(self, "bits", bits)
 
     @property
@@ -202,7 +198,7 @@ class PStable(Hash):
     def __post_init__(self) -> None:
         bandwidth = finite_number(self.bandwidth, "bandwidth", above=0.0)
         object.__setattr__(self, "bandwidth", bandwidth)
-        object.__setattr__(self, "hashes", whole_number(self.hashes, "hashes", 1, _MAX_HASHES))
+        object.__setattr__(self, "hashes", whole_number(self.hashes, "hashes", 1, 16))
 
     @property
     def directions(self) -> int:
@@ -248,10 +244,7 @@ class Hasher:
     """
 
     def __init__(self, hash: Hash, dim: int, rows: int, width: int, seed: int) -> None:
-        self.hash = hash
-        self.dim = dim
-        self.rows = rows
-        self.width = width
+        self.hash, self.dim, self.rows, self.width = hash, dim, rows, width
         self.rehashed = hash.codes is None or hash.codes > width
         """Whether codes are hashed again to the columns, which adds 1/width to the collisions."""
         total = rows * hash.directions
@@ -283,7 +276,7 @@ class Hasher:
         step = max(64, min(_ROWS_AT_ONCE, _BLOCK_NUMBERS // widest))
         for start in range(0, x.shape[0], step):
             block = x[start : start + step].astype(np.float64)
-            check_finite(block, first_row + start)
+            check_values(block, first_row + start)
             block = self.hash.scaled(block)
             data = block.data if sparse.issparse(block) else block
             np.rint(data, out=data)

@@ -25,8 +25,6 @@ from dpindex.race.spec import SketchSpec
 from dpindex.randomness import BitSource
 from dpindex.randomness.secret import secret_stream
 
-__all__ = ["MAX_BYTES", "RaceSketch", "error_bound", "mean_groups", "optimal_rows"]
-
 Estimator: TypeAlias = Literal["mean", "median-of-means"]
 
 MAX_BYTES = 1 << 30

@@ -14,8 +14,6 @@ from dpindex.noise.counts import count_noise
 from dpindex.privacy import Guarantee, Neighbouring, Records
 from dpindex.race.hashes import Hash, Hasher, hash_from_dict
 
-__all__ = ["SketchSpec"]
-
 _DEFAULT_WIDTH = 1000
 _MAX_CELLS = 1 << 27
 _MAX_DIRECTIONS = 1 << 28

@@ -29,8 +29,6 @@ except ImportError as error:
         "the estimators of dpindex.race need scikit-learn; run pip install 'dpindex[eval]'."
     ) from error
 
-__all__ = ["RaceClassifier", "RaceDensity", "RaceOutliers", "RaceRegressor"]
-
 _MAX_EVALUATIONS = 2000
 
 _parameters = dataclass(eq=False, repr=False, kw_only=True)

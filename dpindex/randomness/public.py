@@ -12,8 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BitSource", "PublicStream"]
-
 _BLOCK = 1 << 20
 
 
@@ -68,5 +66,4 @@ class PublicStream:
 
     def permutation(self, count: int) -> npt.NDArray[np.int64]:
         """A uniform permutation of 0 … count−1: the order of ``count`` random 64-bit keys."""
-        keys = self.words(count, np.uint64)
-        return np.argsort(keys, kind="stable").astype(np.int64)
+        return np.argsort(self.words(count, np.uint64), kind="stable").astype(np.int64)

@@ -16,8 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-__all__ = ["SecretStream", "secret_stream"]
-
 _BLOCK = 1 << 18
 """Bytes enciphered at a time: large enough that the call costs nothing, small enough for L2."""
 

@@ -16,8 +16,6 @@ import numpy as np
 from dpindex.arrays import AnyArray
 from dpindex.vectors.source import MAX_RATIO, Location, VectorSource, by_rows, is_matrix
 
-__all__ = ["hdf5_ids", "open_hdf5"]
-
 _REFERENCE = np.dtype([("length", "<u4"), ("heap", "<u8"), ("object", "<u4")])
 _HEAP = struct.Struct("<5s3xQ")
 _OBJECT = struct.Struct("<H6xQ")

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
-import struct
 import zipfile
 from dataclasses import replace
 from typing import IO, Any
@@ -22,17 +20,12 @@ from scipy import sparse
 from dpindex.arrays import AnyArray
 from dpindex.vectors.source import MAX_RATIO, Location, VectorSource, by_rows, is_matrix
 
-__all__ = ["npy_ids", "npz_ids", "open_npy", "open_npz", "open_vecs"]
-
 _HEADER_BYTES = 16_384
 _PIECE = 1 << 20
 _PARSERS = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}
 
-_RATIOS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: MAX_RATIO, zipfile.ZIP_LZMA: 1 << 13}
-"""By how much each compression can shrink data at most; bzip2 has no useful bound."""
-
-_MAX_DICTIONARY = 1 << 26
-"""What LZMA uses at its highest preset."""
+_RATIOS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: MAX_RATIO}
+"""By how much the compressions that numpy writes can shrink data at most."""
 
 _SPARSE_MEMBERS = {"data", "format", "shape"}
 _MAX_WORD_BYTES = 64
@@ -159,21 +152,8 @@ class _Archive:
                 f"it declares {info.file_size} bytes, more than can come from the {stored} stored;"
                 " the file is damaged."
             )
-        if info.compress_type == zipfile.ZIP_LZMA and self._dictionary(info) > _MAX_DICTIONARY:
-            raise location.error(
-                f"it needs more than {_MAX_DICTIONARY >> 20} MB to decompress; save it again with"
-                " numpy.savez_compressed."
-            )
         stream = location.resources.enter_context(self._zip.open(info))
         return _Npy(location, stream, info.file_size)
-
-    def _dictionary(self, info: zipfile.ZipInfo) -> int:
-        """Bytes that LZMA would allocate, up to 4 GB whatever the file's size (APPNOTE 5.8.8)."""
-        with open(self._location.path, "rb") as file:
-            file.seek(info.header_offset + 26)
-            name, extra = struct.unpack("<HH", file.read(4))
-            file.seek(name + extra, os.SEEK_CUR)
-            return int.from_bytes(file.read(9)[5:], "little")
 
 
 def npz_ids(location: Location) -> AnyArray:

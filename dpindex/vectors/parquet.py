@@ -11,8 +11,6 @@ import numpy as np
 from dpindex.arrays import AnyArray
 from dpindex.vectors.source import Location, VectorSource
 
-__all__ = ["open_parquet", "parquet_ids"]
-
 _BATCH_BYTES = 1 << 20
 
 
@@ -59,11 +57,8 @@ def _open(location: Location) -> Any:
     from pyarrow.parquet import ParquetFile
 
     # A small read buffer and no prefetch: either would hold whole row groups.
-    return location.resources.enter_context(
-        ParquetFile(
-            location.path, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True
-        )
-    )
+    options = {"buffer_size": 1 << 20, "pre_buffer": False, "page_checksum_verification": True}
+    return location.resources.enter_context(ParquetFile(location.path, **options))
 
 
 def _column_type(location: Location, file: Any) -> Any:

@@ -16,8 +16,6 @@ from dpindex.vectors.npy import npy_ids, npz_ids, open_npy, open_npz, open_vecs
 from dpindex.vectors.parquet import open_parquet, parquet_ids
 from dpindex.vectors.source import Location, VectorSource, locate
 
-__all__ = ["open_vectors", "read_ids"]
-
 _Ids: TypeAlias = AnyArray | list[str]
 
 

@@ -15,8 +15,6 @@ from scipy import sparse
 from dpindex.arrays import canonical_csr
 from dpindex.errors import InputError
 
-__all__ = ["MAX_RATIO", "Location", "VectorSource", "as_source", "by_rows", "is_matrix", "locate"]
-
 MAX_RATIO = 1032
 """The largest factor by which a DEFLATE stream can grow; a file that claims more is damaged."""
 

@@ -18,8 +18,6 @@ from dpindex.errors import InputError
 from dpindex.noise.law import Likelihood, NumberLaw, SignLaw
 from dpindex.spec import Spec
 
-__all__ = ["Channel", "ScoreTable"]
-
 _BLOCK_NUMBERS = 1 << 20
 _VARIANCES = 64
 _MAX_POINTS = 4096

@@ -28,8 +28,6 @@ from dpindex.files import pack, unpack
 from dpindex.format1 import denoiser_from_bytes_1
 from dpindex.spec import Spec
 
-__all__ = ["CalibrationBins", "Denoiser", "EPIteration", "denoiser_from_bytes", "denoiser_to_bytes"]
-
 
 @dataclass(frozen=True, eq=False)
 class CalibrationBins:

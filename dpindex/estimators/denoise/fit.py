@@ -15,8 +15,6 @@ from dpindex.estimators.denoise.denoiser import CalibrationBins, Denoiser, EPIte
 from dpindex.estimators.denoise.mixture import SCALES, Filter, Mixture, signal_directions
 from dpindex.spec import Spec
 
-__all__ = ["Kind", "fit_denoiser"]
-
 Kind = Literal["auto", "linear", "score"]
 
 _MIN_NOISE = 1e-6
@@ -160,11 +158,9 @@ class TrainingCodes:
 
     def blocks(self) -> Iterator[Singles]:
         """The training observations, in blocks of shape (·, k)."""
+        decode, refined = self.channel.format.decode, self._refined
         for rows in self.channel.blocks(len(self)):
-            yield self._decoded(rows) if self._refined is None else self._refined[rows]
-
-    def _decoded(self, rows: slice) -> Singles:
-        return self.channel.format.decode(self._stored[rows])
+            yield decode(self._stored[rows]) if refined is None else refined[rows]
 
     def advance(self, iteration: EPIteration) -> None:
         """Replace all observations by the messages of an iteration."""
@@ -172,7 +168,7 @@ class TrainingCodes:
         out = np.empty((len(self), self.k), dtype=np.float32) if before is None else before
 
         def refine(rows: slice) -> None:
-            y = self._decoded(rows)
+            y = self.channel.format.decode(self._stored[rows])
             z = y if before is None else before[rows]
             out[rows] = iteration.message(z, self.channel.locate(y))
 

@@ -20,8 +20,6 @@ from scipy.special import softmax
 from dpindex.arrays import AnyArray, Doubles, Singles
 from dpindex.randomness import PublicStream
 
-__all__ = ["SCALES", "Filter", "Mixture", "signal_directions", "spiked"]
-
 _MIN_SIGNAL = 0.02
 """Directions whose estimated signal is below this share of the noise are left out."""
 
@@ -223,10 +221,7 @@ class Mixture:
         Under unit noise the derivative of a posterior mean is the posterior covariance (Tweedie):
         that of the components, and that between their means, ``Σ_c r_c (m_c − m)(m_c − m)ᵀ``.
         """
-        total = np.zeros(len(basis), dtype=np.float32)
-        if self.components == 1:
-            return total
-        mean, share = self.posterior(rows)
+        total, (mean, share) = np.zeros(len(basis), dtype=np.float32), self.posterior(rows)
         for c, likely in enumerate(_likely_rows(share)):
             apart = (self._component(rows[likely], c) - mean[likely]) @ basis.T
             total += share[likely, c] @ apart**2
