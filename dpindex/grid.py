@@ -193,8 +193,9 @@ class AnyNumbers:
         """Any input fits."""
 
     def first_fault(self, x: AnyArray) -> Fault | None:
-        """Index of the first value that is not finite, and what is wrong with it."""
-        return not_finite(x)
+        """Index of the first value that is not finite in 64 bits, and what is wrong with it."""
+        with np.errstate(over="ignore"):
+            return not_finite(x.astype(np.float64, copy=False))
 
     def round(self, x: AnyArray) -> AnyArray:
         """The numbers as they are."""

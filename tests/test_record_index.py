@@ -157,3 +157,13 @@ def test_a_searcher_never_loads_the_secret_stream(method: str, tmp_path: Path) -
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@METHODS
+def test_numbers_beyond_doubles_are_refused(method: str) -> None:
+    privatizer = Privatizer(_spec(method))
+    rows = np.ones((2, DIM), dtype=np.longdouble)
+    privatizer.privatize(rows * np.longdouble("1e300"))
+    rows[1, 3] = np.longdouble("1e400")
+    with pytest.raises(InputError, match=r"row 1, column 3 is infinite"):
+        privatizer.privatize(rows)
