@@ -81,28 +81,32 @@ class Similarity(ABC):
         queries : Queries
         """
         x = codes.to_float().astype(self.dtype, copy=False).reshape(len(queries), -1, codes.k)
-        y = queries.to_float().astype(self.dtype, copy=False)
-        ip = np.matmul(x, y[:, :, None])[:, :, 0]
-        return self._estimates(ip.astype(np.float64, copy=False), x, queries)
+        y = queries.to_float()
+        ip = np.matmul(x, y.astype(self.dtype, copy=False)[:, :, None])[:, :, 0]
+        return self._estimates(ip.astype(np.float64, copy=False), x, y, queries)
 
     def of_all(self, codes: Codes, queries: Queries) -> Estimate:
         """Every query with all of the codes: float64 arrays of shape (nq, n)."""
         x = codes.to_float().astype(self.dtype, copy=False)
-        y = queries.to_float().astype(self.dtype, copy=False)
-        return self._estimates((y @ x.T).astype(np.float64, copy=False), x[None], queries)
+        y = queries.to_float()
+        ip = y.astype(self.dtype, copy=False) @ x.T
+        return self._estimates(ip.astype(np.float64, copy=False), x[None], y, queries)
 
     @abstractmethod
-    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
-        """From inner products of decoded codes x, shape (nq or 1, count, k), shape (nq, count)."""
+    def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
+        """From inner products, shape (nq, count), of decoded codes x and queries y.
+
+        x has shape (nq or 1, count, k), y has shape (nq, k).
+        """
 
 
 class NumberSimilarity(Similarity):
     """Number codes: sums of the decoded vectors, corrected by the moments of the noise."""
 
-    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
+    def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
         noise, query_noise = (s.law.moments.in_units(s.step) for s in (self.spec, queries.spec))
         query_noise, norm = query_noise if queries.private else EXACT, self.spec.norm
-        side = NoisyVectorStats.of(queries.to_float()[:, None], query_noise, norm)
+        side = NoisyVectorStats.of(y[:, None], query_noise, norm)
         return METRICS[self.metric](ip, NoisyVectorStats.of(x, noise, norm), side, self.factor)
 
 
@@ -114,14 +118,14 @@ class SignSimilarity(Similarity):
 
     dtype = np.float32  # exact for sums of ±1, and half the time
 
-    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
+    def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
         spec, k = self.spec, x.shape[2]
         law: Any = spec.law
         rms, query_rms = _rms(spec), _rms(queries.spec)
         if math.isnan(rms) or (queries.private and math.isnan(query_rms)):
             return np.full(ip.shape, math.nan), np.full(ip.shape, math.nan)
         if not queries.private:
-            norms = np.linalg.norm(queries.to_float(), axis=1)[:, None]
+            norms = np.linalg.norm(y, axis=1)[:, None]
             return cosine_from_score(ip, norms, k, law, rms, self.factor)
         curve = agreement_curve(law, rms, queries.spec.law, query_rms)
         return cosine_from_agreement(ip / k, k, curve, self.factor)
