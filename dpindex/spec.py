@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from dpindex.codebook import Codebook
 from dpindex.codes import CodeFormat
@@ -92,7 +92,7 @@ class Spec(Parameters):
     @property
     def code_length(self) -> int:
         """Coordinates of a code: ``k``, resolved."""
-        return self.projection.k if self.k is None else self.k
+        return cast(int, self.k)
 
     @property
     def guarantee(self) -> Guarantee:

@@ -8,14 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
 from specs import needed
-from streams import Seeded
 from test_denoise import low_rank
 from test_docs import COMMANDS
 
@@ -32,13 +30,13 @@ QUICK = ("raw-staircase", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-signoporp-geomet
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Call the command line in ``tmp_path``: returns exit code, output and error output.
-
-    The noise is known, so that no test depends on chance.
-    """
-    seeds = count()
-    monkeypatch.setattr("dpindex.privatizer.secret_stream", lambda: Seeded(next(seeds)))
+def run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    known_noise: None,
+) -> Run:
+    """Call the command line in ``tmp_path``: returns exit code, output and error output."""
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: object) -> tuple[int, str, str]:

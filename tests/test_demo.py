@@ -16,6 +16,8 @@ from dpindex import PrivateIndex, Spec
 from dpindex.errors import InputError
 from dpindex.evaluate import run_demo
 
+pytestmark = pytest.mark.usefixtures("known_noise")
+
 pytest.importorskip("sklearn")
 
 

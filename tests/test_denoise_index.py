@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from streams import Seeded
 from test_denoise import low_rank, photographs
 
 from dpindex import InputError, PrivateIndex, Spec
@@ -17,11 +15,7 @@ from dpindex.estimators.denoise import fit as fitting
 DIM = 24
 
 
-@pytest.fixture(autouse=True)
-def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is judged here is search, not privacy: it passes always or never."""
-    seeds = count()
-    monkeypatch.setattr("dpindex.privatizer.secret_stream", lambda: Seeded(next(seeds)))
+pytestmark = pytest.mark.usefixtures("known_noise")
 
 
 def spec_of(method: str = "raw-staircase", epsilon: float = 3.0, **more: Any) -> Spec:

@@ -24,6 +24,8 @@ from dpindex.noise.law import NoiseMoments
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
+pytestmark = pytest.mark.usefixtures("known_noise")
+
 Array = npt.NDArray[Any]
 PAIRS = 10_000
 NORM = 8.0

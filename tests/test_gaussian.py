@@ -67,6 +67,7 @@ def test_sigma_of_the_reference(epsilon: float) -> None:
     assert optimal_sigma(epsilon, 1e-6) == pytest.approx(REFERENCE[epsilon], rel=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 8.0, 30.0, 64.0])
 @pytest.mark.parametrize("delta", [1e-30, 1e-9, 1e-3, 0.5, 0.99])
 def test_sigma_by_bisection_in_high_precision(epsilon: float, delta: float) -> None:

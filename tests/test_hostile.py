@@ -1,7 +1,7 @@
 """Files from strangers: whatever they declare, one sentence, exit code 2, little memory, no harm.
 
-What every reader does with damaged bytes is tested beside it (test_codes, test_segments, test_ids,
-test_vectors, test_race_sketch); here are the things that a forger can get right.
+What every reader does with damaged bytes is tested beside it (test_codes, test_code_store,
+test_directory, test_vectors, test_race_sketch); here are the things that a forger can get right.
 """
 
 from __future__ import annotations

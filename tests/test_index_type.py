@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from streams import Seeded
 from test_denoise import low_rank
 
 from dpindex import InputError, PrivateIndex, Spec
@@ -16,11 +14,7 @@ from dpindex.index.faiss_vectors import parse_index_type
 DIM = 24
 
 
-@pytest.fixture(autouse=True)
-def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is judged here is search, not privacy: it passes always or never."""
-    seeds = count()
-    monkeypatch.setattr("dpindex.privatizer.secret_stream", lambda: Seeded(next(seeds)))
+pytestmark = pytest.mark.usefixtures("known_noise")
 
 
 def index_of(index_type: str, rows: int = 1500) -> tuple[PrivateIndex, Any]:

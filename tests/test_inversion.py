@@ -12,6 +12,8 @@ from dpindex.errors import InputError
 from dpindex.evaluate import invert
 from dpindex.evaluate.inversion import cosines, exposure
 
+pytestmark = pytest.mark.usefixtures("known_noise")
+
 DIM = 12
 LOW, HIGH, SCALE = -0.25, 0.75, 10.0
 MEAN, VARIANCE = 0.25, 1 / 12

@@ -42,9 +42,6 @@ LAYERS = (
 """From the top down. Parts on one line do not import each other; a module belongs to the longest
 name that begins its own."""
 
-PENDING: set[str] = set()
-"""Modules whose imports are not looked at yet. Empty when the package is whole."""
-
 SECRET = "dpindex.randomness.secret"
 ENGINES = (SECRET, "dpindex.privatizer", "faiss")
 
@@ -103,7 +100,7 @@ def test_every_module_has_a_layer_and_every_layer_a_module() -> None:
     assert used == {part for line in LAYERS for part in line}
 
 
-@pytest.mark.parametrize("module", sorted(set(modules()) - PENDING))
+@pytest.mark.parametrize("module", sorted(modules()))
 def test_imports_point_downward(module: str) -> None:
     depth, part = _layer(module)
     for target in sorted(arrows()[module]):
@@ -120,7 +117,7 @@ def test_estimators_know_no_encoder() -> None:
 
 def test_there_is_no_circle() -> None:
     """Modules that import nothing are taken away, again and again: all must go."""
-    left = {name: set(targets) for name, targets in arrows().items() if name not in PENDING}
+    left = {name: set(targets) for name, targets in arrows().items()}
     while left:
         free = {name for name, targets in left.items() if not targets & set(left)}
         assert free, f"these import each other: {_one_circle(left)}"
@@ -134,17 +131,10 @@ def _one_circle(left: dict[str, set[str]]) -> list[str]:
     return way[way.index(way[-1]) :]
 
 
-def test_pending_modules_exist() -> None:
-    assert set(modules()) >= PENDING
-
-
-def test_the_secret_stream_has_three_users_at_most() -> None:
-    """The encoder, the release of sketches, and the audit's check of the stream itself."""
+def test_the_secret_stream_has_two_users() -> None:
+    """The encoder, and the release of sketches."""
     users = [_layer(name)[1] for name, targets in arrows().items() if SECRET in targets]
-    assert sorted(users) in (
-        sorted({"dpindex.privatizer", *others})
-        for others in ([], ["dpindex.race"], ["dpindex.audit"], ["dpindex.race", "dpindex.audit"])
-    )
+    assert sorted(users) == ["dpindex.privatizer", "dpindex.race"]
 
 
 @pytest.mark.parametrize("module", ["dpindex.spec", "dpindex.codes", "dpindex.projector",

@@ -12,9 +12,9 @@ import pytest
 
 from dpindex.errors import InputError
 from dpindex.files import holding_lock
-from dpindex.index.private_index import ReadWriteLock
+from dpindex.index.locks import ReadWriteLock
 
-SOON = 10.0
+SOON = 600.0
 """Seconds after which a thread that has not come back counts as stuck."""
 
 

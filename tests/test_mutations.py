@@ -675,6 +675,7 @@ def test_the_verifier_names_what_is_broken(mutant: Mutant, monkeypatch: pytest.M
     assert set(mutant.exact) <= set(failed), failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.seen], ids=lambda mutant: mutant.name)
 def test_the_attack_refutes_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     report = attack(mutant.make(monkeypatch), trials=mutant.trials, through_files=False)

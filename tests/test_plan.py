@@ -141,6 +141,7 @@ def test_the_best_row_is_recommended_in_a_sentence(outcome: Any) -> None:
     assert spec == outcome.recommended.spec
 
 
+@pytest.mark.slow
 def test_a_plan_for_exact_queries_ranks_by_them(sample: np.ndarray) -> None:
     made = dpi.plan(**TERMS, public_sample=sample, methods=FEW[1:], query="exact")
     assert made.best.exact >= max(row.exact for row in made.rows) - 0.01

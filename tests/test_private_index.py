@@ -27,6 +27,8 @@ from dpindex.index.ranking import Ranking
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 
+pytestmark = pytest.mark.usefixtures("known_noise")
+
 Array = npt.NDArray[Any]
 DIM = 24
 METHODS = [method.name for method in dpi.methods()]

@@ -14,6 +14,8 @@ from dpindex.arrays import cores
 from dpindex.codes import FloatCodes
 from dpindex.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("known_noise")
+
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
 NOISY_FLOATS = [
     row for row in EVERY if row.values[0].codes == "numbers" and row.values[0].definition == "DP"

@@ -9,7 +9,7 @@ import math
 import pickle
 import struct
 from collections.abc import Callable
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +36,6 @@ from dpindex.race import (
     optimal_rows,
 )
 from dpindex.race.sketch import mean_groups
-
-
-@pytest.fixture
-def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of how good an answer is: they must pass always or never."""
-    seeds = count()
-    monkeypatch.setattr("dpindex.race.sketch.secret_stream", lambda: Seeded(next(seeds)))
 
 
 def small_spec(**changes: Any) -> SketchSpec:

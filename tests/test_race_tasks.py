@@ -6,7 +6,6 @@ import math
 import pickle
 import subprocess
 import sys
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -46,11 +45,7 @@ from dpindex.race import (  # noqa: E402
 Array = npt.NDArray[np.float64]
 
 
-@pytest.fixture(autouse=True)
-def _known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How good an answer is must pass always or never; the noise itself has tests of its own."""
-    seeds = count()
-    monkeypatch.setattr("dpindex.race.sketch.secret_stream", lambda: Seeded(next(seeds)))
+pytestmark = pytest.mark.usefixtures("known_noise")
 
 
 def blobs(n: int = 3000, seed: int = 0) -> tuple[Array, npt.NDArray[np.str_]]:

@@ -117,6 +117,7 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_the_report_says_what_was_denoised(tmp_path):
     curve = replace(made_up(some_specs()), denoise="auto")
     words = Page(write_curve(curve, tmp_path).read_text("utf-8")).words
@@ -133,6 +134,7 @@ def test_an_exposure_that_nobody_measured_is_left_out(tmp_path):
     assert "nan" not in page.words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "modes", [("private",), pytest.param(("private", "exact"), marks=pytest.mark.slow)]
 )

@@ -160,7 +160,7 @@ print(len(set(words)))
 def test_forked_processes_draw_other_words_than_their_parents() -> None:
     """Parent, three children and three grandchildren with three inherited streams each."""
     run = subprocess.run(
-        [sys.executable, "-c", FORK], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", FORK], capture_output=True, text=True, check=False, timeout=600
     )
     assert run.stdout.strip() == "21", run.stderr
 
@@ -191,7 +191,7 @@ print(len(set(drawn)), len(drawn[-1]))
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the C library's fork")
 def test_a_fork_that_python_does_not_notice() -> None:
     run = subprocess.run(
-        [sys.executable, "-c", RAW_FORK], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", RAW_FORK], capture_output=True, text=True, check=False, timeout=600
     )
     assert run.stdout.strip() == "3 32", run.stderr
 
@@ -222,6 +222,6 @@ def test_multiprocessing_by_fork_draws_no_word_twice() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert run.stdout.strip() == "32", run.stderr

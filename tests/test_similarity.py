@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from streams import Seeded
 
 from dpindex import PrivateIndex, attribute
 from dpindex.codes import Codes
@@ -22,11 +20,7 @@ ESTIMATORS: dict[Metric, Any] = {"cosine": cosine, "ip": inner_product, "l2": sq
 NQ, COUNT = 5, 12
 
 
-@pytest.fixture(autouse=True)
-def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test passes always or never: its false-alarm rate is 0."""
-    seeds = count()
-    monkeypatch.setattr("dpindex.privatizer.secret_stream", lambda: Seeded(next(seeds)))
+pytestmark = pytest.mark.usefixtures("known_noise")
 
 
 def _vectors(n: int, seed: int = 0, norm: float | None = None) -> Array:

@@ -241,6 +241,7 @@ def test_ids_text_lines(tmp_path: Path) -> None:
 # ---- memory is bounded by the chunk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["npy", "npy-fortran", "npz-compressed", "csr", "fvecs", "parquet"]
 )
@@ -631,6 +632,7 @@ FUZZED: dict[str, tuple[str, Any, Writer]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FUZZED)
 def test_damaged_vectors(kind: str, tmp_path: Path) -> None:
     suffix, matrix, write = FUZZED[kind]
@@ -649,6 +651,7 @@ def test_damaged_vectors(kind: str, tmp_path: Path) -> None:
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", IDS)
 @pytest.mark.parametrize("ids", [STRINGS, INTEGERS], ids=["strings", "integers"])
 def test_damaged_ids(kind: str, ids: Matrix, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def attack(
         number.
 
     >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
-    >>> attack(spec, trials=20000, through_files=False).violated
+    >>> attack(spec, trials=20000, confidence=1 - 1e-6, through_files=False).violated
     False
     """
     if isinstance(spec, SketchSpec):

@@ -42,7 +42,7 @@ def codes_from_bytes(data: bytes | bytearray | memoryview) -> Codes:
     facts, arrays = codes_from_bytes_1(data) or unpack(data, "codes")
     try:
         format_ = _FORMATS[facts["format"]].from_dict(facts)
-        (stored,) = (arrays[name] for name in ("stored",))
+        stored = arrays["stored"]
         if len(arrays) != 1:
             raise ValueError("arrays")
     except (KeyError, TypeError, ValueError, OverflowError):

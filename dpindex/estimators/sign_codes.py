@@ -31,6 +31,11 @@ class AgreementCurve(NamedTuple):
 
     angles: Doubles
     agreement: Doubles
+    slope: Doubles
+
+    @classmethod
+    def of(cls, angles: Doubles, agreement: Doubles) -> AgreementCurve:
+        return cls(angles, agreement, np.gradient(agreement, angles))
 
 
 def _kept(law: SignLaw, size: Doubles, rms: float) -> Doubles:
@@ -81,7 +86,7 @@ def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) 
     angles = np.linspace(-math.pi / 2, math.pi / 2, _ANGLES)
     if not (law_x.depends_on_size or law_y.depends_on_size):
         dilution = float(_kept(law_x, np.ones(1), 1.0)[0] * _kept(law_y, np.ones(1), 1.0)[0])
-        return AgreementCurve(angles, dilution * 2 / math.pi * angles)
+        return AgreementCurve.of(angles, dilution * 2 / math.pi * angles)
     points, weights = _quadrature(law_x, rms_x)
     # h as a step function: its value on each fine cell, both signs by oddness.
     fine = np.unique(np.concatenate([_edges(law_y, rms_y), np.linspace(0.0, _RANGE, 65)]))
@@ -92,7 +97,7 @@ def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) 
         # E[h(Y)] = Σ jumps·(P(Y > edge) − P(Y < −edge)).
         above = ndtr((mean - fine) / deviation) - ndtr((-mean - fine) / deviation)
         half[i] = float(weights @ (above @ jumps))
-    return AgreementCurve(angles, np.maximum.accumulate(np.concatenate([-half[:0:-1], half])))
+    return AgreementCurve.of(angles, np.maximum.accumulate(np.concatenate([-half[:0:-1], half])))
 
 
 def cosine_from_agreement(
@@ -105,7 +110,7 @@ def cosine_from_agreement(
     ``_known_variance``.
     """
     angle = np.interp(agreement, curve.agreement, curve.angles)
-    slope = np.interp(angle, curve.angles, np.gradient(curve.agreement, curve.angles))
+    slope = np.interp(angle, curve.angles, curve.slope)
     variance = np.maximum(1.0 - agreement**2, 0.0) / k / np.maximum(slope, 1e-12) ** 2
     variance = np.maximum(variance - _known_variance(np.sin(angle), k, factor, power=1), 0.0)
     # The sine is curved: E[sin(a + e)] = sin(a)·(1 − Var(e)/2) to second order.

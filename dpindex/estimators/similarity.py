@@ -65,13 +65,10 @@ class Similarity(ABC):
         What is estimated: cosines in [−1, 1], inner products, or squared distances.
     """
 
-    dtype: ClassVar[type[np.floating[Any]]] = np.float64
-    """What inner products are computed in."""
-
     def __init__(self, spec: Spec, metric: Metric) -> None:
         self.spec, self.metric = spec, metric
-        self.factor = spec.projection.inner_product_factor
 
+    @abstractmethod
     def of_found(self, codes: Codes, queries: Queries) -> Estimate:
         """Each query with codes of its own: float64 arrays of shape (nq, count).
 
@@ -81,33 +78,50 @@ class Similarity(ABC):
             ``nq · count`` codes, those of the first query first.
         queries : Queries
         """
-        x = codes.to_float().astype(self.dtype, copy=False).reshape(len(queries), -1, codes.k)
-        y = queries.to_float().astype(self.dtype, copy=False)
-        ip = np.matmul(x, y[:, :, None])[:, :, 0]
-        return self._estimates(ip.astype(np.float64, copy=False), x, queries)
-
-    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
-        """Every query with all of the codes: float64 arrays of shape (nq, n)."""
-        x = codes.to_float().astype(self.dtype, copy=False)
-        y = queries.to_float().astype(self.dtype, copy=False)
-        return self._estimates((y @ x.T).astype(np.float64, copy=False), x[None], queries)
 
     @abstractmethod
-    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
-        """From inner products of decoded codes x, shape (nq or 1, count, k), shape (nq, count)."""
+    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
+        """Every query with all of the codes: float64 arrays of shape (nq, n)."""
 
 
-class NumberSimilarity(Similarity):
+class InnerProductSimilarity(Similarity):
+    """Read off the inner products of decoded codes and queries."""
+
+    dtype: ClassVar[type[np.floating[Any]]] = np.float64
+    """What inner products are computed in."""
+
+    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
+        x = codes.to_float().astype(self.dtype, copy=False).reshape(len(queries), -1, codes.k)
+        y = queries.to_float()
+        ip = np.matmul(x, y.astype(self.dtype, copy=False)[:, :, None])[:, :, 0]
+        return self._estimates(ip.astype(np.float64, copy=False), x, y, queries)
+
+    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
+        x = codes.to_float().astype(self.dtype, copy=False)
+        y = queries.to_float()
+        ip = y.astype(self.dtype, copy=False) @ x.T
+        return self._estimates(ip.astype(np.float64, copy=False), x[None], y, queries)
+
+    @abstractmethod
+    def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
+        """From inner products, shape (nq, count), of decoded codes x and queries y.
+
+        x has shape (nq or 1, count, k), y has shape (nq, k).
+        """
+
+
+class NumberSimilarity(InnerProductSimilarity):
     """Number codes: sums of the decoded vectors, corrected by the moments of the noise."""
 
-    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
+    def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
         noise, query_noise = (s.law.moments.in_units(s.step) for s in (self.spec, queries.spec))
         query_noise, norm = query_noise if queries.private else EXACT, self.spec.norm
-        side = NoisyVectorStats.of(queries.to_float()[:, None], query_noise, norm)
-        return METRICS[self.metric](ip, NoisyVectorStats.of(x, noise, norm), side, self.factor)
+        side = NoisyVectorStats.of(y[:, None], query_noise, norm)
+        factor = self.spec.projection.inner_product_factor
+        return METRICS[self.metric](ip, NoisyVectorStats.of(x, noise, norm), side, factor)
 
 
-class SignSimilarity(Similarity):
+class SignSimilarity(InnerProductSimilarity):
     """Sign codes: how many signs agree, or the score of an exact query, corrected for the flips.
 
     NaN where flips depend on norms that nobody declared.
@@ -115,17 +129,18 @@ class SignSimilarity(Similarity):
 
     dtype = np.float32  # exact for sums of ±1, and half the time
 
-    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
+    def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
         spec, k = self.spec, x.shape[2]
         law: Any = spec.law
+        factor = spec.projection.inner_product_factor
         rms, query_rms = _rms(spec), _rms(queries.spec)
         if math.isnan(rms) or (queries.private and math.isnan(query_rms)):
             return np.full(ip.shape, math.nan), np.full(ip.shape, math.nan)
         if not queries.private:
-            norms = np.linalg.norm(queries.to_float(), axis=1)[:, None]
-            return cosine_from_score(ip, norms, k, law, rms, self.factor)
+            norms = np.linalg.norm(y, axis=1)[:, None]
+            return cosine_from_score(ip, norms, k, law, rms, factor)
         curve = agreement_curve(law, rms, queries.spec.law, query_rms)
-        return cosine_from_agreement(ip / k, k, curve, self.factor)
+        return cosine_from_agreement(ip / k, k, curve, factor)
 
 
 class SymbolSimilarity(Similarity):
@@ -137,9 +152,6 @@ class SymbolSimilarity(Similarity):
 
     def of_all(self, codes: Codes, queries: Queries) -> Estimate:
         return self._curve(queries)(self._seen(queries)[:, codes.stored[:, 0].astype(np.intp)])
-
-    def _estimates(self, ip: Doubles, x: Floats, queries: Queries) -> Estimate:
-        raise NotImplementedError("symbols are not compared by inner products of codes")
 
     def _seen(self, queries: Queries) -> Doubles:
         return codeword_similarities(queries).astype(np.float64)

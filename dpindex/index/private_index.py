@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +19,7 @@ from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.index.code_store import CodeStore
 from dpindex.index.directory import Checkpoint, Settings, read_index, write_index
+from dpindex.index.locks import ReadWriteLock
 from dpindex.index.ranking import new_ranking
 from dpindex.index.search_backend import EXACT, Rows
 from dpindex.ledger import Ledger
@@ -67,48 +66,6 @@ class Hits:
     scores: Floats
     similarity: Floats
     stderr: Floats
-
-
-class ReadWriteLock:
-    """Shared by readers, exclusive for a writer, who is not starved by new readers."""
-
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._readers = 0
-        self._writing = False
-        self._waiting = 0
-
-    # Ctrl-C may strike at any call, so what was taken is recorded inside the ``try``.
-
-    @contextmanager
-    def read(self) -> Iterator[None]:
-        held = False
-        try:
-            with self._condition:
-                self._condition.wait_for(lambda: not self._writing and not self._waiting)
-                self._readers += 1
-                held = True
-            yield
-        finally:
-            with self._condition:
-                self._readers -= held
-                self._condition.notify_all()
-
-    @contextmanager
-    def write(self) -> Iterator[None]:
-        held = waiting = False
-        try:
-            with self._condition:
-                self._waiting += 1
-                waiting = True
-                self._condition.wait_for(lambda: not self._writing and not self._readers)
-                self._writing = held = True
-            yield
-        finally:
-            with self._condition:
-                self._waiting -= waiting
-                self._writing = self._writing and not held
-                self._condition.notify_all()
 
 
 class PrivateIndex:

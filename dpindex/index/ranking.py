@@ -110,20 +110,24 @@ class DenoisedVectors(Ranking):
 
 
 BACKENDS: dict[tuple[str, bool], tuple[type[Ranking], type[SearchBackend]]] = {
-    ("numbers", False): (Ranking, FaissVectors),
-    ("numbers", True): (DenoisedVectors, FaissVectors),
     ("signs", False): (PackedSigns, FaissSigns),
-    ("signs", True): (DenoisedVectors, FaissVectors),
     ("symbols", False): (Symbols, SymbolLists),
+    ("any", False): (Ranking, FaissVectors),
+    ("any", True): (DenoisedVectors, FaissVectors),
 }
-"""By code format and whether a denoiser was fitted: what the items are, and what searches them."""
+"""By code format and whether a denoiser was fitted: what the items are, and what searches them.
+
+A format without an entry of its own is searched as "any": as vectors.
+"""
 
 
 def new_ranking(
     spec: Spec, metric: Metric, index_type: str, denoiser: Denoiser | None = None
 ) -> Ranking:
     """An empty ranking of the codes of a spec; InputError for an index type they cannot have."""
-    ranking, backend = BACKENDS[spec.mechanism.codes, denoiser is not None]
+    denoised = denoiser is not None
+    own = BACKENDS.get((spec.mechanism.codes, denoised))
+    ranking, backend = own or BACKENDS["any", denoised]
     # The denoiser itself brings vectors to the norm under which inner products rank best.
-    ranked_by = "ip" if denoiser is not None and metric == "cosine" else metric
+    ranked_by = "ip" if denoised and metric == "cosine" else metric
     return ranking(backend(spec.code_length, ranked_by, index_type), metric, denoiser)
