@@ -17,7 +17,7 @@ from specs import codebook
 import dpindex as dpi
 from dpindex.codes import Codes, NumberFormat, SignFormat
 from dpindex.errors import InputError
-from dpindex.estimators.similarity import Similarity
+from dpindex.estimators.similarity import InnerProductSimilarity
 from dpindex.index import PrivateIndex
 from dpindex.index.code_store import CodeStore
 from dpindex.index.directory import IndexDirectory
@@ -400,7 +400,7 @@ def test_searches_and_changes_from_many_threads_agree() -> None:
     [
         (Ranking, "search", 2),
         (Ranking, "sync", 1),
-        (Similarity, "of_found", 2),
+        (InnerProductSimilarity, "of_found", 2),
         (FaissVectors, "begin", 1),
         (FaissVectors, "finish", 1),
         (FaissSigns, "add", 1),
