@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpindex.index import Hits, PrivateIndex
     from dpindex.ledger import Ledger
     from dpindex.method_table import methods
-    from dpindex.planner import plan
+    from dpindex.planner import fit_codebook, plan
     from dpindex.privacy import Guarantee, attribute, compose, l2, record
     from dpindex.privatizer import Privatizer
     from dpindex.spec import Spec
@@ -41,6 +41,7 @@ __all__ = [
     "codes_from_bytes",
     "compose",
     "evaluate",
+    "fit_codebook",
     "l2",
     "methods",
     "plan",
@@ -58,7 +59,7 @@ _HOME = {
     "index": ["Hits", "PrivateIndex"],
     "ledger": ["Ledger"],
     "method_table": ["methods"],
-    "planner": ["plan"],
+    "planner": ["fit_codebook", "plan"],
     "privacy": ["Guarantee", "attribute", "compose", "l2", "record"],
     "privatizer": ["Privatizer"],
     "spec": ["Spec"],

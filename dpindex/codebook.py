@@ -20,12 +20,11 @@ from dpindex.vectors import open_vectors
 
 __all__ = ["RADIUS", "Codebook", "on_sphere_grid"]
 
-_MIN_SIZE, _MAX_SIZE = 2, 1 << 16
+MIN_SIZE, MAX_SIZE = 2, 1 << 16
 RADIUS = 4095.0
 """Norm of a vector on the integer grid: inner products stay below 2^24 and are exact in float32."""
 
 _STEPS = float(1 << 20)
-_CHUNK_ROWS = 4096
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -80,10 +79,8 @@ class Codebook:
         rows = real_matrix(table, table.shape[-1] if table.ndim else 0, "codewords")
         if sparse.issparse(rows):
             raise InputError("codewords must be a dense array.")
-        if not _MIN_SIZE <= len(rows) <= _MAX_SIZE:
-            raise InputError(
-                f"a codebook has {_MIN_SIZE} to {_MAX_SIZE} codewords, not {len(rows)}."
-            )
+        if not MIN_SIZE <= len(rows) <= MAX_SIZE:
+            raise InputError(f"a codebook has {MIN_SIZE} to {MAX_SIZE} codewords, not {len(rows)}.")
         with np.errstate(over="ignore"):
             stated = np.array(rows, dtype=np.float32)
         if not np.isfinite(stated).all():
@@ -105,7 +102,7 @@ class Codebook:
         if set(facts) != {"sha256", "size", "dim"} or not _DIGEST.fullmatch(str(digest)):
             raise InputError("codebook must be {sha256: …, size: …, dim: …}.")
         book._stated, book.digest = None, str(digest)
-        book.size = whole_number(facts["size"], "the size of a codebook", _MIN_SIZE, _MAX_SIZE)
+        book.size = whole_number(facts["size"], "the size of a codebook", MIN_SIZE, MAX_SIZE)
         book.dim = whole_number(facts["dim"], "dim of a codebook", 1, (1 << 31) - 1)
         return book
 
@@ -166,11 +163,9 @@ class Codebook:
 
 def _loaded(path: str | os.PathLike[str]) -> AnyArray:
     with open_vectors(path) as source:
-        if source.shape[0] > _MAX_SIZE:
+        if source.shape[0] > MAX_SIZE:
             raise InputError(
                 f"{os.fspath(path)} has {source.shape[0]} vectors; a codebook has at most "
-                f"{_MAX_SIZE} codewords."
+                f"{MAX_SIZE} codewords; make a smaller one of them (dpindex codebook)."
             )
-        chunks = (chunk for _, chunk in source.chunks(_CHUNK_ROWS))
-        parts = [part.toarray() if sparse.issparse(part) else part for part in chunks]
-    return np.concatenate(parts)
+        return source.spaced(MAX_SIZE)

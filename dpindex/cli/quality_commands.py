@@ -1,4 +1,4 @@
-"""Commands on how much a search finds: evaluate, demo, plan."""
+"""Commands on how much a search finds: evaluate, demo, plan, codebook."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich import box
 from rich.table import Table
@@ -105,6 +106,26 @@ def demo(
         f"Report:  {result.report}\n"
         f"Attack:  {result.report.with_name('inversion.png')}   what inverting the codes gives back"
     )
+
+
+def codebook(
+    vectors: Annotated[str, typer.Argument(help="File of PUBLIC vectors of the same kind.")],
+    output: Annotated[Path, typer.Argument(help="File to write, .npy.")],
+    size: Annotated[int, "Codewords: fewer than the vectors, or more."],
+) -> None:
+    """Make a codebook of another size than the public sample.
+
+    Fewer codewords are centroids, more are points between near neighbours.
+    """
+    from dpindex.planner import fit_codebook
+
+    out.refuse_existing(output)
+    if output.suffix != ".npy":
+        raise InputError(f"{output}: a codebook is written as .npy; choose such a name.")
+    with open_vectors(vectors) as source:
+        made = fit_codebook(source, size)
+    np.save(output, made.stated)
+    typer.echo(f"{output}: {made.size} codewords of {made.dim} attributes, {made.digest[:12]}.")
 
 
 def plan(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-import scipy.sparse
 
 from dpindex.checks import finite_number, whole_number
 from dpindex.errors import InputError
@@ -158,12 +157,7 @@ def _dense_sample(vectors: Any, dim: int, n: int | None) -> Any:
             f"name a public sample or public facts instead, or pass --skip-leak-check "
             f"(skip_leak_check=True) if it is public after all or you accept that."
         )
-    wanted = np.linspace(0, rows - 1, min(rows, _MAX_ROWS)).astype(np.int64)
-    parts = []
-    for first, chunk in source.chunks():
-        part = chunk[wanted[(wanted >= first) & (wanted < first + chunk.shape[0])] - first]
-        parts.append(part.toarray() if scipy.sparse.issparse(part) else part)
-    return np.concatenate(parts).astype(np.float32)
+    return source.spaced(_MAX_ROWS).astype(np.float32)
 
 
 def _suspicion(source: VectorSource, n: int) -> str | None:

@@ -1,0 +1,72 @@
+"""Codebooks smaller and larger than the public sample they are made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+from typer.testing import CliRunner
+
+import dpindex as dpi
+from dpindex.cli import app
+
+PUBLIC = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
+
+
+def test_as_many_codewords_as_vectors_are_the_vectors() -> None:
+    assert dpi.fit_codebook(PUBLIC, 60) == dpi.Codebook(PUBLIC)
+    assert dpi.fit_codebook(sparse.csr_matrix(PUBLIC), 60) == dpi.Codebook(PUBLIC)
+
+
+def test_fewer_codewords_are_nearer_to_the_vectors_than_vectors_are() -> None:
+    unit = dpi.Codebook(PUBLIC).vectors
+    small = dpi.fit_codebook(PUBLIC, 10).vectors
+    assert small.shape == (10, 8)
+    assert (unit @ small.T).max(axis=1).mean() > (unit @ unit[::6].T).max(axis=1).mean()
+
+
+def test_a_grown_codebook_holds_midpoints_of_near_neighbours() -> None:
+    unit = dpi.Codebook(PUBLIC).vectors
+    grown = dpi.fit_codebook(PUBLIC, 100).vectors
+    assert np.allclose(grown[:60], unit, atol=1e-6)
+    cosines = unit @ unit.T
+    np.fill_diagonal(cosines, -1)
+    for word in grown[60:]:
+        left, right = np.argsort(-(unit @ word))[:2]
+        pairs = unit[:, None] + unit[None, :]
+        pairs /= np.linalg.norm(pairs, axis=2, keepdims=True)
+        assert (pairs @ word).max() == pytest.approx(1, abs=1e-6)
+        assert left != right
+    assert len(np.unique(grown.round(5), axis=0)) == 100
+    # The nearest neighbours of all vectors come before the second nearest of any.
+    nearest = {tuple(sorted((i, int(cosines[i].argmax())))) for i in range(60)}
+    first = dpi.fit_codebook(PUBLIC, 60 + len(nearest)).vectors[60:]
+    made = {tuple(sorted(np.argsort(-np.abs(unit @ w))[:2].tolist())) for w in first}
+    assert len(made & nearest) > len(nearest) // 2
+
+
+def test_equal_vectors_make_no_midpoints() -> None:
+    twice = np.concatenate([PUBLIC[:5], PUBLIC[:5]])
+    assert dpi.fit_codebook(twice, 5) == dpi.Codebook(PUBLIC[:5])
+    assert len(np.unique(dpi.fit_codebook(twice, 15).vectors.round(4), axis=0)) == 15
+
+
+def test_what_cannot_be_made_is_refused() -> None:
+    with pytest.raises(dpi.InputError, match="at most 6 codewords can be grown from them, not 7"):
+        dpi.fit_codebook(np.eye(3) + 0.1, 7)
+    with pytest.raises(dpi.InputError, match="size of a codebook"):
+        dpi.fit_codebook(PUBLIC, 1)
+    with pytest.raises(dpi.InputError, match="codeword 2 is zero"):
+        dpi.fit_codebook(np.where(np.arange(60)[:, None] == 2, 0, PUBLIC), 10)
+
+
+def test_the_command_writes_a_file_that_build_reads(tmp_path: Path) -> None:
+    np.save(tmp_path / "public.npy", PUBLIC)
+    command = ["codebook", str(tmp_path / "public.npy"), str(tmp_path / "book.npy")]
+    run = CliRunner().invoke(app, [*command, "--size", "20"])
+    assert "book.npy: 20 codewords of 8 attributes" in run.output
+    assert len(dpi.Codebook(tmp_path / "book.npy")) == 20
+    with pytest.raises(dpi.InputError, match="already exists"):
+        CliRunner().invoke(app, [*command, "--size", "20"], catch_exceptions=False)
