@@ -21,7 +21,6 @@ import dpindex as dpi
 from dpindex.cli import main
 from dpindex.index.directory import IndexDirectory, Manifest
 from dpindex.method_table import Method
-from dpindex.privacy import Attribute
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -312,17 +311,21 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
     """What a spec states, the command line states: both give the same spec, and hits."""
     x = np.random.default_rng(1).uniform(0.5, 1, (40, 24)).astype(np.float32)
     np.save(files / "v.npy", x)
-    options: list[object] = ["--method", row.name, "--bounds", 0, 1]
-    stated = {**needed(row), "dim": 24, "bounds": (0.0, 1.0)}
+    options: list[object] = ["--method", row.name]
+    stated = {**needed(row), "dim": 24}
+    if "record" not in row.adjacencies:  # there any vectors will do
+        stated["bounds"] = (0.0, 1.0)
+        options += ["--bounds", 0, 1]
     flags = {"epsilon": "--epsilon", "delta": "--delta", "min_norm": "--min-norm"}
     for name, flag in flags.items():
         if stated.get(name) is not None:
             options += [flag, stated[name]]
-    adjacency = stated["adjacency"]
-    if isinstance(adjacency, Attribute):
-        options += ["--beta", adjacency.beta]
-    else:
-        options += ["--l2", adjacency.radius]
+    adjacency = stated["adjacency"].to_dict()
+    flag = {"attribute": "--beta", "l2": "--l2", "record": "--record"}[adjacency.pop("kind")]
+    options += [flag, *adjacency.values()]
+    if row.family.codebook:
+        np.save(files / "book.npy", stated["codebook"].stated)
+        options += ["--codebook", "book.npy"]
     if row.family.entries:
         stated["entries"] = row.family.entries[-1]
         options += ["--entries", row.family.entries[-1]]
