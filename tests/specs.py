@@ -50,6 +50,12 @@ def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
     return Spec(**{**needed(row, dim), "dim": dim, "k": k, **changes})
 
 
+def length(row: Method, wanted: int) -> int | None:
+    """A code length as near to the one wanted as the method has; None for its only one."""
+    lengths = row.family.lengths or (wanted,)
+    return None if row.family.keeps_all or len(lengths) == 1 else max(wanted, lengths[0])
+
+
 @cache
 def small(row: Method) -> Spec:
     """The plain example, made once for all tests that only look at it."""

@@ -190,7 +190,10 @@ def test_what_a_family_does_not_use_is_refused(family: Family) -> None:
         refused(family, "a-method takes no codebook and no subset", codebook=codebook(DIM))
         refused(family, "a-method takes no codebook and no subset", subset=3)
     if family.lengths is not None:
-        refused(family, "k of a-method must be a multiple of", k=family.lengths[-1] + 1)
+        words = (
+            "codes of one length" if len(family.lengths) == 1 else "k of a-method must be a mult"
+        )
+        refused(family, words, k=family.lengths[-1] + 1)
     if family.keeps_all:
         refused(family, "keeps every coordinate: k must be dim = 24", k=23)
     if family.bins:

@@ -324,9 +324,12 @@ def test_flips_have_the_stated_chance_at_every_size(name: str, rms: float) -> No
     assert law.depends_on_size or np.ptp(stated) == 0.0
 
 
-@pytest.mark.parametrize("name", cases(SIGNS))
+@pytest.mark.parametrize("name", cases([n for n in SIGNS if not n.startswith("record-")]))
 def test_an_exact_zero_is_a_fair_coin(name: str) -> None:
-    """An empty bin must not tell that it is empty: 2^17 zeros within 6 standard errors."""
+    """An empty bin must not tell that it is empty: 2^17 zeros within 6 standard errors.
+
+    Where any two records look alike, zeros are encoded like anything else.
+    """
     spec = SPECS[name]
     zeros = np.zeros(((1 << 17) // spec.code_length, spec.code_length), np.float32)
     signs = spec.law.perturb(zeros, Seeded(7))

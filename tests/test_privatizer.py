@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
-from specs import example, needed
+from specs import example, length, needed
 
 import dpindex as dpi
 from dpindex.arrays import cores
@@ -51,7 +51,7 @@ def test_the_first_of_several_faults_is_reported_with_any_number_of_threads() ->
 def test_codes_do_not_depend_on_threads(row: Any) -> None:
     """Several tasks: every row gets a code near its projection, and rows keep their order."""
     epsilon = None if row.definition == "none" else 64.0
-    spec = example(row, 64, k=64, epsilon=epsilon)
+    spec = example(row, 64, k=length(row, 64), epsilon=epsilon)
     privatizer = dpi.Privatizer(spec)
     x = np.random.default_rng(3).uniform(0.2, 1, (33_000, 64)).astype(np.float32)
     exact = privatizer.project(x)
@@ -65,6 +65,8 @@ def test_codes_do_not_depend_on_threads(row: Any) -> None:
             # 30 deviations: below e^−42 a number even for Laplace noise.
             assert (noise**2 <= 900 * stated + 1e-6).all()
             assert (noise**2).mean() <= 1.1 * stated.mean() + 1e-6
+        elif row.codes == "symbols":
+            assert (codes.stored[:, 0] == exact.argmax(axis=1)).all()
         else:
             agreement = (codes.to_signs() == np.sign(exact)).mean(axis=1)
             assert agreement.mean() > 0.65
@@ -85,12 +87,15 @@ def distinct(rows: Any) -> int:
 @pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].definition == "DP"])
 def test_identical_vectors_never_share_noise(row: Any) -> None:
     """40 000 equal vectors, in several tasks, threads and calls, with codes of 128 or more random
-    bits: two equal codes would come from noise used twice (by chance: below 1e-27)."""
-    spec = dpi.Spec(**(needed(row) | {"dim": 128, "k": 128, "epsilon": 0.05}))
+    bits: two equal codes would come from noise used twice (by chance: below 1e-27). Of symbols
+    forty together have as many.
+    """
+    spec = dpi.Spec(**(needed(row, 128) | {"dim": 128, "k": length(row, 128), "epsilon": 0.05}))
     x = np.broadcast_to(np.random.default_rng(4).uniform(0, 1, 128), (20_000, 128))
     codes = [dpi.Privatizer(spec).privatize(x, threads=2) for _ in range(2)]
     both = np.concatenate([np.asarray(part.stored, dtype=np.int32) for part in codes])
-    assert distinct(both) == len(both)
+    group = 40 if row.codes == "symbols" else 1
+    assert distinct(both.reshape(len(both) // group, -1)) == len(both) // group
 
 
 def test_no_stretch_of_noise_comes_twice() -> None:

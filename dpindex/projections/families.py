@@ -80,6 +80,8 @@ class Family:
             )
         if self.lengths is not None and k not in self.lengths:
             lengths = self.lengths
+            if len(lengths) == 1:
+                raise InputError(f"{stated.method} has codes of one length; leave k out.")
             raise InputError(
                 f"k of {stated.method} must be a multiple of {lengths.step} from {lengths[0]} to "
                 f"{lengths[-1]}, not {k}."

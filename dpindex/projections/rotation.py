@@ -16,27 +16,25 @@ from dpindex.projections.sparse_jl import walsh_hadamard
 from dpindex.randomness import PublicStream
 
 _NUMBERS = 1 << 18
+_STEPS = 1 << 20
 _ROUNDS = 2
 _MAX_WRITTEN = 1 << 12
 """Attributes up to which the map is written out as a matrix, which takes their square of work."""
 
 
-def scaled_rows(x: Floats) -> npt.NDArray[np.float32]:
-    """Rows divided by their largest magnitude, float32, so that nothing over- or underflows."""
-    wide = x.astype(np.float64)
-    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
-    np.divide(wide, largest, out=wide, where=largest > 0)
-    return wide.astype(np.float32)
+def on_grid(x: Floats) -> npt.NDArray[np.float32]:
+    """Rows as whole multiples of 2^-20 of their largest magnitude, held in float32.
 
-
-def _scaled_entries(x: sparse.csr_matrix) -> sparse.csr_matrix:
-    """:func:`scaled_rows` of a sparse table, the same numbers."""
-    data = x.data.astype(np.float64)
-    row = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
-    largest = np.zeros(x.shape[0])
-    np.maximum.at(largest, row, np.abs(data))
-    np.divide(data, largest[row], out=data, where=data != 0)
-    return sparse.csr_matrix((data.astype(np.float32), x.indices, x.indptr), shape=x.shape)
+    Division is correctly rounded, and for values that float32 holds it makes no difference that
+    wider ones are divided in float64 first (Figueroa 1995), so the grid is the same everywhere.
+    """
+    wide = x if x.dtype == np.float32 else x.astype(np.float64)
+    largest = np.maximum(wide.max(axis=1, keepdims=True), -wide.min(axis=1, keepdims=True))
+    largest[largest == 0] = 1
+    single: npt.NDArray[np.float32] = (wide / largest).astype(np.float32)
+    single *= np.float32(_STEPS)
+    np.rint(single, out=single)
+    return single
 
 
 class Rotation(Projection):
@@ -70,35 +68,34 @@ class Rotation(Projection):
         self.inner_product_factor = max(0.0, 1.0 / k - 1.0 / self.padded)
 
     @cached_property
-    def _matrix(self) -> npt.NDArray[np.float32] | None:
+    def _matrix(self) -> npt.NDArray[np.float64] | None:
         """The map written out, shape (dim, k); None where that would take too much memory."""
         if self.dim > _MAX_WRITTEN:
             return None
-        return self._transformed(np.eye(self.dim, dtype=np.float32))
+        return self._transformed(np.eye(self.dim))
 
-    def apply(self, x: Floats) -> Floats:
-        """Rotated rows up to a factor each, (n, dim) to (n, k), float32."""
-        single = scaled_rows(x)
-        return self._transformed(single) if self._matrix is None else single @ self._matrix
+    def apply(self, x: Any) -> Floats:
+        """Rotated rows up to a factor each, (n, dim) to (n, k), float32.
 
-    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
-        if self._matrix is not None:
-            product: Any = _scaled_entries(x) @ self._matrix
-            return np.asarray(product)
+        Sums of whole numbers below 2^53 are exact in float64 in any order, so a row has the same
+        coordinates alone, in any batch and on any machine.
+        """
+        out = np.empty((x.shape[0], self.k), dtype=np.float32)
         step = max(1, _NUMBERS // self.padded)
-        parts = [self.apply(x[i : i + step].toarray()) for i in range(0, x.shape[0], step)]
-        return np.concatenate(parts)
-
-    def _transformed(self, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        out = np.empty((len(x), self.k), dtype=np.float32)
-        step = max(1, _NUMBERS // self.padded)
-        for start in range(0, len(x), step):
-            block = np.zeros((min(step, len(x) - start), self.padded), dtype=np.float64)
-            block[:, : self.dim] = x[start : start + step]
-            for signs in self._signs:
-                block *= signs
-                walsh_hadamard(block)
-            # Two transforms stretch by padded; coordinates are brought to rms 1, not norm 1.
-            block /= math.sqrt(self.padded)
-            out[start : start + step] = block[:, self._places]
+        for start in range(0, len(out), step):
+            rows = x[start : start + step]
+            grid = on_grid(rows.toarray() if sparse.issparse(rows) else rows).astype(np.float64)
+            exact = self._transformed(grid) if self._matrix is None else grid @ self._matrix
+            out[start : start + step] = exact * (1.0 / (_STEPS * math.sqrt(self.padded)))
         return out
+
+    apply_sparse = apply
+
+    def _transformed(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The k places of two transforms, which stretch a vector by ``padded``."""
+        block = np.zeros((len(x), self.padded))
+        block[:, : self.dim] = x
+        for signs in self._signs:
+            block *= signs
+            walsh_hadamard(block)
+        return block[:, self._places]
