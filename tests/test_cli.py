@@ -420,7 +420,16 @@ def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyP
 
 
 def test_the_version(run: Run) -> None:
-    assert run("--version") == (0, f"dpindex {dpi.__version__}\n", "")
+    code, out, err = run("--version")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"dpindex {dpi.__version__}\nPython 3.")
+    for word in (f"numpy {np.__version__}", "faiss-cpu ", "cryptography ", "OpenSSL "):
+        assert f"\n{word}" in out
+
+
+def test_help_is_short_for_h(run: Run) -> None:
+    for command in ((), ("build",), ("race", "build")):
+        assert run(*command, "-h") == run(*command, "--help")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from typing import Annotated, Any
 
 import typer
@@ -37,7 +39,7 @@ app = typer.Typer(
     name="dpindex",
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -67,15 +69,26 @@ _register(race_app, race.build, race.query, race.info)
 
 
 def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"dpindex {__version__}")
-        raise typer.Exit
+    """The version, and what a bug report needs to know about the machine."""
+    if not wanted:
+        return
+    from cryptography.hazmat.backends.openssl import backend
+
+    typer.echo(f"dpindex {__version__}")
+    typer.echo(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    for package in ("numpy", "scipy", "faiss-cpu", "cryptography"):
+        typer.echo(f"{package} {metadata.version(package)}")
+    typer.echo(backend.openssl_version_text())
+    raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print version and build facts."
+        ),
     ] = False,
 ) -> None:
     """A private vector-search index: differentially private codes that anyone may search."""
