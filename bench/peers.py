@@ -23,6 +23,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from peers_attack import (
+    COPY_COSINE,
     cosines,
     find_order,
     linked,
@@ -46,7 +47,6 @@ from record import BASE, PUBLIC, load
 import dpindex as dpi
 
 TRUE, TARGETS, PAIRS = 50, 1000, 1000
-COPY_COSINE = 0.9
 DELTA = 1e-6
 COLUMNS = (
     "scheme", "setting", "epsilon", "guarantee", "exact", "private", "std exact", "bytes",
