@@ -131,7 +131,7 @@ class PrivUnit(Scheme):
         across = directions(vectors.shape, self._rng)
         across -= np.einsum("ij,ij->i", across, vectors)[:, None] * vectors
         across *= (np.sqrt(1.0 - height**2) / np.linalg.norm(across, axis=1))[:, None]
-        return (height[:, None] * vectors + across).astype(np.float32)
+        return np.asarray(height[:, None] * vectors + across, dtype=np.float32)
 
 
 class Encryption(Scheme):
@@ -164,7 +164,7 @@ class Encryption(Scheme):
         dim = vectors.shape[1]
         radius = self.factor / 4.0 * self._rng.random((len(vectors), 1)) ** (1.0 / dim)
         noise = radius * directions(vectors.shape, self._rng)
-        return (vectors + noise).astype(np.float32)
+        return np.asarray(vectors + noise, dtype=np.float32)
 
     def search(self, codes: Any, queries: Array, private: bool) -> Array:
         asked = self._table(queries, self.factor if private else 0.0)
@@ -218,7 +218,7 @@ class Ours(Scheme):
 
     def read(self, codes: Any) -> Array:
         decoded = codes.to_float()
-        return decoded if decoded.shape[1] == self.spec.dim else decoded @ self._map.T
+        return np.asarray(decoded if decoded.shape[1] == self.spec.dim else decoded @ self._map.T)
 
     def imitate(self, vectors: Array) -> Array:
         """Vectors that are codewords are encoded by the other codewords."""
