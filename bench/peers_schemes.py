@@ -82,7 +82,7 @@ class Plain(Scheme):
 
 
 class MetricNoise(Scheme):
-    """Noise of density proportional to exp(−rate·‖z‖): Feyisetan et al. 2020, Sec. 3.2."""
+    """Noise of density proportional to exp(−rate·‖z‖): Feyisetan et al. 2020."""
 
     family = "metric-DP noise"
 
@@ -99,7 +99,7 @@ class MetricNoise(Scheme):
 
 
 class PrivUnit(Scheme):
-    """Uniform in a cap around the vector or outside it: Bhowmick et al. 2018, Alg. 1.
+    """Uniform in a cap around the vector or outside it: Bhowmick et al. 2018.
 
     Cap and probability are those of the largest ``E⟨V, u⟩`` (Asi, Feldman & Talwar 2022).
     """
