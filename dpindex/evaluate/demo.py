@@ -142,7 +142,7 @@ def _inversion_picture(base: Doubles, originals: Doubles) -> Picture:
     grey = cosines(np.full_like(originals, _WHITE / 2), originals).mean()
     caption = (
         f"Ten held-out digits, and what an attacker who fits a denoiser to all published codes "
-        f"reconstructs from their {_ATTACKED.method} codes; ε under {_ATTACKED.adjacency}. A plain "
+        f"reconstructs from their {_ATTACKED.method} codes; ε under {_ATTACKED.guarantee.adjacency}. A plain "
         f"grey square already has cosine {grey:.2f}. The same attack on {_INDEX.method}, k = "
         f"{_INDEX.code_length}, reaches {', '.join(own)} at these epsilons. An epsilon that hides "
         f"one pixel does not hide a picture, which costs up to 64 times as much."

@@ -195,10 +195,14 @@ class Manifest:
         manifest = cls(settings=Settings.from_dict(data), files=files, **stated)
         last = [] if manifest.denoiser is None else [manifest.denoiser]
         numbers, counts = [*manifest.segments, *last], manifest.segments.values()
+        # Older files state the adjacency in units of the scaled attribute.
+        settings = manifest.settings
+        promise = settings.spec.guarantee
+        older = replace(promise, adjacency=settings.spec.adjacency)
         if not (
             manifest.state in ("building", "complete")
             and (manifest.input is None or isinstance(manifest.input, dict))
-            and data["guarantee"] == manifest.settings.spec.guarantee.to_dict()
+            and data["guarantee"] in (promise.to_dict(), older.to_dict())
             and all(type(count) is int and count > 0 for count in counts)
             and data["count"] == manifest.count
             and all(_NUMBER.fullmatch(number) for number in numbers)
