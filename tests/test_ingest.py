@@ -21,6 +21,7 @@ from scipy import sparse
 from dpindex.errors import InputError
 from dpindex.grid import Grid
 from dpindex.index import IndexDirectory, PrivateIndex, Settings
+from dpindex.index.claim import Claim
 from dpindex.index.ingest import CodesFile, NewDirectory, OpenIndex, ingest
 from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
@@ -239,10 +240,10 @@ def test_finding_5_no_hash_of_the_vectors_or_ids_lies_in_the_directory(
             _crashing(patch, "os.replace", 4, after=False)
             with pytest.raises(_Crash):
                 _build(tmp_path / name, ids=ids)
-        claim = IndexDirectory(tmp_path / name).journal.claim()
+        claim = IndexDirectory(tmp_path / name).journal.claim(Claim.from_bytes)
         assert claim is not None
         published = b"".join(f.read_bytes() for f in (tmp_path / name).rglob("*") if f.is_file())
-        secrets = [claim.key, *claim.digests.values()]
+        secrets = [claim.key, *claim.tags.values()]
         assert len(secrets) == 7
         assert not any(s in published or s.hex().encode() in published for s in secrets)
         stated = IndexDirectory(tmp_path / name).manifest().input

@@ -325,9 +325,12 @@ class IndexDirectory:
                 self.journal.begin()
                 try:
                     yield
-                finally:
-                    if self._is_settled:
+                except BaseException:
+                    if self.journal.pending() is None:  # so nothing of it was seen
                         self.journal.clear()
+                    raise
+                if self._is_settled:
+                    self.journal.clear()
         except OSError as error:
             detail = error.strerror or error
             raise InputError(f"{self.path} cannot be written: {detail}.") from error

@@ -17,9 +17,9 @@ from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.files import create_file
+from dpindex.index.claim import Claim
 from dpindex.index.code_store import Ids, ids_to_bytes
 from dpindex.index.directory import IndexDirectory, Manifest, Settings, rows_per_segment
-from dpindex.index.journal import Claim
 from dpindex.index.private_index import PrivateIndex
 from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
@@ -250,7 +250,7 @@ class NewDirectory(Sink):
             if directory.exists:
                 self._manifest = self._resumed()
             else:
-                directory.journal.write_claim(self._claim)
+                directory.journal.write_claim(self._claim.to_bytes())
                 stated = {"source": self._fingerprint, _TOKEN: self._claim.token}
                 self._manifest = directory.commit(Manifest(self._settings, input=stated))
             yield self._manifest.count, self._claim.token
@@ -273,7 +273,7 @@ class NewDirectory(Sink):
                 f"{self.path} holds an unfinished build under another spec; finish it with "
                 f"the same options, or choose another directory."
             )
-        claim = self._directory.journal.claim()
+        claim = self._directory.journal.claim(Claim.from_bytes)
         stated = (manifest.input or {}).get(_TOKEN)
         if claim is None or claim.token != stated or not self._directory.is_last_sealed:
             raise InputError(

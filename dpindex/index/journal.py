@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import shutil
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
-from scipy import sparse
 
 from dpindex.arrays import AnyArray
 from dpindex.errors import InputError
@@ -26,7 +24,7 @@ from dpindex.files import pack, parse_file, read_file, unpack, write_file
 
 _PENDING, _CLAIM, _STAGED = "pending", "claim", "staged"
 _MAX_BYTES = 1 << 33
-_DIGEST_BYTES = 32
+_Claim = TypeVar("_Claim")
 
 
 def state_folder() -> Path:
@@ -35,43 +33,6 @@ def state_folder() -> Path:
         return Path(stated)
     users = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(users) / "dpindex"
-
-
-@dataclass
-class Claim:
-    """What makes an unfinished build one release: a token, and its input under a secret key.
-
-    Attributes
-    ----------
-    token : str
-        Names the build, in its manifest and in the ledger.
-    key : bytes
-        A key of this build alone, so that digests say nothing to whoever lacks the journal.
-    digests : dict from int to bytes
-        BLAKE2b under the key: of shape and ids at −1, of each chunk at its first row.
-    fixed : bool
-        Whether all digests are known.
-    """
-
-    token: str = field(default_factory=lambda: secrets.token_hex(16))
-    key: bytes = field(default_factory=lambda: secrets.token_bytes(_DIGEST_BYTES))
-    digests: dict[int, bytes] = field(default_factory=dict)
-    fixed: bool = False
-
-    def recognises(self, place: int, *parts: Any) -> bool:
-        """Whether these arrays or texts are what was first seen at this place."""
-        digest = hashlib.blake2b(key=self.key, digest_size=_DIGEST_BYTES)
-        for part in parts:
-            for array in (
-                (part.indptr, part.indices, part.data) if sparse.issparse(part) else (part,)
-            ):
-                stored = np.ascontiguousarray(array)
-                digest.update(f"{stored.dtype.str} {stored.shape}\n".encode())
-                digest.update(stored.reshape(-1).view(np.uint8).data)
-        found = digest.digest()
-        if not self.fixed:
-            self.digests.setdefault(place, found)
-        return self.digests.get(place) == found
 
 
 class Journal:
@@ -143,32 +104,16 @@ class Journal:
         facts, arrays = parse_file(self.path / _PENDING, _MAX_BYTES, partial(unpack, kind=_PENDING))
         return str(facts["base"]), arrays["manifest"].tobytes()
 
-    def write_claim(self, claim: Claim) -> None:
+    def write_claim(self, claim: bytes) -> None:
         """Keep the claim of a build that begins."""
-        rows, digests = list(claim.digests), b"".join(claim.digests.values())
-        arrays: dict[str, AnyArray] = {
-            "key": np.frombuffer(claim.key, np.uint8),
-            "rows": np.array(rows, np.int64),
-            "digests": np.frombuffer(digests, np.uint8).reshape(len(rows), _DIGEST_BYTES),
-        }
-        data = pack(_CLAIM, {"token": claim.token}, arrays)
-        write_file(self.path / _CLAIM, data, mode=0o600)
+        write_file(self.path / _CLAIM, claim, mode=0o600)
 
-    def claim(self) -> Claim | None:
+    def claim(self, parse: Callable[[bytes], _Claim]) -> _Claim | None:
         """The claim of the unfinished build, or None if it was not begun under this journal."""
-        if not (self.path / _CLAIM).is_file():
-            return None
-        facts, arrays = parse_file(self.path / _CLAIM, _MAX_BYTES, partial(unpack, kind=_CLAIM))
-        digests = zip(arrays["rows"].tolist(), arrays["digests"], strict=True)
-        known = {row: digest.tobytes() for row, digest in digests}
-        return Claim(facts["token"], arrays["key"].tobytes(), known, fixed=True)
+        place = self.path / _CLAIM
+        return parse_file(place, _MAX_BYTES, parse) if place.is_file() else None
 
     def clear(self) -> None:
         """Remove it: nothing is unfinished."""
-        # Last the seal, by which the next to write knows how far this came.
-        for name in (_STAGED, _CLAIM):
-            place = self.path / name
-            shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
-        (self.path / _PENDING).unlink(missing_ok=True)
-        if self.path.is_dir():
-            self.path.rmdir()
+        if self.exists:
+            shutil.rmtree(self.path)
