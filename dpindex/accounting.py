@@ -12,7 +12,7 @@ from typing import Any
 from dpindex.checks import finite_number
 from dpindex.errors import InputError
 from dpindex.noise.gaussian import table_distance
-from dpindex.privacy import Guarantee, compose
+from dpindex.privacy import Adjacency, Guarantee, compose
 from dpindex.spec import Spec
 
 __all__ = ["total"]
@@ -29,7 +29,9 @@ _WORTH = 1e-3
 _INTERVAL, _MAX_INTERVALS = 1e-4, 200_000
 
 
-def total(releases: Iterable[Spec], delta: float | None = None) -> Guarantee:
+def total(
+    releases: Iterable[Spec], delta: float | None = None, at: Adjacency | None = None
+) -> Guarantee:
     """What releases of *one* vector under these specs promise together.
 
     Parameters
@@ -42,6 +44,9 @@ def total(releases: Iterable[Spec], delta: float | None = None) -> Guarantee:
         method enters with the deviation that its noise has, a pure one as the worst of all pure
         ones, randomized response (Kairouz, Oh & Viswanath 2015); dominating
         pairs compose (Zhu, Dong & Wang 2022).
+    at : Attribute or L2, optional
+        The change, in the units of the data, that the total speaks about; each release counts as
+        many times as it takes (:meth:`dpindex.Guarantee.at`). Default the change that all promise.
 
     Returns
     -------
@@ -54,37 +59,39 @@ def total(releases: Iterable[Spec], delta: float | None = None) -> Guarantee:
     Raises
     ------
     InputError
-        For specs of different adjacency or scale, or iDP beside DP. With ``delta``: for iDP, and
-        for a method whose own delta is a chance over the public projection too.
+        For specs that promise something about different changes, unless ``at`` states one; for
+        changes that cannot be compared, and iDP beside DP. With ``delta``: for iDP, and for a
+        method whose own delta is a chance over the public projection too.
 
     >>> spec = Spec("dp-oporp", dim=48, k=16, epsilon=1.0, delta=1e-6)
     >>> str(total([spec] * 4))
     'epsilon = 4, delta = 4e-06 (DP) under attribute(beta=1)'
     >>> round(total([spec] * 4, delta=1e-6).epsilon, 2)
     2.12
+    >>> from dataclasses import replace
+    >>> from dpindex import attribute
+    >>> half = Spec("dp-oporp-staircase", dim=48, k=16, epsilon=1.0, adjacency=attribute(0.5))
+    >>> str(total([half, replace(half, adjacency=attribute(1.0))], at=attribute(1.0)))
+    'epsilon = 3 (pure DP) under attribute(beta=1)'
     """
     specs = list(releases)
     if not specs:
         raise InputError("there is nothing to compose: name at least one release.")
-    scales = sorted({spec.scale for spec in specs})
-    if len(scales) > 1:
-        raise InputError(
-            f"releases with scale {scales[0]:g} and {scales[1]:g} do not add up: their epsilons "
-            f"count different changes; compose each kind by itself."
-        )
-    plain = compose(*(spec.guarantee for spec in specs))
+    change = specs[0].guarantee.adjacency if at is None else at
+    promises = [spec.guarantee for spec in specs]
+    plain = compose(*(promises if at is None else [promise.at(at) for promise in promises]))
     if delta is None or plain.definition == "none":
         return plain
     delta = finite_number(delta, "delta")
     if not _MIN_DELTA <= delta < 1:
         raise InputError(f"delta must lie in [{_MIN_DELTA:g}, 1), not {delta:g}.")
-    epsilon = _tight_epsilon(Counter(specs), delta)
+    epsilon = _tight_epsilon(Counter(specs), delta, change)
     if plain.delta <= delta and plain.epsilon <= epsilon * (1 + _WORTH):
         return plain
     return Guarantee(epsilon, delta, "DP", plain.adjacency, exact=False)
 
 
-def _tight_epsilon(releases: Counter[Spec], delta: float) -> float:
+def _tight_epsilon(releases: Counter[Spec], delta: float, change: Adjacency) -> float:
     for spec in releases:
         if spec.guarantee.definition != "DP" or spec.guarantee.delta_over != "noise":
             kind = "iDP" if spec.guarantee.definition == "iDP" else "a delta over the projection"
@@ -92,9 +99,9 @@ def _tight_epsilon(releases: Counter[Spec], delta: float) -> float:
                 f"{spec.method} has {kind}, for which privacy-loss distributions say nothing; "
                 f"leave delta out to add epsilons and deltas up."
             )
-    losses = sum(spec.budget * count for spec, count in releases.items())
+    losses = sum(spec.guarantee.at(change).epsilon * n for spec, n in releases.items())
     interval = max(_INTERVAL, losses / _MAX_INTERVALS)
-    parts = [_distribution(spec, interval).self_compose(n) for spec, n in releases.items()]
+    parts = [_distribution(spec, change, interval).self_compose(n) for spec, n in releases.items()]
     together = reduce(lambda left, right: left.compose(right), parts)
     epsilon = float(together.get_epsilon_for_delta(delta * (1 - _FOR_ROUNDING)))
     distance = sum(count * _distance(spec) for spec, count in releases.items())
@@ -108,15 +115,22 @@ def _tight_epsilon(releases: Counter[Spec], delta: float) -> float:
     return epsilon * (1 + 1e-12)
 
 
-def _distribution(spec: Spec, interval: float) -> Any:
-    """The privacy-loss distribution of a pair that dominates every pair of neighbours."""
+def _distribution(spec: Spec, change: Adjacency, interval: float) -> Any:
+    """The privacy-loss distribution of a pair that dominates every pair that ``change`` leads to.
+
+    m changes of a neighbour move a code by at most m sensitivities.
+    """
     # Here: the import alone takes two seconds.
     from dp_accounting.pld import privacy_loss_distribution as losses
 
     promise = spec.guarantee
     if promise.delta > 0 and spec.mechanism.calibration.deviation is not None:
         deviation = spec.mechanism.calibration.deviation(promise.epsilon, promise.delta)
-        return losses.from_gaussian_mechanism(deviation, value_discretization_interval=interval)
+        steps = promise.adjacency.steps(change) or 1
+        return losses.from_gaussian_mechanism(
+            deviation / steps, value_discretization_interval=interval
+        )
+    promise = promise.at(change)
     pair = losses.common.DifferentialPrivacyParameters(promise.epsilon, promise.delta)
     return losses.from_privacy_parameters(pair, value_discretization_interval=interval)
 

@@ -27,7 +27,7 @@ import numpy as np
 from dpindex.accounting import total
 from dpindex.errors import InputError
 from dpindex.files import read_file, write_file
-from dpindex.privacy import Guarantee
+from dpindex.privacy import Guarantee, compose
 from dpindex.spec import Spec
 
 __all__ = ["Entry", "Ledger", "Total"]
@@ -77,18 +77,27 @@ class Entry:
 
 @dataclass(frozen=True)
 class Total:
-    """What was released of each of ``ids`` ids: ``releases`` codes, which together promise this.
+    """What was released of each of ``ids`` ids: ``releases`` codes, and what they promise.
 
-    One guarantee for each kind of change (adjacency, scale, DP or iDP): kinds do not add up.
+    Attributes
+    ----------
+    guarantees : tuple of Guarantee
+        What all releases promise together, for each size of change that one of them is about. All
+        of these hold at once.
+    apart : str
+        Empty, or why there is no joint number: then every guarantee counts only the releases of its
+        own kind (the same sort of change, DP or iDP), and a change may cost all of them.
     """
 
     ids: int
     releases: int
     guarantees: tuple[Guarantee, ...]
+    apart: str = ""
 
     def __str__(self) -> str:
         codes = "1 release" if self.releases == 1 else f"{self.releases} releases"
-        return f"{self.ids} ids, {codes} each: " + "; and ".join(map(str, self.guarantees))
+        alone = f"no joint number ({self.apart}); each kind alone: " if self.apart else ""
+        return f"{self.ids} ids, {codes} each: {alone}" + "; and ".join(map(str, self.guarantees))
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "guarantees": [promise.to_dict() for promise in self.guarantees]}
@@ -125,6 +134,11 @@ class Ledger:
         # A link is resolved here, so that the ledger, its key and its journal are in one folder.
         self.path = Path(os.path.realpath(path))
         self.key_path = self.path.with_name(self.path.name + ".key")
+
+    @property
+    def builds_path(self) -> Path:
+        """Folder beside the ledger for what unfinished builds need to go on; private as well."""
+        return self.path.with_name(self.path.name + ".builds")
 
     def refuse_inside(self, directory: Path) -> None:
         """InputError if the ledger lies in a directory that is going to be published."""
@@ -213,6 +227,11 @@ class Ledger:
             These ids only, which takes the key; default all.
         delta : float, optional
             Compose tightly at this delta: see :func:`dpindex.total`.
+
+        Returns
+        -------
+        Releases that are about changes of one kind but different sizes are bounded together at each
+        size, by group privacy: attribute adjacencies β_i at a change c cost Σ ⌈c/β_i⌉·ε_i.
         """
         names = None if ids is None else _names(ids)
         with self._opened() as (db, releases):
@@ -232,7 +251,7 @@ class Ledger:
         for (history,), count in histories.items():
             found[tuple(sorted(number[release] for release in history.split(",")))] += count
         totals = [
-            Total(count, len(past), _guarantees([spec_of[first] for first in past], delta))
+            Total(count, len(past), *_promises([spec_of[first] for first in past], delta))
             for past, count in sorted(found.items())
         ]
         return sorted(totals, key=lambda t: (-t.releases, -max(g.epsilon for g in t.guarantees)))
@@ -333,13 +352,32 @@ def _fault(error: Exception) -> str:
     return "is damaged; restore it from a copy, and remove any -journal beside it"
 
 
-def _guarantees(specs: Sequence[Spec], delta: float | None) -> tuple[Guarantee, ...]:
-    """What releases of one vector under these specs promise together, one for each kind."""
-    kinds: dict[tuple[Any, ...], list[Spec]] = {}
+def _promises(specs: Sequence[Spec], delta: float | None) -> tuple[tuple[Guarantee, ...], str]:
+    """What releases of one vector under these specs promise, and why not together ("" if they do).
+
+    A release without protection leaves nothing to promise.
+    """
+    bare = [spec for spec in specs if spec.guarantee.definition == "none"]
+    if bare:
+        return (bare[0].guarantee,), ""
+    kinds: dict[str, list[Spec]] = {}
     for spec in specs:
-        kind = (spec.guarantee.definition, spec.guarantee.adjacency, spec.scale)
-        kinds.setdefault(kind, []).append(spec)
-    return tuple(total(alike, delta) for alike in kinds.values())
+        promise = spec.guarantee
+        kinds.setdefault(f"{promise.definition} under {promise.adjacency.kind}", []).append(spec)
+    apart = "" if len(kinds) == 1 else f"{' and '.join(kinds)} do not add up"
+    promises: list[Guarantee] = []
+    for alike in kinds.values():
+        changes = list(dict.fromkeys(spec.guarantee.adjacency for spec in alike))
+        try:
+            for change in changes:
+                compose(*(spec.guarantee.at(change) for spec in alike))
+        except InputError as error:
+            apart = apart or str(error).partition(";")[0]
+            same = [[s for s in alike if s.guarantee.adjacency == change] for change in changes]
+            promises += [total(those, delta) for those in same]
+        else:
+            promises += [total(alike, delta, change) for change in changes]
+    return tuple(promises), apart
 
 
 def _names(ids: _Ids, *, unique: bool = False) -> list[bytes]:

@@ -37,11 +37,13 @@ class Spec(Parameters):
     delta : float
         In (0, 1) for the Gaussian methods, 0 for the pure ones.
     adjacency : Attribute, L2 or Record
-        What neighbouring vectors may differ in; default one attribute by at most 1.
+        What neighbouring vectors may differ in, after division by ``scale``; default one attribute
+        by at most 1. ``guarantee`` states it in the units of the data.
     repetitions : int
         Independent OPORPs that share epsilon and k equally (sign codes only).
     scale : float
-        Public divisor of every attribute, e.g. 255 for bytes. Queries get the same.
+        Public divisor of every attribute, e.g. 255 for bytes. Queries get the same. A change of
+        beta after it is one of beta × scale in the data.
     bounds : (float, float)
         Public range of a scaled attribute, [−1, 1] by default.
     clip : bool
@@ -70,7 +72,7 @@ class Spec(Parameters):
 
     >>> spec = Spec(method="dp-oporp-staircase", dim=784, k=128, epsilon=2.0, scale=255)
     >>> str(spec.guarantee)
-    'epsilon = 2 (pure DP) under attribute(beta=1)'
+    'epsilon = 2 (pure DP) under attribute(beta=255)'
     >>> Spec.from_json(spec.to_json()) == spec
     True
     """
@@ -96,13 +98,13 @@ class Spec(Parameters):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What one code promises about the vector behind it."""
+        """What one code promises about the vector behind it, in the units of the data."""
         calibration = self.mechanism.calibration
         return Guarantee(
             epsilon=self.budget,
             delta=self.delta,
             definition=calibration.definition,
-            adjacency=self.adjacency,
+            adjacency=self.adjacency.in_data_units(self.scale),
             exact=calibration.exact and self.mechanism.private,
             delta_over=calibration.delta_over if self.delta > 0 else "noise",
         )

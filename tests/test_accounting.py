@@ -152,6 +152,28 @@ def test_one_pure_release_stays_exact() -> None:
     assert total([pure(0.5)], delta=1e-9) == pure(0.5).guarantee
 
 
+@pytest.mark.parametrize("beta", [1.0, 0.5, 0.3])
+def test_finding_2_gaussian_releases_of_different_betas(beta: float) -> None:
+    """A change of one is ⌈1/β⌉ changes of β, and has as many times the sensitivity."""
+    specs = [gaussian(), gaussian(adjacency=attribute(beta))]
+    mu = math.hypot(1, math.ceil(1 / beta)) / optimal_sigma(1.0, DELTA)
+    found = total(specs, delta=DELTA, at=UNIT)
+    expected = analytic_epsilon(mu, DELTA)
+    assert expected <= found.epsilon <= expected * 1.001 + 2e-4
+    assert gaussian_delta(mu, found.epsilon) <= DELTA
+    assert found.adjacency == UNIT
+    plain = total(specs, at=UNIT)
+    steps = math.ceil(1 / beta)
+    assert plain.epsilon == 1.0 + steps
+    group = math.fsum(math.exp(j) * DELTA for j in range(steps))  # Vadhan 2017, Lemma 2.2
+    assert DELTA + group <= plain.delta <= 1.001 * DELTA * (1 + steps * math.exp(steps - 1))
+
+
+def test_finding_3_releases_of_one_size_in_the_data_add_up() -> None:
+    alike = [pure(1.0), pure(1.0, scale=255.0, adjacency=attribute(1 / 255))]
+    assert total(alike) == Guarantee(2.0, 0.0, "DP", UNIT)
+
+
 def test_without_delta_it_is_the_plain_sum() -> None:
     assert total([gaussian(), pure(2.0)]) == Guarantee(3.0, DELTA, "DP", UNIT)
     weak = Spec("dp-rp-g-analytic", dim=24, k=8, epsilon=1.0, delta=DELTA)
@@ -161,7 +183,7 @@ def test_without_delta_it_is_the_plain_sum() -> None:
 @pytest.mark.parametrize(
     ("specs", "delta", "message"),
     [
-        ([pure(1.0), pure(1.0, scale=255.0)], None, "scale 1 and 255"),
+        ([pure(1.0), pure(1.0, scale=255.0)], None, "count different changes"),
         ([Spec("idp-signrp-rr", dim=8, epsilon=1.0)], DELTA, "has iDP"),
         ([gaussian(method="dp-rp-g-analytic")], DELTA, "over the projection"),
         ([gaussian()], 1e-20, "must lie in"),

@@ -236,6 +236,22 @@ def test_so_is_one_of_format_1(tmp_path: Path, number: int) -> None:
     _refused(tmp_path / "index")
 
 
+@pytest.mark.parametrize("stated", [1.0, 255.0, 254.0])
+def test_finding_3_an_older_manifest_states_the_scaled_adjacency(
+    tmp_path: Path, stated: float
+) -> None:
+    index = PrivateIndex(replace(SPEC, scale=255.0))
+    index.save(tmp_path / "i")
+    assert json.loads((tmp_path / "i/manifest.json").read_text())["guarantee"]["adjacency"] == {
+        "kind": "attribute", "beta": 255.0
+    }  # fmt: skip
+    _reseal(tmp_path / "i", lambda d: d["guarantee"]["adjacency"].update(beta=stated))
+    if stated == 254.0:
+        return _refused(tmp_path / "i")
+    assert PrivateIndex.open(tmp_path / "i").spec.guarantee.adjacency.size == 255.0
+    return None
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{}", "[]", "null", "1" * 10_000, "[" * 100_000, '{"format": 1}', "\xff", '{"a": NaN}'],

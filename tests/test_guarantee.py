@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import permutations
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from dpindex import InputError, Spec
 from dpindex.privacy import Guarantee, Records, VectorAdjacency, attribute, l2
 
 
@@ -90,6 +96,49 @@ def test_attribute_level_epsilon_tells_the_price_of_a_record() -> None:
     assert guarantee.group(784) == 1568.0
     assert any("1568" in line for line in guarantee.does_not_protect(784))
     assert "delta" not in guarantee.protects()
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
+def test_finding_2_group_privacy_takes_whole_steps(beta: float, change: float) -> None:
+    steps = Guarantee(1.0, 0.0, "DP", attribute(beta)).at(attribute(change)).epsilon
+    assert (steps - 1) * Fraction(beta) < Fraction(change) <= Fraction(steps) * Fraction(beta)
+
+
+def test_finding_2_what_says_nothing_about_a_change_is_refused() -> None:
+    for weak in (
+        Guarantee(1.0, 0.0, "iDP", attribute(0.5)),
+        Guarantee(1.0, 1e-6, "DP", attribute(0.5), delta_over="projection"),
+    ):
+        assert weak.at(attribute(0.25)).epsilon == 1.0
+        with pytest.raises(InputError, match="says nothing about"):
+            weak.at(attribute(1.0))
+    kinds = [attribute(0.5), l2(0.5), AnyVector(), Records("replace"), Records("add-remove")]
+    for one, other in permutations(kinds, 2):
+        with pytest.raises(InputError, match="count different changes"):
+            Guarantee(1.0, 0.0, "DP", one).at(other)
+    for alike in kinds:  # an adjacency without a size composes with itself
+        assert Guarantee(1.0, 0.0, "DP", alike).at(alike).epsilon == 1.0
+    assert AnyVector().in_data_units(255.0) == AnyVector()
+
+
+def test_finding_2_a_delta_that_grows_beyond_one_promises_nothing_more() -> None:
+    far = Guarantee(10.0, 1e-6, "DP", attribute(1e-9)).at(attribute(1.0))
+    assert (far.epsilon, far.delta) == (1e10, 1.0)
+
+
+@pytest.mark.parametrize(("scale", "size"), [(0.01, 0.01), (255.0, 255.0), (1.0, 1.0)])
+def test_finding_3_a_guarantee_is_in_the_units_of_the_data(scale: float, size: float) -> None:
+    """``x / scale`` changes by at most beta when ``x`` does by at most beta · scale."""
+    spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0, scale=scale)
+    promise = spec.guarantee
+    assert str(promise) == f"epsilon = 2 (pure DP) under attribute(beta={size:g})"
+    assert f"by at most {size:g} in the units of the data" in promise.protects()
+    assert promise.to_dict()["adjacency"] == {"kind": "attribute", "beta": size}
+    moved = np.rint(spec.grid.round(np.array([[size / 2, 0.0], [-size / 2, 0.0]])))
+    assert np.abs(np.diff(moved, axis=0)).max() in (2.0**spec.grid.bits - 1, 2.0**spec.grid.bits)
+    ball = Spec("raw-gaussian", dim=6, epsilon=1.0, delta=1e-6, adjacency=l2(0.5), scale=scale)
+    assert ball.guarantee.adjacency == l2(size / 2)
+    assert f"moved by at most {size / 2:g} in Euclidean" in ball.guarantee.protects()
 
 
 def test_delta_over_the_projection_is_said() -> None:

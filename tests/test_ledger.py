@@ -21,10 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute
+from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
 from dpindex.cli import app
 from dpindex.index import IndexDirectory, Settings
 from dpindex.index.ingest import NewDirectory, ingest
+from dpindex.ledger import Total
 from dpindex.vectors import as_source
 
 SPEC = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
@@ -90,15 +91,75 @@ def test_the_order_of_releases_does_not_split_a_total(ledger: Ledger) -> None:
     assert shown(ledger) == [(2, 3, [4.0])]
 
 
-def test_kinds_that_do_not_add_up_stand_side_by_side(ledger: Ledger) -> None:
-    others = (
-        Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0, adjacency=attribute(0.5)),
-        Spec("dp-oporp-staircase", dim=6, k=2, epsilon=3.0, scale=255.0),
-        Spec("idp-signoporp-rr", dim=6, k=2, epsilon=4.0),
-    )
-    for spec in (SPEC, *others, SPEC):
+def at(epsilon: float, beta: float, **changes: Any) -> Spec:
+    stated = {"dim": 6, "k": 2, "adjacency": attribute(beta), **changes}
+    return Spec("dp-oporp-staircase", epsilon=epsilon, **stated)
+
+
+def recorded(ledger: Ledger, *specs: Spec) -> Total:
+    """The total of one id that was released under these specs."""
+    for spec in specs:
         ledger.record(spec, [7], allow_rerelease=True)
-    assert shown(ledger) == [(1, 5, [2.0, 2.0, 3.0, 4.0])]
+    (found,) = ledger.totals()
+    return found
+
+
+def test_finding_2_mixed_betas_are_bounded_jointly_at_each(ledger: Ledger) -> None:
+    """At change c the truth is at most the sum of ceil(c / beta) · epsilon, in the data's units."""
+    specs = [at(1.0, 1.0), at(1.0, 0.5), at(3.0, 0.01, scale=255.0)]
+    found = recorded(ledger, *specs)
+    assert found.apart == ""
+    bounds = {g.adjacency: g.epsilon for g in found.guarantees}
+    assert bounds == {
+        attribute(1.0): 1.0 + 2.0 + 3.0,
+        attribute(0.5): 1.0 + 1.0 + 3.0,
+        attribute(2.55): 3.0 + 6.0 + 3.0,
+    }
+    assert all(g.delta == 0 and g.definition == "DP" and g.exact for g in found.guarantees)
+
+
+def test_finding_2_the_joint_bound_is_no_smaller_than_an_attack_finds(ledger: Ledger) -> None:
+    """Two staircase releases of one attribute, told apart optimally, by their exact laws."""
+    found = recorded(ledger, at(1.0, 1.0), at(1.0, 0.5))
+    bounds = {g.adjacency.size: g.epsilon for g in found.guarantees}
+    for change in (0.5, 1.0):
+        worst = 0.0
+        for spec in (at(1.0, 1.0), at(1.0, 0.5)):
+            shift = round(change / spec.adjacency.size * 16)
+            places = np.arange(-2000, 2000)
+            law = -np.floor((np.abs(places + 0.5) + 8) / 16)  # log of a staircase, 16 cells a beta
+            worst += float(np.max(law[2000 - 900 : 2900] - np.roll(law, shift)[1100:2900]))
+        assert worst <= bounds[change] + 1e-9
+        assert worst > 1.0  # more than either of the promises that once stood side by side
+
+
+def test_finding_2_what_cannot_be_compared_has_no_joint_number(ledger: Ledger) -> None:
+    weak = [
+        Spec("idp-signoporp-rr", dim=6, k=2, epsilon=4.0, adjacency=attribute(b)) for b in (1, 2)
+    ]
+    ball = Spec("raw-gaussian", dim=6, epsilon=1.0, delta=1e-6, adjacency=l2(1.0))
+    found = recorded(ledger, SPEC, weak[0], SPEC)
+    assert [(g.definition, g.epsilon) for g in found.guarantees] == [("DP", 2.0), ("iDP", 4.0)]
+    assert "DP under attribute and iDP under attribute do not add up" in found.apart
+    assert f"no joint number ({found.apart}); each kind alone: epsilon = 2" in str(found)
+    assert found.to_dict()["apart"] == found.apart
+    other = Ledger(ledger.path.with_name("ball"))
+    assert "DP under attribute and DP under l2" in recorded(other, SPEC, ball).apart
+    twice = recorded(Ledger(ledger.path.with_name("weak")), *weak)
+    assert [g.epsilon for g in twice.guarantees] == [4.0, 4.0]
+    assert "iDP under attribute(beta=1) says nothing about attribute(beta=2)" in twice.apart
+
+
+def test_finding_2_a_release_without_protection_leaves_no_promise(ledger: Ledger) -> None:
+    found = recorded(ledger, SPEC, Spec("none-oporp", dim=6, k=2))
+    assert "each: no guarantee: the codes are not private" in str(found)
+
+
+def test_finding_3_totals_count_in_the_units_of_the_data(ledger: Ledger) -> None:
+    same = recorded(ledger, at(1.0, 1.0), at(1.0, 1 / 255, scale=255.0), at(1.0, 100, scale=0.01))
+    assert [str(g) for g in same.guarantees] == ["epsilon = 3 (pure DP) under attribute(beta=1)"]
+    other = recorded(Ledger(ledger.path.with_name("other")), at(1.0, 1.0), at(1.0, 1.0, scale=0.01))
+    assert {g.adjacency.size: g.epsilon for g in other.guarantees} == {1.0: 101.0, 0.01: 2.0}
 
 
 def test_tight_totals(ledger: Ledger) -> None:

@@ -152,7 +152,9 @@ def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
     c = Fraction(factor)
     error = c * (roundoff * most + least) + roundoff * c * (most * (1 + roundoff) + least) + least
     error += c * most / (1 << 53)
-    steps = c * Fraction(spec.adjacency.size) * Fraction(grid.scale) + 2 * error
+    # As the spec and as the guarantee state it, in the units of the data.
+    stated = Fraction(spec.adjacency.size) * Fraction(grid.scale)
+    steps = c * max(stated, Fraction(spec.adjacency.in_data_units(grid.scale).size)) + 2 * error
     passed = steps <= reach and grid.bits >= 1 and grid.bits == spec.law.grid_bits
     if found.gram is not None:
         name, lemma = "grid: steps of the radius", "each coordinate is rounded: triangle inequality"

@@ -204,6 +204,11 @@ def info(
     if denoiser is not None:
         quality = f"predicts coordinates to {denoiser.error:.3g} of their noise variance"
         lines["denoiser"] = f"{denoiser.kind}, learned from {denoiser.rows} codes; {quality}"
+    if spec.scale != 1:
+        lines["scale"] = (
+            f"attributes are divided by {spec.scale:g}; the guarantee is in units of the data, "
+            f"where {spec.adjacency} is {spec.guarantee.adjacency}"
+        )
     lines["guarantee"] = str(spec.guarantee)
     if spec.mechanism.private:
         integers, reals = "the integers that run (exact)", "the real numbers, not the floats"

@@ -46,10 +46,13 @@ class DataOptions:
 
     delta: Annotated[float, "For Gaussian methods, e.g. 1e-6; pure methods need 0."] = 0.0
     beta: Annotated[
-        float | None, "Neighbours differ in one attribute by at most this.  [default: 1]"
+        float | None,
+        "Neighbours differ in one attribute by at most this, after --scale.  [default: 1]",
     ] = None
     l2_radius: Annotated[
-        float | None, "--l2", "Instead of --beta: neighbours lie within this Euclidean distance."
+        float | None,
+        "--l2",
+        "Instead of --beta: neighbours lie within this Euclidean distance, after --scale.",
     ] = None
     record: Annotated[bool, "Instead of --beta: any two vectors are neighbours."] = False
     scale: Annotated[float, "Public divisor of every attribute, e.g. 255 for bytes."] = 1.0

@@ -129,7 +129,7 @@ class Curve:
     @property
     def adjacency(self) -> str:
         """Epsilon with its adjacency, as a heading or the label of an axis."""
-        return f"ε under {self.runs[0].spec.adjacency}"
+        return f"ε under {self.runs[0].spec.guarantee.adjacency}"
 
     @property
     def runs_per_point(self) -> int:

@@ -141,7 +141,7 @@ def _cells(curve: Curve, measured: Run | Point) -> dict[str, Any]:
     return {
         "method": spec.method,
         "definition": spec.guarantee.definition,
-        "adjacency": str(spec.adjacency),
+        "adjacency": str(spec.guarantee.adjacency),
         "epsilon": spec.epsilon,
         "delta": spec.delta,
         "k": spec.code_length,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, astuple, dataclass
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from dataclasses import asdict, astuple, dataclass, replace
+from fractions import Fraction
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from dpindex.checks import finite_number, from_kind
 from dpindex.errors import InputError
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
+_Vectors = TypeVar("_Vectors", bound="VectorAdjacency")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,10 @@ class Adjacency(ABC):
         ``growth`` says how delta grows under group privacy; inputs have ``dim`` attributes.
         """
 
+    def steps(self, change: Adjacency) -> int | None:
+        """How many changes of this adjacency lead to any change of another; None if unknown."""
+        return 1 if change == self else None
+
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, **asdict(self)}
 
@@ -67,8 +74,30 @@ class VectorAdjacency(Adjacency):
 
     @property
     def size(self) -> float:
-        """The largest change between neighbours, in units of the scaled attribute: its field."""
+        """The largest change between neighbours: its field. A spec's is one of scaled attributes, a
+        guarantee's one of the data.
+        """
         return float(*astuple(self))
+
+    def in_data_units(self: _Vectors, scale: float) -> _Vectors:
+        """The same neighbours before attributes were divided by ``scale``.
+
+        Sizes are rounded to twelve digits, so that 255 × (1/255) is 1. The grid holds back 2⁻¹⁶ of
+        a change for roundings, of which this takes less than 10⁻¹².
+
+        >>> attribute(1.0).in_data_units(0.01)
+        Attribute(beta=0.01)
+        """
+        if scale == 1:
+            return self
+        sizes = {name: float(f"{size * scale:.12g}") for name, size in asdict(self).items()}
+        return replace(self, **sizes)
+
+    def steps(self, change: Adjacency) -> int | None:
+        """Of one kind: the ratio of their sizes, rounded up (a straight way, cut into pieces)."""
+        if change == self or not isinstance(change, type(self)):
+            return super().steps(change)
+        return math.ceil(Fraction(change.size) / Fraction(self.size))
 
     @abstractmethod
     def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
@@ -97,7 +126,10 @@ class Attribute(VectorAdjacency):
         object.__setattr__(self, "beta", finite_number(self.beta, "beta", above=0.0))
 
     def describe(self) -> str:
-        return f"one attribute (coordinate) of one vector, changed by at most {self.beta:g}"
+        return (
+            f"one attribute (coordinate) of one vector, changed by at most {self.beta:g} in the "
+            f"units of the data"
+        )
 
     def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
         return [
@@ -122,7 +154,10 @@ class L2(VectorAdjacency):
         object.__setattr__(self, "radius", radius)
 
     def describe(self) -> str:
-        return f"one whole vector, moved by at most {self.radius:g} in Euclidean distance"
+        return (
+            f"one whole vector, moved by at most {self.radius:g} in Euclidean distance, in the "
+            f"units of the data"
+        )
 
     def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
         return [
@@ -199,7 +234,7 @@ class Records(Adjacency):
 
 
 def attribute(beta: float = 1.0) -> Attribute:
-    """Neighbours differ in one coordinate by at most ``beta`` (after the public ``scale``).
+    """Neighbours differ in one coordinate by at most ``beta`` (a spec's: after its ``scale``).
 
     >>> attribute(0.5)
     Attribute(beta=0.5)
@@ -208,7 +243,7 @@ def attribute(beta: float = 1.0) -> Attribute:
 
 
 def l2(radius: float) -> L2:
-    """Neighbours lie within Euclidean distance ``radius`` (after the public ``scale``).
+    """Neighbours lie within Euclidean distance ``radius`` (a spec's: after its ``scale``).
 
     >>> l2(2)
     L2(radius=2.0)

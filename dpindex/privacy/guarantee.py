@@ -10,6 +10,9 @@ from typing import Any, Literal
 from dpindex.errors import InputError
 from dpindex.privacy.adjacency import Adjacency
 
+_ROUNDING = 1 + 2.0**-30
+"""More than the relative errors of a product with an exponential of at most exp(745)."""
+
 _WEAKER = (
     " This is individual differential privacy (iDP), which is weaker than differential privacy: it "
     "compares the actual vector with its neighbours only, and which bits were left without noise "
@@ -29,7 +32,8 @@ class Guarantee:
         ``"iDP"`` (Li & Li 2023, Def. 2.6) is weaker than DP and is never called DP: it compares
         the actual vector with its neighbours only. ``"none"`` protects nothing.
     adjacency : Attribute, L2 or Records
-        What may differ between two inputs that must look alike.
+        What may differ between two inputs that must look alike, in the units of the data: for a
+        spec with beta = 1 and scale = 0.01 a change of 0.01.
     exact : bool
         True when the proof is about the integers that run, not about real numbers.
     delta_over : "noise" or "projection"
@@ -62,6 +66,44 @@ class Guarantee:
     def group(self, changes: int) -> float:
         """Epsilon for ``changes`` neighbouring steps at once (group privacy), in [0, ∞)."""
         return changes * self.epsilon
+
+    def at(self, change: Adjacency) -> Guarantee:
+        """What it promises about another change, which takes m steps between neighbours.
+
+        Group privacy: epsilon is m·epsilon and delta at most m·exp((m−1)·epsilon)·delta (Dwork &
+        Roth 2014, Thm 2.2; Vadhan 2017, Lemma 2.2), both rounded up.
+
+        Raises
+        ------
+        InputError
+            If the change is of another kind. For more than one step: for iDP, which says nothing
+            about the neighbours of a neighbour, and for a delta over the projection, which holds
+            where norms have a lower bound that a step between need not keep.
+
+        >>> from dpindex.privacy.adjacency import attribute
+        >>> str(Guarantee(1.0, 0.0, "DP", attribute(0.5)).at(attribute(1.2)))
+        'epsilon = 3 (pure DP) under attribute(beta=1.2)'
+        """
+        steps = self.adjacency.steps(change)
+        if steps is None:
+            raise InputError(
+                f"guarantees under {self.adjacency} and {change} do not add up: their epsilons "
+                f"count different changes; compose each kind by itself."
+            )
+        if steps == 1 or self.definition == "none":
+            return replace(self, adjacency=change)
+        if self.definition == "iDP" or self.delta_over == "projection":
+            weak = "iDP" if self.definition == "iDP" else "a delta over the projection"
+            raise InputError(
+                f"{weak} under {self.adjacency} says nothing about {change}, which takes {steps} "
+                f"such changes; compose each by itself."
+            )
+        epsilon = rounded_up(steps * Fraction(self.epsilon))
+        exponent = (steps - 1) * self.epsilon
+        delta = 0.0 if self.delta == 0 else 1.0
+        if self.delta > 0 and math.log(steps) + exponent + math.log(self.delta) < 0:
+            delta = min(1.0, steps * math.exp(exponent) * self.delta * _ROUNDING)
+        return replace(self, epsilon=epsilon, delta=delta, adjacency=change)
 
     def protects(self) -> str:
         """One paragraph a lawyer could quote: what is promised, and to what extent."""
@@ -114,8 +156,9 @@ def compose(*guarantees: Guarantee) -> Guarantee:
     Raises
     ------
     InputError
-        For no guarantee at all, for different adjacencies (their epsilons count different changes),
-        and for iDP with DP (the total would be iDP; say so yourself if that is what you mean).
+        For no guarantee at all, for different adjacencies (their epsilons count different changes:
+        compose what each promises :meth:`~Guarantee.at` one change), and for iDP with DP (the total
+        would be iDP; say so yourself if that is what you mean).
 
     >>> from dpindex.privacy.adjacency import attribute
     >>> str(compose(*3 * [Guarantee(0.5, 1e-6, "DP", attribute())]))
@@ -128,7 +171,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         if other.adjacency != first.adjacency:
             raise InputError(
                 f"guarantees under {first.adjacency} and {other.adjacency} do not add up: their "
-                f"epsilons count different changes; compose each kind by itself."
+                f"epsilons count different changes; compose what each promises at one change."
             )
         if other.definition != first.definition:
             raise InputError(
