@@ -91,8 +91,7 @@ class Privatizer(Projector):
         starts = range(0, rows.shape[0], step)
 
         def task(start: int) -> Integers:
-            # The stream first: each thread has its own.
-            stream = self._stream()
+            stream = self._stream()  # of its own where tests put one in
             exact = self._project(
                 rows_of(rows, start, start + step), first_row + start, before is not None
             )
