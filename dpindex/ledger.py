@@ -38,6 +38,7 @@ _MAX_BYTES = 1 << 33
 _BUSY_SECONDS = 10.0
 _ROWS_AT_A_TIME = 1 << 16
 _WRITE = "BEGIN IMMEDIATE"
+_BESIDE = ("-journal", "-wal", "-shm")
 # EXTRA: a journal that came back after a power cut would undo a release that was committed.
 _DURABLE = ("synchronous = EXTRA", "fullfsync = ON")
 _PRAGMAS = ("trusted_schema = OFF", "cell_size_check = ON", "temp_store = MEMORY", *_DURABLE)
@@ -270,6 +271,9 @@ class Ledger:
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
                 raise OSError(f"it is not a plain file of at most {_MAX_BYTES} bytes")
+            for ending in _BESIDE:  # SQLite would write through a link
+                if os.path.islink(f"{self.path}{ending}"):
+                    raise OSError(f"{self.path.name}{ending} beside it is a symbolic link")
             uri = f"{self.path.as_uri()}?mode=rw"
             db = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
             with closing(db):

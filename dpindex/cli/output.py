@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO, StringIO
@@ -42,7 +43,7 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
 
 def refuse_existing(path: Path) -> None:
     """Refuse, before any work, an output file that is already there or has no folder."""
-    if path.exists():
+    if os.path.lexists(path):
         raise InputError(f"{path} already exists; choose another name.")
     if not path.parent.is_dir():
         raise InputError(f"{path.parent} is not a directory; make it first.")
