@@ -93,7 +93,7 @@ def test_parts_fit_together(row: Method) -> None:
     spec = small(row)
     x = np.random.default_rng(0).uniform(0, 1, (5, spec.dim))
     x *= 3 / np.linalg.norm(x, axis=1, keepdims=True).clip(3)
-    codes = dpi.Privatizer(spec).privatize(x)
+    codes = dpi.Privatizer(spec, allow_unprotected=True).privatize(x)
     assert isinstance(codes, dpi.BitCodes if row.codes == "signs" else dpi.FloatCodes)
     assert codes.to_float().shape == (5, spec.k)
     assert codes.fingerprint == spec.fingerprint
@@ -176,7 +176,7 @@ def test_each_repetition_gets_an_equal_share(name: str, repetitions: int) -> Non
 def test_baselines_add_nothing(name: str) -> None:
     spec = example(find_method(name))
     x = np.random.default_rng(0).uniform(-1, 1, (50, spec.dim))
-    privatizer = dpi.Privatizer(spec)
+    privatizer = dpi.Privatizer(spec, allow_unprotected=True)
     exact = privatizer.project(x)
     codes = privatizer.privatize(x)
     if isinstance(codes, dpi.FloatCodes):

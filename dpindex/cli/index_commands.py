@@ -62,6 +62,10 @@ def privatize(
     codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
     spec: Annotated[Path, "Spec as JSON: see `dpindex spec`."],
     release: o.ReleaseOptions,
+    max_epsilon: Annotated[
+        float | None, "Refuse a spec with more, or of iDP.  [default: any epsilon]"
+    ] = None,
+    allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Turn vectors into codes, as a device does.
 
@@ -70,7 +74,8 @@ def privatize(
     from dpindex.index.ingest import CodesFile, ingest
 
     out.refuse_existing(codes)
-    stated, sink = release.stated(), CodesFile(codes, Spec.read(spec))
+    stated = {**release.stated(), "max_epsilon": max_epsilon}
+    sink = CodesFile(codes, Spec.read(spec), allow_unprotected=allow_unprotected)
     with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
         done = ingest(source, sink, progress=report, **stated)
     typer.echo(f"{codes}: {done} codes, {codes.stat().st_size} bytes. {sink.spec.guarantee}.")
@@ -97,13 +102,19 @@ def add(
     before, codes = len(opened), read_codes(items)
     if codes is None:
         with open_vectors(items) as source, out.progress_bar("privatizing") as report:
-            ingest(source, OpenIndex(opened), progress=report, **stated)
+            sink = OpenIndex(opened, allow_unprotected=allow_unprotected)
+            ingest(source, sink, progress=report, **stated)
     elif stated["ledger"] or stated["allow_rerelease"]:
         raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
     else:
         opened.add_codes(codes, stated["ids"])
     opened.save(index, allow_unprotected=allow_unprotected)
-    typer.echo(f"{index}: {len(opened) - before} added, {len(opened)} in all.")
+    added, promise = len(opened) - before, opened.spec.guarantee
+    typer.echo(f"{index}: {added} added, {len(opened)} in all.")
+    if codes is None:
+        typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
+    else:
+        typer.echo("Nothing was spent here: the codes were paid for by who made them.")
     _denoise(index, denoise)
     _show_totals(stated)
 
@@ -140,6 +151,7 @@ def query(
     ] = "exact",
     form: out.Format = "table",
     output: out.Output = None,
+    allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Find the nearest vectors of each query."""
     from dpindex.index import PrivateIndex
@@ -152,7 +164,7 @@ def query(
             asked = source.read()
     elif mode == "private":
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
-    hits = opened.search(asked, k=k, query=mode)
+    hits = opened.search(asked, k=k, query=mode, allow_unprotected=allow_unprotected)
     columns = {name: getattr(hits, name) for name in ("ids", "scores", "similarity", "stderr")}
     shown = len(hits.ids) if output else min(_SHOWN, len(hits.ids))
     out.write_answers(form, output, columns, lambda: _hits_table(columns, opened.metric, shown))
