@@ -475,6 +475,13 @@ def test_forged_fields_of_format_1_are_refused(changes: dict[str, Any]) -> None:
         codes_from_bytes(format_1(2, 3, 1, body, **changes))
 
 
+@pytest.mark.parametrize("size", [0, 1])
+def test_many_empty_codes_of_format_1_are_refused(size: int) -> None:
+    """Found by fuzzing: 2^63 codes of no coordinates take no bytes, and were a ValueError."""
+    with pytest.raises(InputError, match="no dpindex writes"):
+        codes_from_bytes(format_1(size, 0, 2**63, b""))
+
+
 def test_stray_bits_of_format_1_are_refused() -> None:
     with pytest.raises(InputError, match="stray bits"):
         codes_from_bytes(format_1(0, 10, 1, b"\x05\x06"))

@@ -143,7 +143,8 @@ def main() -> None:
     shared = "/dev/shm" if os.path.isdir("/dev/shm") else None
     scratch = tempfile.mkdtemp(prefix="dpindex-fuzz-", dir=shared)
     root = str(Path(__file__).resolve().parents[2])
-    environment = {**os.environ, "PYTHONPATH": root, "TMPDIR": scratch}
+    search = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": search, "TMPDIR": scratch}
     for name, share in chosen.items():
         folder = kept / name.replace(" ", "_")
         folder.mkdir()

@@ -53,7 +53,7 @@ def build(
     typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
     _denoise(index, denoise)
     typer.echo(f"{sink.spec.guarantee}.")
-    _show_totals(stated)
+    out.print_totals(stated)
     typer.echo(f"What this protects and what it does not: dpindex info {index}")
 
 
@@ -79,7 +79,7 @@ def privatize(
     with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
         done = ingest(source, sink, progress=report, **stated)
     typer.echo(f"{codes}: {done} codes, {codes.stat().st_size} bytes. {sink.spec.guarantee}.")
-    _show_totals(stated)
+    out.print_totals(stated)
 
 
 def add(
@@ -116,7 +116,7 @@ def add(
     else:
         typer.echo("Nothing was spent here: the codes were paid for by who made them.")
     _denoise(index, denoise)
-    _show_totals(stated)
+    out.print_totals(stated)
 
 
 def _denoise(index: Path, kind: o.Denoise) -> None:
@@ -131,15 +131,6 @@ def _denoise(index: Path, kind: o.Denoise) -> None:
         typer.echo(f"not denoised: {error}", err=True)
     else:
         typer.echo(f"Denoised: {denoiser.kind}, learned from {denoiser.rows} codes.")
-
-
-def _show_totals(stated: Mapping[str, Any]) -> None:
-    """What has been released of these ids in all, if some were released more than once."""
-    totals = stated["ledger"].totals(stated["ids"]) if stated["ledger"] else []
-    if totals and totals[0].releases > 1:
-        typer.echo("In total, by the ledger:")
-        for total in totals:
-            typer.echo(f"  {total}.")
 
 
 def query(

@@ -69,6 +69,15 @@ def print_facts(title: str, lines: Mapping[str, str], guarantee: Guarantee, dim:
         typer.echo(f"  - {line}")
 
 
+def print_totals(stated: Mapping[str, Any]) -> None:
+    """What has been released of these ids in all, if some were released more than once."""
+    totals = stated["ledger"].totals(stated["ids"]) if stated["ledger"] else []
+    if totals and totals[0].releases > 1:
+        typer.echo("In total, by the ledger:")
+        for total in totals:
+            typer.echo(f"  {total}.")
+
+
 def check_output(form: str, output: Path | None) -> None:
     """Refuse, before any work, npz without a file and a file that exists."""
     if form == "npz" and output is None:
