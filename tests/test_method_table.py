@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from specs import example, needed, small
+from typer.testing import CliRunner
 
 import dpindex as dpi
+from dpindex.cli import app
 from dpindex.errors import InputError
 from dpindex.method_table import Method, find_method
 from dpindex.noise.additive import AdditiveNoise
@@ -197,3 +199,13 @@ def test_shares_never_add_up_to_more_than_the_budget(epsilon: float, repetitions
     part = Fraction(share(spec, spec.projection))
     assert part * repetitions <= Fraction(epsilon)
     assert part * repetitions >= Fraction(epsilon) * (1 - Fraction(1, 2**50))
+
+
+def test_finding_7_the_table_says_whose_delta_is_over_the_projection() -> None:
+    over = [row.name for row in dpi.methods() if row.delta_over == "projection"]
+    assert over == ["dp-rp-g-analytic", "row-rp-g-direct", "row-rp-g-composition", "dp-signrp-rr"]
+    listed = CliRunner().invoke(app, ["methods"]).output
+    assert listed.count("no promise for the published one") == len(over)
+    assert [row.to_dict()["delta_over"] for row in dpi.methods() if row.name == "raw-laplace"] == [
+        ""
+    ]

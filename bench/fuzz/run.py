@@ -30,7 +30,8 @@ from typing import Any
 
 SHARES = {
     "codes_from_bytes": 0.24,
-    "manifest": 0.1,
+    "manifest": 0.08,
+    "index directory": 0.02,
     "Spec.from_json": 0.12,
     "RACE sketch": 0.1,
     "ids of an index": 0.1,

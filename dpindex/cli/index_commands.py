@@ -221,6 +221,8 @@ def methods(as_json: o.AsJson = False) -> None:
         return
     for row in rows:
         promise = "not private" if row["kind"] == "none" else f"{row['kind']} {row['definition']}"
+        if row["delta_over"] == "projection":
+            promise += ", delta over the projection too: no promise for the published one"
         needs = f"; needs {row['needs']}" if row["needs"] else ""
         needs += f"; entries {row['entries']}" if row["entries"] else ""
         typer.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
