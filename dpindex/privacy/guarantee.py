@@ -100,8 +100,8 @@ class Guarantee:
         if self.delta_over == "projection":
             lines.append(
                 "changes that the published projection stretches most: anyone can compute them, "
-                "and for them delta may be far larger than stated; a method whose delta is over the "
-                "noise alone has no such gap"
+                "and for them delta may be far larger than stated; a method whose delta is over "
+                "the noise alone has no such gap"
             )
         return lines
 
