@@ -430,8 +430,8 @@ def _read_denoiser(data: bytes) -> None:
 
 def _ledgers() -> Iterable[bytes]:
     ledger = Ledger(_FOLDER / "ledger")
-    for spec in _specs()[:3]:
-        ledger.record(spec, ["a", "b", spec.method])
+    for spec in (*_specs()[:3], SketchSpec(3, 4, 8, PStable(1.0), 1.0)):
+        ledger.record(spec, ["a", "b", type(spec).__name__])
         with closing(sqlite3.connect(ledger.path)) as database:
             database.execute("PRAGMA page_size = 512")  # smaller files
             database.execute("VACUUM")
