@@ -43,7 +43,7 @@ def total(
         [1e-10, 1): the least epsilon that privacy-loss distributions give at this delta. A Gaussian
         method enters with the deviation that its noise has, a pure one as the worst of all pure
         ones, randomized response (Kairouz, Oh & Viswanath 2015); dominating
-        pairs compose (Zhu, Dong & Wang 2022).
+        pairs compose (Zhu, Dong & Wang 2022). Sketches, as a ledger keeps them, are added up.
     at : Attribute or L2, optional
         The change, in the units of the data, that the total speaks about; each release counts as
         many times as it takes (:meth:`dpindex.Guarantee.at`). Default the change that all promise.
@@ -80,7 +80,7 @@ def total(
     change = specs[0].guarantee.adjacency if at is None else at
     promises = [spec.guarantee for spec in specs]
     plain = compose(*(promises if at is None else [promise.at(at) for promise in promises]))
-    if delta is None or plain.definition == "none":
+    if delta is None or plain.definition == "none" or plain.adjacency.kind == "records":
         return plain
     delta = finite_number(delta, "delta")
     if not _MIN_DELTA <= delta < 1:

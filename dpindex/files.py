@@ -32,7 +32,7 @@ _FRAME = struct.Struct("<4sHHIQ32s")
 
 _MAX_HEADER = 1 << 20
 _DTYPES = {"|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<f4", "<f8"}
-_PLAIN_ONLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_PLAIN_ONLY = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _Parsed = TypeVar("_Parsed")
 
@@ -160,19 +160,31 @@ def _sync_folder(path: Path) -> None:
 def holding_lock(path: Path, what: str) -> Iterator[None]:
     """Hold the lock file at ``path``, made if need be; InputError if another process holds it.
 
-    The lock is the operating system's and ends with the process that holds it.
+    The lock is the operating system's and ends with the process that holds it. A symbolic link at
+    ``path`` is not followed.
     """
     with open(os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN_ONLY | _NO_LINKS, 0o600), "rb") as file:
         try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # pragma: no cover - no advisory locks on this platform
-            pass
+            _lock(file.fileno())
+        except ImportError:
+            none = f"{what} cannot be written safely: this system has no file locks; use another."
+            raise InputError(none) from None
         except OSError:
             busy = f"{what} is being written by another process; wait for it to end."
             raise InputError(busy) from None
         yield
+
+
+def _lock(handle: int) -> None:
+    """Lock an open file; OSError if another has locked it, ImportError if there are no locks."""
+    try:
+        import fcntl
+    except ImportError:
+        import msvcrt
+
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    else:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def pack(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> bytes:

@@ -33,7 +33,8 @@ def codes_from_bytes_1(data: Buffer) -> Contents | None:
     facts = {"format": "numbers", "code_length": k, "fingerprint": mark.hex()}
     facts |= {"scale": scale, "offset": offset} if size else {"format": "signs"}
     width = k if size else -(-k // 8)
-    if size not in _DTYPES or reserved or len(data) - _CODES.size != n * width * max(size, 1):
+    fits = k > 0 and len(data) - _CODES.size == n * width * max(size, 1)
+    if size not in _DTYPES or reserved or not fits:
         raise InputError("these codes have a header that no dpindex writes.")
     body = np.frombuffer(data, _DTYPES[size], offset=_CODES.size)
     return facts, {"stored": body.reshape(n, width)}

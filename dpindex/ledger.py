@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
 import sqlite3
 import stat
@@ -20,14 +21,15 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from dpindex.accounting import total
+from dpindex.checks import checked_epsilon, finite_number, json_value
 from dpindex.errors import InputError
 from dpindex.files import read_file, write_file
-from dpindex.privacy import Guarantee, compose
+from dpindex.privacy import Guarantee, Records, compose
 from dpindex.spec import Spec
 
 __all__ = ["Entry", "Ledger", "Total"]
@@ -38,6 +40,7 @@ _MAX_BYTES = 1 << 33
 _BUSY_SECONDS = 10.0
 _ROWS_AT_A_TIME = 1 << 16
 _WRITE = "BEGIN IMMEDIATE"
+_BESIDE = ("-journal", "-wal", "-shm")
 # EXTRA: a journal that came back after a power cut would undo a release that was committed.
 _DURABLE = ("synchronous = EXTRA", "fullfsync = ON")
 _PRAGMAS = ("trusted_schema = OFF", "cell_size_check = ON", "temp_store = MEMORY", *_DURABLE)
@@ -60,11 +63,49 @@ _Ids: TypeAlias = Iterable[Any] | None
 _LOST = "it is missing, but its key is there; restore it, or move the key away to begin a new one"
 
 
+class Released(Protocol):
+    """What was released: a :class:`dpindex.Spec`, or the spec of a sketch of records."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+    def to_json(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class SketchRelease:
+    """A released sketch as the ledger reads it back: its text, and what of it the totals need."""
+
+    text: str
+    guarantee: Guarantee
+    method = "race"
+
+    @classmethod
+    def from_json(cls, text: str) -> SketchRelease | None:
+        """The sketch whose spec this is; None for other specs, InputError for a wrong one."""
+        facts = json_value(text, "the spec")
+        if not isinstance(facts, dict) or "neighbouring" not in facts:
+            return None
+        epsilon, delta = (
+            checked_epsilon(facts.get("epsilon")),
+            finite_number(facts.get("delta"), "delta"),
+        )
+        if not 0 <= delta < 1:
+            raise InputError(f"delta must lie in [0, 1), not {delta:g}.")
+        return cls(text, Guarantee(epsilon, delta, "DP", Records(facts["neighbouring"])))
+
+    def to_json(self) -> str:
+        return self.text
+
+    def to_dict(self) -> Any:
+        return json.loads(self.text)
+
+
 @dataclass(frozen=True)
 class Entry:
     """One release: under which spec, of how many ids, when (UTC, by this machine's clock)."""
 
-    spec: Spec
+    spec: Spec | SketchRelease
     count: int
     when: str
 
@@ -158,12 +199,14 @@ class Ledger:
                     self._count_known(db, names, allow_rerelease)
 
     def record(
-        self, spec: Spec, ids: _Ids, *, allow_rerelease: bool = False, token: str = ""
+        self, spec: Released, ids: _Ids, *, allow_rerelease: bool = False, token: str = ""
     ) -> int:
         """Record one release of each id under ``spec``, durably. Call it *before* privatizing.
 
         Parameters
         ----------
+        spec : Spec or SketchSpec
+            Of codes, or of a sketch in which each id is one record.
         ids : iterable of whole numbers or strings
             Unique; None, where a caller's ids are optional, is refused.
         allow_rerelease : bool
@@ -244,7 +287,7 @@ class Ledger:
             source += " CROSS JOIN releases ON id = release GROUP BY hi, lo"
             histories = Counter(db.execute(f"SELECT group_concat(id) FROM {source}"))
         # A spec is known by its first release; the order of an id's releases does not matter.
-        specs, first = self._specs(releases), dict[Spec, int]()
+        specs, first = self._specs(releases), dict[Spec | SketchRelease, int]()
         number = {str(r["id"]): first.setdefault(specs[r["spec"]], r["id"]) for r in releases}
         spec_of = {number: spec for spec, number in first.items()}
         found: Counter[tuple[int, ...]] = Counter()
@@ -256,9 +299,10 @@ class Ledger:
         ]
         return sorted(totals, key=lambda t: (-t.releases, -max(g.epsilon for g in t.guarantees)))
 
-    def _specs(self, releases: _Releases) -> dict[str, Spec]:
+    def _specs(self, releases: _Releases) -> dict[str, Spec | SketchRelease]:
+        texts = {row["spec"] for row in releases}
         try:
-            return {text: Spec.from_json(text) for text in {row["spec"] for row in releases}}
+            return {text: SketchRelease.from_json(text) or Spec.from_json(text) for text in texts}
         except InputError as error:
             raise InputError(f"{self.path} holds a release that cannot be read: {error}") from None
 
@@ -289,6 +333,9 @@ class Ledger:
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
                 raise OSError(f"it is not a plain file of at most {_MAX_BYTES} bytes")
+            for ending in _BESIDE:  # SQLite would write through a link
+                if os.path.islink(f"{self.path}{ending}"):
+                    raise OSError(f"{self.path.name}{ending} beside it is a symbolic link")
             uri = f"{self.path.as_uri()}?mode=rw"
             db = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
             with closing(db):
@@ -352,7 +399,9 @@ def _fault(error: Exception) -> str:
     return "is damaged; restore it from a copy, and remove any -journal beside it"
 
 
-def _promises(specs: Sequence[Spec], delta: float | None) -> tuple[tuple[Guarantee, ...], str]:
+def _promises(
+    specs: Sequence[Spec | SketchRelease], delta: float | None
+) -> tuple[tuple[Guarantee, ...], str]:
     """What releases of one vector under these specs promise, and why not together ("" if they do).
 
     A release without protection leaves nothing to promise.
@@ -360,7 +409,7 @@ def _promises(specs: Sequence[Spec], delta: float | None) -> tuple[tuple[Guarant
     bare = [spec for spec in specs if spec.guarantee.definition == "none"]
     if bare:
         return (bare[0].guarantee,), ""
-    kinds: dict[str, list[Spec]] = {}
+    kinds: dict[str, list[Any]] = {}
     for spec in specs:
         promise = spec.guarantee
         kinds.setdefault(f"{promise.definition} under {promise.adjacency.kind}", []).append(spec)

@@ -97,6 +97,11 @@ class Method:
         return " and ".join(needs)
 
     @property
+    def delta_over(self) -> str:
+        """What a delta above 0 is a probability over: "noise", "projection", or "" without one."""
+        return "" if self.calibration.delta == "zero" else self.calibration.delta_over
+
+    @property
     def kind(self) -> str:
         """Whether delta is 0: "pure", "approximate", "pure or approximate" or "none"."""
         if not self.private:
@@ -112,6 +117,7 @@ class Method:
             "codes": self.codes,
             "definition": self.definition,
             "kind": self.kind,
+            "delta_over": self.delta_over,
             "adjacency": ", ".join(self.adjacencies) if self.private else "none",
             "needs": self.needs,
             "entries": ", ".join(self.family.entries),
@@ -206,7 +212,7 @@ _TABLE = (
         "random projection with Gaussian noise as first published",
         "Kenthapadi et al. 2013 Lemma 1; Li & Li 2023 Alg. 1, Thm 3.1"),
     Method("dp-rp-g-analytic", families.GAUSSIAN, gaussian.ANALYTIC_GAUSSIAN,
-        "random projection, noise from a bound on the sensitivity instead of the realised one",
+        "random projection, noise from a bound on the sensitivity; dp-rp-g-opt takes the real one",
         "Li & Li 2023 Thm 3.4"),
     Method("dp-rp-g-opt", families.DENSE_NUMBERS, gaussian.OPTIMAL_GAUSSIAN,
         "random projection with optimal Gaussian noise for its realised sensitivity",
@@ -236,10 +242,10 @@ _TABLE = (
         "fast Johnson-Lindenstrauss transform with optimal Gaussian noise",
         "Stausholm 2021; Ailon & Chazelle 2009; Balle & Wang 2018 Thm 8"),
     Method("row-rp-g-direct", families.GAUSSIAN, gaussian.BALL_DIRECT,
-        "random projection hiding the whole vector, by a bound on one pair's image",
+        "random projection hiding one pair of vectors; row-rp-g-opt hides every pair",
         "Tu, Thm 1 (corrected); Kenthapadi et al. 2013 Lemma 1"),
     Method("row-rp-g-composition", families.GAUSSIAN, gaussian.BALL_COMPOSITION,
-        "random projection hiding the whole vector, coordinate by coordinate",
+        "the same, coordinate by coordinate; row-rp-g-opt hides every pair",
         "Tu, Thm 2; Dwork, Rothblum & Vadhan 2010"),
     Method("row-rp-g-opt", families.GAUSSIAN, gaussian.BALL_GAUSSIAN,
         "random projection hiding the whole vector, by its realised operator norm",

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from dpindex.arrays import Integers, Vectors, cores
+from dpindex.checks import finite_number
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.projector import Projector, rows_of
@@ -37,14 +38,31 @@ class Privatizer(Projector):
     ----------
     spec : Spec
         The public description of the mechanism.
+    allow_unprotected : bool
+        Allow a ``none-*`` baseline, whose codes are exact projections.
+    max_epsilon : float, optional
+        The largest epsilon that whoever owns the vectors accepts, whatever a foreign spec says. It
+        is that of one release under the spec's own adjacency, scale and delta, which are to be
+        read as well: ``spec.guarantee.protects()``.
+
+    Raises
+    ------
+    InputError
+        For a spec that protects nothing, or one whose epsilon is above ``max_epsilon`` or not that
+        of DP.
 
     >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
-    >>> codes = Privatizer(spec).privatize(np.zeros((3, 6)))
+    >>> codes = Privatizer(spec, max_epsilon=3.0).privatize(np.zeros((3, 6)))
     >>> codes.to_float().shape
     (3, 2)
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(
+        self, spec: Spec, *, allow_unprotected: bool = False, max_epsilon: float | None = None
+    ) -> None:
+        spec.refuse_unprotected(allow_unprotected, "privatize with it")
+        if max_epsilon is not None:
+            _refuse_above(finite_number(max_epsilon, "max_epsilon"), spec)
         super().__init__(spec)
         # The seam through which tests, and tests alone, put a stream of their own.
         self._stream: Callable[[], BitSource] = secret_stream
@@ -91,8 +109,7 @@ class Privatizer(Projector):
         starts = range(0, rows.shape[0], step)
 
         def task(start: int) -> Integers:
-            # The stream first: each thread has its own.
-            stream = self._stream()
+            stream = self._stream()  # of its own where tests put one in
             exact = self._project(
                 rows_of(rows, start, start + step), first_row + start, before is not None
             )
@@ -103,3 +120,12 @@ class Privatizer(Projector):
             return format_.codes(format_.concatenate([task(start) for start in starts]))
         with ThreadPoolExecutor(workers) as pool:
             return format_.codes(format_.concatenate(list(pool.map(task, starts))))
+
+
+def _refuse_above(most: float, spec: Spec) -> None:
+    promise = spec.guarantee
+    if promise.definition != "DP" or promise.epsilon > most:
+        raise InputError(
+            f"the spec promises {promise}, where at most epsilon = {most:g} of DP is accepted "
+            f"(max_epsilon); ask for another spec, or accept more."
+        )

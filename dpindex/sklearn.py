@@ -38,6 +38,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     clip : bool
         Clip rows to ``bounds`` (the default here), or refuse rows outside them. Record methods need
         False.
+    allow_unprotected : bool
+        Allow a ``none-*`` baseline, whose codes are exact projections.
     repetitions, scale, bounds, min_norm, norm, seed, entries, sparsity, codebook, subset
         As in :class:`dpindex.Spec`.
 
@@ -76,6 +78,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         sparsity: int | None = None,
         codebook: Codebook | None = None,
         subset: int | None = None,
+        allow_unprotected: bool = False,
     ) -> None:
         # scikit-learn looks up every parameter under its own name.
         self.__dict__.update({name: value for name, value in locals().items() if name != "self"})
@@ -91,6 +94,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         rows = validate_data(self, X, accept_sparse=("csr", "csc"))
         adjacency = attribute(1.0) if self.adjacency is None else self.adjacency
         stated = {**self.get_params(deep=False), "dim": rows.shape[1], "adjacency": adjacency}
+        del stated["allow_unprotected"]
         self.spec_ = Spec(**stated)
         return self
 
@@ -102,7 +106,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self)
         rows = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)
-        return Privatizer(self.spec_).privatize(rows).to_float()
+        privatizer = Privatizer(self.spec_, allow_unprotected=self.allow_unprotected)
+        return privatizer.privatize(rows).to_float()
 
     @property
     def _n_features_out(self) -> int:

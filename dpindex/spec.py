@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from dpindex.codebook import Codebook
 from dpindex.codes import CodeFormat
+from dpindex.errors import InputError
 from dpindex.grid import AnyNumbers, Grid
 from dpindex.method_table import Method, find_method
 from dpindex.parameters import Parameters
@@ -108,6 +109,14 @@ class Spec(Parameters):
             exact=calibration.exact and self.mechanism.private,
             delta_over=calibration.delta_over if self.delta > 0 else "noise",
         )
+
+    def refuse_unprotected(self, allowed: bool, purpose: str) -> None:
+        """InputError for a method that protects nothing, unless that is allowed."""
+        if not self.mechanism.private and not allowed:
+            raise InputError(
+                f"{self.method} protects nothing; pass allow_unprotected=True "
+                f"(--allow-unprotected) to {purpose}."
+            )
 
     @cached_property
     def projection(self) -> Projection:

@@ -185,6 +185,49 @@ def test_baselines_need_an_explicit_flag(run: Run, files: Path) -> None:
     assert "305 in all" in run("add", "ix", "q.npy", "--allow-unprotected")[1]
 
 
+def test_finding_8_the_unprotected_need_the_flag_everywhere(run: Run, files: Path) -> None:
+    built = run("build", "x.npy", "ix", "--method", "none-oporp", "--allow-unprotected")
+    assert built[0] == 0
+    (files / "none.json").write_text(run("info", "ix", "--spec")[1])
+    for command in (
+        ("privatize", "q.npy", "q.codes", "--spec", "none.json"),
+        ("query", "ix", "q.npy", "--query", "private"),
+    ):
+        before = sorted(files.iterdir())
+        fails(run(*command), "protects nothing", "--allow-unprotected")
+        assert sorted(files.iterdir()) == before
+        assert run(*command, "--allow-unprotected")[0] == 0
+
+
+def test_finding_8_a_device_limits_epsilon_and_add_says_what_it_spends(
+    run: Run, files: Path
+) -> None:
+    (files / "spec.json").write_text(run("spec", "--dim", 24, *STAIRCASE)[1])
+    options = ("--spec", "spec.json", "--ids", "ids.txt", "--ledger", "ledger")
+    above = run("privatize", "x.npy", "x.codes", *options, "--max-epsilon", 19)
+    fails(above, "epsilon = 20", "at most epsilon = 19 of DP is accepted")
+    assert not (files / "x.codes").exists()
+    assert not (files / "ledger").exists()
+    assert run("privatize", "x.npy", "x.codes", *options, "--max-epsilon", 20)[0] == 0
+    assert run("build", "x.npy", "ix", *STAIRCASE)[0] == 0
+    _, out, _ = run("add", "ix", "q.npy")
+    assert "Each of these 5 ids spent epsilon = 20 (pure DP)" in out
+    assert "one attribute (coordinate) of one vector, changed by at most 1" in out
+    assert run("privatize", "q.npy", "q.codes", "--spec", "spec.json")[0] == 0
+    assert "Nothing was spent here" in run("add", "ix", "q.codes")[1]
+
+
+def test_finding_9_a_link_under_the_name_of_an_output(run: Run, files: Path) -> None:
+    """Refused before anything is spent, also where it leads nowhere."""
+    (files / "spec.json").write_text(run("spec", "--dim", 24, *STAIRCASE)[1])
+    (files / "x.codes").symlink_to(files / "elsewhere")
+    options = ("--spec", "spec.json", "--ids", "ids.txt", "--ledger", "ledger")
+    fails(run("privatize", "x.npy", "x.codes", *options), "x.codes already exists")
+    fails(run("audit", "spec.json", "--plot", "x.codes"), "x.codes already exists")
+    assert not (files / "elsewhere").exists()
+    assert not (files / "ledger").exists()
+
+
 def test_sparse_and_clipped_input(run: Run, files: Path) -> None:
     assert run("build", "sparse.npz", "ix", *STAIRCASE)[0] == 0
     assert run("query", "ix", "sparse.npz", "-k", 1)[0] == 0
@@ -338,7 +381,8 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
     code, _, err = run("build", "v.npy", "ix", *options, "--allow-unprotected")
     assert code == 0, err
     for mode in ("exact", "private"):
-        code, out, err = run("query", "ix", "v.npy", "-k", 3, "--query", mode, "--format", "json")
+        asked = ("query", "ix", "v.npy", "-k", 3, "--query", mode, "--allow-unprotected")
+        code, out, err = run(*asked, "--format", "json")
         assert code == 0, err
         assert len(json.loads(out)["ids"]) == 40
     assert json.loads(run("info", "ix", "--json")[1])["count"] == 40

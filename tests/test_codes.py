@@ -152,7 +152,7 @@ def test_codes_of_other_formats_are_told_apart(name: str) -> None:
 @pytest.mark.parametrize("row", dpi.methods(), ids=lambda row: row.name)
 def test_a_spec_knows_the_format_of_its_codes(row: Any) -> None:
     spec = small(row)
-    codes = dpi.Privatizer(spec).privatize(np.full((3, spec.dim), 0.6))
+    codes = dpi.Privatizer(spec, allow_unprotected=True).privatize(np.full((3, spec.dim), 0.6))
     assert codes.format == spec.format
     assert spec.format.name == row.codes
     assert spec.format.fault(codes.stored) is None
@@ -474,6 +474,13 @@ def test_forged_fields_of_format_1_are_refused(changes: dict[str, Any]) -> None:
     body = bytes.fromhex("0100" + "feff" + "2c01")
     with pytest.raises(InputError, match="no dpindex writes"):
         codes_from_bytes(format_1(2, 3, 1, body, **changes))
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_many_empty_codes_of_format_1_are_refused(size: int) -> None:
+    """Found by fuzzing: 2^63 codes of no coordinates take no bytes, and were a ValueError."""
+    with pytest.raises(InputError, match="no dpindex writes"):
+        codes_from_bytes(format_1(size, 0, 2**63, b""))
 
 
 def test_stray_bits_of_format_1_are_refused() -> None:

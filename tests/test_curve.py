@@ -48,7 +48,7 @@ class FakeIndex:
     def add_codes(self, codes: Any) -> None:
         self.count += len(codes)
 
-    def search(self, queries: Any, k: int, query: str) -> Hits:
+    def search(self, queries: Any, k: int, query: str, allow_unprotected: bool) -> Hits:
         ids = self.answers[: len(queries), :k]
         return Hits(ids, *(np.zeros(ids.shape),) * 3)
 

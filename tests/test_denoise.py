@@ -37,7 +37,7 @@ def made(spec: Spec, x: Any, seed: int) -> Any:
     """Codes with reproducible noise."""
     stream = Seeded(seed)
     with mock.patch("dpindex.privatizer.secret_stream", return_value=stream):
-        return Privatizer(spec).privatize(x, threads=1)
+        return Privatizer(spec, allow_unprotected=True).privatize(x, threads=1)
 
 
 def low_rank(rows: int, seed: int = 0, dim: int = DIM) -> Doubles:
@@ -347,7 +347,7 @@ class TestFit:
         spec = Spec(method="dp-signoporp-rr", dim=48, k=48, epsilon=2.0)
         codes = made(spec, x, 9)
         denoiser = fit_denoiser(codes, spec)
-        truth = np.sign(Privatizer(spec).project(x))
+        truth = np.sign(Privatizer(spec, allow_unprotected=True).project(x))
         assert denoiser.kind == "linear"
         agree = np.mean(np.sign(denoiser(codes)) == truth)
         assert agree > np.mean(codes.to_signs() == truth) + 0.02
@@ -358,7 +358,7 @@ class TestFit:
         x = low_rank(3000)
         spec = Spec(method="dp-rp-l", dim=DIM, k=16, epsilon=60.0, bounds=(0, 1))
         codes = made(spec, x, 10)
-        truth = Privatizer(spec).project(x) * spec.step
+        truth = Privatizer(spec, allow_unprotected=True).project(x) * spec.step
         assert error(fit_denoiser(codes, spec)(codes), truth) < error(codes.to_float(), truth)
 
     def test_same_codes_same_denoiser(self, learned: Any) -> None:

@@ -315,6 +315,23 @@ def test_saving_follows_no_link_out_of_the_directory(saved: Path, tmp_path: Path
     assert {f.name for f in precious.iterdir()} == {"000009.codes", "letter"}
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_finding_9_a_planted_lock_is_not_followed(tmp_path: Path, there: bool) -> None:
+    """Neither opened, nor made where a dangling link points."""
+    victim, place = tmp_path / "letter", tmp_path / "index"
+    if there:
+        victim.write_text("mine")
+    place.mkdir()
+    (place / ".lock").symlink_to(victim)
+    index = PrivateIndex(SPEC)
+    index.add_codes(_codes(1))
+    with pytest.raises(InputError, match="cannot be written"):
+        index.save(place)
+    assert [path.name for path in place.iterdir()] == [".lock"]
+    assert victim.exists() == there
+    assert not there or victim.read_text() == "mine"
+
+
 def test_a_manifest_comes_back() -> None:
     for state in ("building", "complete"):
         manifest = Manifest(Settings(SPEC, "l2", "f16", 1.5), state)

@@ -37,8 +37,8 @@ def _loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 NAMES = [
-    "codes_from_bytes", "manifest", "Spec.from_json", "RACE sketch", "ids of an index", "denoiser",
-    "codebook", "ledger", ".npy",
+    "codes_from_bytes", "manifest", "index directory", "Spec.from_json", "RACE sketch",
+    "ids of an index", "denoiser", "codebook", "ledger", ".npy",
     ".npz", ".fvecs", ".bvecs", ".hdf5", ".parquet", "ids .txt", "ids .npy", "ids .npz",
     "ids .hdf5", "ids .parquet",
 ]  # fmt: skip

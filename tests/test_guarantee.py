@@ -141,11 +141,16 @@ def test_finding_3_a_guarantee_is_in_the_units_of_the_data(scale: float, size: f
     assert f"moved by at most {size / 2:g} in Euclidean" in ball.guarantee.protects()
 
 
-def test_delta_over_the_projection_is_said() -> None:
+def test_finding_7_delta_over_the_projection_is_no_promise_given_the_map() -> None:
     weak = Guarantee(1.0, 1e-6, "DP", attribute(), delta_over="projection")
-    assert any("projection" in line for line in weak.does_not_protect(10))
+    assert any("projection stretches most" in line for line in weak.does_not_protect(10))
+    assert "chosen without looking at the projection" in weak.protects()
+    assert "not a promise given the published projection" in weak.protects()
+    assert "delta = 1e-06 over noise and projection" in str(weak)
     strong = Guarantee(1.0, 1e-6, "DP", attribute())
     assert not any("projection" in line for line in strong.does_not_protect(10))
+    assert "chosen without" not in strong.protects()
+    assert "over noise" not in str(strong)
 
 
 def test_json_holds_every_field() -> None:

@@ -48,7 +48,7 @@ def _sink(path: Path, settings: Settings = Settings(SPEC)) -> NewDirectory:  # n
 
 
 def _truth(spec: Spec = SPEC) -> bytes:
-    return Privatizer(spec).privatize(VECTORS).to_bytes()
+    return Privatizer(spec, allow_unprotected=True).privatize(VECTORS).to_bytes()
 
 
 def _check_complete(path: Path) -> None:
@@ -416,7 +416,10 @@ def test_killed_for_real_at_random_moments(tmp_path: Path) -> None:
     index = PrivateIndex.open(tmp_path / "i")
     assert index.ids.tolist() == list(range(5000))
     spec = Spec(method="none-oporp", dim=8, k=8)
-    assert index.codes.to_bytes() == Privatizer(spec).privatize(vectors).to_bytes()
+    assert (
+        index.codes.to_bytes()
+        == Privatizer(spec, allow_unprotected=True).privatize(vectors).to_bytes()
+    )
 
 
 _MEASURED = """
@@ -460,10 +463,17 @@ class TestOtherSinks:
     """A file of codes and an open index take all codes or none."""
 
     def test_a_file_of_codes(self, tmp_path: Path) -> None:
-        assert ingest(as_source(VECTORS), CodesFile(tmp_path / "c", SPEC)) == ROWS
+        assert (
+            ingest(as_source(VECTORS), CodesFile(tmp_path / "c", SPEC, allow_unprotected=True))
+            == ROWS
+        )
         assert (tmp_path / "c").read_bytes() == _truth()
         with pytest.raises(InputError, match="codes carry no ids"):
-            ingest(as_source(VECTORS), CodesFile(tmp_path / "d", SPEC), ids=range(ROWS))  # type: ignore[arg-type]
+            ingest(
+                as_source(VECTORS),
+                CodesFile(tmp_path / "d", SPEC, allow_unprotected=True),
+                ids=range(ROWS),
+            )  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("ids", [None, [f"r{i}" for i in range(ROWS)]])
     def test_an_open_index(self, tmp_path: Path, ids: Any) -> None:
@@ -471,12 +481,12 @@ class TestOtherSinks:
         if ids is None:
             index.add(VECTORS[:1], [6])
         seen: list[tuple[int, int]] = []
-        sink, progress = OpenIndex(index), lambda *p: seen.append(p)
+        sink, progress = OpenIndex(index, allow_unprotected=True), lambda *p: seen.append(p)
         assert ingest(as_source(VECTORS), sink, ids=ids, progress=progress) == ROWS
         assert seen == [(n, ROWS) for n in (0, 5, 10, 15, 20, 23)]
         assert index.ids.tolist() == (ids or [6, *range(7, 7 + ROWS)])
         assert index.codes.stored[-ROWS:].tolist() == (
-            Privatizer(SPEC).privatize(VECTORS).stored.tolist()
+            Privatizer(SPEC, allow_unprotected=True).privatize(VECTORS).stored.tolist()
         )
 
     @pytest.mark.parametrize(
@@ -488,7 +498,10 @@ class TestOtherSinks:
     )
     def test_a_fault_leaves_nothing(self, tmp_path: Path, source: Any, words: str) -> None:
         index = PrivateIndex(SPEC)
-        for sink in (OpenIndex(index), CodesFile(tmp_path / "c", SPEC)):
+        for sink in (
+            OpenIndex(index, allow_unprotected=True),
+            CodesFile(tmp_path / "c", SPEC, allow_unprotected=True),
+        ):
             with pytest.raises(InputError, match=words):
                 ingest(as_source(source), sink)
         assert len(index) == 0
@@ -510,7 +523,7 @@ class TestOtherSinks:
             ({"allow_rerelease": True}, "name the ledger"),
         ):
             with pytest.raises(InputError, match=words):
-                ingest(as_source(VECTORS), OpenIndex(index), **options)  # type: ignore[arg-type]
+                ingest(as_source(VECTORS), OpenIndex(index, allow_unprotected=True), **options)  # type: ignore[arg-type]
         assert not ledger.path.exists()
 
     def test_all_are_written_down_before_the_first_is_privatized(
@@ -525,7 +538,7 @@ class TestOtherSinks:
 
         monkeypatch.setattr(Privatizer, "privatize", watching)
         ids: Any = range(ROWS)
-        ingest(as_source(VECTORS), OpenIndex(index), ids=ids, ledger=ledger)
+        ingest(as_source(VECTORS), OpenIndex(index, allow_unprotected=True), ids=ids, ledger=ledger)
         assert known == [[ROWS]] * 5
 
 

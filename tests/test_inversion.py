@@ -44,7 +44,7 @@ def test_no_other_scaling_of_the_estimate_is_nearer(spec):
     deviations are a false alarm of 2e-9; 0.01 is left to clipping and to Bussgang's normality.
     """
     truth = np.random.default_rng(7).uniform(LOW, HIGH, (20_000, DIM)) * SCALE
-    estimate = invert(Privatizer(spec).privatize(truth), spec)
+    estimate = invert(Privatizer(spec, allow_unprotected=True).privatize(truth), spec)
     assert estimate.dtype == np.float32
     assert estimate.min() >= LOW * SCALE
     assert estimate.max() <= HIGH * SCALE
@@ -58,7 +58,7 @@ def test_no_other_scaling_of_the_estimate_is_nearer(spec):
 
 def test_raw_codes_are_shrunk_as_the_closed_form_says():
     spec = SPECS[0]
-    codes = Privatizer(spec).privatize(np.full((50, DIM), 3.0))
+    codes = Privatizer(spec, allow_unprotected=True).privatize(np.full((50, DIM), 3.0))
     noise = 2 / spec.epsilon**2  # Laplace: 2 (beta / epsilon)²
     shrunk = MEAN + VARIANCE / (VARIANCE + noise) * (codes.to_float() - MEAN)
     expected = np.clip(shrunk, LOW, HIGH) * SCALE
@@ -69,7 +69,7 @@ def test_oporp_codes_are_spread_over_their_bins():
     """One bin holds three attributes: its sum, noiseless, is shared out evenly with its signs."""
     spec = Spec(method="none-oporp", dim=DIM, k=4, seed=1)
     truth = np.random.default_rng(1).uniform(-1, 1, (5, DIM))
-    codes = Privatizer(spec).privatize(truth)
+    codes = Privatizer(spec, allow_unprotected=True).privatize(truth)
     members = np.sign(spec.projection.apply(np.eye(DIM, dtype=np.float32)))
     expected = codes.to_float() @ members.T / 3
     assert invert(codes, spec) == pytest.approx(expected, abs=1e-3)
@@ -80,7 +80,7 @@ def test_budget_decides_what_comes_back():
     closeness = []
     for epsilon in (0.1, 3.0, 40.0):
         spec = public("raw-staircase", epsilon=epsilon)
-        estimate = invert(Privatizer(spec).privatize(truth), spec)
+        estimate = invert(Privatizer(spec, allow_unprotected=True).privatize(truth), spec)
         closeness.append(cosines(estimate, truth).mean())
     assert closeness[0] < closeness[1] < closeness[2]
     assert closeness[2] > 0.999
@@ -93,7 +93,7 @@ def test_cosines_of_nothing_are_zero():
 
 def test_what_cannot_be_inverted_is_refused():
     spec = Spec(method="raw-laplace", dim=3, epsilon=1.0)
-    codes = Privatizer(spec).privatize(np.zeros((1, 3)))
+    codes = Privatizer(spec, allow_unprotected=True).privatize(np.zeros((1, 3)))
     with pytest.raises(InputError, match="another spec"):
         invert(codes, spec.with_epsilon(2.0))
     wide = Spec(method="dp-oporp-staircase", dim=1 << 20, k=1 << 10, epsilon=1.0)

@@ -444,6 +444,24 @@ def test_a_link_is_another_name_of_one_ledger(ledger: Ledger, tmp_path: Path) ->
         Ledger(link).totals()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+@pytest.mark.parametrize("ending", ["-journal", "-wal", "-shm"])
+def test_finding_9_no_link_beside_a_ledger_is_followed(
+    ledger: Ledger, tmp_path: Path, ending: str
+) -> None:
+    ledger.record(SPEC, ["a"])
+    for victim in (tmp_path / "letter", tmp_path / "missing"):
+        planted = Path(f"{ledger.path}{ending}")
+        planted.symlink_to(victim)
+        for use in (lambda: ledger.record(SPEC, ["b"]), ledger.totals, lambda: ledger.check(["a"])):
+            with pytest.raises(InputError, match=f"ledger{ending} beside it is a symbolic link"):
+                use()
+        assert not victim.exists() or victim.read_text() == "mine"
+        planted.unlink()
+        (tmp_path / "letter").write_text("mine")
+    assert shown(ledger) == [(1, 1, [1.0])]
+
+
 def test_a_missing_or_wrong_key_or_ledger(ledger: Ledger, tmp_path: Path) -> None:
     ledger.record(SPEC, ["a"])
     key = ledger.key_path.read_bytes()

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -111,4 +112,29 @@ def test_one_writer_of_a_directory(tmp_path: Path) -> None:
         )
         assert "it is being written by another process" in done.stderr
     with holding_lock(place, "it"):
+        pass
+
+
+def test_finding_11_a_system_without_fcntl_locks_or_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With msvcrt its lock is used; without either no one is told that a directory is locked."""
+    held: list[int] = []
+
+    def locking(handle: int, mode: int, count: int) -> None:
+        assert (mode, count) == (2, 1)
+        if held:
+            raise PermissionError(13, "Permission denied")
+        held.append(handle)
+
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    windows = SimpleNamespace(LK_NBLCK=2, locking=locking)
+    monkeypatch.setitem(sys.modules, "msvcrt", windows)
+    place = tmp_path / ".lock"
+    with holding_lock(place, "it"):
+        assert len(held) == 1
+        with pytest.raises(InputError, match="it is being written"), holding_lock(place, "it"):
+            pass
+    monkeypatch.setitem(sys.modules, "msvcrt", None)
+    with pytest.raises(InputError, match="no file locks"), holding_lock(place, "it"):
         pass

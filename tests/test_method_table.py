@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from specs import example, needed, small
+from typer.testing import CliRunner
 
 import dpindex as dpi
+from dpindex.cli import app
 from dpindex.errors import InputError
 from dpindex.method_table import Method, find_method
 from dpindex.noise.additive import AdditiveNoise
@@ -95,7 +97,7 @@ def test_parts_fit_together(row: Method) -> None:
     spec = small(row)
     x = np.random.default_rng(0).uniform(0, 1, (5, spec.dim))
     x *= 3 / np.linalg.norm(x, axis=1, keepdims=True).clip(3)
-    codes = dpi.Privatizer(spec).privatize(x)
+    codes = dpi.Privatizer(spec, allow_unprotected=True).privatize(x)
     kinds = {"signs": dpi.BitCodes, "numbers": dpi.FloatCodes, "symbols": dpi.SymbolCodes}
     assert isinstance(codes, kinds[row.codes])
     assert codes.to_float().shape == (5, spec.dim if row.codes == "symbols" else spec.k)
@@ -179,7 +181,7 @@ def test_each_repetition_gets_an_equal_share(name: str, repetitions: int) -> Non
 def test_baselines_add_nothing(name: str) -> None:
     spec = example(find_method(name))
     x = np.random.default_rng(0).uniform(-1, 1, (50, spec.dim))
-    privatizer = dpi.Privatizer(spec)
+    privatizer = dpi.Privatizer(spec, allow_unprotected=True)
     exact = privatizer.project(x)
     codes = privatizer.privatize(x)
     if isinstance(codes, dpi.FloatCodes):
@@ -200,3 +202,13 @@ def test_shares_never_add_up_to_more_than_the_budget(epsilon: float, repetitions
     part = Fraction(share(spec, spec.projection))
     assert part * repetitions <= Fraction(epsilon)
     assert part * repetitions >= Fraction(epsilon) * (1 - Fraction(1, 2**50))
+
+
+def test_finding_7_the_table_says_whose_delta_is_over_the_projection() -> None:
+    over = [row.name for row in dpi.methods() if row.delta_over == "projection"]
+    assert over == ["dp-rp-g-analytic", "row-rp-g-direct", "row-rp-g-composition", "dp-signrp-rr"]
+    listed = CliRunner().invoke(app, ["methods"]).output
+    assert listed.count("no promise for the published one") == len(over)
+    assert [row.to_dict()["delta_over"] for row in dpi.methods() if row.name == "raw-laplace"] == [
+        ""
+    ]

@@ -215,7 +215,7 @@ def demand_released(
     """One task: the encoder is dealt the words that the oracle was dealt."""
     judge = oracle_for(spec)
     wanted = judge.codes(exact(x), words)
-    privatizer = privatizer or dpi.Privatizer(spec)
+    privatizer = privatizer or dpi.Privatizer(spec, allow_unprotected=True)
     stream = Dealt(words.dealt)
     privatizer._stream = lambda: stream
     demand(privatizer.privatize(x), judge, wanted)
@@ -227,7 +227,7 @@ def demand_tasks(spec: Spec, x: Any, rows: int, threads: int, patch: pytest.Monk
     """Tasks of so many rows: the noise of each is that of one stream, and no stream serves two."""
     patch.setattr(dpindex.privatizer, "_TASK_NUMBERS", rows * spec.code_length)
     recorder = Recorder()
-    privatizer = dpi.Privatizer(spec)
+    privatizer = dpi.Privatizer(spec, allow_unprotected=True)
     privatizer._stream = recorder
     codes = privatizer.privatize(x, threads=threads)
     judge = oracle_for(spec)
@@ -366,7 +366,7 @@ def test_grid_of_every_dtype(each: Case, dtype: Any) -> None:
         x[:, 0] = 200 if np.dtype(dtype).itemsize > 1 else 1
     if np.dtype(dtype).kind == "f" and not spec.clip:
         x = np.where(x > low, x, np.array(low).astype(dtype))
-    found = dpi.Privatizer(spec).project(x)
+    found = dpi.Privatizer(spec, allow_unprotected=True).project(x)
     assert found.tolist() == oracle_for(spec).project(exact(x))
 
 
@@ -387,7 +387,7 @@ def test_tasks_of_one_thread_share_its_stream(method: str, monkeypatch: pytest.M
     monkeypatch.setattr(dpindex.privatizer, "_TASK_NUMBERS", 3 * spec.code_length)
     x, words, judge = vectors(spec, 11), Words(3, edges=True), oracle_for(spec)
     wanted = [row for i in range(0, 11, 3) for row in judge.codes(exact(x[i : i + 3]), words)]
-    privatizer, stream = dpi.Privatizer(spec), Dealt(words.dealt)
+    privatizer, stream = dpi.Privatizer(spec, allow_unprotected=True), Dealt(words.dealt)
     privatizer._stream = lambda: stream
     demand(privatizer.privatize(x, threads=1), judge, wanted)
     assert stream.spent
@@ -536,7 +536,7 @@ def test_specs_drawn_at_random(row: Any) -> None:
         choice = random.Random(f"{row.name}/{seed}")
         try:
             spec = drawn(row, choice)
-            privatizer = dpi.Privatizer(spec)
+            privatizer = dpi.Privatizer(spec, allow_unprotected=True)
         except dpi.InputError:
             continue
         low, high = (bound * spec.scale for bound in spec.bounds)

@@ -27,6 +27,7 @@ from dpindex.index.directory import Manifest
 from dpindex.index.ingest import NewDirectory, ingest
 from dpindex.planner import Facts, collection_model
 from dpindex.planner.collection_model import NEIGHBOURS, CollectionModel
+from dpindex.planner.planner import _grid
 from dpindex.vectors import open_vectors
 
 DIM, N = 24, 6000
@@ -313,3 +314,13 @@ def test_bad_input_is_one_sentence(
     assert (code, out) == (2, "")
     assert words in err
     assert err.count("\n") == 1
+
+
+def test_finding_7_no_default_has_a_delta_over_the_projection() -> None:
+    for adjacency in (dpi.attribute(1.0), dpi.l2(2.0)):
+        terms = {"delta": 1e-6, "adjacency": adjacency, "min_norm": 2.5}
+        found = _grid(DIM, None, None, 5.0, **terms).specs
+        assert {spec.guarantee.delta_over for spec in found} == {"noise"}
+        assert len({spec.method for spec in found}) >= 3
+    named = _grid(DIM, ["row-rp-g-direct"], None, 5.0, **terms).specs
+    assert named[0].guarantee.delta_over == "projection"

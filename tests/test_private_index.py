@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,10 @@ def _state(index: PrivateIndex) -> tuple[list[Any], bytes, int]:
 def test_every_method_builds_searches_saves_and_opens(method: str, tmp_path: Path) -> None:
     index = _filled(method, n=200)
     assert len(index) == 200
-    before = [index.search(_vectors(3, seed=1), k=5, query=mode) for mode in ("exact", "private")]
+    before = [
+        index.search(_vectors(3, seed=1), k=5, query=mode, allow_unprotected=True)
+        for mode in ("exact", "private")
+    ]
     for hits in before:
         assert hits.ids.shape == hits.scores.shape == hits.similarity.shape == (3, 5)
         assert (np.diff(hits.scores, axis=1) <= 0).all()
@@ -95,6 +99,16 @@ def test_the_unprotected_are_not_saved_by_accident(method: str, tmp_path: Path) 
     with pytest.raises(InputError, match="protects nothing"):
         _filled(method).save(tmp_path / "index")
     assert not (tmp_path / "index").exists()
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m.startswith("none-")])
+def test_finding_8_a_query_without_noise_is_not_called_private(method: str) -> None:
+    index, queries = _filled(method), _vectors(2)
+    for search in (index.search, partial(index.range_search, threshold=0.5)):
+        with pytest.raises(InputError, match="protects nothing"):
+            search(queries, query="private")
+        search(queries, query="private", allow_unprotected=True)
+        search(queries)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
@@ -366,7 +380,7 @@ def test_searches_and_changes_from_many_threads_agree() -> None:
     def search(mode: Any) -> None:
         try:
             while not stop.is_set():
-                hits = index.search(vectors[:70], k=1, query=mode)
+                hits = index.search(vectors[:70], k=1, query=mode, allow_unprotected=True)
                 # The first hundred stay: each is its own nearest neighbour at any moment.
                 np.testing.assert_array_equal(hits.ids[:, 0], np.arange(70))
         except BaseException as fault:

@@ -52,7 +52,7 @@ def test_codes_do_not_depend_on_threads(row: Any) -> None:
     """Several tasks: every row gets a code near its projection, and rows keep their order."""
     epsilon = None if row.definition == "none" else 64.0
     spec = example(row, 64, k=length(row, 64), epsilon=epsilon)
-    privatizer = dpi.Privatizer(spec)
+    privatizer = dpi.Privatizer(spec, allow_unprotected=True)
     x = np.random.default_rng(3).uniform(0.2, 1, (33_000, 64)).astype(np.float32)
     exact = privatizer.project(x)
     for threads in (None, 1, 2, 5):
@@ -92,7 +92,7 @@ def test_identical_vectors_never_share_noise(row: Any) -> None:
     """
     spec = dpi.Spec(**(needed(row, 128) | {"dim": 128, "k": length(row, 128), "epsilon": 0.05}))
     x = np.broadcast_to(np.random.default_rng(4).uniform(0, 1, 128), (20_000, 128))
-    codes = [dpi.Privatizer(spec).privatize(x, threads=2) for _ in range(2)]
+    codes = [dpi.Privatizer(spec, allow_unprotected=True).privatize(x, threads=2) for _ in range(2)]
     both = np.concatenate([np.asarray(part.stored, dtype=np.int32) for part in codes])
     group = 40 if row.codes == "symbols" else 1
     assert distinct(both.reshape(len(both) // group, -1)) == len(both) // group
@@ -101,11 +101,11 @@ def test_identical_vectors_never_share_noise(row: Any) -> None:
 def test_no_stretch_of_noise_comes_twice() -> None:
     """Not even shifted: no twelve numbers in a row (at least 90 bits) occur twice in 520 000."""
     spec = dpi.Spec("raw-laplace", 16, epsilon=0.05, bounds=(0.0, 1.0))
-    privatizer = dpi.Privatizer(spec)
+    privatizer = dpi.Privatizer(spec, allow_unprotected=True)
     zeros = np.zeros((8000, 16))
     noise = [privatizer.privatize(zeros, threads=1).stored.ravel() for _ in range(2)]
     noise += [privatizer.privatize(row).stored.ravel() for row in zeros[:500]]
-    noise += [dpi.Privatizer(spec).privatize(zeros).stored.ravel()]
+    noise += [dpi.Privatizer(spec, allow_unprotected=True).privatize(zeros).stored.ravel()]
     noise += [privatizer.privatize(sparse.csr_matrix(zeros)).stored.ravel()]
     flat = np.concatenate([part.astype(np.int16) for part in noise])
     windows = np.lib.stride_tricks.sliding_window_view(flat, 12)
@@ -165,7 +165,7 @@ def test_decoded_codes_are_unbiased_with_the_variance_they_state(row: Any, epsil
     spec = example(row, epsilon=epsilon, **changes)
     low, high = spec.bounds
     x = np.random.default_rng(6).uniform(low, high, 24)
-    privatizer = dpi.Privatizer(spec)
+    privatizer = dpi.Privatizer(spec, allow_unprotected=True)
     codes = privatizer.privatize(np.broadcast_to(x, (20_000, 24)))
     exact = privatizer.project(x)[0].astype(np.float64)
     moments = spec.law.moments
@@ -181,3 +181,35 @@ def test_decoded_codes_are_unbiased_with_the_variance_they_state(row: Any, epsil
         fourth = moments.squared[0] + moments.variance[0] ** 2
         kurtosis = fourth * spec.step**4 / stated.mean() ** 2
         assert squares.var() + 1 == pytest.approx(kurtosis, rel=0.2)
+
+
+class TestFinding8:
+    """Nothing leaves a device under a spec that its owner did not agree to."""
+
+    @pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
+    def test_a_spec_that_protects_nothing_is_refused(self, method: str) -> None:
+        spec = dpi.Spec(method, dim=8)
+        with pytest.raises(dpi.InputError, match="protects nothing; pass allow_unprotected=True"):
+            dpi.Privatizer(spec)
+        assert len(dpi.Privatizer(spec, allow_unprotected=True).privatize(np.zeros(8))) == 1
+
+    @pytest.mark.parametrize(
+        ("changes", "most"),
+        [
+            ({"epsilon": 2.0}, 1.99),
+            ({"epsilon": 64.0}, 2.0),
+            ({"method": "idp-signoporp-rr", "epsilon": 0.5}, 1.0),
+            ({"method": "none-oporp", "epsilon": None}, 64.0),
+        ],
+    )
+    def test_more_than_the_device_accepts_is_refused(self, changes: Any, most: float) -> None:
+        spec = dpi.Spec(**{"method": "dp-oporp-staircase", "dim": 8, **changes})
+        with pytest.raises(dpi.InputError, match=f"at most epsilon = {most:g} of DP is accepted"):
+            dpi.Privatizer(spec, allow_unprotected=True, max_epsilon=most)
+
+    def test_as_much_as_the_device_accepts_passes(self) -> None:
+        spec = dpi.Spec("dp-oporp-staircase", dim=8, epsilon=2.0)
+        assert len(dpi.Privatizer(spec, max_epsilon=2.0).privatize(np.zeros(8))) == 1
+        for wrong in (float("nan"), "2"):
+            with pytest.raises(dpi.InputError, match="max_epsilon"):
+                dpi.Privatizer(spec, max_epsilon=wrong)  # type: ignore[arg-type]

@@ -14,7 +14,9 @@ from typer.testing import CliRunner, Result
 
 from dpindex.cli import app
 from dpindex.errors import InputError
+from dpindex.ledger import Ledger
 from dpindex.race import PStable, RaceSketch, kernel_sum
+from dpindex.spec import Spec
 
 Run = Callable[..., Result]
 
@@ -140,3 +142,51 @@ def test_bad_queries(run: Run) -> None:
         assert isinstance(result.exception, InputError)
         assert message in str(result.exception)
     assert run("race", "query", "s.race", "q.npy", "--format", "xml").exit_code == 2
+
+
+def test_finding_10_the_ledger_counts_sketches(run: Run) -> None:
+    """Written down before the release; a record in a second sketch is refused, or adds up."""
+    Path("ids.txt").write_text("".join(f"p{i}\n" for i in range(4000)))
+    Path("few.txt").write_text("p1\np2\n")
+    known = (*HASH, "--ledger", "ledger")
+    for wrong, message in (
+        ((*HASH, "--ids", "ids.txt"), "name the ledger"),
+        ((*HASH, "--allow-rerelease"), "name the ledger"),
+        (known, "give every vector an id"),
+        ((*known, "--ids", "few.txt"), "2 ids for 4000"),
+    ):
+        refused = run(*BUILD, *wrong)
+        assert isinstance(refused.exception, InputError), refused.output
+        assert message in str(refused.exception)
+        assert not Path("s.race").exists()
+        assert not Path("ledger").exists()
+    known = (*known, "--ids", "ids.txt")
+    assert run(*BUILD, *known).exit_code == 0
+    (total,) = Ledger("ledger").totals(["p7"])
+    assert [str(promise) for promise in total.guarantees] == [
+        "epsilon = 4 (pure DP) under records(add-remove)"
+    ]
+    second = (*BUILD[:3], "t.race", *BUILD[4:], *known)
+    assert "was released before" in str(run(*second).exception)
+    assert not Path("t.race").exists()
+    again = run(*second, "--allow-rerelease")
+    assert "4000 ids, 2 releases each: epsilon = 8 (pure DP)" in again.output
+    shown = run("ledger", "ledger")
+    assert "race: epsilon = 4 (pure DP) under records(add-remove)" in shown.output
+    Ledger("ledger").record(
+        Spec("dp-oporp-staircase", 3, epsilon=1.0), ["p7"], allow_rerelease=True
+    )
+    (both,) = Ledger("ledger").totals(["p7"])
+    assert sorted(promise.epsilon for promise in both.guarantees) == [1.0, 8.0]
+    (tight,) = Ledger("ledger").totals(["p8"], delta=1e-6)
+    assert tight.guarantees[0].epsilon == 8.0
+
+
+def test_finding_10_far_records_are_counted(run: Run) -> None:
+    x = np.load("x.npy")
+    x[7] = 1e30
+    np.save("x.npy", x)
+    built = run(*BUILD, *HASH)
+    assert built.exit_code == 0, built.output
+    far = RaceSketch.open("s.race").size
+    assert abs(far - len(x)) < 8 * RaceSketch.open("s.race").size_stderr

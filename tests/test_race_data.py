@@ -80,7 +80,7 @@ def test_classes_of_occupancy(rule: Any) -> None:
     x, y = data["X"] / [2.0, 10.0, 200.0, 500.0, 0.002], data["y"]
 
     def accuracy(kind: type[RaceClassifier]) -> float:
-        model = kind(PStable(2.0, hashes=4), rule=rule, rows=100, width=200, epsilon=1.0)
+        model = kind(PStable(2.0, hashes=4), rule=rule, rows=100, width=200, classes=(0, 1))
         return float(model.fit(x[train], y[train]).score(x[~train], y[~train]))
 
     ceiling = accuracy(Noiseless)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,6 +141,28 @@ def test_far_records_are_refused_by_row() -> None:
             list(Hasher(SRP(2), 2, 3, 4, 0).blocks(chunk, first_row=10))
     with pytest.raises(InputError, match="row 0 lies more"):
         list(Hasher(PStable(1e-300), 2, 3, 10, 0).blocks(np.full((1, 2), 1e300)))
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix])
+@pytest.mark.parametrize("size", [1e12, 1.7e308])
+def test_finding_10_a_far_record_counts_at_the_nearest_point_of_the_box(
+    make: Any, size: float
+) -> None:
+    """Its columns, and those of its neighbours, do not depend on who else is there."""
+    hasher = Hasher(PStable(0.5, 2), 3, 20, 50, 0)
+    edge = (2**33 // 3) / 2**12 * 0.5
+    x = np.array([[1.0, 2.0, 3.0], [size, -size, 0.0], [size, 5.0, -7.0], [0.0, 0.0, 0.25]])
+    near = np.clip(x, -edge, edge)
+    (_, block), = hasher.blocks(make(x), clip=True)  # fmt: skip
+    wanted = np.rint(np.clip(x, -2 * edge, 2 * edge) * 2**13)
+    wanted[1:3] = np.clip(wanted[1:3], -(2**33 // 3), 2**33 // 3)
+    found = block.toarray() if sparse.issparse(block) else block
+    assert (found == wanted).all()
+    assert (np.abs(found).sum(axis=1) <= 2**33).all()
+    assert (found == np.rint(near * 2**13)).all()
+    for row in range(len(x)):
+        (_, alone), = hasher.blocks(make(x[row : row + 1]), clip=True)  # fmt: skip
+        assert ((alone.toarray() if sparse.issparse(alone) else alone) == wanted[row]).all()
 
 
 @pytest.mark.parametrize("hash", HASHES, ids=str)

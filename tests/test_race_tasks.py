@@ -56,6 +56,16 @@ def blobs(n: int = 3000, seed: int = 0) -> tuple[Array, npt.NDArray[np.str_]]:
     return x, y
 
 
+LABELS = ("few", "many")
+
+
+class ClassesOfData(RaceClassifier):
+    """Not private: scikit-learn's checks state no classes."""
+
+    def _public_classes(self, labels: Any) -> Any:
+        return labels
+
+
 def line(n: int = 4000, seed: int = 0) -> tuple[Array, Array]:
     rng = np.random.default_rng(seed)
     x = rng.uniform([0, 10], [1, 30], (n, 2))
@@ -65,7 +75,7 @@ def line(n: int = 4000, seed: int = 0) -> tuple[Array, Array]:
 ESTIMATORS: list[Any] = [
     RaceDensity(PStable(2.0), rows=50, width=100, epsilon=8.0),
     RaceOutliers(PStable(2.0), rows=50, width=100, epsilon=8.0),
-    RaceClassifier(PStable(2.0), rows=50, width=100, epsilon=8.0),
+    RaceClassifier(PStable(2.0), classes=LABELS, rows=50, width=100, epsilon=8.0),
     RaceRegressor(rows=2000, epsilon=8.0, delta=1e-6),
 ]
 
@@ -101,7 +111,7 @@ def test_conventions(estimator: Any) -> None:
     [
         RaceDensity(PStable(2.0), rows=20, width=50, epsilon=60.0),
         RaceOutliers(PStable(2.0), fraction=1.0, rows=20, width=50, epsilon=60.0),
-        RaceClassifier(PStable(2.0, 2), rows=50, width=100, epsilon=60.0),
+        ClassesOfData(PStable(2.0, 2), rows=50, width=100, epsilon=60.0),
         RaceRegressor(rows=1000, epsilon=60.0, delta=1e-6),
     ],
     ids=lambda e: type(e).__name__,
@@ -145,7 +155,8 @@ def test_outliers() -> None:
 @pytest.mark.parametrize("hash", [PStable(1.5, 2), SRP(6)], ids=str)
 def test_classifier(rule: Any, hash: Any) -> None:
     x, y = blobs()
-    model = RaceClassifier(hash, rule=rule, rows=100, width=64, epsilon=8.0).fit(x, y)
+    model = RaceClassifier(hash, rule=rule, rows=100, width=64, epsilon=8.0, classes=LABELS)
+    model.fit(x, y)
     unseen, truth = blobs(seed=1)
     assert model.classes_.tolist() == ["few", "many"]
     assert model.score(unseen, truth) > 0.95
@@ -160,6 +171,7 @@ def test_map_weighs_classes() -> None:
     """Where the likelihoods are equal, the class with three times the records wins by three."""
     x, y = blobs(20_000)
     options: dict[str, Any] = {"hash": PStable(8.0), "rows": 100, "epsilon": 20.0}
+    options["classes"] = LABELS
     ratio = [
         (lambda p: p[0, 1] / p[0, 0])(
             RaceClassifier(rule=rule, **options).fit(x, y).predict_proba([[0, 0]])
@@ -172,7 +184,7 @@ def test_map_weighs_classes() -> None:
 def test_parallel_composition() -> None:
     """Each class has the whole epsilon, and a record is in one sketch only."""
     x, y = blobs()
-    model = RaceClassifier(PStable(2.0), rows=50, epsilon=3.0).fit(x, y)
+    model = RaceClassifier(PStable(2.0), rows=50, epsilon=3.0, classes=LABELS).fit(x, y)
     assert [sketch.spec.epsilon for sketch in model.sketches_] == [3.0, 3.0]
     sizes = [sketch.size for sketch in model.sketches_]
     # A standard deviation of √(2·50·1000)/3 = 105.
@@ -193,9 +205,19 @@ def test_public_classes() -> None:
         RaceClassifier().fit(x, y[:-1])
 
 
+def test_finding_10_classes_are_stated_and_never_read_from_the_data() -> None:
+    """One record more, of a class of its own, would be seen in ``classes_``."""
+    x, y = blobs(50)
+    with pytest.raises(InputError, match="needs classes: the labels, which are published"):
+        RaceClassifier(PStable(2.0)).fit(x, y)
+    alone = RaceClassifier(PStable(2.0), rows=50, classes=LABELS).fit(x, np.full(50, "many"))
+    assert alone.classes_.tolist() == ["few", "many"]
+
+
 def test_cross_validation() -> None:
     x, y = blobs()
-    scores = cross_val_score(RaceClassifier(PStable(2.0), rows=50, epsilon=8.0), x, y, cv=3)
+    model = RaceClassifier(PStable(2.0), rows=50, epsilon=8.0, classes=LABELS)
+    scores = cross_val_score(model, x, y, cv=3)
     assert scores.min() > 0.9
 
 

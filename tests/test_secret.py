@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from dpindex.randomness import secret
 from dpindex.randomness.secret import SecretStream, secret_stream
 
 WORDS = (np.uint8, np.uint16, np.uint32, np.uint64)
@@ -47,6 +46,13 @@ def _keyed(monkeypatch: pytest.MonkeyPatch, *entropy: bytes) -> SecretStream:
     return SecretStream()
 
 
+def _copied(stream: SecretStream) -> SecretStream:
+    """The stream as a snapshot resumes it: the same state in the same process."""
+    other = SecretStream.__new__(SecretStream)
+    vars(other).update(vars(stream))
+    return other
+
+
 @pytest.mark.parametrize("dtype", WORDS)
 def test_known_answer_of_nist(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
     stream = _keyed(monkeypatch, KEY, COUNTER)
@@ -55,23 +61,25 @@ def test_known_answer_of_nist(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> No
     assert words.tobytes() == NIST_STREAM
 
 
-def test_requests_of_any_size_continue_one_key_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_of_any_size_is_one_key_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against one independent encryption, over block edges and partial blocks of the cipher."""
-    stream = _keyed(monkeypatch, KEY, COUNTER)
     sizes = [1, 3, 15, 16, 17, 0, (1 << 18) - 1, 1 << 18, (1 << 19) + 5, 7]
-    drawn = b"".join(stream.words(size, np.uint8).tobytes() for size in sizes)
-    cipher = Cipher(algorithms.AES(KEY), modes.CTR(COUNTER)).encryptor()
-    assert drawn == cipher.update(bytes(sum(sizes)))
+    keys = [bytes([number]) * 32 for number in range(len(sizes))]
+    stream = _keyed(monkeypatch, *(part for key in keys for part in (key, COUNTER)))
+    for key, size in zip(keys, sizes, strict=True):
+        cipher = Cipher(algorithms.AES(key), modes.CTR(COUNTER)).encryptor()
+        assert stream.words(size, np.uint8).tobytes() == cipher.update(bytes(size))
 
 
-def test_rekeys_after_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secret, "_BYTES_PER_KEY", 100)
-    other = bytes(range(32))
-    stream = _keyed(monkeypatch, KEY, COUNTER, other, COUNTER)
-    first = stream.words(64, np.uint8).tobytes() + stream.words(64, np.uint8).tobytes()
-    assert first[:64] == NIST_STREAM
-    expected = Cipher(algorithms.AES(other), modes.CTR(COUNTER)).encryptor().update(bytes(64))
-    assert stream.words(64, np.uint8).tobytes() == expected
+def test_finding_11_a_resumed_snapshot_draws_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal state, equal process id, and no fork: only fresh entropy tells the two apart."""
+    with monkeypatch.context() as snapshot:
+        snapshot.setattr(os, "urandom", bytes)
+        streams = [SecretStream(), SecretStream()]
+        assert len({stream.words(32, np.uint8).tobytes() for stream in streams}) == 1
+    streams += [_copied(stream) for stream in streams]
+    drawn = {stream.words(32, np.uint8).tobytes() for stream in streams for _ in range(3)}
+    assert len(drawn) == 12
 
 
 @pytest.mark.parametrize("dtype", WORDS)
@@ -95,30 +103,27 @@ def test_no_two_streams_are_alike() -> None:
     assert len(drawn) == 500
 
 
-def test_a_thread_keeps_its_stream_and_shares_it_with_no_other() -> None:
-    streams: list[SecretStream] = []
+def test_no_two_threads_draw_the_same_words() -> None:
     drawn: list[bytes] = []
 
     def work() -> None:
-        assert secret_stream() is secret_stream()
-        streams.append(secret_stream())
-        drawn.append(secret_stream().words(32, np.uint8).tobytes())
+        drawn.extend(secret_stream().words(32, np.uint8).tobytes() for _ in range(100))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({id(stream) for stream in [*streams, secret_stream()]}) == 9
-    assert len(set(drawn)) == 8
+    assert len(set(drawn)) == len(drawn) == 800
 
 
 @pytest.mark.parametrize(
-    "store", [pickle.dumps, copy.copy, copy.deepcopy, lambda stream: stream.__reduce_ex__(2)]
+    "clone", [lambda stream: pickle.loads(pickle.dumps(stream)), copy.copy, copy.deepcopy]
 )
-def test_cannot_be_stored_or_copied(store: Any) -> None:
-    with pytest.raises(TypeError):
-        store(SecretStream())
+def test_a_copy_draws_other_words(clone: Any) -> None:
+    stream = SecretStream()
+    copied = clone(stream)
+    assert len({s.words(32, np.uint8).tobytes() for s in (stream, copied) for _ in range(2)}) == 4
 
 
 FORK = """
@@ -169,7 +174,6 @@ RAW_FORK = """
 import ctypes
 import os
 import numpy as np
-from dpindex.randomness import secret
 from dpindex.randomness.secret import secret_stream
 
 def draw():
@@ -178,7 +182,6 @@ def draw():
 drawn = [draw()]
 read, write = os.pipe()
 if ctypes.PyDLL(None).fork() == 0:
-    assert secret._generation == 0  # Python has not noticed
     os.write(write, draw())
     os._exit(0)
 os.close(write)

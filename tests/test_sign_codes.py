@@ -149,7 +149,7 @@ def _coded(name: str, rho: float) -> tuple[Spec, Array, Array, Array, Array, flo
     spec = Spec(norm=NORM, bounds=(-4.0, 4.0), seed=3, **CASES[name])  # type: ignore[arg-type]
     u, v = _normal_pairs(PAIRS, spec.dim, rho)
     u, v = (NORM * part / np.linalg.norm(part, axis=1, keepdims=True) for part in (u, v))
-    maker = Privatizer(spec)
+    maker = Privatizer(spec, allow_unprotected=True)
     rms = NORM * spec.projection.rms / spec.adjacency.size
     signs = [maker.privatize(part).to_signs().astype(np.float64) for part in (u, v)]
     truth = (u * v).sum(axis=1) / NORM**2

@@ -32,9 +32,9 @@ def _queries(kind: str, spec: Spec, norm: float | None = None, nq: int = NQ) -> 
     """Exact ones, private ones, and private ones under another budget."""
     asked = _vectors(nq, 1, norm)
     if kind == "exact":
-        return Queries(Privatizer(spec).project(asked), spec, private=False)
+        return Queries(Privatizer(spec, allow_unprotected=True).project(asked), spec, private=False)
     spec = spec if kind == "private" else spec.with_epsilon(2.0)
-    return Queries(Privatizer(spec).privatize(asked), spec, private=True)
+    return Queries(Privatizer(spec, allow_unprotected=True).privatize(asked), spec, private=True)
 
 
 def _decoded(queries: Queries) -> Array:
@@ -52,7 +52,10 @@ def _pairs(codes: Codes, rows: Array) -> Codes:
 @pytest.mark.parametrize("kind", ["exact", "private", "cheaper"])
 def test_numbers(metric: Metric, norm: float | None, kind: str) -> None:
     spec = Spec(method="dp-oporp-staircase", dim=32, k=16, epsilon=4.0, norm=norm)
-    codes, queries = Privatizer(spec).privatize(_vectors(300, 0, norm)), _queries(kind, spec, norm)
+    codes, queries = (
+        Privatizer(spec, allow_unprotected=True).privatize(_vectors(300, 0, norm)),
+        _queries(kind, spec, norm),
+    )
     rows = np.random.default_rng(2).integers(0, 300, (NQ, COUNT))
     x, y = codes.to_float().astype(np.float64)[rows], _decoded(queries)
     noise = [s.law.moments.in_units(s.step) for s in (spec, queries.spec)]
@@ -74,7 +77,7 @@ def test_signs(method: str, kind: str) -> None:
     """Near the truth by a few standard errors, which depend on the pair."""
     epsilon = None if "none" in method else 6.0
     spec = Spec(method=method, dim=32, k=32, epsilon=epsilon, norm=1.5)
-    codes = Privatizer(spec).privatize(base := _vectors(2000, 0, 1.5))
+    codes = Privatizer(spec, allow_unprotected=True).privatize(base := _vectors(2000, 0, 1.5))
     queries = _queries(kind, spec, 1.5, nq=60)
     value, stderr = similarity_of(spec, "cosine").of_all(codes, queries)
     true = _vectors(60, 1, 1.5) @ base.T / 1.5**2
@@ -89,7 +92,10 @@ def test_all_pairs_and_found_pairs_agree(method: str, metric: Metric, kind: str)
     spec = Spec(method=method, dim=32, k=16, epsilon=4.0)
     if metric not in spec.format.metrics:
         return
-    codes, queries = Privatizer(spec).privatize(_vectors(300)), _queries(kind, spec)
+    codes, queries = (
+        Privatizer(spec, allow_unprotected=True).privatize(_vectors(300)),
+        _queries(kind, spec),
+    )
     rows = np.random.default_rng(2).integers(0, 300, (NQ, COUNT))
     similarity = similarity_of(spec, metric)
     every = similarity.of_all(codes, queries)
@@ -107,7 +113,7 @@ def test_all_pairs_and_found_pairs_agree(method: str, metric: Metric, kind: str)
 def test_flips_that_depend_on_size_need_declared_norms(method: str, kind: str) -> None:
     for norm in (None, 1.5):
         spec = Spec(method=method, dim=32, k=16, epsilon=3.0, norm=norm)
-        codes = Privatizer(spec).privatize(_vectors(20, 0, norm))
+        codes = Privatizer(spec, allow_unprotected=True).privatize(_vectors(20, 0, norm))
         estimates = similarity_of(spec, "cosine").of_all(codes, _queries(kind, spec, norm))
         for part in estimates:
             assert np.isnan(part).all() if norm is None else np.isfinite(part).all()

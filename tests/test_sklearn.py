@@ -30,7 +30,10 @@ FRESH_NOISE = {
     [
         (PrivateProjection(), FRESH_NOISE),
         (PrivateProjection("dp-signoporp-geometric", k=1, epsilon=0.1), FRESH_NOISE),
-        (PrivateProjection("none-oporp", epsilon=None), {}),  # without noise all of them pass
+        (
+            PrivateProjection("none-oporp", epsilon=None, allow_unprotected=True),
+            {},
+        ),  # without noise all of them pass
     ],
     ids=["float", "bits", "none"],
 )
@@ -50,7 +53,7 @@ def test_every_method_transforms(row: Any) -> None:
         arguments["bounds"] = (0.0, 1.0)
     k = None if row.family.keeps_all or row.family.lengths else 8
     x = np.random.default_rng(0).uniform(0.5, 1, (20, 12)).astype(np.float32)
-    model = clone(PrivateProjection(**arguments, k=k))
+    model = clone(PrivateProjection(**arguments, k=k, allow_unprotected=not row.private))
     codes = model.fit_transform(x)
     assert codes.shape == (20, 12 if row.family.codebook else model.spec_.code_length)
     assert codes.dtype == np.float32

@@ -30,7 +30,8 @@ from typing import Any
 
 SHARES = {
     "codes_from_bytes": 0.24,
-    "manifest": 0.1,
+    "manifest": 0.08,
+    "index directory": 0.02,
     "Spec.from_json": 0.12,
     "RACE sketch": 0.1,
     "ids of an index": 0.1,
@@ -143,7 +144,8 @@ def main() -> None:
     shared = "/dev/shm" if os.path.isdir("/dev/shm") else None
     scratch = tempfile.mkdtemp(prefix="dpindex-fuzz-", dir=shared)
     root = str(Path(__file__).resolve().parents[2])
-    environment = {**os.environ, "PYTHONPATH": root, "TMPDIR": scratch}
+    search = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": search, "TMPDIR": scratch}
     for name, share in chosen.items():
         folder = kept / name.replace(" ", "_")
         folder.mkdir()

@@ -153,7 +153,7 @@ def _container_repair(data: bytes, rng: random.Random) -> bytes:
             )
             if 0 <= declared < 1 << 16 and rng.random() < 0.8:
                 body = body.ljust(declared, b"\1")[:declared]
-        except (TypeError, ValueError, KeyError, OverflowError, IndexError, MemoryError):
+        except Exception:  # whatever NumPy makes of a name that is no dtype
             pass
         header = json.dumps(value).encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(header + body).digest()
@@ -189,6 +189,59 @@ def _manifests() -> Iterable[bytes]:
             index.add(np.full((2, spec.dim), spec.dim**-0.5), ids=[f"é{start}", f"{start + 1}"])
             index.save(place)
         yield (place / "manifest.json").read_bytes()
+
+
+_PARTS = ("manifest.json", "segments/000000.codes", "ids/000000.ids")
+_SIZES = struct.Struct("<3I")
+
+
+def _directories() -> Iterable[bytes]:
+    """The files of an index of one segment, one after the other, behind their sizes."""
+    for number, spec in enumerate(_specs()[:3]):
+        place = _FOLDER / f"whole{number}"
+        index = PrivateIndex(spec)
+        index.add(np.full((3, spec.dim), spec.dim**-0.5), ids=["a", "é", "c"])
+        index.save(place)
+        yield _joined([(place / name).read_bytes() for name in _PARTS])
+
+
+def _joined(parts: list[bytes]) -> bytes:
+    return _SIZES.pack(*map(len, parts)) + b"".join(parts)
+
+
+def _split(data: bytes) -> list[bytes]:
+    parts, rest = [], data[_SIZES.size :]
+    for size in _SIZES.unpack(data[: _SIZES.size].ljust(_SIZES.size, b"\0")):
+        parts.append(rest[:size])
+        rest = rest[size:]
+    return parts
+
+
+def _directory_repair(data: bytes, rng: random.Random) -> bytes:
+    """One of the files repaired, and a manifest that has the sizes and hashes of all."""
+    manifest, codes, ids = _split(data)
+    choice = rng.randrange(3)
+    codes = _codes_repair(codes, rng) if choice == 0 else codes
+    ids = _index_ids_repair(ids, rng) if choice == 1 else ids
+    value = _load(manifest)
+    with suppress(Exception):
+        for name, part in zip(_PARTS[1:], (codes, ids), strict=True):
+            mark = {"bytes": len(part), "sha256": hashlib.sha256(part).hexdigest()}
+            value["files"][name] = mark
+        del value["checksum"]
+        seal = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+        manifest = json.dumps({**value, "checksum": seal}, indent=1, sort_keys=True).encode()
+    return _joined([_manifest_repair(manifest, rng) if choice == 2 else manifest, codes, ids])
+
+
+def _read_directory(data: bytes) -> None:
+    place = _FOLDER / "directory"
+    for name, part in zip(_PARTS, _split(data), strict=True):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(part)
+    index = PrivateIndex.open(place)
+    if index.spec.epsilon is not None and len(index) * index.spec.dim < 1 << 12:
+        index.search(index.codes.take(slice(0, 1)), k=1)
 
 
 def _read_manifest(data: bytes) -> None:
@@ -380,8 +433,8 @@ def _read_denoiser(data: bytes) -> None:
 
 def _ledgers() -> Iterable[bytes]:
     ledger = Ledger(_FOLDER / "ledger")
-    for spec in _specs()[:3]:
-        ledger.record(spec, ["a", "b", spec.method])
+    for spec in (*_specs()[:3], SketchSpec(3, 4, 8, PStable(1.0), 1.0)):
+        ledger.record(spec, ["a", "b", type(spec).__name__])
         with closing(sqlite3.connect(ledger.path)) as database:
             database.execute("PRAGMA page_size = 512")  # smaller files
             database.execute("VACUUM")
@@ -568,6 +621,7 @@ def _text_ids() -> Iterable[bytes]:
 TARGETS: dict[str, Target] = {
     "codes_from_bytes": Target(_codes, _read_codes, _codes_repair, 512),
     "manifest": Target(_manifests, _read_manifest, _manifest_repair, 8192),
+    "index directory": Target(_directories, _read_directory, _directory_repair, 8192),
     "Spec.from_json": Target(
         lambda: (spec.to_json().encode() for spec in _specs()), _read_spec, _spec_repair, 2048
     ),

@@ -11,6 +11,7 @@ import typer
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.errors import InputError
+from dpindex.files import create_file
 from dpindex.ledger import Ledger
 from dpindex.race import SketchSpec
 from dpindex.spec import Spec
@@ -53,7 +54,7 @@ def audit(
             progress=lambda done: bar(math.floor(100 * done), 100),
         )
     if plot is not None:
-        plot.write_bytes(attack_png(report))
+        create_file(plot, attack_png(report))
     _print(report.to_dict(), str(report), as_json)
     raise typer.Exit(1 if report.violated else 0)
 

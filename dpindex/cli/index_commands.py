@@ -53,7 +53,7 @@ def build(
     typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
     _denoise(index, denoise)
     typer.echo(f"{sink.spec.guarantee}.")
-    _show_totals(stated)
+    out.print_totals(stated)
     typer.echo(f"What this protects and what it does not: dpindex info {index}")
 
 
@@ -63,6 +63,10 @@ def privatize(
     spec: Annotated[Path, "Spec as JSON: see `dpindex spec`."],
     release: o.ReleaseOptions,
     codebook: o.CodebookFile = None,
+    max_epsilon: Annotated[
+        float | None, "Refuse a spec with more, or of iDP.  [default: any epsilon]"
+    ] = None,
+    allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Turn vectors into codes, as a device does.
 
@@ -72,11 +76,12 @@ def privatize(
 
     out.refuse_existing(codes)
     described = o.with_codebook(Spec.read(spec), codebook)
-    stated, sink = release.stated(), CodesFile(codes, described)
+    stated = {**release.stated(), "max_epsilon": max_epsilon}
+    sink = CodesFile(codes, described, allow_unprotected=allow_unprotected)
     with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
         done = ingest(source, sink, progress=report, **stated)
     typer.echo(f"{codes}: {done} codes, {codes.stat().st_size} bytes. {sink.spec.guarantee}.")
-    _show_totals(stated)
+    out.print_totals(stated)
 
 
 def add(
@@ -99,15 +104,21 @@ def add(
     before, codes = len(opened), read_codes(items)
     if codes is None:
         with open_vectors(items) as source, out.progress_bar("privatizing") as report:
-            ingest(source, OpenIndex(opened), progress=report, **stated)
+            sink = OpenIndex(opened, allow_unprotected=allow_unprotected)
+            ingest(source, sink, progress=report, **stated)
     elif stated["ledger"] or stated["allow_rerelease"]:
         raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
     else:
         opened.add_codes(codes, stated["ids"])
     opened.save(index, allow_unprotected=allow_unprotected)
-    typer.echo(f"{index}: {len(opened) - before} added, {len(opened)} in all.")
+    added, promise = len(opened) - before, opened.spec.guarantee
+    typer.echo(f"{index}: {added} added, {len(opened)} in all.")
+    if codes is None:
+        typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
+    else:
+        typer.echo("Nothing was spent here: the codes were paid for by who made them.")
     _denoise(index, denoise)
-    _show_totals(stated)
+    out.print_totals(stated)
 
 
 def _denoise(index: Path, kind: o.Denoise) -> None:
@@ -124,15 +135,6 @@ def _denoise(index: Path, kind: o.Denoise) -> None:
         typer.echo(f"Denoised: {denoiser.kind}, learned from {denoiser.rows} codes.")
 
 
-def _show_totals(stated: Mapping[str, Any]) -> None:
-    """What has been released of these ids in all, if some were released more than once."""
-    totals = stated["ledger"].totals(stated["ids"]) if stated["ledger"] else []
-    if totals and totals[0].releases > 1:
-        typer.echo("In total, by the ledger:")
-        for total in totals:
-            typer.echo(f"  {total}.")
-
-
 def query(
     index: o.IndexPath,
     queries: Annotated[str, typer.Argument(help="Vector file, or codes of devices.")],
@@ -142,6 +144,7 @@ def query(
     ] = "exact",
     form: out.Format = "table",
     output: out.Output = None,
+    allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Find the nearest vectors of each query."""
     from dpindex.index import PrivateIndex
@@ -154,7 +157,7 @@ def query(
             asked = source.read()
     elif mode == "private":
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
-    hits = opened.search(asked, k=k, query=mode)
+    hits = opened.search(asked, k=k, query=mode, allow_unprotected=allow_unprotected)
     columns = {name: getattr(hits, name) for name in ("ids", "scores", "similarity", "stderr")}
     shown = len(hits.ids) if output else min(_SHOWN, len(hits.ids))
     out.write_answers(form, output, columns, lambda: _hits_table(columns, opened.metric, shown))
@@ -225,6 +228,8 @@ def methods(as_json: o.AsJson = False) -> None:
         return
     for row in rows:
         promise = "not private" if row["kind"] == "none" else f"{row['kind']} {row['definition']}"
+        if row["delta_over"] == "projection":
+            promise += ", delta over the projection too: no promise for the published one"
         needs = f"; needs {row['needs']}" if row["needs"] else ""
         needs += f"; entries {row['entries']}" if row["entries"] else ""
         typer.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO, StringIO
@@ -42,7 +43,7 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
 
 def refuse_existing(path: Path) -> None:
     """Refuse, before any work, an output file that is already there or has no folder."""
-    if path.exists():
+    if os.path.lexists(path):
         raise InputError(f"{path} already exists; choose another name.")
     if not path.parent.is_dir():
         raise InputError(f"{path.parent} is not a directory; make it first.")
@@ -66,6 +67,15 @@ def print_facts(title: str, lines: Mapping[str, str], guarantee: Guarantee, dim:
     typer.echo(f"\nWhat is protected\n  {guarantee.protects()}\n\nWhat is not protected")
     for line in guarantee.does_not_protect(dim):
         typer.echo(f"  - {line}")
+
+
+def print_totals(stated: Mapping[str, Any]) -> None:
+    """What has been released of these ids in all, if some were released more than once."""
+    totals = stated["ledger"].totals(stated["ids"]) if stated["ledger"] else []
+    if totals and totals[0].releases > 1:
+        typer.echo("In total, by the ledger:")
+        for total in totals:
+            typer.echo(f"  {total}.")
 
 
 def check_output(form: str, output: Path | None) -> None:

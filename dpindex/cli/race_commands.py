@@ -24,6 +24,7 @@ Sketch = Annotated[Path, typer.Argument(help="File of the released sketch.")]
 def build(
     vectors: o.VectorFile,
     sketch: Sketch,
+    *,
     epsilon: Annotated[float, "Budget of the one release, over all queries."],
     delta: Annotated[float, "0 for geometric noise; above 0, e.g. 1e-6, for Gaussian noise."] = 0.0,
     neighbouring: Annotated[
@@ -43,28 +44,44 @@ def build(
     ] = None,
     width: Annotated[int | None, "Columns of a row.  [default: up to 1000]"] = None,
     seed: Annotated[int, "Public seed of the hash functions."] = 0,
+    release: o.ReleaseOptions,
     as_json: o.AsJson = False,
 ) -> None:
     """Count vectors, add the noise, write the sketch.
 
     VECTORS is read once. The noise is added once, and every later question is free. A record
     adds one to one count in each row, whatever it holds: no bounds are needed.
+
+    With a ledger each id is one record; a record in a second sketch spends its epsilon again.
     """
+    from dpindex.index.code_store import Ids
     from dpindex.race import RaceSketch, SketchSpec, optimal_rows
     from dpindex.race.hashes import hash_from_dict
 
     out.refuse_existing(sketch)
+    stated = release.stated()
+    ids, ledger = stated["ids"], stated["ledger"]
+    allowed = {"allow_rerelease": release.allow_rerelease}
+    if ledger is None and (ids is not None or release.allow_rerelease):
+        raise InputError(
+            "--ids and --allow-rerelease are for the ledger; name the ledger (--ledger)."
+        )
     if expected_count is not None:
         if rows is not None:
             raise InputError("give --rows or --expected-count, not both.")
         rows = optimal_rows(expected_count, epsilon, neighbouring, delta)
     rows = _ROWS if rows is None else rows
-    stated = {"kind": hash, "bits": bits, "bandwidth": bandwidth, "hashes": hashes}
-    kernel = hash_from_dict({name: value for name, value in stated.items() if value is not None})
+    facts = {"kind": hash, "bits": bits, "bandwidth": bandwidth, "hashes": hashes}
+    kernel = hash_from_dict({name: value for name, value in facts.items() if value is not None})
     with open_vectors(vectors) as source, out.progress_bar("counting") as report:
         dim = source.shape[1]
         spec = SketchSpec(dim, rows, width, kernel, epsilon, delta, neighbouring, seed)
+        if ledger is not None:
+            ids = None if ids is None else Ids().check(ids, source.shape[0])
+            ledger.check(ids, **allowed)
         made = RaceSketch(spec).partial_fit(_chunks(source, report))
+    if ledger is not None:
+        ledger.record(spec, ids, **allowed)
     made.release().save(sketch)
     facts = _facts(sketch, made)
     if as_json:
@@ -74,6 +91,7 @@ def build(
         f"{sketch}: {rows} × {spec.columns} counts, {facts['bytes']} bytes, of about "
         f"{facts['records']} records (a private estimate).\n{made.guarantee}."
     )
+    out.print_totals(stated)
 
 
 def query(

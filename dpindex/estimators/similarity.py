@@ -183,7 +183,7 @@ def similarity_of(spec: Spec, metric: Metric) -> Similarity:
     """What estimates the similarities of a spec's codes.
 
     >>> from dpindex import Privatizer, Spec
-    >>> privatizer = Privatizer(Spec(method="none-oporp", dim=4, k=4))
+    >>> privatizer = Privatizer(Spec("none-oporp", dim=4, k=4), allow_unprotected=True)
     >>> codes = privatizer.privatize(np.eye(4))
     >>> asked = Queries(privatizer.project(np.eye(4)[:2]), privatizer.spec, private=False)
     >>> similarity_of(privatizer.spec, "ip").of_all(codes, asked)[0].round(3).tolist()

@@ -98,14 +98,6 @@ class Settings:
             self.spec if self.query_epsilon is None else self.spec.with_epsilon(self.query_epsilon)
         )
 
-    def refuse_unprotected(self, allowed: bool, purpose: str) -> None:
-        """InputError for a method that protects nothing, unless that is allowed."""
-        if not self.spec.mechanism.private and not allowed:
-            raise InputError(
-                f"{self.spec.method} protects nothing; pass allow_unprotected=True "
-                f"(--allow-unprotected) to {purpose}."
-            )
-
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values."""
         return {**vars(self), "spec": self.spec.to_dict()}

@@ -44,11 +44,14 @@ class Sink(ABC):
         A directory that is meant to be published, so that no ledger may lie in it.
     keeps_ids : bool
         Whether the ids stay with the codes.
+    allow_unprotected : bool
+        Whether codes of a ``none-*`` baseline may go there.
     """
 
     spec: Spec
     path: Path | None = None
     keeps_ids: bool = True
+    allow_unprotected: bool = False
 
     def checked_ids(self, ids: Any | None, count: int) -> AnyArray | None:
         """The ids of ``count`` rows, None for the default; InputError if they cannot be added."""
@@ -87,6 +90,7 @@ def ingest(
     progress: Callable[[int, int], None] | None = None,
     ledger: Ledger | None = None,
     allow_rerelease: bool = False,
+    max_epsilon: float | None = None,
 ) -> int:
     """Privatize a source into a sink, a chunk at a time.
 
@@ -110,6 +114,8 @@ def ingest(
         resumes was written down already.
     allow_rerelease : bool
         Allow ids that the ledger knows, at the price of one more epsilon each.
+    max_epsilon : float, optional
+        Refuse a spec with a larger epsilon: see :class:`dpindex.Privatizer`.
 
     Returns
     -------
@@ -118,7 +124,8 @@ def ingest(
     Raises
     ------
     InputError
-        For bad vectors or ids, ids that the ledger knows, and what the sink refuses.
+        For bad vectors or ids, ids that the ledger knows, a spec that protects nothing or less than
+        ``max_epsilon`` asks for, and what the sink refuses.
 
     >>> import tempfile
     >>> from dpindex.vectors import as_source
@@ -131,6 +138,7 @@ def ingest(
     ['a', 'b', 'c']
     """
     spec, (rows, columns) = sink.spec, source.shape
+    privatizer = Privatizer(spec, allow_unprotected=sink.allow_unprotected, max_epsilon=max_epsilon)
     if columns != spec.dim:
         raise InputError(f"{source.name} has {columns} columns where the spec says {spec.dim}.")
     if ledger is None and allow_rerelease:
@@ -142,7 +150,6 @@ def ingest(
     if ledger is not None and sink.path is not None:
         ledger.refuse_inside(sink.path)
     names = sink.checked_ids(ids, rows)
-    privatizer = Privatizer(spec)
     step, begun = _rows_at_a_time(source, spec), sink.started(source, names, ledger)
     if ledger is not None and begun is None:
         ledger.check(names, allow_rerelease=allow_rerelease)
@@ -214,7 +221,8 @@ class NewDirectory(Sink):
         self, path: str | os.PathLike[str], settings: Settings, *, allow_unprotected: bool = False
     ) -> None:
         self.spec = settings.spec
-        settings.refuse_unprotected(allow_unprotected, "build with it")
+        self.spec.refuse_unprotected(allow_unprotected, "build with it")
+        self.allow_unprotected = allow_unprotected
         Projector(settings.query_spec)  # refuses now what could not be asked later
         self._settings, self._place = settings, Path(path).resolve()
         self.path = self._place
@@ -289,8 +297,8 @@ class NewDirectory(Sink):
 class _AllAtOnce(Sink):
     """A sink that takes all codes or none."""
 
-    def __init__(self, spec: Spec, take: Callable[[Codes], None]) -> None:
-        self.spec, self._take = spec, take
+    def __init__(self, spec: Spec, take: Callable[[Codes], None], allow_unprotected: bool) -> None:
+        self.spec, self._take, self.allow_unprotected = spec, take, allow_unprotected
 
     @contextmanager
     def writing(self) -> Iterator[tuple[int, str]]:
@@ -305,8 +313,11 @@ class _AllAtOnce(Sink):
 class OpenIndex(_AllAtOnce):
     """An index in memory, which gets all rows or none; saving it is left to the caller."""
 
-    def __init__(self, index: PrivateIndex) -> None:
-        super().__init__(index.spec, lambda codes: index.add_codes(codes, self._ids))
+    def __init__(self, index: PrivateIndex, *, allow_unprotected: bool = False) -> None:
+        def take(codes: Codes) -> None:
+            index.add_codes(codes, self._ids)
+
+        super().__init__(index.spec, take, allow_unprotected)
         self.path, self._index = index.path, index
 
     def checked_ids(self, ids: Any | None, count: int) -> AnyArray | None:
@@ -319,6 +330,12 @@ class CodesFile(_AllAtOnce):
 
     keeps_ids = False
 
-    def __init__(self, path: str | os.PathLike[str], spec: Spec) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], spec: Spec, *, allow_unprotected: bool = False
+    ) -> None:
         place = Path(path)  # a wrong type is refused before anything is privatized
-        super().__init__(spec, lambda codes: create_file(place, codes.to_bytes()))
+
+        def take(codes: Codes) -> None:
+            create_file(place, codes.to_bytes())
+
+        super().__init__(spec, take, allow_unprotected)

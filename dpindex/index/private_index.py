@@ -203,7 +203,9 @@ class PrivateIndex:
                     ledger.refuse_inside(self.path)
                 names = None if ids is None else checked
                 before = partial(ledger.record, self.spec, names, allow_rerelease=allow_rerelease)
-            codes = Privatizer(self.spec).privatize(X, before=before)
+            # In memory only: save refuses what is unprotected.
+            privatizer = Privatizer(self.spec, allow_unprotected=True)
+            codes = privatizer.privatize(X, before=before)
             self._store.append(codes, checked)
 
     def check_ids(self, ids: Any | None, count: int) -> AnyArray:
@@ -272,7 +274,14 @@ class PrivateIndex:
         ranking = new_ranking(self.spec, self.metric, self.index_type, denoiser)
         self._denoiser, self._ranking = denoiser, ranking
 
-    def search(self, Q: Vectors | Codes, k: int = 10, query: QueryMode = "exact") -> Hits:
+    def search(
+        self,
+        Q: Vectors | Codes,
+        k: int = 10,
+        query: QueryMode = "exact",
+        *,
+        allow_unprotected: bool = False,
+    ) -> Hits:
         """The k nearest neighbours of each query.
 
         Parameters
@@ -285,20 +294,27 @@ class PrivateIndex:
         query : "exact" or "private"
             "exact": the query is projected and used as it is. "private": it is privatized first,
             under ``query_epsilon``.
+        allow_unprotected : bool
+            Allow a "private" query of a ``none-*`` baseline, which adds no noise to it.
 
         Raises
         ------
         InputError
-            For bad queries, k < 1, or an empty index.
+            For bad queries, k < 1, an empty index, or a private query that would not be private.
         """
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, not {k!r}.")
-        batches = self._batches(Q, query)
+        batches = self._batches(Q, query, allow_unprotected)
         parts = [self._searching(partial(self._search, batch, int(k))) for batch in batches]
         return Hits(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def range_search(
-        self, Q: Vectors | Codes, threshold: float, query: QueryMode = "exact"
+        self,
+        Q: Vectors | Codes,
+        threshold: float,
+        query: QueryMode = "exact",
+        *,
+        allow_unprotected: bool = False,
     ) -> list[Hits]:
         """Every vector whose estimated similarity reaches ``threshold``, for each query.
 
@@ -317,17 +333,21 @@ class PrivateIndex:
         """
         least = finite_number(threshold, "the threshold")
         found: list[Hits] = []
-        for batch in self._batches(Q, query):
+        for batch in self._batches(Q, query, allow_unprotected):
             with self._lock.read():
                 self._refuse_empty()
                 found += self._range(batch, least)
         return found
 
-    def _batches(self, asked: Vectors | Codes, query: QueryMode) -> list[Queries]:
-        queries = self._queries(asked, query)
+    def _batches(
+        self, asked: Vectors | Codes, query: QueryMode, allow_unprotected: bool
+    ) -> list[Queries]:
+        queries = self._queries(asked, query, allow_unprotected)
         return [queries[i : i + _BATCH_QUERIES] for i in range(0, len(queries), _BATCH_QUERIES)]
 
-    def _queries(self, asked: Vectors | Codes, query: QueryMode) -> Queries:
+    def _queries(
+        self, asked: Vectors | Codes, query: QueryMode, allow_unprotected: bool
+    ) -> Queries:
         """Vectors projected or privatized; codes as they are."""
         if query not in ("exact", "private"):
             raise InputError(f"query must be 'exact' or 'private', not {query!r}.")
@@ -345,7 +365,8 @@ class PrivateIndex:
             return Queries(self._projector.project(asked), self.spec, private=False)
         from dpindex.privatizer import Privatizer  # here: other queries need no secret stream
 
-        codes = Privatizer(self.query_spec).privatize(asked)
+        self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
+        codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(asked)
         return Queries(codes, self.query_spec, private=True)
 
     def _searching(self, action: Callable[[], _Answer]) -> _Answer:
@@ -413,7 +434,7 @@ class PrivateIndex:
             If the directory belongs to something else, cannot be written, or the method protects
             nothing and ``allow_unprotected`` is false.
         """
-        self._settings.refuse_unprotected(allow_unprotected, "save it")
+        self.spec.refuse_unprotected(allow_unprotected, "save it")
         with self._lock.write():
             stated = self._settings, self._store, self._denoiser, self._checkpoint
             write_index(Path(path), *stated, self._remember)

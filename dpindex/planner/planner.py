@@ -86,7 +86,8 @@ def plan(
     max_bytes : int, optional
         Maximum size of a published code, [1, 2^20].
     methods : sequence of str, optional
-        Methods to consider; default all that give DP. Individual DP is weaker and must be named.
+        Methods to consider; default all that give DP for the published projection. What promises
+        less, a delta over the projection too or individual DP, must be named.
     skip_leak_check : bool
         Accept a sample that looks like the private vectors themselves.
     progress : callable, optional
@@ -200,6 +201,8 @@ def _grid(
     refused: list[str] = []
     for row in rows:
         grid = spec_grid(dim, [row.name], [epsilon], **common)
+        if names is None and any(s.guarantee.delta_over == "projection" for s in grid.specs):
+            continue
         if grid.specs:
             lengths = _lengths(grid.specs[0], max_bytes)
             grid = spec_grid(dim, [row.name], [epsilon], lengths, **common)

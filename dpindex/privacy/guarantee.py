@@ -19,6 +19,12 @@ _WEAKER = (
     "can itself tell a vector from its neighbour."
 )
 
+_AVERAGE = (
+    "That delta is a chance over the noise and over the projection, before the projection was "
+    "drawn. It is not a promise given the published projection: there can be changes for which "
+    "that one fails. "
+)
+
 
 @dataclass(frozen=True)
 class Guarantee:
@@ -38,7 +44,7 @@ class Guarantee:
         True when the proof is about the integers that run, not about real numbers.
     delta_over : "noise" or "projection"
         Whether ``delta`` is a probability over the secret noise alone, or also over the choice
-        of the (public) projection, which is the weaker statement.
+        of the (public) projection. The latter is no promise given the published projection.
 
     >>> from dpindex.privacy.adjacency import attribute
     >>> str(Guarantee(2.0, 0.0, "DP", attribute(1.0)))
@@ -57,6 +63,7 @@ class Guarantee:
             return "no guarantee: the codes are not private"
         kind = f"pure {self.definition}" if self.delta == 0 else self.definition
         delta = "" if self.delta == 0 else f", delta = {self.delta:g}"
+        delta += " over noise and projection" if self.delta_over == "projection" else ""
         return f"epsilon = {self.epsilon:g}{delta} ({kind}) under {self.adjacency}"
 
     def __add__(self, other: Guarantee) -> Guarantee:
@@ -112,10 +119,13 @@ class Guarantee:
         weaker = _WEAKER if self.definition == "iDP" else ""
         chance = f", except with a probability governed by delta = {self.delta:g}"
         slack = chance if self.delta else ""
+        average = self.delta_over == "projection"
+        chosen = " and chosen without looking at the projection" if average else ""
         return (
-            f"For {self.adjacency.describe()}: whoever holds {self.adjacency.published} can learn "
-            f"about that change at most a factor of exp(epsilon) = exp({self.epsilon:g}) in "
-            f"odds{slack}. {self.adjacency.against}{weaker}"
+            f"For {self.adjacency.describe()}{chosen}: whoever holds {self.adjacency.published} "
+            f"can learn about that change at most a factor of exp(epsilon) = "
+            f"exp({self.epsilon:g}) in odds{slack}. {_AVERAGE if average else ''}"
+            f"{self.adjacency.against}{weaker}"
         )
 
     def does_not_protect(self, dim: int) -> list[str]:
@@ -130,7 +140,11 @@ class Guarantee:
                 "they are, at every epsilon, and the vector can be rebuilt from them"
             )
         if self.delta_over == "projection":
-            lines.append("an unlucky projection: delta is also a chance over the public projection")
+            lines.append(
+                "changes that the published projection stretches most: anyone can compute them, "
+                "and for them delta may be far larger than stated; a method whose delta is over "
+                "the noise alone has no such gap"
+            )
         return lines
 
     def statement(self, dim: int) -> dict[str, Any]:

@@ -212,7 +212,7 @@ class PStable(Hash):
 
     def scaled(self, records: Any) -> Any:
         """In grid steps, 4096 a bandwidth."""
-        with np.errstate(over="ignore"):  # what overflows is refused for its sum
+        with np.errstate(over="ignore"):  # what overflows has an infinite sum
             records *= 2.0**_STEP_BITS / self.bandwidth
         return records
 
@@ -267,11 +267,16 @@ class Hasher:
         """The random directions, nearly standard normal, shape (rows · directions, dim)."""
         return self._directions * 2.0**-_DIRECTION_BITS
 
-    def blocks(self, x: Any, first_row: int = 0) -> Iterator[tuple[int, Any]]:
+    def blocks(
+        self, x: Any, first_row: int = 0, *, clip: bool = False
+    ) -> Iterator[tuple[int, Any]]:
         """Checked records, a block at a time, rounded to exact integers held in float64.
 
-        Raises InputError for NaN, infinities and records too far out, naming the row.
+        Records too far out for exact sums are refused or, with ``clip``, each moved to the nearest
+        point of a box that only ``dim`` determines: their columns still depend on them alone.
+        Raises InputError for NaN, infinities and what is refused, naming the row.
         """
+        most = MAX_SUM // self.dim
         widest = max(self.dim, len(self._directions))
         step = max(64, min(_ROWS_AT_ONCE, _BLOCK_NUMBERS // widest))
         for start in range(0, x.shape[0], step):
@@ -280,10 +285,15 @@ class Hasher:
             block = self.hash.scaled(block)
             data = block.data if sparse.issparse(block) else block
             np.rint(data, out=data)
-            far = np.flatnonzero(~(np.asarray(abs(block).sum(axis=1)).ravel() <= MAX_SUM))
-            if far.size:
+            # Exact up to 2^53 in any order, and above MAX_SUM in any order beyond.
+            far = ~(np.asarray(abs(block).sum(axis=1)).ravel() <= MAX_SUM)
+            if clip and far.any():
+                moved = np.repeat(far, np.diff(block.indptr)) if sparse.issparse(block) else far
+                data[moved] = np.clip(data[moved], -most, most)
+            elif far.any():
+                row = first_row + start + int(far.argmax())
                 raise InputError(
-                    f"row {first_row + start + far[0]} lies more than {int(MAX_SUM) >> _STEP_BITS} "
+                    f"row {row} lies more than {int(MAX_SUM) >> _STEP_BITS} "
                     f"bandwidths from the origin; centre the data or widen the bandwidth."
                 )
             yield start, block

@@ -60,7 +60,9 @@ class RaceSketch:
     It holds R histograms over R random partitions of space. Each record adds 1 to one bin of each,
     and the mean count of the bins that a query falls into estimates how many records lie near it.
     One global (epsilon, delta) covers every question ever asked (Coleman & Shrivastava 2020,
-    Thm 3). The data needs no bounds: a record moves one count a row by one, whatever it holds.
+    Thm 3). The data needs no bounds: a record moves one count a row by one, whatever finite numbers
+    it holds. One that lies more than 2^21 bandwidths from the origin counts as if it lay at the
+    nearest point of a box around the origin, and a collection may be empty.
 
     One warning: a record may be added *once*. Added twice, or to two sketches, it costs twice.
 
@@ -102,8 +104,8 @@ class RaceSketch:
     def fit(self, x: Vectors) -> RaceSketch:
         """Add all records, shape (n, dim), of any real dtype, dense or sparse; returns self.
 
-        Raises InputError for a wrong shape, no rows, NaN or infinities (and then adds nothing), for
-        a sketch that already holds records (``partial_fit`` adds more) or has been released.
+        Raises InputError for a wrong shape, NaN or infinities (and then adds nothing), and for a
+        sketch that already holds records (``partial_fit`` adds more) or has been released.
         """
         if self._secret().any():
             raise InputError("this sketch already holds records; partial_fit adds more.")
@@ -127,11 +129,9 @@ class RaceSketch:
         with ThreadPoolExecutor(cores()) as pool:
             for chunk in [chunks] if single else chunks:
                 records = real_matrix(chunk, spec.dim, "records", min_rows=0)
-                for _, block in spec.hasher.blocks(records, done):
+                for _, block in spec.hasher.blocks(records, done, clip=True):
                     spec.hasher.each(block, count, pool)
                 done += records.shape[0]
-        if done == 0:
-            raise InputError("there are no records: the input has no rows.")
         counts += fresh
         fresh.fill(0)
         return self

@@ -40,7 +40,8 @@ class _SketchEstimator(base.BaseEstimator):  # type: ignore[misc]
     """A scikit-learn estimator that reads its data once, into released sketches.
 
     ``fit`` spends the whole budget; what comes after is free. Each ``fit`` spends it again, so a
-    cross-validation with m fits costs m times epsilon.
+    cross-validation with m fits costs m times epsilon. By scikit-learn's convention ``fit`` refuses
+    a table without rows, so it is public that there is a record; a :class:`RaceSketch` takes none.
     """
 
     rows: int = 1000
@@ -197,8 +198,8 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
     one sketch and give R to another, together the 2R that replace is calibrated for. All sketches
     share their hash functions, so that errors of the partition cancel between classes.
 
-    One warning: the set of labels is published. State it in ``classes`` if a label's mere presence
-    could say something about one person.
+    One warning: the set of labels is published in ``classes_``. A label that one record brought in
+    would give that record away, so the set must be stated, and be public.
 
     Parameters
     ----------
@@ -208,8 +209,8 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
         noise has a standard deviation of ``√(2·rows·width)/epsilon`` records (delta = 0): with
         "ml" keep that well below the smallest class, above all by a small ``width``; a size below
         it is read as equal to it.
-    classes : sequence, optional
-        The public set of labels; default the labels in ``y``.
+    classes : sequence
+        The public set of labels, stated without looking at the data. Records must have one of them.
     hash, rows, width, epsilon, delta, neighbouring, seed
         As in :class:`RaceDensity`, with fewer rows and columns: a class has fewer records.
 
@@ -222,7 +223,8 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
 
     >>> from dpindex.race import PStable, RaceClassifier
     >>> x = np.random.default_rng(0).normal(size=(4000, 2))
-    >>> model = RaceClassifier(PStable(2.0), rows=100, epsilon=5.0).fit(x, x[:, 0] > 0)
+    >>> model = RaceClassifier(PStable(2.0), classes=[False, True], rows=100, epsilon=5.0)
+    >>> model = model.fit(x, x[:, 0] > 0)
     >>> model.predict([[2.0, 0.0], [-2.0, 0.0]]).tolist()
     [True, False]
     """
@@ -238,7 +240,7 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
             raise InputError(f"rule must be 'ml' or 'map', not {self.rule!r}.")
         records, labels = validate_data(self, X, y, accept_sparse="csr")
         check_classification_targets(labels)
-        self.classes_: AnyArray = np.unique(labels if self.classes is None else self.classes)
+        self.classes_: AnyArray = np.unique(self._public_classes(labels))
         if not np.isin(labels, self.classes_).all():
             raise InputError("y holds a label that is not in classes.")
         spec = self._kernel_spec()  # one object, whose hash functions are made once
@@ -248,6 +250,15 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
                 sketch.fit(records[labels == label])
             sketch.release()
         return self
+
+    def _public_classes(self, labels: AnyArray) -> Any:
+        """The seam through which scikit-learn's own checks, which state none, get classes."""
+        if self.classes is None:
+            raise InputError(
+                "RaceClassifier needs classes: the labels, which are published, stated without "
+                "looking at the data; labels read from the data have no guarantee."
+            )
+        return self.classes
 
     def predict_proba(self, X: Vectors) -> Floats:
         """Share of each class in the sum of the densities (ml) or counts (map), shape (n, m)."""
