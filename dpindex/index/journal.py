@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -75,22 +76,24 @@ class Journal:
 
     def stage(self, name: str, data: bytes) -> None:
         """Keep a file that is meant for the directory, under its path there."""
-        place = self.path / _STAGED / name
-        place.parent.mkdir(exist_ok=True, mode=0o700)
-        write_file(place, data, mode=0o600)
+        write_file(self._place(name), data, mode=0o600)
+
+    def _place(self, name: str) -> Path:
+        """Where a file is staged: all in one folder, which is synced with each."""
+        return self.path / _STAGED / name.replace("/", "-")
 
     def staged(self) -> list[str]:
         """Paths in the directory of all files that are staged."""
         folder = self.path / _STAGED
-        return sorted(f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file())
+        return [f.name.replace("-", "/") for f in folder.iterdir()] if folder.is_dir() else []
 
     def read(self, name: str) -> bytes:
         """A staged file."""
-        return read_file(self.path / _STAGED / name, _MAX_BYTES, links=False)
+        return read_file(self._place(name), _MAX_BYTES, links=False)
 
     def published(self, name: str) -> None:
         """Drop a staged file that lies in the directory now."""
-        (self.path / _STAGED / name).unlink()
+        self._place(name).unlink()
 
     def seal(self, base: str, manifest: bytes) -> None:
         """Make certain what is staged: with this manifest it follows that of the hash ``base``."""
@@ -99,7 +102,7 @@ class Journal:
 
     def pending(self) -> tuple[str, bytes] | None:
         """The base and the manifest of the last seal, published or not; None if there is none."""
-        if not (self.path / _PENDING).is_file():
+        if not os.path.isfile(self.path / _PENDING):
             return None
         facts, arrays = parse_file(self.path / _PENDING, _MAX_BYTES, partial(unpack, kind=_PENDING))
         return str(facts["base"]), arrays["manifest"].tobytes()
@@ -111,9 +114,11 @@ class Journal:
     def claim(self, parse: Callable[[bytes], _Claim]) -> _Claim | None:
         """The claim of the unfinished build, or None if it was not begun under this journal."""
         place = self.path / _CLAIM
-        return parse_file(place, _MAX_BYTES, parse) if place.is_file() else None
+        return parse_file(place, _MAX_BYTES, parse) if os.path.isfile(place) else None
 
     def clear(self) -> None:
         """Remove it: nothing is unfinished."""
         if self.exists:
             shutil.rmtree(self.path)
+            with suppress(OSError):  # others' journals are there
+                self.path.parent.rmdir()
