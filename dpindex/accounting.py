@@ -45,8 +45,8 @@ def total(
         ones, randomized response (Kairouz, Oh & Viswanath 2015); dominating
         pairs compose (Zhu, Dong & Wang 2022).
     at : Attribute or L2, optional
-        The change, in the units of the data, that the total speaks about; each release is counted as
-        often as it takes (:meth:`dpindex.Guarantee.at`). Default the change that all promise.
+        The change, in the units of the data, that the total speaks about; each release counts as
+        many times as it takes (:meth:`dpindex.Guarantee.at`). Default the change that all promise.
 
     Returns
     -------

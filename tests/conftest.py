@@ -14,6 +14,12 @@ from streams import Seeded
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def _state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Journals of unfinished writes lie apart for each test, and not in the user's folder."""
+    monkeypatch.setenv("DPINDEX_STATE", str(tmp_path_factory.getbasetemp() / "state"))
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Where the evaluation data lie: ``$DPINDEX_DATA``, or ``../shared/data``; skips if absent."""

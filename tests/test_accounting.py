@@ -154,7 +154,7 @@ def test_one_pure_release_stays_exact() -> None:
 
 @pytest.mark.parametrize("beta", [1.0, 0.5, 0.3])
 def test_finding_2_gaussian_releases_of_different_betas(beta: float) -> None:
-    """A change of one is ⌈1/β⌉ changes of β: as many times the sensitivity, by the analytic curve."""
+    """A change of one is ⌈1/β⌉ changes of β, and has as many times the sensitivity."""
     specs = [gaussian(), gaussian(adjacency=attribute(beta))]
     mu = math.hypot(1, math.ceil(1 / beta)) / optimal_sigma(1.0, DELTA)
     found = total(specs, delta=DELTA, at=UNIT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from scipy import sparse
 from dpindex.errors import InputError
 from dpindex.grid import Grid
 from dpindex.index import IndexDirectory, PrivateIndex, Settings
+from dpindex.index.claim import Claim
 from dpindex.index.ingest import CodesFile, NewDirectory, OpenIndex, ingest
 from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
@@ -37,7 +39,8 @@ def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _build(path: Path, source: Any = VECTORS, spec: Spec = SPEC, **options: Any) -> int:
-    return ingest(as_source(source), _sink(path, Settings(spec)), **options)
+    with as_source(source) as opened:
+        return ingest(opened, _sink(path, Settings(spec)), **options)
 
 
 def _sink(path: Path, settings: Settings = Settings(SPEC)) -> NewDirectory:  # noqa: B008
@@ -109,7 +112,13 @@ def test_a_finished_index_is_refused_before_anything_is_read(
     _check_complete(tmp_path / "i")
 
 
-def _stopped(path: Path, monkeypatch: pytest.MonkeyPatch, after: int = 2) -> None:
+def _stopped(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    after: int = 2,
+    vectors: Any = VECTORS,
+    **options: Any,
+) -> None:
     """A build that died after some committed segments."""
     with monkeypatch.context() as patch:
         plain, calls = IndexDirectory.write_segment, [0]
@@ -122,7 +131,7 @@ def _stopped(path: Path, monkeypatch: pytest.MonkeyPatch, after: int = 2) -> Non
 
         patch.setattr(IndexDirectory, "write_segment", dying)
         with pytest.raises(KeyboardInterrupt):
-            _build(path)
+            _build(path, vectors, **options)
 
 
 def test_an_unfinished_build_does_not_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,9 +164,8 @@ def test_other_input_does_not_continue_a_build(
     _check_complete(tmp_path / "i")
 
 
-def test_a_touched_file_does_not_continue_a_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_touched_file_continues_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content decides, not the time of change."""
     np.save(tmp_path / "v.npy", VECTORS)
 
     def build() -> int:
@@ -169,8 +177,121 @@ def test_a_touched_file_does_not_continue_a_build(
         with pytest.raises(InputError, match="cannot be written"):
             build()
     os.utime(tmp_path / "v.npy", ns=(1, 1))
-    with pytest.raises(InputError, match="time of change"):
-        build()
+    assert build() == ROWS
+    _check_complete(tmp_path / "i")
+
+
+def _changes() -> list[Any]:
+    """Arrays of the same shape, dtype and size that are not the vectors."""
+    first, last, order = VECTORS.copy(), VECTORS.copy(), np.arange(ROWS)
+    first[0, 0] = np.nextafter(first[0, 0], 0)
+    last[-1, -1] = -last[-1, -1]
+    order[[1, 2]] = order[[2, 1]]
+    return [VECTORS[::-1], VECTORS[order], np.roll(VECTORS, 5, axis=0), first, last]
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("form", ["array", "file", "sparse"])
+def test_finding_5_other_vectors_of_equal_size_and_time_do_not_continue_a_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, form: str
+) -> None:
+    def source(vectors: Any) -> Any:
+        if form == "file":
+            np.save(tmp_path / "v.npy", vectors)
+            os.utime(tmp_path / "v.npy", ns=(7, 7))
+            return open_vectors(tmp_path / "v.npy")
+        return as_source(sparse.csr_matrix(vectors) if form == "sparse" else vectors)
+
+    monkeypatch.setattr("dpindex.index.ingest._SPARSE_ROWS", 5)
+    _stopped(tmp_path / "i", monkeypatch, vectors=source(VECTORS))
+    before = IndexDirectory(tmp_path / "i").manifest()
+    with monkeypatch.context() as patch:
+        patch.setattr(Privatizer, "privatize", lambda *_, **__: pytest.fail("drew noise"))
+        with pytest.raises(InputError, match=r"of other input \(rows \d+ to \d+ differ\)"):
+            _build(tmp_path / "i", source(_changes()[number]))
+    assert IndexDirectory(tmp_path / "i").manifest() == before
+    assert _build(tmp_path / "i", source(VECTORS)) == ROWS - 10
+    _check_complete(tmp_path / "i")
+
+
+def test_finding_5_a_file_that_changes_while_it_is_read_is_not_privatized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that were checked under other values would continue a later build as if unchanged."""
+    values, report = VECTORS.copy(), []
+
+    def progress(done: int, _: int) -> None:
+        report.append(done)
+        values[12] = 0.5
+
+    with pytest.raises(InputError, match="rows 10 to 14 differ"):
+        _build(tmp_path / "i", values, progress=progress)
+    assert report == [0, 5, 10]
+
+
+def test_finding_5_no_hash_of_the_vectors_or_ids_lies_in_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it in the journal without the key: two builds of one input have other digests."""
+    ids = [f"r{i}" for i in range(ROWS)]
+    seen = []
+    for name in "ij":
+        with monkeypatch.context() as patch:
+            _crashing(patch, "os.replace", 4, after=False)
+            with pytest.raises(_Crash):
+                _build(tmp_path / name, ids=ids)
+        claim = IndexDirectory(tmp_path / name).journal.claim(Claim.from_bytes)
+        assert claim is not None
+        published = b"".join(f.read_bytes() for f in (tmp_path / name).rglob("*") if f.is_file())
+        secrets = [claim.key, *claim.tags.values()]
+        assert len(secrets) == 7
+        assert not any(s in published or s.hex().encode() in published for s in secrets)
+        stated = IndexDirectory(tmp_path / name).manifest().input
+        assert stated is not None
+        assert stated.keys() == {"source", "ledger"}
+        assert stated["source"].keys() == {"rows", "columns", "size", "mtime_ns", "key"}
+        seen += secrets
+    assert len(set(seen)) == 14
+
+
+@pytest.mark.parametrize("with_ledger", [False, True])
+def test_finding_4_a_copied_unfinished_build_is_finished_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_ledger: bool
+) -> None:
+    """Copied elsewhere, or put in the place of the one that went on: refused, nothing drawn."""
+    ledger = Ledger(tmp_path / "ledger") if with_ledger else None
+    options: dict[str, Any] = {"ledger": ledger, "ids": list(range(ROWS))}
+    path, copy, again = (tmp_path / name for name in ("i", "copy", "again"))
+    _stopped(path, monkeypatch, **options)
+    shutil.copytree(path, copy)
+    shutil.copytree(path, again)
+    refused = "begun elsewhere or with another ledger, or an older copy"
+
+    def refuse(place: Path, **stated: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Privatizer, "privatize", lambda *_, **__: pytest.fail("drew noise"))
+            with pytest.raises(InputError, match=refused):
+                _build(place, **{**options, **stated})
+
+    refuse(copy)
+    if with_ledger:
+        refuse(path, ledger=None)
+        refuse(path, ledger=Ledger(tmp_path / "other"))
+    _stopped(path, monkeypatch, after=1, **options)  # one segment more
+    path.rename(tmp_path / "aside")
+    again.rename(path)
+    refuse(path)
+    shutil.rmtree(path)
+    (tmp_path / "aside").rename(path)
+    assert _build(path, **options) == ROWS - 15
+    assert PrivateIndex.open(path).codes.to_bytes() == _truth()
+    refuse(copy)
+    path.rename(tmp_path / "aside")
+    copy.rename(path)
+    refuse(path)
+    if ledger is not None:
+        assert [total.releases for total in ledger.totals()] == [1]
+        assert not list(ledger.builds_path.iterdir())
 
 
 class _Crash(BaseException):

@@ -141,7 +141,7 @@ def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
     error += c * most / (1 << 53)
     # As the spec and as the guarantee state it, in the units of the data.
     stated = Fraction(spec.adjacency.size) * Fraction(grid.scale)
-    steps = c * max(stated, Fraction(spec.guarantee.adjacency.size)) + 2 * error
+    steps = c * max(stated, Fraction(spec.adjacency.in_data_units(grid.scale).size)) + 2 * error
     passed = steps <= reach and grid.bits >= 1 and grid.bits == spec.law.grid_bits
     if found.gram is not None:
         name, lemma = "grid: steps of the radius", "each coordinate is rounded: triangle inequality"

@@ -142,9 +142,10 @@ def _inversion_picture(base: Doubles, originals: Doubles) -> Picture:
     grey = cosines(np.full_like(originals, _WHITE / 2), originals).mean()
     caption = (
         f"Ten held-out digits, and what an attacker who fits a denoiser to all published codes "
-        f"reconstructs from their {_ATTACKED.method} codes; ε under {_ATTACKED.guarantee.adjacency}. A plain "
-        f"grey square already has cosine {grey:.2f}. The same attack on {_INDEX.method}, k = "
-        f"{_INDEX.code_length}, reaches {', '.join(own)} at these epsilons. An epsilon that hides "
+        f"reconstructs from their {_ATTACKED.method} codes; ε under "
+        f"{_ATTACKED.guarantee.adjacency}. A plain grey square already has cosine {grey:.2f}. The "
+        f"same attack on {_INDEX.method}, k = {_INDEX.code_length}, reaches {', '.join(own)} at "
+        f"these epsilons. An epsilon that hides "
         f"one pixel does not hide a picture, which costs up to 64 times as much."
     )
     png = gallery_png(rows, (8, 8), (0.0, _WHITE))

@@ -2,18 +2,20 @@
 
 A directory holds ``manifest.json``, ``segments/NNNNNN.codes``, ``ids/NNNNNN.ids`` and, where one
 was learned, ``denoiser/NNNNNN.model``. A file belongs to the index only once a manifest that names
-it has been renamed into place; whatever the manifest does not name is discarded unread. Reading
-checks sizes and SHA-256 hashes before any parser sees a byte. No raw vector, norm, noise or secret
-is ever written.
+it has been renamed into place; whatever the manifest does not name is discarded unread. New files
+come from a journal outside the directory (:mod:`dpindex.index.journal`), where all of them lie
+before the first is seen here. Reading checks sizes and SHA-256 hashes before any parser sees a
+byte. No raw vector, norm, noise or secret is ever written.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -28,6 +30,7 @@ from dpindex.estimators.similarity import Metric
 from dpindex.files import holding_lock, read_file, write_file
 from dpindex.format1 import manifest_from_1
 from dpindex.index.code_store import CodeStore, ids_from_bytes, ids_to_bytes
+from dpindex.index.journal import Journal, state_folder
 from dpindex.index.ranking import new_ranking
 from dpindex.index.search_backend import EXACT
 from dpindex.spec import Spec
@@ -245,10 +248,14 @@ def _sealed(data: dict[str, Any]) -> bytes:
 
 
 class IndexDirectory:
-    """Reads and writes an index directory; every change is committed by one rename."""
+    """Reads and writes an index directory; every change is committed by one rename.
 
-    def __init__(self, path: Path) -> None:
+    ``state`` is the folder of its journal, outside the directory.
+    """
+
+    def __init__(self, path: Path, state: Path | None = None) -> None:
         self.path = path.resolve()
+        self.journal = Journal(self.path, state or state_folder())
 
     @property
     def exists(self) -> bool:
@@ -259,8 +266,7 @@ class IndexDirectory:
         """The committed manifest."""
         if not self.exists:
             raise InputError(f"{self.path} is not a dpindex index: it has no {_MANIFEST}.")
-        text = read_file(self.path / _MANIFEST, _MAX_MANIFEST_BYTES, links=False)
-        return Manifest.from_bytes(text, self.path / _MANIFEST)
+        return Manifest.from_bytes(self._text(), self.path / _MANIFEST)
 
     def segments(self, manifest: Manifest) -> Iterator[tuple[Codes, AnyArray]]:
         """Codes and ids of every segment, verified against the manifest first."""
@@ -295,11 +301,19 @@ class IndexDirectory:
     def writing(self, *, new: bool) -> Iterator[None]:
         """Hold the directory for writing; a ``new`` one must be absent or empty.
 
-        What is left of a first save or build that died before its manifest counts as empty.
+        What an interrupted write left is finished first if its journal is here, and else discarded:
+        what is left of a first save or build that died before its manifest counts as empty.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            first = self._make_lock()
             with holding_lock(self.path / ".lock", str(self.path)):
+                for folder in _FOLDERS:
+                    if (self.path / folder).is_symlink():
+                        raise InputError(f"{self.path / folder} is a symbolic link, not a folder.")
+                if first:  # what a journal may know of was removed
+                    self.journal.clear()
+                self._finish_interrupted()
                 if new and (self.path / _MANIFEST).exists():
                     raise InputError(
                         f"{self.path} already holds an index; open it to add to it, or choose "
@@ -307,13 +321,33 @@ class IndexDirectory:
                     )
                 if new and not self._is_blank():
                     raise InputError(f"{self.path} is not empty; choose another directory.")
-                for folder in _FOLDERS:
-                    if (self.path / folder).is_symlink():
-                        raise InputError(f"{self.path / folder} is a symbolic link, not a folder.")
-                yield
+                self.discard_uncommitted(self.manifest().paths if self.exists else ())
+                self.journal.begin()
+                try:
+                    yield
+                except BaseException:
+                    if self.journal.pending() is None:  # so nothing of it was seen
+                        self.journal.clear()
+                    raise
+                if self._is_settled:
+                    self.journal.clear()
         except OSError as error:
             detail = error.strerror or error
             raise InputError(f"{self.path} cannot be written: {detail}.") from error
+
+    def _make_lock(self) -> bool:
+        """Make the lock file; whether there was none."""
+        try:
+            os.close(os.open(self.path / ".lock", os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return False
+        return True
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether everything that was sealed is published, and no build is unfinished."""
+        published = self.journal.pending() is None or self.is_last_sealed
+        return published and (not self.exists or self.manifest().state == "complete")
 
     def _is_blank(self) -> bool:
         """Whether nothing is here but, perhaps, leftovers of our own that no manifest names."""
@@ -327,44 +361,86 @@ class IndexDirectory:
         return [entry for folder in folders for entry in folder.iterdir()]
 
     def write_segment(self, manifest: Manifest, codes: Codes, ids: AnyArray) -> Manifest:
-        """Write a segment and return the manifest that names it, which is not yet committed."""
+        """Stage a segment and return the manifest that names it, which is not yet committed."""
         data = {_CODES: codes.to_bytes(), _IDS: ids_to_bytes(ids)}
         number, manifest = self._numbered(manifest, data)
         return replace(manifest, segments={**manifest.segments, number: len(codes)})
 
     def write_denoiser(self, manifest: Manifest, denoiser: Denoiser) -> Manifest:
-        """Write a denoiser and return the manifest that names it, which is not yet committed."""
+        """Stage a denoiser and return the manifest that names it, which is not yet committed."""
         number, manifest = self._numbered(manifest, {_MODEL: denoiser_to_bytes(denoiser)})
         return replace(manifest, denoiser=number)
 
     def _numbered(self, manifest: Manifest, data: Mapping[str, bytes]) -> tuple[str, Manifest]:
-        """Write files under the next number; that, and the manifest that knows them."""
+        """Stage files under the next number; that, and the manifest that knows them."""
         number, files = f"{manifest.next_number:06d}", dict(manifest.files)
         if not _NUMBER.fullmatch(number):
             raise InputError(f"{self.path} has had a million segments; save to a new directory.")
         for pattern, content in data.items():
-            path = self.path / pattern.format(number)
-            path.parent.mkdir(exist_ok=True)
-            write_file(path, content)
+            self.journal.stage(pattern.format(number), content)
             files[pattern.format(number)] = _mark(content)
         return number, replace(manifest, next_number=manifest.next_number + 1, files=files)
 
-    def commit(self, manifest: Manifest) -> Manifest:
-        """Make the manifest the truth, durably, in one rename."""
+    def commit(self, manifest: Manifest, sealed: Callable[[], object] = lambda: None) -> Manifest:
+        """Make the manifest the truth, durably, in one rename; then delete what it does not name.
+
+        Once ``sealed`` is called it is certain: whatever stops this, the next to write finishes it.
+        """
         text = manifest.to_bytes()
         if len(text) > _MAX_MANIFEST_BYTES:
             raise InputError(
                 f"{self.path} has {len(manifest.segments)} segments, too many for one manifest; "
                 f"save the index to a new directory."
             )
-        write_file(self.path / _MANIFEST, text)
+        self.journal.seal(self._hash(), text)
+        sealed()
+        self._publish(manifest, text)
         return manifest
 
-    def discard_uncommitted(self, manifest: Manifest) -> None:
-        """Delete, unread, the segments that the manifest does not name."""
-        named = {self.path / path for path in manifest.paths}
+    def _hash(self) -> str:
+        """Of the manifest as it lies there, "" if there is none."""
+        return hashlib.sha256(self._text()).hexdigest() if self.exists else ""
+
+    def _text(self) -> bytes:
+        return read_file(self.path / _MANIFEST, _MAX_MANIFEST_BYTES, links=False)
+
+    def _publish(self, manifest: Manifest, text: bytes) -> None:
+        """Copy what is staged for a manifest into the directory, then the manifest."""
+        named = set(manifest.paths)
+        for name in named.intersection(self.journal.staged()):
+            (self.path / name).parent.mkdir(exist_ok=True)
+            write_file(self.path / name, self.journal.read(name))
+            self.journal.published(name)
+        write_file(self.path / _MANIFEST, text)
+        self.discard_uncommitted(named)
+
+    def _finish_interrupted(self) -> None:
+        """Publish what was sealed, if nobody else has written since."""
+        pending = self.journal.pending()
+        if pending is None or self._hash() != pending[0]:
+            return
+        manifest = Manifest.from_bytes(pending[1], self.path / _MANIFEST)
+        there = {name for name in manifest.paths if (self.path / name).is_file()}
+        if there.union(self.journal.staged()) >= set(manifest.paths):
+            self._publish(manifest, pending[1])
+
+    @property
+    def is_last_sealed(self) -> bool:
+        """Whether the manifest is the last that the journal knows, and no older or other copy."""
+        pending = self.journal.pending()
+        return pending is not None and self.exists and self._text() == pending[1]
+
+    def finish_interrupted(self) -> None:
+        """Finish a write that was interrupted, or its clean-up, if the journal knows of one."""
+        if self.journal.exists and (self.path / ".lock").exists():
+            with self.writing(new=False):
+                pass
+
+    def discard_uncommitted(self, named: Collection[str]) -> None:
+        """Delete, unread, the segments and denoisers that are not named."""
+        kept = {self.path / path for path in named}
         for entry in self._entries():
-            if _NUMBERED_FILE.fullmatch(entry.name) and entry not in named:
+            if _NUMBERED_FILE.fullmatch(entry.name) and entry not in kept:
                 entry.unlink()
 
 
@@ -395,8 +471,11 @@ def write_index(
     store: CodeStore,
     denoiser: Denoiser | None,
     last: Checkpoint | None,
-) -> Checkpoint:
+    sealed: Callable[[Checkpoint], object],
+) -> None:
     """Write an index, or bring the directory up to date that it was ``last`` written or read in.
+
+    ``sealed`` is called with the new checkpoint when the rest can only be delayed.
 
     Raises
     ------
@@ -408,9 +487,7 @@ def write_index(
         last = None
     with directory.writing(new=last is None):
         start, manifest = 0, Manifest(settings)
-        if last is None:
-            directory.discard_uncommitted(manifest)
-        else:
+        if last is not None:
             manifest = directory.manifest()
             if manifest.digest != last.digest:
                 raise InputError(f"{directory.path} was changed since this index was opened.")
@@ -424,9 +501,10 @@ def write_index(
             manifest = directory.write_segment(manifest, store.take(rows), store.ids[rows])
         if denoiser is not None and (last is None or denoiser is not last.denoiser):
             manifest = directory.write_denoiser(manifest, denoiser)
-        manifest = directory.commit(replace(manifest, state="complete"))
-        directory.discard_uncommitted(manifest)
-    return Checkpoint(directory.path, manifest.digest, len(store), store.removals, denoiser)
+        manifest = replace(manifest, state="complete")
+        saved = manifest.digest, len(store), store.removals, denoiser
+        checkpoint = Checkpoint(directory.path, *saved)
+        directory.commit(manifest, lambda: sealed(checkpoint))
 
 
 def read_index(path: Path) -> tuple[Settings, Iterator[tuple[Codes, AnyArray]], Checkpoint]:
@@ -438,6 +516,8 @@ def read_index(path: Path) -> tuple[Settings, Iterator[tuple[Codes, AnyArray]], 
         If the directory is not an index, is unfinished, or was damaged or changed.
     """
     directory = IndexDirectory(path)
+    with suppress(InputError):  # who may not write can read what is there
+        directory.finish_interrupted()
     manifest = directory.manifest()
     if manifest.state != "complete":
         raise InputError(

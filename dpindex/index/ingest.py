@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,6 +17,7 @@ from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.files import create_file
+from dpindex.index.claim import Claim
 from dpindex.index.code_store import Ids, ids_to_bytes
 from dpindex.index.directory import IndexDirectory, Manifest, Settings, rows_per_segment
 from dpindex.index.private_index import PrivateIndex
@@ -27,6 +26,7 @@ from dpindex.privatizer import Privatizer
 from dpindex.projector import Projector
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource
+from dpindex.vectors.source import Chunk
 
 _TOKEN = "ledger"
 _CHUNK_BYTES = 1 << 25
@@ -54,12 +54,17 @@ class Sink(ABC):
         """The ids of ``count`` rows, None for the default; InputError if they cannot be added."""
         return None if ids is None else Ids().check(ids, count)
 
-    def started(self, source: VectorSource, ids: AnyArray | None) -> int | None:
+    def started(
+        self, source: VectorSource, ids: AnyArray | None, ledger: Ledger | None
+    ) -> int | None:
         """Rows that are there already, None if this work was never begun.
 
-        InputError if they are of another source, spec or ids.
+        InputError if they are of another spec or ids, or belong to a copy.
         """
         return None
+
+    def recognise(self, first_row: int, chunk: Chunk) -> None:  # noqa: B027
+        """See a chunk before it is privatized; InputError if it was another before."""
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[tuple[int, str]]:
@@ -87,7 +92,8 @@ def ingest(
 
     The whole source is checked before the first code is made: a fault in the last row costs no
     budget and leaves nothing behind. Values are checked again as they are read to be privatized, as
-    a file may have changed in between.
+    a file may have changed in between. Work that resumes reads all rows again, to make sure that
+    they are those that it began with.
 
     Parameters
     ----------
@@ -137,17 +143,20 @@ def ingest(
         ledger.refuse_inside(sink.path)
     names = sink.checked_ids(ids, rows)
     privatizer = Privatizer(spec)
-    step, begun = _rows_at_a_time(source, spec), sink.started(source, names)
+    step, begun = _rows_at_a_time(source, spec), sink.started(source, names, ledger)
     if ledger is not None and begun is None:
         ledger.check(names, allow_rerelease=allow_rerelease)
-    for first, chunk in source.chunks(step, begun or 0):
-        privatizer.check(chunk, first_row=first)
+    for first, chunk in source.chunks(step):
+        if first >= (begun or 0):
+            privatizer.check(chunk, first_row=first)
+        sink.recognise(first, chunk)
     with sink.writing() as (start, token):
         if ledger is not None:  # before the first code; a second time it knows the token
             ledger.record(spec, names, allow_rerelease=allow_rerelease, token=token)
         report = progress or (lambda done, total: None)
         report(start, rows)
         for first, chunk in source.chunks(step, start):
+            sink.recognise(first, chunk)
             codes = privatizer.privatize(chunk, first_row=first)
             done = first + len(codes)
             sink.put(codes, np.arange(first, done) if names is None else names[first:done])
@@ -180,8 +189,10 @@ class NewDirectory(Sink):
     """A new index directory, or one in which the same work stopped: there it goes on.
 
     Every chunk becomes a segment, which is committed before the next is begun. So work that was
-    killed, run again, continues after the last committed segment and privatizes no published vector
-    twice.
+    killed, run again, continues after the last segment that may have been seen, and privatizes no
+    such vector twice. What it needs for that lies in a journal outside the directory: beside the
+    ledger, or without one in the user's state folder. Without it, in a copy, or with other vectors
+    it is refused.
 
     Parameters
     ----------
@@ -196,7 +207,7 @@ class NewDirectory(Sink):
     ------
     InputError
         For a method that protects nothing. :func:`ingest` refuses a finished index, and an
-        unfinished one of another spec or source.
+        unfinished one of another spec or source, a copy of one, and one begun elsewhere.
     """
 
     def __init__(
@@ -205,15 +216,32 @@ class NewDirectory(Sink):
         self.spec = settings.spec
         settings.refuse_unprotected(allow_unprotected, "build with it")
         Projector(settings.query_spec)  # refuses now what could not be asked later
-        self._settings, self._directory = settings, IndexDirectory(Path(path))
-        self.path = self._directory.path
-        self._input: dict[str, Any] = {}
+        self._settings, self._place = settings, Path(path).resolve()
+        self.path = self._place
 
-    def started(self, source: VectorSource, ids: AnyArray | None) -> int | None:
-        # What tells this work's input from another: no content of the vectors enters it.
-        digest = None if ids is None else hashlib.sha256(ids_to_bytes(ids)).hexdigest()
-        self._input = {"source": source.fingerprint(), "ids": digest}
-        return self._resumed().count if self._directory.exists else None
+    def started(
+        self, source: VectorSource, ids: AnyArray | None, ledger: Ledger | None
+    ) -> int | None:
+        state = None if ledger is None else ledger.builds_path
+        self._directory = IndexDirectory(self._place, state)
+        self._directory.finish_interrupted()
+        self._fingerprint, self._claim, begun = source.fingerprint(), Claim(), None
+        if self._directory.exists:
+            begun = self._resumed().count
+        names = [] if ids is None else [np.frombuffer(ids_to_bytes(ids), np.uint8)]
+        if not self._claim.recognises(-1, np.array(source.shape), *names):
+            raise self._other("its rows, columns or ids differ")
+        return begun
+
+    def recognise(self, first_row: int, chunk: Chunk) -> None:
+        if not self._claim.recognises(first_row, chunk):
+            raise self._other(f"rows {first_row} to {first_row + chunk.shape[0] - 1} differ")
+
+    def _other(self, difference: str) -> InputError:
+        return InputError(
+            f"{self.path} holds an unfinished build of other input ({difference}); finish it with "
+            f"the same vectors in the same order, or choose another directory."
+        )
 
     @contextmanager
     def writing(self) -> Iterator[tuple[int, str]]:
@@ -222,10 +250,10 @@ class NewDirectory(Sink):
             if directory.exists:
                 self._manifest = self._resumed()
             else:
-                stated = {**self._input, _TOKEN: secrets.token_hex(16)}
+                directory.journal.write_claim(self._claim.to_bytes())
+                stated = {"source": self._fingerprint, _TOKEN: self._claim.token}
                 self._manifest = directory.commit(Manifest(self._settings, input=stated))
-            directory.discard_uncommitted(self._manifest)
-            yield self._manifest.count, (self._manifest.input or {})[_TOKEN]
+            yield self._manifest.count, self._claim.token
             directory.commit(replace(self._manifest, state="complete", input=None))
 
     def put(self, codes: Codes, ids: AnyArray) -> None:
@@ -245,13 +273,16 @@ class NewDirectory(Sink):
                 f"{self.path} holds an unfinished build under another spec; finish it with "
                 f"the same options, or choose another directory."
             )
-        begun = dict(manifest.input or {})
-        if type(begun.pop(_TOKEN, None)) is not str or begun != self._input:
+        claim = self._directory.journal.claim(Claim.from_bytes)
+        stated = (manifest.input or {}).get(_TOKEN)
+        if claim is None or claim.token != stated or not self._directory.is_last_sealed:
             raise InputError(
-                f"{self.path} holds an unfinished build of other input (its rows, size, time "
-                f"of change or ids differ); finish it with the same file, or choose another "
-                f"directory."
+                f"{self.path} holds an unfinished build that was begun elsewhere or with another "
+                f"ledger, or an older copy of one: {self._directory.journal.path} does not know "
+                f"it, and finishing it here could privatize vectors twice. Finish the one that was "
+                f"begun, or choose another directory."
             )
+        self._claim = claim
         return manifest
 
 

@@ -403,7 +403,9 @@ class PrivateIndex:
         """Write the index as a directory, all or nothing.
 
         Saving to the directory an index was opened from brings it up to date. Codes of removed
-        vectors are not in it any more.
+        vectors are not in it any more. All new files are first written to a journal in the folder
+        that ``DPINDEX_STATE`` names (default ``~/.local/state/dpindex``): what is interrupted after
+        that is finished when the index is next opened or saved, on this machine.
 
         Raises
         ------
@@ -413,9 +415,11 @@ class PrivateIndex:
         """
         self._settings.refuse_unprotected(allow_unprotected, "save it")
         with self._lock.write():
-            self._checkpoint = write_index(
-                Path(path), self._settings, self._store, self._denoiser, self._checkpoint
-            )
+            stated = self._settings, self._store, self._denoiser, self._checkpoint
+            write_index(Path(path), *stated, self._remember)
+
+    def _remember(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:

@@ -155,8 +155,8 @@ class L2(VectorAdjacency):
 
     def describe(self) -> str:
         return (
-            f"one whole vector, moved by at most {self.radius:g} in Euclidean distance, in the units "
-            f"of the data"
+            f"one whole vector, moved by at most {self.radius:g} in Euclidean distance, in the "
+            f"units of the data"
         )
 
     def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
@@ -209,7 +209,7 @@ class Records(Adjacency):
 
 
 def attribute(beta: float = 1.0) -> Attribute:
-    """Neighbours differ in one coordinate by at most ``beta`` (in a spec: after the public ``scale``).
+    """Neighbours differ in one coordinate by at most ``beta`` (a spec's: after its ``scale``).
 
     >>> attribute(0.5)
     Attribute(beta=0.5)
@@ -218,7 +218,7 @@ def attribute(beta: float = 1.0) -> Attribute:
 
 
 def l2(radius: float) -> L2:
-    """Neighbours lie within Euclidean distance ``radius`` (in a spec: after the public ``scale``).
+    """Neighbours lie within Euclidean distance ``radius`` (a spec's: after its ``scale``).
 
     >>> l2(2)
     L2(radius=2.0)
