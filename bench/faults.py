@@ -31,12 +31,12 @@ from pathlib import Path
 import numpy as np
 
 import dpindex.index.ingest as ingest_module
-from dpindex import PrivateIndex, Privatizer, Spec
+from dpindex import Ledger, PrivateIndex, Privatizer, Spec
 from dpindex.cli import main as command_line
 from dpindex.errors import InputError
 from dpindex.index import IndexDirectory, Settings
 from dpindex.index.ingest import NewDirectory, ingest
-from dpindex.vectors import open_vectors
+from dpindex.vectors import as_source, open_vectors
 
 ROWS, DIM, STEP = 4000, 16, 50
 SPEC = Spec(method="dp-oporp-staircase", dim=DIM, k=8, epsilon=2.0)
@@ -59,6 +59,7 @@ class Workshop:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.vectors = folder / "vectors.npy"
+        self.stride = 1
         np.save(self.vectors, np.random.default_rng(0).uniform(-1, 1, (ROWS, DIM)))
         self._number = 0
 
@@ -186,6 +187,120 @@ def kills(shop: Workshop, times: int) -> Iterator[str]:
                 break
         finish(shop, path, before)
         shutil.rmtree(path)
+
+
+_WRITING = (
+    "openat,write,pwrite64,fsync,fdatasync,ftruncate,rename,renameat,renameat2,link,linkat,unlink,"
+    "unlinkat,mkdir,mkdirat,rmdir"
+)
+"""System calls that change what is on a disk, or may."""
+
+
+def at_call(action: Callable[[], object], errors: Path, inject: str) -> int:
+    """Run in a child, and let strace inject a fault into its calls; its exit code."""
+    ready, go = os.pipe()
+
+    def waiting() -> None:
+        os.read(ready, 1)
+        action()
+
+    child = fork(waiting, errors)
+    command = ["strace", "-qq", "-o", os.devnull, "-e", f"trace={_WRITING}", "-e", inject]
+    tracer = subprocess.Popen([*command, "-p", str(child)], stderr=subprocess.DEVNULL)
+    status = Path(f"/proc/{child}/status")
+    while "TracerPid:\t0\n" in status.read_text() and tracer.poll() is None:
+        time.sleep(0.001)
+    traced = tracer.poll() is None
+    os.write(go, b"!")
+    os.close(go)
+    os.close(ready)
+    code = ended(child)
+    tracer.wait()
+    must(traced, "strace cannot attach; allow it, or leave every_call out")
+    return code
+
+
+def in_view(path: Path) -> Seen:
+    """Codes that whoever watches the directory sees, under their names and temporary ones."""
+    files = [file for file in path.glob("segments/*") if file.stat().st_size]
+    return {file.name.removesuffix(".tmp"): file.read_bytes().hex() for file in files}
+
+
+def every_call(shop: Workshop, times: int) -> Iterator[str]:
+    """kill -9 at every system call that touches the disk, and a disk that is full from there on:
+    build, add, remove and the ledger. What was seen is what is committed, and counted.
+    """
+    rows = np.load(shop.vectors)[:120]
+    names = [f"r{i}" for i in range(len(rows))]
+
+    def build(path: Path) -> None:
+        ingest_module._CHUNK_BYTES = STEP * DIM * 8
+        sink, ledger = NewDirectory(path, Settings(SPEC)), Ledger(path.with_name("ledger"))
+        try:
+            ingest(as_source(rows), sink, ids=np.array(names), ledger=ledger)
+        except InputError:  # it was finished by the first run, or from its journal now
+            directory = IndexDirectory(path)
+            if not directory.exists or directory.manifest().state != "complete":
+                raise
+
+    def add(path: Path) -> None:
+        index, ledger = PrivateIndex.open(path), Ledger(path.with_name("ledger"))
+        if len(index) == len(rows):
+            new = [f"new{i}" for i in range(STEP)]
+            index.add(rows[:STEP], new, ledger=ledger, allow_rerelease=True)
+            index.save(path)
+
+    def remove(path: Path) -> None:
+        index = PrivateIndex.open(path)
+        if len(index) == len(rows):
+            index.remove(names[:STEP])
+            index.save(path)
+
+    def record(path: Path) -> None:
+        Ledger(path.with_name("ledger")).record(SPEC, ["one"], token="t")
+
+    works = {build: len(rows), add: len(rows) + STEP, remove: len(rows) - STEP, record: len(rows)}
+    for work, count in works.items():
+        for fault in ("signal=SIGKILL:when={}", "error=ENOSPC:when={}+"):
+            calls = _WRITING if "KILL" in fault else "write,pwrite64,fsync,fdatasync,mkdir"
+            for at in range(1, 10**6, shop.stride):
+                place = shop.folder / "every"
+                place.mkdir()
+                path, errors = place / "index", shop.folder / "errors"
+                if work is not build:
+                    build(path)
+                before = in_view(path)
+                inject = f"inject={calls}:{fault.format(at)}"
+                code = at_call(lambda path=path, work=work: work(path), errors, inject)
+                said = errors.read_text()  # nothing and 99 if there was no room for that either
+                known = code in (0, 2, -signal.SIGKILL) or (code == 99 and not said)
+                must(known, f"{work.__name__} ended with {code}: {said}")
+                seen, ledger = in_view(path), Ledger(place / "ledger")
+                counted = sum(t.ids for t in ledger.totals()) if ledger.path.exists() else 0
+                must(counted or not seen, "codes were seen that were not counted")
+                work(path)
+                now = in_view(path)
+                index = PrivateIndex.open(path)
+                must(len(index) == len(set(index.ids)) == count, "rows are missing or doubled")
+                fresh = seen if work is not remove else seen.keys() - before
+                must(
+                    all(now[name].startswith(seen[name]) for name in fresh), "seen, and drawn again"
+                )
+                manifest = IndexDirectory(path).manifest()
+                must(len(now) == len(manifest.segments), "codes that do not belong were left")
+                must(not list(path.rglob("*.tmp")), "temporary files were left")
+                again = add if work is add else None
+                most = max(t.releases for t in ledger.totals())
+                must(most == 1 or (again and most == 2), "the ledger counts wrongly")
+                folder = place / "ledger.builds"
+                must(not folder.exists() or not list(folder.iterdir()), "a claim was left")
+                state = Path(os.environ["DPINDEX_STATE"])
+                must(not state.exists() or not list(state.iterdir()), "a journal was left")
+                shutil.rmtree(place)
+                if code == 0:
+                    break
+                name = "killed" if "KILL" in fault else "disk full"
+                yield f"{name} at a call of {work.__name__}"
 
 
 @contextlib.contextmanager
@@ -441,20 +556,23 @@ def threads(shop: Workshop, times: int) -> Iterator[str]:
         yield "threads"
 
 
-FAULTS = (kills, full_disk, read_only, two_writers, interrupts, clocks, threads, forks)
+FAULTS = (kills, every_call, full_disk, read_only, two_writers, interrupts, clocks, threads, forks)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--times", type=int, default=10, help="of each other fault")
+    parser.add_argument("--stride", type=int, default=1, help="of the calls of every_call")
     parser.add_argument("--without", nargs="*", default=[], choices=[f.__name__ for f in FAULTS])
     arguments = parser.parse_args()
     survived: dict[str, int] = {}
     failures = 0
     start = time.perf_counter()
     folder = Path(tempfile.mkdtemp(prefix="dpindex-faults-"))
+    os.environ["DPINDEX_STATE"] = str(folder / "state")
     shop = Workshop(folder)
+    shop.stride = arguments.stride
     for fault in FAULTS:
         if fault.__name__ in arguments.without:
             continue

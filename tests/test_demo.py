@@ -40,7 +40,7 @@ def test_the_demo_leaves_an_index_and_a_report(
     index = PrivateIndex.open(result.index)
     assert len(index) == 1600
     assert index.spec == result.spec
-    assert str(result.spec.guarantee) == "epsilon = 5 (pure DP) under attribute(beta=1)"
+    assert str(result.spec.guarantee) == "epsilon = 5 (pure DP) under attribute(beta=16)"
     # Of 1970 answers, 0.79 to 0.83 over many runs: the bounds are beyond 7 deviations. Chance: 0.1.
     assert 0.7 < result.same_digit < 0.95
     best = result.curve.series("private")["raw-square-wave, k = 64"][-1]

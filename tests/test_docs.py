@@ -52,7 +52,7 @@ def test_python_runs() -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        assert "epsilon = 2 (pure DP) under attribute(beta=1)" in done.stdout
+        assert "epsilon = 2 (pure DP) under attribute(beta=255)" in done.stdout
         assert "with 88% at most" in done.stdout
 
 
