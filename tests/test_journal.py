@@ -274,6 +274,16 @@ def test_a_journal_is_private_and_outside_the_directory(
         _save(tmp_path / "j")
 
 
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read anything")
+def test_who_may_not_see_the_journal_can_read_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _save(tmp_path / "i")
+    (tmp_path / "locked").mkdir(mode=0)
+    monkeypatch.setenv("DPINDEX_STATE", str(tmp_path / "locked" / "state"))
+    assert len(PrivateIndex.open(tmp_path / "i")) == ROWS
+
+
 def test_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DPINDEX_STATE")
     monkeypatch.setenv("XDG_STATE_HOME", "/x")

@@ -345,9 +345,10 @@ class IndexDirectory:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether everything that was sealed is published, and no build is unfinished."""
-        published = self.journal.pending() is None or self.is_last_sealed
-        return published and (not self.exists or self.manifest().state == "complete")
+        """Whether nothing that was sealed waits to be published, and no build is unfinished."""
+        pending = self.journal.pending()
+        waits = pending is not None and self._hash() == pending[0]
+        return not waits and (not self.exists or self.manifest().state == "complete")
 
     def _is_blank(self) -> bool:
         """Whether nothing is here but, perhaps, leftovers of our own that no manifest names."""
@@ -385,6 +386,7 @@ class IndexDirectory:
         """Make the manifest the truth, durably, in one rename; then delete what it does not name.
 
         Once ``sealed`` is called it is certain: whatever stops this, the next to write finishes it.
+        The end of a build adds no file and is not sealed: until it is here, the build goes on.
         """
         text = manifest.to_bytes()
         if len(text) > _MAX_MANIFEST_BYTES:
@@ -392,8 +394,10 @@ class IndexDirectory:
                 f"{self.path} has {len(manifest.segments)} segments, too many for one manifest; "
                 f"save the index to a new directory."
             )
-        self.journal.seal(self._hash(), text)
-        sealed()
+        adds = self.journal.staged() or not self.exists
+        if adds or self.manifest().state == "complete":
+            self.journal.seal(self._hash(), text)
+            sealed()
         self._publish(manifest, text)
         return manifest
 

@@ -48,7 +48,7 @@ class Journal:
     @property
     def exists(self) -> bool:
         """Whether something was interrupted, or is being written."""
-        return self.path.is_dir()
+        return os.path.isdir(self.path)  # false also where it may not be looked for
 
     def begin(self) -> None:
         """Make the folder, without anything that was staged and not sealed.
@@ -69,8 +69,8 @@ class Journal:
             (self.path / _STAGED).mkdir(mode=0o700)
         except OSError as error:
             raise InputError(
-                f"{self.path} cannot be written: {error.strerror}; name another folder for what is "
-                f"not finished in DPINDEX_STATE."
+                f"{self.path} cannot be written: {error.strerror}; make room for it there, or, "
+                f"without a ledger, name another folder in DPINDEX_STATE."
             ) from None
 
     def stage(self, name: str, data: bytes) -> None:
