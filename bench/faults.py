@@ -232,7 +232,7 @@ def in_view(path: Path) -> Seen:
 
 def every_call(shop: Workshop, times: int) -> Iterator[str]:
     """kill -9 at every system call that touches the disk, and a disk that is full from there on:
-    build, add, remove and the ledger. What was seen is what is committed, and counted. Needs strace.
+    build, add, remove and the ledger. What was seen is committed, and counted. Needs strace.
     """
     if shutil.which("strace") is None:
         return
