@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -117,3 +118,5 @@ class Journal:
         """Remove it: nothing is unfinished."""
         if self.exists:
             shutil.rmtree(self.path)
+            with suppress(OSError):  # others' journals are there
+                self.path.parent.rmdir()

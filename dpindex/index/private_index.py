@@ -425,6 +425,8 @@ class PrivateIndex:
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:
         """Open a saved index: sizes and hashes are verified before anything is parsed.
 
+        A save that this user began here and that was cut off is finished first, if it can be.
+
         Raises
         ------
         InputError
