@@ -76,22 +76,24 @@ class Journal:
 
     def stage(self, name: str, data: bytes) -> None:
         """Keep a file that is meant for the directory, under its path there."""
-        place = self.path / _STAGED / name
-        place.parent.mkdir(exist_ok=True, mode=0o700)
-        write_file(place, data, mode=0o600)
+        write_file(self._place(name), data, mode=0o600)
+
+    def _place(self, name: str) -> Path:
+        """Where a file is staged: all in one folder, which is synced with each."""
+        return self.path / _STAGED / name.replace("/", "-")
 
     def staged(self) -> list[str]:
         """Paths in the directory of all files that are staged."""
         folder = self.path / _STAGED
-        return sorted(f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file())
+        return [f.name.replace("-", "/") for f in folder.iterdir()] if folder.is_dir() else []
 
     def read(self, name: str) -> bytes:
         """A staged file."""
-        return read_file(self.path / _STAGED / name, _MAX_BYTES, links=False)
+        return read_file(self._place(name), _MAX_BYTES, links=False)
 
     def published(self, name: str) -> None:
         """Drop a staged file that lies in the directory now."""
-        (self.path / _STAGED / name).unlink()
+        self._place(name).unlink()
 
     def seal(self, base: str, manifest: bytes) -> None:
         """Make certain what is staged: with this manifest it follows that of the hash ``base``."""
