@@ -102,7 +102,7 @@ class Journal:
 
     def pending(self) -> tuple[str, bytes] | None:
         """The base and the manifest of the last seal, published or not; None if there is none."""
-        if not (self.path / _PENDING).is_file():
+        if not os.path.isfile(self.path / _PENDING):
             return None
         facts, arrays = parse_file(self.path / _PENDING, _MAX_BYTES, partial(unpack, kind=_PENDING))
         return str(facts["base"]), arrays["manifest"].tobytes()
@@ -114,7 +114,7 @@ class Journal:
     def claim(self, parse: Callable[[bytes], _Claim]) -> _Claim | None:
         """The claim of the unfinished build, or None if it was not begun under this journal."""
         place = self.path / _CLAIM
-        return parse_file(place, _MAX_BYTES, parse) if place.is_file() else None
+        return parse_file(place, _MAX_BYTES, parse) if os.path.isfile(place) else None
 
     def clear(self) -> None:
         """Remove it: nothing is unfinished."""
