@@ -165,7 +165,7 @@ def test_specs_name_their_codebook() -> None:
         ({"codebook": None}, "needs a codebook"),
         ({"dim": 13}, "the codebook has dim = 12, the spec dim = 13"),
         ({"subset": 40}, "subset must be a whole number from 1 to 39"),
-        ({"k": 2}, "k of record-codebook"),
+        ({"k": 2}, "codes of one length"),
         ({"scale": 2.0}, "the direction counts"),
         ({"codebook": VECTORS}, "codebook must be a dpindex.Codebook"),
         ({"method": "record-cap"}, "takes no codebook"),
