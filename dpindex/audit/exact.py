@@ -11,8 +11,10 @@ the released sketch, and checks each link:
 3. *law*: every ratio (or the hockey-stick divergence) between neighbouring values is within it;
 4. *sampler*: replayed words give exactly the table's outcomes, on every coordinate; of a sketch,
    *release*: every count gets a draw of its own;
-5. *stream*: no word is used twice;
-6. *definition*: what the law can prove is what the guarantee says; iDP is never DP.
+5. *path*: what ``privatize``, ``PrivateIndex.add``, builds, private queries and sketches release is
+   exactly the sum of the integer and the draw that the recorded secret words lead to, or the flip;
+6. *stream*: no word is used twice, and keys come from the operating system alone;
+7. *definition*: what the law can prove is what the guarantee says; iDP is never DP.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from collections.abc import Iterator
 from itertools import product
 
 from dpindex.audit.input_checks import code_checks, default_sketches, sketch_checks
-from dpindex.audit.law_verifiers import LawVerifier, law_verifier
+from dpindex.audit.law_verifiers import LawVerifier, law_verifier, law_verifier_class
+from dpindex.audit.path_checks import entropy_check, path_checks, sketch_path_checks
 from dpindex.audit.replay import stream_check
 from dpindex.audit.verdict import Check, ExactReport
 from dpindex.errors import InputError
@@ -45,8 +48,13 @@ _DELTAS = {"zero": (0.0,), "required": (1e-6,), "optional": (0.0, 1e-6)}
 _NORM = 4.0
 
 
-def verify(spec: Spec | SketchSpec) -> ExactReport:
+def verify(spec: Spec | SketchSpec, *, large: bool = True) -> ExactReport:
     """Check the guarantee of ``spec`` in exact arithmetic on the integers that its sampler uses.
+
+    Parameters
+    ----------
+    large : bool
+        Release more vectors than a task or a chunk holds, and through files; false: only a few.
 
     Raises
     ------
@@ -77,8 +85,21 @@ def verify(spec: Spec | SketchSpec) -> ExactReport:
     checks += [verifier.check(), verifier.replay_check()]
     if isinstance(spec, Spec):
         checks.append(verifier.coverage_check())
-    checks += [stream_check(stream), _definition(spec, verifier)]
+    if isinstance(spec, Spec):
+        checks += path_checks(spec, verifier, large)
+    else:
+        checks += sketch_path_checks(spec, verifier, large)
+    checks += [stream_check(stream), entropy_check(stream), _definition(spec, verifier)]
     return ExactReport(subject, spec, tuple(checks), time.perf_counter() - started)
+
+
+def verify_default() -> Iterator[ExactReport]:
+    """Reports on :func:`default_specs`; the first spec of each kind of law is released at large."""
+    seen = set()
+    for spec in default_specs():
+        kind = law_verifier_class(spec)
+        yield verify(spec, large=kind not in seen)
+        seen.add(kind)
 
 
 def read_claim(path: str | os.PathLike[str]) -> Spec | SketchSpec:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product, takewhile
 from typing import Any, ClassVar
 
 import mpmath
@@ -19,6 +19,15 @@ import numpy as np
 
 from dpindex.arrays import AnyArray
 from dpindex.audit import exact_arithmetic as exact
+from dpindex.audit.decoding import (
+    Ints,
+    Replay,
+    Words,
+    flips,
+    magnitude,
+    table_draws,
+    uniform_below,
+)
 from dpindex.audit.replay import THIRD, Constant, Dealt, Script, table_faults
 from dpindex.audit.sign_changes import changes_check
 from dpindex.audit.verdict import Check, Difference, digits
@@ -76,6 +85,20 @@ class LawVerifier:
             "wrong",
             "words at both ends of every probability give the outcome that it belongs to",
         )
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        """What must be released of exact integers ``x`` under these words, shape (n, k).
+
+        Subclasses decode the words themselves. Where there is no decoder, the sampler is believed.
+        """
+        released: AnyArray = self.law.perturb(x.astype(np.float64), words)
+        return released
+
+    def rows_drawn(self, x: Ints, reads: Sequence[Words]) -> list[int]:
+        """How many rows of ``x`` may have had their noise from these reads, the likeliest first."""
+        same = takewhile(lambda read: read.dtype == reads[0].dtype, reads)
+        counts = [total // x.shape[1] for total in accumulate(map(len, same))]
+        return [count for count in reversed(counts) if 0 < count <= len(x)]
 
     def coverage_check(self) -> Check:
         """No coordinate of a code is left without noise."""
@@ -158,6 +181,14 @@ class _Additive(LawVerifier):
             f"each costs at most ε over that many; {self.dither}",
         )
 
+    def draws(self, count: int, words: Replay) -> Ints:
+        """What so many draws of the source are, in grid steps."""
+        return table_draws(self.source, count, words)
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        codes: AnyArray = (x + self.draws(x.size, words).reshape(x.shape)) >> self.bits
+        return codes
+
     def replay(self) -> Iterator[Any]:
         """A code must be the sum of the grid integer and the draw, without its low bits."""
         law = copy(self.law)
@@ -221,6 +252,10 @@ class _TwoSidedGeometric(_Additive):
     def step(self) -> exact.Ratio:
         return exact.worst_table_ratio(self.source.table, 1)
 
+    def draws(self, count: int, words: Replay) -> Ints:
+        one, other = (magnitude(table_draws(self.source.table, count, words)) for _ in range(2))
+        return one - other
+
     def replay(self) -> Iterator[Any]:
         # a and −1−a have the same magnitude.
         draws = ("table", range(-4, 4))
@@ -231,6 +266,11 @@ class _TwoDigitGaussian(_Additive):
     def normal(self) -> exact.Normal:
         return exact.normal_of_digits(self.source)
 
+    def draws(self, count: int, words: Replay) -> Ints:
+        shift: int = self.source.digit + self.bits
+        coarse = table_draws(self.source.coarse, count, words)
+        return (coarse << shift) + table_draws(self.source.fine, count, words)
+
     def replay(self) -> Iterator[Any]:
         base = 1 << self.source.digit + self.bits
         fine = ("fine", (-base, -1, 0, 1, base - 1))
@@ -240,6 +280,13 @@ class _TwoDigitGaussian(_Additive):
 class _TwoDigitLaplace(_Additive):
     def step(self) -> exact.Ratio:
         return exact.worst_two_digit_step(self.source)
+
+    def draws(self, count: int, words: Replay) -> Ints:
+        high = table_draws(self.source.high, count, words)
+        low = table_draws(self.source.low, count, words)
+        shift: int = self.source.digit + self.bits
+        size = (magnitude(high) << shift) + low
+        return np.where(high < 0, -1 - size, size)
 
     def replay(self) -> Iterator[Any]:
         base: int = 1 << self.source.digit + self.bits
@@ -280,6 +327,13 @@ class _Flips(_Signs):
             f"{len(levels)} levels, none narrower than what one attribute moves its coordinate; "
             "opposite signs meet at level 1 and at the coin of an exact zero only",
         )
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        width = self.law.weights.astype(np.int64) << self.spec.grid.bits
+        level = np.clip(-(-np.abs(x) // width), 1, len(self.law.thresholds))
+        chances = np.array(self.law.thresholds, dtype=np.uint64)[level - 1]
+        chances[x == 0] = _ONE // 2
+        return (x > 0) ^ flips(chances, words)
 
     def replay(self) -> Iterator[Any]:
         """At both ends of every level of every coordinate, which may have levels of its own."""
@@ -327,6 +381,13 @@ class _IndividualFlips(_Individual):
             not wrong and len(thresholds) == self.spec.code_length,
         )
 
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        near = np.abs(x) <= 1 << self.spec.grid.bits
+        by_size = self.law.table[1 + np.count_nonzero(near, axis=1)]
+        chances = np.where(near, by_size[:, None], np.uint64(0))
+        chances[x == 0] = _ONE // 2
+        return (x > 0) ^ flips(chances, words)
+
     def replay(self) -> Iterator[Any]:
         for size, x, inside in self.rows():
             threshold = int(self.law.table[1 + size])
@@ -349,6 +410,24 @@ class _IndividualGaussian(_Individual):
             exact.normal_of_table(self.law.table),
             "iDP only (Li & Li 2023, Def. 2.6, Thm 6.1), with A fixed at the actual vector; ",
         )
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        bits = self.spec.grid.bits
+        near = np.abs(x) <= 1 << bits
+        sizes = np.count_nonzero(near, axis=1)
+        magnified = (x * np.array(self.law.multipliers)[sizes][:, None])[near]
+        dither = words.take(len(magnified), np.uint16).astype(np.int64) % (1 << bits)
+        noisy = (magnified + dither >> bits) + table_draws(self.law.table, len(magnified), words)
+        coins = words.take(len(magnified), np.uint8) % 2 == 1
+        signs = x > 0
+        signs[near] = (noisy > 0) | ((noisy == 0) & coins)
+        return signs
+
+    def rows_drawn(self, x: Ints, reads: Sequence[Words]) -> list[int]:
+        """Those after which as many coordinates lay inside A as were dithered."""
+        inside = np.cumsum(np.count_nonzero(np.abs(x) <= 1 << self.spec.grid.bits, axis=1))
+        fits = np.flatnonzero(inside == len(reads[0])) + 1
+        return [int(count) for count in reversed(fits[-4:])]
 
     def replay(self) -> Iterator[Any]:
         """The table; then draws that undo, or just not, what one beta is multiplied by."""
@@ -379,6 +458,15 @@ class _SquareWave(LawVerifier):
             "every cell of the interval has the same two chances, so all pairs are covered",
         )
 
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        law, bits = self.law, self.law.cell_bits
+        dither = words.take(x.size, np.uint8).reshape(x.shape).astype(np.int64) % (1 << bits)
+        cell = np.minimum(np.maximum(x - law.low + dither >> bits, 0), law.cells)
+        inside = flips(np.full(x.shape, law.inside, dtype=np.uint64), words)
+        drawn = uniform_below(np.where(inside, self.window, law.cells), words)
+        # Points left free by the window are counted from below, over the window.
+        return drawn + np.where(inside, cell, np.where(drawn < cell, 0, self.window))
+
     def replay(self) -> Iterator[Any]:
         law = self.law
         ends = np.array([[law.low, law.low + (law.cells << law.cell_bits)]], dtype=np.float64)
@@ -404,8 +492,13 @@ VERIFIERS: dict[type[Any], type[LawVerifier]] = {
 """By the class of a law, or of the source that an additive law draws from."""
 
 
-def law_verifier(spec: Any, apart: Difference) -> LawVerifier:
-    """The verifier of the law of ``spec``; of a law without one, a verifier that proves nothing."""
+def law_verifier_class(spec: Any) -> type[LawVerifier]:
+    """The class that verifies the law of ``spec``; the base class for a law without one."""
     drawn = getattr(spec.law, "source", spec.law)
     found = (verifier for kind, verifier in VERIFIERS.items() if isinstance(drawn, kind))
-    return next(found, LawVerifier)(spec, apart)
+    return next(found, LawVerifier)
+
+
+def law_verifier(spec: Any, apart: Difference) -> LawVerifier:
+    """The verifier of the law of ``spec``."""
+    return law_verifier_class(spec)(spec, apart)

@@ -57,11 +57,10 @@ def audit(
 
 def _verify(path: Path | None, as_json: bool) -> None:
     """Of the many specs of the default set, only what fails is shown in full."""
-    from dpindex.audit import default_specs, not_covered, read_claim, verify
+    from dpindex.audit import not_covered, read_claim, verify, verify_default
 
     failed = 0
-    for spec in default_specs() if path is None else [read_claim(path)]:
-        report = verify(spec)
+    for report in verify_default() if path is None else [verify(read_claim(path))]:
         failed += not report.passed
         in_full = path is not None or not report.passed
         _print(report.to_dict(), str(report) if in_full else str(report).splitlines()[0], as_json)
