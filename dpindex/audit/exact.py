@@ -29,6 +29,7 @@ from dpindex.audit.law_verifiers import LawVerifier, law_verifier, law_verifier_
 from dpindex.audit.path_checks import entropy_check, path_checks, sketch_path_checks
 from dpindex.audit.replay import stream_check
 from dpindex.audit.verdict import Check, ExactReport
+from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.files import MAGIC, read_file
 from dpindex.format1 import SKETCH_MAGIC_1
@@ -116,6 +117,12 @@ def read_claim(path: str | os.PathLike[str]) -> Spec | SketchSpec:
         name = os.fspath(path)
         raise InputError(f"{name} was merged from several releases; verify each of them.")
     return sketch.spec
+
+
+def read_codes(path: str | os.PathLike[str]) -> Codes | None:
+    """The codes of an index, None of anything else or of an index without rows."""
+    codes = PrivateIndex.open(path).codes if os.path.isdir(path) else None
+    return codes if codes is not None and len(codes) else None
 
 
 def uncovered(spec: Spec) -> str | None:

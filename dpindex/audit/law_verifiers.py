@@ -7,6 +7,7 @@ never asks the law for its moments or its likelihood.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 
 import mpmath
 import numpy as np
+import numpy.typing as npt
 
 from dpindex.arrays import AnyArray
 from dpindex.audit import exact_arithmetic as exact
@@ -99,6 +101,18 @@ class LawVerifier:
         same = takewhile(lambda read: read.dtype == reads[0].dtype, reads)
         counts = [total // x.shape[1] for total in accumulate(map(len, same))]
         return [count for count in reversed(counts) if 0 < count <= len(x)]
+
+    def likeliest(self) -> tuple[float, float]:
+        """Bounds on the chance of one value of a coordinate, and of two coordinates being equal."""
+        return 1.0, 1.0
+
+    def spread(self) -> float | None:
+        """The deviation of additive noise in cells; None of other laws."""
+        return None
+
+    def characteristic(self, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """``|E e^{itz}|`` of additive noise z in cells."""
+        return np.ones(len(times))
 
     def coverage_check(self) -> Check:
         """No coordinate of a code is left without noise."""
@@ -185,6 +199,23 @@ class _Additive(LawVerifier):
         """What so many draws of the source are, in grid steps."""
         return table_draws(self.source, count, words)
 
+    def tables(self) -> list[tuple[CellTable, int]]:
+        """The tables that a draw is the sum of, and how many cells one of their cells is."""
+        return [(self.source, 1)]
+
+    def likeliest(self) -> tuple[float, float]:
+        chances = [np.array(_chances(table)) for table, _ in self.tables()]
+        return min(c.max() for c in chances), min((c**2).sum() for c in chances)
+
+    def spread(self) -> float | None:
+        # Where the characteristic function has fallen to e^(−1/2), as a normal one does at 1/σ.
+        times = np.geomspace(2.0**-30, 3.0, 400)
+        return float(1 / times[np.argmax(self.characteristic(times) < math.exp(-0.5))])
+
+    def characteristic(self, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        parts = [np.abs(_transform(table, times * width)) for table, width in self.tables()]
+        return np.asarray(np.prod(parts, axis=0))
+
     def outcomes(self, x: Ints, words: Replay) -> AnyArray:
         codes: AnyArray = (x + self.draws(x.size, words).reshape(x.shape)) >> self.bits
         return codes
@@ -263,6 +294,9 @@ class _TwoSidedGeometric(_Additive):
 
 
 class _TwoDigitGaussian(_Additive):
+    def tables(self) -> list[tuple[CellTable, int]]:
+        return [(self.source.coarse, 1 << self.source.digit), (self.source.fine, 1)]
+
     def normal(self) -> exact.Normal:
         return exact.normal_of_digits(self.source)
 
@@ -278,6 +312,14 @@ class _TwoDigitGaussian(_Additive):
 
 
 class _TwoDigitLaplace(_Additive):
+    def likeliest(self) -> tuple[float, float]:
+        high, low = (np.array(_chances(t)) for t in (self.source.high, self.source.low))
+        return high.max() * low.max(), (high**2).sum() * (low**2).sum()
+
+    def characteristic(self, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        high = _side(self.source.high, times * (1 << self.source.digit))
+        return _mirrored(high * _sums(_chances(self.source.low), times), times)
+
     def step(self) -> exact.Ratio:
         return exact.worst_two_digit_step(self.source)
 
@@ -327,6 +369,14 @@ class _Flips(_Signs):
             f"{len(levels)} levels, none narrower than what one attribute moves its coordinate; "
             "opposite signs meet at level 1 and at the coin of an exact zero only",
         )
+
+    def likeliest(self) -> tuple[float, float]:
+        """The public bounds limit the level, so no sign flips with less chance than there."""
+        grid, width = self.spec.grid, 1 << self.spec.grid.bits
+        most = (grid.reach / grid.step + 1) * self.spec.projection.max_column_l1
+        level = math.ceil(most / (width * float(self.law.weights.min())))
+        flip = self.law.thresholds[min(level, len(self.law.thresholds)) - 1] / _ONE
+        return 1 - flip, 1 - 2 * flip * (1 - flip)
 
     def outcomes(self, x: Ints, words: Replay) -> AnyArray:
         width = self.law.weights.astype(np.int64) << self.spec.grid.bits
@@ -458,6 +508,11 @@ class _SquareWave(LawVerifier):
             "every cell of the interval has the same two chances, so all pairs are covered",
         )
 
+    def likeliest(self) -> tuple[float, float]:
+        inside = self.law.inside / _ONE
+        most = max(inside / self.window, (1 - inside) / self.law.cells)
+        return most, most
+
     def outcomes(self, x: Ints, words: Replay) -> AnyArray:
         law, bits = self.law, self.law.cell_bits
         dither = words.take(x.size, np.uint8).reshape(x.shape).astype(np.int64) % (1 << bits)
@@ -477,6 +532,36 @@ class _SquareWave(LawVerifier):
         for number in (0, 0x1F << 56):  # the least and the largest dither
             source = Constant(number, _WORD)
             yield law.perturb(ends + np.array([[-1, 1]]), source) != law.perturb(ends, source)
+
+
+def _chances(table: CellTable) -> list[float]:
+    """Of the cells of a table; a tail counts as one, which makes equal draws no less likely."""
+    return [mass / (1 << table.bits) for mass in table.masses]
+
+
+def _sums(chances: AnyArray | list[float], times: npt.NDArray[np.float64]) -> AnyArray:
+    """``Σ p_m e^{itm}`` over m = 0, 1, …, for every t."""
+    powers = np.arange(len(chances))
+    return np.array([np.exp(1j * t * powers) @ chances for t in times])
+
+
+def _side(table: CellTable, times: npt.NDArray[np.float64]) -> AnyArray:
+    """``E e^{itm}`` of the magnitude of a table with tails, which begins again in its tail."""
+    half = len(table.masses) // 2
+    inner = 2 * np.array(_chances(table)[half:-1])
+    tail = 2 * table.masses[-1] / (1 << table.bits)
+    return np.asarray(_sums(inner, times) / (1 - tail * np.exp(1j * times * (half - 1))))
+
+
+def _mirrored(side: AnyArray, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Of a law symmetric about −½ with that magnitude."""
+    return np.asarray(np.abs(side + np.exp(-1j * times) * np.conj(side)) / 2)
+
+
+def _transform(table: CellTable, times: npt.NDArray[np.float64]) -> AnyArray:
+    if table.tails:
+        return _mirrored(_side(table, times), times)
+    return _sums(_chances(table), times)
 
 
 VERIFIERS: dict[type[Any], type[LawVerifier]] = {

@@ -30,8 +30,9 @@ def audit(
 ) -> None:
     """Attack a guarantee, or prove it.
 
-    The attack uses worst-case neighbours; the proof is in exact integers. Exit code 1 if the
-    guarantee is refuted or does not hold.
+    The attack uses worst-case neighbours; the proof is in exact integers. Both are about the method
+    with fresh noise; the codes of an index are tested too, as far as codes can be. Exit code 1 if
+    the guarantee is refuted or does not hold, or the codes cannot have the claimed noise.
     """
     from dpindex.audit import attack, attack_png, read_claim
 
@@ -52,7 +53,7 @@ def audit(
     if plot is not None:
         plot.write_bytes(attack_png(report))
     _print(report.to_dict(), str(report), as_json)
-    raise typer.Exit(1 if report.violated else 0)
+    raise typer.Exit(1 if report.violated or not _codes_pass(spec, as_json) else 0)
 
 
 def _verify(path: Path | None, as_json: bool) -> None:
@@ -67,7 +68,20 @@ def _verify(path: Path | None, as_json: bool) -> None:
     for method, reason in not_covered().items() if path is None else ():
         facts = {"method": method, "not_covered": reason}
         _print(facts, f"{method}: NOT COVERED: {reason}.", as_json)
-    raise typer.Exit(1 if failed else 0)
+    raise typer.Exit(1 if failed or not (path is None or _codes_pass(path, as_json)) else 0)
+
+
+def _codes_pass(path: Path, as_json: bool) -> bool:
+    """Report on the codes of an index, if it is one; whether the claimed noise can be in them."""
+    from dpindex.audit import examine, read_claim, read_codes
+    from dpindex.spec import Spec
+
+    spec, codes = read_claim(path), read_codes(path)
+    if codes is None or not isinstance(spec, Spec):
+        return True
+    report = examine(codes, spec)
+    _print({"codes": report.to_dict()}, str(report), as_json)
+    return report.passed
 
 
 def _print(facts: Any, text: str, as_json: bool) -> None:
