@@ -89,7 +89,7 @@ def verify(spec: Spec | SketchSpec, *, large: bool = True) -> ExactReport:
     if isinstance(spec, Spec):
         checks += path_checks(spec, verifier, large)
     else:
-        checks += sketch_path_checks(spec, verifier, large)
+        checks += sketch_path_checks(spec, verifier)
     checks += [stream_check(stream), entropy_check(stream), _definition(spec, verifier)]
     return ExactReport(subject, spec, tuple(checks), time.perf_counter() - started)
 

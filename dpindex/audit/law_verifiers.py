@@ -30,7 +30,7 @@ from dpindex.audit.decoding import (
     table_draws,
     uniform_below,
 )
-from dpindex.audit.replay import THIRD, Constant, Dealt, Script, table_faults
+from dpindex.audit.replay import THIRD, Constant, Dealt, Refused, Script, table_faults
 from dpindex.audit.sign_changes import changes_check
 from dpindex.audit.verdict import Check, Difference, digits
 from dpindex.noise.counts import TwoSidedGeometric
@@ -532,6 +532,11 @@ class _SquareWave(LawVerifier):
         for number in (0, 0x1F << 56):  # the least and the largest dither
             source = Constant(number, _WORD)
             yield law.perturb(ends + np.array([[-1, 1]]), source) != law.perturb(ends, source)
+        # A word whose product falls short is refused, or the first outcomes were likelier.
+        for number in (law.inside - 1, law.inside):
+            if (1 << 32) % (self.window if number < law.inside else law.cells):
+                again = law.perturb(ends, Refused(number, _WORD))
+                yield again != law.perturb(ends, Constant(number, _WORD))
 
 
 def _chances(table: CellTable) -> list[float]:

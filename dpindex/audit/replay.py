@@ -40,6 +40,18 @@ class Constant:
         return np.full(count, self._words[np.dtype(dtype).itemsize], dtype=dtype)
 
 
+class Refused(Constant):
+    """Zeros first where 32 bits are asked for, which a fair draw below a limit refuses."""
+
+    _zeros = True
+
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
+        if np.dtype(dtype).itemsize != 4 or not self._zeros:
+            return super().words(count, dtype)
+        self._zeros = False
+        return np.zeros(count, dtype=dtype)
+
+
 class Script:
     """A bit source in which draw i reads ``numbers[i]``: 16 bits first, more where it must ask.
 
