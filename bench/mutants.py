@@ -136,14 +136,18 @@ def judged(mutant: Mutant) -> Result:
 def write_page(results: list[Result]) -> None:
     """The table between the two marks of the page."""
     rows = [
-        f"| {r.part} | {r.name} | {r.exact if r.audited else 'not its task'} "
-        f"| {r.attack if r.audited else 'not its task'} | {r.test} |\n"
+        f"| {r.part} | {r.name} | {shown(r, r.exact)} | {shown(r, r.attack)} | `{r.test}` |\n"
         for r in results
     ]
     head = "| part | weakness | exact audit | attack | first test |\n|---|---|---|---|---|\n"
     before, rest = PAGE.read_text().split(BEGIN)
     after = rest.split(END)[1]
     PAGE.write_text(before + BEGIN + head + "".join(rows) + END + after)
+
+
+def shown(result: Result, check: str) -> str:
+    """A cell of the table; empty where the audit was not asked."""
+    return check if check != "-" else "–" if result.audited else ""
 
 
 def read_results() -> list[Result]:

@@ -162,7 +162,7 @@ def paired_flips(patch: Patch) -> Spec:
 
     def perturb(law: FlipsByLevel, x: Any, stream: Any) -> Any:
         flipped = original(law, x, stream) ^ (x > 0)
-        flipped[:, 1] = flipped[:, 0]
+        flipped[:, -1] = flipped[:, 0]
         return flipped ^ (x > 0)
 
     patch.setattr(FlipsByLevel, "perturb", perturb)
