@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -133,16 +133,21 @@ def judged(mutant: Mutant) -> Result:
     return Result(mutant.part, mutant.name, exact, attack, test, mutant.audited)
 
 
-def write_page(results: list[Result]) -> None:
-    """The table between the two marks of the page."""
+def table(results: list[Result]) -> str:
+    """The table of the page."""
     rows = [
         f"| {r.part} | {r.name} | {shown(r, r.exact)} | {shown(r, r.attack)} | `{r.test}` |\n"
         for r in results
     ]
     head = "| part | weakness | exact audit | attack | first test |\n|---|---|---|---|---|\n"
+    return head + "".join(rows)
+
+
+def write_page(results: list[Result]) -> None:
+    """Put the table between the two marks of the page."""
     before, rest = PAGE.read_text().split(BEGIN)
     after = rest.split(END)[1]
-    PAGE.write_text(before + BEGIN + head + "".join(rows) + END + after)
+    PAGE.write_text(before + BEGIN + table(results) + END + after)
 
 
 def shown(result: Result, check: str) -> str:
@@ -175,7 +180,8 @@ def main() -> None:
     if not options.table:
         chosen = [m for m in MUTANTS if options.only in m.name or options.only == m.part]
         with ThreadPoolExecutor(options.jobs) as pool:
-            for result in pool.map(judged, chosen):
+            for work in as_completed([pool.submit(judged, mutant) for mutant in chosen]):
+                result = work.result()
                 known[result.name] = result
                 mark = "MISSED" if result.missed else "caught"
                 print(f"{mark}  {result.part}: {result.name}: {result.exact} | {result.attack} "

@@ -7,6 +7,7 @@ the package has no option to weaken it.
 
 from __future__ import annotations
 
+import ast
 import math
 import os
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import mpmath
 import numpy as np
 import pytest
 
+import dpindex
 import dpindex.audit.input_checks
 import dpindex.privatizer
 import dpindex.race.sketch
@@ -38,6 +40,7 @@ from dpindex.projections import Oporp
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.randomness.secret import SecretStream
 
+ROOT = Path(__file__).parents[1]
 METHODS = import_module("dpindex.method_table")  # the package's `methods` is the function
 
 DIM, K = 48, 16
@@ -544,7 +547,39 @@ def test_the_table_of_what_catches_what_is_up_to_date() -> None:
     rows = [f"| {m.name} | {', '.join(m.exact)} | {m.seen or '–'} |" for m in MUTANTS]
     print("\n".join(rows))
     assert all(mutant.exact for mutant in MUTANTS)
-    page = Path(__file__).parents[1] / "docs" / "mutations.md"
+    page = ROOT / "docs" / "mutations.md"
     if not page.is_file():
         pytest.skip("the documents are not here")
-    assert [line for line in page.read_text().splitlines() if line.startswith("| ")][1:] == rows
+    altered, _ = page.read_text().split("## The campaign")
+    assert [line for line in altered.splitlines() if line.startswith("| ")][1:] == rows
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = ROOT / "bench"
+    if not (folder / "mutants.py").is_file():
+        pytest.skip("the benchmarks are not here")
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def test_every_planted_weakness_changes_one_piece_of_source(bench: Path) -> None:
+    planted = import_module("mutant_list").MUTANTS
+    assert len(planted) >= 40
+    assert len({mutant.name for mutant in planted}) == len(planted)
+    parts = {"sampler", "chain", "stream", "index", "build", "queries", "ledger", "RACE"}
+    assert parts <= {mutant.part for mutant in planted}
+    for mutant in planted:
+        text = (Path(dpindex.__file__).parent / mutant.file).read_text()
+        assert text.count(mutant.old) == 1, mutant.name
+        ast.parse(text.replace(mutant.old, mutant.new))
+
+
+def test_the_campaign_missed_nothing_and_its_table_is_up_to_date(bench: Path) -> None:
+    """As it last ran: ``python bench/mutants.py`` runs it again."""
+    campaign, planted = import_module("mutants"), import_module("mutant_list").MUTANTS
+    results = campaign.read_results()
+    assert [result.name for result in results] == [mutant.name for mutant in planted]
+    assert not [result.name for result in results if result.missed]
+    page = campaign.PAGE.read_text().split(campaign.BEGIN)[1].split(campaign.END)[0]
+    assert page == campaign.table(results)

@@ -22,7 +22,7 @@ from dpindex.audit.verdict import Check
 from dpindex.codes import Codes
 from dpindex.spec import Spec
 
-_ALPHA = 1e-9
+_ALPHA = 1e-7
 _MOST_ROWS, _PAIRED_ROWS, _MOST_NUMBERS = 1 << 17, 1500, 1 << 20
 _FREQUENCIES = 48
 
@@ -40,7 +40,7 @@ class CodesReport:
     Attributes
     ----------
     checks : tuple of Check
-        Each wrong about codes that the claimed law made with probability below 1e-9.
+        Each wrong about codes that the claimed law made with probability at most 1e-7.
     """
 
     checks: tuple[Check, ...]
@@ -96,25 +96,33 @@ def _frequency_check(values: AnyArray, most: float) -> Check:
         f"{max(counts)} of {rows} rows",
         f"{min(bound, 1.0):.4g} of them",
         f"given its vector, a coordinate takes no value with more than {most:.4g} chance",
-        max(counts) <= bound * rows,
+        bool(max(counts) <= bound * rows),
     )
 
 
 def _pairs_check(values: AnyArray, alike: float) -> Check:
-    """The two rows that agree in most coordinates: even of equal vectors the codes differ."""
+    """Rows that agree in many coordinates: even of equal vectors the codes differ.
+
+    A pair agrees in t coordinates or more with at most a binomial chance p, so c of P pairs do with
+    at most P·p/c (Markov's inequality). The error is divided among all t.
+    """
     rows, k = values.shape
     equal = np.zeros((rows, rows), dtype=np.int32)
     for column in values.T:
         equal += column[:, None] == column[None, :]
-    np.fill_diagonal(equal, 0)
-    most, pairs = int(equal.max()), max(1, rows * (rows - 1) // 2)
-    chance = float(special.bdtrc(most - 1, k, alike)) if most else 1.0
+    agreements = equal[np.triu_indices(rows, 1)]
+    at_least = np.cumsum(np.bincount(agreements, minlength=k + 1)[::-1])[::-1][1:]
+    expected = len(agreements) * special.bdtrc(np.arange(k), k, alike)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chances = np.where(at_least > 0, k * expected / at_least, 1.0)
+    worst = int(np.argmin(chances))
     return Check(
-        "codes: two rows that agree",
-        f"{most} of {k} coordinates in one of {pairs} pairs, chance {min(1.0, chance * pairs):.3g}",
+        "codes: rows that agree",
+        f"{at_least[worst]} of {len(agreements)} pairs in {worst + 1} of {k} coordinates or more, "
+        f"chance at most {min(1.0, float(chances[worst])):.3g}",
         f"chance {_ALPHA:g}",
         f"given their vectors, two codes agree in a coordinate with at most {alike:.4g} chance",
-        chance * pairs >= _ALPHA,
+        float(chances[worst]) >= _ALPHA,
     )
 
 
@@ -144,5 +152,5 @@ def _spread_check(verifier: LawVerifier, values: AnyArray, spread: float) -> Che
         where,
         "no more structure than the noise leaves",
         "the sum of any vectors and the noise is no less spread than the noise, at every scale",
-        worst <= 0,
+        bool(worst <= 0),
     )
