@@ -15,11 +15,10 @@ import pytest
 from streams import Seeded
 
 import dpindex.privatizer
-from dpindex import PrivateIndex, Privatizer, Spec
+from dpindex import PrivateIndex, Privatizer, Spec, l2
 from dpindex.audit import verify
 from dpindex.audit.decoding import Recorder, Replay, UnexplainedError, table_draws
-from dpindex.audit.exact import default_specs
-from dpindex.audit.law_verifiers import law_verifier_class
+from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
 from dpindex.audit.path_checks import entropy_check, exact_integers, probe_rows, words_check
 from dpindex.noise.additive import AdditiveNoise
 from dpindex.noise.randomized_response import FlipsByLevel
@@ -30,9 +29,26 @@ from dpindex.randomness.secret import SecretStream, secret_stream
 
 STAIRCASE = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0)
 WAVE = Spec("raw-square-wave", dim=8, epsilon=1.0, bounds=(0.0, 1.0))
-ONE_OF_EACH = list({law_verifier_class(spec): spec for spec in default_specs()}.values())
+PLAIN: dict[str, Any] = {"dim": 24, "epsilon": 1.0}
+ONE_OF_EACH = [
+    STAIRCASE,
+    WAVE,
+    Spec("dp-rp-g-opt", k=8, delta=1e-6, **PLAIN),
+    Spec("row-oporp-g", k=8, delta=1e-6, adjacency=l2(2.0), **PLAIN),
+    Spec("dp-rp-l", k=8, dim=24, epsilon=0.1),
+    Spec("dp-signoporp-rr-smooth", k=8, repetitions=2, **PLAIN),
+    Spec("dp-signrp-geometric", k=8, entries="uniform", **PLAIN),
+    Spec("idp-signrp-rr", k=9, **PLAIN),
+    Spec("idp-signoporp-g", k=8, delta=1e-6, **PLAIN),
+    SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0),
+    SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0, 1e-6),
+]
 
 Patch = pytest.MonkeyPatch
+
+
+def test_every_law_is_here() -> None:
+    assert {law_verifier_class(spec) for spec in ONE_OF_EACH} == set(VERIFIERS.values())
 
 
 @pytest.mark.parametrize("spec", ONE_OF_EACH, ids=lambda s: getattr(s, "method", "sketch"))
