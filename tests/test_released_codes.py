@@ -94,6 +94,7 @@ def test_what_cannot_be_tested_is_said() -> None:
     assert "cannot be shown" in str(report)
 
 
+@pytest.mark.slow
 def test_an_index_of_noiseless_codes_does_not_pass_in_silence(tmp_path: Path) -> None:
     x = clusters(STAIRCASE)
     index = PrivateIndex(STAIRCASE)

@@ -63,7 +63,8 @@ def verify(spec: Spec | SketchSpec, *, large: bool = True) -> ExactReport:
         If the method promises nothing, or there is no exact check for its law or adjacency. A
         guarantee that is claimed and does not hold is a report that says so, not an error.
 
-    >>> report = verify(Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0))
+    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> report = verify(spec, large=False)
     >>> report.passed
     True
     >>> [check.name for check in report.checks][:2]
