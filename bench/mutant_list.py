@@ -190,7 +190,7 @@ MUTANTS = [
            "            outcomes = law.perturb(exact, stream)\n"
            "            if before is not None:\n"
            "                outcomes[:] = law.perturb(exact[:1], stream)\n"
-           "            return format_.pack(outcomes)\n", STAIRCASE, _ENCODER),
+           "            return format_.pack(outcomes)\n", STAIRCASE, "test_path_checks.py"),
     Mutant("chain", "all tasks read one word stream anew", "privatizer.py",
            "            stream = self._stream()\n",
            "            words = np.random.default_rng(7)\n"
