@@ -101,7 +101,9 @@ def test_attribute_level_epsilon_tells_the_price_of_a_record() -> None:
 @given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
 def test_finding_2_group_privacy_takes_whole_steps(beta: float, change: float) -> None:
     steps = Guarantee(1.0, 0.0, "DP", attribute(beta)).at(attribute(change)).epsilon
-    assert Fraction(steps - 1) * Fraction(beta) < Fraction(change) <= Fraction(steps) * Fraction(beta)
+    assert (
+        Fraction(steps - 1) * Fraction(beta) < Fraction(change) <= Fraction(steps) * Fraction(beta)
+    )
 
 
 def test_finding_2_what_says_nothing_about_a_change_is_refused() -> None:

@@ -7,6 +7,7 @@ the package has no option to weaken it.
 
 from __future__ import annotations
 
+import ast
 import math
 import os
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
+import dpindex
 import dpindex.audit.input_checks
 import dpindex.privatizer
 import dpindex.race.sketch
@@ -47,6 +49,7 @@ from dpindex.noise.tables import CellTable
 from dpindex.projections import Oporp
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
+ROOT = Path(__file__).parents[1]
 METHODS = import_module("dpindex.method_table")  # the package's `methods` is the function
 
 DIM, K = 48, 16
@@ -674,7 +677,7 @@ by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.n
 
 @by_name
 def test_the_verifier_names_what_is_broken(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = verify(mutant.make(monkeypatch)).failed
+    failed = verify(mutant.make(monkeypatch), large=False).failed
     assert set(mutant.exact) <= set(failed), failed
 
 
@@ -690,7 +693,7 @@ def test_the_originals_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is the mutation that is caught."""
     for spec in (staircase(), signs(), signs("idp-signrp-rr"), signs(repetitions=2), sketch(),
                  cap(), symbols()):  # fmt: skip
-        assert verify(spec).failed == ()
+        assert verify(spec, large=False).failed == ()
 
 
 def test_the_table_of_what_catches_what_is_up_to_date() -> None:
@@ -698,7 +701,39 @@ def test_the_table_of_what_catches_what_is_up_to_date() -> None:
     rows = [f"| {m.name} | {', '.join(m.exact)} | {m.seen or '–'} |" for m in MUTANTS]
     print("\n".join(rows))
     assert all(mutant.exact for mutant in MUTANTS)
-    page = Path(__file__).parents[1] / "docs" / "mutations.md"
+    page = ROOT / "docs" / "mutations.md"
     if not page.is_file():
         pytest.skip("the documents are not here")
-    assert [line for line in page.read_text().splitlines() if line.startswith("| ")][1:] == rows
+    altered, _ = page.read_text().split("## The campaign")
+    assert [line for line in altered.splitlines() if line.startswith("| ")][1:] == rows
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = ROOT / "bench"
+    if not (folder / "mutants.py").is_file():
+        pytest.skip("the benchmarks are not here")
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def test_every_planted_weakness_changes_one_piece_of_source(bench: Path) -> None:
+    planted = import_module("mutant_list").MUTANTS
+    assert len(planted) >= 40
+    assert len({mutant.name for mutant in planted}) == len(planted)
+    parts = {"sampler", "chain", "stream", "index", "build", "queries", "ledger", "RACE"}
+    assert parts <= {mutant.part for mutant in planted}
+    for mutant in planted:
+        text = (Path(dpindex.__file__).parent / mutant.file).read_text()
+        assert text.count(mutant.old) == 1, mutant.name
+        ast.parse(text.replace(mutant.old, mutant.new))
+
+
+def test_the_campaign_missed_nothing_and_its_table_is_up_to_date(bench: Path) -> None:
+    """As it last ran: ``python bench/mutants.py`` runs it again."""
+    campaign, planted = import_module("mutants"), import_module("mutant_list").MUTANTS
+    results = campaign.read_results()
+    assert [result.name for result in results] == [mutant.name for mutant in planted]
+    assert not [result.name for result in results if result.missed]
+    page = campaign.PAGE.read_text().split(campaign.BEGIN)[1].split(campaign.END)[0]
+    assert page == campaign.table(results)

@@ -2,10 +2,19 @@
 
 from dpindex.audit.attack import AttackReport, attack, attack_png
 from dpindex.audit.distinguishers import Finding
-from dpindex.audit.exact import default_specs, not_covered, read_claim, verify
+from dpindex.audit.exact import (
+    default_specs,
+    not_covered,
+    read_claim,
+    read_codes,
+    verify,
+    verify_default,
+)
+from dpindex.audit.released_codes import CodesReport, examine
 from dpindex.audit.verdict import Check, ExactReport
 
 __all__ = [
-    "AttackReport", "Check", "ExactReport", "Finding", "attack", "attack_png", "default_specs",
-    "not_covered", "read_claim", "verify",
+    "AttackReport", "Check", "CodesReport", "ExactReport", "Finding", "attack", "attack_png",
+    "default_specs", "examine", "not_covered", "read_claim", "read_codes", "verify",
+    "verify_default",
 ]  # fmt: skip

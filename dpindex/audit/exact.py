@@ -11,8 +11,10 @@ the released sketch, and checks each link:
 3. *law*: every ratio (or the hockey-stick divergence) between neighbouring values is within it;
 4. *sampler*: replayed words give exactly the table's outcomes, on every coordinate; of a sketch,
    *release*: every count gets a draw of its own;
-5. *stream*: no word is used twice;
-6. *definition*: what the law can prove is what the guarantee says; iDP is never DP.
+5. *path*: what ``privatize``, ``PrivateIndex.add``, builds, private queries and sketches release is
+   exactly the sum of the integer and the draw that the recorded secret words lead to, or the flip;
+6. *stream*: no word is used twice, and keys come from the operating system alone;
+7. *definition*: what the law can prove is what the guarantee says; iDP is never DP.
 """
 
 from __future__ import annotations
@@ -26,10 +28,12 @@ from itertools import product
 import numpy as np
 
 from dpindex.audit.input_checks import code_checks, default_sketches, sketch_checks
-from dpindex.audit.law_verifiers import LawVerifier, law_verifier
+from dpindex.audit.law_verifiers import LawVerifier, law_verifier, law_verifier_class
+from dpindex.audit.path_checks import entropy_check, path_checks, sketch_path_checks
 from dpindex.audit.replay import stream_check
 from dpindex.audit.verdict import Check, ExactReport
 from dpindex.codebook import Codebook
+from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.files import MAGIC, read_file
 from dpindex.format1 import SKETCH_MAGIC_1
@@ -56,8 +60,13 @@ _ADJACENCIES: dict[str, VectorAdjacency] = {
 }
 
 
-def verify(spec: Spec | SketchSpec) -> ExactReport:
+def verify(spec: Spec | SketchSpec, *, large: bool = True) -> ExactReport:
     """Check the guarantee of ``spec`` in exact arithmetic on the integers that its sampler uses.
+
+    Parameters
+    ----------
+    large : bool
+        Release more vectors than a task or a chunk holds, and through files; false: only a few.
 
     Raises
     ------
@@ -65,7 +74,8 @@ def verify(spec: Spec | SketchSpec) -> ExactReport:
         If the method promises nothing, or there is no exact check for its law or adjacency. A
         guarantee that is claimed and does not hold is a report that says so, not an error.
 
-    >>> report = verify(Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0))
+    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> report = verify(spec, large=False)
     >>> report.passed
     True
     >>> [check.name for check in report.checks][:2]
@@ -90,8 +100,21 @@ def verify(spec: Spec | SketchSpec) -> ExactReport:
     checks += [verifier.check(), verifier.replay_check()]
     if isinstance(spec, Spec):
         checks.append(verifier.coverage_check())
-    checks += [stream_check(stream), _definition(spec, verifier)]
+    if isinstance(spec, Spec):
+        checks += path_checks(spec, verifier, large)
+    else:
+        checks += sketch_path_checks(spec, verifier)
+    checks += [stream_check(stream), entropy_check(stream), _definition(spec, verifier)]
     return ExactReport(subject, spec, tuple(checks), time.perf_counter() - started)
+
+
+def verify_default() -> Iterator[ExactReport]:
+    """Reports on :func:`default_specs`; the first spec of each kind of law is released at large."""
+    seen = set()
+    for spec in default_specs():
+        kind = law_verifier_class(spec)
+        yield verify(spec, large=kind not in seen)
+        seen.add(kind)
 
 
 def read_claim(path: str | os.PathLike[str]) -> Spec | SketchSpec:
@@ -108,6 +131,12 @@ def read_claim(path: str | os.PathLike[str]) -> Spec | SketchSpec:
         name = os.fspath(path)
         raise InputError(f"{name} was merged from several releases; verify each of them.")
     return sketch.spec
+
+
+def read_codes(path: str | os.PathLike[str]) -> Codes | None:
+    """The codes of an index, None of anything else or of an index without rows."""
+    codes = PrivateIndex.open(path).codes if os.path.isdir(path) else None
+    return codes if codes is not None and len(codes) else None
 
 
 def uncovered(spec: Spec) -> str | None:

@@ -255,12 +255,11 @@ def _sums_check(spec: SketchSpec) -> Check:
 
 def _sensitivity_check(spec: SketchSpec) -> Check:
     """An experiment on the code that counts: each probe is left out once, and the last one last."""
-    probes = _probes(spec)
-    silence = np.zeros(spec.rows * spec.columns, dtype=np.int32)
+    probes = probe_records(spec)
     fewer = [(probes, np.delete(probes, i, axis=0)) for i in range(len(probes))]
     wrong = []
     for more, less in [*fewer, (probes[:1], probes[:0])]:
-        one, other = (_released(spec, records, silence).counts for records in (more, less))
+        one, other = (with_draws(spec, records, 0).counts for records in (more, less))
         moved = one.astype(np.int64) - other
         wrong.append((moved < 0).any(axis=1) | (moved.sum(axis=1) != 1))
     return Check.none(
@@ -274,7 +273,7 @@ def _sensitivity_check(spec: SketchSpec) -> Check:
 
 def _release_check(spec: SketchSpec) -> Check:
     draws = np.arange(1, spec.rows * spec.columns + 1, dtype=np.int32)
-    noisy, exact = (_released(spec, _probes(spec), noise) for noise in (draws, 0 * draws))
+    noisy, exact = (with_draws(spec, probe_records(spec), noise) for noise in (draws, 0 * draws))
     bare = (noisy.counts.astype(np.int64) - exact.counts).ravel() != draws
     return Check.none(
         "release: noise on every count, and the promise that goes with it",
@@ -284,8 +283,9 @@ def _release_check(spec: SketchSpec) -> Check:
     )
 
 
-def _released(spec: SketchSpec, records: AnyArray, draws: AnyArray) -> RaceSketch:
-    """A sketch whose law draws prepared numbers."""
+def with_draws(spec: SketchSpec, records: AnyArray, draws: AnyArray | int) -> RaceSketch:
+    """A released sketch whose law draws prepared numbers, or the same one everywhere."""
+    draws = np.broadcast_to(np.int32(draws), spec.rows * spec.columns)
     prepared = copy(spec)
     law: Any = copy(spec.law)
     law.source = Dealt(draws)
@@ -293,7 +293,7 @@ def _released(spec: SketchSpec, records: AnyArray, draws: AnyArray) -> RaceSketc
     return RaceSketch(prepared).fit(records).release()
 
 
-def _probes(spec: SketchSpec) -> npt.NDArray[np.float64]:
+def probe_records(spec: SketchSpec) -> npt.NDArray[np.float64]:
     """Public records: common ones, the origin, one that is twice the same, tiny and huge ones."""
     words = PublicStream(0, "race/probes").words(_PROBES * spec.dim, np.uint32)
     probes = (words.reshape(_PROBES, spec.dim) * 2.0**-31 - 1.0) * 3.0

@@ -7,20 +7,38 @@ never asks the law for its moments or its likelihood.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product, takewhile
 from typing import Any, ClassVar
 
 import mpmath
 import numpy as np
+import numpy.typing as npt
 
 from dpindex.arrays import AnyArray
 from dpindex.audit import exact_arithmetic as exact
-from dpindex.audit.record_checks import cap_faults, cap_size, symbol_faults, words_of_outcomes
-from dpindex.audit.replay import THIRD, Constant, Dealt, Fixed, Script, table_faults
+from dpindex.audit.decoding import (
+    Ints,
+    Replay,
+    Words,
+    flips,
+    magnitude,
+    table_draws,
+    uniform_below,
+)
+from dpindex.audit.record_checks import (
+    cap_codes,
+    cap_faults,
+    cap_size,
+    symbol_faults,
+    symbols,
+    words_of_outcomes,
+)
+from dpindex.audit.replay import THIRD, Constant, Dealt, Fixed, Refused, Script, table_faults
 from dpindex.audit.sign_changes import changes_check
 from dpindex.audit.verdict import Check, Difference, digits
 from dpindex.noise.cap import CapResponse
@@ -82,6 +100,32 @@ class LawVerifier:
             "wrong",
             "words at both ends of every probability give the outcome that it belongs to",
         )
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        """What must be released of exact integers ``x`` under these words, shape (n, k).
+
+        Subclasses decode the words themselves. Where there is no decoder, the sampler is believed.
+        """
+        released: AnyArray = self.law.perturb(x.astype(np.float64), words)
+        return released
+
+    def rows_drawn(self, x: Ints, reads: Sequence[Words]) -> list[int]:
+        """How many rows of ``x`` may have had their noise from these reads, the likeliest first."""
+        same = takewhile(lambda read: read.dtype == reads[0].dtype, reads)
+        counts = [total // x.shape[1] for total in accumulate(map(len, same))]
+        return [count for count in reversed(counts) if 0 < count <= len(x)]
+
+    def likeliest(self) -> tuple[float, float]:
+        """Bounds on the chance of one value of a coordinate, and of two coordinates being equal."""
+        return 1.0, 1.0
+
+    def spread(self) -> float | None:
+        """The deviation of additive noise in cells; None of other laws."""
+        return None
+
+    def characteristic(self, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """``|E e^{itz}|`` of additive noise z in cells."""
+        return np.ones(len(times))
 
     def coverage_check(self) -> Check:
         """No coordinate of a code is left without noise."""
@@ -164,6 +208,31 @@ class _Additive(LawVerifier):
             f"each costs at most ε over that many; {self.dither}",
         )
 
+    def draws(self, count: int, words: Replay) -> Ints:
+        """What so many draws of the source are, in grid steps."""
+        return table_draws(self.source, count, words)
+
+    def tables(self) -> list[tuple[CellTable, int]]:
+        """The tables that a draw is the sum of, and how many cells one of their cells is."""
+        return [(self.source, 1)]
+
+    def likeliest(self) -> tuple[float, float]:
+        chances = [np.array(_chances(table)) for table, _ in self.tables()]
+        return min(c.max() for c in chances), min((c**2).sum() for c in chances)
+
+    def spread(self) -> float | None:
+        # Where the characteristic function has fallen to e^(−1/2), as a normal one does at 1/σ.
+        times = np.geomspace(2.0**-30, 3.0, 400)
+        return float(1 / times[np.argmax(self.characteristic(times) < math.exp(-0.5))])
+
+    def characteristic(self, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        parts = [np.abs(_transform(table, times * width)) for table, width in self.tables()]
+        return np.asarray(np.prod(parts, axis=0))
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        codes: AnyArray = (x + self.draws(x.size, words).reshape(x.shape)) >> self.bits
+        return codes
+
     def replay(self) -> Iterator[Any]:
         """A code must be the sum of the grid integer and the draw, without its low bits."""
         law = copy(self.law)
@@ -227,6 +296,10 @@ class _TwoSidedGeometric(_Additive):
     def step(self) -> exact.Ratio:
         return exact.worst_table_ratio(self.source.table, 1)
 
+    def draws(self, count: int, words: Replay) -> Ints:
+        one, other = (magnitude(table_draws(self.source.table, count, words)) for _ in range(2))
+        return one - other
+
     def replay(self) -> Iterator[Any]:
         # a and −1−a have the same magnitude.
         draws = ("table", range(-4, 4))
@@ -234,8 +307,16 @@ class _TwoSidedGeometric(_Additive):
 
 
 class _TwoDigitGaussian(_Additive):
+    def tables(self) -> list[tuple[CellTable, int]]:
+        return [(self.source.coarse, 1 << self.source.digit), (self.source.fine, 1)]
+
     def normal(self) -> exact.Normal:
         return exact.normal_of_digits(self.source)
+
+    def draws(self, count: int, words: Replay) -> Ints:
+        shift: int = self.source.digit + self.bits
+        coarse = table_draws(self.source.coarse, count, words)
+        return (coarse << shift) + table_draws(self.source.fine, count, words)
 
     def replay(self) -> Iterator[Any]:
         base = 1 << self.source.digit + self.bits
@@ -244,8 +325,23 @@ class _TwoDigitGaussian(_Additive):
 
 
 class _TwoDigitLaplace(_Additive):
+    def likeliest(self) -> tuple[float, float]:
+        high, low = (np.array(_chances(t)) for t in (self.source.high, self.source.low))
+        return high.max() * low.max(), (high**2).sum() * (low**2).sum()
+
+    def characteristic(self, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        high = _side(self.source.high, times * (1 << self.source.digit))
+        return _mirrored(high * _sums(_chances(self.source.low), times), times)
+
     def step(self) -> exact.Ratio:
         return exact.worst_two_digit_step(self.source)
+
+    def draws(self, count: int, words: Replay) -> Ints:
+        high = table_draws(self.source.high, count, words)
+        low = table_draws(self.source.low, count, words)
+        shift: int = self.source.digit + self.bits
+        size = (magnitude(high) << shift) + low
+        return np.where(high < 0, -1 - size, size)
 
     def replay(self) -> Iterator[Any]:
         base: int = 1 << self.source.digit + self.bits
@@ -286,6 +382,21 @@ class _Flips(_Signs):
             f"{len(levels)} levels, none narrower than what one attribute moves its coordinate; "
             "opposite signs meet at level 1 and at the coin of an exact zero only",
         )
+
+    def likeliest(self) -> tuple[float, float]:
+        """The public bounds limit the level, so no sign flips with less chance than there."""
+        grid, width = self.spec.grid, 1 << self.spec.grid.bits
+        most = (grid.reach / grid.step + 1) * self.spec.projection.max_column_l1
+        level = math.ceil(most / (width * float(self.law.weights.min())))
+        flip = self.law.thresholds[min(level, len(self.law.thresholds)) - 1] / _ONE
+        return 1 - flip, 1 - 2 * flip * (1 - flip)
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        width = self.law.weights.astype(np.int64) << self.spec.grid.bits
+        level = np.clip(-(-np.abs(x) // width), 1, len(self.law.thresholds))
+        chances = np.array(self.law.thresholds, dtype=np.uint64)[level - 1]
+        chances[x == 0] = _ONE // 2
+        return (x > 0) ^ flips(chances, words)
 
     def replay(self) -> Iterator[Any]:
         """At both ends of every level of every coordinate, which may have levels of its own."""
@@ -333,6 +444,13 @@ class _IndividualFlips(_Individual):
             not wrong and len(thresholds) == self.spec.code_length,
         )
 
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        near = np.abs(x) <= 1 << self.spec.grid.bits
+        by_size = self.law.table[1 + np.count_nonzero(near, axis=1)]
+        chances = np.where(near, by_size[:, None], np.uint64(0))
+        chances[x == 0] = _ONE // 2
+        return (x > 0) ^ flips(chances, words)
+
     def replay(self) -> Iterator[Any]:
         for size, x, inside in self.rows():
             threshold = int(self.law.table[1 + size])
@@ -355,6 +473,24 @@ class _IndividualGaussian(_Individual):
             exact.normal_of_table(self.law.table),
             "iDP only (Li & Li 2023, Def. 2.6, Thm 6.1), with A fixed at the actual vector; ",
         )
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        bits = self.spec.grid.bits
+        near = np.abs(x) <= 1 << bits
+        sizes = np.count_nonzero(near, axis=1)
+        magnified = (x * np.array(self.law.multipliers)[sizes][:, None])[near]
+        dither = words.take(len(magnified), np.uint16).astype(np.int64) % (1 << bits)
+        noisy = (magnified + dither >> bits) + table_draws(self.law.table, len(magnified), words)
+        coins = words.take(len(magnified), np.uint8) % 2 == 1
+        signs = x > 0
+        signs[near] = (noisy > 0) | ((noisy == 0) & coins)
+        return signs
+
+    def rows_drawn(self, x: Ints, reads: Sequence[Words]) -> list[int]:
+        """Those after which as many coordinates lay inside A as were dithered."""
+        inside = np.cumsum(np.count_nonzero(np.abs(x) <= 1 << self.spec.grid.bits, axis=1))
+        fits = np.flatnonzero(inside == len(reads[0])) + 1
+        return [int(count) for count in reversed(fits[-4:])]
 
     def replay(self) -> Iterator[Any]:
         """The table; then draws that undo, or just not, what one beta is multiplied by."""
@@ -385,6 +521,20 @@ class _SquareWave(LawVerifier):
             "every cell of the interval has the same two chances, so all pairs are covered",
         )
 
+    def likeliest(self) -> tuple[float, float]:
+        inside = self.law.inside / _ONE
+        most = max(inside / self.window, (1 - inside) / self.law.cells)
+        return most, most
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        law, bits = self.law, self.law.cell_bits
+        dither = words.take(x.size, np.uint8).reshape(x.shape).astype(np.int64) % (1 << bits)
+        cell = np.minimum(np.maximum(x - law.low + dither >> bits, 0), law.cells)
+        inside = flips(np.full(x.shape, law.inside, dtype=np.uint64), words)
+        drawn = uniform_below(np.where(inside, self.window, law.cells), words)
+        # Points left free by the window are counted from below, over the window.
+        return drawn + np.where(inside, cell, np.where(drawn < cell, 0, self.window))
+
     def replay(self) -> Iterator[Any]:
         law = self.law
         ends = np.array([[law.low, law.low + (law.cells << law.cell_bits)]], dtype=np.float64)
@@ -395,6 +545,41 @@ class _SquareWave(LawVerifier):
         for number in (0, 0x1F << 56):  # the least and the largest dither
             source = Constant(number, _WORD)
             yield law.perturb(ends + np.array([[-1, 1]]), source) != law.perturb(ends, source)
+        # A word whose product falls short is refused, or the first outcomes were likelier.
+        for number in (law.inside - 1, law.inside):
+            if (1 << 32) % (self.window if number < law.inside else law.cells):
+                again = law.perturb(ends, Refused(number, _WORD))
+                yield again != law.perturb(ends, Constant(number, _WORD))
+
+
+def _chances(table: CellTable) -> list[float]:
+    """Of the cells of a table; a tail counts as one, which makes equal draws no less likely."""
+    return [mass / (1 << table.bits) for mass in table.masses]
+
+
+def _sums(chances: AnyArray | list[float], times: npt.NDArray[np.float64]) -> AnyArray:
+    """``Σ p_m e^{itm}`` over m = 0, 1, …, for every t."""
+    powers = np.arange(len(chances))
+    return np.array([np.exp(1j * t * powers) @ chances for t in times])
+
+
+def _side(table: CellTable, times: npt.NDArray[np.float64]) -> AnyArray:
+    """``E e^{itm}`` of the magnitude of a table with tails, which begins again in its tail."""
+    half = len(table.masses) // 2
+    inner = 2 * np.array(_chances(table)[half:-1])
+    tail = 2 * table.masses[-1] / (1 << table.bits)
+    return np.asarray(_sums(inner, times) / (1 - tail * np.exp(1j * times * (half - 1))))
+
+
+def _mirrored(side: AnyArray, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Of a law symmetric about −½ with that magnitude."""
+    return np.asarray(np.abs(side + np.exp(-1j * times) * np.conj(side)) / 2)
+
+
+def _transform(table: CellTable, times: npt.NDArray[np.float64]) -> AnyArray:
+    if table.tails:
+        return _mirrored(_side(table, times), times)
+    return _sums(_chances(table), times)
 
 
 class _WholeCode(LawVerifier):
@@ -414,6 +599,22 @@ class _Cap(_WholeCode):
         Fixed({8: _ONE - 1, 2: 0xFFFF, 4: 0xFFFF_FFFF}),
     )
     start = 1
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        return cap_codes(self.law.cap, x, words)
+
+    def rows_drawn(self, x: Ints, reads: Sequence[Words]) -> list[int]:
+        total = sum(len(read) for read in reads if read.dtype == np.uint16)
+        return [total // x.shape[1]] if 0 < total <= x.size else []
+
+    def likeliest(self) -> tuple[float, float]:
+        """The sign of the largest weight; how signs hang together is not bounded here."""
+        cap = self.law.cap
+        rest, half = cap.weights[1:], 1 << len(cap.weights) - 1
+        kept = cap_size(rest, cap.threshold - cap.weights[0])
+        chances = Fraction(cap.inside * kept, _ONE * cap.size)
+        chances += Fraction((_ONE - cap.inside) * (half - kept), _ONE * (2 * half - cap.size))
+        return float(chances), 1.0
 
     def check(self) -> Check:
         cap, k = self.law.cap, self.spec.code_length
@@ -435,6 +636,19 @@ class _Cap(_WholeCode):
 
 class _Codebook(_WholeCode):
     words = (Fixed({8: 0}), Fixed({8: _ONE - 1}))
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        return symbols(self.law, x, words)
+
+    def rows_drawn(self, x: Ints, reads: Sequence[Words]) -> list[int]:
+        return [len(reads[0])] if 0 < len(reads[0]) <= len(x) else []
+
+    def likeliest(self) -> tuple[float, float]:
+        law = self.law
+        inside = law.inside * max(words_of_outcomes(law.subset))
+        outside = (_ONE - law.inside) * max(words_of_outcomes(law.size - law.subset))
+        most = max(inside, outside) / _ONE**2
+        return most, most
 
     def check(self) -> Check:
         law = self.law
@@ -470,8 +684,13 @@ VERIFIERS: dict[type[Any], type[LawVerifier]] = {
 """By the class of a law, or of the source that an additive law draws from."""
 
 
-def law_verifier(spec: Any, apart: Difference) -> LawVerifier:
-    """The verifier of the law of ``spec``; of a law without one, a verifier that proves nothing."""
+def law_verifier_class(spec: Any) -> type[LawVerifier]:
+    """The class that verifies the law of ``spec``; the base class for a law without one."""
     drawn = getattr(spec.law, "source", spec.law)
     found = (verifier for kind, verifier in VERIFIERS.items() if isinstance(drawn, kind))
-    return next(found, LawVerifier)(spec, apart)
+    return next(found, LawVerifier)
+
+
+def law_verifier(spec: Any, apart: Difference) -> LawVerifier:
+    """The verifier of the law of ``spec``."""
+    return law_verifier_class(spec)(spec, apart)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.arrays import AnyArray
+from dpindex.audit.decoding import Replay, UnexplainedError
 from dpindex.audit.replay import Listed
 from dpindex.randomness import PublicStream
 
@@ -70,7 +72,8 @@ def _sides(
     return (whole - agree, 2 * whole - agree - disagree), (disagree, agree + disagree)
 
 
-def _shares(weights: Sequence[int], threshold: int) -> Shares:
+@lru_cache(maxsize=4)
+def _shares(weights: tuple[int, ...], threshold: int) -> Shares:
     """``⌊share · 2^48⌋`` of the minority sign by side, coordinate and sum, shape (2, k, sums).
 
     Side 1 is the inside, where the minority sign disagrees; outside it agrees. −1 where no draw can
@@ -153,6 +156,60 @@ def _outcomes(x: AnyArray, agrees: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool
         for rank, i in enumerate(order):
             found[row, i] = agrees[row, rank] == (values[i] >= 0)
     return found
+
+
+def cap_codes(cap: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.bool_]:
+    """The signs that recorded words make of coordinates, shape (n, k).
+
+    A draw that 48 bits do not decide, one in 2^48, is called unexplained.
+    """
+    shares, weights = _shares(tuple(cap.weights), cap.threshold), cap.weights
+    parts = []
+    while len(x):
+        inside = words.take(min(words.ahead, len(x)), np.uint64) < np.uint64(cap.inside)
+        rows, x = x[: len(inside)], x[len(inside) :]
+        agrees = _kept(shares, weights, inside, words)
+        columns = np.broadcast_to(np.arange(rows.shape[1]), rows.shape)
+        order = np.lexsort((columns, -np.abs(rows)), axis=1)
+        by_place = np.empty_like(agrees)
+        np.put_along_axis(by_place, order, agrees, axis=1)
+        parts.append(by_place == (rows >= 0))
+    return np.concatenate(parts)
+
+
+def _kept(
+    shares: Shares, weights: Sequence[int], inside: npt.NDArray[np.bool_], words: Replay
+) -> npt.NDArray[np.bool_]:
+    """Whether signs are kept, in rank order, shape (n, k)."""
+    count, k = len(inside), len(weights)
+    tops = words.take(count * k, np.uint16).reshape(k, count).astype(np.int64)
+    side, sums = inside.astype(np.intp), np.zeros(count, dtype=np.int64)
+    agrees = np.empty((count, k), dtype=np.bool_)
+    for i, weight in enumerate(weights):
+        share, number = shares[side, i, sums], tops[i] << 32
+        close = np.flatnonzero(tops[i] == share >> 32)
+        number[close] |= words.take(len(close), np.uint32)
+        if (share == number)[close].any() or (share == _UNSEEN).any():
+            raise UnexplainedError
+        agrees[:, i] = (number < share) != inside
+        sums += weight * agrees[:, i]
+    return agrees
+
+
+def symbols(law: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.int64]:
+    """The symbols that recorded words make of similarities, shape (n,)."""
+    count = len(x)
+    inside = words.take(count, np.uint64) < np.uint64(law.inside)
+    near, other = (
+        (_object(words.take(count, np.uint64).tolist()) * limit >> 64).astype(np.intp)
+        for limit in (law.subset, law.size - law.subset)
+    )
+    columns = np.broadcast_to(np.arange(law.size), x.shape)
+    order = np.lexsort((columns, -x.astype(np.float64)), axis=1)
+    free = np.sort(order[:, law.subset :], axis=1)
+    rows = np.arange(count)
+    drawn: npt.NDArray[np.int64] = np.where(inside, order[rows, near], free[rows, other])
+    return drawn
 
 
 def _tie_faults(law: Any, shares: Shares) -> Iterator[AnyArray]:

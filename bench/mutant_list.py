@@ -1,0 +1,328 @@
+"""The weaknesses that ``mutants.py`` plants: a plain list, to which entries are added at the end.
+
+Each replaces one piece of source text, which must occur exactly once, in a copy of the package.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+STAIRCASE = {"method": "dp-oporp-staircase", "dim": 48, "k": 16, "epsilon": 1.0}
+GAUSS = {"method": "dp-oporp", "dim": 48, "k": 16, "epsilon": 1.0, "delta": 1e-6}
+LAPLACE = {"method": "dp-rp-l", "dim": 24, "k": 8, "epsilon": 0.1}
+SQUARE = {"method": "raw-square-wave", "dim": 16, "epsilon": 1.0, "bounds": (0.0, 1.0)}
+FLIPS = {"method": "dp-signoporp-rr", "dim": 48, "k": 16, "epsilon": 1.0}
+LEVELS = {"method": "dp-signoporp-geometric", "dim": 48, "k": 16, "epsilon": 1.0}
+SPARSE_SIGNS = {"method": "dp-signrp-geometric", "dim": 24, "k": 8, "epsilon": 8.0,
+                "entries": "uniform"}  # fmt: skip
+INSIDE = {"method": "idp-signrp-rr", "dim": 24, "k": 8, "epsilon": 1.0}
+INSIDE_GAUSS = {"method": "idp-signrp-g", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-6}
+SKETCH = {"rows": 20, "width": 16, "epsilon": 1.0}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One weakness.
+
+    Attributes
+    ----------
+    part : str
+        What of the package it is in: sampler, chain, stream, index, build, queries, ledger, RACE.
+    name : str
+        What is wrong, in a few words.
+    file, old, new : str
+        The file under ``dpindex``, its source text, and what takes its place.
+    spec : dict
+        What is audited: fields of a Spec, or of a SketchSpec if they have ``rows``.
+    tests : str
+        Files under ``tests`` that must notice, separated by spaces.
+    audited : bool
+        Whether it changes what is released, so that the exact audit or the attack must notice.
+    """
+
+    part: str
+    name: str
+    file: str
+    old: str
+    new: str
+    spec: dict[str, Any]
+    tests: str
+    audited: bool = True
+
+
+_PERTURB = "        noise = self.source.sample(x.size, stream).reshape(x.shape)\n"
+_FLIP = "        return (x > 0) ^ draw_flips(self._table, level.astype(np.intp), stream)\n"
+_PRIVATE = "            return format_.pack(law.perturb(exact, stream))\n"
+_ADD = "            codes = Privatizer(self.spec).privatize(X, before=before)\n"
+_CHUNK = "            codes = privatizer.privatize(chunk, first_row=first)\n"
+_ASKED = "        codes = Privatizer(self.query_spec).privatize(asked)\n"
+_DRAWN = "        noise = self._law.source.sample(counts.size, self._stream())\n"
+_TABLE = "    table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cells_bits)"
+_KEYED = "        cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16)))\n"
+_ADDITIVE = "test_additive.py test_oracle.py"
+_ENCODER = "test_privatizer.py test_oracle.py"
+
+MUTANTS = [
+    # The sampler
+    Mutant("sampler", "noise divided by 100", "noise/additive.py", _PERTURB,
+           _PERTURB + "        noise = noise // 100\n", STAIRCASE, _ADDITIVE),
+    Mutant("sampler", "noise × 0.9", "noise/additive.py", _PERTURB,
+           _PERTURB + "        noise = (noise * 0.9).astype(noise.dtype)\n", GAUSS, _ADDITIVE),
+    Mutant("sampler", "antithetic half-batches", "noise/additive.py", _PERTURB,
+           _PERTURB + "        half = len(noise) // 2\n"
+           "        noise[len(noise) - half :] = -noise[:half]\n", STAIRCASE, _ADDITIVE),
+    Mutant("sampler", "large batches × 0.8", "noise/additive.py", _PERTURB,
+           _PERTURB + "        if x.size > 100_000:\n"
+           "            noise = (noise * 0.8).astype(noise.dtype)\n", STAIRCASE,
+           "test_path_checks.py"),
+    Mutant("sampler", "one noise for all rows", "noise/additive.py", _PERTURB,
+           _PERTURB + "        noise[:] = noise[:1]\n", STAIRCASE, _ADDITIVE),
+    Mutant("sampler", "last row of a task without noise", "noise/additive.py", _PERTURB,
+           _PERTURB + "        noise[-1] = 0\n", STAIRCASE, _ADDITIVE),
+    Mutant("sampler", "no noise on exact zeros", "noise/additive.py", _PERTURB,
+           _PERTURB + "        noise[x == 0] = 0\n", STAIRCASE, _ADDITIVE),
+    Mutant("sampler", "draws cut at four deviations", "noise/additive.py", _PERTURB,
+           _PERTURB + "        reach = 4 * int(noise.std() + 1)\n"
+           "        np.clip(noise, -reach, reach, out=noise)\n", STAIRCASE, _ADDITIVE),
+    Mutant("sampler", "tails never extended", "noise/tables.py",
+           "        if self.tails:\n            self._extend_tails(draws, cells, stream)\n", "",
+           STAIRCASE, "test_tables.py"),
+    Mutant("sampler", "refined draws take the bucket's first cell", "noise/tables.py",
+           "        keys = (buckets.astype(np.uint64) << np.uint64(_KEY_BITS - _BUCKET_BITS)) "
+           "| fresh\n",
+           "        keys = buckets.astype(np.uint64) << np.uint64(_KEY_BITS - _BUCKET_BITS)\n",
+           STAIRCASE, "test_tables.py"),
+    Mutant("sampler", "dither lost", "noise/tables.py",
+           "        if self.cell_bits:\n            target += offsets\n", "",
+           STAIRCASE, "test_tables.py"),
+    Mutant("sampler", "ratio of the staircase e^{1.05 ε}", "noise/geometric.py",
+           _TABLE, _TABLE.replace("mpf(epsilon)", "mpf(1.05 * epsilon)"), STAIRCASE,
+           "test_geometric.py"),
+    Mutant("sampler", "Gaussian sigma × 0.95", "noise/gaussian.py",
+           "    sigma *= math.sqrt(projection.sensitivity.l2_squared)\n",
+           "    sigma *= 0.95 * math.sqrt(projection.sensitivity.l2_squared)\n",
+           GAUSS, "test_gaussian_calibrations.py test_calibration.py"),
+    Mutant("sampler", "two digits of a Laplace law, the low one a constant", "noise/geometric.py",
+           "        magnitude += self.low.sample(count, stream)\n",
+           "        magnitude += self.low.sample(1, stream)[0]\n", LAPLACE,
+           "test_two_digit.py test_oracle.py"),
+    Mutant("sampler", "square wave clipped one cell early", "noise/square_wave.py",
+           "        cell = cell.clip(0, self.cells)\n",
+           "        cell = cell.clip(0, self.cells - 1)\n", SQUARE,
+           "test_square_wave.py test_oracle.py"),
+    Mutant("sampler", "square wave drawn without its window's end", "noise/square_wave.py",
+           "        window = 2 * self.half_width + 1\n        drawn",
+           "        window = 2 * self.half_width\n        drawn", SQUARE,
+           "test_square_wave.py test_oracle.py"),
+    Mutant("sampler", "biased uniform draws", "noise/square_wave.py",
+           "    while (again := np.flatnonzero((product & low) < unfair)).size:\n",
+           "    while (again := np.flatnonzero((product & low) < 0 * unfair)).size:\n", SQUARE,
+           "test_square_wave.py test_oracle.py"),
+    Mutant("sampler", "flip thresholds × 0.9", "noise/randomized_response.py",
+           "        self._table = np.array([_COIN, *thresholds], dtype=np.uint64)\n",
+           "        few = [t * 9 // 10 for t in thresholds]\n"
+           "        self._table = np.array([_COIN, *few], dtype=np.uint64)\n", FLIPS,
+           "test_randomized_response.py test_oracle.py"),
+    Mutant("sampler", "flips one level too far", "noise/randomized_response.py",
+           "        np.ceil(level, out=level)\n", "        np.ceil(level + 1, out=level)\n",
+           LEVELS, "test_randomized_response.py test_oracle.py"),
+    Mutant("sampler", "levels ignore the weights of coordinates", "noise/randomized_response.py",
+           "        level /= (self.weights * _STEPS).astype(x.dtype)\n",
+           "        level /= (0 * self.weights + _STEPS).astype(x.dtype)\n", SPARSE_SIGNS,
+           "test_randomized_response.py test_oracle.py"),
+    Mutant("sampler", "empty bins get no coin", "noise/randomized_response.py", _FLIP,
+           "        flips = draw_flips(self._table, level.astype(np.intp), stream)\n"
+           "        return (x > 0) ^ (flips & (x != 0))\n", FLIPS,
+           "test_randomized_response.py test_oracle.py"),
+    Mutant("sampler", "one coin for two signs", "noise/randomized_response.py", _FLIP,
+           "        flips = draw_flips(self._table, level.astype(np.intp), stream)\n"
+           "        flips[:, 1::2] = flips[:, : flips.shape[1] // 2 * 2 : 2]\n"
+           "        return (x > 0) ^ flips\n", FLIPS,
+           "test_randomized_response.py test_oracle.py"),
+    Mutant("sampler", "iDP: the perturbed set is too small", "noise/individual.py",
+           "    near = np.abs(x) <= _STEPS\n", "    near = np.abs(x) <= _STEPS // 2\n", INSIDE,
+           "test_individual.py test_oracle.py"),
+    Mutant("sampler", "iDP: noise halved inside the set", "noise/individual.py",
+           "+ self.table.sample(inside.size, stream)\n",
+           "+ self.table.sample(inside.size, stream) // 2\n", INSIDE_GAUSS,
+           "test_individual.py test_oracle.py"),
+    # The chain from a vector to a code
+    Mutant("chain", "grid step too small", "grid.py", "_SLACK = 1.0 - 2.0**-16\n",
+           "_SLACK = 1.0 + 2.0**-10\n", STAIRCASE, "test_grid.py"),
+    Mutant("chain", "values beyond the bounds let in", "grid.py",
+           "        if low <= least and most <= high:\n            return None\n",
+           "        if low <= least and most <= 2 * high:\n            return None\n",
+           STAIRCASE, "test_grid.py test_privatizer.py", audited=False),
+    Mutant("chain", "one sign of the map doubled", "projections/oporp.py",
+           "            self._signs[repetition] = stream.signs(dim)\n",
+           "            self._signs[repetition] = stream.signs(dim)\n"
+           "            self._signs[repetition, 0] *= 2\n", STAIRCASE, "test_oporp.py"),
+    Mutant("chain", "sparse rows use other bins", "projections/oporp.py",
+           "        places = self._bins[:, x.indices].T + offsets\n",
+           "        places = (self._bins[:, x.indices].T + 1) % self.bins + offsets\n",
+           STAIRCASE, "test_oporp.py"),
+    Mutant("chain", "bare empty bins on the sparse path", "privatizer.py", _PRIVATE,
+           "            outcomes = law.perturb(exact, stream)\n"
+           "            if hasattr(rows, 'indptr'):\n"
+           "                outcomes[exact == 0] = 0\n"
+           "            return format_.pack(outcomes)\n", STAIRCASE, _ENCODER),
+    Mutant("chain", "tasks after the first get half the noise", "privatizer.py", _PRIVATE,
+           "            outcomes = law.perturb(exact, stream)\n"
+           "            if start:\n"
+           "                outcomes = (outcomes + law.perturb(exact, stream)) // 2\n"
+           "            return format_.pack(outcomes)\n", STAIRCASE, _ENCODER),
+    Mutant("chain", "no noise for a single vector", "privatizer.py", _PRIVATE,
+           "            if len(exact) == 1 and format_.name == 'numbers':\n"
+           "                return format_.pack(\n"
+           "                    exact.astype(np.int64) >> getattr(law, 'source', law).cell_bits\n"
+           "                )\n"
+           + _PRIVATE, STAIRCASE, _ENCODER),
+    Mutant("chain", "wide codes lose their noise", "privatizer.py", _PRIVATE,
+           "            outcomes = law.perturb(exact, stream)\n"
+           "            if format_.name == 'numbers':\n"
+           "                bits = getattr(law, 'source', law).cell_bits\n"
+           "                bare = exact.astype(np.int64) >> bits\n"
+           "                outcomes = np.where(np.abs(bare) > 100, bare, outcomes)\n"
+           "            return format_.pack(outcomes)\n",
+           {**STAIRCASE, "bounds": (-50.0, 50.0)}, _ENCODER),
+    Mutant("chain", "checked rows get one noise", "privatizer.py", _PRIVATE,
+           "            outcomes = law.perturb(exact, stream)\n"
+           "            if before is not None:\n"
+           "                outcomes[:] = law.perturb(exact[:1], stream)\n"
+           "            return format_.pack(outcomes)\n", STAIRCASE, "test_path_checks.py"),
+    Mutant("chain", "all tasks read one word stream anew", "privatizer.py",
+           "            stream = self._stream()\n",
+           "            words = np.random.default_rng(7)\n"
+           "            stream = type('S', (), {'words': lambda _, n, t: words.integers(\n"
+           "                0, np.iinfo(t).max, n, dtype=t, endpoint=True)})()\n", STAIRCASE,
+           _ENCODER),
+    # The secret stream
+    Mutant("stream", "key from the clock", "randomness/secret.py", _KEYED,
+           "        import time\n\n"
+           "        seed = time.time_ns().to_bytes(32, 'little')\n"
+           "        cipher = Cipher(algorithms.AES(seed), modes.CTR(seed[:16]))\n", STAIRCASE,
+           "test_secret.py"),
+    Mutant("stream", "key of two bytes", "randomness/secret.py", _KEYED,
+           "        cipher = Cipher(algorithms.AES(os.urandom(2) * 16), "
+           "modes.CTR(os.urandom(2) * 8))\n", STAIRCASE, "test_secret.py"),
+    Mutant("stream", "one key for all threads", "randomness/secret.py", _KEYED,
+           "        global _key\n"
+           "        _key = globals().get('_key') or os.urandom(48)\n"
+           "        cipher = Cipher(algorithms.AES(_key[:32]), modes.CTR(_key[32:]))\n", STAIRCASE,
+           "test_secret.py"),
+    Mutant("stream", "no new key after a fork", "randomness/secret.py",
+           "        if forked or self._used > _BYTES_PER_KEY:\n",
+           "        if self._used > _BYTES_PER_KEY:\n", STAIRCASE, "test_secret.py"),
+    Mutant("stream", "every block the same", "randomness/secret.py",
+           "            self._encryptor.update_into(zeros, piece)\n",
+           "            if start:\n"
+           "                piece[:] = view[: len(piece)]\n"
+           "            else:\n"
+           "                self._encryptor.update_into(zeros, piece)\n", STAIRCASE,
+           "test_secret.py test_path_checks.py"),
+    Mutant("stream", "second half the inverse of the first", "randomness/secret.py",
+           "        self._used += len(view)\n",
+           "        half = count // 2\n"
+           "        out[count - half :] = ~out[:half]\n"
+           "        self._used += len(view)\n", STAIRCASE, "test_secret.py test_path_checks.py"),
+    Mutant("stream", "one bit always zero", "randomness/secret.py",
+           "        self._used += len(view)\n",
+           "        out &= np.array(np.iinfo(dtype).max >> 1, dtype=dtype)\n"
+           "        self._used += len(view)\n", STAIRCASE, "test_secret.py test_path_checks.py"),
+    # The index
+    Mutant("index", "epsilon doubled in add", "index/private_index.py", _ADD,
+           _ADD.replace("(self.spec)", "(self.spec.with_epsilon(2 * self.spec.budget))"),
+           STAIRCASE, "test_private_index.py test_oracle.py"),
+    Mutant("index", "add averages two releases", "index/private_index.py", _ADD,
+           _ADD + "            if self.spec.format.name == 'numbers':\n"
+           "                other = Privatizer(self.spec).privatize(X)\n"
+           "                codes = self.spec.format.codes(\n"
+           "                    (codes.stored.astype(np.int32) + other.stored) // 2\n"
+           "                )\n", STAIRCASE, "test_private_index.py test_oracle.py"),
+    Mutant("index", "other rows are removed than were named", "index/code_store.py",
+           "        kept[rows] = False\n", "        kept[-len(rows) :] = False\n", STAIRCASE,
+           "test_code_store.py test_private_index.py", audited=False),
+    Mutant("index", "codes of another spec are taken", "index/private_index.py",
+           "        if codes.fingerprint != self.spec.fingerprint:\n",
+           "        if codes.k != self.spec.code_length:\n", STAIRCASE, "test_private_index.py",
+           audited=False),
+    # Builds
+    Mutant("build", "a build averages two releases", "index/ingest.py", _CHUNK,
+           _CHUNK + "            if spec.format.name == 'numbers':\n"
+           "                other = privatizer.privatize(chunk, first_row=first)\n"
+           "                codes = spec.format.codes(\n"
+           "                    (codes.stored.astype(np.int32) + other.stored) // 2\n"
+           "                )\n", STAIRCASE, "test_ingest.py test_path_checks.py"),
+    Mutant("build", "chunks share a key", "index/ingest.py", _CHUNK,
+           "            from dpindex.randomness.secret import SecretStream\n\n"
+           "            seed = globals().setdefault('_seed', os.getpid())\n"
+           "            words = np.random.default_rng(seed)\n"
+           "            privatizer._stream = lambda: type('S', (SecretStream,), {\n"
+           "                'words': lambda _, n, t: words.integers(\n"
+           "                    0, np.iinfo(t).max, n, dtype=t, endpoint=True)})()\n" + _CHUNK,
+           STAIRCASE, "test_ingest.py test_path_checks.py"),
+    Mutant("build", "chunks after the first spend twice epsilon", "index/ingest.py", _CHUNK,
+           "            if first:\n"
+           "                privatizer = Privatizer(spec.with_epsilon(2 * spec.budget))\n"
+           + _CHUNK + "            codes = spec.format.codes(codes.stored)\n", STAIRCASE,
+           "test_ingest.py test_path_checks.py"),
+    Mutant("build", "a finished index is built into again", "index/ingest.py",
+           '        if manifest.state == "complete":\n            raise InputError(',
+           '        if manifest.state == "never":\n            raise InputError(', STAIRCASE,
+           "test_ingest.py", audited=False),
+    Mutant("build", "a resumed build starts over", "index/ingest.py",
+           "        for first, chunk in source.chunks(step, start):\n",
+           "        for first, chunk in source.chunks(step, 0):\n", STAIRCASE, "test_ingest.py",
+           audited=False),
+    # Private queries
+    Mutant("queries", "private queries without noise", "index/private_index.py", _ASKED,
+           "        bare = self._projector.project(asked)\n"
+           "        bits = getattr(getattr(self.spec.law, 'source', 0), 'cell_bits', 0)\n"
+           "        codes = self.query_spec.format.codes(bare.astype(np.int32) >> bits)\n",
+           STAIRCASE, "test_private_index.py test_oracle.py"),
+    Mutant("queries", "queries under the spec of the collection", "index/private_index.py", _ASKED,
+           "        codes = Privatizer(self.spec).privatize(asked)\n", STAIRCASE,
+           "test_private_index.py test_oracle.py"),
+    Mutant("queries", "the mean of ten private queries", "index/private_index.py", _ASKED,
+           "        coder = Privatizer(self.query_spec)\n"
+           "        ten = [coder.privatize(asked).stored.astype(np.int32) for _ in range(10)]\n"
+           "        codes = self.query_spec.format.codes(sum(ten) // 10)\n", STAIRCASE,
+           "test_private_index.py test_oracle.py"),
+    # The ledger and composition
+    Mutant("ledger", "a release again is not noticed", "ledger.py",
+           "        if count and not allowed:\n", "        if count > 1 and not allowed:\n",
+           STAIRCASE, "test_ledger.py", audited=False),
+    Mutant("ledger", "any resumed work counts as recorded", "ledger.py",
+           "            if token and any(tuple(row)[1:4] == work for row in releases):\n",
+           "            if token and releases:\n", STAIRCASE, "test_ledger.py", audited=False),
+    Mutant("ledger", "totals count each spec once", "ledger.py",
+           "            found[tuple(sorted(number[release] for release in "
+           'history.split(",")))] += count\n',
+           "            found[tuple(sorted({number[release] for release in "
+           'history.split(",")}))] += count\n', STAIRCASE, "test_ledger.py", audited=False),
+    # Sketches
+    Mutant("RACE", "noise of counts halved", "race/sketch.py", _DRAWN,
+           _DRAWN + "        noise //= 2\n", SKETCH, "test_race_sketch.py"),
+    Mutant("RACE", "noise of one row for all", "race/sketch.py", _DRAWN,
+           _DRAWN + "        noise = np.resize(noise[: counts.shape[1]], counts.size)\n", SKETCH,
+           "test_race_sketch.py"),
+    Mutant("RACE", "large counts get no noise", "race/sketch.py", _DRAWN,
+           _DRAWN + "        noise[counts.ravel() > 100] = 0\n", SKETCH,
+           "test_race_sketch.py test_path_checks.py"),
+    Mutant("RACE", "counts stored without their lowest bit", "race/sketch.py",
+           "        least = int(release.counts.min())\n",
+           "        least = int(release.counts.min()) + 1\n", SKETCH, "test_race_sketch.py"),
+    Mutant("RACE", "a merge counts one side twice", "race/sketch.py",
+           "            mine += theirs\n", "            mine += 2 * theirs\n", SKETCH,
+           "test_race_sketch.py"),
+    Mutant("RACE", "epsilon is that of one row", "noise/counts.py",
+           "        drop = mpmath.mpf(epsilon) / changed\n",
+           "        drop = mpmath.mpf(epsilon) * rows / changed\n", SKETCH, "test_counts.py"),
+    Mutant("RACE", "two-sided noise from one table", "noise/counts.py",
+           "        draws -= np.maximum(other, ~other)\n", "", SKETCH, "test_counts.py"),
+    Mutant("RACE", "a record counts twice in one row", "race/sketch.py",
+           "        counts += fresh\n", "        fresh[0] *= 2\n        counts += fresh\n", SKETCH,
+           "test_race_sketch.py"),
+]  # fmt: skip
+"""All of them. Methods that come later add theirs here."""

@@ -1,0 +1,153 @@
+"""A second reading of secret words: from the words and a law's integers to what must be released.
+
+Nothing here calls a sampler. Where one of them looks up a bucket, the draw is found here by
+counting the boundaries below a 64-bit number, so a sampler and its decoder agree only if both
+follow the masses. The decoder must ask for the same words, in the same order and the same number;
+otherwise :class:`UnexplainedError` says that something else was drawn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.noise.tables import CellTable
+from dpindex.randomness import BitSource
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[Any]
+
+
+class UnexplainedError(Exception):
+    """Words were read that the law does not ask for."""
+
+
+class Recorder:
+    """A stream that passes on the words of another and keeps a copy of them.
+
+    The words stay as secret and as random as they were; only the audit, which released nothing but
+    vectors of its own, has them.
+    """
+
+    def __init__(self, stream: BitSource) -> None:
+        self._stream = stream
+        self.reads: list[Words] = []
+
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> Words:
+        found = self._stream.words(count, dtype)
+        if count:
+            self.reads.append(found.copy())
+        return found
+
+
+class Replay:
+    """Recorded words, taken again in the order in which they were read."""
+
+    def __init__(self, reads: Iterable[Words]) -> None:
+        self._left = deque(reads)
+
+    def take(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> Words:
+        """The next words, which must be so many of that type."""
+        parts = [np.empty(0, dtype)]
+        while count > 0:
+            if not self._left or self._left[0].dtype != dtype or len(self._left[0]) > count:
+                raise UnexplainedError
+            parts.append(self._left.popleft())
+            count -= len(parts[-1])
+        return np.concatenate(parts)
+
+    words = take
+    """So that a replay can stand in for a stream."""
+
+    @property
+    def ahead(self) -> int:
+        """How many words the next read has."""
+        if not self._left:
+            raise UnexplainedError
+        return len(self._left[0])
+
+    @property
+    def spent(self) -> bool:
+        """Whether every recorded word was taken."""
+        return not self._left
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the cells of a table lie among 64-bit numbers, and which top halves are undecided."""
+
+    ends: npt.NDArray[np.uint64]
+    split: npt.NDArray[np.bool_]
+
+    def cell(self, numbers: npt.NDArray[np.uint64]) -> Ints:
+        return np.searchsorted(self.ends, numbers, side="right").astype(np.int64)
+
+
+@lru_cache(maxsize=8)
+def _layout(table: CellTable) -> _Layout:
+    # A number n decides for the cells whose ends are at most n: ends are rounded up to 64 bits. A
+    # table of more bits reads them where 64 do not decide, about once in 2^64 draws.
+    low, high = table.bits - 64, table.bits - 16
+    ends = list(accumulate(table.masses))[:-1]
+    split = np.zeros(1 << 16, dtype=np.bool_)
+    split[[end >> high for end in ends if end & ((1 << high) - 1)]] = True
+    keys = [min(-(-end >> low), (1 << 64) - 1) for end in ends]
+    return _Layout(np.array(keys, dtype=np.uint64), split)
+
+
+def table_draws(table: CellTable, count: int, words: Replay) -> Ints:
+    """What ``count`` draws from a table are: its cell, its offset inside, and tails drawn again."""
+    layout, last = _layout(table), len(table.masses) - 1
+    first = words.take(count, np.uint32)
+    top = (first >> np.uint32(16)).astype(np.uint64)
+    number = top << np.uint64(48)
+    cell = layout.cell(number)
+    unclear = layout.split[top.astype(np.intp)]
+    if table.tails:
+        unclear = unclear | (cell == 0) | (cell == last)
+    where = np.flatnonzero(unclear)
+    number[where] |= words.take(len(where), np.uint64) >> np.uint64(16)
+    cell[where] = layout.cell(number[where])
+    offset = (first & np.uint32((1 << table.cell_bits) - 1)).astype(np.int64)
+    draws: Ints = ((table.first + cell) << table.cell_bits) + offset
+    if table.tails:
+        period = (last - 1) // 2 << table.cell_bits
+        for end in (0, last):
+            where = np.flatnonzero(cell == end)
+            if len(where):
+                beyond = period + magnitude(table_draws(table, len(where), words))
+                draws[where] = beyond if end else -1 - beyond
+    return draws
+
+
+def magnitude(draws: Ints) -> Ints:
+    """How far a draw of a law symmetric about −½ lies from its middle: a and −1 − a alike."""
+    return np.where(draws < 0, -1 - draws, draws)
+
+
+def flips(thresholds: npt.NDArray[np.uint64], words: Replay) -> npt.NDArray[np.bool_]:
+    """Whether a 64-bit number lies below its threshold; 48 bits are read where 16 do not decide."""
+    flat = thresholds.ravel()
+    number = words.take(flat.size, np.uint16).astype(np.uint64) << np.uint64(48)
+    where = np.flatnonzero(number >> np.uint64(48) == flat >> np.uint64(48))
+    number[where] |= words.take(len(where), np.uint64) >> np.uint64(16)
+    return (number < flat).reshape(thresholds.shape)
+
+
+def uniform_below(limits: Ints, words: Replay) -> Ints:
+    """Uniform integers below limits: of ``w·limit`` the upper 32 bits, unless the lower are few."""
+    limit = limits.ravel().astype(np.uint64)
+    span = np.uint64(1 << 32)
+    drawn, open_ = np.zeros(limit.size, dtype=np.uint64), np.arange(limit.size)
+    while len(open_):
+        product = words.take(len(open_), np.uint32).astype(np.uint64) * limit[open_]
+        drawn[open_] = product // span
+        open_ = open_[product % span < span % limit[open_]]
+    return drawn.astype(np.int64).reshape(limits.shape)
