@@ -9,10 +9,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
-from dpindex.arrays import AnyArray, Floats, Singles, unit
+from dpindex.arrays import AnyArray, Floats, Singles, in_units_of_largest, unit
 from dpindex.checks import real_matrix, whole_number
 from dpindex.errors import InputError
 from dpindex.files import pack, unpack
@@ -37,19 +36,11 @@ def on_sphere_grid(vectors: Floats) -> Singles:
     """
     # Whole numbers first: their squares add exactly for up to 8192 attributes, and square root and
     # division are correctly rounded, so the grid is the same on every machine.
-    wide = np.rint(_in_units_of_largest(vectors) * _STEPS)
+    wide = np.rint(in_units_of_largest(vectors) * _STEPS)
     norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, None]
     np.divide(wide * RADIUS, norms, out=wide, where=norms > 0)
     # Towards zero: rounding must not make a vector longer.
     return np.trunc(wide).astype(np.float32)
-
-
-def _in_units_of_largest(vectors: Floats) -> npt.NDArray[np.float64]:
-    """Rows divided by their largest magnitude, so that no square over- or underflows."""
-    wide = vectors.astype(np.float64)
-    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
-    np.divide(wide, largest, out=wide, where=largest > 0)
-    return wide
 
 
 class Codebook:
@@ -126,7 +117,7 @@ class Codebook:
     @cached_property
     def vectors(self) -> Singles:
         """The codewords at norm 1, float32, shape (K, dim)."""
-        return unit(_in_units_of_largest(self.stated))
+        return unit(in_units_of_largest(self.stated))
 
     def to_bytes(self) -> bytes:
         """The codewords in the common container: see :meth:`from_bytes`."""

@@ -21,6 +21,7 @@ from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.files import create_file
 from dpindex.index.code_store import Ids, ids_to_bytes
 from dpindex.index.directory import IndexDirectory, Manifest, Settings, rows_per_segment
+from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.index.private_index import PrivateIndex
 from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
@@ -82,6 +83,7 @@ def ingest(
     progress: Callable[[int, int], None] | None = None,
     ledger: Ledger | None = None,
     allow_rerelease: bool = False,
+    skip_leak_check: bool = False,
 ) -> int:
     """Privatize a source into a sink, a chunk at a time.
 
@@ -104,6 +106,8 @@ def ingest(
         resumes was written down already.
     allow_rerelease : bool
         Allow ids that the ledger knows, at the price of one more epsilon each.
+    skip_leak_check : bool
+        Accept a codebook that shares rows with the source: see :mod:`dpindex.index.leak_check`.
 
     Returns
     -------
@@ -112,7 +116,8 @@ def ingest(
     Raises
     ------
     InputError
-        For bad vectors or ids, ids that the ledger knows, and what the sink refuses.
+        For bad vectors or ids, ids that the ledger knows, a codebook that holds private vectors,
+        and what the sink refuses.
 
     >>> import tempfile
     >>> from dpindex.vectors import as_source
@@ -142,6 +147,8 @@ def ingest(
         ledger.check(names, allow_rerelease=allow_rerelease)
     for first, chunk in source.chunks(step, begun or 0):
         privatizer.check(chunk, first_row=first)
+    if spec.codebook is not None and not skip_leak_check:
+        refuse_shared_rows(spec.codebook, source.chunks(step))
     with sink.writing() as (start, token):
         if ledger is not None:  # before the first code; a second time it knows the token
             ledger.record(spec, names, allow_rerelease=allow_rerelease, token=token)
