@@ -9,15 +9,16 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.arrays import AnyArray, Floats, Singles, in_units_of_largest, unit
 from dpindex.checks import real_matrix, whole_number
 from dpindex.errors import InputError
 from dpindex.files import pack, unpack
-from dpindex.vectors import open_vectors
+from dpindex.vectors import VectorSource, open_vectors
 
-__all__ = ["RADIUS", "Codebook", "on_sphere_grid"]
+__all__ = ["RADIUS", "Codebook", "dense_rows", "on_sphere_grid", "spaced"]
 
 _MIN_SIZE, _MAX_SIZE = 2, 1 << 16
 RADIUS = 4095.0
@@ -86,6 +87,17 @@ class Codebook:
         self.size, self.dim = stated.shape
         shape = f"{self.size}x{self.dim}|".encode()
         self.digest = hashlib.sha256(shape + stated.astype("<f4").tobytes()).hexdigest()
+
+    @classmethod
+    def spaced(cls, vectors: Any, size: int) -> Codebook:
+        """The codebook of ``size`` of the vectors, evenly spaced; all of them if there are so many.
+
+        Which ones depends on their number alone.
+        """
+        if isinstance(vectors, str | os.PathLike):
+            with open_vectors(vectors) as source:
+                return cls.spaced(dense_rows(source, spaced(source.shape[0], size)), size)
+        return cls(vectors[spaced(len(vectors), size)])
 
     @classmethod
     def named(cls, data: Any) -> Codebook:
@@ -162,6 +174,22 @@ def _loaded(path: str | os.PathLike[str]) -> AnyArray:
                 f"{os.fspath(path)} has {source.shape[0]} vectors; a codebook has at most "
                 f"{_MAX_SIZE} codewords."
             )
-        chunks = (chunk for _, chunk in source.chunks(_CHUNK_ROWS))
-        parts = [part.toarray() if sparse.issparse(part) else part for part in chunks]
+        return dense_rows(source, np.arange(source.shape[0]))
+
+
+def dense_rows(source: VectorSource, wanted: npt.NDArray[np.intp]) -> AnyArray:
+    """Some rows of a source, in ascending order, as a dense array."""
+    parts = []
+    for first, chunk in source.chunks(_CHUNK_ROWS):
+        part = chunk[wanted[(wanted >= first) & (wanted < first + chunk.shape[0])] - first]
+        parts.append(part.toarray() if sparse.issparse(part) else part)
     return np.concatenate(parts)
+
+
+def spaced(rows: int, count: int) -> npt.NDArray[np.intp]:
+    """``count`` row numbers at equal distances, all of them if there are so many.
+
+    >>> spaced(9, 3).tolist()
+    [0, 4, 8]
+    """
+    return np.linspace(0, rows - 1, min(rows, count)).astype(np.intp)
