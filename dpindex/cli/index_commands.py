@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +15,10 @@ from rich.table import Table
 from dpindex.arrays import AnyArray
 from dpindex.cli import options as o
 from dpindex.cli import output as out
+from dpindex.codebook import Codebook
 from dpindex.codes import read_codes
 from dpindex.errors import InputError
+from dpindex.files import create_file
 from dpindex.method_table import methods as all_methods
 from dpindex.spec import Spec
 from dpindex.vectors import open_vectors
@@ -224,6 +227,26 @@ def methods(as_json: o.AsJson = False) -> None:
         needs += f"; entries {row['entries']}" if row["entries"] else ""
         typer.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
         typer.echo(f"    {row['summary']}\n    {row['source']}")
+
+
+def codebook(
+    public: Annotated[str, typer.Argument(help="PUBLIC vectors of the same kind.")],
+    output: Annotated[Path, typer.Argument(help="File to write, .npy.")],
+    *,
+    size: Annotated[int, "Codewords: evenly spaced rows of the file."],
+) -> None:
+    """Make a codebook file from public vectors, for --codebook."""
+    if output.suffix != ".npy":
+        raise InputError(f"{output} must end in .npy.")
+    out.refuse_existing(output)
+    with open_vectors(public) as source:
+        if not 2 <= size <= source.shape[0]:
+            raise InputError(f"--size must be from 2 to the {source.shape[0]} rows of {public}.")
+    book = Codebook.spaced(public, size)
+    archive = BytesIO()
+    np.save(archive, book.stated)
+    create_file(output, archive.getvalue())
+    typer.echo(f"{output}: {len(book)} codewords of {book.dim} attributes, {book.digest[:12]}….")
 
 
 def spec(

@@ -33,7 +33,7 @@ __all__ = ["RecordModel"]
 UNLIKE = 1 / 8
 """Share of a collection that is assumed to be unlike its sample, so that no codebook finds it."""
 
-_RECORDS, _QUERIES, _MAX_ROUNDS = 2000, 250, 8
+_RECORDS, _QUERIES, _ROUNDS = 2000, 250, 4
 _FOUND, _BEST = 10, 128
 _BLOCK = 256
 _TIE = 2e-6
@@ -61,7 +61,6 @@ class RecordModel:
         self._queries = self._records[self._asked]
         count = len(self._rows)
         self._per_record = n / (count - 1)
-        self._rounds = max(4, min(_MAX_ROUNDS, math.ceil(self._per_record)))
         cosines = self._queries @ self._records.T
         cosines[np.arange(len(self._asked)), self._asked] = np.inf  # itself: before all others
         order = np.argsort(-cosines, axis=1, kind="stable")
@@ -79,7 +78,7 @@ class RecordModel:
         if spec.mechanism.codes == "symbols":
             return self._symbols(spec)
         privatizer = Privatizer(spec)
-        codes = privatizer.privatize(np.concatenate([self._records] * self._rounds))
+        codes = privatizer.privatize(np.concatenate([self._records] * _ROUNDS))
         decoded = unit(codes.to_float())
         queries = privatizer.privatize(self._queries).to_float(), privatizer.project(self._queries)
         private, exact = (
@@ -97,7 +96,7 @@ class RecordModel:
         size, subset, stream = law.size, law.subset, PublicStream(0, "plan symbols")
         words = spaced(len(self._sample), size)
         near = self._nearest(size)
-        shape = (self._rounds, len(self._rows))
+        shape = (_ROUNDS, len(self._rows))
 
         def uniform(limit: int, shape: tuple[int, ...]) -> Indices:
             draws = stream.words(math.prod(shape), np.uint32).reshape(shape) / 2.0**32
@@ -144,8 +143,8 @@ class RecordModel:
         return np.concatenate(parts)
 
     def _precision(self, scores: list[Singles]) -> float:
-        """Share of true neighbours among the ten best; a code stands for ``per_record/rounds``."""
-        weight = self._per_record / self._rounds
+        """Share of true neighbours among the ten best; a code stands for ``n/(4m)`` vectors."""
+        weight = self._per_record / _ROUNDS
         chance = PublicStream(0, "plan ties").words(scores[0].size, np.uint16) / 2.0**16
         count = min(_BEST, scores[0].size - 1)
         counted = np.clip(_FOUND - weight * np.arange(count), 0.0, weight)
