@@ -201,6 +201,12 @@ def info(
         "search": f"{opened.metric}, index type {opened.index_type}, private queries at epsilon = "
         f"{opened.query_spec.budget:g}",
     }
+    if (book := spec.codebook) is not None:
+        nearest = "the nearest codeword" if spec.subset == 1 else f"{spec.subset} nearest codewords"
+        lines["codebook"] = (
+            f"{len(book)} public codewords, {book.digest[:12]}…; {spec.law.inside / 2**64:.1%} of "
+            f"the codes are of {nearest}, the others are random"
+        )
     if (recall := facts["index_recall"]) is not None:
         of_what = "of the ten nearest that a flat search finds, measured on codes here"
         lines["recall"] = f"{opened.index_type} finds {recall:.3f} {of_what}"

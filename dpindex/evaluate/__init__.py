@@ -8,7 +8,7 @@ from dpindex.evaluate.report import Picture, require_matplotlib, write_curve
 from dpindex.evaluate.text_attack import TextAttack, text_attack
 
 __all__ = [
-    "MEASURES", "Curve", "DemoResult", "GroundTruth", "Picture", "Point", "Run", "SpecGrid", "TextAttack",
-    "ground_truth", "invert", "recall_curve", "require_matplotlib", "run_demo", "spec_grid",
-    "text_attack", "write_curve",
+    "MEASURES", "Curve", "DemoResult", "GroundTruth", "Picture", "Point", "Run", "SpecGrid",
+    "TextAttack", "ground_truth", "invert", "recall_curve", "require_matplotlib", "run_demo",
+    "spec_grid", "text_attack", "write_curve",
 ]  # fmt: skip

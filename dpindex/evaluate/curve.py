@@ -42,7 +42,7 @@ MEASURES = (
 """What every run measures; the first three are shares in [0, 1]."""
 
 _FOUND = 100
-_NORM_1 = 1.001**2
+_TOLERANCE = 0.01
 # Vectors that the attack reconstructs, and codes that its denoiser is fitted to, at least.
 _ATTACKED, _FITTED = 500, 8192
 _ANY_OF_NORM_1 = l2(2.0)
@@ -173,19 +173,19 @@ def _common_adjacency(specs: Sequence[Spec]) -> VectorAdjacency:
     return kinds[0]
 
 
-def _check_norms(specs: Sequence[Spec], base: VectorSource) -> None:
+def _check_norms(specs: Sequence[Spec], vectors: VectorSource) -> None:
     """Refuse vectors that Gaussian noise of radius 2 would not hide, where it is compared."""
     if not {record(), _ANY_OF_NORM_1} <= {spec.adjacency for spec in specs}:
         return
-    for first, chunk in base.chunks():
+    for first, chunk in vectors.chunks():
         wide = chunk.astype(np.float64)
-        squares = (wide.power(2) if base.is_sparse else np.square(wide)).sum(axis=1)
-        long = np.flatnonzero(np.asarray(squares).ravel() > _NORM_1)
-        if long.size:
+        squares = (wide.power(2) if vectors.is_sparse else np.square(wide)).sum(axis=1)
+        wrong = np.flatnonzero(np.abs(np.sqrt(np.asarray(squares).ravel()) - 1.0) > _TOLERANCE)
+        if wrong.size:
             raise InputError(
-                f"{base.name}: row {first + int(long[0])} is longer than 1, and {_ANY_OF_NORM_1} "
-                f"hides any two vectors of norm 1 only; normalise the vectors, or leave the "
-                f"methods out that have no guarantee under {record()}."
+                f"{vectors.name}: row {first + int(wrong[0])} is not of norm 1, and "
+                f"{_ANY_OF_NORM_1} hides any two vectors of norm 1 only; normalise the vectors, or "
+                f"leave the methods out that have no guarantee under {record()}."
             )
 
 
@@ -289,8 +289,9 @@ def _used(row: Method, stated: dict[str, Any]) -> dict[str, Any]:
         "subset": row.family.codebook,
     }
     fields = {name: value for name, value in stated.items() if used.get(name, True)}
-    if row.private and stated.get("adjacency") == record() and "record" not in row.adjacencies:
-        fields["adjacency"] = _ANY_OF_NORM_1 if "l2" in row.adjacencies else record()
+    kinds = row.adjacencies if row.private else ()
+    if stated.get("adjacency") == record() and "l2" in kinds and "record" not in kinds:
+        fields.update(adjacency=_ANY_OF_NORM_1, norm=1.0)
     return fields
 
 
@@ -391,6 +392,7 @@ def recall_curve(
             raise InputError(f"{base.name} has {width} columns where a spec says dim = {spec.dim}.")
         new_index(spec)
     _check_norms(specs, base)
+    _check_norms(specs, queries)
     for book in {spec.codebook for spec in specs} - {None}:
         if not skip_leak_check:
             refuse_shared_rows(book, base.chunks())  # type: ignore[arg-type]
@@ -427,7 +429,14 @@ def _check(specs: Sequence[Spec], modes: Sequence[QueryMode], runs: int, neighbo
         raise InputError("there is nothing to evaluate: give at least one spec.")
     _common_adjacency(specs)
     for name in _SHARED:
-        values = list(dict.fromkeys(getattr(spec, name) for spec in specs))
+        # Record-level methods take any vectors, and none of these fields but the seed.
+        values = list(
+            dict.fromkeys(
+                getattr(spec, name)
+                for spec in specs
+                if spec.mechanism.calibration.rounded or name == "seed"
+            )
+        )
         if len(values) > 1:
             raise InputError(
                 f"the specs of one curve must agree in {name}, not have {values[0]} and "

@@ -17,6 +17,7 @@ import scipy.sparse
 from scipy.special import ndtri
 
 from dpindex.arrays import Doubles, Floats, Singles, Vectors, in_units_of_largest, unit
+from dpindex.codebook import spaced
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, fit_denoiser
@@ -29,7 +30,7 @@ EXPOSURE = ("rebuilt_error", "rebuilt_cosine")
 _MAX_ENTRIES = 1 << 26
 _MAX_MEASURED_ENTRIES, _MAX_MEASURED_LENGTH = 1 << 22, 2048
 _QUANTILES = 4096
-_SYMBOLS = 256
+_PLAYED = 256
 
 _Channel: TypeAlias = tuple[Doubles, Doubles, Doubles]
 
@@ -87,11 +88,12 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
     projection, B and the noise variances R from the public law) it is
     ``m + v (BA)ᵀ (v BA(BA)ᵀ + R)⁻¹ (z − E z)``, clipped to the public bounds. For signs, B is the
     regression coefficient of the sign on the projected value (Bussgang 1952). Codes that depend on
-    directions alone give vectors of about norm 1: their prior has mean 0 and variance 1/dim.
+    directions alone give vectors of about norm 1: their prior has mean 0 and variance 1/dim. So has
+    one of a declared norm, with norm²/dim, if its bounds are symmetric.
 
     A symbol is one of the w codewords nearest to its vector with a public probability, else any
-    other: the estimate is the mean of the codeword with the w − 1 nearest to it, and the mean of
-    all codewords, weighted so.
+    other: the estimate is the codeword, shrunk by the mean cosine of codewords to the w nearest
+    others, and the mean of all codewords, weighted so.
 
     Parameters
     ----------
@@ -130,8 +132,8 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
         )
     low, high = spec.bounds
     mean, variance = (low + high) / 2, (high - low) ** 2 / 12
-    if _directions_only(spec):
-        mean, variance = 0.0, 1 / spec.dim
+    if _directions_only(spec) or (spec.norm is not None and mean == 0.0):
+        mean, variance = 0.0, (spec.norm or 1.0) ** 2 / spec.dim
     projection = spec.projection.apply(np.eye(spec.dim, dtype=np.float32)).astype(np.float64)
     projection *= spec.projection.scale
     prior_mean = mean * projection.sum(axis=0)
@@ -154,14 +156,11 @@ def _codewords(codes: Codes, spec: Spec) -> Singles:
     law: Any = spec.law
     words = law.codebook.vectors
     kept = law.inside / 2.0**64
-    symbols, where = np.unique(codes.stored[:, 0], return_inverse=True)
-    parts = []
-    for start in range(0, len(symbols), _SYMBOLS):
-        some = symbols[start : start + _SYMBOLS]
-        near = np.argsort(-(words[some] @ words.T), axis=1, kind="stable")[:, : law.subset]
-        parts.append(words[near].mean(axis=1))
-    estimates = kept * np.concatenate(parts) + (1.0 - kept) * words.mean(axis=0)
-    return np.asarray(estimates[where.ravel()], dtype=np.float32)
+    # How near a vector is to the codewords it is reported as: codewords among the others.
+    played = words[spaced(len(words), _PLAYED)] @ words.T
+    shrunk = -np.sort(-played, axis=1)[:, 1 : 1 + law.subset].mean()
+    estimates = kept * shrunk * codes.to_float() + (1.0 - kept) * words.mean(axis=0)
+    return np.asarray(estimates, dtype=np.float32)
 
 
 def _number_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:

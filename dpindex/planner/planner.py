@@ -146,6 +146,7 @@ def plan(
             max_bytes=max_bytes,
             methods=methods,
             from_facts=facts is not None,
+            rows=len(sample) if facts else as_source(public_sample).shape[0],
             progress=progress or _silent,
         )
 

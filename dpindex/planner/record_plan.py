@@ -24,7 +24,7 @@ MAX_CODEBOOK = 1 << 16
 CONTRAST = "raw-gaussian"
 """Radius 2 holds any two vectors of norm 1, so its epsilon is comparable there."""
 
-_LENGTHS = (64, 128, 256, 512, 1024)
+_LENGTHS = (64, 128, 256, 512)
 _SHARES, _MIN_CODEWORDS = (1, 2, 4, 8), 64
 _MIN_EPSILON, _MAX_EPSILON, _STEPS = 0.5, 64.0, 8
 
@@ -40,11 +40,12 @@ def record_plan(
     max_bytes: int | None,
     methods: Sequence[str] | None,
     from_facts: bool,
+    rows: int,
     progress: Progress,
 ) -> Plan:
     """See :func:`dpindex.plan`: its arguments, checked, under the adjacency ``record``.
 
-    ``sample`` has at most 65 536 vectors, all of which may become codewords.
+    ``sample`` has at most 65 536 vectors, all of which may become codewords; its source ``rows``.
     """
     names, refused = _names(methods, from_facts, delta)
     model = RecordModel(sample, n)
@@ -75,14 +76,14 @@ def record_plan(
 
     if epsilon is None:
         epsilon = _smallest(lambda e: ranked(specs(e, quick=True))[0], recall or 0.0, query)
-    rows = ranked(specs(epsilon))
+    found = ranked(specs(epsilon))
     contrast: tuple[Row, ...] = ()
     if delta > 0:
         with suppress(InputError):  # noise that no code can hold
             spec = Spec(CONTRAST, dim, epsilon=epsilon, delta=delta, adjacency=l2(2.0))
             contrast = (model.predict(spec),)
     progress(1, 1, "done")
-    return Plan(tuple(rows), query, n, refused, from_facts, contrast, len(sample))
+    return Plan(tuple(found), query, n, refused, from_facts, contrast, rows)
 
 
 def _names(

@@ -98,7 +98,8 @@ class Family:
             return None
         if book is None:
             raise InputError(
-                f"{stated.method} needs a codebook: a file of public vectors of the same kind."
+                f"{stated.method} needs a codebook: a file of public vectors of the same kind "
+                f"(--codebook, or codebook=dpindex.Codebook(…))."
             )
         if book.dim != stated.dim:
             raise InputError(f"the codebook has dim = {book.dim}, the spec dim = {stated.dim}.")
