@@ -93,7 +93,7 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
 
     A symbol is one of the w codewords nearest to its vector with a public probability, else any
     other: the estimate is the codeword, shrunk by the mean cosine of codewords to the w nearest
-    others, and the mean of all codewords, weighted so.
+    others, and the mean of vectors elsewhere, weighted so.
 
     Parameters
     ----------
@@ -159,7 +159,9 @@ def _codewords(codes: Codes, spec: Spec) -> Singles:
     # How near a vector is to the codewords it is reported as: codewords among the others.
     played = words[spaced(len(words), _PLAYED)] @ words.T
     shrunk = -np.sort(-played, axis=1)[:, 1 : 1 + law.subset].mean()
-    estimates = kept * shrunk * codes.to_float() + (1.0 - kept) * words.mean(axis=0)
+    near, share = shrunk * codes.to_float(), law.subset / len(words)
+    far = (words.mean(axis=0) - share * near) / (1.0 - share)  # of vectors that are not near it
+    estimates = kept * near + (1.0 - kept) * far
     return np.asarray(estimates, dtype=np.float32)
 
 
