@@ -1,4 +1,4 @@
-"""Names for the array types that appear in signatures; canonical CSR, and rows of norm 1."""
+"""Names for the array types that appear in signatures; canonical CSR, rows brought to one size."""
 
 from __future__ import annotations
 
@@ -46,3 +46,11 @@ def unit(vectors: Floats) -> npt.NDArray[np.float32]:
     out = np.zeros(vectors.shape, dtype=np.float32)
     np.divide(vectors, norms, out=out, where=norms > 0, casting="same_kind")
     return out
+
+
+def in_units_of_largest(vectors: Floats) -> Doubles:
+    """Rows divided by their largest magnitude, so that no square over- or underflows."""
+    wide = vectors.astype(np.float64)
+    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
+    np.divide(wide, largest, out=wide, where=largest > 0)
+    return wide

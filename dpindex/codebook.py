@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -12,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dpindex.arrays import AnyArray, Floats, Singles, unit
+from dpindex.arrays import AnyArray, Floats, Singles, in_units_of_largest, unit
 from dpindex.checks import real_matrix, whole_number
 from dpindex.errors import InputError
 from dpindex.files import pack, unpack
-from dpindex.vectors import open_vectors
+from dpindex.vectors import VectorSource, as_source, open_vectors
 
-__all__ = ["RADIUS", "Codebook", "on_sphere_grid"]
+__all__ = ["RADIUS", "Codebook", "dense_rows", "on_sphere_grid", "spaced"]
 
 MIN_SIZE, MAX_SIZE = 2, 1 << 16
 RADIUS = 4095.0
@@ -36,19 +37,11 @@ def on_sphere_grid(vectors: Floats) -> Singles:
     """
     # Whole numbers first: their squares add exactly for up to 8192 attributes, and square root and
     # division are correctly rounded, so the grid is the same on every machine.
-    wide = np.rint(_in_units_of_largest(vectors) * _STEPS)
+    wide = np.rint(in_units_of_largest(vectors) * _STEPS)
     norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, None]
     np.divide(wide * RADIUS, norms, out=wide, where=norms > 0)
     # Towards zero: rounding must not make a vector longer.
     return np.trunc(wide).astype(np.float32)
-
-
-def _in_units_of_largest(vectors: Floats) -> npt.NDArray[np.float64]:
-    """Rows divided by their largest magnitude, so that no square over- or underflows."""
-    wide = vectors.astype(np.float64)
-    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
-    np.divide(wide, largest, out=wide, where=largest > 0)
-    return wide
 
 
 class Codebook:
@@ -94,6 +87,16 @@ class Codebook:
         self.digest = hashlib.sha256(shape + stated.astype("<f4").tobytes()).hexdigest()
 
     @classmethod
+    def spaced(cls, vectors: Any, size: int) -> Codebook:
+        """The codebook of ``size`` of the vectors, evenly spaced; all of them if there are so many.
+
+        Which ones depends on their number alone.
+        """
+        opened = isinstance(vectors, str | os.PathLike)
+        with open_vectors(vectors) if opened else nullcontext(as_source(vectors)) as source:
+            return cls(dense_rows(source, spaced(source.shape[0], size)))
+
+    @classmethod
     def named(cls, data: Any) -> Codebook:
         """The codebook that :meth:`to_dict` described, without its codewords."""
         book = cls.__new__(cls)
@@ -123,7 +126,7 @@ class Codebook:
     @cached_property
     def vectors(self) -> Singles:
         """The codewords at norm 1, float32, shape (K, dim)."""
-        return unit(_in_units_of_largest(self.stated))
+        return unit(in_units_of_largest(self.stated))
 
     def to_bytes(self) -> bytes:
         """The codewords in the common container: see :meth:`from_bytes`."""
@@ -168,4 +171,22 @@ def _loaded(path: str | os.PathLike[str]) -> AnyArray:
                 f"{os.fspath(path)} has {source.shape[0]} vectors; a codebook has at most "
                 f"{MAX_SIZE} codewords; make a smaller one of them (dpindex codebook)."
             )
-        return source.spaced(MAX_SIZE)
+        return dense_rows(source, np.arange(source.shape[0]))
+
+
+def dense_rows(source: VectorSource, wanted: npt.NDArray[np.intp]) -> AnyArray:
+    """Some rows of a source, in ascending order, as a dense array."""
+    parts = []
+    for first, chunk in source.chunks():
+        part = chunk[wanted[(wanted >= first) & (wanted < first + chunk.shape[0])] - first]
+        parts.append(part.toarray() if sparse.issparse(part) else part)
+    return np.concatenate(parts)
+
+
+def spaced(rows: int, count: int) -> npt.NDArray[np.intp]:
+    """``count`` row numbers at equal distances, all of them if there are so many.
+
+    >>> spaced(9, 3).tolist()
+    [0, 4, 8]
+    """
+    return np.linspace(0, rows - 1, min(rows, count)).astype(np.intp)

@@ -5,6 +5,7 @@ Adding a mechanism is adding a row; nothing outside this module branches on a me
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -165,7 +166,7 @@ class Method:
         if stated.adjacency.kind not in self.adjacencies:
             raise InputError(
                 f"{self.name} has no guarantee under {stated.adjacency}: it is analysed for "
-                f"{' and '.join(self.adjacencies)} adjacency only."
+                f"{' and '.join(self.adjacencies)} adjacency only{_REMEDIES[self.adjacencies]}."
             )
 
     def _check_min_norm(self, stated: Parameters, entries: str | None) -> None:
@@ -298,6 +299,9 @@ _TABLE = (
 )
 # fmt: on
 
+_REMEDIES: defaultdict[tuple[str, ...], str] = defaultdict(
+    str, {("record",): "; state --record (dpindex.record())"}
+)
 _BY_NAME = {method.name: method for method in _TABLE}
 
 

@@ -63,8 +63,9 @@ class Spec(Parameters):
     codebook : Codebook, optional
         Public codewords of ``record-codebook``.
     subset : int, optional
-        Codewords that a record may be reported as by chance of its own, [1, K); by default about
-        2K/e^epsilon, which suits most collections.
+        Codewords that a record may be reported as by chance of its own, [1, K); by default
+        2K/e^epsilon, rounded up, which suits most collections; compare others with
+        :func:`dpindex.plan`.
 
     Raises
     ------

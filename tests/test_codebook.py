@@ -144,7 +144,7 @@ def test_specs_name_their_codebook() -> None:
     read = Spec.from_json(spec.to_json())
     assert read == spec
     assert read.fingerprint == spec.fingerprint
-    assert read.subset == spec.subset == 1
+    assert read.subset == spec.subset == 2  # 2·40/e^4 = 1.5, rounded up
     with pytest.raises(InputError, match="is not here"):
         read.projection.apply(VECTORS)
     assert read.with_codebook(book).projection.apply(VECTORS).shape == (40, 40)

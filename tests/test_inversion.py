@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex import Codebook, Privatizer, Spec, record
+from dpindex import Codebook, Privatizer, Spec, l2, record
 from dpindex.errors import InputError
 from dpindex.evaluate import invert
 from dpindex.evaluate.inversion import cosines, exposure
@@ -101,10 +101,30 @@ def test_what_cannot_be_inverted_is_refused():
         invert(Privatizer(wide).privatize(np.zeros((1, 1 << 20))), wide)
 
 
-def test_symbols_are_not_inverted_and_not_measured() -> None:
-    book = Codebook(np.eye(DIM))
-    spec = Spec("record-codebook", DIM, epsilon=4.0, adjacency=record(), codebook=book)
-    codes = Privatizer(spec).privatize(np.eye(DIM))
-    with pytest.raises(InputError, match="record-codebook keeps symbols"):
-        invert(codes, spec)
-    assert np.isnan(list(exposure(spec, np.eye(DIM), codes).values())).all()
+def directions(rows: int, seed: int) -> Any:
+    x = np.random.default_rng(seed).normal(size=(rows, DIM))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
+@pytest.mark.parametrize("epsilon", [2.0, 6.0, 12.0])
+def test_record_level_codes_are_rebuilt_as_large_as_is_best(method: str, epsilon: float) -> None:
+    """The slope of the truth on the estimate is 1, up to what is approximate in either."""
+    book = Codebook(directions(400, 1)) if method == "record-codebook" else None
+    spec = Spec(method, DIM, epsilon=epsilon, adjacency=record(), codebook=book)
+    truth = directions(20_000, 2)
+    estimate = invert(Privatizer(spec).privatize(truth), spec).astype(np.float64)
+    slope = (estimate * truth).sum() / np.square(estimate).sum()
+    assert abs(slope - 1) < 0.1
+    # Lengths do not count, neither of the vectors nor in what is measured.
+    codes = Privatizer(spec).privatize(50 * truth[:2000])
+    exposed = exposure(spec, 50 * truth[:2000], codes)
+    assert 0.0 < exposed["rebuilt_error"] < 1.0
+    assert 0.0 < exposed["rebuilt_cosine"] < 1.0
+
+
+def test_a_declared_norm_is_the_prior() -> None:
+    spec = Spec("raw-gaussian", DIM, epsilon=8.0, delta=1e-6, adjacency=l2(2.0), norm=1.0)
+    truth = directions(20_000, 2)
+    estimate = invert(Privatizer(spec).privatize(truth), spec).astype(np.float64)
+    assert (estimate * truth).sum() / np.square(estimate).sum() == pytest.approx(1.0, abs=0.05)

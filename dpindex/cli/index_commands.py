@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +15,10 @@ from rich.table import Table
 from dpindex.arrays import AnyArray
 from dpindex.cli import options as o
 from dpindex.cli import output as out
+from dpindex.codebook import Codebook
 from dpindex.codes import read_codes
 from dpindex.errors import InputError
+from dpindex.files import create_file
 from dpindex.method_table import methods as all_methods
 from dpindex.spec import Spec
 from dpindex.vectors import open_vectors
@@ -201,6 +204,12 @@ def info(
         "search": f"{opened.metric}, index type {opened.index_type}, private queries at epsilon = "
         f"{opened.query_spec.budget:g}",
     }
+    if (book := spec.codebook) is not None:
+        nearest = "the nearest codeword" if spec.subset == 1 else f"{spec.subset} nearest codewords"
+        lines["codebook"] = (
+            f"{len(book)} public codewords, {book.digest[:12]}…; {spec.law.inside / 2**64:.1%} of "
+            f"the codes are of {nearest}, the others are random"
+        )
     if (recall := facts["index_recall"]) is not None:
         of_what = "of the ten nearest that a flat search finds, measured on codes here"
         lines["recall"] = f"{opened.index_type} finds {recall:.3f} {of_what}"
@@ -234,6 +243,33 @@ def methods(as_json: o.AsJson = False) -> None:
         needs += f"; entries {row['entries']}" if row["entries"] else ""
         typer.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
         typer.echo(f"    {row['summary']}\n    {row['source']}")
+
+
+def codebook(
+    public: Annotated[str, typer.Argument(help="PUBLIC vectors of the same kind.")],
+    output: Annotated[Path, typer.Argument(help="File to write, .npy.")],
+    *,
+    size: Annotated[int, "Codewords."],
+    centroids: Annotated[
+        bool, "Centroids of all vectors, in place of evenly spaced vectors."
+    ] = False,
+) -> None:
+    """Make a codebook file from public vectors, for --codebook.
+
+    Codewords beyond the number of vectors are points between near neighbours.
+    """
+    from dpindex.planner import fit_codebook
+
+    if output.suffix != ".npy":
+        raise InputError(f"{output} must end in .npy.")
+    out.refuse_existing(output)
+    with open_vectors(public) as source:
+        fitted = centroids or size > source.shape[0]
+        book = fit_codebook(source, size) if fitted else Codebook.spaced(source, size)
+    archive = BytesIO()
+    np.save(archive, book.stated)
+    create_file(output, archive.getvalue())
+    typer.echo(f"{output}: {len(book)} codewords of {book.dim} attributes, {book.digest[:12]}….")
 
 
 def spec(

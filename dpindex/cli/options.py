@@ -127,6 +127,7 @@ class ReleaseOptions:
         Path | None, "Your private file of releases; an id in it is not released again."
     ] = None
     allow_rerelease: Annotated[bool, "Release ids in the ledger again; epsilons add up."] = False
+    skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with the vectors."] = False
 
     def stated(self) -> dict[str, Any]:
         """The options as arguments of ``ingest``."""
@@ -134,6 +135,7 @@ class ReleaseOptions:
             "ids": None if self.ids is None else read_ids(self.ids),
             "ledger": None if self.ledger is None else Ledger(self.ledger),
             "allow_rerelease": self.allow_rerelease,
+            "skip_leak_check": self.skip_leak_check,
         }
 
 

@@ -1,12 +1,12 @@
-"""Commands on how much a search finds: evaluate, demo, plan, codebook."""
+"""Commands on how much a search finds: evaluate, demo, plan."""
 
 from __future__ import annotations
 
+import shlex
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich import box
 from rich.table import Table
@@ -16,6 +16,8 @@ from dpindex.cli import output as out
 from dpindex.errors import InputError
 from dpindex.vectors import open_vectors
 
+_CONTRAST = "raw-gaussian"
+_EPSILONS, _RECORD_EPSILONS = "1,2,3,5,10", "6,8,10,12,16"
 _METHODS = "dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp"
 _SHOWN = 12
 
@@ -32,8 +34,16 @@ def evaluate(
     queries: Annotated[str, typer.Argument(help="Query vectors.")],
     *,
     report: Annotated[Path, "Directory for curve.csv, curve.png, report.html."],
-    methods: Annotated[str, "Method names, separated by commas."] = _METHODS,
-    epsilons: Annotated[str, "Epsilons, separated by commas."] = "1,2,3,5,10",
+    methods: Annotated[
+        str,
+        f"Method names, separated by commas.  [default: {_METHODS}; with --record: the "
+        f"methods of that name, and {_CONTRAST} of radius 2 for contrast]",
+    ] = "",
+    epsilons: Annotated[
+        str,
+        f"Epsilons, separated by commas.  [default: {_EPSILONS}; with --record: "
+        f"{_RECORD_EPSILONS}]",
+    ] = "",
     code_length: Annotated[str, "Separated by commas.  [default: the methods']"] = "",
     runs: Annotated[int, "Builds of each spec, with a new seed and new noise."] = 10,
     query: Annotated[str, "Query modes, separated by commas."] = "private,exact",
@@ -41,17 +51,35 @@ def evaluate(
     neighbours: Annotated[int, "True neighbours of a query."] = 50,
     metric: o.Metric = "cosine",
     denoise: o.Denoise = None,
+    public_texts: Annotated[
+        Path | None,
+        "Text file, a line for each vector of --public-sample or --codebook: shows "
+        "which of them an attacker takes a record for.",
+    ] = None,
+    public_sample: Annotated[str | None, "PUBLIC vectors of --public-texts."] = None,
+    base_texts: Annotated[Path | None, "The true texts to show beside them, a line each."] = None,
+    skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with BASE."] = False,
     options: o.CurveOptions,
 ) -> None:
     """Measure recall against epsilon and write a report."""
     from dpindex.evaluate import recall_curve, require_matplotlib, spec_grid, write_curve
+    from dpindex.evaluate.text_attack import read_texts, text_attack
 
     require_matplotlib()
+    if options.record:
+        book = ",record-codebook" if options.codebook else ""
+        methods = methods or f"record-cap{book},{_CONTRAST}"
+        epsilons = epsilons or _RECORD_EPSILONS
+    public = public_sample or (None if options.codebook is None else str(options.codebook))
+    if public_texts is None and (public_sample or base_texts):
+        raise InputError("--public-sample and --base-texts need --public-texts.")
+    if public_texts is not None and public is None:
+        raise InputError("--public-texts needs the vectors of these texts: --public-sample FILE.")
     with open_vectors(base) as base_source, open_vectors(queries) as query_source:
         grid = spec_grid(
             base_source.shape[1],
-            _list(methods, "--methods", str),
-            _list(epsilons, "--epsilons", float),
+            _list(methods or _METHODS, "--methods", str),
+            _list(epsilons or _EPSILONS, "--epsilons", float),
             _list(code_length, "--code-length", int) or [None],
             **options.stated(),
         )
@@ -68,9 +96,15 @@ def evaluate(
                 metric=metric,  # type: ignore[arg-type]
                 denoise=denoise,
                 max_queries=max_queries,
+                skip_leak_check=skip_leak_check,
                 progress=progress,
             )
-    page = write_curve(curve, report, notes=grid.refused)
+        texts = None
+        if public_texts is not None:
+            with open_vectors(str(public)) as source:
+                true = None if base_texts is None else read_texts(base_texts)
+                texts = text_attack(base_source, grid.specs, source, read_texts(public_texts), true)
+    page = write_curve(curve, report, notes=grid.refused, texts=texts)
     out.print_table(_curve_table(curve))
     typer.echo(f"Report: {page}")
 
@@ -106,26 +140,6 @@ def demo(
         f"Report:  {result.report}\n"
         f"Attack:  {result.report.with_name('inversion.png')}   what inverting the codes gives back"
     )
-
-
-def codebook(
-    vectors: Annotated[str, typer.Argument(help="File of PUBLIC vectors of the same kind.")],
-    output: Annotated[Path, typer.Argument(help="File to write, .npy.")],
-    size: Annotated[int, "Codewords: fewer than the vectors, or more."],
-) -> None:
-    """Make a codebook of another size than the public sample.
-
-    Fewer codewords are centroids, more are points between near neighbours.
-    """
-    from dpindex.planner import fit_codebook
-
-    out.refuse_existing(output)
-    if output.suffix != ".npy":
-        raise InputError(f"{output}: a codebook is written as .npy; choose such a name.")
-    with open_vectors(vectors) as source:
-        made = fit_codebook(source, size)
-    np.save(output, made.stated)
-    typer.echo(f"{output}: {made.size} codewords of {made.dim} attributes, {made.digest[:12]}.")
 
 
 def plan(
@@ -193,6 +207,25 @@ def plan(
     typer.echo(f"Recommended: {outcome.why}")
     for line in outcome.remarks:
         typer.echo(f"Note: {line}")
+    if options.record:
+        typer.echo("To build it:")
+        for line in _build_commands(outcome, public_sample):
+            typer.echo(f"  {line}")
+
+
+def _build_commands(outcome: Any, public_sample: str | None) -> list[str]:
+    """The commands that make the codebook, if it is not the whole sample, and the index."""
+    spec, lines = outcome.best.spec, []
+    build = (
+        f"dpindex build VECTORS INDEX --record --method {spec.method} --epsilon {spec.epsilon:g}"
+    )
+    if (book := spec.codebook) is None:
+        return [f"{build} --code-length {spec.code_length}"]
+    file = shlex.quote(str(public_sample))
+    if len(book) < outcome.sample_rows:
+        lines.append(f"dpindex codebook {file} codebook.npy --size {len(book)}")
+        file = "codebook.npy"
+    return [*lines, f"{build} --codebook {file} --subset {spec.subset}"]
 
 
 def _plan_table(outcome: Any) -> Table:
@@ -204,8 +237,11 @@ def _plan_table(outcome: Any) -> Table:
         title_justify="left",
         caption_justify="left",
     )
-    for row in outcome.rows[:_SHOWN]:
+    for row in (*outcome.rows[:_SHOWN], *outcome.contrast):
         ranking = "–" if row.ranking == "plain" else row.ranking
         cells = (f"{row.private:.2f}", f"{row.exact:.2f}", str(row.bytes_per_vector))
-        table.add_row(row.method, str(row.k), ranking, *cells)
+        table.add_row(row.method, row.size, ranking, *cells)
+    for row in outcome.contrast:
+        caption = f"for contrast, {row.method}: {row.guarantee}, which is any two vectors of norm 1"
+        table.caption = f"{table.caption}; {caption}"
     return table

@@ -5,9 +5,10 @@ from dpindex.evaluate.demo import DemoResult, run_demo
 from dpindex.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.evaluate.inversion import invert
 from dpindex.evaluate.report import Picture, require_matplotlib, write_curve
+from dpindex.evaluate.text_attack import TextAttack, text_attack
 
 __all__ = [
     "MEASURES", "Curve", "DemoResult", "GroundTruth", "Picture", "Point", "Run", "SpecGrid",
-    "ground_truth", "invert", "recall_curve", "require_matplotlib", "run_demo", "spec_grid",
-    "write_curve",
+    "TextAttack", "ground_truth", "invert", "recall_curve", "require_matplotlib", "run_demo",
+    "spec_grid", "text_attack", "write_curve",
 ]  # fmt: skip

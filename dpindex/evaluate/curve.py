@@ -20,7 +20,9 @@ from dpindex.estimators.denoise import Kind
 from dpindex.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.evaluate.inversion import EXPOSURE, exposure
 from dpindex.index import Metric, PrivateIndex, QueryMode
+from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.method_table import Method, find_method
+from dpindex.privacy import VectorAdjacency, l2, record
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource, as_source
@@ -40,10 +42,12 @@ MEASURES = (
 """What every run measures; the first three are shares in [0, 1]."""
 
 _FOUND = 100
+_TOLERANCE = 0.01
 # Vectors that the attack reconstructs, and codes that its denoiser is fitted to, at least.
 _ATTACKED, _FITTED = 500, 8192
+_ANY_OF_NORM_1 = l2(2.0)
 # Fields that all specs of one curve must agree in, so that their epsilons can be compared.
-_SHARED = ("adjacency", "scale", "bounds", "clip", "norm", "seed")
+_SHARED = ("scale", "bounds", "clip", "norm", "seed")
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ class Curve:
     @property
     def adjacency(self) -> str:
         """Epsilon with its adjacency, as a heading or the label of an axis."""
-        return f"ε under {self.runs[0].spec.guarantee.adjacency}"
+        return f"ε under {_common_adjacency([run.spec for run in self.runs])}"
 
     @property
     def runs_per_point(self) -> int:
@@ -151,6 +155,38 @@ def _by_measure(statistic: Callable[[list[float]], float], runs: Sequence[Run]) 
 
 def _std(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+
+
+def _common_adjacency(specs: Sequence[Spec]) -> VectorAdjacency:
+    """The adjacency of all specs, so that their epsilons can be compared.
+
+    ``record()`` and ``l2(2)`` are one, for vectors of norm 1. InputError for others that differ.
+    """
+    kinds = list(dict.fromkeys(spec.adjacency for spec in specs))
+    if set(kinds) == {record(), _ANY_OF_NORM_1}:
+        return record()
+    if len(kinds) > 1:
+        raise InputError(
+            f"the specs of one curve must agree in adjacency, not have {kinds[0]} and {kinds[1]}; "
+            f"measure them separately."
+        )
+    return kinds[0]
+
+
+def _check_norms(specs: Sequence[Spec], vectors: VectorSource) -> None:
+    """Refuse vectors that Gaussian noise of radius 2 would not hide, where it is compared."""
+    if not {record(), _ANY_OF_NORM_1} <= {spec.adjacency for spec in specs}:
+        return
+    for first, chunk in vectors.chunks():
+        wide = chunk.astype(np.float64)
+        squares = (wide.power(2) if vectors.is_sparse else np.square(wide)).sum(axis=1)
+        wrong = np.flatnonzero(np.abs(np.sqrt(np.asarray(squares).ravel()) - 1.0) > _TOLERANCE)
+        if wrong.size:
+            raise InputError(
+                f"{vectors.name}: row {first + int(wrong[0])} is not of norm 1, and "
+                f"{_ANY_OF_NORM_1} hides any two vectors of norm 1 only; normalise the vectors, or "
+                f"leave the methods out that have no guarantee under {record()}."
+            )
 
 
 @dataclass(frozen=True)
@@ -201,6 +237,8 @@ def spec_grid(
     **common
         Other fields of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, seed, …; methods
         that take no ``min_norm``, ``entries``, ``sparsity``, ``codebook`` or ``subset`` get none.
+        Under ``record()`` methods that are analysed for ``l2`` only get ``l2(2)``, which is any two
+        vectors of norm 1.
 
     Raises
     ------
@@ -250,12 +288,20 @@ def _used(row: Method, stated: dict[str, Any]) -> dict[str, Any]:
         "codebook": row.family.codebook,
         "subset": row.family.codebook,
     }
-    return {name: value for name, value in stated.items() if used.get(name, True)}
+    fields = {name: value for name, value in stated.items() if used.get(name, True)}
+    kinds = row.adjacencies if row.private else ()
+    if stated.get("adjacency") == record() and "l2" in kinds and "record" not in kinds:
+        fields.update(adjacency=_ANY_OF_NORM_1, norm=1.0)
+    return fields
 
 
 def label(spec: Spec) -> str:
     """Method, code length and the other parameters that tell specs apart, without epsilon."""
-    parts = [f"{spec.method}, k = {spec.code_length}"]
+    book = spec.codebook
+    size = f"k = {spec.code_length}" if book is None else f"K = {len(book)}"
+    parts = [f"{spec.method}, {size}"]
+    if spec.adjacency == _ANY_OF_NORM_1:
+        parts.append("any two vectors of norm 1")
     if spec.repetitions > 1:
         parts.append(f"{spec.repetitions} repetitions")
     if spec.delta > 0:
@@ -278,6 +324,7 @@ def recall_curve(
     query_epsilon: float | None = None,
     denoise: Kind | None = None,
     max_queries: int | None = None,
+    skip_leak_check: bool = False,
     progress: Progress | None = None,
 ) -> Curve:
     """Measure how well private indexes answer, for each spec and with fresh noise in each run.
@@ -312,6 +359,8 @@ def recall_curve(
         includes it. If it cannot be fitted, the codes are searched without it.
     max_queries : int, optional
         Use the first so many queries only, [1, ∞).
+    skip_leak_check : bool
+        Accept a codebook that shares rows with the base, which finds those rows exactly.
     progress : callable, optional
         Called before every build with (builds done, builds in all, label).
 
@@ -342,6 +391,11 @@ def recall_curve(
         if spec.dim != width:
             raise InputError(f"{base.name} has {width} columns where a spec says dim = {spec.dim}.")
         new_index(spec)
+    _check_norms(specs, base)
+    _check_norms(specs, queries)
+    for book in {spec.codebook for spec in specs} - {None}:
+        if not skip_leak_check:
+            refuse_shared_rows(book, base.chunks())  # type: ignore[arg-type]
     truth = ground_truth(base, queries, neighbours, metric)
     asked = queries.read()
     report = progress or (lambda done, total, task: None)
@@ -373,8 +427,16 @@ def recall_curve(
 def _check(specs: Sequence[Spec], modes: Sequence[QueryMode], runs: int, neighbours: int) -> None:
     if not specs:
         raise InputError("there is nothing to evaluate: give at least one spec.")
+    _common_adjacency(specs)
     for name in _SHARED:
-        values = list(dict.fromkeys(getattr(spec, name) for spec in specs))
+        # Record-level methods take any vectors, and none of these fields but the seed.
+        values = list(
+            dict.fromkeys(
+                getattr(spec, name)
+                for spec in specs
+                if spec.mechanism.calibration.rounded or name == "seed"
+            )
+        )
         if len(values) > 1:
             raise InputError(
                 f"the specs of one curve must agree in {name}, not have {values[0]} and "

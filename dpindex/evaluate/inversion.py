@@ -16,7 +16,8 @@ import numpy as np
 import scipy.sparse
 from scipy.special import ndtri
 
-from dpindex.arrays import Doubles, Floats, Singles, Vectors
+from dpindex.arrays import Doubles, Floats, Singles, Vectors, in_units_of_largest, unit
+from dpindex.codebook import spaced
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, fit_denoiser
@@ -29,6 +30,7 @@ EXPOSURE = ("rebuilt_error", "rebuilt_cosine")
 _MAX_ENTRIES = 1 << 26
 _MAX_MEASURED_ENTRIES, _MAX_MEASURED_LENGTH = 1 << 22, 2048
 _QUANTILES = 4096
+_PLAYED = 256
 
 _Channel: TypeAlias = tuple[Doubles, Doubles, Doubles]
 
@@ -54,12 +56,11 @@ def exposure(
     dict
         ``rebuilt_error``: mean squared error of the reconstructions over that of the best guess
         without codes (the middle of the bounds), [0, ∞). ``rebuilt_cosine``: mean cosine to the
-        originals. Both are NaN for symbols, and if the projection has more than 2^22 entries or
-        2048 columns.
+        originals. Both are NaN if the projection has more than 2^22 entries or 2048 columns.
+        Record-level methods encode directions, so both are of the originals at norm 1.
     """
     large = spec.dim * spec.code_length > _MAX_MEASURED_ENTRIES
-    symbols = spec.mechanism.codes == "symbols"
-    if symbols or large or spec.code_length > _MAX_MEASURED_LENGTH:
+    if large or spec.code_length > _MAX_MEASURED_LENGTH:
         return dict.fromkeys(EXPOSURE, math.nan)
     strongest = denoiser is not None and denoiser.kind == "score"
     if spec.epsilon is not None and spec.mechanism.codes == "numbers" and not strongest:
@@ -67,19 +68,32 @@ def exposure(
             denoiser = fit_denoiser(codes, spec)
     dense = vectors.toarray() if scipy.sparse.issparse(vectors) else vectors
     truth = np.asarray(dense, dtype=np.float64)
+    if _directions_only(spec):
+        truth = unit(in_units_of_largest(truth)).astype(np.float64)
     estimate = invert(codes.take(slice(len(truth))), spec, denoiser).astype(np.float64)
     guess = sum(spec.bounds) / 2 * spec.scale
     error = np.square(estimate - truth).mean() / np.square(truth - guess).mean()
     return {EXPOSURE[0]: float(error), EXPOSURE[1]: float(cosines(estimate, truth).mean())}
 
 
+def _directions_only(spec: Spec) -> bool:
+    """Whether codes depend on the direction of a vector alone: those of record-level methods."""
+    return spec.mechanism.private and not spec.mechanism.calibration.rounded
+
+
 def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Singles:
-    """The least-squares linear estimate of the vectors behind codes.
+    """The least-squares linear estimate of the vectors behind codes; for symbols the public one.
 
     For prior mean m and variance v of every attribute and codes ``z ≈ B A u + noise`` (A the public
     projection, B and the noise variances R from the public law) it is
     ``m + v (BA)ᵀ (v BA(BA)ᵀ + R)⁻¹ (z − E z)``, clipped to the public bounds. For signs, B is the
-    regression coefficient of the sign on the projected value (Bussgang 1952).
+    regression coefficient of the sign on the projected value (Bussgang 1952). Codes that depend on
+    directions alone give vectors of about norm 1: their prior has mean 0 and variance 1/dim. So has
+    one of a declared norm, with norm²/dim, if its bounds are symmetric.
+
+    A symbol is one of the w codewords nearest to its vector with a public probability, else any
+    other: the estimate is the codeword, shrunk by the mean cosine of codewords to the w nearest
+    others, and the mean of vectors elsewhere, weighted so.
 
     Parameters
     ----------
@@ -98,8 +112,7 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
     Raises
     ------
     InputError
-        If the codes come from another spec, are symbols, or the projection has more than 2^26
-        entries.
+        If the codes come from another spec, or the projection has more than 2^26 entries.
 
     >>> from dpindex import Privatizer
     >>> spec = Spec(method="raw-staircase", dim=3, epsilon=50.0, bounds=(0, 1))
@@ -111,7 +124,7 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
     if codes.fingerprint != spec.fingerprint:
         raise InputError("these codes were made under another spec than the one given.")
     if spec.mechanism.codes == "symbols":
-        raise InputError(f"{spec.method} keeps symbols, which no linear estimate inverts.")
+        return _codewords(codes, spec)
     if spec.dim * spec.code_length > _MAX_ENTRIES:
         raise InputError(
             f"the projection has {spec.dim} × {spec.code_length} entries, too many to invert; "
@@ -119,6 +132,8 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
         )
     low, high = spec.bounds
     mean, variance = (low + high) / 2, (high - low) ** 2 / 12
+    if _directions_only(spec) or (spec.norm is not None and mean == 0.0):
+        mean, variance = 0.0, (spec.norm or 1.0) ** 2 / spec.dim
     projection = spec.projection.apply(np.eye(spec.dim, dtype=np.float32)).astype(np.float64)
     projection *= spec.projection.scale
     prior_mean = mean * projection.sum(axis=0)
@@ -134,6 +149,20 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
     weights = variance * (np.linalg.pinv(covariance, hermitian=True) @ response.T)
     estimate = mean + (decoded - expected) @ weights
     return (np.clip(estimate, low, high) * spec.scale).astype(np.float32)
+
+
+def _codewords(codes: Codes, spec: Spec) -> Singles:
+    """What the symbols stand for, each as likely as the law says."""
+    law: Any = spec.law
+    words = law.codebook.vectors
+    kept = law.inside / 2.0**64
+    # How near a vector is to the codewords it is reported as: codewords among the others.
+    played = words[spaced(len(words), _PLAYED)] @ words.T
+    shrunk = -np.sort(-played, axis=1)[:, 1 : 1 + law.subset].mean()
+    near, share = shrunk * codes.to_float(), law.subset / len(words)
+    far = (words.mean(axis=0) - share * near) / (1.0 - share)  # of vectors that are not near it
+    estimates = kept * near + (1.0 - kept) * far
+    return np.asarray(estimates, dtype=np.float32)
 
 
 def _number_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
@@ -155,9 +184,9 @@ def _sign_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
     deviation = np.sqrt(variance)
     values = mean[:, None] + deviation[:, None] * quantiles
     # The law's unit is beta before the projection's scale is applied.
-    unit = spec.projection.scale * spec.adjacency.size
-    rms = float(np.sqrt(np.mean(mean**2 + variance))) / unit
-    sign = np.sign(values) * (1 - 2 * law.flip_probability(np.abs(values / unit), rms))
+    beta = spec.projection.scale * spec.adjacency.size
+    rms = float(np.sqrt(np.mean(mean**2 + variance))) / beta
+    sign = np.sign(values) * (1 - 2 * law.flip_probability(np.abs(values / beta), rms))
     expected = sign.mean(axis=1)
     covariance = (sign * quantiles).mean(axis=1) * deviation
     slope = np.divide(covariance, variance, out=np.zeros_like(covariance), where=variance > 0)

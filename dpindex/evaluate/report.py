@@ -25,6 +25,7 @@ from dpindex.arrays import AnyArray
 from dpindex.errors import InputError
 from dpindex.evaluate.curve import Curve, Point, Run
 from dpindex.evaluate.inversion import EXPOSURE
+from dpindex.evaluate.text_attack import TextAttack
 from dpindex.extras import import_extra
 from dpindex.files import write_file
 from dpindex.index import QueryMode
@@ -63,6 +64,7 @@ def write_curve(
     title: str = "Retrieval quality by epsilon",
     notes: Iterable[str] = (),
     pictures: Iterable[Picture] = (),
+    texts: TextAttack | None = None,
 ) -> Path:
     """Write a curve as files; returns the path of the report.
 
@@ -81,6 +83,8 @@ def write_curve(
         Sentences on what was not measured, for example ``SpecGrid.refused``.
     pictures : iterable of Picture
         Further pictures for the report.
+    texts : TextAttack, optional
+        What an attack on codes of texts gives back: a section of the report, and ``texts.csv``.
 
     Raises
     ------
@@ -101,7 +105,10 @@ def write_curve(
         for point in curve.points
         for name, mean in point.mean.items()
     )
-    write_all(folder, {"curve.csv": means, "runs.csv": runs})
+    tables = {"curve.csv": means, "runs.csv": runs}
+    if texts is not None:
+        tables["texts.csv"] = _csv(texts.lines())
+    write_all(folder, tables)
     charts = {name: curve_png(curve, name) for name in ("precision@10", "recall@100")}
     if not all(math.isnan(point.mean[EXPOSURE[0]]) for point in curve.points):
         charts["exposure"] = curve_png(curve, "exposure")
@@ -111,6 +118,7 @@ def write_curve(
         title=title,
         charts=charts,
         pictures=tuple(pictures),
+        texts=texts,
         notes=tuple(notes),
         panel_titles=_PANEL_TITLES,
         best=_best(curve),
@@ -145,6 +153,8 @@ def _cells(curve: Curve, measured: Run | Point) -> dict[str, Any]:
         "epsilon": spec.epsilon,
         "delta": spec.delta,
         "k": spec.code_length,
+        "codewords": None if spec.codebook is None else len(spec.codebook),
+        "subset": spec.subset,
         "repetitions": spec.repetitions,
         "query": query,
         "query_epsilon": (curve.query_epsilon or spec.epsilon) if private else None,
@@ -190,9 +200,10 @@ def _best(curve: Curve) -> list[Point]:
 
 def _promises(curve: Curve) -> list[tuple[str, Guarantee]]:
     """Methods with the same kind of guarantee, and that guarantee at the largest epsilon."""
-    groups: dict[tuple[str, float], list[Spec]] = {}
+    groups: dict[tuple[Any, ...], list[Spec]] = {}
     for spec in (point.spec for point in curve.points if point.spec.epsilon is not None):
-        groups.setdefault((spec.guarantee.definition, spec.delta), []).append(spec)
+        promise = (spec.guarantee.definition, spec.delta, spec.adjacency)
+        groups.setdefault(promise, []).append(spec)
     return [
         (
             ", ".join(dict.fromkeys(spec.method for spec in specs)),

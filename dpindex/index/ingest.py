@@ -20,6 +20,7 @@ from dpindex.files import create_file
 from dpindex.index.claim import Claim
 from dpindex.index.code_store import Ids, ids_to_bytes
 from dpindex.index.directory import IndexDirectory, Manifest, Settings, rows_per_segment
+from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.index.private_index import PrivateIndex
 from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
@@ -91,6 +92,7 @@ def ingest(
     ledger: Ledger | None = None,
     allow_rerelease: bool = False,
     max_epsilon: float | None = None,
+    skip_leak_check: bool = False,
 ) -> int:
     """Privatize a source into a sink, a chunk at a time.
 
@@ -116,6 +118,8 @@ def ingest(
         Allow ids that the ledger knows, at the price of one more epsilon each.
     max_epsilon : float, optional
         Refuse a spec with a larger epsilon: see :class:`dpindex.Privatizer`.
+    skip_leak_check : bool
+        Accept a codebook that shares rows with the source: see :mod:`dpindex.index.leak_check`.
 
     Returns
     -------
@@ -125,7 +129,7 @@ def ingest(
     ------
     InputError
         For bad vectors or ids, ids that the ledger knows, a spec that protects nothing or less than
-        ``max_epsilon`` asks for, and what the sink refuses.
+        ``max_epsilon`` asks for, a codebook that holds private vectors, and what the sink refuses.
 
     >>> import tempfile
     >>> from dpindex.vectors import as_source
@@ -157,6 +161,8 @@ def ingest(
         if first >= (begun or 0):
             privatizer.check(chunk, first_row=first)
         sink.recognise(first, chunk)
+    if spec.codebook is not None and not skip_leak_check:
+        refuse_shared_rows(spec.codebook, source.chunks(step))
     with sink.writing() as (start, token):
         if ledger is not None:  # before the first code; a second time it knows the token
             ledger.record(spec, names, allow_rerelease=allow_rerelease, token=token)

@@ -19,6 +19,7 @@ from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.index.code_store import CodeStore
 from dpindex.index.directory import Checkpoint, Settings, read_index, write_index
+from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.index.locks import ReadWriteLock
 from dpindex.index.ranking import new_ranking
 from dpindex.index.search_backend import EXACT, Rows
@@ -171,6 +172,7 @@ class PrivateIndex:
         *,
         ledger: Ledger | None = None,
         allow_rerelease: bool = False,
+        skip_leak_check: bool = False,
     ) -> None:
         """Privatize vectors and add them; this spends the budget of each.
 
@@ -184,11 +186,14 @@ class PrivateIndex:
             ids of other indexes; it needs ``ids``.
         allow_rerelease : bool
             Allow ids that the ledger knows, at the price of one more epsilon each.
+        skip_leak_check : bool
+            Accept a codebook that shares rows with ``X``: see :mod:`dpindex.index.leak_check`.
 
         Raises
         ------
         InputError
-            For bad vectors or ids, and ids that the ledger knows; nothing is added then.
+            For bad vectors or ids, ids that the ledger knows, and a codebook that holds private
+            vectors; nothing is added then.
         """
         from dpindex.privatizer import Privatizer  # here: who only searches needs no secret stream
 
@@ -197,15 +202,21 @@ class PrivateIndex:
             checked = self._store.checked_ids(ids, count)
             if ledger is None and allow_rerelease:
                 raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
-            before = None
-            if ledger is not None:
-                if self.path is not None:
-                    ledger.refuse_inside(self.path)
-                names = None if ids is None else checked
-                before = partial(ledger.record, self.spec, names, allow_rerelease=allow_rerelease)
+            rows, book = self._projector.rows(X), None if skip_leak_check else self.spec.codebook
+            names = None if ids is None else checked
+            if ledger is not None and self.path is not None:
+                ledger.refuse_inside(self.path)
+
+            def checked_first() -> None:
+                if book is not None:
+                    refuse_shared_rows(book, [(0, rows)])
+                if ledger is not None:
+                    ledger.record(self.spec, names, allow_rerelease=allow_rerelease)
+
+            before = checked_first if book is not None or ledger is not None else None
             # In memory only: save refuses what is unprotected.
             privatizer = Privatizer(self.spec, allow_unprotected=True)
-            codes = privatizer.privatize(X, before=before)
+            codes = privatizer.privatize(rows, before=before)
             self._store.append(codes, checked)
 
     def check_ids(self, ids: Any | None, count: int) -> AnyArray:

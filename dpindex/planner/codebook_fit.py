@@ -11,7 +11,6 @@ from dpindex.arrays import Singles, unit
 from dpindex.checks import whole_number
 from dpindex.codebook import MAX_SIZE, MIN_SIZE, Codebook
 from dpindex.errors import InputError
-from dpindex.vectors import as_source
 
 _ITERATIONS = 25
 _SAME_COSINE = 1.0 - 1e-5
@@ -27,7 +26,7 @@ def fit_codebook(public: Any, size: int) -> Codebook:
 
     Parameters
     ----------
-    public : array, sparse matrix or VectorSource, shape (n, dim)
+    public : array, sparse matrix, path or VectorSource, shape (n, dim)
         Chosen without looking at the private vectors; of more than 65536, so many evenly spaced
         ones are used. Equal directions count once.
     size : int
@@ -44,7 +43,7 @@ def fit_codebook(public: Any, size: int) -> Codebook:
     (10, 80)
     """
     whole_number(size, "the size of a codebook", MIN_SIZE, MAX_SIZE)
-    sample = Codebook(as_source(public, "the public vectors").spaced(MAX_SIZE))
+    sample = Codebook.spaced(public, MAX_SIZE)
     _, first = np.unique(sample.vectors, axis=0, return_index=True)
     first.sort()
     if size == len(first):

@@ -14,6 +14,10 @@ Ranking: TypeAlias = Literal["plain", "linear", "auto"]
 
 _POOR = 0.2
 _FROM_FACTS = "Facts are a rough substitute for a public sample: expect errors of 0.2."
+_UNLIKE = (
+    "Predictions for codebooks assume that one vector in eight is unlike the sample; more such "
+    "vectors are found less."
+)
 _FROM_SAMPLE = (
     "Predictions assume that the collection resembles the sample, and vary by about 0.04 from one "
     "plan to the next."
@@ -37,7 +41,7 @@ class Row:
         Size of a published code.
     noise : float
         Standard deviation of the noise relative to that of a coordinate; for signs, the share that
-        is flipped.
+        is flipped; for symbols, the share outside the set of nearest codewords.
     """
 
     spec: Spec
@@ -60,6 +64,20 @@ class Row:
         return self.spec.mechanism.codes == "signs"
 
     @property
+    def size(self) -> str:
+        """Coordinates of a code, or codewords and w."""
+        book = self.spec.codebook
+        return str(self.k) if book is None else f"K={len(book)} w={self.spec.subset}"
+
+    @property
+    def contents(self) -> str:
+        """What a code is, in words."""
+        book = self.spec.codebook
+        if book is not None:
+            return f"{len(book)} codewords and w = {self.spec.subset}"
+        return f"{self.k} {'signs' if self.signs else 'numbers'}"
+
+    @property
     def guarantee(self) -> Guarantee:
         return self.spec.guarantee
 
@@ -71,6 +89,8 @@ class Row:
         return {
             "method": self.method,
             "k": self.k,
+            "codewords": self.spec.codebook and len(self.spec.codebook),
+            "subset": self.spec.subset,
             "epsilon": self.spec.budget,
             "denoiser": None if self.ranking == "plain" else self.ranking,
             "precision@10 private": round(self.private, 4),
@@ -105,6 +125,10 @@ class Plan:
         One sentence for each method or code length that has no guarantee under these terms.
     from_facts : bool
         Whether the predictions are from public facts instead of a public sample.
+    contrast : tuple of Row
+        Methods of another adjacency, shown to compare with.
+    sample_rows : int
+        Vectors of the public sample that codewords were chosen among.
     """
 
     rows: tuple[Row, ...]
@@ -112,6 +136,8 @@ class Plan:
     n: int
     refused: tuple[str, ...]
     from_facts: bool
+    contrast: tuple[Row, ...] = ()
+    sample_rows: int = 0
 
     @property
     def best(self) -> Row:
@@ -128,10 +154,9 @@ class Plan:
         """One sentence on the recommendation."""
         best = self.best
         other: QueryMode = "exact" if self.query == "private" else "private"
-        unit = "signs" if best.signs else "numbers"
         denoiser = " and a denoiser" if self.recommended.denoise else ""
         sentence = (
-            f"{best.method} with {best.k} {unit} ({best.bytes_per_vector} bytes){denoiser} is "
+            f"{best.method} with {best.contents} ({best.bytes_per_vector} bytes){denoiser} is "
             f"predicted to reach precision@10 = {best.precision(self.query):.2f} ({other} queries: "
             f"{best.precision(other):.2f}) at {best.guarantee}"
         )
@@ -140,7 +165,7 @@ class Plan:
             return f"{sentence}; it is the only method that was tried."
         return (
             f"{sentence}: {_advantage(best, rival)}; the prediction for the next method, "
-            f"{rival.method} with k = {rival.k}, is {rival.precision(self.query):.2f}."
+            f"{rival.method} with {rival.contents}, is {rival.precision(self.query):.2f}."
         )
 
     @property
@@ -157,6 +182,8 @@ class Plan:
                 f"This epsilon hides one attribute, not a record: all {best.spec.dim} attributes "
                 f"together cost up to {best.guarantee.group(best.spec.dim):g}."
             )
+        if best.spec.codebook is not None:
+            lines.append(_UNLIKE)
         return (*lines, _FROM_FACTS if self.from_facts else _FROM_SAMPLE)
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,11 +195,15 @@ class Plan:
             "query": self.query,
             "n": self.n,
             "rows": [row.to_dict() for row in self.rows],
+            "contrast": [row.to_dict() for row in self.contrast],
             "refused": list(self.refused),
         }
 
 
 def _advantage(best: Row, rival: Row) -> str:
+    if best.spec.codebook is not None:
+        near = "nearest codeword" if best.spec.subset == 1 else f"{best.spec.subset} nearest ones"
+        return f"{1 - best.noise:.0%} of its reports are of the {near}, the others are random"
     if best.signs:
         return f"{best.noise:.0%} of its signs are flipped, and a sign takes one bit"
     noise = f"the standard deviation of its noise is {best.noise:.2g} times that of a coordinate"

@@ -10,7 +10,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from dpindex.checks import finite_number, whole_number
+from dpindex.checks import checked_epsilon, finite_number, whole_number
+from dpindex.codebook import dense_rows, spaced
 from dpindex.errors import InputError
 from dpindex.evaluate.curve import Progress, SpecGrid, spec_grid
 from dpindex.index import IndexDirectory, QueryMode
@@ -18,6 +19,8 @@ from dpindex.method_table import find_method
 from dpindex.method_table import methods as all_methods
 from dpindex.planner.collection_model import CollectionModel, Facts, Simulation
 from dpindex.planner.plan_result import Plan, Ranking, Row
+from dpindex.planner.record_plan import MAX_CODEBOOK, record_plan
+from dpindex.privacy import Record
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource, as_source
@@ -76,13 +79,15 @@ def plan(
         Instead of epsilon: target precision@10, (0, 1). The plan is for the smallest epsilon that
         reaches it.
     public_sample : array, sparse matrix or VectorSource, optional
-        At least 500 public vectors of the collection's kind; up to 2000 of them are used.
+        At least 500 public vectors of the collection's kind; up to 2000 of them are used. Under
+        ``adjacency=record()`` up to 65 536 of them may become codewords.
     facts : Facts, optional
         Instead of a sample.
     query : "private" or "exact"
         The query mode to plan for. Both are predicted.
     delta : float
-        For the methods that need a delta; with 0 they are not considered.
+        For the methods that need a delta; with 0 they are not considered. Under ``record()`` it is
+        for Gaussian noise of radius 2, which is shown for contrast.
     max_bytes : int, optional
         Maximum size of a published code, [1, 2^20].
     methods : sequence of str, optional
@@ -120,6 +125,32 @@ def plan(
     if recall is not None and not 0.0 < finite_number(recall, "the recall") < 1.0:
         raise InputError(f"the recall must lie between 0 and 1, not be {recall!r}.")
 
+    if isinstance(fields.get("adjacency"), Record):
+        del fields["adjacency"]
+        if changed := {name for name, value in fields.items() if value != getattr(Spec, name, ...)}:
+            raise InputError(
+                f"record-level methods take any vectors, of which the direction counts: leave "
+                f"{', '.join(sorted(changed))} out."
+            )
+        if facts is None:
+            most = None if skip_leak_check else n
+            sample = _dense_sample(public_sample, dim, most, MAX_CODEBOOK)
+        else:
+            sample = facts.sample(dim)
+        return record_plan(
+            sample,
+            n=n,
+            epsilon=None if epsilon is None else checked_epsilon(epsilon),
+            recall=recall,
+            query=query,
+            delta=delta,
+            max_bytes=max_bytes,
+            methods=methods,
+            from_facts=facts is not None,
+            rows=len(sample) if facts else as_source(public_sample).shape[0],
+            progress=progress or _silent,
+        )
+
     def grid_at(epsilon: float) -> SpecGrid:
         return _grid(dim, methods, max_bytes, epsilon, delta=delta, **fields)
 
@@ -132,7 +163,7 @@ def plan(
         sample = np.clip(facts.sample(dim), *first.bounds) * np.float32(first.scale)
     limits = (first.bounds[0] * first.scale, first.bounds[1] * first.scale)
     model = CollectionModel(sample, n, limits, None if facts is None else facts.neighbour_cosine)
-    predictor = _Predictor(model, query, max_bytes, progress or (lambda done, total, task: None))
+    predictor = _Predictor(model, query, max_bytes, progress or _silent)
     if recall is not None:
         target = predictor.smallest_epsilon(lambda e: grid_at(e).specs, recall)
     grid = grid_at(target)
@@ -140,8 +171,12 @@ def plan(
     return Plan(rows, query, n, (*grid.refused, *predictor.refused), facts is not None)
 
 
-def _dense_sample(vectors: Any, dim: int, n: int | None) -> Any:
-    """At most 2000 rows, evenly spaced, as dense float32; checked against leaks if n is given."""
+def _silent(done: int, total: int, task: str) -> None:
+    """No progress is shown."""
+
+
+def _dense_sample(vectors: Any, dim: int, n: int | None, most: int = _MAX_ROWS) -> Any:
+    """At most so many rows, evenly spaced, dense float32; checked against leaks if n is given."""
     source = as_source(vectors, "the public sample")
     rows, columns = source.shape
     if columns != dim:
@@ -158,7 +193,7 @@ def _dense_sample(vectors: Any, dim: int, n: int | None) -> Any:
             f"name a public sample or public facts instead, or pass --skip-leak-check "
             f"(skip_leak_check=True) if it is public after all or you accept that."
         )
-    return source.spaced(_MAX_ROWS).astype(np.float32)
+    return dense_rows(source, spaced(rows, most)).astype(np.float32)
 
 
 def _suspicion(source: VectorSource, n: int) -> str | None:

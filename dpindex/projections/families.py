@@ -100,11 +100,12 @@ class Family:
             return None
         if book is None:
             raise InputError(
-                f"{stated.method} needs a codebook: a file of public vectors of the same kind."
+                f"{stated.method} needs a codebook: a file of public vectors of the same kind "
+                f"(--codebook, or codebook=dpindex.Codebook(…))."
             )
         if book.dim != stated.dim:
             raise InputError(f"the codebook has dim = {book.dim}, the spec dim = {stated.dim}.")
-        wanted = max(1, min(book.size // 2, round(2 * book.size * math.exp(-stated.budget))))
+        wanted = max(1, min(book.size // 2, math.ceil(2 * book.size * math.exp(-stated.budget))))
         return whole_number(given or wanted, "subset", 1, book.size - 1)
 
     def _entries(self, stated: Parameters) -> str | None:

@@ -12,7 +12,7 @@ from typing import IO, Any, TypeAlias, TypeVar
 import numpy as np
 from scipy import sparse
 
-from dpindex.arrays import AnyArray, canonical_csr
+from dpindex.arrays import canonical_csr
 from dpindex.errors import InputError
 
 MAX_RATIO = 1032
@@ -240,16 +240,6 @@ class VectorSource(AbstractContextManager["VectorSource"]):
     def read(self) -> Chunk:
         """All rows at once, to be treated as read-only."""
         return next(self.chunks(self.shape[0]))[1]
-
-    def spaced(self, most: int) -> AnyArray:
-        """At most so many rows, evenly spaced, dense, in one pass; memory is theirs and a chunk."""
-        rows = self.shape[0]
-        wanted = np.linspace(0, rows - 1, min(rows, most)).astype(np.int64)
-        parts = []
-        for first, chunk in self.chunks():
-            part = chunk[wanted[(wanted >= first) & (wanted < first + chunk.shape[0])] - first]
-            parts.append(part.toarray() if self.is_sparse else part)
-        return np.concatenate(parts)
 
     def fingerprint(self) -> dict[str, int | str]:
         """Rows, columns, bytes, time of change and key, to recognize the same source later.

@@ -1,0 +1,151 @@
+"""Plans under record(): what they predict, compare and recommend, and the commands they print."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import Run as Command
+from test_cli import fails, run  # noqa: F401
+
+import dpindex as dpi
+from dpindex.evaluate import ground_truth
+from dpindex.planner import Facts
+from dpindex.planner.record_model import RecordModel, promising_subsets
+
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+DIM, N = 24, 6000
+
+
+def collection(rows: int, seed: int) -> Any:
+    """Sixty topics of vectors at norm 1."""
+    centres = np.random.default_rng(0).normal(size=(60, DIM))
+    rng = np.random.default_rng(seed)
+    x = centres[rng.integers(0, 60, rows)] + 0.5 * rng.normal(size=(rows, DIM))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def plan(**changes: Any) -> Any:
+    terms: dict[str, Any] = {"epsilon": 7.0, "public_sample": collection(800, 1)}
+    return dpi.plan(**{"dim": DIM, "n": N, "adjacency": dpi.record(), **terms, **changes})
+
+
+def measured(spec: dpi.Spec, base: Any, queries: Any, query: Any) -> float:
+    index = dpi.PrivateIndex(spec)
+    index.add(base)
+    found = index.search(queries, k=10, query=query).ids
+    return float(ground_truth(base, queries, 50).precision(found, 10, 50).mean())
+
+
+@pytest.mark.slow
+def test_methods_are_compared_and_the_best_is_recommended() -> None:
+    outcome = plan(delta=1e-6)
+    assert {row.method for row in outcome.rows} == {"record-cap", "record-codebook"}
+    assert len({row.size for row in outcome.rows if row.method == "record-codebook"}) > 4
+    assert outcome.best.private == max(row.private for row in outcome.rows)
+    assert all(row.guarantee.adjacency == dpi.record() for row in outcome.rows)
+    (gaussian,) = outcome.contrast
+    assert gaussian.guarantee.adjacency == dpi.l2(2)
+    assert gaussian.exact < outcome.best.exact
+    assert "any two vectors" in outcome.why
+    assert "of its reports are of the" in outcome.why
+    assert any("one vector in eight" in line for line in outcome.remarks)
+    json.dumps(outcome.to_dict())
+    for query in ("private", "exact"):
+        found = measured(outcome.best.spec, collection(N, 2), collection(300, 3), query)
+        # An eighth is taken off for vectors unlike the sample, of which there are none here.
+        assert abs(outcome.best.precision(query) - 0.875 * found) < 0.1
+
+
+def test_no_vector_is_encoded_by_itself() -> None:
+    """Vectors that have nothing in common but themselves: a codebook finds no neighbours."""
+    rows = np.eye(600, dtype=np.float32)
+    model = RecordModel(rows, 600)
+    spec = dpi.Spec("record-codebook", 600, epsilon=30.0, adjacency=dpi.record(),
+                    codebook=model.codebook(600), subset=1)  # fmt: skip
+    row = model.predict(spec)
+    assert row.exact < 0.2  # 50 of 600 are true by chance
+    assert row.private < 0.2
+
+
+def test_sets_are_near_the_size_at_which_reports_are_half_true() -> None:
+    for size in (64, 500, 4000, 65536):
+        for epsilon in (1.0, 4.0, 8.0, 12.0, 20.0):
+            subsets = promising_subsets(size, epsilon)
+            assert subsets
+            assert all(1 <= w <= size // 2 for w in subsets)
+    assert promising_subsets(1000, 20.0) == (1,)
+
+
+@pytest.mark.slow
+def test_a_recall_gets_its_epsilon() -> None:
+    outcome = plan(epsilon=None, recall=0.3)
+    assert outcome.best.private >= 0.25
+    assert outcome.best.spec.budget < 12
+    assert outcome.best.spec.budget == float(f"{outcome.best.spec.budget:.2g}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"epsilon": None, "recall": 0.99}, "out of reach"),
+        ({"scale": 2.0}, "leave scale out"),
+        ({"methods": ["dp-oporp"]}, "no guarantee under record"),
+        ({"methods": ["none-oporp"]}, "not private"),
+        ({"max_bytes": 1}, "at most 1 bytes"),
+        ({"n": 800}, "looks like the private vectors"),
+        ({"epsilon": 1000.0}, "epsilon"),
+    ],
+)
+def test_what_cannot_be_planned(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(dpi.InputError, match=words):
+        plan(**changes)
+
+
+@pytest.mark.slow
+def test_facts_hold_no_codewords() -> None:
+    facts = Facts(norm=1.0, neighbour_cosine=0.9, typical_cosine=0.1)
+    outcome = plan(public_sample=None, facts=facts)
+    assert {row.method for row in outcome.rows} == {"record-cap"}
+    assert any("record-codebook needs a public sample" in line for line in outcome.refused)
+    assert plan(max_bytes=2, methods=["record-codebook"]).best.bytes_per_vector == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [4, 9])
+def test_the_commands_of_a_plan_can_be_pasted(
+    run: Command,  # noqa: F811
+    tmp_path: Path,
+    epsilon: int,
+) -> None:
+    np.save(tmp_path / "public.npy", collection(800, 1))
+    np.save(tmp_path / "x.npy", collection(900, 2))
+    terms = ("--dim", DIM, "--n", N, "--epsilon", epsilon, "--record")
+    code, output, error = run("plan", *terms, "--public-sample", "public.npy")
+    assert (code, error) == (0, "")
+    commands = re.findall(r"^  dpindex (.+)$", output, re.MULTILINE)
+    assert commands[-1].startswith("build VECTORS INDEX --record --method record-codebook")
+    for command in commands:
+        words = command.replace("VECTORS", "x.npy").replace("INDEX", "index")
+        assert run(*shlex.split(words))[0] == 0
+    facts = run("info", "index")[1]
+    assert "public codewords" in facts
+    assert "any two vectors" in facts
+
+
+def test_codebook_files(run: Command, tmp_path: Path) -> None:  # noqa: F811
+    public = collection(100, 1)
+    np.save(tmp_path / "public.npy", public)
+    assert run("codebook", "public.npy", "book.npy", "--size", 34)[0] == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "book.npy"), public[::3])
+    assert dpi.Codebook.spaced(tmp_path / "public.npy", 34) == dpi.Codebook(public[::3])
+    assert dpi.Codebook.spaced(public, 100) == dpi.Codebook(public)
+    fails(run("codebook", "public.npy", "book.npy", "--size", 34), "already exists")
+    fails(run("codebook", "public.npy", "b.npy", "--size", 101), "from 2 to the 100 rows")
+    fails(run("codebook", "public.npy", "b.txt", "--size", 10), ".npy")

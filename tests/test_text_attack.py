@@ -1,0 +1,107 @@
+"""Public texts beside what an attacker rebuilds, and record-level curves on one picture."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import Run as Command
+from test_cli import fails, run  # noqa: F401
+
+from dpindex import Codebook, InputError, Spec, l2, record
+from dpindex.evaluate import recall_curve, spec_grid, text_attack
+from dpindex.evaluate.text_attack import read_texts
+
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+DIM = 24
+RNG = np.random.default_rng(0)
+CENTRES = RNG.normal(size=(10, DIM))
+
+
+def rows(count: int, seed: int) -> Any:
+    x = CENTRES[np.arange(count) % 10] + 0.2 * np.random.default_rng(seed).normal(size=(count, DIM))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+PUBLIC, BASE = rows(100, 1), rows(300, 2)
+PUBLIC_TEXTS = [f"topic {i % 10}, text {i}" for i in range(100)]
+TEXTS = [f"<b>private</b> {i % 10}" for i in range(300)]
+
+
+def specs(*epsilons: float) -> tuple[Spec, ...]:
+    names = ["record-cap", "record-codebook", "raw-gaussian"]
+    terms: dict[str, Any] = {"adjacency": record(), "codebook": Codebook(PUBLIC)}
+    return spec_grid(DIM, names, epsilons, **terms).specs
+
+
+def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast() -> None:
+    found = {spec.method: spec for spec in specs(8.0)}
+    assert found["raw-gaussian"].adjacency == l2(2)
+    assert found["record-cap"].adjacency == record()
+    curve = recall_curve(BASE, rows(10, 3), found.values(), runs=1)
+    assert curve.adjacency == "ε under record (any two vectors)"
+    labels = {point.label for point in curve.points}
+    assert "record-codebook, K = 100" in labels
+    assert "raw-gaussian, k = 24, any two vectors of norm 1, δ = 1e-06" in labels
+    with pytest.raises(InputError, match="row 0 is not of norm 1"):
+        recall_curve(2 * BASE, rows(10, 3), found.values(), runs=1)
+    with pytest.raises(InputError, match="codewords are private vectors too"):
+        recall_curve(PUBLIC, rows(10, 3), [found["record-codebook"]], runs=1)
+    other = Spec("raw-gaussian", DIM, epsilon=8.0, delta=1e-6, adjacency=l2(1.0))
+    with pytest.raises(InputError, match="must agree in adjacency"):
+        recall_curve(BASE, rows(10, 3), [found["record-cap"], other], runs=1)
+
+
+def test_topics_come_back_with_epsilon() -> None:
+    attack = text_attack(BASE, specs(1, 4, 8, 20), PUBLIC, PUBLIC_TEXTS, TEXTS, records=20)
+    assert attack.records[0] == TEXTS[0]
+    assert len(attack.best) == 20
+    topics = [name.split()[1] for name in attack.records]
+    right = {}
+    for spec, found in attack.guesses:
+        guessed = [guess.text.split()[1][:-1] for guess in found]
+        right[spec.method, spec.epsilon] = np.mean(np.array(guessed) == np.array(topics))
+    assert len(right) == 9  # three epsilons of each method
+    assert right["record-codebook", 20.0] == 1.0
+    assert right["record-codebook", 1.0] < 0.5
+    assert right["record-cap", 20.0] > 0.6
+    assert right["raw-gaussian", 4.0] < 0.5
+    unnamed = text_attack(BASE, specs(8), PUBLIC, PUBLIC_TEXTS, records=2)
+    assert unnamed.records == ("row 0", "row 299")
+    with pytest.raises(InputError, match="300 vectors, and there are 299 texts"):
+        text_attack(BASE, specs(8), PUBLIC, PUBLIC_TEXTS, TEXTS[1:])
+
+
+def test_texts_are_lines(tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes("ä\r\nb\u2028c\n\nd".encode())
+    assert read_texts(tmp_path / "t") == ["ä", "b\u2028c", "", "d"]
+    (tmp_path / "t").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_texts(tmp_path / "t")
+
+
+def test_command_line(run: Command, tmp_path: Path) -> None:  # noqa: F811
+    for name, x in (("x", BASE), ("q", rows(5, 3)), ("public", PUBLIC)):
+        np.save(tmp_path / f"{name}.npy", x)
+    (tmp_path / "public.txt").write_text("\n".join(PUBLIC_TEXTS) + "\n")
+    (tmp_path / "x.txt").write_text("\n".join(TEXTS) + "\n")
+    terms = ("evaluate", "x.npy", "q.npy", "--report", "r", "--record", "--runs", 1)
+    texts = ("--public-texts", "public.txt", "--base-texts", "x.txt")
+    fails(run(*terms, *texts), "--public-sample FILE")
+    fails(run(*terms, "--base-texts", "x.txt"), "need --public-texts")
+    code, output, _ = run(*terms, *texts, "--codebook", "public.npy", "--epsilons", "4,8,12")
+    assert code == 0
+    assert "any two vectors" in output
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert "&lt;b&gt;private&lt;/b&gt;" in page
+    assert "rebuilt at ε = 8" in page
+    with open(tmp_path / "r" / "texts.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 3 * 3 * 5
+    with open(tmp_path / "r" / "curve.csv", newline="") as file:
+        sizes = {(line["method"], line["codewords"]) for line in csv.DictReader(file)}
+    assert ("record-codebook", "100") in sizes
