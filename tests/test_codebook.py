@@ -152,7 +152,7 @@ def test_specs_name_their_codebook() -> None:
     with pytest.raises(InputError, match="another codebook"):
         read.with_codebook(other)
     changed = Spec("record-codebook", 12, epsilon=4.0, adjacency=record(), codebook=other)
-    wider = Spec("record-codebook", 12, epsilon=4.0, adjacency=record(), codebook=book, subset=2)
+    wider = Spec("record-codebook", 12, epsilon=4.0, adjacency=record(), codebook=book, subset=3)
     assert len({spec.fingerprint, changed.fingerprint, wider.fingerprint}) == 3
     back = pickle.loads(pickle.dumps(spec))
     assert back == spec

@@ -149,3 +149,18 @@ def test_codebook_files(run: Command, tmp_path: Path) -> None:  # noqa: F811
     fails(run("codebook", "public.npy", "book.npy", "--size", 34), "already exists")
     fails(run("codebook", "public.npy", "b.npy", "--size", 101), "from 2 to the 100 rows")
     fails(run("codebook", "public.npy", "b.txt", "--size", 10), ".npy")
+
+
+@pytest.mark.slow
+def test_predictions_for_sentence_embeddings(data_dir: Path) -> None:
+    """CLINC150: of a sample whose topics are not quite those of the collection and the queries."""
+    data = np.load(data_dir / "clinc150_minilm.npz")
+    vectors = data["E"].astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    corpus, queries = vectors[data["corpus_idx"]], vectors[data["query_idx"][:500]]
+    base, public = corpus[:18_700], corpus[18_700:]
+    terms = {"dim": 384, "n": len(base), "methods": ["record-codebook"]}
+    outcome = plan(**terms, epsilon=10.0, public_sample=public)
+    for query in ("private", "exact"):
+        found = measured(outcome.best.spec, base, queries, query)
+        assert abs(outcome.best.precision(query) - found) < 0.1
