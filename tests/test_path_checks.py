@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from specs import codebook
 from streams import Seeded
 
 import dpindex.privatizer
-from dpindex import PrivateIndex, Privatizer, Spec, l2
+from dpindex import PrivateIndex, Privatizer, Spec, l2, record
 from dpindex.audit import verify
 from dpindex.audit.decoding import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
@@ -40,6 +41,8 @@ ONE_OF_EACH = [
     Spec("dp-signrp-geometric", k=8, entries="uniform", **PLAIN),
     Spec("idp-signrp-rr", k=9, **PLAIN),
     Spec("idp-signoporp-g", k=8, delta=1e-6, **PLAIN),
+    Spec("record-cap", k=64, adjacency=record(), **PLAIN),
+    Spec("record-codebook", adjacency=record(), codebook=codebook(24), **PLAIN),
     SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0),
     SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0, 1e-6),
 ]
@@ -65,6 +68,7 @@ def test_what_ships_passes(spec: Any) -> None:
         Spec("raw-gaussian", dim=12, epsilon=1.0, delta=1e-6, norm=1.0),
         Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0, bounds=(-0.3, 0.6), clip=True),
         Spec("dp-signoporp-geometric", dim=24, k=9, epsilon=1.0, scale=255.0),
+        *ONE_OF_EACH[-4:-2],
         SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0),
     ],
     ids=str,

@@ -22,7 +22,7 @@ from dpindex.evaluate.inversion import EXPOSURE, exposure
 from dpindex.index import Metric, PrivateIndex, QueryMode
 from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.method_table import Method, find_method
-from dpindex.privacy import VectorAdjacency, l2, record
+from dpindex.privacy import Adjacency, l2, record
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource, as_source
@@ -157,12 +157,12 @@ def _std(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
 
-def _common_adjacency(specs: Sequence[Spec]) -> VectorAdjacency:
+def _common_adjacency(specs: Sequence[Spec]) -> Adjacency:
     """The adjacency of all specs, so that their epsilons can be compared.
 
     ``record()`` and ``l2(2)`` are one, for vectors of norm 1. InputError for others that differ.
     """
-    kinds = list(dict.fromkeys(spec.adjacency for spec in specs))
+    kinds = list(dict.fromkeys(spec.guarantee.adjacency for spec in specs))
     if set(kinds) == {record(), _ANY_OF_NORM_1}:
         return record()
     if len(kinds) > 1:
