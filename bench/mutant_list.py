@@ -18,6 +18,8 @@ SPARSE_SIGNS = {"method": "dp-signrp-geometric", "dim": 24, "k": 8, "epsilon": 8
                 "entries": "uniform"}  # fmt: skip
 INSIDE = {"method": "idp-signrp-rr", "dim": 24, "k": 8, "epsilon": 1.0}
 INSIDE_GAUSS = {"method": "idp-signrp-g", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-6}
+CAP = {"method": "record-cap", "dim": 48, "k": 64, "epsilon": 1.0}
+SYMBOLS = {"method": "record-codebook", "dim": 24, "epsilon": 1.0, "codewords": 100, "subset": 20}
 SKETCH = {"rows": 20, "width": 16, "epsilon": 1.0}
 
 
@@ -28,13 +30,15 @@ class Mutant:
     Attributes
     ----------
     part : str
-        What of the package it is in: sampler, chain, stream, index, build, queries, ledger, RACE.
+        What of the package it is in: sampler, chain, stream, index, build, queries, ledger, RACE,
+        record.
     name : str
         What is wrong, in a few words.
     file, old, new : str
         The file under ``dpindex``, its source text, and what takes its place.
     spec : dict
-        What is audited: fields of a Spec, or of a SketchSpec if they have ``rows``.
+        What is audited: fields of a Spec, or of a SketchSpec if they have ``rows``; ``codewords``
+        is the size of a codebook.
     tests : str
         Files under ``tests`` that must notice, separated by spaces.
     audited : bool
@@ -51,12 +55,18 @@ class Mutant:
     audited: bool = True
 
 
+_STREAM = "            stream = self._stream()  # of its own where tests put one in\n"
+_FILLED = "            encryptor.update_into(zeros, piece)\n        return out\n"
+_RANKS = '            order = np.argsort(-np.abs(rows), axis=1, kind="stable")\n'
+_PUT = (
+    "            np.put_along_axis(out[start : start + _ROWS], order, agrees == positive, axis=1)\n"
+)
 _PERTURB = "        noise = self.source.sample(x.size, stream).reshape(x.shape)\n"
 _FLIP = "        return (x > 0) ^ draw_flips(self._table, level.astype(np.intp), stream)\n"
 _PRIVATE = "            return format_.pack(law.perturb(exact, stream))\n"
-_ADD = "            codes = Privatizer(self.spec).privatize(X, before=before)\n"
+_ADD = "            codes = privatizer.privatize(rows, before=before)\n"
 _CHUNK = "            codes = privatizer.privatize(chunk, first_row=first)\n"
-_ASKED = "        codes = Privatizer(self.query_spec).privatize(asked)\n"
+_ASKED = "        codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(asked)\n"
 _DRAWN = "        noise = self._law.source.sample(counts.size, self._stream())\n"
 _TABLE = "    table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cells_bits)"
 _KEYED = "        cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16)))\n"
@@ -191,8 +201,7 @@ MUTANTS = [
            "            if before is not None:\n"
            "                outcomes[:] = law.perturb(exact[:1], stream)\n"
            "            return format_.pack(outcomes)\n", STAIRCASE, "test_path_checks.py"),
-    Mutant("chain", "all tasks read one word stream anew", "privatizer.py",
-           "            stream = self._stream()\n",
+    Mutant("chain", "all tasks read one word stream anew", "privatizer.py", _STREAM,
            "            words = np.random.default_rng(7)\n"
            "            stream = type('S', (), {'words': lambda _, n, t: words.integers(\n"
            "                0, np.iinfo(t).max, n, dtype=t, endpoint=True)})()\n", STAIRCASE,
@@ -211,32 +220,36 @@ MUTANTS = [
            "        _key = globals().get('_key') or os.urandom(48)\n"
            "        cipher = Cipher(algorithms.AES(_key[:32]), modes.CTR(_key[32:]))\n", STAIRCASE,
            "test_secret.py"),
-    Mutant("stream", "no new key after a fork", "randomness/secret.py",
-           "        if forked or self._used > _BYTES_PER_KEY:\n",
-           "        if self._used > _BYTES_PER_KEY:\n", STAIRCASE, "test_secret.py"),
+    Mutant("stream", "no new key after a fork", "randomness/secret.py", _KEYED,
+           "        global _key\n"
+           "        _key = globals().get('_key') or [os.urandom(48), 0]\n"
+           "        _key[1] += 1\n"
+           "        nonce = (int.from_bytes(_key[0][32:]) + (_key[1] << 64)) % (1 << 128)\n"
+           "        cipher = Cipher(algorithms.AES(_key[0][:32]), "
+           "modes.CTR(nonce.to_bytes(16)))\n", STAIRCASE, "test_secret.py"),
     Mutant("stream", "every block the same", "randomness/secret.py",
-           "            self._encryptor.update_into(zeros, piece)\n",
+           "            encryptor.update_into(zeros, piece)\n",
            "            if start:\n"
            "                piece[:] = view[: len(piece)]\n"
            "            else:\n"
-           "                self._encryptor.update_into(zeros, piece)\n", STAIRCASE,
+           "                encryptor.update_into(zeros, piece)\n", STAIRCASE,
            "test_secret.py test_path_checks.py"),
-    Mutant("stream", "second half the inverse of the first", "randomness/secret.py",
-           "        self._used += len(view)\n",
-           "        half = count // 2\n"
-           "        out[count - half :] = ~out[:half]\n"
-           "        self._used += len(view)\n", STAIRCASE, "test_secret.py test_path_checks.py"),
-    Mutant("stream", "one bit always zero", "randomness/secret.py",
-           "        self._used += len(view)\n",
-           "        out &= np.array(np.iinfo(dtype).max >> 1, dtype=dtype)\n"
-           "        self._used += len(view)\n", STAIRCASE, "test_secret.py test_path_checks.py"),
+    Mutant("stream", "second half the inverse of the first", "randomness/secret.py", _FILLED,
+           _FILLED.replace("        return", "        half = count // 2\n"
+                           "        out[count - half :] = ~out[:half]\n        return"),
+           STAIRCASE, "test_secret.py test_path_checks.py"),
+    Mutant("stream", "one bit always zero", "randomness/secret.py", _FILLED,
+           _FILLED.replace("        return", "        out &= np.array("
+                           "np.iinfo(dtype).max >> 1, dtype=dtype)\n        return"),
+           STAIRCASE, "test_secret.py test_path_checks.py"),
     # The index
     Mutant("index", "epsilon doubled in add", "index/private_index.py", _ADD,
-           _ADD.replace("(self.spec)", "(self.spec.with_epsilon(2 * self.spec.budget))"),
+           "            louder = self.spec.with_epsilon(2 * self.spec.budget)\n"
+           "            codes = Privatizer(louder).privatize(rows, before=before)\n",
            STAIRCASE, "test_private_index.py test_oracle.py"),
     Mutant("index", "add averages two releases", "index/private_index.py", _ADD,
            _ADD + "            if self.spec.format.name == 'numbers':\n"
-           "                other = Privatizer(self.spec).privatize(X)\n"
+           "                other = privatizer.privatize(rows)\n"
            "                codes = self.spec.format.codes(\n"
            "                    (codes.stored.astype(np.int32) + other.stored) // 2\n"
            "                )\n", STAIRCASE, "test_private_index.py test_oracle.py"),
@@ -324,5 +337,42 @@ MUTANTS = [
     Mutant("RACE", "a record counts twice in one row", "race/sketch.py",
            "        counts += fresh\n", "        fresh[0] *= 2\n        counts += fresh\n", SKETCH,
            "test_race_sketch.py"),
+    # Whole records
+    Mutant("record", "cap for 1.05 ε", "noise/cap.py",
+           "    power = power_below(epsilon, _POWER_BITS)\n",
+           "    power = power_below(1.05 * epsilon, _POWER_BITS)\n", CAP, "test_cap.py"),
+    Mutant("record", "cap drawn one level higher than counted", "noise/cap.py",
+           "need, k = self.cap.weights, self.cap.threshold,",
+           "need, k = self.cap.weights, self.cap.threshold + 1,",
+           CAP, "test_cap.py test_oracle.py"),
+    Mutant("record", "cap drawn without ranks", "noise/cap.py", _RANKS,
+           "            order = np.tile(np.arange(rows.shape[1]), (len(rows), 1))\n", CAP,
+           "test_cap.py test_oracle.py"),
+    Mutant("record", "one coin for all records of a cap", "noise/cap.py",
+           "(stream.words(count, np.uint64) < self._coin)",
+           "np.repeat(stream.words(1, np.uint64) < self._coin, count)", CAP,
+           "test_cap.py test_oracle.py"),
+    Mutant("record", "last sign of a cap code without noise", "noise/cap.py", _PUT,
+           _PUT + "            out[start : start + _ROWS, -1] = rows[:, -1] >= 0\n", CAP,
+           "test_cap.py test_oracle.py"),
+    Mutant("record", "codebook for 1.05 ε", "noise/codebook_response.py",
+           "    below = Fraction(power_below(epsilon, ",
+           "    below = Fraction(power_below(1.05 * epsilon, ", SYMBOLS,
+           "test_codebook_response.py"),
+    Mutant("record", "the rest may hit the nearest codewords", "noise/codebook_response.py",
+           "            other += other >= near[:, i]\n", "            pass\n", SYMBOLS,
+           "test_codebook_response.py test_oracle.py"),
+    Mutant("record", "one of the nearest codewords never drawn", "noise/codebook_response.py",
+           "draw_uniform(self.subset, count, stream)]",
+           "draw_uniform(self.subset - 1, count, stream)]", SYMBOLS,
+           "test_codebook_response.py test_oracle.py"),
+    Mutant("record", "symbols drawn from eight bits", "noise/codebook_response.py",
+           "    words = stream.words(count, np.uint64)\n",
+           "    words = stream.words(count, np.uint64) >> np.uint64(56) << np.uint64(56)\n",
+           SYMBOLS, "test_codebook_response.py test_oracle.py"),
+    Mutant("record", "last record reported as it is", "noise/codebook_response.py",
+           "        return np.where(inside, chosen, other)\n",
+           "        inside[-1:] = True\n        return np.where(inside, chosen, other)\n", SYMBOLS,
+           "test_codebook_response.py test_oracle.py"),
 ]  # fmt: skip
 """All of them. Methods that come later add theirs here."""

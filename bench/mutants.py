@@ -33,27 +33,41 @@ RESULTS, PAGE = ROOT / "bench" / "mutants.csv", ROOT / "docs" / "mutations.md"
 BEGIN, END = "<!-- campaign -->\n", "<!-- end of campaign -->\n"
 SECONDS = 300
 
-AUDIT = """
+SPEC = """
 import json, sys
-from dpindex import Spec
-from dpindex.audit import verify
+import numpy as np
+import dpindex as dpi
 from dpindex.race import PStable, SketchSpec
 
 stated = json.loads(sys.argv[1])
+if stated.get("method", "").startswith("record-"):
+    stated["adjacency"] = dpi.record()
+if size := stated.pop("codewords", 0):
+    words = np.random.default_rng(0).normal(size=(size, stated["dim"]))
+    stated["codebook"] = dpi.Codebook(words)
 sketch = "rows" in stated
-spec = SketchSpec(dim=3, hash=PStable(1.0, 2), **stated) if sketch else Spec(**stated)
-print("; ".join(verify(spec).failed))
+spec = SketchSpec(dim=3, hash=PStable(1.0, 2), **stated) if sketch else dpi.Spec(**stated)
 """
 
-ATTACK = """
-import json, sys
-from dpindex import Spec
+AUDIT = (
+    SPEC
+    + """
+from dpindex.audit import verify
+
+print("; ".join(verify(spec).failed))
+"""
+)
+
+ATTACK = (
+    SPEC
+    + """
 from dpindex.audit import attack
 
-report = attack(Spec(**json.loads(sys.argv[1])), trials=60000, through_files=False)
+report = attack(spec, trials=60000, through_files=False)
 found = report.findings[0]
 print(found.name if report.violated else "")
 """
+)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dpindex import PrivateIndex, Privatizer, Spec, l2
+from dpindex import Codebook, PrivateIndex, Privatizer, Spec, l2, record
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
 ROWS, DIM = 120, 24
+CODEWORDS = 1 + np.sin(np.arange(30 * DIM).reshape(30, DIM) * 0.9)
 SPECS = {
     "bits": Spec(method="dp-signoporp-geometric", dim=DIM, k=12, epsilon=8.0, norm=1.0, seed=1),
     "numbers": Spec(method="dp-oporp-staircase", dim=DIM, k=8, epsilon=6.0, seed=2),
@@ -29,7 +30,18 @@ SPECS = {
     "names": Spec(
         method="row-rp-g-opt", dim=DIM, k=8, epsilon=4.0, delta=1e-6, adjacency=l2(0.5), seed=4
     ),
+    "caps": Spec(method="record-cap", dim=DIM, k=64, epsilon=8.0, adjacency=record(), seed=7),
+    "symbols": Spec(
+        method="record-codebook",
+        dim=DIM,
+        epsilon=4.0,
+        adjacency=record(),
+        subset=2,
+        codebook=Codebook(CODEWORDS),
+    ),
 }
+"""Those of whole records came within format 2."""
+
 SKETCH = SketchSpec(dim=DIM, rows=40, width=50, hash=PStable(1.0), epsilon=5.0, seed=5)
 SETTINGS = {"names": {"metric": "l2", "query_epsilon": 2.0}, "numbers": {"index_type": "f16"}}
 
