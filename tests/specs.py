@@ -52,8 +52,10 @@ def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
 
 def length(row: Method, wanted: int) -> int | None:
     """A code length as near to the one wanted as the method has; None for its only one."""
-    lengths = row.family.lengths or (wanted,)
-    return None if row.family.keeps_all or len(lengths) == 1 else max(wanted, lengths[0])
+    lengths = row.family.lengths
+    if row.family.keeps_all or (lengths and len(lengths) == 1):
+        return None
+    return max(wanted, lengths[0]) if lengths else wanted
 
 
 @cache

@@ -166,7 +166,7 @@ def test_binomial_tails_are_exact() -> None:
 @pytest.mark.parametrize("norm", [1.5, 4.0, 40.0])
 def test_signs_that_can_change_are_counted(norm: float) -> None:
     spec = Spec("dp-signrp-rr", dim=200, k=256, epsilon=2.0, delta=1e-6, entries="gaussian",
-                min_norm=norm)  # fmt: skip
+                min_norm=norm, bounds=(-4.0, 4.0))  # fmt: skip
     assert verify(spec, large=False).failed == ()
     signs = round(2.0 / math.log(2**64 / spec.law.thresholds[0] - 1))  # type: ignore[union-attr]
     law = FlipsByLevel([response_threshold(2.0, signs - 1)])

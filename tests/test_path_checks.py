@@ -166,11 +166,11 @@ def bare_zeros(patch: Patch) -> Spec:
 def bare_queries(patch: Patch) -> Spec:
     original = PrivateIndex._queries
 
-    def queries(index: PrivateIndex, asked: Any, query: Any) -> Any:
-        found: Any = original(index, asked, query)
+    def queries(index: PrivateIndex, asked: Any, query: Any, unprotected: bool) -> Any:
+        found: Any = original(index, asked, query, unprotected)
         if query == "private":
             cells = Projector(index.spec).project(asked).astype(np.int64) >> 7
-            found = original(index, index.spec.format.codes(cells.astype(np.int32)), "exact")
+            found = original(index, index.spec.format.codes(cells.astype(np.int32)), "exact", False)
         return found
 
     patch.setattr(PrivateIndex, "_queries", queries)

@@ -320,6 +320,8 @@ def probe_rows(spec: Spec) -> npt.NDArray[np.float64]:
     low, high = (bound * spec.scale for bound in spec.bounds)
     if spec.norm is not None or spec.min_norm is not None:
         size = (spec.norm or 1.02 * (spec.min_norm or 0.0)) * spec.scale / np.sqrt(spec.dim)
+        if size > max(-low, high):
+            raise InputError("no vector within the bounds has the norm of this spec; widen them.")
         signs = random.integers(0, 2, (_KINDS, spec.dim)) * 2 - 1
         reachable = np.where(
             signs * size > high, -signs, np.where(signs * size < low, -signs, signs)

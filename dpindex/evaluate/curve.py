@@ -427,7 +427,6 @@ def recall_curve(
 def _check(specs: Sequence[Spec], modes: Sequence[QueryMode], runs: int, neighbours: int) -> None:
     if not specs:
         raise InputError("there is nothing to evaluate: give at least one spec.")
-    _common_adjacency(specs)
     for name in _SHARED:
         # Record-level methods take any vectors, and none of these fields but the seed.
         values = list(
@@ -442,6 +441,7 @@ def _check(specs: Sequence[Spec], modes: Sequence[QueryMode], runs: int, neighbo
                 f"the specs of one curve must agree in {name}, not have {values[0]} and "
                 f"{values[1]}; measure them separately."
             )
+    _common_adjacency(specs)
     if not modes or not set(modes) <= set(get_args(QueryMode)):
         raise InputError(f"query_modes must name 'private', 'exact' or both, not {list(modes)!r}.")
     if runs < 1:
