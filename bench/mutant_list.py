@@ -57,7 +57,7 @@ class Mutant:
 
 _STREAM = "            stream = self._stream()  # of its own where tests put one in\n"
 _FILLED = "            encryptor.update_into(zeros, piece)\n        return out\n"
-_RANKS = '            order = np.argsort(-np.abs(rows), axis=1, kind="stable")\n'
+_RANKS = "            order = by_size(rows)\n"
 _PUT = (
     "            np.put_along_axis(out[start : start + _ROWS], order, agrees == positive, axis=1)\n"
 )

@@ -29,12 +29,19 @@ CAP_BASE = 20_700
 FIRST = ((6.0, 8), (8.0, 2), (10.0, 1), (12.0, 1))
 CODEBOOKS = {
     1000: ((6.0, 2), (6.0, 3), (8.0, 1)),
-    2000: ((6.0, 4), (6.0, 8), (8.0, 2)),
-    3000: ((6.0, 6), (6.0, 8)),
+    2000: ((6.0, 4), (8.0, 2), (10.0, 1)),
+    2500: ((6.0, 6), (6.0, 7)),
     4000: ((6.0, 8), (6.0, 16), (8.0, 4), (10.0, 1), (10.0, 2), (12.0, 1)),
-    8000: ((10.0, 2), (12.0, 1)),
+    6000: ((8.0, 4), (10.0, 2), (12.0, 1)),
+    8000: ((12.0, 1),),
 }
 """Size, and the pairs of epsilon and subset that are measured."""
+
+CAPS = (
+    *((128, epsilon) for epsilon in (8.0, 12.0, 16.0)),
+    *((k, 12.0) for k in (64, 256, 384)),
+    (384, 16.0),
+)
 
 
 def load() -> tuple[Any, Any]:
@@ -63,7 +70,7 @@ def specs(corpus: Any) -> list[tuple[str, int, dpi.Spec]]:
                 method="record-codebook", epsilon=epsilon, codebook=book, subset=subset, **common
             )
             rows.append((f"codebook {name} w={subset}", BASE, spec))
-    for k, epsilon in ((128, 8.0), (128, 12.0), (128, 16.0), (384, 12.0), (384, 16.0)):
+    for k, epsilon in CAPS:
         spec = dpi.Spec(method="record-cap", epsilon=epsilon, k=k, **common)
         rows.append((f"cap k={k}", CAP_BASE, spec))
     gaussian: dict[str, Any] = {"method": "row-rp-g-opt", "delta": 1e-6, "adjacency": dpi.l2(2.0)}

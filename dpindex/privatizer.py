@@ -16,12 +16,19 @@ from dpindex.randomness import BitSource
 from dpindex.randomness.secret import secret_stream
 from dpindex.spec import Spec
 
-__all__ = ["Privatizer"]
+__all__ = ["Privatizer", "task_numbers"]
 
 _TASK_NUMBERS = 1 << 19
-"""Projected numbers that a thread is handed at a time, and that get their noise together: enough
-that the few draws which need a second look are handled in one go, as small steps make threads wait
-for each other."""
+
+
+def task_numbers(spec: Spec) -> int:
+    """Projected numbers that a thread is handed at a time, and that get their noise together.
+
+    Enough that the few draws which need a second look are handled in one go, as small steps make
+    threads wait for each other.
+    """
+    return max(_TASK_NUMBERS, spec.projection.block_numbers)
+
 
 # Freeing one large block tells glibc's malloc to keep blocks of that size instead of handing every
 # freed array back to the kernel and faulting it in again, page by page: a third of the ingest time.
@@ -105,7 +112,7 @@ class Privatizer(Projector):
             self.check(rows, first_row=first_row)
             before()
         law, format_ = self.spec.law, self.spec.format
-        step = max(1, _TASK_NUMBERS // self.spec.projection.k)
+        step = max(1, task_numbers(self.spec) // self.spec.projection.k)
         starts = range(0, rows.shape[0], step)
 
         def task(start: int) -> Integers:

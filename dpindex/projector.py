@@ -15,9 +15,6 @@ from dpindex.spec import Spec
 
 __all__ = ["Projector", "rows_of"]
 
-_CACHE_NUMBERS = 1 << 18
-"""Numbers handled at a time: a megabyte of float32, so that a block stays in L2."""
-
 _CHECK_ROWS = 4096
 _NORM_TOLERANCE = 0.01
 
@@ -63,7 +60,7 @@ class Projector:
         """Projected rows, made a cacheful at a time."""
         dim, k = self.spec.dim, self.spec.projection.k
         width = k if sparse.issparse(rows) else max(dim, k)
-        step = max(16, _CACHE_NUMBERS // width)
+        step = max(16, self.spec.projection.block_numbers // width)
         parts = [
             self._project_block(rows_of(rows, start, start + step), first_row + start, checked)
             for start in range(0, rows.shape[0], step)

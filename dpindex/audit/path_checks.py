@@ -37,14 +37,13 @@ from dpindex.errors import InputError
 from dpindex.index import PrivateIndex
 from dpindex.index.directory import Settings
 from dpindex.index.ingest import CodesFile, NewDirectory, OpenIndex, Sink, ingest
-from dpindex.privatizer import Privatizer
+from dpindex.privatizer import Privatizer, task_numbers
 from dpindex.race import RaceSketch, SketchSpec
 from dpindex.spec import Spec
 from dpindex.vectors import as_source
 
 _KINDS = 48
 _ENTRIES = 1 << 22
-_TASK_NUMBERS = 1 << 19
 _MOST_NUMBERS = 1 << 22
 _SPARSE_CHUNK = 8192
 _SMALL = 150
@@ -137,9 +136,9 @@ class _Paths:
     def _many(self, sparsely: bool = False, chunk: int = 0) -> int:
         """Rows that fill ``chunk``, or else two tasks, and a few more."""
         k, dim = self.spec.projection.k, self.spec.dim
-        rows = (chunk or 2 * max(1, _TASK_NUMBERS // k)) + 7
+        rows = (chunk or 2 * max(1, task_numbers(self.spec) // k)) + 7
         width = k if sparsely else max(k, dim)
-        if not self.large or k > _TASK_NUMBERS:
+        if not self.large or k > task_numbers(self.spec):
             rows = _SMALL
         return max(3, min(rows, _MOST_NUMBERS // width))
 

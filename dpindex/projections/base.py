@@ -74,6 +74,8 @@ class Projection(ABC):
         c such that ``Var⟨x,y⟩ ≈ c·(‖u‖²‖v‖² + ⟨u,v⟩²)`` over the choice of the projection.
     max_column_l1 : int
         The largest ``Σ_i |w_ij|``: bounds a coordinate, and every sum on the way to it.
+    block_numbers : int
+        Projected numbers that it is fastest to make at a time.
     """
 
     dim: int
@@ -82,6 +84,8 @@ class Projection(ABC):
     rms: float
     inner_product_factor: float
     max_column_l1: int
+    block_numbers = 1 << 18
+    """A megabyte of float32, so that a block stays in L2."""
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
