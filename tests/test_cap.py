@@ -171,7 +171,7 @@ def test_signs_and_ranks_are_all_that_counts(row: np.ndarray[Any, Any]) -> None:
     law = cap_response(64, 4.0)
     plain = law.perturb(np.tile(np.arange(64, 0, -1.0), (500, 1)), Seeded(3))
     drawn = law.perturb(np.tile(row.astype(np.float32), (500, 1)), Seeded(3))
-    order = np.argsort(-np.abs(row), kind="stable") if np.isnan(row).any() else _ranks(row)
+    order = np.argsort(~np.isnan(row), kind="stable") if np.isnan(row).any() else _ranks(row)
     assert sorted(order) == list(range(64))
     np.testing.assert_array_equal(drawn[:, order] == (row[order] >= 0), plain)
 
