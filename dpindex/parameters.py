@@ -93,8 +93,16 @@ class Parameters:
         return hashlib.sha256(self.to_json().encode()).digest()[:16]
 
     def with_epsilon(self: _Stated, epsilon: float) -> _Stated:
-        """The same projection and method under another budget (for private queries)."""
-        return replace(self, epsilon=epsilon)
+        """The same projection and method under another budget (for private queries).
+
+        A set of nearest codewords grows by as much as their odds shrink, to be reported as often.
+        """
+        made = replace(self, epsilon=epsilon)
+        if self.subset is None or self.codebook is None:
+            return made
+        grown = round(self.subset * math.exp(self.budget - made.budget))
+        most = max(self.subset, self.codebook.size // 2)
+        return replace(made, subset=max(1, min(grown, most)))
 
     def with_codebook(self: _Stated, codebook: Codebook) -> _Stated:
         """The same with the codewords of its codebook; InputError if it is another one."""

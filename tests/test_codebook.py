@@ -177,3 +177,15 @@ def test_specs_that_do_not_fit_together(change: dict[str, Any], message: str) ->
     plain = {"method": "record-codebook", "dim": 12, "epsilon": 4.0, "adjacency": record()}
     with pytest.raises(InputError, match=message):
         Spec(**{**plain, "codebook": Codebook(VECTORS), **change})
+
+
+def test_a_query_at_another_epsilon_has_a_set_of_its_own() -> None:
+    """So large that it is reported about as often: w·e^ε stays."""
+    book = Codebook(np.random.default_rng(0).normal(size=(4000, 8)))
+    spec = Spec("record-codebook", 8, epsilon=8.0, adjacency=record(), codebook=book, subset=4)
+    assert spec.with_epsilon(8.0) == spec
+    assert [spec.with_epsilon(e).subset for e in (6.0, 7.0, 9.0, 12.0)] == [30, 11, 1, 1]
+    assert spec.with_epsilon(0.5).subset == 2000
+    assert spec.with_epsilon(6.0).law.inside / spec.law.inside == pytest.approx(1, abs=0.01)
+    with pytest.raises(InputError, match="epsilon"):
+        spec.with_epsilon(1000.0)
