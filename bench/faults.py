@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import ctypes
 import hashlib
+import json
 import multiprocessing
 import os
 import random
@@ -27,6 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -230,12 +232,8 @@ def in_view(path: Path) -> Seen:
     return {file.name.removesuffix(".tmp"): file.read_bytes().hex() for file in files}
 
 
-def every_call(shop: Workshop, times: int) -> Iterator[str]:
-    """kill -9 at every system call that touches the disk, and a disk that is full from there on:
-    build, add, remove and the ledger. What was seen is committed, and counted. Needs strace.
-    """
-    if shutil.which("strace") is None:
-        return
+def works(shop: Workshop) -> dict[Callable[[Path], None], int]:
+    """What changes an index and its ledger, and how many rows the index has then."""
     rows = np.load(shop.vectors)[:120]
     names = [f"r{i}" for i in range(len(rows))]
 
@@ -265,48 +263,161 @@ def every_call(shop: Workshop, times: int) -> Iterator[str]:
     def record(path: Path) -> None:
         Ledger(path.with_name("ledger")).record(SPEC, ["one"], token="t")
 
-    works = {build: len(rows), add: len(rows) + STEP, remove: len(rows) - STEP, record: len(rows)}
-    for work, count in works.items():
+    return {build: len(rows), add: len(rows) + STEP, remove: len(rows) - STEP, record: len(rows)}
+
+
+def prepared(shop: Workshop, work: Callable[[Path], None]) -> Path:
+    """Where the work is to be done: a new place, with the index that it changes."""
+    path = shop.folder / "every" / "index"
+    path.parent.mkdir()
+    if work.__name__ != "build":
+        next(iter(works(shop)))(path)
+    return path
+
+
+def check_again(
+    work: Callable[[Path], None], count: int, path: Path, before: Seen, seen: Seen
+) -> None:
+    """After a fault: what was ``seen`` is counted, and doing the work again makes everything whole.
+
+    Nothing is lost, drawn again, doubled or left behind.
+    """
+    place = path.parent
+    ledger = Ledger(place / "ledger")
+    counted = sum(t.ids for t in ledger.totals()) if ledger.path.exists() else 0
+    must(counted or not seen, "codes were seen that were not counted")
+    work(path)
+    now = in_view(path)
+    index = PrivateIndex.open(path)
+    must(len(index) == len(set(index.ids)) == count, "rows are missing or doubled")
+    fresh = seen if work.__name__ != "remove" else seen.keys() - before
+    must(all(now[name].startswith(seen[name]) for name in fresh), "seen, and drawn again")
+    manifest = IndexDirectory(path).manifest()
+    must(len(now) == len(manifest.segments), "codes that do not belong were left")
+    must(not list(path.rglob("*.tmp")), "temporary files were left")
+    most = max(t.releases for t in ledger.totals())
+    must(most == 1 or (work.__name__ == "add" and most == 2), "the ledger counts wrongly")
+    folder = place / "ledger.builds"
+    must(not folder.exists() or not list(folder.iterdir()), "a claim was left")
+    state = Path(os.environ["DPINDEX_STATE"])
+    must(not state.exists() or not list(state.iterdir()), "a journal was left")
+    shutil.rmtree(place)
+
+
+def every_call(shop: Workshop, times: int) -> Iterator[str]:
+    """kill -9 at every system call that touches the disk, and a disk that is full from there on:
+    build, add, remove and the ledger. What was seen is committed, and counted. Needs strace.
+    """
+    if shutil.which("strace") is None:
+        return
+    for work, count in works(shop).items():
         for fault in ("signal=SIGKILL:when={}", "error=ENOSPC:when={}+"):
             calls = _WRITING if "KILL" in fault else "write,pwrite64,fsync,fdatasync,mkdir"
             for at in range(1, 10**6, shop.stride):
-                place = shop.folder / "every"
-                place.mkdir()
-                path, errors = place / "index", shop.folder / "errors"
-                if work is not build:
-                    build(path)
+                path, errors = prepared(shop, work), shop.folder / "errors"
                 before = in_view(path)
                 inject = f"inject={calls}:{fault.format(at)}"
-                code = at_call(lambda path=path, work=work: work(path), errors, inject)
+                code = at_call(partial(work, path), errors, inject)
                 said = errors.read_text()  # 99 if there was no room for all of it either
                 known = code in (0, 2, 99, -signal.SIGKILL) and "Traceback" not in said
                 must(known, f"{work.__name__} ended with {code}: {said}")
-                seen, ledger = in_view(path), Ledger(place / "ledger")
-                counted = sum(t.ids for t in ledger.totals()) if ledger.path.exists() else 0
-                must(counted or not seen, "codes were seen that were not counted")
-                work(path)
-                now = in_view(path)
-                index = PrivateIndex.open(path)
-                must(len(index) == len(set(index.ids)) == count, "rows are missing or doubled")
-                fresh = seen if work is not remove else seen.keys() - before
-                must(
-                    all(now[name].startswith(seen[name]) for name in fresh), "seen, and drawn again"
-                )
-                manifest = IndexDirectory(path).manifest()
-                must(len(now) == len(manifest.segments), "codes that do not belong were left")
-                must(not list(path.rglob("*.tmp")), "temporary files were left")
-                again = add if work is add else None
-                most = max(t.releases for t in ledger.totals())
-                must(most == 1 or (again and most == 2), "the ledger counts wrongly")
-                folder = place / "ledger.builds"
-                must(not folder.exists() or not list(folder.iterdir()), "a claim was left")
-                state = Path(os.environ["DPINDEX_STATE"])
-                must(not state.exists() or not list(state.iterdir()), "a journal was left")
-                shutil.rmtree(place)
+                check_again(work, count, path, before, in_view(path))
                 if code == 0:
                     break
                 name = "killed" if "KILL" in fault else "disk full"
                 yield f"{name} at a call of {work.__name__}"
+
+
+class LostPower:
+    """A disk that keeps of every folder the names that it had when it was last synchronized.
+
+    It counts the calls that change names. At call number ``at`` the power fails: of the folders
+    that changed since, those in ``old`` (by their order) go back, the others keep what is new.
+    Contents of files are kept, as each is synchronized before it gets its name; the database of the
+    ledger keeps its own journal and is left alone.
+    """
+
+    _CALLS = ("replace", "unlink", "mkdir", "rmdir", "link", "fsync")
+
+    def __init__(self, root: Path, at: int, old: Callable[[int], bool]) -> None:
+        self._root, self._left, self._old = root, at, old
+        self._kept = {folder: self._names(folder) for folder in self._folders()}
+
+    def _folders(self) -> list[Path]:
+        return [Path(folder) for folder, _, _ in os.walk(self._root)]
+
+    def _names(self, folder: Path) -> dict[str, bytes | None]:
+        """Files by name with their contents; folders with None. Of the root the folders only."""
+        names: dict[str, bytes | None] = {}
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                names[entry.name] = None
+            elif folder != self._root and not entry.name.startswith("ledger"):
+                names[entry.name] = entry.read_bytes()
+        return names
+
+    def lead(self, action: Callable[[], object]) -> None:
+        """Do something on this disk; the process ends with it."""
+        for name in self._CALLS:
+            setattr(os, name, self._watched(name, getattr(os, name)))
+        action()
+
+    def _watched(self, name: str, call: Callable[..., object]) -> Callable[..., object]:
+        def watched(*arguments: object, **rest: object) -> object:
+            self._left -= 1
+            if self._left == 0:
+                self._fail()
+            done = call(*arguments, **rest)
+            if name == "fsync":
+                folder = Path(os.readlink(f"/proc/self/fd/{arguments[0]}"))
+                if folder.is_dir() and folder.is_relative_to(self._root):
+                    self._kept[folder] = self._names(folder)
+            return done
+
+        return watched
+
+    def _fail(self) -> None:
+        seen = in_view(self._root / "every" / "index")
+        changed = [f for f in self._folders() if self._kept.get(f, {}) != self._names(f)]
+        for number, folder in enumerate(changed):
+            if not self._old(number) or not folder.exists():
+                continue
+            kept, now = self._kept.get(folder, {}), self._names(folder)
+            for name in now.keys() - kept.keys():
+                place = folder / name
+                shutil.rmtree(place) if place.is_dir() else place.unlink()
+            for name, content in kept.items():
+                if content is None:
+                    (folder / name).mkdir(exist_ok=True)
+                else:
+                    (folder / name).write_bytes(content)
+        (self._root / "seen.json").write_text(json.dumps(seen))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lost_power(shop: Workshop, times: int) -> Iterator[str]:
+    """Power fails at every change of a name, on a disk that reorders: of the folders that were not
+    synchronized since they changed, all go back, or one alone, or all but one.
+    """
+    orders: list[Callable[[int], bool]] = [lambda number: True, lambda number: False]
+    orders += [lambda number, one=one: number == one for one in range(3)]
+    orders += [lambda number, one=one: number != one for one in range(3)]
+    for work, count in works(shop).items():
+        for old in orders:
+            for at in range(1, 10**6, shop.stride):
+                path, root = prepared(shop, work), shop.folder
+                before = in_view(path)
+                (root / "seen.json").unlink(missing_ok=True)
+
+                disk = LostPower(root, at, old)
+                code = ended(fork(partial(disk.lead, partial(work, path)), root / "errors"))
+                if code == 0:
+                    shutil.rmtree(path.parent)
+                    break
+                must(code == -signal.SIGKILL, (root / "errors").read_text())
+                seen = json.loads((root / "seen.json").read_text())
+                check_again(work, count, path, before, seen)
+                yield f"power lost at a change of a name in {work.__name__}"
 
 
 @contextlib.contextmanager
@@ -562,7 +673,10 @@ def threads(shop: Workshop, times: int) -> Iterator[str]:
         yield "threads"
 
 
-FAULTS = (kills, every_call, full_disk, read_only, two_writers, interrupts, clocks, threads, forks)
+FAULTS = (
+    kills, every_call, lost_power, full_disk, read_only, two_writers, interrupts, clocks, threads,
+    forks,
+)  # fmt: skip
 
 
 def main() -> None:

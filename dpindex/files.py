@@ -97,7 +97,7 @@ def write_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) 
         os.replace(temporary, place)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(place.parent)
+    sync_folder(place.parent)
 
 
 def create_file(path: str | os.PathLike[str], data: bytes) -> None:
@@ -111,7 +111,7 @@ def create_file(path: str | os.PathLike[str], data: bytes) -> None:
             _create(place, data)
     except FileExistsError:
         raise InputError(f"{place} already exists; choose another name.") from None
-    _sync_folder(place.parent)
+    sync_folder(place.parent)
 
 
 def _create_whole(place: Path, data: bytes) -> bool:
@@ -147,7 +147,17 @@ def _write_through(file: BinaryIO, data: bytes) -> None:
     os.fsync(file.fileno())
 
 
-def _sync_folder(path: Path) -> None:
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """Make a folder, and what is missing above it, durably; one that is there is left as it is."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True, mode=mode)
+        sync_folder(folder.parent)
+    path.mkdir(exist_ok=True)  # refuses a file in its place
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable, where the system can."""
     if os.name == "posix":
         folder = os.open(path, os.O_RDONLY)
         try:

@@ -28,7 +28,7 @@ from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.estimators.float_codes import METRICS
 from dpindex.estimators.similarity import Metric
-from dpindex.files import holding_lock, read_file, write_file
+from dpindex.files import holding_lock, make_folder, read_file, sync_folder, write_file
 from dpindex.format1 import manifest_from_1
 from dpindex.index.code_store import CodeStore, ids_from_bytes, ids_to_bytes
 from dpindex.index.journal import Journal, state_folder
@@ -311,7 +311,7 @@ class IndexDirectory:
         what is left of a first save or build that died before its manifest counts as empty.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             first = self._make_lock()
             with holding_lock(self.path / ".lock", str(self.path)):
                 for folder in _FOLDERS:
@@ -426,7 +426,7 @@ class IndexDirectory:
         """Copy what is staged for a manifest into the directory, then the manifest."""
         named = set(manifest.paths)
         for name in named.intersection(self.journal.staged()):
-            (self.path / name).parent.mkdir(exist_ok=True)
+            make_folder((self.path / name).parent)
             write_file(self.path / name, self.journal.read(name))
             self.journal.published(name)
         write_file(self.path / _MANIFEST, text)
@@ -455,11 +455,13 @@ class IndexDirectory:
                 pass
 
     def discard_uncommitted(self, named: Collection[str]) -> None:
-        """Delete, unread, the segments and denoisers that are not named."""
+        """Delete, unread and durably, the segments and denoisers that are not named."""
         kept = {self.path / path for path in named}
-        for entry in self._entries():
-            if _NUMBERED_FILE.fullmatch(entry.name) and entry not in kept:
-                entry.unlink()
+        found = [e for e in self._entries() if _NUMBERED_FILE.fullmatch(e.name) and e not in kept]
+        for entry in found:
+            entry.unlink()
+        for folder in {entry.parent for entry in found}:
+            sync_folder(folder)
 
 
 @dataclass(frozen=True)

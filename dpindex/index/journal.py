@@ -21,7 +21,7 @@ import numpy as np
 
 from dpindex.arrays import AnyArray
 from dpindex.errors import InputError
-from dpindex.files import pack, parse_file, read_file, unpack, write_file
+from dpindex.files import make_folder, pack, parse_file, read_file, unpack, write_file
 
 _PENDING, _CLAIM, _STAGED = "pending", "claim", "staged"
 _MAX_BYTES = 1 << 33
@@ -65,9 +65,9 @@ class Journal:
                 f"another folder for what is not finished in DPINDEX_STATE."
             )
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(self.path, 0o700)
             shutil.rmtree(self.path / _STAGED, ignore_errors=True)
-            (self.path / _STAGED).mkdir(mode=0o700)
+            make_folder(self.path / _STAGED, 0o700)
         except OSError as error:
             raise InputError(
                 f"{self.path} cannot be written: {error.strerror}; make room for it there, or, "
