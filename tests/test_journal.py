@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpindex import files
 from dpindex.errors import InputError
 from dpindex.files import create_file
 from dpindex.index import IndexDirectory, PrivateIndex, Settings
+from dpindex.index import directory as directory_module
 from dpindex.index.claim import Claim
 from dpindex.index.ingest import CodesFile, NewDirectory, ingest
 from dpindex.index.journal import Journal, state_folder
@@ -306,3 +308,37 @@ def test_a_damaged_journal_is_named(tmp_path: Path, name: str) -> None:
         assert len(PrivateIndex.open(tmp_path / "i")) == ROWS  # it is read all the same
         with pytest.raises(InputError, match="these bytes are not"):
             index.save(tmp_path / "i")
+
+
+def test_finding_6_names_are_durable_before_what_follows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk that reorders: the new journal before codes, removed codes before it is cleared."""
+    log: list[str] = []
+    sync, unlink, clear = files.sync_folder, Path.unlink, Journal.clear
+
+    def logged(name: str, call: Any) -> Any:
+        def log_and_call(place: Any, **rest: Any) -> Any:
+            log.append(f"{name} {getattr(place, 'path', place)}")
+            return call(place, **rest)
+
+        return log_and_call
+
+    for module in (files, directory_module):
+        monkeypatch.setattr(module, "sync_folder", logged("sync", sync))
+    monkeypatch.setattr(Path, "unlink", logged("unlink", unlink))
+    monkeypatch.setattr(Journal, "clear", logged("clear", clear))
+    index = PrivateIndex(Spec("dp-oporp-staircase", 6, k=2, epsilon=1.0))
+    index.add(np.zeros((5, 6)))
+    index.save(tmp_path / "index")
+    journal = IndexDirectory(tmp_path / "index").journal.path
+    written = next(i for i, line in enumerate(log) if line.endswith("segments"))
+    assert f"sync {journal.parent}" in log[:written]
+    assert f"sync {journal}" in log[:written]
+    log.clear()
+    index.remove([0])
+    index.save(tmp_path / "index")
+    segments = tmp_path / "index" / "segments"
+    removed = log.index(f"unlink {segments / '000000.codes'}")
+    synced = log.index(f"sync {segments}", removed)
+    assert synced < len(log) - 1 - log[::-1].index(f"clear {journal}")
