@@ -39,7 +39,9 @@ METHODS = pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
 
 @METHODS
 @pytest.mark.parametrize("query", ["exact", "private"])
-def test_an_index_finds_and_opens_again(method: str, query: Any, tmp_path: Path) -> None:
+def test_an_index_finds_and_opens_again(
+    method: str, query: Any, tmp_path: Path, known_noise: None
+) -> None:
     index = PrivateIndex(_spec(method))
     index.add(_rows(600, 2))
     index.save(tmp_path / "index")

@@ -10,6 +10,8 @@ from dpindex.estimators.similarity import Queries, similarity_of
 from dpindex.estimators.symbol_codes import pair_curve
 from dpindex.projector import Projector
 
+pytestmark = pytest.mark.usefixtures("known_noise")
+
 DIM = 32
 CENTRES = np.random.default_rng(0).normal(size=(40, DIM))
 
