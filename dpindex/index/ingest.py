@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -157,12 +158,18 @@ def ingest(
     step, begun = _rows_at_a_time(source, spec), sink.started(source, names, ledger)
     if ledger is not None and begun is None:
         ledger.check(names, allow_rerelease=allow_rerelease)
-    for first, chunk in source.chunks(step):
-        if first >= (begun or 0):
-            privatizer.check(chunk, first_row=first)
-        sink.recognise(first, chunk)
-    if spec.codebook is not None and not skip_leak_check:
-        refuse_shared_rows(spec.codebook, source.chunks(step))
+
+    def checked() -> Iterator[tuple[int, Chunk]]:
+        for first, chunk in source.chunks(step):
+            if first >= (begun or 0):
+                privatizer.check(chunk, first_row=first)
+            sink.recognise(first, chunk)
+            yield first, chunk
+
+    if spec.codebook is None or skip_leak_check:
+        deque(checked(), maxlen=0)
+    else:
+        refuse_shared_rows(spec.codebook, checked())
     with sink.writing() as (start, token):
         if ledger is not None:  # before the first code; a second time it knows the token
             ledger.record(spec, names, allow_rerelease=allow_rerelease, token=token)
