@@ -6,7 +6,7 @@ from dpindex.audit.exact import (
     default_specs,
     not_covered,
     read_claim,
-    read_codes,
+    read_subject,
     verify,
     verify_default,
 )
@@ -15,6 +15,6 @@ from dpindex.audit.verdict import Check, ExactReport
 
 __all__ = [
     "AttackReport", "Check", "CodesReport", "ExactReport", "Finding", "attack", "attack_png",
-    "default_specs", "examine", "not_covered", "read_claim", "read_codes", "verify",
+    "default_specs", "examine", "not_covered", "read_claim", "read_subject", "verify",
     "verify_default",
 ]  # fmt: skip

@@ -138,21 +138,21 @@ def read_claim(path: str | os.PathLike[str]) -> Spec | SketchSpec:
 
     Raises InputError if there is none, or if several releases were merged into the sketch.
     """
+    return read_subject(path)[0]
+
+
+def read_subject(path: str | os.PathLike[str]) -> tuple[Spec | SketchSpec, Codes | None]:
+    """As :func:`read_claim`; and the codes of an index, None if it is none or has no rows."""
     if os.path.isdir(path):
-        return PrivateIndex.open(path).spec
+        index = PrivateIndex.open(path)
+        return index.spec, index.codes if len(index) else None
     if read_file(path, MAX_BYTES)[:4] not in (MAGIC, SKETCH_MAGIC_1):
-        return Spec.read(path)
+        return Spec.read(path), None
     sketch = RaceSketch.open(path)
     if sketch.guarantee != sketch.spec.guarantee:
         name = os.fspath(path)
         raise InputError(f"{name} was merged from several releases; verify each of them.")
-    return sketch.spec
-
-
-def read_codes(path: str | os.PathLike[str]) -> Codes | None:
-    """The codes of an index, None of anything else or of an index without rows."""
-    codes = PrivateIndex.open(path).codes if os.path.isdir(path) else None
-    return codes if codes is not None and len(codes) else None
+    return sketch.spec, None
 
 
 def uncovered(spec: Spec) -> str | None:

@@ -10,6 +10,7 @@ import typer
 
 from dpindex.cli import options as o
 from dpindex.cli import output as out
+from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.files import create_file
 from dpindex.ledger import Ledger
@@ -46,9 +47,10 @@ def audit(
         raise InputError("name the spec to attack: a JSON file of `dpindex spec`, or an index.")
     if plot is not None:
         out.refuse_existing(plot)
+    claim, codes = _subject(spec, codebook)
     with out.progress_bar("attacking") as bar:
         report = attack(
-            _claim(spec, codebook),
+            claim,
             trials=trials,
             seconds=seconds,
             confidence=confidence,
@@ -57,44 +59,43 @@ def audit(
     if plot is not None:
         create_file(plot, attack_png(report))
     _print(report.to_dict(), str(report), as_json)
-    codes_pass = _codes_pass(spec, as_json)
+    codes_pass = _codes_pass(claim, codes, as_json)
     raise typer.Exit(0 if codes_pass and not report.violated else 1)
 
 
-def _claim(path: Path, codebook: Path | None) -> Spec | SketchSpec:
-    from dpindex.audit import read_claim
+def _subject(path: Path, codebook: Path | None) -> tuple[Spec | SketchSpec, Codes | None]:
+    """What is claimed, and the codes of an index."""
+    from dpindex.audit import read_subject
 
-    claim = read_claim(path)
-    if isinstance(claim, SketchSpec):
-        return claim
-    return o.with_codebook(claim, codebook)
+    claim, codes = read_subject(path)
+    return claim if isinstance(claim, SketchSpec) else o.with_codebook(claim, codebook), codes
 
 
 def _verify(path: Path | None, codebook: Path | None, as_json: bool) -> None:
     """Of the many specs of the default set, only what fails is shown in full."""
     from dpindex.audit import not_covered, verify, verify_default
 
-    failed = 0
-    for report in verify_default() if path is None else [verify(_claim(path, codebook))]:
+    failed, codes_pass = 0, True
+    subject = None if path is None else _subject(path, codebook)
+    for report in verify_default() if subject is None else [verify(subject[0])]:
         failed += not report.passed
         in_full = path is not None or not report.passed
         _print(report.to_dict(), str(report) if in_full else str(report).splitlines()[0], as_json)
     for method, reason in not_covered().items() if path is None else ():
         facts = {"method": method, "not_covered": reason}
         _print(facts, f"{method}: NOT COVERED: {reason}.", as_json)
-    codes_pass = path is None or _codes_pass(path, as_json)
+    if subject is not None:
+        codes_pass = _codes_pass(*subject, as_json)
     raise typer.Exit(0 if codes_pass and not failed else 1)
 
 
-def _codes_pass(path: Path, as_json: bool) -> bool:
-    """Report on the codes of an index, if it is one; whether the claimed noise can be in them."""
-    from dpindex.audit import examine, read_claim, read_codes
-    from dpindex.spec import Spec
+def _codes_pass(claim: Spec | SketchSpec, codes: Codes | None, as_json: bool) -> bool:
+    """Report on the codes of an index, if there are any; whether the noise can be in them."""
+    from dpindex.audit import examine
 
-    spec, codes = read_claim(path), read_codes(path)
-    if codes is None or not isinstance(spec, Spec):
+    if codes is None or isinstance(claim, SketchSpec):
         return True
-    report = examine(codes, spec)
+    report = examine(codes, claim)
     _print({"codes": report.to_dict()}, str(report), as_json)
     return report.passed
 
