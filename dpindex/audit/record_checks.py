@@ -150,12 +150,15 @@ def _records(k: int, stream: PublicStream) -> Iterator[AnyArray]:
 
 def _outcomes(x: AnyArray, agrees: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Signs by coordinate: magnitudes rank from the largest, ties by index; 0 is positive."""
-    found = np.empty(x.shape, dtype=np.bool_)
-    for row, values in enumerate(x.tolist()):
-        order = sorted(range(len(values)), key=lambda i: (-abs(values[i]), i))
-        for rank, i in enumerate(order):
-            found[row, i] = agrees[row, rank] == (values[i] >= 0)
-    return found
+    kept = np.empty_like(agrees)
+    np.put_along_axis(kept, _descending(np.abs(x)), agrees, axis=1)
+    return np.equal(kept, x >= 0)
+
+
+def _descending(values: AnyArray) -> npt.NDArray[np.intp]:
+    """Columns of each row from the largest value on, ties by column."""
+    columns = np.broadcast_to(np.arange(values.shape[1]), values.shape)
+    return np.lexsort((columns, -values.astype(np.float64)), axis=1)
 
 
 def cap_codes(cap: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.bool_]:
@@ -168,12 +171,7 @@ def cap_codes(cap: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.bool_]:
     while len(x):
         inside = words.take(min(words.ahead, len(x)), np.uint64) < np.uint64(cap.inside)
         rows, x = x[: len(inside)], x[len(inside) :]
-        agrees = _kept(shares, weights, inside, words)
-        columns = np.broadcast_to(np.arange(rows.shape[1]), rows.shape)
-        order = np.lexsort((columns, -np.abs(rows)), axis=1)
-        by_place = np.empty_like(agrees)
-        np.put_along_axis(by_place, order, agrees, axis=1)
-        parts.append(by_place == (rows >= 0))
+        parts.append(_outcomes(rows, _kept(shares, weights, inside, words)))
     return np.concatenate(parts)
 
 
@@ -204,8 +202,7 @@ def symbols(law: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.int64]:
         (_object(words.take(count, np.uint64).tolist()) * limit >> 64).astype(np.intp)
         for limit in (law.subset, law.size - law.subset)
     )
-    columns = np.broadcast_to(np.arange(law.size), x.shape)
-    order = np.lexsort((columns, -x.astype(np.float64)), axis=1)
+    order = _descending(x)
     free = np.sort(order[:, law.subset :], axis=1)
     rows = np.arange(count)
     drawn: npt.NDArray[np.int64] = np.where(inside, order[rows, near], free[rows, other])
@@ -269,7 +266,7 @@ def symbol_faults(law: Any) -> Iterator[AnyArray]:
     stream = PublicStream(0, "audit/codebook")
     most = max(8, _MAX_NUMBERS // size // 4)
     for x in _similarities(size, stream):
-        order = sorted(range(size), key=lambda j: (-x[j], j))
+        order = _descending(np.array([x]))[0].tolist()
         cases = [(within, j, end)
                  for within, limit in ((True, subset), (False, size - subset))
                  for j in _spread(limit, most) for end in (0, 1)]  # fmt: skip
