@@ -6,6 +6,7 @@ the rest: who only searches never imports the secret stream.
 
 from dpindex.estimators.similarity import Metric
 from dpindex.index.directory import IndexDirectory, Settings
-from dpindex.index.private_index import Hits, PrivateIndex, QueryMode, describe
+from dpindex.index.hits import Hits
+from dpindex.index.private_index import PrivateIndex, QueryMode, describe
 
 __all__ = ["Hits", "IndexDirectory", "Metric", "PrivateIndex", "QueryMode", "Settings", "describe"]

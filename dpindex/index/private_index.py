@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -19,6 +18,7 @@ from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.index.code_store import CodeStore
 from dpindex.index.directory import Checkpoint, Settings, read_index, write_index
+from dpindex.index.hits import Hits
 from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.index.locks import ReadWriteLock
 from dpindex.index.ranking import new_ranking
@@ -35,38 +35,6 @@ _BATCH_QUERIES = 64
 
 _BLOCK_NUMBERS = 1 << 22
 """Numbers that are handled together where similarities are estimated: 32 MB."""
-
-
-@dataclass(frozen=True)
-class Hits:
-    """Neighbours of each query, best first.
-
-    Attributes
-    ----------
-    ids : array, shape (nq, k)
-        Ids of the neighbours, int64 or strings. With fewer than k vectors, k is their number.
-    scores : float64 array, shape (nq, k)
-        What the ranking is by; higher is nearer. Of ``search``: cosine of the noisy codes
-        (``cosine``), their inner product (``ip``), minus their squared distance (``l2``), as the
-        index type computes it, which may round; for sign codes ``Σ y_j s_j`` with an exact query
-        and ``Σ s_j t_j`` with a private one. Where a denoiser was fitted, the same of denoised
-        vectors (a cosine, shrunk by the estimate's posterior variance where the denoiser knows
-        it): these rank far better, but they are shrunken towards what is usual in the collection,
-        so they are no estimates. Of ``range_search``: the similarity (``l2``: minus it).
-    similarity : float64 array, shape (nq, k)
-        The estimate of the true metric, corrected for noise and flips: a cosine in [−1, 1], an
-        inner product, or a squared distance. NaN where flips depend on norms nobody declared
-        (``Spec.norm``). Always read off the codes themselves, whatever the index type or denoiser
-        that found them, so unbiased; it need not fall in the order of the ranking.
-    stderr : float64 array, shape (nq, k)
-        Its standard error. For the best of many candidates the estimate is biased upwards, as any
-        maximum of noisy numbers is; the error is that of one pair looked at on its own.
-    """
-
-    ids: AnyArray
-    scores: Floats
-    similarity: Floats
-    stderr: Floats
 
 
 class PrivateIndex:
