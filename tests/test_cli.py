@@ -331,6 +331,7 @@ def test_usage_errors_exit_with_two(run: Run, files: Path) -> None:
     assert run("query", "ix", "q.npy", "--format", "xml")[0] == 2
 
 
+@pytest.mark.slow
 def test_encoding_needs_no_search_engine(tmp_path: Path) -> None:
     """A device that privatizes does not load Faiss."""
     script = (
