@@ -21,7 +21,7 @@ LAYERS = (
     ("dpindex.cli",),
     ("dpindex.planner",),
     ("dpindex.evaluate", "dpindex.audit"),
-    ("dpindex.race", "dpindex.index", "dpindex.sklearn"),
+    ("dpindex.race", "dpindex.index", "dpindex.sklearn", "dpindex.device"),
     ("dpindex.ledger",),
     ("dpindex.accounting",),
     ("dpindex.estimators",),

@@ -79,7 +79,12 @@ class _Npy:
         return flat.reshape(self.shape, order="F" if self._is_fortran else "C")
 
     def source(self, location: Location, *, seekable: bool) -> VectorSource:
-        """A source of its rows; in column order, without seeking, the array is loaded whole."""
+        """A source of its rows; in column order, without seeking, the array is loaded whole.
+
+        An array of one dimension is one vector, as it is in memory.
+        """
+        if len(self.shape) == 1:
+            return VectorSource.in_memory(location, self.read()[np.newaxis])
         if self._is_fortran and not seekable:
             return VectorSource.in_memory(location, self.read())
         return VectorSource(location, self.shape, self.dtype, by_rows(self._rows))
