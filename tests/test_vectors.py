@@ -647,7 +647,7 @@ def test_damaged_vectors(kind: str, tmp_path: Path) -> None:
     write(path, matrix)
     whole = path.read_bytes()
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, suppress_health_check=list(HealthCheck))
     @given(_damages(len(whole)))
     def check(damage: Damage) -> None:
         path.write_bytes(_damaged(whole, damage))
@@ -667,7 +667,7 @@ def test_damaged_ids(kind: str, ids: Matrix, tmp_path: Path) -> None:
     write(path, ids)
     whole = path.read_bytes()
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, suppress_health_check=list(HealthCheck))
     @given(_damages(len(whole)))
     def check(damage: Damage) -> None:
         path.write_bytes(_damaged(whole, damage))
