@@ -33,6 +33,7 @@ from sklearn.exceptions import NotFittedError  # noqa: E402
 from sklearn.model_selection import cross_val_score  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import FunctionTransformer  # noqa: E402
+from sklearn.utils import estimator_checks  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
 from dpindex.race import (  # noqa: E402
@@ -121,6 +122,24 @@ def test_check_estimator(estimator: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     """All of scikit-learn's checks, each fit with the same noise so that fits can be compared."""
     monkeypatch.setattr("dpindex.race.sketch.secret_stream", lambda: Seeded(0))
     check_estimator(estimator, on_skip=None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "estimator",
+    [RaceDensity(), RaceOutliers(), RaceClassifier(classes=range(4)), RaceRegressor()],
+    ids=lambda e: type(e).__name__,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_checks_that_fail_are_listed_with_their_reason(estimator: Any) -> None:
+    """With default parameters and fresh noise; nothing else fails in any version installed."""
+    expected = estimator.expected_failed_checks
+    results = check_estimator(estimator, expected_failed_checks=expected, on_fail=None)
+    assert {result["check_name"] for result in results if result["status"] == "failed"} == set()
+    assert len(results) > 30
+    for name, reason in expected.items():
+        assert hasattr(estimator_checks, name), name
+        assert len(reason) > 20
 
 
 def probe(model: Any, x: Any) -> Any:

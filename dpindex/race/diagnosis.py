@@ -152,9 +152,10 @@ def line_blurs(form: Doubles, error: float) -> list[str]:
             f"{', '.join(left)}; state the public range of each attribute (bounds_x) and of the "
             f"target (bounds_y)."
         ]
-    slopes = form[:-2, -1] - form[:-2, -2] * form[-2, -1] / max(one, error)
-    if chdtrc(len(slopes), 2.0 * float(slopes @ slopes) / error**2) < _CHANCE:
-        return []
+    if one > _CERTAIN * error:
+        slopes = form[:-2, -1] - form[:-2, -2] * form[-2, -1] / one
+        if chdtrc(len(slopes), 2.0 * float(slopes @ slopes) / error**2) < _CHANCE:
+            return []
     return [
         "The model may predict little more than the mean, because no slope stands out of the "
         "noise; take a larger epsilon, more records, a delta with more rows (10 000), or tighter "
