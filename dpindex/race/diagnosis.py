@@ -31,11 +31,11 @@ _FAR = 5.0
 _CHANCE = 0.01
 """Probability with which noise alone may look like a slope."""
 
-_MORE = "a larger epsilon, more records, fewer rows or a delta"
+_MORE = "a larger epsilon, more records, fewer rows or columns (width), a delta"
 
 
 def noise_drowns(sketch: RaceSketch) -> list[str]:
-    """A sentence if an average record has too few records near it to stand out of the noise.
+    """A sentence unless an average record surely has more records near it than the noise.
 
     >>> from dpindex.race import PStable, SketchSpec
     >>> x = np.random.default_rng(0).normal(size=(2000, 2))
@@ -46,12 +46,15 @@ def noise_drowns(sketch: RaceSketch) -> list[str]:
     1
     """
     near, error = typical_count(sketch)
-    if near - _SURE * error >= _SURE * sketch.count_noise:
+    noise = sketch.count_noise
+    if near - _SURE * error >= _SURE * noise:
         return []
+    certain = near + _SURE * error < _SURE * noise
     return [
-        f"Noise drowns the answers: an average record has about {max(near, 0.0):.3g} records near "
-        f"it, known to ± {error:.3g}, and a count has noise of ± {sketch.count_noise:.3g}; take "
-        f"{_MORE}, or {_wider(sketch.spec.hash)} if the records lie farther apart than that."
+        f"Noise {'drowns' if certain else 'may drown'} the answers: an average record has about "
+        f"{_short(max(near, 0.0))} ± {_short(error)} records near it, and a count has noise of "
+        f"± {_short(noise)}; take {_MORE}, or {_wider(sketch.spec.hash)} if the records lie "
+        f"farther apart than that."
     ]
 
 
@@ -67,8 +70,8 @@ def outliers_blur(sketch: RaceSketch, fraction: float) -> list[str]:
         chance = ndtr(threshold / sketch.count_noise)
         said.append(
             f"The noise is as large as the threshold: a place without any record is called an "
-            f"outlier in {chance:.0%} of the cases, because the threshold is {threshold:.3g} "
-            f"records and a count has noise of ± {sketch.count_noise:.3g}; take {_MORE}, or a "
+            f"outlier in {chance:.0%} of the cases, because the threshold is {_short(threshold)} "
+            f"records and a count has noise of ± {_short(sketch.count_noise)}; take {_MORE}, or a "
             f"larger fraction."
         )
     share = near / max(1.0, sketch.size)
@@ -113,13 +116,13 @@ def classes_blur(sketches: Sequence[RaceSketch], labels: Sequence[Any], rule: st
     if small:
         said.append(
             f"Class {_list(small)} has too few records: not more than the noise of the size of a "
-            f"class, ± {sketches[0].size_stderr:.3g}; take {_MORE}, or fewer columns (width)."
+            f"class, ± {_short(sketches[0].size_stderr)}; take {_MORE}."
         )
     if drowned:
         said.append(
             f"Noise may decide about records of class {_list(drowned)}: the release does not show "
             f"that an average one has more of its own class near it than of another, because a "
-            f"count has noise of ± {noise:.3g} records; take {_MORE}, or {_scaled(kernel)}."
+            f"count has noise of ± {_short(noise)} records; take {_MORE}, or {_scaled(kernel)}."
         )
     return said
 
@@ -184,11 +187,19 @@ def _far_kernel(hash: Hash, share: float) -> tuple[float, str]:
     kernel = _at(hash, distances)
     usual = float(distances[int((kernel < share).argmax())])
     far = float(_at(hash, np.array([_FAR * usual]))[0])
-    return far, f"{_FAR * usual:.3g} away from the records, whose usual distance is {usual:.3g},"
+    return (
+        far,
+        f"{_short(_FAR * usual)} away from the records, whose usual distance is {_short(usual)},",
+    )
 
 
 def _at(hash: Hash, distances: Doubles) -> Doubles:
     return hash.kernel(np.zeros((1, 1)), distances[:, None])[:, 0]
+
+
+def _short(number: float) -> str:
+    """Three digits, or all that stand before the point."""
+    return f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
 
 
 def _narrower(hash: Hash) -> str:
