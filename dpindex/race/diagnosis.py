@@ -184,8 +184,8 @@ def _far_kernel(hash: Hash, share: float) -> tuple[float, str]:
         right = hash.kernel(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]))
         return float(right[0, 0]), "at a right angle to every record"
     distances = np.geomspace(1e-4, 1e4, 4001) * hash.bandwidth
-    kernel = _at(hash, distances)
-    usual = float(distances[int((kernel < share).argmax())])
+    nearer = int((_at(hash, distances) >= share).sum())  # the kernel falls with the distance
+    usual = float(distances[min(nearer, len(distances) - 1)])
     far = float(_at(hash, np.array([_FAR * usual]))[0])
     return (
         far,
