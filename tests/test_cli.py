@@ -18,7 +18,6 @@ from test_denoise import low_rank
 from test_docs import COMMANDS
 
 import dpindex as dpi
-from dpindex.cli import main
 from dpindex.index.directory import IndexDirectory, Manifest
 from dpindex.method_table import Method
 
@@ -26,27 +25,6 @@ Run = Callable[..., tuple[int, str, str]]
 
 STAIRCASE = ("--method", "dp-oporp-staircase", "--epsilon", "20")
 QUICK = ("raw-staircase", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-signoporp-geometric", "none-oporp")
-
-
-@pytest.fixture
-def run(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    known_noise: None,
-) -> Run:
-    """Call the command line in ``tmp_path``: returns exit code, output and error output."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dpindex", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main()
-        output = capsys.readouterr()
-        return int(stop.value.code or 0), output.out, output.err
-
-    return call
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def _register(group: typer.Typer, *functions: Callable[..., None]) -> None:
         group.command()(as_command(function))
 
 
-_register(app, index.build, index.privatize, index.add, index.query, index.info)
+_register(app, index.build, index.privatize, index.add, index.denoise, index.query, index.info)
 _register(
     app, index.methods, index.spec, index.codebook, quality.plan, quality.evaluate, quality.demo
 )

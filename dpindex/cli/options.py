@@ -32,8 +32,9 @@ Epsilon = Annotated[float | None, "Budget of one release of one vector."]
 CodeLength = Annotated[int | None, "Coordinates of a code.  [default: the method's]"]
 Metric = Annotated[str, "cosine, ip or l2."]
 AsJson = Annotated[bool, "--json", "Print JSON."]
+DenoiserKind = Literal["auto", "linear", "score"]
 Denoise = Annotated[
-    Literal["auto", "linear", "score"] | None,
+    DenoiserKind | None,
     "Fit a denoiser to the private codes; costs no budget.  [default: none]",
 ]
 CodebookFile = Annotated[Path | None, "The codebook that the spec names: a file of public vectors."]
