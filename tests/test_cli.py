@@ -432,7 +432,7 @@ def test_ctrl_c_keeps_what_was_committed(
 def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by bench/faults.py: in a class body Python < 3.12 turns it into a RuntimeError."""
 
-    def interrupted() -> None:
+    def interrupted(**_: object) -> None:
         raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
 
     monkeypatch.setattr("dpindex.cli.app", interrupted)
