@@ -372,11 +372,11 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
         (("dp-rp-g-opt", "--epsilon", 1), "dp-rp-g-opt needs a delta"),
         (("dp-rp-g", "--epsilon", 1, "--delta", 0.5), "needs a delta in [1e-30, 0.5)"),
         (("dp-rp-l", "--epsilon", 1, "--delta", 1e-6), "delta must be 0"),
-        (("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6), "needs min_norm"),
-        (("dp-signrp-rr", "--epsilon", 1, "--min-norm", 3), "does not use min_norm with delta 0"),
+        (("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6), "needs --min-norm"),
+        (("dp-signrp-rr", "--epsilon", 1, "--min-norm", 3), "does not use --min-norm with delta 0"),
         (
             ("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6, "--min-norm", 0.5),
-            "needs a min_norm above beta",
+            "needs a --min-norm above beta",
         ),
         (
             (
@@ -476,4 +476,7 @@ def test_one_vector_without_a_second_dimension(run: Run, files: Path) -> None:
     (files / "spec.json").write_text(
         dpi.Spec(method="dp-oporp", dim=24, epsilon=1, delta=1e-6).to_json()
     )
-    fails(run("privatize", "one.npy", "one.codes", "--spec", "spec.json"), "save", "x[None, :]")
+    fails(
+        run("privatize", "one.npy", "one.codes", "--spec", "spec.json"),
+        "make a single vector one row with x.reshape(1, -1)",
+    )

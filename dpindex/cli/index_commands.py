@@ -15,9 +15,10 @@ from rich.table import Table
 from dpindex.arrays import AnyArray
 from dpindex.cli import options as o
 from dpindex.cli import output as out
+from dpindex.cli.kinds import Takes
 from dpindex.codebook import Codebook
 from dpindex.codes import read_codes
-from dpindex.errors import InputError
+from dpindex.errors import InputError, naming
 from dpindex.files import create_file
 from dpindex.method_table import methods as all_methods
 from dpindex.spec import Spec
@@ -70,7 +71,7 @@ def build(
 def privatize(
     vectors: o.VectorFile,
     codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
-    spec: Annotated[Path, "Spec as JSON: see `dpindex spec`."],
+    spec: Annotated[Path, typer.Option(help="Spec as JSON: see `dpindex spec`."), Takes(("spec",))],
     release: o.ReleaseOptions,
     codebook: o.CodebookFile = None,
     max_epsilon: Annotated[
@@ -97,7 +98,9 @@ def privatize(
 def add(
     index: o.IndexPath,
     items: Annotated[
-        str, typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors.")
+        str,
+        typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors."),
+        Takes(("codes", "vectors")),
     ],
     release: o.ReleaseOptions,
     denoise: o.Denoise = None,
@@ -164,7 +167,11 @@ def _waiting(index: Path) -> Callable[[], None]:
 
 def query(
     index: o.IndexPath,
-    queries: Annotated[str, typer.Argument(help="Vector file, or codes of devices.")],
+    queries: Annotated[
+        str,
+        typer.Argument(help="Vector file, or codes of devices."),
+        Takes(("vectors", "codes")),
+    ],
     k: Annotated[int, "-k", "Neighbours of each query."] = 10,
     mode: Annotated[
         o.QueryMode, "--query", "exact: used as it is; private: privatized first."
@@ -184,7 +191,10 @@ def query(
             asked = source.read()
     elif mode == "private":
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
-    hits = opened.search(asked, k=k, query=mode, allow_unprotected=allow_unprotected)
+    if k > len(opened):
+        o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
+    with naming(queries):
+        hits = opened.search(asked, k=k, query=mode, allow_unprotected=allow_unprotected)
     columns = {name: getattr(hits, name) for name in ("ids", "scores", "similarity", "stderr")}
     shown = len(hits.ids) if output else min(_SHOWN, len(hits.ids))
     out.write_answers(form, output, columns, lambda: _hits_table(columns, opened.metric, shown))

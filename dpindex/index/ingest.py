@@ -17,7 +17,7 @@ import numpy as np
 
 from dpindex.arrays import AnyArray, Integers
 from dpindex.codes import Codes
-from dpindex.errors import InputError
+from dpindex.errors import InputError, naming
 from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.files import create_file
 from dpindex.index.claim import Claim
@@ -165,7 +165,8 @@ def ingest(
     def checked() -> Iterator[tuple[int, Chunk]]:
         for first, chunk in source.chunks(step):
             if first >= (begun or 0):
-                privatizer.check(chunk, first_row=first)
+                with naming(source.name):
+                    privatizer.check(chunk, first_row=first)
             sink.recognise(first, chunk)
             yield first, chunk
 
@@ -180,7 +181,8 @@ def ingest(
         report(start, rows)
         for first, chunk in source.chunks(step, start):
             sink.recognise(first, chunk)
-            codes = privatizer.privatize(chunk, first_row=first)
+            with naming(source.name):
+                codes = privatizer.privatize(chunk, first_row=first)
             done = first + len(codes)
             sink.put(codes, np.arange(first, done) if names is None else names[first:done])
             report(done, rows)
