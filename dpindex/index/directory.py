@@ -549,7 +549,8 @@ def write_index(
             if manifest.digest != last.digest:
                 raise InputError(
                     f"{directory.path} was changed since this index was opened; open it again and "
-                    f"take over what is new here with add_codes, which spends nothing."
+                    f"repeat the change; add_codes takes over the codes that are new here and spends "
+                    f"nothing."
                 )
             if last.removals == store.removals:
                 start = last.rows

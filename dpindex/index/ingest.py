@@ -181,8 +181,7 @@ def ingest(
         report(start, rows)
         for first, chunk in source.chunks(step, start):
             sink.recognise(first, chunk)
-            with naming(source.name):
-                codes = privatizer.privatize(chunk, first_row=first)
+            codes = privatizer.privatize(chunk, first_row=first)
             done = first + len(codes)
             sink.put(codes, np.arange(first, done) if names is None else names[first:done])
             report(done, rows)
