@@ -549,7 +549,7 @@ def write_index(
             if manifest.digest != last.digest:
                 raise InputError(
                     f"{directory.path} was changed since this index was opened; open it again and "
-                    f"repeat the change; add_codes takes over the codes that are new here and spends "
+                    f"repeat the change; add_codes takes over codes that are new here, and spends "
                     f"nothing."
                 )
             if last.removals == store.removals:
