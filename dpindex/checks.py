@@ -94,7 +94,8 @@ def real_matrix(x: Vectors, columns: int, name: str = "vectors", min_rows: int =
     if rows.ndim == 1 and not is_sparse:
         rows = rows[None, :]
     if rows.ndim != 2:
-        raise InputError(f"{name} must form a table of two dimensions, not {rows.ndim}.")
+        remedy = as_matrix(rows.ndim)
+        raise InputError(f"{name} must form a table of two dimensions, not {rows.ndim}; {remedy}.")
     try:
         rows = canonical_csr(rows) if is_sparse else rows
     except ValueError as error:
@@ -104,6 +105,13 @@ def real_matrix(x: Vectors, columns: int, name: str = "vectors", min_rows: int =
     if rows.shape[1] != columns:
         raise InputError(f"{name} have {rows.shape[1]} columns where {columns} are expected.")
     return rows
+
+
+def as_matrix(dimensions: int) -> str:
+    """How an array ``x`` of another number of dimensions becomes a table of vectors."""
+    if dimensions > 2:
+        return "make each item one row with x.reshape(len(x), -1)"
+    return "make a single vector one row with x.reshape(1, -1)"
 
 
 def id_array(ids: Any, error: Callable[[str], InputError] = InputError) -> AnyArray:

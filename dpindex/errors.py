@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["InputError", "QualityWarning"]
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["InputError", "QualityWarning", "naming"]
 
 
 class InputError(ValueError):
@@ -11,3 +14,21 @@ class InputError(ValueError):
 
 class QualityWarning(UserWarning):
     """What was released is private as stated, but says too little: the cause and the remedy."""
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Let the sentence of an InputError begin with the name of the file that it is about.
+
+    >>> with naming("x.npy"):
+    ...     raise InputError("row 3 is empty.")
+    Traceback (most recent call last):
+      ...
+    dpindex.errors.InputError: x.npy: row 3 is empty.
+    """
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith(name):
+            raise
+        raise InputError(f"{name}: {error}") from error

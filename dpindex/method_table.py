@@ -302,6 +302,7 @@ _TABLE = (
 _REMEDIES: defaultdict[tuple[str, ...], str] = defaultdict(
     str, {("record",): "; state --record (dpindex.record())"}
 )
+_MAX_CLOSE = 3
 _BY_NAME = {method.name: method for method in _TABLE}
 
 
@@ -318,6 +319,12 @@ def find_method(name: str) -> Method:
     """The row of that name; raises InputError listing the names if there is none."""
     if isinstance(name, str) and name in _BY_NAME:
         return _BY_NAME[name]
-    close = get_close_matches(str(name), _BY_NAME, 1)
-    hint = f"did you mean {close[0]!r}? The methods are" if close else "choose one of"
+    asked = str(name).lower().replace("_", "-")
+    close = [known for known in _BY_NAME if asked and asked in known][:_MAX_CLOSE]
+    close = close or get_close_matches(asked, _BY_NAME, _MAX_CLOSE, cutoff=0.5)
+    hint = (
+        f"did you mean {' or '.join(map(repr, close))}? The methods are"
+        if close
+        else "choose one of"
+    )
     raise InputError(f"there is no method {name!r}; {hint} {', '.join(_BY_NAME)}.")

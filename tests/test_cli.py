@@ -18,7 +18,6 @@ from test_denoise import low_rank
 from test_docs import COMMANDS
 
 import dpindex as dpi
-from dpindex.cli import main
 from dpindex.index.directory import IndexDirectory, Manifest
 from dpindex.method_table import Method
 
@@ -26,27 +25,6 @@ Run = Callable[..., tuple[int, str, str]]
 
 STAIRCASE = ("--method", "dp-oporp-staircase", "--epsilon", "20")
 QUICK = ("raw-staircase", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-signoporp-geometric", "none-oporp")
-
-
-@pytest.fixture
-def run(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    known_noise: None,
-) -> Run:
-    """Call the command line in ``tmp_path``: returns exit code, output and error output."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dpindex", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main()
-        output = capsys.readouterr()
-        return int(stop.value.code or 0), output.out, output.err
-
-    return call
 
 
 @pytest.fixture
@@ -395,11 +373,11 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
         (("dp-rp-g-opt", "--epsilon", 1), "dp-rp-g-opt needs a delta"),
         (("dp-rp-g", "--epsilon", 1, "--delta", 0.5), "needs a delta in [1e-30, 0.5)"),
         (("dp-rp-l", "--epsilon", 1, "--delta", 1e-6), "delta must be 0"),
-        (("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6), "needs min_norm"),
-        (("dp-signrp-rr", "--epsilon", 1, "--min-norm", 3), "does not use min_norm with delta 0"),
+        (("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6), "needs --min-norm"),
+        (("dp-signrp-rr", "--epsilon", 1, "--min-norm", 3), "does not use --min-norm with delta 0"),
         (
             ("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6, "--min-norm", 0.5),
-            "needs a min_norm above beta",
+            "needs a --min-norm above beta",
         ),
         (
             (
@@ -455,7 +433,7 @@ def test_ctrl_c_keeps_what_was_committed(
 def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by bench/faults.py: in a class body Python < 3.12 turns it into a RuntimeError."""
 
-    def interrupted() -> None:
+    def interrupted(**_: object) -> None:
         raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
 
     monkeypatch.setattr("dpindex.cli.app", interrupted)

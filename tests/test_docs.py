@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 COMMANDS = (
-    *("build", "privatize", "add", "query", "info", "methods", "spec", "codebook", "plan"),
-    *("evaluate", "demo", "audit", "ledger", "race build", "race query", "race info"),
+    *("build", "privatize", "add", "denoise", "query", "info", "methods", "spec", "codebook"),
+    *("plan", "evaluate", "demo", "audit", "ledger", "race build", "race query", "race info"),
 )
 
 

@@ -17,6 +17,7 @@ import pytest
 import dpindex
 
 LAYERS = (
+    ("dpindex.__main__",),
     ("dpindex",),  # the package's face: it names what lies below, nothing imports it
     ("dpindex.cli",),
     ("dpindex.planner",),

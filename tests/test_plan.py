@@ -299,7 +299,7 @@ def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--epsilon", 4), "public sample or public facts"),
+        (("--epsilon", 4), "publicly known of such vectors: --public-sample"),
         (("--epsilon", 4, "--public-sample", "absent.npy"), "absent.npy"),
         (("--epsilon", 4, "--typical-norm", 1), "--neighbour-cosine"),
         (("--epsilon", 4, "--beta", 1, "--l2", 1), "different promises"),

@@ -559,7 +559,7 @@ def test_missing_extras(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / {"h5py": "x.h5", "pyarrow.parquet": "x.parquet"}[module]
     path.write_bytes(b"any")
     monkeypatch.setitem(__import__("sys").modules, module, None)
-    _refused(path, r"pip install 'dpindex\[io\]'")
+    _refused(path, r"pip install h5py pyarrow")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Commands of an index and its codes: build, privatize, add, query, info, methods, spec."""
+"""Commands of an index and its codes: from build and add to query, info and spec."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,9 +15,10 @@ from rich.table import Table
 from dpindex.arrays import AnyArray
 from dpindex.cli import options as o
 from dpindex.cli import output as out
+from dpindex.cli.kinds import Takes
 from dpindex.codebook import Codebook
 from dpindex.codes import read_codes
-from dpindex.errors import InputError
+from dpindex.errors import InputError, naming
 from dpindex.files import create_file
 from dpindex.method_table import methods as all_methods
 from dpindex.spec import Spec
@@ -51,10 +52,17 @@ def build(
     with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
         spec = Spec(method, source.shape[1], code_length, epsilon, **options.stated())
         settings: Any = (spec, metric, index_type, query_epsilon)
-        sink = NewDirectory(index, Settings(*settings), allow_unprotected=allow_unprotected)
+        sink = NewDirectory(
+            index,
+            Settings(*settings),
+            allow_unprotected=allow_unprotected,
+            to_denoise=denoise is not None,
+        )
         done = ingest(source, sink, progress=report, **stated)
     typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
-    _denoise(index, denoise)
+    if denoise is not None:
+        _denoise(index, denoise)
+        sink.settle()
     typer.echo(f"{sink.spec.guarantee}.")
     out.print_totals(stated)
     typer.echo(f"What this protects and what it does not: dpindex info {index}")
@@ -63,7 +71,7 @@ def build(
 def privatize(
     vectors: o.VectorFile,
     codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
-    spec: Annotated[Path, "Spec as JSON: see `dpindex spec`."],
+    spec: Annotated[Path, typer.Option(help="Spec as JSON: see `dpindex spec`."), Takes(("spec",))],
     release: o.ReleaseOptions,
     codebook: o.CodebookFile = None,
     max_epsilon: Annotated[
@@ -90,7 +98,9 @@ def privatize(
 def add(
     index: o.IndexPath,
     items: Annotated[
-        str, typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors.")
+        str,
+        typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors."),
+        Takes(("codes", "vectors")),
     ],
     release: o.ReleaseOptions,
     denoise: o.Denoise = None,
@@ -103,44 +113,65 @@ def add(
     from dpindex.index import PrivateIndex
     from dpindex.index.ingest import OpenIndex, ingest
 
-    opened, stated = PrivateIndex.open(index), release.stated()
-    before, codes = len(opened), read_codes(items)
-    if codes is None:
-        with open_vectors(items) as source, out.progress_bar("privatizing") as report:
-            sink = OpenIndex(opened, allow_unprotected=allow_unprotected)
-            ingest(source, sink, progress=report, **stated)
-    elif stated["ledger"] or stated["allow_rerelease"]:
+    stated, codes = release.stated(), read_codes(items)
+    if codes is not None and (stated["ledger"] or stated["allow_rerelease"]):
         raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
-    else:
-        opened.add_codes(codes, stated["ids"])
-    opened.save(index, allow_unprotected=allow_unprotected)
+    # Nobody else may write between what is booked and what is saved.
+    with PrivateIndex.changing(index, _waiting(index)) as opened:
+        before = len(opened)
+        sink = OpenIndex(opened, allow_unprotected=allow_unprotected)
+        if codes is None:
+            with open_vectors(items) as source, out.progress_bar("privatizing") as report:
+                ingest(source, sink, progress=report, **stated)
+        else:
+            opened.spec.refuse_unprotected(allow_unprotected, "add to it")
+            opened.add_codes(codes, stated["ids"])
+        sink.save()
     added, promise = len(opened) - before, opened.spec.guarantee
     typer.echo(f"{index}: {added} added, {len(opened)} in all.")
     if codes is None:
         typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
     else:
         typer.echo("Nothing was spent here: the codes were paid for by who made them.")
-    _denoise(index, denoise)
+    if denoise is not None:
+        _denoise(index, denoise)
     out.print_totals(stated)
 
 
-def _denoise(index: Path, kind: o.Denoise) -> None:
-    """Fit a denoiser, or say why not: the index works without one."""
+def denoise(
+    index: o.IndexPath,
+    kind: Annotated[o.DenoiserKind, "linear, score, or auto: what suits the codes."] = "auto",
+) -> None:
+    """Learn a denoiser from an index, and keep it there.
+
+    Reads private codes only: it costs no budget. It replaces an earlier denoiser.
+    """
     from dpindex.index.ingest import fit_saved_denoiser
 
-    if kind is None:
-        return
+    learned = fit_saved_denoiser(index, kind, _waiting(index))
+    typer.echo(f"Denoised: {learned.kind}, learned from {learned.rows} codes.")
+
+
+def _denoise(index: Path, kind: o.DenoiserKind) -> None:
+    """Fit a denoiser, or say why not: the index works without one."""
     try:
-        denoiser = fit_saved_denoiser(index, kind)
+        denoise(index, kind)
     except InputError as error:
         typer.echo(f"not denoised: {error}", err=True)
-    else:
-        typer.echo(f"Denoised: {denoiser.kind}, learned from {denoiser.rows} codes.")
+
+
+def _waiting(index: Path) -> Callable[[], None]:
+    """Says, once, why nothing happens."""
+    return lambda: typer.echo(f"waiting for another process that writes {index} …", err=True)
 
 
 def query(
     index: o.IndexPath,
-    queries: Annotated[str, typer.Argument(help="Vector file, or codes of devices.")],
+    queries: Annotated[
+        str,
+        typer.Argument(help="Vector file, or codes of devices."),
+        Takes(("vectors", "codes")),
+    ],
     k: Annotated[int, "-k", "Neighbours of each query."] = 10,
     mode: Annotated[
         o.QueryMode, "--query", "exact: used as it is; private: privatized first."
@@ -160,7 +191,10 @@ def query(
             asked = source.read()
     elif mode == "private":
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
-    hits = opened.search(asked, k=k, query=mode, allow_unprotected=allow_unprotected)
+    if k > len(opened):
+        o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
+    with naming(queries):
+        hits = opened.search(asked, k=k, query=mode, allow_unprotected=allow_unprotected)
     columns = {name: getattr(hits, name) for name in ("ids", "scores", "similarity", "stderr")}
     shown = len(hits.ids) if output else min(_SHOWN, len(hits.ids))
     out.write_answers(form, output, columns, lambda: _hits_table(columns, opened.metric, shown))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
 
+from dpindex.cli.kinds import Takes, mistaken
 from dpindex.codebook import Codebook
 from dpindex.errors import InputError
 from dpindex.ledger import Ledger
@@ -18,6 +20,9 @@ from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.spec import Spec
 from dpindex.vectors import read_ids
 
+_PARAMETER = re.compile(
+    r"(?<![\w(./'\"-])(?P<name>[a-z]\w*)(?P<value>=(?:\([^)]*\)|\w+))?(?![\w=/]|\.\w)"
+)
 QueryMode = Literal["exact", "private"]
 VectorFile = Annotated[
     str,
@@ -25,15 +30,17 @@ VectorFile = Annotated[
         help="Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet or a CSR .npz; "
         "PATH:KEY names one of several arrays."
     ),
+    Takes(("vectors",)),
 ]
-IndexPath = Annotated[Path, typer.Argument(help="Index directory.")]
+IndexPath = Annotated[Path, typer.Argument(help="Index directory."), Takes(("index",))]
 MethodName = Annotated[str, "A name from `dpindex methods`."]
 Epsilon = Annotated[float | None, "Budget of one release of one vector."]
 CodeLength = Annotated[int | None, "Coordinates of a code.  [default: the method's]"]
 Metric = Annotated[str, "cosine, ip or l2."]
 AsJson = Annotated[bool, "--json", "Print JSON."]
+DenoiserKind = Literal["auto", "linear", "score"]
 Denoise = Annotated[
-    Literal["auto", "linear", "score"] | None,
+    DenoiserKind | None,
     "Fit a denoiser to the private codes; costs no budget.  [default: none]",
 ]
 CodebookFile = Annotated[Path | None, "The codebook that the spec names: a file of public vectors."]
@@ -78,6 +85,12 @@ class DataOptions:
 
     def stated(self) -> dict[str, Any]:
         """The options as fields of a spec."""
+        width = self.bounds[1] - self.bounds[0]
+        if self.beta is not None and self.beta > width > 0:
+            note(
+                f"--beta {self.beta:g} is more than the width of the bounds, by which attributes "
+                f"differ at most: --beta {width:g} protects as much, with less noise"
+            )
         values = {**vars(self), "adjacency": self.adjacency}
         for name in ("beta", "l2_radius", "record"):
             del values[name]
@@ -122,7 +135,9 @@ class CurveOptions(SpecOptions):
 class ReleaseOptions:
     """Whose vectors are released, and the ledger that records it."""
 
-    ids: Annotated[str | None, "File of ids, one for each row (.txt, .npy, PATH:KEY)."] = None
+    ids: Annotated[
+        str | None, "File of ids, one for each row (.txt, .npy, PATH:KEY), or - for standard input."
+    ] = None
     ledger: Annotated[
         Path | None, "Your private file of releases; an id in it is not released again."
     ] = None
@@ -139,6 +154,11 @@ class ReleaseOptions:
         }
 
 
+def note(sentence: str) -> None:
+    """Tell what may not be meant, in one line beside the output."""
+    typer.echo(f"note: {sentence}.", err=True)
+
+
 def with_codebook(spec: Spec, path: Path | None) -> Spec:
     """The spec with the codewords in that file, if one was named."""
     return spec if path is None else spec.with_codebook(Codebook(path))
@@ -152,20 +172,28 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     has no ``--no-`` form.
     """
     hints = get_type_hints(function, include_extras=True)
+    flags: dict[str, str] = {}
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for name, own in inspect.signature(function).parameters.items():
         group = groups.get(name)
         stated = inspect.signature(group).parameters.values() if group else [own]
         types = get_type_hints(group, include_extras=True) if group else hints
+        flags |= {p.name: _flag(p.name, types[p.name]) for p in stated}
         parameters += [p.replace(annotation=_option(p.name, types[p.name])) for p in stated]
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    takes = {p.name: t for p in parameters for t in _metadata(p) if isinstance(t, Takes)}
 
     @wraps(function)
     def run(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
-        function(**values)
+        paths = {name: values[name] for name in takes}
+        try:
+            for name, group in groups.items():
+                values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
+            function(**values)
+        except InputError as error:
+            said = mistaken(paths, takes) or with_flags(str(error), flags)
+            raise InputError(said) from error
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -179,3 +207,33 @@ def _option(name: str, hint: Any) -> Any:
     if hint.__origin__ is bool and not names:
         names = ["--" + name.replace("_", "-")]
     return Annotated[hint.__origin__, typer.Option(*names, help=text)]
+
+
+def _flag(name: str, hint: Any) -> str:
+    """The option of that parameter; an argument is called by its own name in messages."""
+    texts = [text for text in getattr(hint, "__metadata__", ()) if isinstance(text, str)]
+    return texts[0] if len(texts) > 1 else "--" + name.replace("_", "-")
+
+
+def _metadata(parameter: inspect.Parameter) -> tuple[Any, ...]:
+    return getattr(parameter.annotation, "__metadata__", ())
+
+
+def with_flags(sentence: str, flags: Mapping[str, str]) -> str:
+    """A sentence that names parameters of the library, with the flags of the command line.
+
+    A parameter is recognised by its value, as in ``clip=True``, or by an underscore in its name.
+
+    >>> flags = {"max_bytes": "--max-bytes", "bounds": "--bounds", "clip": "--clip"}
+    >>> with_flags("clip, or set bounds=(0, 1), clip=True or max_bytes.", flags)
+    'clip, or set --bounds 0 1, --clip or --max-bytes.'
+    """
+
+    def flag(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"] or ""
+        if name not in flags or not (value or "_" in name):
+            return found[0]
+        words = value.strip("=()").replace(",", "")
+        return flags[name] if words in ("", "True") else f"{flags[name]} {words}"
+
+    return _PARAMETER.sub(flag, sentence)

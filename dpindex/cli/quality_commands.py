@@ -177,11 +177,16 @@ def plan(
 
     if form == "npz":
         raise InputError("a plan is shown as table or json, not as npz.")
-    facts = None
+    facts, stated = None, options.stated()
     if typical_norm is not None or neighbour_cosine is not None:
         if typical_norm is None or neighbour_cosine is None:
             raise InputError("public facts need both --typical-norm and --neighbour-cosine.")
         facts = Facts(typical_norm, neighbour_cosine, typical_cosine, spectrum_decay)
+    elif public_sample is None:
+        raise InputError(
+            "say what is publicly known of such vectors: --public-sample FILE, or --typical-norm "
+            "and --neighbour-cosine."
+        )
     opened = open_vectors(public_sample) if public_sample else nullcontext()
     with opened as sample, out.progress_bar("simulating") as progress:
         outcome = make_plan(
@@ -196,7 +201,7 @@ def plan(
             methods=_list(methods, "--methods", str) or None,
             skip_leak_check=skip_leak_check,
             progress=progress,
-            **options.stated(),
+            **stated,
         )
     if form == "json":
         out.print_json(outcome.to_dict())

@@ -13,18 +13,19 @@ from rich.table import Table
 from dpindex.arrays import AnyArray
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.errors import InputError
+from dpindex.cli.kinds import Takes
+from dpindex.errors import InputError, naming
 from dpindex.files import create_file
 from dpindex.vectors import VectorSource, open_vectors
 
 _ROWS = 1000
 
-Sketch = Annotated[Path, typer.Argument(help="File of the released sketch.")]
+Sketch = Annotated[Path, typer.Argument(help="File of the released sketch."), Takes(("sketch",))]
 
 
 def build(
     vectors: o.VectorFile,
-    sketch: Sketch,
+    sketch: Annotated[Path, typer.Argument(help="File to write the released sketch to.")],
     *,
     epsilon: Annotated[float, "Budget of the one release, over all queries."],
     delta: Annotated[float, "0 for geometric noise; above 0, e.g. 1e-6, for Gaussian noise."] = 0.0,
@@ -81,7 +82,8 @@ def build(
         if ledger is not None:
             ids = None if ids is None else Ids().check(ids, source.shape[0])
             ledger.check(ids, **allowed)
-        made = RaceSketch(spec).partial_fit(_chunks(source, report))
+        with naming(source.name):
+            made = RaceSketch(spec).partial_fit(_chunks(source, report))
     if ledger is not None:
         ledger.record(spec, ids, **allowed)
     made.release().save(sketch)
@@ -120,7 +122,11 @@ def query(
     if plot is not None:
         out.refuse_existing(plot)
     opened = RaceSketch.open(sketch)
-    with open_vectors(queries) as source, out.progress_bar("estimating") as report:
+    with (
+        open_vectors(queries) as source,
+        out.progress_bar("estimating") as report,
+        naming(queries),
+    ):
         parts = [opened.summary(chunk, estimator) for chunk in _chunks(source, report)]
     answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if plot is not None:

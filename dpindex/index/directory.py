@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -148,6 +148,7 @@ class Manifest:
         Of every file that belongs to the index, and perhaps of some that did.
     input : mapping, optional
         While the index is being built: what tells its input from another, as plain JSON values.
+        While only the denoiser of a build is missing: which build it was.
     """
 
     settings: Settings
@@ -255,6 +256,7 @@ class IndexDirectory:
     def __init__(self, path: Path, state: Path | None = None) -> None:
         self.path = path.resolve()
         self.journal = Journal(self.path, state or state_folder())
+        self._held = False
 
     @property
     def exists(self) -> bool:
@@ -304,6 +306,40 @@ class IndexDirectory:
         return data
 
     @contextmanager
+    def held(self, waiting: Callable[[], object] | None = None) -> Iterator[None]:
+        """Keep every other process from writing; this one may write more than once.
+
+        Raises
+        ------
+        InputError
+            If another process holds it, unless ``waiting`` is given: then it is called, and the
+            other waited for.
+        """
+        if self._held:
+            yield
+            return
+        with ExitStack() as stack:
+            try:
+                first = self._make_lock()
+                place = self.path / ".lock"
+                stack.enter_context(holding_lock(place, str(self.path), waiting))
+                for folder in _FOLDERS:
+                    if (self.path / folder).is_symlink():
+                        raise InputError(f"{self.path / folder} is a symbolic link, not a folder.")
+                if first:  # what a journal may know of was removed
+                    self.journal.clear()
+            except OSError as error:
+                raise self._not_written(error) from error
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
+
+    def _not_written(self, error: OSError) -> InputError:
+        return InputError(f"{self.path} cannot be written: {error.strerror or error}.")
+
+    @contextmanager
     def writing(self, *, new: bool) -> Iterator[None]:
         """Hold the directory for writing; a ``new`` one must be absent or empty.
 
@@ -312,13 +348,7 @@ class IndexDirectory:
         """
         try:
             make_folder(self.path)
-            first = self._make_lock()
-            with holding_lock(self.path / ".lock", str(self.path)):
-                for folder in _FOLDERS:
-                    if (self.path / folder).is_symlink():
-                        raise InputError(f"{self.path / folder} is a symbolic link, not a folder.")
-                if first:  # what a journal may know of was removed
-                    self.journal.clear()
+            with self.held():
                 self._finish_interrupted()
                 if new and (self.path / _MANIFEST).exists():
                     raise InputError(
@@ -338,8 +368,7 @@ class IndexDirectory:
                 if self._is_settled:
                     self.journal.clear()
         except OSError as error:
-            detail = error.strerror or error
-            raise InputError(f"{self.path} cannot be written: {detail}.") from error
+            raise self._not_written(error) from error
 
     def _make_lock(self) -> bool:
         """Make the lock file; whether there was none."""
@@ -354,7 +383,10 @@ class IndexDirectory:
         """Whether nothing that was sealed waits to be published, and no build is unfinished."""
         pending = self.journal.pending()
         waits = pending is not None and self._hash() == pending[0]
-        return not waits and (not self.exists or self.manifest().state == "complete")
+        if waits or not self.exists:
+            return not waits
+        manifest = self.manifest()
+        return manifest.state == "complete" and manifest.input is None
 
     def _is_blank(self) -> bool:
         """Whether nothing is here but, perhaps, leftovers of our own that no manifest names."""
@@ -400,7 +432,8 @@ class IndexDirectory:
         """Make the manifest the truth, durably, in one rename; then delete what it does not name.
 
         Once ``sealed`` is called it is certain: whatever stops this, the next to write finishes it.
-        The end of a build adds no file and is not sealed: until it is here, the build goes on.
+        The end of a build adds no file and is not sealed: until it is here, the build goes on. But
+        it is where a denoiser is to follow, for which the same build goes on after it.
         """
         text = manifest.to_bytes()
         if len(text) > _MAX_MANIFEST_BYTES:
@@ -409,7 +442,7 @@ class IndexDirectory:
                 f"save the index to a new directory."
             )
         adds = self.journal.staged() or not self.exists
-        if adds or self.manifest().state == "complete":
+        if adds or self.manifest().state == "complete" or manifest.input is not None:
             self.journal.seal(self._hash(), text)
             sealed()
         self._publish(manifest, text)
@@ -470,7 +503,7 @@ class Checkpoint:
 
     Attributes
     ----------
-    path : Path
+    directory : IndexDirectory
     digest : str
         Of the manifest.
     rows, removals : int
@@ -478,7 +511,7 @@ class Checkpoint:
     denoiser : Denoiser, optional
     """
 
-    path: Path
+    directory: IndexDirectory
     digest: str
     rows: int
     removals: int
@@ -503,8 +536,10 @@ def write_index(
         If the directory belongs to something else, was changed since, or cannot be written.
     """
     directory = IndexDirectory(path)
-    if last is not None and last.path != directory.path:
+    if last is not None and last.directory.path != directory.path:
         last = None
+    if last is not None:
+        directory = last.directory  # it may be held
     with directory.writing(new=last is None):
         start = 0
         if last is None:
@@ -512,7 +547,11 @@ def write_index(
         else:
             manifest = directory.manifest()
             if manifest.digest != last.digest:
-                raise InputError(f"{directory.path} was changed since this index was opened.")
+                raise InputError(
+                    f"{directory.path} was changed since this index was opened; open it again and "
+                    f"repeat the change; add_codes takes over codes that are new here, and spends "
+                    f"nothing."
+                )
             if last.removals == store.removals:
                 start = last.rows
             else:  # rows were removed: everything that is left is written anew
@@ -523,13 +562,15 @@ def write_index(
             manifest = directory.write_segment(manifest, store.take(rows), store.ids[rows])
         if denoiser is not None and (last is None or denoiser is not last.denoiser):
             manifest = directory.write_denoiser(manifest, denoiser)
-        manifest = replace(manifest, state="complete")
+        manifest = replace(manifest, state="complete", input=None)
         saved = manifest.digest, len(store), store.removals, denoiser
-        checkpoint = Checkpoint(directory.path, *saved)
+        checkpoint = Checkpoint(directory, *saved)
         directory.commit(manifest, lambda: sealed(checkpoint))
 
 
-def read_index(path: Path) -> tuple[Settings, Iterator[tuple[Codes, AnyArray]], Checkpoint]:
+def read_index(
+    directory: IndexDirectory,
+) -> tuple[Settings, Iterator[tuple[Codes, AnyArray]], Checkpoint]:
     """Settings, segments (each verified as it is read) and checkpoint of a finished index.
 
     Raises
@@ -537,7 +578,6 @@ def read_index(path: Path) -> tuple[Settings, Iterator[tuple[Codes, AnyArray]], 
     InputError
         If the directory is not an index, is unfinished, or was damaged or changed.
     """
-    directory = IndexDirectory(path)
     with suppress(InputError):  # who may not write can read what is there
         directory.finish_interrupted()
     manifest = directory.manifest()
@@ -549,5 +589,5 @@ def read_index(path: Path) -> tuple[Settings, Iterator[tuple[Codes, AnyArray]], 
     # The first is read before anything is made of the spec: what a manifest says costs nothing yet.
     first = list(islice(segments, 1))
     denoiser = directory.denoiser(manifest)
-    last = Checkpoint(directory.path, manifest.digest, manifest.count, 0, denoiser)
+    last = Checkpoint(directory, manifest.digest, manifest.count, 0, denoiser)
     return directory.settings(manifest), chain(first, segments), last

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import secrets
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,12 +17,13 @@ import numpy as np
 
 from dpindex.arrays import AnyArray, Integers
 from dpindex.codes import Codes
-from dpindex.errors import InputError
+from dpindex.errors import InputError, naming
 from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.files import create_file
 from dpindex.index.claim import Claim
 from dpindex.index.code_store import Ids, ids_to_bytes
 from dpindex.index.directory import IndexDirectory, Manifest, Settings, rows_per_segment
+from dpindex.index.journal import Journal
 from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.index.private_index import PrivateIndex
 from dpindex.ledger import Ledger
@@ -162,7 +165,8 @@ def ingest(
     def checked() -> Iterator[tuple[int, Chunk]]:
         for first, chunk in source.chunks(step):
             if first >= (begun or 0):
-                privatizer.check(chunk, first_row=first)
+                with naming(source.name):
+                    privatizer.check(chunk, first_row=first)
             sink.recognise(first, chunk)
             yield first, chunk
 
@@ -184,18 +188,24 @@ def ingest(
     return rows - start
 
 
-def fit_saved_denoiser(path: str | os.PathLike[str], kind: Kind = "auto") -> Denoiser:
+def fit_saved_denoiser(
+    path: str | os.PathLike[str],
+    kind: Kind = "auto",
+    waiting: Callable[[], object] = lambda: None,
+) -> Denoiser:
     """Learn a denoiser from the codes of a saved index and save it there.
+
+    Nobody else changes the index meanwhile: see :meth:`PrivateIndex.changing`.
 
     Raises
     ------
     InputError
         As :meth:`PrivateIndex.fit_denoiser`; the directory stays as it was.
     """
-    index = PrivateIndex.open(path)
-    denoiser = index.fit_denoiser(kind)
-    index.save(path, allow_unprotected=True)
-    return denoiser
+    with PrivateIndex.changing(path, waiting) as index:
+        denoiser = index.fit_denoiser(kind)
+        index.save(path, allow_unprotected=True)
+        return denoiser
 
 
 def _rows_at_a_time(source: VectorSource, spec: Spec) -> int:
@@ -222,6 +232,9 @@ class NewDirectory(Sink):
         Spec, metric, index type and query epsilon.
     allow_unprotected : bool
         Allow a ``none-*`` baseline.
+    to_denoise : bool
+        Whether a denoiser is to follow. Then the same build may be run again, as if it were not
+        finished, until :meth:`settle` is called or the index is changed.
 
     Raises
     ------
@@ -231,11 +244,17 @@ class NewDirectory(Sink):
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], settings: Settings, *, allow_unprotected: bool = False
+        self,
+        path: str | os.PathLike[str],
+        settings: Settings,
+        *,
+        allow_unprotected: bool = False,
+        to_denoise: bool = False,
     ) -> None:
         self.spec = settings.spec
         self.spec.refuse_unprotected(allow_unprotected, "build with it")
         self.allow_unprotected = allow_unprotected
+        self._to_denoise = to_denoise
         Projector(settings.query_spec)  # refuses now what could not be asked later
         self._settings, self._place = settings, Path(path).resolve()
         self.path = self._place
@@ -261,7 +280,8 @@ class NewDirectory(Sink):
     def _other(self, difference: str) -> InputError:
         return InputError(
             f"{self.path} holds an unfinished build of other input ({difference}); finish it with "
-            f"the same vectors in the same order, or choose another directory."
+            f"the same vectors in the same order. A build elsewhere would release those vectors a "
+            f"second time."
         )
 
     @contextmanager
@@ -275,7 +295,17 @@ class NewDirectory(Sink):
                 stated = {"source": self._fingerprint, _TOKEN: self._claim.token}
                 self._manifest = directory.commit(directory.start(self._settings, stated))
             yield self._manifest.count, self._claim.token
-            directory.commit(replace(self._manifest, state="complete", input=None))
+            if self._manifest.state != "complete":
+                then = {_TOKEN: self._claim.token} if self._to_denoise else None
+                directory.commit(replace(self._manifest, state="complete", input=then))
+
+    def settle(self) -> None:
+        """End a build to which nothing more is to be added."""
+        directory = self._directory
+        with directory.writing(new=False):
+            manifest = directory.manifest()
+            if manifest.input is not None:
+                directory.commit(replace(manifest, input=None))
 
     def put(self, codes: Codes, ids: AnyArray) -> None:
         manifest = self._directory.write_segment(self._manifest, codes, ids)
@@ -284,15 +314,16 @@ class NewDirectory(Sink):
     def _resumed(self) -> Manifest:
         """The manifest of the same work, unfinished; InputError for anything else."""
         manifest = self._directory.manifest()
-        if manifest.state == "complete":
+        if manifest.state == "complete" and not (manifest.input and self._to_denoise):
             raise InputError(
-                f"{self.path} is a finished index; building into it again would spend the "
-                f"budget of every vector twice. Choose another directory."
+                f"{self.path} is a finished index; building again, here or elsewhere, releases "
+                f"every vector twice. Use it as it is; `dpindex denoise` learns a denoiser "
+                f"from its codes, and `dpindex add` adds other vectors."
             )
         if manifest.settings != self._settings:
             raise InputError(
                 f"{self.path} holds an unfinished build under another spec; finish it with "
-                f"the same options, or choose another directory."
+                f"the same options. A build elsewhere would release those vectors a second time."
             )
         claim = self._directory.journal.claim(Claim.from_bytes)
         stated = (manifest.input or {}).get(_TOKEN)
@@ -301,41 +332,81 @@ class NewDirectory(Sink):
                 f"{self.path} holds an unfinished build that was begun elsewhere or with another "
                 f"ledger, or an older copy of one: {self._directory.journal.path} does not know "
                 f"it, and finishing it here could privatize vectors twice. Finish the one that was "
-                f"begun, or choose another directory."
+                f"begun, with its ledger and on its machine; a build elsewhere would release the "
+                f"vectors in it a second time."
             )
         self._claim = claim
         return manifest
 
 
 class _AllAtOnce(Sink):
-    """A sink that takes all codes or none."""
+    """A sink that takes all codes or none.
 
-    def __init__(self, spec: Spec, take: Callable[[Codes], None], allow_unprotected: bool) -> None:
+    Work that dies after the ledger has written it down, and before a code could be seen, may be
+    done again without being counted again: until then a token lies beside the ledger, under the
+    sink's ``place`` and the ids.
+    """
+
+    def __init__(
+        self, spec: Spec, take: Callable[[Codes], None], place: Path | None, allow_unprotected: bool
+    ) -> None:
         self.spec, self._take, self.allow_unprotected = spec, take, allow_unprotected
+        self._place = place
+        self._journal: Journal | None = None
+
+    def started(
+        self, source: VectorSource, ids: AnyArray | None, ledger: Ledger | None
+    ) -> int | None:
+        if ledger is None or ids is None or self._place is None:
+            return None
+        work = self._place.resolve() / hashlib.sha256(ids_to_bytes(ids)).hexdigest()
+        self._journal = Journal(work, ledger.builds_path)
+        return None if self._journal.claim(bytes.decode) is None else 0
 
     @contextmanager
     def writing(self) -> Iterator[tuple[int, str]]:
         self._parts: list[Integers] = []
-        yield 0, ""
+        yield 0, self._token()
         self._take(self.spec.format.codes(self.spec.format.concatenate(self._parts)))
+
+    def _token(self) -> str:
+        if self._journal is None:
+            return ""
+        token = self._journal.claim(bytes.decode)
+        if token is None:
+            token = secrets.token_hex(16)
+            self._journal.begin()
+            self._journal.write_claim(token.encode())
+        return token
+
+    def _seen(self) -> None:
+        """From now on codes may be seen: doing the work again would be another release."""
+        if self._journal is not None:
+            self._journal.clear()
 
     def put(self, codes: Codes, ids: AnyArray) -> None:
         self._parts.append(codes.stored)
 
 
 class OpenIndex(_AllAtOnce):
-    """An index in memory, which gets all rows or none; saving it is left to the caller."""
+    """An index in memory, which gets all rows or none; then :meth:`save` it."""
 
     def __init__(self, index: PrivateIndex, *, allow_unprotected: bool = False) -> None:
         def take(codes: Codes) -> None:
             index.add_codes(codes, self._ids)
 
-        super().__init__(index.spec, take, allow_unprotected)
+        super().__init__(index.spec, take, index.path, allow_unprotected)
         self.path, self._index = index.path, index
 
     def checked_ids(self, ids: Any | None, count: int) -> AnyArray | None:
         self._ids, checked = ids, self._index.check_ids(ids, count)
         return None if ids is None else checked
+
+    def save(self) -> None:
+        """Save the index where it was opened."""
+        if self.path is None:
+            raise InputError("this index was never saved; save it under a name.")
+        self._index.save_and_tell(self.path, self._seen)
 
 
 class CodesFile(_AllAtOnce):
@@ -349,6 +420,8 @@ class CodesFile(_AllAtOnce):
         place = Path(path)  # a wrong type is refused before anything is privatized
 
         def take(codes: Codes) -> None:
-            create_file(place, codes.to_bytes())
+            data = codes.to_bytes()
+            self._seen()
+            create_file(place, data)
 
-        super().__init__(spec, take, allow_unprotected)
+        super().__init__(spec, take, place, allow_unprotected)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -17,7 +18,13 @@ from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.index.code_store import CodeStore
-from dpindex.index.directory import Checkpoint, Settings, read_index, write_index
+from dpindex.index.directory import (
+    Checkpoint,
+    IndexDirectory,
+    Settings,
+    read_index,
+    write_index,
+)
 from dpindex.index.hits import Hits
 from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.index.locks import ReadWriteLock
@@ -117,7 +124,7 @@ class PrivateIndex:
     @property
     def path(self) -> Path | None:
         """The directory it was last opened from or saved to."""
-        return None if self._checkpoint is None else self._checkpoint.path
+        return None if self._checkpoint is None else self._checkpoint.directory.path
 
     def __len__(self) -> int:
         return len(self._store)
@@ -414,12 +421,18 @@ class PrivateIndex:
             nothing and ``allow_unprotected`` is false.
         """
         self.spec.refuse_unprotected(allow_unprotected, "save it")
+        self.save_and_tell(path, lambda: None)
+
+    def save_and_tell(self, path: str | os.PathLike[str], sealed: Callable[[], object]) -> None:
+        """As :meth:`save`; ``sealed`` is called when what remains can only be delayed."""
+
+        def remember(checkpoint: Checkpoint) -> None:
+            self._checkpoint = checkpoint
+            sealed()
+
         with self._lock.write():
             stated = self._settings, self._store, self._denoiser, self._checkpoint
-            write_index(Path(path), *stated, self._remember)
-
-    def _remember(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
+            write_index(Path(path), *stated, remember)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:
@@ -432,7 +445,47 @@ class PrivateIndex:
         InputError
             If the directory is not an index, is unfinished, or was damaged or changed.
         """
-        settings, segments, checkpoint = read_index(Path(path))
+        return cls._read(IndexDirectory(Path(path)))
+
+    @classmethod
+    @contextmanager
+    def changing(
+        cls, path: str | os.PathLike[str], waiting: Callable[[], object] = lambda: None
+    ) -> Iterator[PrivateIndex]:
+        """Open a saved index that no other process can change before the block ends.
+
+        So what is added and saved in the block is saved for certain, whoever else adds at the same
+        time: they wait.
+
+        Parameters
+        ----------
+        waiting : callable, optional
+            Called if another process changes the index now, before it is waited for.
+
+        Raises
+        ------
+        InputError
+            As :meth:`open`, and if the directory cannot be written.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> folder = TemporaryDirectory()
+        >>> path = Path(folder.name) / "index"
+        >>> PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=20.0)).save(path)
+        >>> with PrivateIndex.changing(path) as index:
+        ...     index.add(np.eye(8))
+        ...     index.save(path)
+        >>> len(PrivateIndex.open(path))
+        8
+        >>> folder.cleanup()
+        """
+        directory = IndexDirectory(Path(path))
+        directory.manifest()
+        with directory.held(waiting):
+            yield cls._read(directory)
+
+    @classmethod
+    def _read(cls, directory: IndexDirectory) -> PrivateIndex:
+        settings, segments, checkpoint = read_index(directory)
         index = cls(**vars(settings))
         for codes, ids in segments:
             check_format(codes, settings.spec.format)

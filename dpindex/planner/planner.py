@@ -190,8 +190,8 @@ def _dense_sample(vectors: Any, dim: int, n: int | None, most: int = _MAX_ROWS) 
         raise InputError(
             f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
             f"that are chosen by looking at private data reveal something that no epsilon covers; "
-            f"name a public sample or public facts instead, or pass --skip-leak-check "
-            f"(skip_leak_check=True) if it is public after all or you accept that."
+            f"name a public sample or public facts instead, or pass "
+            f"skip_leak_check=True if it is public after all or you accept that."
         )
     return dense_rows(source, spaced(rows, most)).astype(np.float32)
 

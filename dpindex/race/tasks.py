@@ -35,7 +35,7 @@ try:
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError(
-        "the estimators of dpindex.race need scikit-learn; run pip install 'dpindex[eval]'."
+        "the estimators of dpindex.race need scikit-learn; run pip install scikit-learn."
     ) from error
 
 _MAX_EVALUATIONS = 2000
