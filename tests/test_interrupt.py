@@ -51,6 +51,21 @@ def test_while_modules_are_imported(name: str) -> None:
     assert (done.returncode, done.stdout) == (130, "")
 
 
+def test_little_is_imported_before_it_can_be_answered() -> None:
+    script = (
+        "import sys; before = set(sys.modules); import dpindex.__main__\n"
+        "print(*sorted(name for name in set(sys.modules) - before))"
+    )
+    command = [sys.executable, "-c", script]
+    new = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert [name for name in new if name.startswith("dpindex")] == [
+        "dpindex",
+        "dpindex.__main__",
+        "dpindex.version",
+    ]
+    assert not {"typing", "re", "numpy", "typer"} & set(new)
+
+
 @pytest.mark.slow
 def test_a_background_job_ignores_it() -> None:
     done = struck("dpindex.cli", "SIG_IGN")

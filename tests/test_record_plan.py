@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_cli import Run as Command
-from test_cli import fails, run  # noqa: F401
+from test_cli import fails
 
 import dpindex as dpi
 from dpindex.evaluate import ground_truth
@@ -120,7 +120,7 @@ def test_facts_hold_no_codewords() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [4, 9])
 def test_the_commands_of_a_plan_can_be_pasted(
-    run: Command,  # noqa: F811
+    run: Command,
     tmp_path: Path,
     epsilon: int,
 ) -> None:
@@ -139,7 +139,7 @@ def test_the_commands_of_a_plan_can_be_pasted(
     assert "any two vectors" in facts
 
 
-def test_codebook_files(run: Command, tmp_path: Path) -> None:  # noqa: F811
+def test_codebook_files(run: Command, tmp_path: Path) -> None:
     public = collection(100, 1)
     np.save(tmp_path / "public.npy", public)
     assert run("codebook", "public.npy", "book.npy", "--size", 34)[0] == 0
