@@ -309,6 +309,7 @@ def test_a_denoiser_that_cannot_be_learned_is_no_failure(run: Run, files: Path) 
     assert "300 vectors" in out
     facts = json.loads(run("info", "ix", "--json")[1])
     assert facts["denoiser"] is None
+    facts = json.loads(run("info", "ix", "--json", "--index-recall")[1])
     assert facts["index_recall"] is None
     assert run("build", "x.npy", "other", *STAIRCASE, "--denoise", "best")[0] == 2
 

@@ -17,6 +17,7 @@ from dpindex.arrays import AnyArray, Integers
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind
+from dpindex.estimators.visibility import visibility
 from dpindex.files import create_file
 from dpindex.index.claim import Claim
 from dpindex.index.code_store import Ids, ids_to_bytes
@@ -275,7 +276,10 @@ class NewDirectory(Sink):
                 stated = {"source": self._fingerprint, _TOKEN: self._claim.token}
                 self._manifest = directory.commit(directory.start(self._settings, stated))
             yield self._manifest.count, self._claim.token
-            directory.commit(replace(self._manifest, state="complete", input=None))
+            sample, rows = directory.sample(self._manifest), self._manifest.count
+            seen = visibility(sample, self.spec, rows)
+            done = replace(self._manifest, state="complete", input=None, visibility=seen)
+            self._manifest = directory.commit(done)
 
     def put(self, codes: Codes, ids: AnyArray) -> None:
         manifest = self._directory.write_segment(self._manifest, codes, ids)
