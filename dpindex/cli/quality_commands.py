@@ -218,7 +218,8 @@ def _commands(outcome: Any, public_sample: str | None, options: o.DataOptions) -
     """What makes the codebook, if it is not the whole sample, the index, and an answer from it."""
     row, lines = outcome.best, []
     spec, file = row.spec, shlex.quote(str(public_sample))
-    build = ["dpindex build vectors.npy my-index", f"--method {spec.method}"]
+    suffix = ".npz" if str(public_sample).endswith(".npz") else ".npy"
+    build = [f"dpindex build vectors{suffix} my-index --method {spec.method}"]
     build += [f"--epsilon {spec.epsilon:.10g}", *replace(options, delta=spec.delta).as_flags()]
     if (book := spec.codebook) is None:
         build.append(f"--code-length {spec.code_length}")
@@ -230,7 +231,7 @@ def _commands(outcome: Any, public_sample: str | None, options: o.DataOptions) -
     if row.ranking != "plain":
         build.append(f"--denoise {row.ranking}")
     mode = "" if outcome.query == "exact" else f" --query {outcome.query}"
-    return [*lines, " ".join(build), f"dpindex query my-index queries.npy -k 10{mode}"]
+    return [*lines, " ".join(build), f"dpindex query my-index queries{suffix} -k 10{mode}"]
 
 
 def _plan_table(outcome: Any) -> Table:

@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from dpindex.codebook import spaced
 from dpindex.codes import Codes
-from dpindex.estimators.sign_codes import signal_kept
 from dpindex.estimators.similarity import known_rms
 from dpindex.spec import Spec
 
 COPIES = 10
 """Copies of a query that are looked for, among as many answers."""
 
+_NEAR_ZERO, _QUANTILES = 1e-6, 1000
 _MAX_ROWS, _MAX_NUMBERS = 4096, 1 << 22
 """What is looked at: of short codes so many, and the gap is known to a tenth of a deviation."""
 
@@ -80,8 +80,10 @@ def _numbers(sample: Codes, spec: Spec, n: int) -> Visibility:
     # The median: a few long vectors are no measure of the others.
     energy, variance = max(float(np.median(energies)), 0.0), max(float(noise.mean()), 0.0)
     gap = (1 - typical) * energy
-    exact = gap / math.sqrt(variance * energy + 1e-300)
-    private = gap / math.sqrt(2 * variance * energy + k * variance**2 + 1e-300)
+    # A cosine does not feel the noise along the code itself.
+    felt = 1 - typical**2 * energy / (energy + k * variance + 1e-300)
+    exact = gap / math.sqrt(felt * variance * energy + 1e-300)
+    private = gap / math.sqrt(2 * felt * variance * energy + k * variance**2 + 1e-300)
     return Visibility(_found(exact, n), _found(private, n))
 
 
@@ -91,11 +93,14 @@ def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
     mean_square = max(float((y.mean(axis=0) ** 2 - _error(y)).mean()), 0.0)
     rms = known_rms(spec)
     # Without a declared norm: as for coordinates near 0, where flips are likeliest.
-    kept = signal_kept(law, 1e-6 if math.isnan(rms) else rms) * math.sqrt(math.pi / 2)
-    kept = max(kept, math.sqrt(mean_square))
-    typical = math.sin(math.pi / 2 * _share(mean_square, kept**2))
-    gap = (1 - typical) * kept * math.sqrt(k)
-    return Visibility(_found(gap * math.sqrt(2 / math.pi), n), _found(gap * kept, n))
+    rms = _NEAR_ZERO if math.isnan(rms) else rms
+    size = ndtri((1 + (np.arange(_QUANTILES) + 0.5) / _QUANTILES) / 2)  # of normal coordinates
+    kept = 1 - 2 * law.flip_probability(size * rms, rms)
+    weighed, square = float(np.mean(size * kept)), float(np.mean(kept**2))
+    # Coordinates that are larger than that show in means of the collection.
+    larger = max(1.0, math.sqrt(mean_square / square)) if square > 0 else 1.0
+    gap = (1 - math.sin(math.pi / 2 * _share(mean_square, square))) * math.sqrt(k)
+    return Visibility(_found(gap * weighed * larger, n), _found(gap * square * larger**2, n))
 
 
 def _symbols(sample: Codes, spec: Spec, n: int) -> Visibility:

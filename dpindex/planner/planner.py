@@ -138,6 +138,7 @@ def plan(
                 f"for {dim} attributes, more than {_MAX_DIM}, a plan needs a public sample and one "
                 f"attribute as the secret (--beta)."
             )
+        foldable = _that_fold(methods, dim)
         folded, width = _folded(public_sample, dim, None if skip_leak_check else n, fields)
         outcome = plan(
             dim=_MAX_DIM,
@@ -148,7 +149,7 @@ def plan(
             query=query,
             delta=delta,
             max_bytes=max_bytes,
-            methods=_that_fold(methods, dim),
+            methods=foldable,
             skip_leak_check=True,
             progress=progress,
             adjacency=fields.get("adjacency", attribute()),
