@@ -29,6 +29,7 @@ import numpy as np
 from scipy import sparse
 
 from dpindex.evaluate import ground_truth
+from dpindex.index import summarize
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 QUERIES, SAMPLE, NEIGHBOURS, FOUND = 500, 2000, 50, 10
@@ -38,10 +39,13 @@ COLUMNS = ("data", "epsilon", "method", "k", "denoiser", "promised", "found", "s
 
 @dataclass(frozen=True)
 class Recipe:
-    """A kind of data, and the options of ``dpindex plan`` that say what is secret in it."""
+    """A kind of data, and options that say what is secret in it: of ``dpindex plan``, or, where
+    that takes fewer attributes, of ``dpindex build`` with a method.
+    """
 
     vectors: Callable[[], Any]
     options: str
+    method: str = ""
 
 
 def embeddings() -> Any:
@@ -84,7 +88,7 @@ RECIPES = {
     "embeddings": Recipe(embeddings, "--record --epsilon 8"),
     "pictures": Recipe(pictures, "--scale 255 --bounds 0 1 --beta 1 --epsilon 2"),
     "counts": Recipe(counts, "--scale 10 --bounds 0 1 --beta 1 --epsilon 3"),
-    "sparse": Recipe(trigrams, "--bounds 0 1 --beta 1 --epsilon 3"),
+    "sparse": Recipe(trigrams, "--bounds 0 1 --beta 1 --epsilon 3", "dp-oporp-staircase"),
     "table": Recipe(table, "--bounds 0 1 --beta 0.1 --epsilon 5"),
 }
 
@@ -120,14 +124,18 @@ def measured(recipe: Recipe, folder: Path) -> tuple[Any, ...]:
     for name, rows in (("queries", queries), ("public", public), ("vectors", base)):
         save(folder / name, rows)
     suffix = next(folder.glob("public.*")).suffix
+    uses, promised, commands = [], float("nan"), _unplanned(recipe)
     line = (
         f"dpindex plan {recipe.options} --public-sample public{suffix} --dim {base.shape[1]} "
         f"--n {base.shape[0]} --format json"
     )
-    print(line, flush=True)
-    said, *use = run(line, folder)
-    plan, uses = json.loads(said), [use]
-    for command in plan["commands"]:
+    if not recipe.method:
+        print(line, flush=True)
+        said, *use = run(line, folder)
+        uses.append(use)
+        plan = json.loads(said)
+        promised, commands = plan["rows"][0]["precision@10 exact"], plan["commands"]
+    for command in commands:
         print(command, flush=True)
         output = " --format npz --output hits.npz" if command.startswith("dpindex query") else ""
         said, *use = run(command + output, folder)
@@ -136,9 +144,17 @@ def measured(recipe: Recipe, folder: Path) -> tuple[Any, ...]:
     with np.load(folder / "hits.npz") as stored:
         truth = ground_truth(base, queries, NEIGHBOURS)
         near = truth.precision(stored["ids"], FOUND, NEIGHBOURS)
-    best, seconds, memory = plan["rows"][0], *map(max, zip(*uses, strict=True))
-    named = (best["epsilon"], best["method"], best["codewords"] or best["k"], best["denoiser"])
-    return (*named, best["precision@10 exact"], near.mean(), round(seconds), round(memory))
+    about = summarize(folder / "my-index")
+    spec, denoiser = about.settings.spec, about.denoiser
+    size = spec.code_length if spec.codebook is None else len(spec.codebook)
+    named = (spec.budget, spec.method, size, denoiser and denoiser.kind)
+    seconds, memory = map(max, zip(*uses, strict=True))
+    return (*named, promised, float(near.mean()), round(seconds), round(memory))
+
+
+def _unplanned(recipe: Recipe) -> list[str]:
+    build = f"dpindex build vectors.npz my-index --method {recipe.method} {recipe.options}"
+    return [build, "dpindex query my-index queries.npz -k 10"]
 
 
 def main() -> None:

@@ -18,7 +18,6 @@ from dpindex.checks import real_matrix, whole_number
 from dpindex.errors import InputError
 from dpindex.files import pack, unpack
 from dpindex.vectors import VectorSource, as_source, open_vectors
-from dpindex.vectors.source import Chunk
 
 __all__ = ["RADIUS", "Codebook", "dense_rows", "on_sphere_grid", "spaced"]
 
@@ -177,17 +176,11 @@ def _loaded(path: str | os.PathLike[str]) -> AnyArray:
 
 def dense_rows(source: VectorSource, wanted: npt.NDArray[np.intp]) -> AnyArray:
     """Some rows of a source, in ascending order, as a dense array."""
-    rows: Any = some_rows(source, wanted)
-    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
-
-
-def some_rows(source: VectorSource, wanted: npt.NDArray[np.intp]) -> Chunk:
-    """Some rows of a source, in ascending order, dense or sparse as they are."""
-    parts = [
-        chunk[wanted[(wanted >= first) & (wanted < first + chunk.shape[0])] - first]
-        for first, chunk in source.chunks()
-    ]
-    return sparse.vstack(parts, format="csr") if source.is_sparse else np.concatenate(parts)
+    parts = []
+    for first, chunk in source.chunks():
+        part = chunk[wanted[(wanted >= first) & (wanted < first + chunk.shape[0])] - first]
+        parts.append(part.toarray() if sparse.issparse(part) else part)
+    return np.concatenate(parts)
 
 
 def spaced(rows: int, count: int) -> npt.NDArray[np.intp]:

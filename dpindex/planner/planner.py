@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from dpindex.arrays import Singles
 from dpindex.checks import checked_epsilon, finite_number, whole_number
-from dpindex.codebook import dense_rows, some_rows, spaced
+from dpindex.codebook import dense_rows, spaced
 from dpindex.errors import InputError
 from dpindex.evaluate.curve import Progress, SpecGrid, spec_grid
 from dpindex.index import IndexDirectory, QueryMode
@@ -22,20 +20,17 @@ from dpindex.method_table import methods as all_methods
 from dpindex.planner.collection_model import CollectionModel, Facts, Simulation
 from dpindex.planner.plan_result import Plan, Ranking, Row
 from dpindex.planner.record_plan import MAX_CODEBOOK, record_plan
-from dpindex.privacy import Attribute, Record, attribute
+from dpindex.privacy import Record
 from dpindex.privatizer import Privatizer
-from dpindex.projector import Projector
 from dpindex.spec import Spec
 from dpindex.vectors import VectorSource, as_source
 
 _MIN_ROWS, _MAX_ROWS = 500, 2000
 _MIN_VECTORS, _MAX_VECTORS = 500, 2**40
-_MAX_DIM, _MAX_FOLDED_DIM, _MAX_BYTES = 4096, 2**31 - 1, 2**20
+_MAX_DIM, _MAX_BYTES = 4096, 2**20
 
 # Attributes in a bin of OPORP. Numbers with one attribute in each bin are those of a raw method.
 _SHARES, _MIN_BINS = (1, 2, 4, 8, 16), 8
-# Of 4096 attributes, which may be folded ones: more bins would err no more than the folding does.
-_MAX_FOLDED_BINS = 1024
 # Code lengths of dense projections, whatever the number of attributes.
 _NUMBER_LENGTHS, _SIGN_LENGTHS = (128, 256, 512), (512, 1024)
 
@@ -77,9 +72,7 @@ def plan(
     Parameters
     ----------
     dim, n : int
-        Attributes of a vector, [2, 2^31); vectors in the collection, [500, 2^40]. For more than
-        4096 attributes, as of sparse text, a public sample is needed, the secret is one attribute,
-        and methods of OPORP are considered.
+        Attributes of a vector, [2, 4096]; vectors in the collection, [500, 2^40].
     epsilon : float, optional
         Target epsilon.
     recall : float, optional
@@ -123,7 +116,7 @@ def plan(
         raise InputError("give either an epsilon or a target recall.")
     if (public_sample is None) == (facts is None):
         raise InputError("give either a public sample or public facts to plan with.")
-    whole_number(dim, "dim", 2, _MAX_FOLDED_DIM)
+    whole_number(dim, "dim", 2, _MAX_DIM)
     whole_number(n, "n", _MIN_VECTORS, _MAX_VECTORS)
     if max_bytes is not None:
         whole_number(max_bytes, "max_bytes", 1, _MAX_BYTES)
@@ -131,34 +124,6 @@ def plan(
         raise InputError(f"query must be 'private' or 'exact', not {query!r}.")
     if recall is not None and not 0.0 < finite_number(recall, "the recall") < 1.0:
         raise InputError(f"the recall must lie between 0 and 1, not be {recall!r}.")
-
-    if dim > _MAX_DIM:
-        if facts is not None or not isinstance(fields.get("adjacency", attribute()), Attribute):
-            raise InputError(
-                f"for {dim} attributes, more than {_MAX_DIM}, a plan needs a public sample and one "
-                f"attribute as the secret (--beta)."
-            )
-        foldable = _that_fold(methods, dim)
-        folded, width = _folded(public_sample, dim, None if skip_leak_check else n, fields)
-        outcome = plan(
-            dim=_MAX_DIM,
-            n=n,
-            epsilon=epsilon,
-            recall=recall,
-            public_sample=folded,
-            query=query,
-            delta=delta,
-            max_bytes=max_bytes,
-            methods=foldable,
-            skip_leak_check=True,
-            progress=progress,
-            adjacency=fields.get("adjacency", attribute()),
-            bounds=(-width, width),
-        )
-        stated = {name: value for name, value in fields.items() if name != "adjacency"}
-        specs = [replace(row.spec, dim=dim, **stated) for row in outcome.rows]
-        found = zip(outcome.rows, specs, strict=True)
-        return replace(outcome, rows=tuple(replace(row, spec=spec) for row, spec in found))
 
     if isinstance(fields.get("adjacency"), Record):
         del fields["adjacency"]
@@ -210,40 +175,8 @@ def _silent(done: int, total: int, task: str) -> None:
     """No progress is shown."""
 
 
-def _that_fold(methods: Sequence[str] | None, dim: int) -> list[str]:
-    """The methods to consider that can be simulated on folded vectors."""
-    names = [row.name for row in all_methods() if row.definition == "DP"]
-    names = [name for name in methods or names if find_method(name).family.bins]
-    if not names:
-        raise InputError(
-            f"for {dim} attributes, more than {_MAX_DIM}, only methods that add attributes up in "
-            f"bins are planned, such as dp-oporp-staircase."
-        )
-    return names
-
-
-def _folded(vectors: Any, dim: int, n: int | None, fields: dict[str, Any]) -> tuple[Singles, float]:
-    """The sample in 4096 bins of OPORP, and the largest value in one.
-
-    OPORP of fewer bins after that is OPORP of the vectors: one attribute moves one bin, by as much.
-    Similarities of folded vectors are those of the vectors up to 1/√4096.
-    """
-    stated = {name: value for name, value in fields.items() if name != "adjacency"}
-    projector = Projector(Spec("none-oporp", dim, _MAX_DIM, **stated))
-    source = _public_source(vectors, dim, n)
-    folded = projector.project(some_rows(source, spaced(source.shape[0], _MAX_ROWS)))
-    folded = (folded * projector.spec.step).astype(np.float32)
-    return folded, float(np.abs(folded).max()) + 1.0
-
-
 def _dense_sample(vectors: Any, dim: int, n: int | None, most: int = _MAX_ROWS) -> Any:
     """At most so many rows, evenly spaced, dense float32; checked against leaks if n is given."""
-    source = _public_source(vectors, dim, n)
-    return dense_rows(source, spaced(source.shape[0], most)).astype(np.float32)
-
-
-def _public_source(vectors: Any, dim: int, n: int | None) -> VectorSource:
-    """The public sample, checked; against leaks if n is given."""
     source = as_source(vectors, "the public sample")
     rows, columns = source.shape
     if columns != dim:
@@ -260,7 +193,7 @@ def _public_source(vectors: Any, dim: int, n: int | None) -> VectorSource:
             f"name a public sample or public facts instead, or pass --skip-leak-check "
             f"(skip_leak_check=True) if it is public after all or you accept that."
         )
-    return source
+    return dense_rows(source, spaced(rows, most)).astype(np.float32)
 
 
 def _suspicion(source: VectorSource, n: int) -> str | None:
@@ -325,8 +258,7 @@ def _lengths(spec: Spec, max_bytes: int | None) -> list[int]:
     lengths = set(_SIGN_LENGTHS if signs else _NUMBER_LENGTHS)
     if row.family.bins:
         bins = {spec.dim // share for share in (_SHARES if signs else _SHARES[1:])}
-        longest = spec.dim if spec.dim < _MAX_DIM else _MAX_FOLDED_BINS
-        lengths = {k for k in bins if _MIN_BINS <= k <= longest} or {spec.dim}
+        lengths = {k for k in bins if k >= _MIN_BINS} or {spec.dim}
     if max_bytes is not None:
         fitting = {8 * max_bytes} if signs else {max_bytes // 2, max_bytes}
         longest = min(max(fitting), spec.dim if row.family.bins else max(fitting))

@@ -123,6 +123,7 @@ class Identity(Projection):
     sensitivity = Sensitivity.of_signs(1)
 
     def __init__(self, dim: int) -> None:
+        check_size(dim, dim, 0)
         if dim > _MAX_WHOLE:
             raise InputError(
                 f"raw-* methods make a code of all {dim} attributes, which takes too much memory "
