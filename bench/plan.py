@@ -107,6 +107,7 @@ def predict(name: str, task: Task, epsilon: float, path: Path) -> None:
         epsilon=epsilon,
         public_sample=task.sample,
         methods=METHODS,
+        query="private",
         **task.terms,
     )
     print(

@@ -222,6 +222,53 @@ def test_wrong_index_directories(run: Run, files: Path) -> None:
     fails(run("info", "ix"), "cut off")
 
 
+def test_the_size_is_said_first_and_has_a_limit(run: Run, files: Path) -> None:
+    options = ("--method", "raw-staircase", "--epsilon", 20)
+    fails(
+        run("build", "x.npy", "ix", *options, "--max-size", "20KB"),
+        *("300 codes of 24 numbers", "at most 28.8 KB", "--max-size 1GB", "--code-length"),
+    )
+    fails(run("build", "x.npy", "ix", *options, "--max-size", "2 stones"), "500MB or 20GB")
+    assert not (files / "ix").exists()
+    code, out, _ = run("build", "x.npy", "ix", *options, "--max-size", "28.8KB")
+    assert code == 0
+    assert out.startswith("300 codes of 24 numbers, at most 96 B each: at most 28.8 KB.\n")
+
+
+def test_wide_vectors_are_refused_by_raw_methods_with_the_way_out(run: Run, files: Path) -> None:
+    wide = scipy.sparse.csr_matrix(([1.0, 1.0], ([0, 1], [5, 1 << 23])), shape=(2, 1 << 24))
+    scipy.sparse.save_npz(files / "wide.npz", wide)
+    for method in ("raw-staircase", "raw-square-wave"):
+        stated = ("--method", method, "--epsilon", 2, "--bounds", 0, 1)
+        fails(run("build", "wide.npz", "ix", *stated), "16777216", "use dp-oporp-staircase")
+    assert not (files / "ix").exists()
+
+
+def test_info_reads_no_codes(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("build", "x.npy", "ix", *STAIRCASE, "--index-type", "SQ4")
+    before, said = (run("info", "ix", *flag)[1] for flag in ((), ("--index-recall",)))
+    assert "SQ4 finds" in said
+    assert "SQ4 finds" not in before
+    place = files / "ix" / "segments" / "000000.codes"
+    place.write_bytes(bytes(place.stat().st_size))
+    assert run("info", "ix")[1] == before
+    fails(run("info", "ix", "--index-recall"), "000000.codes")
+    place.unlink()
+    fails(run("info", "ix"), "000000.codes is missing")
+
+
+def test_a_build_says_when_noise_drowns_everything(run: Run, files: Path) -> None:
+    words = "expect no neighbours at this setting"
+    code, _, err = run("build", "x.npy", "ix", "--method", "dp-oporp-staircase", "--epsilon", 0.2)
+    assert code == 0
+    assert err.startswith(f"Note: {words}")
+    assert words in run("info", "ix")[1]
+    share = json.loads(run("info", "ix", "--json")[1])["visibility"]
+    assert 0 <= share["private"] <= share["exact"] < 0.3
+    assert run("build", "x.npy", "fine", *STAIRCASE)[2] == ""
+    assert "expect no" not in run("info", "fine")[1]
+
+
 def test_info_and_methods_for_programs(run: Run, files: Path) -> None:
     run("build", "x.npy", "ix", *STAIRCASE)
     facts = json.loads(run("info", "ix", "--json")[1])
@@ -287,6 +334,7 @@ def test_a_denoiser_that_cannot_be_learned_is_no_failure(run: Run, files: Path) 
     assert "300 vectors" in out
     facts = json.loads(run("info", "ix", "--json")[1])
     assert facts["denoiser"] is None
+    facts = json.loads(run("info", "ix", "--json", "--index-recall")[1])
     assert facts["index_recall"] is None
     assert run("build", "x.npy", "other", *STAIRCASE, "--denoise", "best")[0] == 2
 

@@ -8,6 +8,7 @@ these tests are about predictions, not about privacy.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +32,9 @@ from dpindex.planner.planner import _grid
 from dpindex.vectors import open_vectors
 
 DIM, N = 24, 6000
-TERMS: dict[str, Any] = {"dim": DIM, "n": N, "bounds": (0.0, 1.0), "epsilon": 4.0}
+TERMS: dict[str, Any] = {
+    "dim": DIM, "n": N, "bounds": (0.0, 1.0), "epsilon": 4.0, "query": "private",
+}  # fmt: skip
 FEW = ["raw-square-wave", "dp-oporp-staircase", "dp-signoporp-rr"]
 
 
@@ -144,7 +147,7 @@ def test_the_best_row_is_recommended_in_a_sentence(outcome: Any) -> None:
 
 @pytest.mark.slow
 def test_a_plan_for_exact_queries_ranks_by_them(sample: np.ndarray) -> None:
-    made = dpi.plan(**TERMS, public_sample=sample, methods=FEW[1:], query="exact")
+    made = dpi.plan(**{**TERMS, "query": "exact"}, public_sample=sample, methods=FEW[1:])
     assert made.best.exact >= max(row.exact for row in made.rows) - 0.01
 
 
@@ -294,6 +297,32 @@ def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
     assert code == 0
     rows = json.loads(out)["rows"]
     assert {"method", "k", "epsilon", "precision@10 private", "bytes_per_vector"} <= set(rows[0])
+
+
+@pytest.mark.parametrize("query", ["exact", "private"])
+def test_the_lines_of_a_plan_can_be_pasted(
+    run: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    query: str,
+) -> None:
+    """They build what was planned, options and all, and ask in the mode that was planned for."""
+    np.save(tmp_path / "vectors.npy", (collection(800, 2) * 255).astype(np.uint8))
+    np.save(tmp_path / "queries.npy", (collection(3, 3) * 255).astype(np.uint8))
+    np.save(tmp_path / "sample.npy", (collection(600, 1) * 255).astype(np.uint8))
+    stated = ("--scale", 255, "--bounds", 0, 1, "--clip", "--beta", 0.5, "--query", query)
+    terms = (*stated, "--epsilon", 4, "--public-sample", "sample.npy")
+    plan = json.loads(run(*terms, "--format", "json")[1])
+    build, ask = plan["commands"]
+    assert ("--query private" in ask) == (query == "private")
+    for line in (build, ask):
+        monkeypatch.setattr(sys, "argv", shlex.split(line))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert not stop.value.code, capsys.readouterr().err
+    built = dpi.PrivateIndex.open(tmp_path / "my-index").spec
+    assert built == dpi.Spec.from_dict(plan["recommended"]["spec"])
 
 
 @pytest.mark.parametrize(

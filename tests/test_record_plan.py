@@ -33,6 +33,7 @@ def collection(rows: int, seed: int) -> Any:
 
 def plan(**changes: Any) -> Any:
     terms: dict[str, Any] = {"epsilon": 7.0, "public_sample": collection(800, 1)}
+    terms["query"] = "private"
     return dpi.plan(**{"dim": DIM, "n": N, "adjacency": dpi.record(), **terms, **changes})
 
 
@@ -125,16 +126,16 @@ def test_the_commands_of_a_plan_can_be_pasted(
     epsilon: int,
 ) -> None:
     np.save(tmp_path / "public.npy", collection(800, 1))
-    np.save(tmp_path / "x.npy", collection(900, 2))
+    np.save(tmp_path / "vectors.npy", collection(900, 2))
+    np.save(tmp_path / "queries.npy", collection(3, 3))
     terms = ("--dim", DIM, "--n", N, "--epsilon", epsilon, "--record")
     code, output, error = run("plan", *terms, "--public-sample", "public.npy")
     assert (code, error) == (0, "")
     commands = re.findall(r"^  dpindex (.+)$", output, re.MULTILINE)
-    assert commands[-1].startswith("build VECTORS INDEX --record --method record-codebook")
+    assert commands[-2].startswith("build vectors.npy my-index --method record-codebook")
     for command in commands:
-        words = command.replace("VECTORS", "x.npy").replace("INDEX", "index")
-        assert run(*shlex.split(words))[0] == 0
-    facts = run("info", "index")[1]
+        assert run(*shlex.split(command))[0] == 0
+    facts = run("info", "my-index")[1]
     assert "public codewords" in facts
     assert "any two vectors" in facts
 

@@ -42,15 +42,17 @@ def build(
     ] = "f32",
     denoise: o.Denoise = None,
     query_epsilon: Annotated[float | None, "Budget of a private query.  [default: epsilon]"] = None,
+    max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Privatize vectors into an index; run again to resume."""
-    from dpindex.index import Settings
+    from dpindex.index import Settings, summarize
     from dpindex.index.ingest import NewDirectory, ingest
 
     stated = release.stated()
     with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
         spec = Spec(method, source.shape[1], code_length, epsilon, **options.stated())
+        out.announce_size(source.shape[0], spec.format, max_size)
         settings: Any = (spec, metric, index_type, query_epsilon)
         sink = NewDirectory(
             index,
@@ -65,6 +67,8 @@ def build(
         sink.settle()
     typer.echo(f"{sink.spec.guarantee}.")
     out.print_totals(stated)
+    if (warning := summarize(index).noise_warning) is not None:
+        typer.echo(f"Note: {warning}", err=True)
     typer.echo(f"What this protects and what it does not: dpindex info {index}")
 
 
@@ -217,16 +221,24 @@ def info(
     show_spec: Annotated[
         bool, "--spec", "Print the spec alone, for devices to privatize under."
     ] = False,
+    index_recall: Annotated[
+        bool, "Measure on the codes, which are read for it, what the index type finds."
+    ] = False,
 ) -> None:
-    """Say what an index protects, and what it does not."""
-    from dpindex.index import PrivateIndex, describe
+    """Say what an index protects, and what it does not.
 
-    opened = PrivateIndex.open(index)
-    spec, denoiser = opened.spec, opened.denoiser
+    Reads the manifest and no codes.
+    """
+    from dpindex.index import PrivateIndex, summarize
+
+    about = summarize(index)
+    settings, spec, denoiser = about.settings, about.settings.spec, about.denoiser
     if show_spec:
         typer.echo(spec.to_json())
         return
-    facts = describe(opened)
+    facts, recall = about.to_dict(), None
+    if index_recall:
+        recall = facts["index_recall"] = PrivateIndex.open(index).index_recall
     if as_json:
         out.print_json(facts)
         return
@@ -235,8 +247,8 @@ def info(
         "source": spec.mechanism.source,
         "code": spec.format.contents
         + (f" in {spec.repetitions} repetitions" if spec.repetitions > 1 else ""),
-        "search": f"{opened.metric}, index type {opened.index_type}, private queries at epsilon = "
-        f"{opened.query_spec.budget:g}",
+        "search": f"{settings.metric}, index type {settings.index_type}, private queries at "
+        f"epsilon = {settings.query_spec.budget:g}",
     }
     if (book := spec.codebook) is not None:
         nearest = "the nearest codeword" if spec.subset == 1 else f"{spec.subset} nearest codewords"
@@ -244,9 +256,9 @@ def info(
             f"{len(book)} public codewords, {book.digest[:12]}…; {spec.law.inside / 2**64:.1%} of "
             f"the codes are of {nearest}, the others are random"
         )
-    if (recall := facts["index_recall"]) is not None:
+    if recall is not None:
         of_what = "of the ten nearest that a flat search finds, measured on codes here"
-        lines["recall"] = f"{opened.index_type} finds {recall:.3f} {of_what}"
+        lines["recall"] = f"{settings.index_type} finds {recall:.3f} {of_what}"
     if denoiser is not None:
         quality = f"predicts coordinates to {denoiser.error:.3g} of their noise variance"
         lines["denoiser"] = f"{denoiser.kind}, learned from {denoiser.rows} codes; {quality}"
@@ -259,7 +271,9 @@ def info(
     if spec.mechanism.private:
         integers, reals = "the integers that run (exact)", "the real numbers, not the floats"
         lines["proved for"] = integers if spec.guarantee.exact else reals
-    title = f"{index}: {len(opened)} vectors of {spec.dim} attributes, {facts['bytes']} bytes"
+    if about.noise_warning is not None:
+        lines["noise"] = about.noise_warning
+    title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
     out.print_facts(title, lines, spec.guarantee, spec.dim)
 
 

@@ -44,6 +44,7 @@ Denoise = Annotated[
     "Fit a denoiser to the private codes; costs no budget.  [default: none]",
 ]
 CodebookFile = Annotated[Path | None, "The codebook that the spec names: a file of public vectors."]
+MaxSize = Annotated[str, "Refuse to write codes that may take more than this, e.g. 500MB, 20GB."]
 Unprotected = Annotated[bool, "Allow a none-* method, which protects nothing."]
 
 
@@ -82,6 +83,23 @@ class DataOptions:
         if self.l2_radius is not None:
             return l2(self.l2_radius)
         return attribute(1.0 if self.beta is None else self.beta)
+
+    def as_flags(self) -> list[str]:
+        """What a command line says for these options, defaults left out.
+
+        >>> DataOptions(scale=255.0, bounds=(0.0, 1.0), l2_radius=0.5, clip=True).as_flags()
+        ['--l2 0.5', '--scale 255', '--bounds 0 1', '--clip']
+        """
+        hints, flags = get_type_hints(type(self), include_extras=True), []
+        for stated in fields(self):
+            value = getattr(self, stated.name)
+            if value == stated.default:
+                continue
+            first = str(hints[stated.name].__metadata__[0])
+            name = first if first.startswith("--") else "--" + stated.name.replace("_", "-")
+            numbers = () if value is True else value if isinstance(value, tuple) else (value,)
+            flags.append(" ".join([name, *(f"{number:.10g}" for number in numbers)]))
+        return flags
 
     def stated(self) -> dict[str, Any]:
         """The options as fields of a spec."""

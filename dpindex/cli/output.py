@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO, StringIO
@@ -17,6 +19,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from dpindex.arrays import AnyArray
+from dpindex.codes import CodeFormat
 from dpindex.errors import InputError
 from dpindex.files import create_file
 from dpindex.privacy import Guarantee
@@ -67,6 +70,50 @@ def print_facts(title: str, lines: Mapping[str, str], guarantee: Guarantee, dim:
     typer.echo(f"\nWhat is protected\n  {guarantee.protects()}\n\nWhat is not protected")
     for line in guarantee.does_not_protect(dim):
         typer.echo(f"  - {line}")
+
+
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def size_in_words(size: float) -> str:
+    """Bytes with a unit, three digits.
+
+    >>> size_in_words(20_700 * 256), size_in_words(999)
+    ('5.3 MB', '999 B')
+    """
+    unit = [name for name, worth in _UNITS.items() if worth <= max(size, 1)][-1]
+    return f"{size / _UNITS[unit]:.3g} {unit}"
+
+
+def parse_size(text: str) -> float:
+    """Bytes of a size such as 20GB; InputError for anything else.
+
+    >>> parse_size("1.5 GB")
+    1500000000.0
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?B)", text.strip().upper())
+    if found is None:
+        raise InputError(f"--max-size must be a size such as 500MB or 20GB, not {text!r}.")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def announce_size(count: int, format_: CodeFormat, max_size: str) -> None:
+    """Say how large the codes may become, which is what a search holds in memory too.
+
+    Raises InputError if that is more than ``max_size``.
+    """
+    most, size = parse_size(max_size), count * format_.max_row_bytes
+    words = (
+        f"{count} codes of {format_.contents}, at most {size_in_words(format_.max_row_bytes)} "
+        f"each: at most {size_in_words(size)}"
+    )
+    if size > most:
+        raise InputError(
+            f"{words}, more than --max-size {max_size}; choose a shorter --code-length or another "
+            f"method, or pass --max-size {max(1, math.ceil(size / 10**9))}GB if disk and memory "
+            f"allow it."
+        )
+    typer.echo(f"{words}.")
 
 
 def print_totals(stated: Mapping[str, Any]) -> None:

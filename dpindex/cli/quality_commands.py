@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -161,7 +162,7 @@ def plan(
     spectrum_decay: Annotated[
         float, "The j-th largest variance is proportional to j^-DECAY."
     ] = 1.0,
-    query: Annotated[o.QueryMode, "Query mode to plan for."] = "private",
+    query: Annotated[o.QueryMode, "Query mode to plan for, as of `dpindex query`."] = "exact",
     max_bytes: Annotated[int | None, "Maximum bytes of a code."] = None,
     methods: Annotated[str, "Method names, separated by commas.  [default: all that give DP]"] = "",
     form: out.Format = "table",
@@ -203,8 +204,9 @@ def plan(
             progress=progress,
             **stated,
         )
+    commands = _commands(outcome, public_sample, options)
     if form == "json":
-        out.print_json(outcome.to_dict())
+        out.print_json({**outcome.to_dict(), "commands": commands})
         return
     out.print_table(_plan_table(outcome))
     if len(outcome.rows) > _SHOWN:
@@ -212,25 +214,29 @@ def plan(
     typer.echo(f"Recommended: {outcome.why}")
     for line in outcome.remarks:
         typer.echo(f"Note: {line}")
-    if options.record:
-        typer.echo("To build it:")
-        for line in _build_commands(outcome, public_sample):
-            typer.echo(f"  {line}")
+    typer.echo("To build and search it, with your own names of files:")
+    for line in commands:
+        typer.echo(f"  {line}")
 
 
-def _build_commands(outcome: Any, public_sample: str | None) -> list[str]:
-    """The commands that make the codebook, if it is not the whole sample, and the index."""
-    spec, lines = outcome.best.spec, []
-    build = (
-        f"dpindex build VECTORS INDEX --record --method {spec.method} --epsilon {spec.epsilon:g}"
-    )
+def _commands(outcome: Any, public_sample: str | None, options: o.DataOptions) -> list[str]:
+    """What makes the codebook, if it is not the whole sample, the index, and an answer from it."""
+    row, lines = outcome.best, []
+    spec, file = row.spec, shlex.quote(str(public_sample))
+    suffix = ".npz" if str(public_sample).endswith(".npz") else ".npy"
+    build = [f"dpindex build vectors{suffix} my-index --method {spec.method}"]
+    build += [f"--epsilon {spec.epsilon:.10g}", *replace(options, delta=spec.delta).as_flags()]
     if (book := spec.codebook) is None:
-        return [f"{build} --code-length {spec.code_length}"]
-    file = shlex.quote(str(public_sample))
-    if len(book) < outcome.sample_rows:
-        lines.append(f"dpindex codebook {file} codebook.npy --size {len(book)}")
-        file = "codebook.npy"
-    return [*lines, f"{build} --codebook {file} --subset {spec.subset}"]
+        build.append(f"--code-length {spec.code_length}")
+    else:
+        if len(book) < outcome.sample_rows:
+            lines.append(f"dpindex codebook {file} codebook.npy --size {len(book)}")
+            file = "codebook.npy"
+        build.append(f"--codebook {file} --subset {spec.subset}")
+    if row.ranking != "plain":
+        build.append(f"--denoise {row.ranking}")
+    mode = "" if outcome.query == "exact" else f" --query {outcome.query}"
+    return [*lines, " ".join(build), f"dpindex query my-index queries{suffix} -k 10{mode}"]
 
 
 def _plan_table(outcome: Any) -> Table:

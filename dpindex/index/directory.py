@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from dpindex.arrays import AnyArray
-from dpindex.codebook import Codebook
+from dpindex.codebook import Codebook, spaced
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.estimators.float_codes import METRICS
 from dpindex.estimators.similarity import Metric
+from dpindex.estimators.visibility import Visibility, rows_to_sample, visibility
 from dpindex.files import holding_lock, make_folder, read_file, sync_folder, write_file
 from dpindex.format1 import manifest_from_1
 from dpindex.index.code_store import CodeStore, ids_from_bytes, ids_to_bytes
@@ -49,6 +50,9 @@ _MAX_FILE_BYTES = 1 << 33
 _MAX_MANIFEST_BYTES = 1 << 24
 _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
+_SAMPLED_SEGMENTS = 8
+# Share of exact copies that are found, below which few neighbours can be.
+_VISIBLE = 0.3
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,8 @@ class Manifest:
     input : mapping, optional
         While the index is being built: what tells its input from another, as plain JSON values.
         While only the denoiser of a build is missing: which build it was.
+    visibility : Visibility, optional
+        What noise leaves of the best case of a search; absent in older indexes and empty ones.
     """
 
     settings: Settings
@@ -159,6 +165,7 @@ class Manifest:
     codebook: str | None = None
     files: Mapping[str, FileMark] = field(default_factory=dict)
     input: Mapping[str, Any] | None = None
+    visibility: Visibility | None = None
 
     @property
     def paths(self) -> list[str]:
@@ -174,7 +181,9 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The text of ``manifest.json``."""
-        book = {} if self.codebook is None else {"codebook": self.codebook}
+        extra: dict[str, Any] = {} if self.codebook is None else {"codebook": self.codebook}
+        if self.visibility is not None:
+            extra["visibility"] = self.visibility._asdict()
         data = {
             "format": _FORMAT,
             "library": __version__,
@@ -183,7 +192,7 @@ class Manifest:
             "files": {path: asdict(self.files[path]) for path in self.paths},
             **{name: getattr(self, name) for name in _STATED},
             **self.settings.to_dict(),
-            **book,
+            **extra,
         }
         return _sealed(data)
 
@@ -194,6 +203,8 @@ class Manifest:
         """
         files = {path: FileMark(**mark) for path, mark in data["files"].items()}
         stated = {name: data[name] for name in _STATED} | {"codebook": data.get("codebook")}
+        if (seen := data.get("visibility")) is not None:
+            stated["visibility"] = Visibility(**seen)
         manifest = cls(settings=Settings.from_dict(data), files=files, **stated)
         last = [name for name in (manifest.denoiser, manifest.codebook) if name is not None]
         numbers, counts = [*manifest.segments, *last], manifest.segments.values()
@@ -213,6 +224,7 @@ class Manifest:
             and all(int(number) < manifest.next_number for number in numbers)
             and set(files) == set(manifest.paths)
             and (manifest.codebook is None) == (manifest.settings.spec.codebook is None)
+            and all(isinstance(v, float) and 0 <= v <= 1 for v in manifest.visibility or ())
         ):
             raise InputError("it contradicts itself.")
         return manifest
@@ -282,6 +294,18 @@ class IndexDirectory:
                 raise InputError(f"{self.path / path} does not have the rows it should.")
             yield codes, ids
 
+    def sample(self, manifest: Manifest) -> Codes:
+        """Evenly spaced codes of a few evenly spaced segments, verified; there must be one."""
+        numbers = list(manifest.segments)
+        chosen = [numbers[i] for i in spaced(len(numbers), _SAMPLED_SEGMENTS)]
+        some = replace(manifest, segments={name: manifest.segments[name] for name in chosen})
+        parts = [
+            codes.take(rows_to_sample(len(codes), len(chosen) * codes.k))
+            for codes, _ in self.segments(some)
+        ]
+        format_ = parts[0].format
+        return format_.codes(format_.concatenate([part.stored for part in parts]))
+
     def settings(self, manifest: Manifest) -> Settings:
         """The settings, with the codewords of the spec's codebook if it has one."""
         if manifest.codebook is None:
@@ -295,6 +319,15 @@ class IndexDirectory:
             return None
         data = self._verified(manifest, _MODEL.format(manifest.denoiser))
         return denoiser_from_bytes(data, manifest.settings.spec)
+
+    def check_sizes(self, manifest: Manifest) -> None:
+        """InputError for a file that is missing, or is not as long as it was; none is read."""
+        for path in manifest.paths:
+            place = self.path / path
+            if not place.is_file():
+                raise InputError(f"{place} is missing; restore it from a copy.")
+            if place.stat().st_size != manifest.files[path].bytes:
+                raise InputError(f"{place} is cut off or was changed; restore it from a copy.")
 
     def _verified(self, manifest: Manifest, path: str) -> bytes:
         mark = manifest.files[path]
@@ -562,10 +595,106 @@ def write_index(
             manifest = directory.write_segment(manifest, store.take(rows), store.ids[rows])
         if denoiser is not None and (last is None or denoiser is not last.denoiser):
             manifest = directory.write_denoiser(manifest, denoiser)
-        manifest = replace(manifest, state="complete", input=None)
+        sample = store.take(rows_to_sample(len(store), settings.spec.code_length))
+        seen = visibility(sample, settings.spec, len(store)) if len(store) else None
+        manifest = replace(manifest, state="complete", input=None, visibility=seen)
         saved = manifest.digest, len(store), store.removals, denoiser
         checkpoint = Checkpoint(directory, *saved)
         directory.commit(manifest, lambda: sealed(checkpoint))
+
+
+def _finished(directory: IndexDirectory) -> Manifest:
+    """The manifest of a finished index; InputError if it is not one."""
+    with suppress(InputError):  # who may not write can read what is there
+        directory.finish_interrupted()
+    manifest = directory.manifest()
+    if manifest.state != "complete":
+        raise InputError(
+            f"{directory.path} holds an unfinished build; run the same build again to end it."
+        )
+    return manifest
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a saved index is, without its codes and ids.
+
+    Attributes
+    ----------
+    settings : Settings
+    count : int
+        Rows.
+    bytes : int
+        Of all files.
+    denoiser : Denoiser, optional
+    visibility : Visibility, optional
+        What noise leaves of the best case of a search; absent in older indexes and empty ones.
+    """
+
+    settings: Settings
+    count: int
+    bytes: int
+    denoiser: Denoiser | None
+    visibility: Visibility | None
+
+    @property
+    def noise_warning(self) -> str | None:
+        """One sentence where noise leaves little of a search; None for denoised codes."""
+        if self.visibility is None or self.denoiser is not None:
+            return None
+        for share, whose in zip(self.visibility, ("", " of private queries"), strict=True):
+            if share < _VISIBLE:
+                return (
+                    f"expect no neighbours{whose} at this setting: the noise is so large that of "
+                    f"ten exact copies of a query {10 * share:.1f} would be among its ten nearest; "
+                    f"see what `dpindex plan` recommends."
+                )
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """What it holds, how it is searched and what it promises, as plain JSON values."""
+        spec, denoiser = self.settings.spec, self.denoiser
+        return {
+            "count": self.count,
+            "bytes": self.bytes,
+            "code_length": spec.code_length,
+            "metric": self.settings.metric,
+            "index_type": self.settings.index_type,
+            "denoiser": denoiser
+            and {"kind": denoiser.kind, "rows": denoiser.rows, "error": denoiser.error},
+            "query_epsilon": self.settings.query_spec.epsilon,
+            "visibility": self.visibility and self.visibility._asdict(),
+            "spec": spec.to_dict(),
+            **spec.guarantee.statement(spec.dim),
+        }
+
+
+def summarize(path: str | os.PathLike[str]) -> Summary:
+    """What a saved index is, from its manifest; the codes are not read, only their sizes checked.
+
+    Raises
+    ------
+    InputError
+        If the directory is not an index, is unfinished, or lacks a file or a part of one.
+
+    >>> import tempfile
+    >>> from dpindex import PrivateIndex
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=2.0))
+    ...     index.save(Path(folder) / "index")
+    ...     summarize(Path(folder) / "index").to_dict()["guarantee"]["epsilon"]
+    2.0
+    """
+    directory = IndexDirectory(Path(path))
+    manifest = _finished(directory)
+    directory.check_sizes(manifest)
+    return Summary(
+        settings=directory.settings(manifest),
+        count=manifest.count,
+        bytes=sum(file.stat().st_size for file in directory.path.rglob("*") if file.is_file()),
+        denoiser=directory.denoiser(manifest),
+        visibility=manifest.visibility,
+    )
 
 
 def read_index(
@@ -578,13 +707,7 @@ def read_index(
     InputError
         If the directory is not an index, is unfinished, or was damaged or changed.
     """
-    with suppress(InputError):  # who may not write can read what is there
-        directory.finish_interrupted()
-    manifest = directory.manifest()
-    if manifest.state != "complete":
-        raise InputError(
-            f"{directory.path} holds an unfinished build; run the same build again to end it."
-        )
+    manifest = _finished(directory)
     segments = directory.segments(manifest)
     # The first is read before anything is made of the spec: what a manifest says costs nothing yet.
     first = list(islice(segments, 1))

@@ -19,6 +19,7 @@ from dpindex.arrays import AnyArray, Integers
 from dpindex.codes import Codes
 from dpindex.errors import InputError, naming
 from dpindex.estimators.denoise import Denoiser, Kind
+from dpindex.estimators.visibility import visibility
 from dpindex.files import create_file
 from dpindex.index.claim import Claim
 from dpindex.index.code_store import Ids, ids_to_bytes
@@ -297,7 +298,9 @@ class NewDirectory(Sink):
             yield self._manifest.count, self._claim.token
             if self._manifest.state != "complete":
                 then = {_TOKEN: self._claim.token} if self._to_denoise else None
-                directory.commit(replace(self._manifest, state="complete", input=then))
+                seen = visibility(directory.sample(self._manifest), self.spec, self._manifest.count)
+                done = replace(self._manifest, state="complete", input=then, visibility=seen)
+                self._manifest = directory.commit(done)
 
     def settle(self) -> None:
         """End a build to which nothing more is to be added."""

@@ -55,7 +55,7 @@ def plan(
     recall: float | None = None,
     public_sample: Any | None = None,
     facts: Facts | None = None,
-    query: QueryMode = "private",
+    query: QueryMode = "exact",
     delta: float = 0.0,
     max_bytes: int | None = None,
     methods: Sequence[str] | None = None,
@@ -83,8 +83,8 @@ def plan(
         ``adjacency=record()`` up to 65 536 of them may become codewords.
     facts : Facts, optional
         Instead of a sample.
-    query : "private" or "exact"
-        The query mode to plan for. Both are predicted.
+    query : "exact" or "private"
+        The query mode to plan for; the default is that of ``search``. Both are predicted.
     delta : float
         For the methods that need a delta; with 0 they are not considered. Under ``record()`` it is
         for Gaussian noise of radius 2, which is shown for contrast.
