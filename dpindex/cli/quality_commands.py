@@ -20,6 +20,8 @@ _CONTRAST = "raw-gaussian"
 _EPSILONS, _RECORD_EPSILONS = "1,2,3,5,10", "6,8,10,12,16"
 _METHODS = "dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp"
 _SHOWN = 12
+# Width of printed tables, and columns of numbers in them.
+_WIDTH, _COLUMNS = 79, 7
 
 
 def _list(text: str, option: str, read: type) -> list[Any]:
@@ -58,11 +60,21 @@ def evaluate(
     ] = None,
     public_sample: Annotated[str | None, "PUBLIC vectors of --public-texts."] = None,
     base_texts: Annotated[Path | None, "The true texts to show beside them, a line each."] = None,
+    image_shape: Annotated[
+        str, "HEIGHTxWIDTH of vectors that are grey images: shows what an attacker rebuilds."
+    ] = "",
+    replace: Annotated[bool, "Replace a report of another evaluation in the directory."] = False,
     skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with BASE."] = False,
     options: o.CurveOptions,
 ) -> None:
-    """Measure recall against epsilon and write a report."""
-    from dpindex.evaluate import recall_curve, require_matplotlib, spec_grid, write_curve
+    """Measure recall against epsilon and write a report; run again to resume."""
+    from dpindex.evaluate import (
+        image_attack,
+        recall_curve,
+        require_matplotlib,
+        spec_grid,
+        write_curve,
+    )
     from dpindex.evaluate.text_attack import read_texts, text_attack
 
     require_matplotlib()
@@ -85,6 +97,7 @@ def evaluate(
         )
         for sentence in grid.refused:
             typer.echo(f"left out: {sentence}", err=True)
+        shape = _shape(image_shape, base_source.shape[1])
         with out.progress_bar("measuring") as progress:
             curve = recall_curve(
                 base_source,
@@ -97,29 +110,62 @@ def evaluate(
                 denoise=denoise,
                 max_queries=max_queries,
                 skip_leak_check=skip_leak_check,
+                report=report,
+                replace_report=replace,
                 progress=progress,
             )
+        pictures = image_attack(base_source, grid.specs, shape) if shape else []
         texts = None
         if public_texts is not None:
             with open_vectors(str(public)) as source:
                 true = None if base_texts is None else read_texts(base_texts)
                 texts = text_attack(base_source, grid.specs, source, read_texts(public_texts), true)
-    page = write_curve(curve, report, notes=grid.refused, texts=texts)
-    out.print_table(_curve_table(curve))
+    page = write_curve(
+        curve, report, notes=grid.refused, texts=texts, pictures=pictures, replace=replace
+    )
+    _print_curve(curve)
     typer.echo(f"Report: {page}")
 
 
-def _curve_table(curve: Any) -> Table:
-    """Precision@10: a row for each method and query mode, a column for each epsilon."""
-    table = Table("precision@10", "query", box=box.SIMPLE, caption=curve.adjacency)
-    for epsilon in curve.epsilons:
-        table.add_column(f"ε = {epsilon:g}", justify="right", no_wrap=True)
-    for mode in curve.query_modes:
+def _shape(text: str, dim: int) -> tuple[int, int] | None:
+    """Height and width of an image of ``dim`` pixels; None if none was stated."""
+    if not text:
+        return None
+    height, _, width = text.lower().partition("x")
+    if not (height.isdigit() and width.isdigit() and int(height) * int(width) == dim):
+        raise InputError(
+            f"--image-shape must be HEIGHTxWIDTH with {dim} pixels in all, not {text!r}."
+        )
+    return int(height), int(width)
+
+
+def _print_curve(curve: Any) -> None:
+    """Tables of at most 80 columns: what is found in each query mode, and what codes reveal."""
+    typer.echo(curve.adjacency)
+    for measure in ("recall@10", "precision@10"):
+        for mode in curve.query_modes:
+            _print_lines(curve, f"{curve.full_name(measure)}, {mode} queries", measure, mode)
+    mode, count = curve.query_modes[0], curve.base[1]
+    _print_lines(curve, f"known vectors that pick out their code among {count}", "linked", mode)
+    _print_lines(curve, "cosine of rebuilt vectors to the originals", "rebuilt_cosine", mode)
+
+
+def _print_lines(curve: Any, title: str, measure: str, mode: str) -> None:
+    """A line for each method, a column for each epsilon; long names have a line of their own."""
+    for first in range(0, max(len(curve.epsilons), 1), _COLUMNS):
+        epsilons = curve.epsilons[first : first + _COLUMNS]
+        width = _WIDTH - 7 * max(len(epsilons), 1)
+        typer.echo(f"\n{title}")
+        typer.echo(f"{'  ε':{width}}" + "".join(f"{epsilon:>7g}" for epsilon in epsilons))
         for name, line in curve.series(mode).items():
-            at = {point.spec.epsilon: f"{point.mean['precision@10']:.2f}" for point in line}
-            cells = (at.get(epsilon, at.get(None, "")) for epsilon in curve.epsilons)
-            table.add_row(name, mode, *cells)
-    return table
+            at = {point.spec.epsilon: point.mean[measure] for point in line}
+            values = [at.get(epsilon, at.get(None)) for epsilon in epsilons or (None,)]
+            cells = "".join("      –" if v is None or v != v else f"{v:7.2f}" for v in values)
+            start = f"  {name}"
+            if len(start) > width:
+                typer.echo(start)
+                start = ""
+            typer.echo(f"{start:{width}}{cells}")
 
 
 def demo(
@@ -132,9 +178,9 @@ def demo(
 
     with out.progress_bar("measuring") as progress:
         result = run_demo(directory, progress=progress)
-    out.print_table(_curve_table(result.curve))
+    _print_curve(result.curve)
     typer.echo(
-        f"Ten nearest answers to private queries at {result.spec.guarantee}: "
+        f"\nTen nearest answers to private queries at {result.spec.guarantee}: "
         f"{result.same_digit:.0%} show the digit asked for.\n"
         f"Index:   {result.index}   (try: dpindex info {result.index})\n"
         f"Report:  {result.report}\n"
@@ -147,7 +193,10 @@ def plan(
     dim: Annotated[int, "Attributes of a vector."],
     n: Annotated[int, "Vectors in the collection."],
     epsilon: Annotated[float | None, "Target epsilon."] = None,
-    recall: Annotated[float | None, "Instead of --epsilon: target precision@10."] = None,
+    recall: Annotated[
+        float | None, "Instead of --epsilon: target recall@k, with the k of --at."
+    ] = None,
+    at: Annotated[int, "k: answers, and true neighbours, that recall counts."] = 10,
     public_sample: Annotated[
         str | None, "File of 500 or more PUBLIC vectors of the same kind."
     ] = None,
@@ -189,6 +238,7 @@ def plan(
             n=n,
             epsilon=epsilon,
             recall=recall,
+            at=at,
             public_sample=sample,
             facts=facts,
             query=query,

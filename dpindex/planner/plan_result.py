@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from dpindex.index import QueryMode
 from dpindex.privacy import Attribute, Guarantee
@@ -11,6 +11,9 @@ from dpindex.spec import Spec
 
 # How codes are ranked: as they are, or after ``fit_denoiser`` of that kind.
 Ranking: TypeAlias = Literal["plain", "linear", "auto"]
+
+FOUND, NEIGHBOURS = 10, 50
+"""Answers, and true neighbours, that precision counts (Li & Li 2023, Sec. 5.1)."""
 
 _POOR = 0.2
 _FROM_FACTS = "Facts are a rough substitute for a public sample: expect errors of 0.2."
@@ -25,6 +28,23 @@ _FROM_SAMPLE = (
 
 
 @dataclass(frozen=True)
+class Found:
+    """What is expected to be found in one query mode.
+
+    Attributes
+    ----------
+    precision : float
+        precision@10 of the true 50: share of the first ten answers that are among the 50 nearest.
+    recall : float
+        recall@k of the true k: share of the k nearest that are among the first k answers, for the
+        plan's k. It is never easier than precision where k is 10.
+    """
+
+    precision: float
+    recall: float
+
+
+@dataclass(frozen=True)
 class Row:
     """The predictions for one spec.
 
@@ -35,8 +55,8 @@ class Row:
     ranking : "plain", "linear" or "auto"
         How codes would be ranked: as they are, or after ``fit_denoiser(kind)``, whichever has the
         higher prediction. "auto" is tried for the most promising specs only.
-    private, exact : float
-        Expected precision@10 against the true 50, by query mode, in [0, 1].
+    private, exact : Found
+        What is expected to be found, by query mode.
     bytes_per_vector : int
         Size of a published code.
     noise : float
@@ -46,8 +66,8 @@ class Row:
 
     spec: Spec
     ranking: Ranking
-    private: float
-    exact: float
+    private: Found
+    exact: Found
     bytes_per_vector: int
     noise: float
 
@@ -81,11 +101,11 @@ class Row:
     def guarantee(self) -> Guarantee:
         return self.spec.guarantee
 
-    def precision(self, query: QueryMode) -> float:
-        """Expected precision@10 in that query mode."""
+    def found(self, query: QueryMode) -> Found:
+        """What is expected to be found in that query mode."""
         return self.private if query == "private" else self.exact
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, at: int) -> dict[str, Any]:
         return {
             "method": self.method,
             "k": self.k,
@@ -93,8 +113,11 @@ class Row:
             "subset": self.spec.subset,
             "epsilon": self.spec.budget,
             "denoiser": None if self.ranking == "plain" else self.ranking,
-            "precision@10 private": round(self.private, 4),
-            "precision@10 exact": round(self.exact, 4),
+            **{
+                f"{name}, {mode} queries": round(getattr(self.found(mode), measure), 4)
+                for measure, name in names_of(at).items()
+                for mode in get_args(QueryMode)
+            },
             "bytes_per_vector": self.bytes_per_vector,
             "noise": round(self.noise, 4),
             "guarantee": self.guarantee.to_dict(),
@@ -119,8 +142,8 @@ class Plan:
         Best first.
     query : "private" or "exact"
         The query mode that was planned for.
-    n : int
-        Vectors in the collection.
+    n, at : int
+        Vectors in the collection; answers and true neighbours that recall counts.
     refused : tuple of str
         One sentence for each method or code length that has no guarantee under these terms.
     from_facts : bool
@@ -134,6 +157,7 @@ class Plan:
     rows: tuple[Row, ...]
     query: QueryMode
     n: int
+    at: int
     refused: tuple[str, ...]
     from_facts: bool
     contrast: tuple[Row, ...] = ()
@@ -155,24 +179,28 @@ class Plan:
         best = self.best
         other: QueryMode = "exact" if self.query == "private" else "private"
         denoiser = " and a denoiser" if self.recommended.denoise else ""
+        expected = " and ".join(
+            f"{name} = {getattr(best.found(self.query), measure):.2f}"
+            f" ({other} queries: {getattr(best.found(other), measure):.2f})"
+            for measure, name in names_of(self.at).items()
+        )
         sentence = (
             f"{best.method} with {best.contents} ({best.bytes_per_vector} bytes){denoiser} is "
-            f"predicted to reach precision@10 = {best.precision(self.query):.2f} ({other} queries: "
-            f"{best.precision(other):.2f}) at {best.guarantee}"
+            f"predicted to reach {expected} at {best.guarantee}"
         )
         rival = next((row for row in self.rows if row.method != best.method), None)
         if rival is None:
             return f"{sentence}; it is the only method that was tried."
         return (
-            f"{sentence}: {_advantage(best, rival)}; the prediction for the next method, "
-            f"{rival.method} with {rival.contents}, is {rival.precision(self.query):.2f}."
+            f"{sentence}: {_advantage(best, rival)}; the recall predicted for the next method, "
+            f"{rival.method} with {rival.contents}, is {rival.found(self.query).recall:.2f}."
         )
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Caveats, one sentence each."""
         best, lines = self.best, []
-        if best.precision(self.query) < _POOR:
+        if best.found(self.query).recall < _POOR:
             lines.append(
                 "At this epsilon no method finds many neighbours; state a recall instead to see "
                 "which epsilon it needs."
@@ -194,10 +222,23 @@ class Plan:
             "remarks": list(self.remarks),
             "query": self.query,
             "n": self.n,
-            "rows": [row.to_dict() for row in self.rows],
-            "contrast": [row.to_dict() for row in self.contrast],
+            "at": self.at,
+            "rows": [row.to_dict(self.at) for row in self.rows],
+            "contrast": [row.to_dict(self.at) for row in self.contrast],
             "refused": list(self.refused),
         }
+
+
+def names_of(at: int) -> dict[str, str]:
+    """The full names of the measures of :class:`Found`, recall first.
+
+    >>> names_of(10)
+    {'recall': 'recall@10 of the true 10', 'precision': 'precision@10 of the true 50'}
+    """
+    return {
+        "recall": f"recall@{at} of the true {at}",
+        "precision": f"precision@{FOUND} of the true {NEIGHBOURS}",
+    }
 
 
 def _advantage(best: Row, rival: Row) -> str:

@@ -18,7 +18,7 @@ from dpindex.index import IndexDirectory, QueryMode
 from dpindex.method_table import find_method
 from dpindex.method_table import methods as all_methods
 from dpindex.planner.collection_model import CollectionModel, Facts, Simulation
-from dpindex.planner.plan_result import Plan, Ranking, Row
+from dpindex.planner.plan_result import FOUND, NEIGHBOURS, Plan, Ranking, Row
 from dpindex.planner.record_plan import MAX_CODEBOOK, record_plan
 from dpindex.privacy import Record
 from dpindex.privatizer import Privatizer
@@ -53,6 +53,7 @@ def plan(
     n: int,
     epsilon: float | None = None,
     recall: float | None = None,
+    at: int = FOUND,
     public_sample: Any | None = None,
     facts: Facts | None = None,
     query: QueryMode = "private",
@@ -76,8 +77,10 @@ def plan(
     epsilon : float, optional
         Target epsilon.
     recall : float, optional
-        Instead of epsilon: target precision@10, (0, 1). The plan is for the smallest epsilon that
-        reaches it.
+        Instead of epsilon: target recall@k of the true k, (0, 1), with k = ``at``. The plan is for
+        the smallest epsilon that reaches it.
+    at : int
+        k: answers, and true neighbours, that recall counts, [1, 50]. Methods are ranked by it.
     public_sample : array, sparse matrix or VectorSource, optional
         At least 500 public vectors of the collection's kind; up to 2000 of them are used. Under
         ``adjacency=record()`` up to 65 536 of them may become codewords.
@@ -118,6 +121,7 @@ def plan(
         raise InputError("give either a public sample or public facts to plan with.")
     whole_number(dim, "dim", 2, _MAX_DIM)
     whole_number(n, "n", _MIN_VECTORS, _MAX_VECTORS)
+    whole_number(at, "at", 1, NEIGHBOURS)
     if max_bytes is not None:
         whole_number(max_bytes, "max_bytes", 1, _MAX_BYTES)
     if query not in get_args(QueryMode):
@@ -142,6 +146,7 @@ def plan(
             n=n,
             epsilon=None if epsilon is None else checked_epsilon(epsilon),
             recall=recall,
+            at=at,
             query=query,
             delta=delta,
             max_bytes=max_bytes,
@@ -163,12 +168,12 @@ def plan(
         sample = np.clip(facts.sample(dim), *first.bounds) * np.float32(first.scale)
     limits = (first.bounds[0] * first.scale, first.bounds[1] * first.scale)
     model = CollectionModel(sample, n, limits, None if facts is None else facts.neighbour_cosine)
-    predictor = _Predictor(model, query, max_bytes, progress or _silent)
+    predictor = _Predictor(model, query, at, max_bytes, progress or _silent)
     if recall is not None:
         target = predictor.smallest_epsilon(lambda e: grid_at(e).specs, recall)
     grid = grid_at(target)
     rows = predictor.ranked(grid.specs)
-    return Plan(rows, query, n, (*grid.refused, *predictor.refused), facts is not None)
+    return Plan(rows, query, n, at, (*grid.refused, *predictor.refused), facts is not None)
 
 
 def _silent(done: int, total: int, task: str) -> None:
@@ -276,9 +281,14 @@ class _Predictor:
     refused: dict[str, None]
 
     def __init__(
-        self, model: CollectionModel, query: QueryMode, max_bytes: int | None, progress: Progress
+        self,
+        model: CollectionModel,
+        query: QueryMode,
+        at: int,
+        max_bytes: int | None,
+        progress: Progress,
     ) -> None:
-        self._model, self._query, self._max_bytes = model, query, max_bytes
+        self._model, self._query, self._at, self._max_bytes = model, query, at, max_bytes
         self._progress = progress
 
     def ranked(self, specs: Sequence[Spec]) -> tuple[Row, ...]:
@@ -310,8 +320,9 @@ class _Predictor:
         best, high = quick(_MAX_EPSILON), _MAX_EPSILON
         if self._value(best) < recall:
             raise InputError(
-                f"a recall of {recall:g} is out of reach: at epsilon = {_MAX_EPSILON:g} the "
-                f"prediction for {best.method} is {self._value(best):.2f}; ask for less."
+                f"a recall@{self._at} of {recall:g} is out of reach: at epsilon = "
+                f"{_MAX_EPSILON:g} the prediction for {best.method} is {self._value(best):.2f}; "
+                f"ask for less."
             )
         # First the best method, then how much less epsilon it needs with a better denoiser.
         for row_at, span, steps in ((quick, _MAX_EPSILON / _MIN_EPSILON, 6), (refined, 4.0, 4)):
@@ -328,7 +339,7 @@ class _Predictor:
         return math.ceil(high * digits) / digits
 
     def _value(self, row: Row) -> float:
-        return row.precision(self._query)
+        return row.found(self._query).recall
 
     def _quick(self, specs: Sequence[Spec], more: int = 0) -> list[Row]:
         """Rows of the specs whose codes fit, best first, with linear denoisers of few codes.
@@ -360,7 +371,7 @@ class _Predictor:
     def _row(self, simulation: Simulation, denoiser: Ranking) -> Row:
         """The better of ranking codes as they are and of ranking them after a denoiser."""
         tried: tuple[Ranking, ...] = ("plain", denoiser)
-        rows = [row for ranking in tried if (row := simulation.predict(ranking)) is not None]
+        rows = [row for ranking in tried if (row := simulation.predict(ranking, self._at))]
         return max(rows, key=self._value)
 
 

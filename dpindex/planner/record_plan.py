@@ -35,6 +35,7 @@ def record_plan(
     n: int,
     epsilon: float | None,
     recall: float | None,
+    at: int,
     query: QueryMode,
     delta: float,
     max_bytes: int | None,
@@ -71,19 +72,19 @@ def record_plan(
         rows = []
         for done, spec in enumerate(specs):
             progress(done, len(specs), f"{spec.method}, ε = {spec.budget:.3g}")
-            rows.append(model.predict(spec))
-        return sorted(rows, key=lambda row: row.precision(query), reverse=True)
+            rows.append(model.predict(spec, at))
+        return sorted(rows, key=lambda row: row.found(query).recall, reverse=True)
 
     if epsilon is None:
-        epsilon = _smallest(lambda e: ranked(specs(e, quick=True))[0], recall or 0.0, query)
+        epsilon = _smallest(lambda e: ranked(specs(e, quick=True))[0], recall or 0.0, at, query)
     found = ranked(specs(epsilon))
     contrast: tuple[Row, ...] = ()
     if delta > 0:
         with suppress(InputError):  # noise that no code can hold
             spec = Spec(CONTRAST, dim, epsilon=epsilon, delta=delta, adjacency=l2(2.0))
-            contrast = (model.predict(spec),)
+            contrast = (model.predict(spec, at),)
     progress(1, 1, "done")
-    return Plan(tuple(found), query, n, refused, from_facts, contrast, rows)
+    return Plan(tuple(found), query, n, at, refused, from_facts, contrast, rows)
 
 
 def _names(
@@ -109,18 +110,18 @@ def _names(
     return names, tuple(refused)
 
 
-def _smallest(best_at: Callable[[float], Row], recall: float, query: QueryMode) -> float:
+def _smallest(best_at: Callable[[float], Row], recall: float, at: int, query: QueryMode) -> float:
     """The smallest epsilon at which the best method reaches the recall, to two digits."""
     low, high = _MIN_EPSILON, _MAX_EPSILON
     best = best_at(high)
-    if best.precision(query) < recall:
+    if best.found(query).recall < recall:
         raise InputError(
-            f"a recall of {recall:g} is out of reach: at epsilon = {high:g} the prediction for "
-            f"{best.method} is {best.precision(query):.2f}; ask for less."
+            f"a recall@{at} of {recall:g} is out of reach: at epsilon = {high:g} the prediction "
+            f"for {best.method} is {best.found(query).recall:.2f}; ask for less."
         )
     for _ in range(_STEPS):
         middle = math.sqrt(low * high)
-        if best_at(middle).precision(query) >= recall:
+        if best_at(middle).found(query).recall >= recall:
             high = middle
         else:
             low = middle
