@@ -185,6 +185,7 @@ def info(
     ] = False,
 ) -> None:
     """Say what an index protects, and what it does not."""
+    from dpindex.estimators.exposure import predicted_exposure
     from dpindex.index import PrivateIndex, describe
 
     opened = PrivateIndex.open(index)
@@ -193,6 +194,7 @@ def info(
         typer.echo(spec.to_json())
         return
     facts = describe(opened)
+    facts["exposure"] = predicted_exposure(spec, len(opened)).to_dict()
     if as_json:
         out.print_json(facts)
         return
@@ -226,7 +228,8 @@ def info(
         integers, reals = "the integers that run (exact)", "the real numbers, not the floats"
         lines["proved for"] = integers if spec.guarantee.exact else reals
     title = f"{index}: {len(opened)} vectors of {spec.dim} attributes, {facts['bytes']} bytes"
-    out.print_facts(title, lines, spec.guarantee, spec.dim)
+    exposed = predicted_exposure(spec, len(opened)).lines(len(opened))
+    out.print_facts(title, lines, spec.guarantee, spec.dim, exposed)
 
 
 def methods(as_json: o.AsJson = False) -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.errors import InputError
+from dpindex.files import create_file
 from dpindex.vectors import open_vectors
 
 _CONTRAST = "raw-gaussian"
@@ -214,6 +213,7 @@ def plan(
     max_bytes: Annotated[int | None, "Maximum bytes of a code."] = None,
     methods: Annotated[str, "Method names, separated by commas.  [default: all that give DP]"] = "",
     form: out.Format = "table",
+    plot: Annotated[Path | None, "Picture of predictions by epsilon, .png."] = None,
     skip_leak_check: Annotated[bool, "Accept a sample that looks private."] = False,
     options: o.DataOptions,
 ) -> None:
@@ -221,11 +221,17 @@ def plan(
 
     Uses public knowledge alone, and recommends a method.
     """
-    from dpindex.planner import Facts
+    from dpindex.evaluate import require_matplotlib
+    from dpindex.planner import Facts, plan_png
     from dpindex.planner import plan as make_plan
 
     if form == "npz":
         raise InputError("a plan is shown as table or json, not as npz.")
+    if plot is not None:
+        out.refuse_existing(plot)
+        if plot.suffix != ".png":
+            raise InputError(f"{plot} must end in .png.")
+        require_matplotlib()
     facts = None
     if typical_norm is not None or neighbour_cosine is not None:
         if typical_norm is None or neighbour_cosine is None:
@@ -245,16 +251,24 @@ def plan(
             max_bytes=max_bytes,
             methods=_list(methods, "--methods", str) or None,
             skip_leak_check=skip_leak_check,
+            curves=plot is not None,
             progress=progress,
             **options.stated(),
         )
+    if plot is not None:
+        create_file(plot, plan_png(outcome))
     if form == "json":
         out.print_json(outcome.to_dict())
         return
-    out.print_table(_plan_table(outcome))
+    _print_plan(outcome)
     if len(outcome.rows) > _SHOWN:
         typer.echo(f"and {len(outcome.rows) - _SHOWN} more (--format json shows all).")
     typer.echo(f"Recommended: {outcome.why}")
+    typer.echo("What it protects:")
+    for line in outcome.protection:
+        typer.echo(f"  - {line}")
+    if plot is not None:
+        typer.echo(f"Plot: {plot}")
     for line in outcome.remarks:
         typer.echo(f"Note: {line}")
     if options.record:
@@ -278,20 +292,25 @@ def _build_commands(outcome: Any, public_sample: str | None) -> list[str]:
     return [*lines, f"{build} --codebook {file} --subset {spec.subset}"]
 
 
-def _plan_table(outcome: Any) -> Table:
-    table = Table(
-        *("method", "k", "denoiser", "private", "exact", "bytes"),
-        title=f"Predicted precision@10 of {outcome.n} vectors",
-        caption=str(outcome.best.guarantee),
-        box=box.SIMPLE,
-        title_justify="left",
-        caption_justify="left",
-    )
+def _print_plan(outcome: Any) -> None:
+    """A line of at most 80 columns for each spec, and below it what is promised."""
+    from dpindex.planner import names_of
+
+    names = names_of(outcome.at)
+    heads = [name.partition(" ") for name in names.values()]
+    typer.echo(f"Predicted for {outcome.n} vectors")
+    for part in (0, 2):
+        typer.echo(f"{'':46}" + "".join(f"{head[part]:>14}" for head in heads))
+    columns = "".join(f"{'private':>8}{'exact':>6}" for _ in names)
+    typer.echo(f"{'method':23}{'k':14}{'denoiser':9}{columns}{'bytes':>5}")
     for row in (*outcome.rows[:_SHOWN], *outcome.contrast):
         ranking = "–" if row.ranking == "plain" else row.ranking
-        cells = (f"{row.private:.2f}", f"{row.exact:.2f}", str(row.bytes_per_vector))
-        table.add_row(row.method, row.size, ranking, *cells)
+        found = "".join(
+            f"{getattr(row.private, name):8.2f}{getattr(row.exact, name):6.2f}" for name in names
+        )
+        typer.echo(f"{row.method:23}{row.size:14}{ranking:9}{found}{row.bytes_per_vector:5}")
+    typer.echo(f"under {outcome.best.guarantee}")
     for row in outcome.contrast:
-        caption = f"for contrast, {row.method}: {row.guarantee}, which is any two vectors of norm 1"
-        table.caption = f"{table.caption}; {caption}"
-    return table
+        typer.echo(
+            f"for contrast, {row.method}: {row.guarantee}, which is any two vectors of norm 1"
+        )

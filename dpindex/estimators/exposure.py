@@ -14,15 +14,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy.special import betainc, ndtri
+from scipy.special import betainc, log_ndtr, ndtri
 
-from dpindex.arrays import Doubles, Singles
+from dpindex.arrays import Doubles, Singles, unit
 from dpindex.codebook import spaced
 from dpindex.spec import Spec
 
 __all__ = ["Exposure", "Prior", "nearness", "number_channel", "predicted_exposure", "sign_channel"]
 
-_NODES = 33
+_NODES, _COMPARED = 32, 100
 _UNIFORM = (np.arange(4096) + 0.5) / 4096
 _NORMAL: Doubles = ndtri(_UNIFORM)
 _PLAYED = 256
@@ -39,14 +39,14 @@ class Prior:
     ----------
     mean, variance : float
         Root mean square of the attributes' means, and mean of their variances.
-    dimensions : float
-        Effective number of directions in which vectors differ, ``(Σλ)²/Σλ²`` for variances λ of the
-        principal components, [1, dim].
+    cosines : float32 array, shape (m, others), optional
+        Cosines of some vectors to others of the collection, all less their mean. Without them
+        vectors have independent directions.
     """
 
     mean: float
     variance: float
-    dimensions: float
+    cosines: Singles | None = None
 
     @classmethod
     def of(cls, spec: Spec) -> Prior:
@@ -60,7 +60,7 @@ class Prior:
         directions = spec.mechanism.private and not spec.mechanism.calibration.rounded
         if directions or (spec.norm is not None and mean == 0.0):
             mean, variance = 0.0, (spec.norm or 1.0) ** 2 / spec.dim
-        return cls(mean, variance, float(spec.dim))
+        return cls(mean, variance)
 
     @classmethod
     def of_sample(cls, vectors: Singles, spec: Spec) -> Prior:
@@ -69,14 +69,12 @@ class Prior:
         if not spec.mechanism.calibration.rounded:
             scaled = scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-30)
         means = scaled.mean(axis=0, dtype=np.float64)
-        centred = (scaled - means).astype(np.float64)
-        total = float(np.square(centred).sum()) / len(centred)
-        small = centred @ centred.T if len(centred) < spec.dim else centred.T @ centred
-        # Σλ² of the true covariance: that of the sample is larger by about (Σλ)²/rows.
-        squares = float(np.square(small).sum()) / len(centred) ** 2 - total**2 / len(centred)
-        dimensions = total**2 / max(squares, total**2 / spec.dim, 1e-300)
-        rms = math.sqrt(float(np.square(means).mean()))
-        return cls(rms, max(total / spec.dim, 1e-30), min(max(dimensions, 1.0), float(spec.dim)))
+        centred = scaled - means.astype(np.float32)
+        some, directions = spaced(len(centred), _COMPARED), unit(centred)
+        cosines = directions[some] @ directions.T
+        cosines[np.arange(len(some)), some] = -1.0  # itself
+        variance = max(float(np.square(centred, dtype=np.float64).mean()), 1e-30)
+        return cls(math.sqrt(float(np.square(means).mean())), variance, cosines)
 
 
 @dataclass(frozen=True)
@@ -105,19 +103,19 @@ class Exposure:
         """How close a rebuilt vector comes, and how often a known one finds its code among n."""
         guess = f" (a guess without codes: {self.guess_cosine:.2f})"
         return (
-            f"rebuilt from its code, a vector comes to cosine {self.rebuilt_cosine:.2f} of the "
-            f"original{guess if self.guess_cosine > 0.005 else ''}; whoever learns from all codes "
-            f"of correlated vectors comes closer",
-            f"who knows a vector finds its code among {n} in {_percent(self.linked)} of cases "
-            f"(by chance: {_percent(1 / max(n, 1))}); fewer where vectors resemble each other",
+            f"A vector rebuilt from its code has cosine {self.rebuilt_cosine:.2f} to the original"
+            f"{guess if self.guess_cosine > 0.005 else ''}; whoever learns from all codes of "
+            f"correlated vectors comes closer.",
+            f"Who knows a vector finds its code among {n} in {_percent(self.linked)} of cases (by "
+            f"chance in 1 of {n}), fewer where vectors resemble each other.",
         )
 
 
 def _percent(share: float) -> str:
-    """A share as a percentage, which is 0 or 100 only if it is so."""
-    if share > 0.9995:
-        return "over 99.9 %" if share < 1.0 else "100 %"
-    return f"{100 * share:.1f} %" if share >= 0.0005 else "under 0.1 %"
+    """A share in percent; a prediction is not more exact than this."""
+    if share > 0.99:
+        return "over 99 %"
+    return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
 
 
 def predicted_exposure(spec: Spec, n: int, prior: Prior | None = None) -> Exposure:
@@ -146,7 +144,7 @@ def predicted_exposure(spec: Spec, n: int, prior: Prior | None = None) -> Exposu
     linear, any_way = _explained(spec, prior)
     rebuilt = _rebuilt_share(spec, linear)
     # Codes of a cap tie, inside it and outside.
-    if (cap := getattr(spec.law, "cap", None)) is not None:
+    if (cap := getattr(spec.law, "cap", None)) is not None and prior.cosines is None:
         inside, share = cap.inside / 2.0**64, cap.size / (1 << len(cap.weights))
         none_inside = (1.0 - share) ** max(n - 1, 0)
         linked = inside * _tied(n, share) + (1.0 - inside) * none_inside / max(n, 1)
@@ -207,16 +205,28 @@ def _first(correlation: float, spec: Spec, n: int, prior: Prior) -> float:
     """Chance that a vector's own code correlates with it most, among n codes.
 
     Its own correlation has Fisher's distribution (Fisher 1915), for signs the binomial variance;
-    those of other codes are cosines of random directions.
+    those of codes of other directions are cosines of random ones, and those of a vector at cosine c
+    are normal about c times the expected correlation, for signs about their agreement.
     """
     k, rho = spec.code_length, min(correlation, _ALMOST)
-    dimensions = min(prior.dimensions, k)
-    freedom = 1.0 / (rho**2 / dimensions + (1.0 - rho**2) / k)
+    noise = (1.0 - rho**2) / k
+    freedom = 1.0 / (rho**2 / min(spec.dim, k) + noise)
     if spec.format.name == "signs":
-        own = rho + _NORMAL * math.sqrt((1.0 - rho**2) / k)
+        own = rho + _NORMAL * math.sqrt(noise)
     else:
         own = np.tanh(math.atanh(rho) + _NORMAL / math.sqrt(k))
     own = np.clip(own, -1.0, 1.0)
+    if prior.cosines is not None:
+        nodes = own[len(own) // _NODES // 2 :: len(own) // _NODES]
+        shared, each = prior.cosines, max(n - 1, 0) / prior.cosines.shape[1]
+        if spec.format.name == "signs":  # that agree (Goemans & Williamson 1995, Lemma 3.2)
+            shared = np.arcsin(np.clip(shared, -1.0, 1.0)) * np.float32(2 / math.pi)
+        spread = np.float32(math.sqrt(noise) + 1e-9)
+        lost = [
+            log_ndtr((node - rho * shared) / spread).sum(axis=1, dtype=np.float64) * each
+            for node in nodes.astype(np.float32)
+        ]
+        return float(np.exp(lost).mean())
     above = betainc(max(freedom - 1.0, 1e-3) / 2, 0.5, 1.0 - own**2) / 2
     above = np.where(own > 0, above, 1.0 - above)
     return float(np.exp(max(n - 1, 0) * np.log1p(-np.minimum(above, _ALMOST))).mean())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+from dpindex.estimators.exposure import Exposure
 from dpindex.index import QueryMode
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.spec import Spec
@@ -152,6 +153,10 @@ class Plan:
         Methods of another adjacency, shown to compare with.
     sample_rows : int
         Vectors of the public sample that codewords were chosen among.
+    exposure : Exposure or None
+        What attacks on codes of the recommended spec are expected to do.
+    curves : tuple of tuple of Row
+        Predictions for the best methods at several epsilons, if they were asked for.
     """
 
     rows: tuple[Row, ...]
@@ -162,6 +167,8 @@ class Plan:
     from_facts: bool
     contrast: tuple[Row, ...] = ()
     sample_rows: int = 0
+    exposure: Exposure | None = None
+    curves: tuple[tuple[Row, ...], ...] = ()
 
     @property
     def best(self) -> Row:
@@ -197,6 +204,12 @@ class Plan:
         )
 
     @property
+    def protection(self) -> tuple[str, ...]:
+        """What the recommended spec protects, in numbers, one sentence each."""
+        exposed = () if self.exposure is None else self.exposure.lines(self.n)
+        return (self.best.guarantee.odds(), *exposed)
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """Caveats, one sentence each."""
         best, lines = self.best, []
@@ -208,7 +221,9 @@ class Plan:
         if isinstance(best.spec.adjacency, Attribute):
             lines.append(
                 f"This epsilon hides one attribute, not a record: all {best.spec.dim} attributes "
-                f"together cost up to {best.guarantee.group(best.spec.dim):g}."
+                f"together cost up to {best.guarantee.group(best.spec.dim):g}. One coordinate of "
+                f"an embedding is nobody's secret: for embeddings plan with --record "
+                f"(adjacency=dpindex.record()), which hides whole records."
             )
         if best.spec.codebook is not None:
             lines.append(_UNLIKE)
@@ -219,14 +234,26 @@ class Plan:
         return {
             "recommended": {"spec": choice.spec.to_dict(), "denoise": choice.denoise},
             "why": self.why,
+            "protection": list(self.protection),
+            "exposure": None if self.exposure is None else self.exposure.to_dict(),
             "remarks": list(self.remarks),
             "query": self.query,
             "n": self.n,
             "at": self.at,
             "rows": [row.to_dict(self.at) for row in self.rows],
+            "curves": [[row.to_dict(self.at) for row in line] for line in self.curves],
             "contrast": [row.to_dict(self.at) for row in self.contrast],
             "refused": list(self.refused),
         }
+
+
+def nearby(epsilon: float) -> tuple[float, ...]:
+    """Epsilons to draw beside one, ascending, within what specs allow.
+
+    >>> nearby(4.0)
+    (1.0, 2.0, 4.0, 8.0, 16.0)
+    """
+    return tuple(e for e in (epsilon * 2.0**i for i in range(-2, 3)) if 0.001 <= e <= 64.0)
 
 
 def names_of(at: int) -> dict[str, str]:

@@ -13,16 +13,18 @@ import numpy as np
 from dpindex.checks import checked_epsilon, finite_number, whole_number
 from dpindex.codebook import dense_rows, spaced
 from dpindex.errors import InputError
+from dpindex.estimators.exposure import Prior, predicted_exposure
 from dpindex.evaluate.curve import Progress, SpecGrid, spec_grid
 from dpindex.index import IndexDirectory, QueryMode
 from dpindex.method_table import find_method
 from dpindex.method_table import methods as all_methods
 from dpindex.planner.collection_model import CollectionModel, Facts, Simulation
-from dpindex.planner.plan_result import FOUND, NEIGHBOURS, Plan, Ranking, Row
+from dpindex.planner.plan_result import FOUND, NEIGHBOURS, Plan, Ranking, Row, nearby
 from dpindex.planner.record_plan import MAX_CODEBOOK, record_plan
 from dpindex.privacy import Record
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
+from dpindex.threads import limited_threads
 from dpindex.vectors import VectorSource, as_source
 
 _MIN_ROWS, _MAX_ROWS = 500, 2000
@@ -47,6 +49,7 @@ _MIN_EPSILON, _MIDDLE_EPSILON, _MAX_EPSILON = 0.05, 4.0, 64.0
 _CONTENDERS = 5
 
 
+@limited_threads()
 def plan(
     *,
     dim: int,
@@ -61,6 +64,7 @@ def plan(
     max_bytes: int | None = None,
     methods: Sequence[str] | None = None,
     skip_leak_check: bool = False,
+    curves: bool = False,
     progress: Progress | None = None,
     **fields: Any,
 ) -> Plan:
@@ -98,6 +102,9 @@ def plan(
         less, a delta over the projection too or individual DP, must be named.
     skip_leak_check : bool
         Accept a sample that looks like the private vectors themselves.
+    curves : bool
+        Predict the best methods at other epsilons too, from a quarter of the plan's to four times
+        as much, for a plot.
     progress : callable, optional
         Called with (predictions done, predictions in all, what is predicted now).
     **fields
@@ -153,6 +160,7 @@ def plan(
             methods=methods,
             from_facts=facts is not None,
             rows=len(sample) if facts else as_source(public_sample).shape[0],
+            curves=curves,
             progress=progress or _silent,
         )
 
@@ -173,7 +181,11 @@ def plan(
         target = predictor.smallest_epsilon(lambda e: grid_at(e).specs, recall)
     grid = grid_at(target)
     rows = predictor.ranked(grid.specs)
-    return Plan(rows, query, n, at, (*grid.refused, *predictor.refused), facts is not None)
+    refused = *grid.refused, *predictor.refused
+    lines = predictor.curves(rows) if curves else ()
+    best = rows[0].spec
+    exposed = predicted_exposure(best, n, Prior.of_sample(sample, best))
+    return Plan(rows, query, n, at, refused, facts is not None, exposure=exposed, curves=lines)
 
 
 def _silent(done: int, total: int, task: str) -> None:
@@ -337,6 +349,26 @@ class _Predictor:
                     low = middle
         digits = 10.0 ** (1 - math.floor(math.log10(high)))
         return math.ceil(high * digits) / digits
+
+    def curves(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
+        """The best row of each of the best methods at several epsilons."""
+        best = {row.method: row for row in reversed(rows)}
+        leaders = sorted(best.values(), key=self._value, reverse=True)[:_CONTENDERS]
+        return tuple(
+            tuple(
+                point
+                for epsilon in nearby(row.spec.budget)
+                for point in ([row] if epsilon == row.spec.budget else self._tried(row, epsilon))
+            )
+            for row in leaders
+        )
+
+    def _tried(self, row: Row, epsilon: float) -> list[Row]:
+        """The same spec at another epsilon, or nothing where no code can hold the noise."""
+        try:
+            return self._quick([row.spec.with_epsilon(epsilon)])
+        except InputError:
+            return []
 
     def _value(self, row: Row) -> float:
         return row.found(self._query).recall

@@ -9,11 +9,12 @@ from typing import Any
 
 from dpindex.arrays import Floats
 from dpindex.errors import InputError
+from dpindex.estimators.exposure import Prior, predicted_exposure
 from dpindex.evaluate.curve import Progress
 from dpindex.index import QueryMode
 from dpindex.method_table import find_method
 from dpindex.method_table import methods as all_methods
-from dpindex.planner.plan_result import Plan, Row
+from dpindex.planner.plan_result import Plan, Row, nearby
 from dpindex.planner.record_model import RecordModel, promising_subsets
 from dpindex.privacy import l2, record
 from dpindex.spec import Spec
@@ -27,6 +28,7 @@ CONTRAST = "raw-gaussian"
 _LENGTHS = (64, 128, 256, 512)
 _SHARES, _MIN_CODEWORDS = (1, 2, 4, 8), 64
 _MIN_EPSILON, _MAX_EPSILON, _STEPS = 0.5, 64.0, 8
+_COMPARED = 4000
 
 
 def record_plan(
@@ -42,6 +44,7 @@ def record_plan(
     methods: Sequence[str] | None,
     from_facts: bool,
     rows: int,
+    curves: bool,
     progress: Progress,
 ) -> Plan:
     """See :func:`dpindex.plan`: its arguments, checked, under the adjacency ``record``.
@@ -84,7 +87,33 @@ def record_plan(
             spec = Spec(CONTRAST, dim, epsilon=epsilon, delta=delta, adjacency=l2(2.0))
             contrast = (model.predict(spec, at),)
     progress(1, 1, "done")
-    return Plan(tuple(found), query, n, at, refused, from_facts, contrast, rows)
+    best = {row.method: row for row in reversed(found)}
+    lines = (
+        ()
+        if not curves
+        else tuple(
+            tuple(
+                row if e == epsilon else model.predict(row.spec.with_epsilon(e), at)
+                for e in nearby(epsilon)
+            )
+            for row in reversed(best.values())
+        )
+    )
+    exposed = predicted_exposure(
+        found[0].spec, n, Prior.of_sample(sample[:_COMPARED], found[0].spec)
+    )
+    return Plan(
+        tuple(found),
+        query,
+        n,
+        at,
+        refused,
+        from_facts,
+        contrast,
+        rows,
+        exposed,
+        lines,
+    )
 
 
 def _names(
