@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import faiss
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -41,6 +42,7 @@ def test_pools_are_limited_and_given_back(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(threads, "idle_cores", lambda: 2)
         with limited_threads():
             assert all(size <= 2 for size in sizes())
+            assert faiss.omp_get_max_threads() <= 2
         assert sizes() == before
         monkeypatch.setattr(threads, "idle_cores", lambda: 64)
         with limited_threads():

@@ -21,6 +21,7 @@ from dpindex.errors import InputError
 from dpindex.files import create_file
 from dpindex.method_table import methods as all_methods
 from dpindex.spec import Spec
+from dpindex.threads import limited_threads
 from dpindex.vectors import open_vectors
 
 _SHOWN = 10
@@ -160,7 +161,8 @@ def query(
             asked = source.read()
     elif mode == "private":
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
-    hits = opened.search(asked, k=k, query=mode, allow_unprotected=allow_unprotected)
+    with limited_threads():
+        hits = opened.search(asked, k=k, query=mode, allow_unprotected=allow_unprotected)
     columns = {name: getattr(hits, name) for name in ("ids", "scores", "similarity", "stderr")}
     shown = len(hits.ids) if output else min(_SHOWN, len(hits.ids))
     out.write_answers(form, output, columns, lambda: _hits_table(columns, opened.metric, shown))

@@ -66,7 +66,10 @@ def evaluate(
     skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with BASE."] = False,
     options: o.CurveOptions,
 ) -> None:
-    """Measure recall against epsilon and write a report; run again to resume."""
+    """Measure recall against epsilon and write a report.
+
+    Runs are kept as they end: run again to resume.
+    """
     from dpindex.evaluate import (
         image_attack,
         recall_curve,
@@ -300,15 +303,15 @@ def _print_plan(outcome: Any) -> None:
     heads = [name.partition(" ") for name in names.values()]
     typer.echo(f"Predicted for {outcome.n} vectors")
     for part in (0, 2):
-        typer.echo(f"{'':46}" + "".join(f"{head[part]:>14}" for head in heads))
-    columns = "".join(f"{'private':>8}{'exact':>6}" for _ in names)
-    typer.echo(f"{'method':23}{'k':14}{'denoiser':9}{columns}{'bytes':>5}")
+        typer.echo(f"{'':44}" + "".join(f"{head[part]:>15}" for head in heads))
+    columns = "".join(f"{'private':>9}{'exact':>6}" for _ in names)
+    typer.echo(f"{'method':23}{'k':12}{'denoiser':9}{columns}{'bytes':>6}")
     for row in (*outcome.rows[:_SHOWN], *outcome.contrast):
         ranking = "–" if row.ranking == "plain" else row.ranking
         found = "".join(
-            f"{getattr(row.private, name):8.2f}{getattr(row.exact, name):6.2f}" for name in names
+            f"{getattr(row.private, name):9.2f}{getattr(row.exact, name):6.2f}" for name in names
         )
-        typer.echo(f"{row.method:23}{row.size:14}{ranking:9}{found}{row.bytes_per_vector:5}")
+        typer.echo(f"{row.method:23}{row.size:12}{ranking:9}{found}{row.bytes_per_vector:6}")
     typer.echo(f"under {outcome.best.guarantee}")
     for row in outcome.contrast:
         typer.echo(

@@ -61,8 +61,10 @@ def plan_png(outcome: Plan) -> bytes:
 def _draw(panel: Any, line: Sequence[Row], outcome: Plan, measure: str, number: int) -> Any:
     found = [getattr(row.found(outcome.query), measure) for row in line]
     denoised = ", denoised" if any(row.ranking != "plain" for row in line) else ""
+    codes = {row.contents for row in line}
+    contents = line[0].contents if len(codes) == 1 else "the best code at each ε"
     return panel.plot(
         [row.spec.budget for row in line], found, color=_COLOURS[number % len(_COLOURS)],
         marker=_MARKERS[number % len(_MARKERS)], markersize=5, linewidth=1.8,
-        label=f"{line[0].method}, {line[0].contents}{denoised}",
+        label=f"{line[0].method}, {contents}{denoised}",
     )[0]  # fmt: skip

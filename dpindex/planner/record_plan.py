@@ -87,18 +87,11 @@ def record_plan(
             spec = Spec(CONTRAST, dim, epsilon=epsilon, delta=delta, adjacency=l2(2.0))
             contrast = (model.predict(spec, at),)
     progress(1, 1, "done")
-    best = {row.method: row for row in reversed(found)}
-    lines = (
-        ()
-        if not curves
-        else tuple(
-            tuple(
-                row if e == epsilon else model.predict(row.spec.with_epsilon(e), at)
-                for e in nearby(epsilon)
-            )
-            for row in reversed(best.values())
-        )
-    )
+    lines: dict[str, list[Row]] = {}
+    for e in nearby(epsilon) if curves else ():
+        rows_at = found if e == epsilon else ranked(specs(e, quick=True))
+        for row in {row.method: row for row in reversed(rows_at)}.values():  # the best of each
+            lines.setdefault(row.method, []).append(row)
     exposed = predicted_exposure(
         found[0].spec, n, Prior.of_sample(sample[:_COMPARED], found[0].spec)
     )
@@ -112,7 +105,7 @@ def record_plan(
         contrast,
         rows,
         exposed,
-        lines,
+        tuple(tuple(line) for line in lines.values()),
     )
 
 
