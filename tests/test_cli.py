@@ -69,7 +69,9 @@ def test_build_query_info(run: Run, files: Path) -> None:
     assert "doc-0" in out
     code, out, _ = run("info", "ix")
     assert code == 0
-    for words in ("What is protected", "What is not protected", "ids", "group privacy", "m × 20"):
+    for words in ("What is protected", "What is not protected", "ids", "group privacy", "m × 20",
+                  "a 50:50 guess becomes", "A vector rebuilt from its code", "among 300 in",
+                  "nobody's secret"):  # fmt: skip
         assert words in out
 
 
@@ -273,6 +275,7 @@ def test_info_and_methods_for_programs(run: Run, files: Path) -> None:
     run("build", "x.npy", "ix", *STAIRCASE)
     facts = json.loads(run("info", "ix", "--json")[1])
     assert facts["count"] == 300
+    assert set(facts["exposure"]) == {"linked", "rebuilt_error", "rebuilt_cosine", "guess_cosine"}
     assert facts["guarantee"]["adjacency"] == {"kind": "attribute", "beta": 1.0}
     names = [row["name"] for row in json.loads(run("methods", "--json")[1])]
     assert names == [method.name for method in dpi.methods()]
@@ -287,12 +290,18 @@ def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
     )
     assert code == 0, err
     assert "dp-oporp-staircase" in out
+    assert max(map(len, out.splitlines())) <= 80
+    for words in ("recall@10 of the true 10", "precision@10 of the true 20", "rebuilt vectors"):
+        assert words in out
     for name in ("curve.csv", "curve.png", "report.html"):
         assert (files / "report" / name).stat().st_size > 0
+    again = ("evaluate", "x.npy", "q.npy", "--report", "report", "--neighbours", 20, "--runs", 1)
+    fails(run(*again, "--epsilons", "5"), "another evaluation", "--replace")
     for options, parts in (
         (("--epsilons", "two"), ("--epsilons", "two")),
         (("--beta", 0), ("beta",)),
         (("--max-queries", 0), ("max_queries",)),
+        (("--image-shape", "5x5"), ("--image-shape", "24 pixels")),
     ):
         fails(run("evaluate", "x.npy", "q.npy", "--report", "r", *options), *parts)
 
@@ -345,11 +354,12 @@ def test_evaluate_denoises(run: Run, files: Path) -> None:
     code, _, err = run(
         *("evaluate", "base.npy", "base.npy", "--report", "report", "--epsilons", "3"),
         *("--methods", "raw-staircase", "--runs", 1, "--max-queries", 5, "--bounds", 0, 1),
-        *("--denoise", "linear"),
+        *("--denoise", "linear", "--image-shape", "4x6"),
     )
     assert code == 0, err
     assert "denoised first (linear)" in (files / "report" / "report.html").read_text("utf-8")
     assert "rebuilt_error" in (files / "report" / "curve.csv").read_text("utf-8")
+    assert (files / "report" / "inversion-1.png").exists()
 
 
 def test_usage_errors_exit_with_two(run: Run, files: Path) -> None:

@@ -36,7 +36,7 @@ LAYERS = (
     ("dpindex.codebook",),
     ("dpindex.codes", "dpindex.grid", "dpindex.privacy", "dpindex.randomness", "dpindex.vectors"),
     ("dpindex.format1",),
-    ("dpindex.checks", "dpindex.files", "dpindex.normal"),
+    ("dpindex.checks", "dpindex.files", "dpindex.normal", "dpindex.threads"),
     ("dpindex.arrays", "dpindex.extras"),
     ("dpindex.errors", "dpindex.version"),
 )

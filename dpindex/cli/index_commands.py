@@ -22,6 +22,7 @@ from dpindex.errors import InputError, naming
 from dpindex.files import create_file
 from dpindex.method_table import methods as all_methods
 from dpindex.spec import Spec
+from dpindex.threads import limited_threads
 from dpindex.vectors import open_vectors
 
 _SHOWN = 10
@@ -197,7 +198,7 @@ def query(
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
     if k > len(opened):
         o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
-    with naming(queries):
+    with naming(queries), limited_threads():
         hits = opened.search(asked, k=k, query=mode, allow_unprotected=allow_unprotected)
     columns = {name: getattr(hits, name) for name in ("ids", "scores", "similarity", "stderr")}
     shown = len(hits.ids) if output else min(_SHOWN, len(hits.ids))
@@ -229,6 +230,7 @@ def info(
 
     Reads the manifest and no codes.
     """
+    from dpindex.estimators.exposure import predicted_exposure
     from dpindex.index import PrivateIndex, summarize
 
     about = summarize(index)
@@ -237,6 +239,7 @@ def info(
         typer.echo(spec.to_json())
         return
     facts, recall = about.to_dict(), None
+    facts["exposure"] = predicted_exposure(spec, about.count).to_dict()
     if index_recall:
         recall = facts["index_recall"] = PrivateIndex.open(index).index_recall
     if as_json:
@@ -274,7 +277,8 @@ def info(
     if about.noise_warning is not None:
         lines["noise"] = about.noise_warning
     title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
-    out.print_facts(title, lines, spec.guarantee, spec.dim)
+    exposed = predicted_exposure(spec, about.count).lines(about.count)
+    out.print_facts(title, lines, spec.guarantee, spec.dim, exposed)
 
 
 def methods(as_json: o.AsJson = False) -> None:

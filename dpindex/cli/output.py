@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -62,12 +62,25 @@ def print_table(table: Table) -> None:
     Console().print(table)
 
 
-def print_facts(title: str, lines: Mapping[str, str], guarantee: Guarantee, dim: int) -> None:
-    """Print labelled lines, and what is protected and what not."""
+def print_facts(
+    title: str,
+    lines: Mapping[str, str],
+    guarantee: Guarantee,
+    dim: int,
+    exposure: Sequence[str] = (),
+) -> None:
+    """Print labelled lines, what is protected and what not, and what attacks are expected to do."""
     typer.echo(title)
     for label, text in lines.items():
         typer.echo(f"{label:12}{text}")
-    typer.echo(f"\nWhat is protected\n  {guarantee.protects()}\n\nWhat is not protected")
+    typer.echo(f"\nWhat is protected\n  {guarantee.protects()}\n  {guarantee.odds()}")
+    if exposure:
+        typer.echo(
+            "\nWhat attacks are expected to do, if attributes are independent within their bounds"
+        )
+        for line in exposure:
+            typer.echo(f"  - {line}")
+    typer.echo("\nWhat is not protected")
     for line in guarantee.does_not_protect(dim):
         typer.echo(f"  - {line}")
 

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.errors import InputError
+from dpindex.files import create_file
 from dpindex.vectors import open_vectors
 
 _CONTRAST = "raw-gaussian"
 _EPSILONS, _RECORD_EPSILONS = "1,2,3,5,10", "6,8,10,12,16"
 _METHODS = "dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp"
 _SHOWN = 12
+# Width of printed tables, and columns of numbers in them.
+_WIDTH, _COLUMNS = 79, 7
 
 
 def _list(text: str, option: str, read: type) -> list[Any]:
@@ -59,11 +60,24 @@ def evaluate(
     ] = None,
     public_sample: Annotated[str | None, "PUBLIC vectors of --public-texts."] = None,
     base_texts: Annotated[Path | None, "The true texts to show beside them, a line each."] = None,
+    image_shape: Annotated[
+        str, "HEIGHTxWIDTH of vectors that are grey images: shows what an attacker rebuilds."
+    ] = "",
+    replace: Annotated[bool, "Replace a report of another evaluation in the directory."] = False,
     skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with BASE."] = False,
     options: o.CurveOptions,
 ) -> None:
-    """Measure recall against epsilon and write a report."""
-    from dpindex.evaluate import recall_curve, require_matplotlib, spec_grid, write_curve
+    """Measure recall against epsilon and write a report.
+
+    Runs are kept as they end: run again to resume.
+    """
+    from dpindex.evaluate import (
+        image_attack,
+        recall_curve,
+        require_matplotlib,
+        spec_grid,
+        write_curve,
+    )
     from dpindex.evaluate.text_attack import read_texts, text_attack
 
     require_matplotlib()
@@ -86,6 +100,7 @@ def evaluate(
         )
         for sentence in grid.refused:
             typer.echo(f"left out: {sentence}", err=True)
+        shape = _shape(image_shape, base_source.shape[1])
         with out.progress_bar("measuring") as progress:
             curve = recall_curve(
                 base_source,
@@ -98,29 +113,62 @@ def evaluate(
                 denoise=denoise,
                 max_queries=max_queries,
                 skip_leak_check=skip_leak_check,
+                report=report,
+                replace_report=replace,
                 progress=progress,
             )
+        pictures = image_attack(base_source, grid.specs, shape) if shape else []
         texts = None
         if public_texts is not None:
             with open_vectors(str(public)) as source:
                 true = None if base_texts is None else read_texts(base_texts)
                 texts = text_attack(base_source, grid.specs, source, read_texts(public_texts), true)
-    page = write_curve(curve, report, notes=grid.refused, texts=texts)
-    out.print_table(_curve_table(curve))
+    page = write_curve(
+        curve, report, notes=grid.refused, texts=texts, pictures=pictures, replace=replace
+    )
+    _print_curve(curve)
     typer.echo(f"Report: {page}")
 
 
-def _curve_table(curve: Any) -> Table:
-    """Precision@10: a row for each method and query mode, a column for each epsilon."""
-    table = Table("precision@10", "query", box=box.SIMPLE, caption=curve.adjacency)
-    for epsilon in curve.epsilons:
-        table.add_column(f"ε = {epsilon:g}", justify="right", no_wrap=True)
-    for mode in curve.query_modes:
+def _shape(text: str, dim: int) -> tuple[int, int] | None:
+    """Height and width of an image of ``dim`` pixels; None if none was stated."""
+    if not text:
+        return None
+    height, _, width = text.lower().partition("x")
+    if not (height.isdigit() and width.isdigit() and int(height) * int(width) == dim):
+        raise InputError(
+            f"--image-shape must be HEIGHTxWIDTH with {dim} pixels in all, not {text!r}."
+        )
+    return int(height), int(width)
+
+
+def _print_curve(curve: Any) -> None:
+    """Tables of at most 80 columns: what is found in each query mode, and what codes reveal."""
+    typer.echo(curve.adjacency)
+    for measure in ("recall@10", "precision@10"):
+        for mode in curve.query_modes:
+            _print_lines(curve, f"{curve.full_name(measure)}, {mode} queries", measure, mode)
+    mode, count = curve.query_modes[0], curve.base[1]
+    _print_lines(curve, f"known vectors that pick out their code among {count}", "linked", mode)
+    _print_lines(curve, "cosine of rebuilt vectors to the originals", "rebuilt_cosine", mode)
+
+
+def _print_lines(curve: Any, title: str, measure: str, mode: str) -> None:
+    """A line for each method, a column for each epsilon; long names have a line of their own."""
+    for first in range(0, max(len(curve.epsilons), 1), _COLUMNS):
+        epsilons = curve.epsilons[first : first + _COLUMNS]
+        width = _WIDTH - 7 * max(len(epsilons), 1)
+        typer.echo(f"\n{title}")
+        typer.echo(f"{'  ε':{width}}" + "".join(f"{epsilon:>7g}" for epsilon in epsilons))
         for name, line in curve.series(mode).items():
-            at = {point.spec.epsilon: f"{point.mean['precision@10']:.2f}" for point in line}
-            cells = (at.get(epsilon, at.get(None, "")) for epsilon in curve.epsilons)
-            table.add_row(name, mode, *cells)
-    return table
+            at = {point.spec.epsilon: point.mean[measure] for point in line}
+            values = [at.get(epsilon, at.get(None)) for epsilon in epsilons or (None,)]
+            cells = "".join("      –" if v is None or v != v else f"{v:7.2f}" for v in values)
+            start = f"  {name}"
+            if len(start) > width:
+                typer.echo(start)
+                start = ""
+            typer.echo(f"{start:{width}}{cells}")
 
 
 def demo(
@@ -133,9 +181,9 @@ def demo(
 
     with out.progress_bar("measuring") as progress:
         result = run_demo(directory, progress=progress)
-    out.print_table(_curve_table(result.curve))
+    _print_curve(result.curve)
     typer.echo(
-        f"Ten nearest answers to private queries at {result.spec.guarantee}: "
+        f"\nTen nearest answers to private queries at {result.spec.guarantee}: "
         f"{result.same_digit:.0%} show the digit asked for.\n"
         f"Index:   {result.index}   (try: dpindex info {result.index})\n"
         f"Report:  {result.report}\n"
@@ -148,7 +196,10 @@ def plan(
     dim: Annotated[int, "Attributes of a vector."],
     n: Annotated[int, "Vectors in the collection."],
     epsilon: Annotated[float | None, "Target epsilon."] = None,
-    recall: Annotated[float | None, "Instead of --epsilon: target precision@10."] = None,
+    recall: Annotated[
+        float | None, "Instead of --epsilon: target recall@k, with the k of --at."
+    ] = None,
+    at: Annotated[int, "k: answers, and true neighbours, that recall counts."] = 10,
     public_sample: Annotated[
         str | None, "File of 500 or more PUBLIC vectors of the same kind."
     ] = None,
@@ -166,6 +217,7 @@ def plan(
     max_bytes: Annotated[int | None, "Maximum bytes of a code."] = None,
     methods: Annotated[str, "Method names, separated by commas.  [default: all that give DP]"] = "",
     form: out.Format = "table",
+    plot: Annotated[Path | None, "Picture of predictions by epsilon, .png."] = None,
     skip_leak_check: Annotated[bool, "Accept a sample that looks private."] = False,
     options: o.DataOptions,
 ) -> None:
@@ -173,11 +225,17 @@ def plan(
 
     Uses public knowledge alone, and recommends a method.
     """
-    from dpindex.planner import Facts
+    from dpindex.evaluate import require_matplotlib
+    from dpindex.planner import Facts, plan_png
     from dpindex.planner import plan as make_plan
 
     if form == "npz":
         raise InputError("a plan is shown as table or json, not as npz.")
+    if plot is not None:
+        out.refuse_existing(plot)
+        if plot.suffix != ".png":
+            raise InputError(f"{plot} must end in .png.")
+        require_matplotlib()
     facts, stated = None, options.stated()
     if typical_norm is not None or neighbour_cosine is not None:
         if typical_norm is None or neighbour_cosine is None:
@@ -195,23 +253,32 @@ def plan(
             n=n,
             epsilon=epsilon,
             recall=recall,
+            at=at,
             public_sample=sample,
             facts=facts,
             query=query,
             max_bytes=max_bytes,
             methods=_list(methods, "--methods", str) or None,
             skip_leak_check=skip_leak_check,
+            curves=plot is not None,
             progress=progress,
             **stated,
         )
     commands = _commands(outcome, public_sample, options)
+    if plot is not None:
+        create_file(plot, plan_png(outcome))
     if form == "json":
         out.print_json({**outcome.to_dict(), "commands": commands})
         return
-    out.print_table(_plan_table(outcome))
+    _print_plan(outcome)
     if len(outcome.rows) > _SHOWN:
         typer.echo(f"and {len(outcome.rows) - _SHOWN} more (--format json shows all).")
     typer.echo(f"Recommended: {outcome.why}")
+    typer.echo("What it protects:")
+    for line in outcome.protection:
+        typer.echo(f"  - {line}")
+    if plot is not None:
+        typer.echo(f"Plot: {plot}")
     for line in outcome.remarks:
         typer.echo(f"Note: {line}")
     typer.echo("To build and search it, with your own names of files:")
@@ -239,20 +306,25 @@ def _commands(outcome: Any, public_sample: str | None, options: o.DataOptions) -
     return [*lines, " ".join(build), f"dpindex query my-index queries{suffix} -k 10{mode}"]
 
 
-def _plan_table(outcome: Any) -> Table:
-    table = Table(
-        *("method", "k", "denoiser", "private", "exact", "bytes"),
-        title=f"Predicted precision@10 of {outcome.n} vectors",
-        caption=str(outcome.best.guarantee),
-        box=box.SIMPLE,
-        title_justify="left",
-        caption_justify="left",
-    )
+def _print_plan(outcome: Any) -> None:
+    """A line of at most 80 columns for each spec, and below it what is promised."""
+    from dpindex.planner import names_of
+
+    names = names_of(outcome.at)
+    heads = [name.partition(" ") for name in names.values()]
+    typer.echo(f"Predicted for {outcome.n} vectors")
+    for part in (0, 2):
+        typer.echo(f"{'':44}" + "".join(f"{head[part]:>15}" for head in heads))
+    columns = "".join(f"{'private':>9}{'exact':>6}" for _ in names)
+    typer.echo(f"{'method':23}{'k':12}{'denoiser':9}{columns}{'bytes':>6}")
     for row in (*outcome.rows[:_SHOWN], *outcome.contrast):
         ranking = "–" if row.ranking == "plain" else row.ranking
-        cells = (f"{row.private:.2f}", f"{row.exact:.2f}", str(row.bytes_per_vector))
-        table.add_row(row.method, row.size, ranking, *cells)
+        found = "".join(
+            f"{getattr(row.private, name):9.2f}{getattr(row.exact, name):6.2f}" for name in names
+        )
+        typer.echo(f"{row.method:23}{row.size:12}{ranking:9}{found}{row.bytes_per_vector:6}")
+    typer.echo(f"under {outcome.best.guarantee}")
     for row in outcome.contrast:
-        caption = f"for contrast, {row.method}: {row.guarantee}, which is any two vectors of norm 1"
-        table.caption = f"{table.caption}; {caption}"
-    return table
+        typer.echo(
+            f"for contrast, {row.method}: {row.guarantee}, which is any two vectors of norm 1"
+        )

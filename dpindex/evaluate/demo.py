@@ -14,7 +14,7 @@ from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
 from dpindex.evaluate.curve import Curve, Progress, recall_curve, spec_grid
 from dpindex.evaluate.inversion import cosines, invert
-from dpindex.evaluate.report import Picture, gallery_png, require_matplotlib, write_all, write_curve
+from dpindex.evaluate.report import Picture, gallery_png, require_matplotlib, write_curve
 from dpindex.extras import import_extra
 from dpindex.index import PrivateIndex
 from dpindex.privatizer import Privatizer
@@ -29,12 +29,12 @@ _COMMON: dict[str, Any] = {"scale": _WHITE, "bounds": (0.0, 1.0)}
 _INDEX = Spec(method="dp-oporp-staircase", dim=64, k=32, epsilon=5.0, seed=1, **_COMMON)
 _EPSILONS = (1.0, 2.0, 3.0, 5.0, 10.0)
 # Method and k of what is measured.
-_METHODS = {
-    "raw-square-wave": None,
-    "dp-oporp-staircase": 32,
-    "dp-oporp": 32,
-    "dp-signoporp-geometric": 64,
-    "none-oporp": 32,
+_METHODS: dict[str, tuple[int | None, ...]] = {
+    "raw-square-wave": (None,),
+    "dp-oporp-staircase": (32,),
+    "dp-oporp": (32,),
+    "dp-signoporp-geometric": (64,),
+    "none-oporp": (32, 64),
 }
 _ATTACKED = Spec(method="raw-square-wave", dim=64, epsilon=1.0, **_COMMON)
 _ATTACKED_EPSILONS = (10.0, 3.0, 1.0)
@@ -70,8 +70,8 @@ def run_demo(
 ) -> DemoResult:
     """Index scikit-learn's 1797 digits privately, search held-out ones, measure, write a report.
 
-    1600 digits are indexed, and the true neighbours of a query are the ten nearest of them. When it
-    is run again in the same directory, it uses the index that is there and measures again.
+    1600 digits are indexed. When it is run again in the same directory, it uses the index and the
+    measurements that are there.
 
     Parameters
     ----------
@@ -85,7 +85,8 @@ def run_demo(
     Raises
     ------
     InputError
-        If scikit-learn, Matplotlib or Jinja2 is missing, or the directory holds another index.
+        If scikit-learn, Matplotlib or Jinja2 is missing, or the directory holds another index or
+        report.
     """
     require_matplotlib()
     need = "the digits of the demo come with scikit-learn"
@@ -96,17 +97,17 @@ def run_demo(
     found = index.search(queries, k=10, query="private").ids
     same_digit = float((digits[found] == digits[-_QUERIES:, None]).mean())
 
-    grids = [spec_grid(64, [name], _EPSILONS, [k], **_COMMON) for name, k in _METHODS.items()]
+    grids = [spec_grid(64, [name], _EPSILONS, ks, **_COMMON) for name, ks in _METHODS.items()]
     curve = recall_curve(
         as_source(base, "handwritten digits of scikit-learn"),
         as_source(queries, "held-out digits"),
         [spec for grid in grids for spec in grid.specs],
         runs=runs,
-        neighbours=10,
+        neighbours=50,
+        report=folder,
         progress=progress,
     )
     picture = _inversion_picture(base, queries[np.unique(digits[-_QUERIES:], return_index=True)[1]])
-    write_all(folder, {"inversion.png": picture.png})
     title = "Private search of handwritten digits"
     notes = [sentence for grid in grids for sentence in grid.refused]
     report = write_curve(curve, folder, title=title, notes=notes, pictures=[picture])
@@ -149,4 +150,6 @@ def _inversion_picture(base: Doubles, originals: Doubles) -> Picture:
         f"one pixel does not hide a picture, which costs up to 64 times as much."
     )
     png = gallery_png(rows, (8, 8), (0.0, _WHITE))
-    return Picture(png, caption, title="Reconstruction from the codes", small=True)
+    return Picture(
+        png, caption, title="Reconstruction from the codes", small=True, file="inversion.png"
+    )
