@@ -177,6 +177,7 @@ def test_repetitions_multiply_the_default_length() -> None:
     [
         ("OPORP", 1 << 24, (0.0, 1.0), 1024),
         ("SIGN_OPORP", 1 << 24, (-1.0, 1.0), 4096),
+        ("SIGN_OPORP", 1 << 24, (0.0, 1.0), 1024),
         ("SIGN_OPORP", 384, (-1.0, 1.0), 384),
         ("SIGN_OPORP", 784, (0.0, 1.0), 196),
         ("SIGN_OPORP", 5, (0.0, 1.0), 5),

@@ -50,6 +50,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], tuple[float, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_the_share_of_copies_that_are_found(case: str) -> None:
     """Twenty queries, each of which lies in the index ten times."""
@@ -89,7 +90,8 @@ def summary_of(path: Path, spec: dpi.Spec, vectors: Any) -> Summary:
     return summarize(path)
 
 
-def test_a_finding_embeddings_at_the_readmes_epsilon_are_warned_about(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_embeddings_at_epsilon_3_are_warned_about(tmp_path: Path) -> None:
     vectors = unit_vectors(3000, 1, dim=384)
     for method in ("dp-oporp-staircase", "raw-staircase"):
         about = summary_of(tmp_path / method, dpi.Spec(method, 384, epsilon=3.0), vectors)

@@ -178,13 +178,14 @@ def _oporp_length(stated: Parameters) -> int:
 
 
 def _sign_length(stated: Parameters) -> int:
-    """Up to 4096 bins: one for each attribute, or for four where no value is negative.
+    """A bin for each attribute, up to 4096; for four, up to 1024, where none is negative.
 
     Signs of single attributes say much about vectors of either sign (384 of a sentence embedding
     find twice what 64 find) and nothing about pictures; ``dpindex plan`` chooses the same.
     """
-    dim = stated.dim if stated.bounds[0] < 0 < stated.bounds[1] else stated.dim // 4
-    bins = min(_MAX_SIGN_BINS, max(dim, min(stated.dim, _MIN_SIGN_BINS)))
+    both = stated.bounds[0] < 0 < stated.bounds[1]
+    bins = min(stated.dim, _MAX_SIGN_BINS) if both else min(stated.dim // 4, _MAX_BINS)
+    bins = max(bins, min(stated.dim, _MIN_SIGN_BINS))
     return stated.repetitions * bins
 
 
