@@ -92,7 +92,7 @@ def test_info_and_build_say_when_noise_drowns(run: Run) -> None:
     built = run("race", "build", "near.npy", "t.race", "--epsilon", 4, *HASH).output
     shown = run("race", "info", "t.race").output
     assert "Noise" not in built + shown
-    assert "records near an average one; an answer has noise of ± 5.05" in shown
+    assert "near an average record; an answer has noise of ± 5.05" in shown
 
 
 def test_help_is_whole(run: Run) -> None:

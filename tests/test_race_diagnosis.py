@@ -75,6 +75,7 @@ def test_pairs_of_no_records_are_noise_around_zero() -> None:
     assert noise_drowns(empty)
 
 
+@pytest.mark.slow
 def test_outliers_that_drown_in_noise() -> None:
     """A thousand rows and columns at epsilon 1: what is flagged is chance, and it says so."""
     x, far = normal(), np.random.default_rng(1).uniform(20, 90, (200, 2))
@@ -137,6 +138,14 @@ def test_density_of_records_far_apart() -> None:
     assert not said
 
 
+def test_a_record_is_no_neighbour_of_its_own() -> None:
+    """With hardly any noise each record finds itself, and a new one finds nothing."""
+    model, said = fitted(RaceOutliers(rows=1000, epsilon=64.0, delta=1e-6), normal() * 1e5)
+    assert model.sketch_.count_noise < 0.2
+    assert len(said) == 1
+    assert said[0].startswith("Noise drowns the answers")
+
+
 def test_a_classifier_that_predicts_the_majority() -> None:
     """Counts weigh classes by size, and a wide kernel lets the larger one win everywhere."""
     x, y = quarter()
@@ -177,9 +186,10 @@ def test_one_class_and_one_row_say_nothing_wrong() -> None:
     _, said = fitted(RaceClassifier(classes=["a"], epsilon=8.0), normal(), np.full(5000, "a"))
     assert not said
     _, said = fitted(RaceDensity(rows=1, epsilon=8.0), normal())
-    assert "± inf records near it" in said[0]
+    assert "± inf others near it" in said[0]
 
 
+@pytest.mark.slow
 def test_targets_outside_their_bounds() -> None:
     """The default bounds and a target of about 120: an R² far below −100, and the cause."""
     x, y = line()
@@ -207,6 +217,7 @@ def test_a_regression_that_predicts_the_mean() -> None:
         assert "no slope stands out of the noise" in said[0]
 
 
+@pytest.mark.slow
 def test_second_moments() -> None:
     """Against the exact mean of zzᵀ/‖z‖², within the error that is stated."""
     z = normal(3000, 4) * [1, 2, 1, 3] + [0, 1, 0, 0]

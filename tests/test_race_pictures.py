@@ -58,6 +58,7 @@ def test_a_curve_of_one_attribute(figure: list[Any]) -> None:
     assert abs(x[y.argmax()] - 2.0) < 0.7
 
 
+@pytest.mark.slow
 def test_a_map_of_two_attributes(figure: list[Any]) -> None:
     """Attribute 0 runs to the right and attribute 1 upwards; scales are shared in a row."""
     made = {"a": sketch(2), "b": sketch(2, 1.0)}

@@ -171,7 +171,7 @@ def info(
     near, error = typical_count(opened)
     lines = {
         "records": f"about {opened.size:.0f} ± {opened.size_stderr:.0f} (a private estimate)",
-        "neighbours": f"about {near:.0f} ± {error:.0f} records near an average one; "
+        "neighbours": f"about {near:.0f} ± {error:.0f} near an average record; "
         f"an answer has noise of ± {opened.count_noise:.3g}",
         "hash": f"{spec.hash}, public seed {spec.seed}",
         "guarantee": str(opened.guarantee),

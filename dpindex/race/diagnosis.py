@@ -35,24 +35,25 @@ _MORE = "a larger epsilon, more records, fewer rows or columns (width), a delta"
 
 
 def noise_drowns(sketch: RaceSketch) -> list[str]:
-    """A sentence unless an average record surely has more records near it than the noise.
+    """A sentence unless an average record surely has more others near it than the noise.
 
     >>> from dpindex.race import PStable, SketchSpec
     >>> x = np.random.default_rng(0).normal(size=(2000, 2))
     >>> for bandwidth in (2.0, 0.001):
-    ...     spec = SketchSpec(2, 100, 200, PStable(bandwidth), epsilon=2.0)
+    ...     spec = SketchSpec(2, 100, 20, PStable(bandwidth), epsilon=2.0)
     ...     print(len(noise_drowns(RaceSketch(spec).fit(x).release())))
     0
     1
     """
     near, error = typical_count(sketch)
     noise = sketch.count_noise
-    if near - _SURE * error >= _SURE * noise:
+    enough = max(_SURE * noise, 1.0)
+    if near - _SURE * error >= enough:
         return []
-    certain = near + _SURE * error < _SURE * noise
+    certain = near + _SURE * error < enough
     return [
         f"Noise {'drowns' if certain else 'may drown'} the answers: an average record has about "
-        f"{_short(max(near, 0.0))} ± {_short(error)} records near it, and a count has noise of "
+        f"{_short(max(near, 0.0))} ± {_short(error)} others near it, and a count has noise of "
         f"± {_short(noise)}; take {_MORE}, or {_wider(sketch.spec.hash)} if the records lie "
         f"farther apart than that."
     ]
@@ -64,7 +65,8 @@ def outliers_blur(sketch: RaceSketch, fraction: float) -> list[str]:
     if drowned:
         return drowned
     near, error = typical_count(sketch)
-    threshold = fraction * near
+    own = near + 1.0  # a record's density holds itself, and so does the threshold
+    threshold = fraction * own
     said = []
     if threshold < _SURE * math.hypot(sketch.count_noise, fraction * error):
         chance = ndtr(threshold / sketch.count_noise)
@@ -74,7 +76,7 @@ def outliers_blur(sketch: RaceSketch, fraction: float) -> list[str]:
             f"records and a count has noise of ± {_short(sketch.count_noise)}; take {_MORE}, or a "
             f"larger fraction."
         )
-    share = near / max(1.0, sketch.size)
+    share = own / max(1.0, sketch.size)
     far, where = _far_kernel(sketch.spec.hash, share)
     if far > fraction * share:
         said.append(
@@ -167,8 +169,8 @@ def line_blurs(form: Doubles, error: float) -> list[str]:
 
 
 def typical_count(sketch: RaceSketch) -> tuple[float, float]:
-    """How many records an average record has near it, itself included, and the standard error."""
-    return _mean(sketch.pairs(sketch) / max(1.0, sketch.size))
+    """How many others an average record has near it, and the standard error."""
+    return _mean(sketch.pairs(sketch) / max(1.0, sketch.size) - 1.0)
 
 
 def _mean(rows: Doubles) -> tuple[float, float]:
