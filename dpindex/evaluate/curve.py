@@ -16,7 +16,7 @@ import numpy as np
 
 from dpindex.checks import whole_number
 from dpindex.errors import InputError
-from dpindex.estimators.denoise import Kind
+from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.evaluate.inversion import EXPOSURE, exposure
 from dpindex.index import Metric, PrivateIndex, QueryMode
@@ -464,16 +464,21 @@ def _build(index: PrivateIndex, base: VectorSource, denoise: Kind | None) -> dic
         width = max(width, codes.stored[0].nbytes)
         if first < _FITTED:
             seen.append(codes.stored)
-    start, denoiser = time.perf_counter(), None
-    if denoise is not None and index.spec.epsilon is not None:
-        with suppress(InputError):  # too few codes, or nothing but noise
-            signs = index.spec.mechanism.codes == "signs"
-            denoiser = index.fit_denoiser("linear" if signs else denoise)
+    start, denoiser = time.perf_counter(), fit_where_possible(index, denoise)
     seconds += time.perf_counter() - start
     _, vectors = next(iter(base.chunks(min(_ATTACKED, len(index)))))
     codes = privatizer.spec.format.codes(np.concatenate(seen))
     exposed = exposure(index.spec, vectors, codes, denoiser)
     return {"build_seconds": seconds, "bytes_per_vector": float(width), **exposed}
+
+
+def fit_where_possible(index: PrivateIndex, denoise: Kind | None) -> Denoiser | None:
+    """Fit a denoiser of that kind ("linear" for sign codes); None if the index goes without."""
+    if denoise is not None and index.spec.epsilon is not None:
+        with suppress(InputError):  # too few codes, or nothing but noise
+            signs = index.spec.mechanism.codes == "signs"
+            return index.fit_denoiser("linear" if signs else denoise)
+    return None
 
 
 def _search(
