@@ -36,6 +36,9 @@ Denoise = Annotated[
     Literal["auto", "linear", "score"] | None,
     "Fit a denoiser to the private codes; costs no budget.  [default: none]",
 ]
+ImageShape = Annotated[
+    str | None, "Show vectors as pictures: HEIGHTxWIDTH, or HEIGHTxWIDTHx3 for colours."
+]
 CodebookFile = Annotated[Path | None, "The codebook that the spec names: a file of public vectors."]
 Unprotected = Annotated[bool, "Allow a none-* method, which protects nothing."]
 

@@ -14,10 +14,13 @@ from rich.table import Table
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.errors import InputError
-from dpindex.vectors import open_vectors
+from dpindex.files import make_folder
+from dpindex.privacy import record
+from dpindex.vectors import open_vectors, read_ids
 
 _CONTRAST = "raw-gaussian"
 _EPSILONS, _RECORD_EPSILONS = "1,2,3,5,10", "6,8,10,12,16"
+_EXPLORED, _EXPLORED_RECORD = "0.5,1,2,3,5,10,20", "2,4,6,8,10,12,16"
 _METHODS = "dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp"
 _SHOWN = 12
 
@@ -27,6 +30,14 @@ def _list(text: str, option: str, read: type) -> list[Any]:
         return [read(part) for part in text.replace(",", " ").split()]
     except ValueError:
         raise InputError(f"{option} must be a list such as 1,2,5, not {text!r}.") from None
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    """The numbers of HEIGHTxWIDTH, or HEIGHTxWIDTHx3."""
+    try:
+        return None if text is None else tuple(int(part) for part in text.split("x"))
+    except ValueError:
+        raise InputError(f"--image-shape must be such as 28x28, not {text!r}.") from None
 
 
 def evaluate(
@@ -58,11 +69,13 @@ def evaluate(
     ] = None,
     public_sample: Annotated[str | None, "PUBLIC vectors of --public-texts."] = None,
     base_texts: Annotated[Path | None, "The true texts to show beside them, a line each."] = None,
+    explore: Annotated[bool, "Write explorer.html, too: see `dpindex explore`."] = False,
+    image_shape: o.ImageShape = None,
     skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with BASE."] = False,
     options: o.CurveOptions,
 ) -> None:
     """Measure recall against epsilon and write a report."""
-    from dpindex.evaluate import recall_curve, require_matplotlib, spec_grid, write_curve
+    from dpindex.evaluate import explorer, recall_curve, require_matplotlib, spec_grid, write_curve
     from dpindex.evaluate.text_attack import read_texts, text_attack
 
     require_matplotlib()
@@ -71,8 +84,10 @@ def evaluate(
         methods = methods or f"record-cap{book},{_CONTRAST}"
         epsilons = epsilons or _RECORD_EPSILONS
     public = public_sample or (None if options.codebook is None else str(options.codebook))
-    if public_texts is None and (public_sample or base_texts):
+    if public_texts is None and (public_sample or (base_texts and not explore)):
         raise InputError("--public-sample and --base-texts need --public-texts.")
+    if image_shape is not None and not explore:
+        raise InputError("--image-shape needs --explore.")
     if public_texts is not None and public is None:
         raise InputError("--public-texts needs the vectors of these texts: --public-sample FILE.")
     with open_vectors(base) as base_source, open_vectors(queries) as query_source:
@@ -85,6 +100,13 @@ def evaluate(
         )
         for sentence in grid.refused:
             typer.echo(f"left out: {sentence}", err=True)
+        true = None if base_texts is None else read_texts(base_texts)
+        if explore:
+            explorer.require_libraries()
+            explorer.check_range([grid.specs])
+            shown = explorer.Shown(
+                base_source, query_source, image_shape=_shape(image_shape), texts=true
+            )
         with out.progress_bar("measuring") as progress:
             curve = recall_curve(
                 base_source,
@@ -99,14 +121,103 @@ def evaluate(
                 skip_leak_check=skip_leak_check,
                 progress=progress,
             )
+            if explore:
+                view = explorer.view(
+                    curve, base_source, query_source, unit=options.record, progress=progress
+                )
         texts = None
         if public_texts is not None:
             with open_vectors(str(public)) as source:
-                true = None if base_texts is None else read_texts(base_texts)
                 texts = text_attack(base_source, grid.specs, source, read_texts(public_texts), true)
-    page = write_curve(curve, report, notes=grid.refused, texts=texts)
+        linked = None
+        if explore:
+            make_folder(report)
+            linked = explorer.write_page(report / "explorer.html", [view], shown).name
+    page = write_curve(curve, report, notes=grid.refused, texts=texts, explorer=linked)
     out.print_table(_curve_table(curve))
     typer.echo(f"Report: {page}")
+
+
+def explore(
+    base: Annotated[str, typer.Argument(help="Vectors to search.")],
+    queries: Annotated[str, typer.Argument(help="Query vectors.")],
+    *,
+    output: Annotated[Path, "The page to write."] = Path("explorer.html"),
+    methods: Annotated[
+        str, "Methods that hide one attribute, separated by commas; '' leaves this view out."
+    ] = _METHODS,
+    epsilons: Annotated[str, "Their epsilons, two or more."] = _EXPLORED,
+    record_methods: Annotated[
+        str | None,
+        "Methods that hide whole records, on vectors at norm 1; '' leaves this view out.  "
+        f"[default: those named record-*, {_CONTRAST} for contrast, none-oporp]",
+    ] = None,
+    record_epsilons: Annotated[str, "Their epsilons, two or more."] = _EXPLORED_RECORD,
+    code_length: Annotated[str, "Separated by commas.  [default: the methods']"] = "",
+    runs: Annotated[int, "Builds of each spec, with a new seed and new noise."] = 1,
+    query: Annotated[str, "Query modes, separated by commas."] = "private,exact",
+    max_queries: Annotated[int | None, "Use the first so many only.  [default: all]"] = None,
+    examples: Annotated[int, "Queries and records to show."] = 6,
+    metric: o.Metric = "cosine",
+    denoise: o.Denoise = None,
+    image_shape: o.ImageShape = None,
+    base_texts: Annotated[Path | None, "Texts of the vectors, a line each."] = None,
+    query_texts: Annotated[Path | None, "Texts of the queries, a line each."] = None,
+    ids: Annotated[str | None, "File of ids to show, one for each vector."] = None,
+    title: Annotated[str | None, "Heading of the page."] = None,
+    skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with BASE."] = False,
+    options: o.CurveOptions,
+) -> None:
+    """Write a page on which epsilon is a slider.
+
+    One file that works offline: recall, exposure, odds, answers and rebuilt records by epsilon. It
+    shows the vectors themselves, so make it of public ones before you send it around.
+    """
+    from dpindex.evaluate import explorer, spec_grid
+    from dpindex.evaluate.text_attack import read_texts
+
+    out.refuse_existing(output)
+    explorer.require_libraries()
+    if record_methods is None:
+        book = "record-codebook," if options.codebook else ""
+        record_methods = f"record-cap,{book}{_CONTRAST},none-oporp"
+    stated = options.stated()
+    whole = {name: stated[name] for name in ("delta", "codebook", "subset", "seed")}
+    lengths = _list(code_length, "--code-length", int) or [None]
+    with open_vectors(base) as base_source, open_vectors(queries) as query_source:
+        grids = []
+        for names, budgets, common in (
+            ("" if options.record else methods, epsilons, stated),
+            (record_methods, record_epsilons, {**whole, "adjacency": record()}),
+        ):
+            names_, budgets_ = _list(names, "--methods", str), _list(budgets, "--epsilons", float)
+            grids.append(spec_grid(base_source.shape[1], names_, budgets_, lengths, **common))
+        refused = [sentence for grid in grids for sentence in grid.refused]
+        for sentence in refused:
+            typer.echo(f"left out: {sentence}", err=True)
+        with out.progress_bar("measuring") as progress:
+            page = explorer.explore(
+                output,
+                base_source,
+                query_source,
+                [spec for grid in grids for spec in grid.specs],
+                image_shape=_shape(image_shape),
+                texts=None if base_texts is None else read_texts(base_texts),
+                query_texts=None if query_texts is None else read_texts(query_texts),
+                ids=None if ids is None else read_ids(ids),
+                notes=refused,
+                count=examples,
+                runs=runs,
+                query_modes=_list(query, "--query", str),
+                neighbours=10,
+                metric=metric,
+                denoise=denoise,
+                max_queries=max_queries,
+                skip_leak_check=skip_leak_check,
+                progress=progress,
+                **({} if title is None else {"title": title}),
+            )
+    typer.echo(f"Explorer: {page} ({page.stat().st_size / 1e6:.1f} MB); open it in a browser.")
 
 
 def _curve_table(curve: Any) -> Table:
@@ -138,6 +249,7 @@ def demo(
         f"{result.same_digit:.0%} show the digit asked for.\n"
         f"Index:   {result.index}   (try: dpindex info {result.index})\n"
         f"Report:  {result.report}\n"
+        f"Explorer: {result.explorer}   drag epsilon in a browser, and see what happens\n"
         f"Attack:  {result.report.with_name('inversion.png')}   what inverting the codes gives back"
     )
 

@@ -428,14 +428,7 @@ def _check(specs: Sequence[Spec], modes: Sequence[QueryMode], runs: int, neighbo
     if not specs:
         raise InputError("there is nothing to evaluate: give at least one spec.")
     for name in _SHARED:
-        # Record-level methods take any vectors, and none of these fields but the seed.
-        values = list(
-            dict.fromkeys(
-                getattr(spec, name)
-                for spec in specs
-                if spec.mechanism.calibration.rounded or name == "seed"
-            )
-        )
+        values = list(dict.fromkeys(getattr(spec, name) for spec in specs if _takes(spec, name)))
         if len(values) > 1:
             raise InputError(
                 f"the specs of one curve must agree in {name}, not have {values[0]} and "
@@ -450,6 +443,14 @@ def _check(specs: Sequence[Spec], modes: Sequence[QueryMode], runs: int, neighbo
         raise InputError(
             f"neighbours must be at least 10, so that precision@10 can reach 1, not {neighbours!r}."
         )
+
+
+def _takes(spec: Spec, name: str) -> bool:
+    """Whether that field counts: record-level methods take any vectors, and none of these fields
+    but the seed; a norm matters to noise only, and baselines have none.
+    """
+    rounded, private = spec.mechanism.calibration.rounded, spec.mechanism.private
+    return name == "seed" or (rounded and (private or name != "norm"))
 
 
 def _build(index: PrivateIndex, base: VectorSource, denoise: Kind | None) -> dict[str, float]:

@@ -65,6 +65,7 @@ def write_curve(
     notes: Iterable[str] = (),
     pictures: Iterable[Picture] = (),
     texts: TextAttack | None = None,
+    explorer: str | None = None,
 ) -> Path:
     """Write a curve as files; returns the path of the report.
 
@@ -85,6 +86,8 @@ def write_curve(
         Further pictures for the report.
     texts : TextAttack, optional
         What an attack on codes of texts gives back: a section of the report, and ``texts.csv``.
+    explorer : str, optional
+        Name of an explorer page beside the report, to be linked.
 
     Raises
     ------
@@ -119,6 +122,7 @@ def write_curve(
         charts=charts,
         pictures=tuple(pictures),
         texts=texts,
+        explorer=explorer,
         notes=tuple(notes),
         panel_titles=_PANEL_TITLES,
         best=_best(curve),

@@ -173,11 +173,12 @@
       const line = make("span", { class: "key", "aria-hidden": "true" });
       line.style.borderTopColor = colour(method);
       line.style.borderTopStyle = dash(method).length ? "dashed" : "solid";
-      const text = `${method.summary}. ${method.promise} A code takes ${number(method.bytes)} bytes.`;
-      return make("label", { class: "choice" }, input,
-        make("span", {}, line, method.label, make("small", {}, text)));
+      const about = `${method.summary}. ${method.promise} A code takes ${number(method.bytes)} bytes.`;
+      return make("div", { class: "method" },
+        make("label", { class: "choice" }, input, make("span", {}, line, method.label)),
+        make("p", { class: "now" }), make("p", { class: "muted" }, about));
     });
-    at("methods").replaceChildren(at("methods").firstElementChild, ...boxes);
+    at("methods").replaceChildren(...boxes);
     at("focus").replaceChildren(...methods().map((method) => {
       const option = make("option", { value: method.label }, method.label);
       option.selected = method.label === state.focus;
@@ -241,6 +242,7 @@
     ctx.save();
     ctx.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
     ctx.lineWidth = 1.5 * uPlot.pxRatio;
+    ctx.setLineDash([]);
     ctx.beginPath();
     ctx.moveTo(x, bbox.top);
     ctx.lineTo(x, bbox.top + bbox.height);
@@ -265,29 +267,37 @@
     drawChart("exposed", exposedOf);
   }
 
+  /** What one measure is at the chosen epsilon, in words for each method that has a figure. */
   function listed(values, form) {
     return drawn()
       .map((method) => [method, between(method, values(method), state.epsilon)])
       .filter(([, value]) => value !== null)
       .map(([method, value]) => `${method.label}: ${form(value)}`)
-      .join("; ");
+      .join("; ") || "nothing is drawn";
   }
 
   function describeCharts() {
     const epsilon = precise(state.epsilon);
     const query = state.mode === "private" ? "a private query" : "an exact query";
-    const found = listed(foundOf, ofTen) || "no method is chosen";
-    const exposed = listed(exposedOf, percent) || "no method is chosen, or none could be inverted";
-    say("found-said", `At ε = ${epsilon}, ${query} finds of the ten true neighbours: ${found}.`);
-    say("exposed-said", `At ε = ${epsilon}, an attacker who learns from all codes recovers of a `
-      + `vector: ${exposed}. 0 % is a guess without the code, 100 % is the exact vector.`);
-    for (const id of ["found", "exposed"]) {
+    say("found-said", `How many of the ten nearest vectors ${query} finds. `
+      + "10 of 10 would be a search without any loss.");
+    say("exposed-said", "How much an attacker who learns from all codes recovers. "
+      + "0 % is a guess without the code, 100 % is the exact vector.");
+    const read = { found: listed(foundOf, ofTen), exposed: listed(exposedOf, percent) };
+    for (const [id, values] of Object.entries(read)) {
       at(id).setAttribute("role", "img");
-      const axes = "Line chart by epsilon. The same numbers are in the table below. ";
-      at(id).setAttribute("aria-label", `${at(`${id}-title`).textContent}. ${axes}`
-        + at(`${id}-said`).textContent);
+      at(id).setAttribute("aria-label", `Line chart by epsilon: ${at(`${id}-title`).textContent}. `
+        + `The numbers are in the table below. At ε = ${epsilon}: ${values}.`);
       charts[id].redraw(false);
     }
+    say("now", `At ε = ${epsilon}, with ${query}:`);
+    document.querySelectorAll("#methods .now").forEach((place, i) => {
+      const method = methods()[i];
+      const found = between(method, foundOf(method), state.epsilon);
+      const exposed = between(method, exposedOf(method), state.epsilon);
+      place.textContent = (found === null ? "not measured here" : `finds ${ofTen(found)}`)
+        + (exposed === null ? "" : `, gives away ${percent(exposed)}`);
+    });
   }
 
   function drawTable() {
@@ -336,9 +346,9 @@
     const whole = data.views.findIndex((each) => each.adjacency.kind === "record");
     const record = whole < 0 ? "" : " If that must stay hidden, choose “the whole record” above.";
     say("odds-more", view().adjacency.kind === "attribute"
-      ? `This is about one attribute. Whoever does not know any of the ${number(data.base.dim)} `
-        + `attributes of a vector can learn about all of them at once: for a whole vector the same `
-        + `codes promise only ε = ${precise(epsilon)} × ${number(data.base.dim)} = ${number(Number(all.toPrecision(3)))}, `
+      ? `This is about one attribute. An attacker who is after the whole vector is held back far `
+        + `less: for all ${number(data.base.dim)} attributes together the same codes promise only `
+        + `ε = ${precise(epsilon)} × ${number(data.base.dim)} = ${number(Number(all.toPrecision(3)))}, `
         + `which is up to ${certainty(all)} sure.${record}`
       : "This is about one release: when the same vector is published again, the two ε add up.");
   }
@@ -377,7 +387,7 @@
   function example(query, answer, truth) {
     const name = data.queries.shown[query];
     const hits = answer.filter((code) => code >= 0).length;
-    const head = make("div", {}, make("h4", {}, `Query: ${name}`));
+    const head = make("div", {}, make("h4", {}, data.kind === "text" ? `Query: “${name}”` : name));
     if (data.queries.tile !== null) {
       head.append(tile(data.queries.tile + query, `The query, ${name}`, "asked"));
     }
@@ -426,7 +436,8 @@
         : "The stripes are attributes of a vector, from its smallest value (black) to its largest "
           + "(white): above the original, below what comes out.")
       + ` An attacker who also has a list of all ${number(data.base.count)} originals and picks the `
-      + `one most like it finds the right one for ${right} of these ${count}.`);
+      + `one most like it finds the right one for ${right} of these ${count}. The cosine is 1 for `
+      + "the same direction, and 0 for unrelated vectors.");
     at("rebuilt").replaceChildren(make("ul", {
       class: `pairs ${pictures ? "" : "strips"} ${data.kind}`,
     }, ...data.records.map((record, r) => {
@@ -444,7 +455,7 @@
           make("div", {}, tile(rebuilt.tile + r, `Rebuilt from the code of ${name}, cosine ${cosine}`),
             make("span", {}, "rebuilt"))),
         data.kind === "picture" ? null : make("p", {}, name),
-        make("p", {}, `Alike by ${cosine} (cosine: 1 is the same direction, 0 unrelated); ${guess}.`));
+        make("p", {}, `Cosine ${cosine}: ${guess}.`));
     })));
   }
 

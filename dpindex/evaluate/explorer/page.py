@@ -26,7 +26,9 @@ from dpindex.spec import Spec
 from dpindex.vectors import VectorSource
 from dpindex.version import __version__
 
-__all__ = ["Shown", "write_page"]
+__all__ = ["TITLE", "Shown", "require_libraries", "write_page"]
+
+TITLE = "What an epsilon hides, and what it finds"
 
 RECALL = f"recall@{FOUND}"
 _MAX_TEXT = 200
@@ -44,7 +46,9 @@ class Shown:
     image_shape : (height, width) or (height, width, 3), optional
         Shows vectors as pictures of that shape.
     texts, query_texts : sequence of str, optional
-        A text or id for each vector of the base, and for each query.
+        A text for each vector of the base, and for each query.
+    ids : sequence, optional
+        An id for each vector of the base, shown where there are no texts.
 
     Raises
     ------
@@ -60,40 +64,35 @@ class Shown:
         image_shape: tuple[int, ...] | None = None,
         texts: Sequence[str] | None = None,
         query_texts: Sequence[str] | None = None,
+        ids: Sequence[Any] | AnyArray | None = None,
     ) -> None:
-        for source, lines in ((base, texts), (queries, query_texts)):
+        for source, lines in ((base, texts), (queries, query_texts), (base, ids)):
             if lines is not None and len(lines) != source.shape[0]:
                 raise InputError(
                     f"{source.name} has {source.shape[0]} vectors, and there are {len(lines)} "
-                    f"texts; give one line for each vector."
+                    f"texts or ids; give one line for each vector."
                 )
         self.base, self.queries = base, queries
         dim = base.shape[1]
         self.pictures = image_shape is not None
         self.shape = strip_shape(dim) if image_shape is None else picture_shape(image_shape, dim)
-        self._texts, self._query_texts = texts, query_texts
+        self.has_texts = texts is not None
+        self._names, self._query_names = texts if texts is not None else ids, query_texts
 
     def names(self, rows: AnyArray) -> list[str]:
         """What the vectors of some rows are called."""
-        return _names(self._texts, rows, "row")
+        return _names(self._names, rows, "row")
 
     def query_names(self, rows: AnyArray) -> list[str]:
         """What the queries of some rows are called."""
-        return _names(self._query_texts, rows, "query")
-
-    @property
-    def has_texts(self) -> bool:
-        return self._texts is not None
+        return _names(self._query_names, rows, "query")
 
 
-def _names(texts: Sequence[str] | None, rows: AnyArray, what: str) -> list[str]:
-    if texts is None:
+def _names(lines: Sequence[Any] | AnyArray | None, rows: AnyArray, what: str) -> list[str]:
+    if lines is None:
         return [f"{what} {row}" for row in rows]
-    return [text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…" for text in _at(texts, rows)]
-
-
-def _at(texts: Sequence[str], rows: AnyArray) -> list[str]:
-    return [str(texts[row]) for row in rows]
+    texts = [str(lines[row]) for row in rows]
+    return [text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…" for text in texts]
 
 
 def write_page(
@@ -101,7 +100,7 @@ def write_page(
     views: Sequence[View],
     shown: Shown,
     *,
-    title: str = "What an epsilon hides, and what it finds",
+    title: str = TITLE,
     notes: Sequence[str] = (),
 ) -> Path:
     """Write the explorer as one HTML file, whole or not at all.
@@ -306,8 +305,7 @@ def _rebuilt(
 
 def _render(title: str, data: Mapping[str, Any]) -> str:
     """The page; a policy in it forbids everything but its own two scripts, style and pictures."""
-    need = "the explorer needs jinja2 and Pillow"
-    jinja = import_extra("jinja2", need, "eval")
+    jinja = _library("jinja2")
     environment = jinja.Environment(
         loader=jinja.FileSystemLoader(_FILES),
         autoescape=True,
@@ -335,6 +333,16 @@ def json_text(data: Any, **options: Any) -> str:
     """JSON without spaces; ValueError for NaN, which JSON has not."""
     del options  # Jinja asks for sorted keys
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def require_libraries() -> None:
+    """Raise InputError unless Jinja2 and Pillow are installed: check before hours of work."""
+    _library("jinja2")
+    _library("PIL.Image")
+
+
+def _library(module: str) -> Any:
+    return import_extra(module, "an explorer needs jinja2 and pillow", "eval")
 
 
 def _read(name: str) -> str:

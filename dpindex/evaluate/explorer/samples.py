@@ -9,7 +9,6 @@ import numpy as np
 
 from dpindex.arrays import Singles
 from dpindex.codebook import dense_rows, spaced
-from dpindex.errors import InputError
 from dpindex.evaluate.curve import Curve, Progress, fit_where_possible, label
 from dpindex.evaluate.ground_truth import ground_truth
 from dpindex.evaluate.inversion import attackers_denoiser, cosines, invert
@@ -82,7 +81,7 @@ class View:
     samples : tuple of Sample
         One for each spec of the curve.
     unit : bool
-        Whether all vectors were brought to norm 1 first.
+        Whether reconstructions are directions, of norm 1.
     """
 
     curve: Curve
@@ -113,15 +112,15 @@ def view(
     count : int
         Queries and records to show, evenly spaced, [1, ∞).
     unit : bool
-        Whether these vectors are the originals at norm 1; recorded in the view.
+        Whether reconstructions are directions; recorded in the view.
     progress : callable, optional
         As in :func:`dpindex.evaluate.recall_curve`.
     """
     asked = spaced(curve.queries[1], count)
     attacked = spaced(base.shape[0], count)
-    Q = dense_rows(queries, asked)
+    shown = dense_rows(queries, asked)
     originals = dense_rows(base, attacked)
-    truth = ground_truth(base, Q, FOUND, curve.metric)
+    truth = ground_truth(base, shown, FOUND, curve.metric)
     specs = tuple(dict.fromkeys(point.spec for point in curve.points))
     report = progress or (lambda done, total, task: None)
     samples = []
@@ -136,7 +135,7 @@ def view(
             index.add_codes(encoder.privatize(chunk, first_row=first))
         denoiser = fit_where_possible(index, curve.denoise)
         found: dict[QueryMode, Rows] = {
-            mode: index.search(Q, FOUND, mode, allow_unprotected=True).ids
+            mode: index.search(shown, FOUND, mode, allow_unprotected=True).ids
             for mode in curve.query_modes
         }
         rebuilt = None

@@ -60,7 +60,7 @@ class Sheet:
     def __init__(self, shape: tuple[int, ...], limits: tuple[float, float]) -> None:
         self._shape, self._limits = shape, limits
         self._tiles: list[Bytes] = []
-        self._image = import_extra("PIL.Image", "the pictures need Pillow", "eval")
+        self._image = import_extra("PIL.Image", "an explorer needs jinja2 and pillow", "eval")
 
     def add(self, vectors: AnyArray) -> int:
         """Add a tile for each vector; returns the number of the first."""
