@@ -6,8 +6,10 @@ import base64
 import hashlib
 import io
 import json
+import math
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -117,6 +119,18 @@ def test_figures_are_those_of_the_curve(views: list[View]) -> None:
                 assert method["spread"][mode] == pytest.approx(spread, abs=1e-4)
                 exposed = [np.clip(1 - point.mean["rebuilt_error"], 0, 1) for point in line]
                 assert method["exposed"] == pytest.approx(exposed, abs=1e-4)
+
+
+@pytest.mark.parametrize(("share", "shown"), [(math.nan, None), (0.25, 0.25)])
+def test_recognition_is_shown_where_it_was_measured(
+    views: list[View], share: float, shown: float | None
+) -> None:
+    curve = replace(views[0].curve)
+    vars(curve)["points"] = tuple(
+        replace(point, mean={**point.mean, "linked": share}) for point in curve.points
+    )
+    (view,) = data_of([replace(views[0], curve=curve)])["views"]
+    assert {value for method in view["methods"] for value in method["linked"]} == {shown}
 
 
 def test_without_noise_everything_is_found_and_rebuilt(views: list[View]) -> None:

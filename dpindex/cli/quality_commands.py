@@ -32,7 +32,7 @@ def _list(text: str, option: str, read: type) -> list[Any]:
         raise InputError(f"{option} must be a list such as 1,2,5, not {text!r}.") from None
 
 
-def _shape(text: str | None) -> tuple[int, ...] | None:
+def _image_shape(text: str | None) -> tuple[int, ...] | None:
     """The numbers of HEIGHTxWIDTH, or HEIGHTxWIDTHx3."""
     try:
         return None if text is None else tuple(int(part) for part in text.split("x"))
@@ -105,7 +105,7 @@ def evaluate(
             explorer.require_libraries()
             explorer.check_range([grid.specs])
             shown = explorer.Shown(
-                base_source, query_source, image_shape=_shape(image_shape), texts=true
+                base_source, query_source, image_shape=_image_shape(image_shape), texts=true
             )
         with out.progress_bar("measuring") as progress:
             curve = recall_curve(
@@ -201,7 +201,7 @@ def explore(
                 base_source,
                 query_source,
                 [spec for grid in grids for spec in grid.specs],
-                image_shape=_shape(image_shape),
+                image_shape=_image_shape(image_shape),
                 texts=None if base_texts is None else read_texts(base_texts),
                 query_texts=None if query_texts is None else read_texts(query_texts),
                 ids=None if ids is None else read_ids(ids),

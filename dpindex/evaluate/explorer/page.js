@@ -95,10 +95,10 @@
   }
 
   // ---- the two questions -------------------------------------------------------------------
-  const VIEW_TITLES = {
-    attribute: "One attribute of a vector",
-    l2: "Small differences between vectors",
-    record: "The whole record",
+  const VIEWS = {
+    attribute: ["One attribute of a vector", "A single number in it: a pixel, a click, an answer."],
+    l2: ["Small differences between vectors", "A little of every number, but not what is large."],
+    record: ["The whole record", "Whose vector it is, and everything in it."],
   };
   const MODES = {
     private: ["Nobody: the query is made private too", "The server that searches sees only a noisy code of the query."],
@@ -115,8 +115,9 @@
   function drawQuestions() {
     at("views").replaceChildren(at("views").firstElementChild, ...data.views.map((each, i) => {
       const { kind, words } = each.adjacency;
-      const title = VIEW_TITLES[kind] || kind;
-      return choice("view", i, title, `Hidden is ${words}.`, i === state.view, chooseView);
+      const [title, plain] = VIEWS[kind];
+      const text = `${plain} Exactly: ${words}.`;
+      return choice("view", i, title, text, i === state.view, chooseView);
     }));
     at("modes").replaceChildren(at("modes").firstElementChild, ...view().modes.map((mode) => {
       const [title, text] = MODES[mode];
@@ -261,10 +262,20 @@
 
   const foundOf = (method) => method.recall[state.mode];
   const exposedOf = (method) => method.exposed;
+  const linkedOf = (method) => method.linked;
+  /** The charts, and what each shows of a method; recognition is not part of every evaluation. */
+  function shownCharts() {
+    const shown = { found: foundOf, exposed: exposedOf };
+    if (methods().some((method) => method.linked.some((value) => value !== null))) {
+      shown.linked = linkedOf;
+    }
+    return shown;
+  }
 
   function drawCharts() {
-    drawChart("found", foundOf);
-    drawChart("exposed", exposedOf);
+    const shown = shownCharts();
+    at("linked-figure").hidden = !shown.linked;
+    for (const [id, values] of Object.entries(shown)) drawChart(id, values);
   }
 
   /** What one measure is at the chosen epsilon, in words for each method that has a figure. */
@@ -283,11 +294,13 @@
       + "10 of 10 would be a search without any loss.");
     say("exposed-said", "How much an attacker who learns from all codes recovers. "
       + "0 % is a guess without the code, 100 % is the exact vector.");
-    const read = { found: listed(foundOf, ofTen), exposed: listed(exposedOf, percent) };
-    for (const [id, values] of Object.entries(read)) {
+    say("linked-said", "How many records an attacker who already knows them recognises among all "
+      + `${number(data.base.count)} codes. 0 % is a random guess, 100 % is everybody.`);
+    for (const [id, values] of Object.entries(shownCharts())) {
       at(id).setAttribute("role", "img");
       at(id).setAttribute("aria-label", `Line chart by epsilon: ${at(`${id}-title`).textContent}. `
-        + `The numbers are in the table below. At ε = ${epsilon}: ${values}.`);
+        + `The numbers are in the table below. At ε = ${epsilon}: `
+        + `${listed(values, id === "found" ? ofTen : percent)}.`);
       charts[id].redraw(false);
     }
     say("now", `At ε = ${epsilon}, with ${query}:`);
@@ -295,8 +308,10 @@
       const method = methods()[i];
       const found = between(method, foundOf(method), state.epsilon);
       const exposed = between(method, exposedOf(method), state.epsilon);
+      const linked = between(method, linkedOf(method), state.epsilon);
       place.textContent = (found === null ? "not measured here" : `finds ${ofTen(found)}`)
-        + (exposed === null ? "" : `, gives away ${percent(exposed)}`);
+        + (exposed === null ? "" : `, gives away ${percent(exposed)}`)
+        + (linked === null ? "" : `; ${percent(linked)} recognised`);
     });
   }
 
@@ -320,7 +335,9 @@
     at("table").replaceChildren(
       table(`Found with ${state.mode} queries: share of the ten true neighbours`
         + (spread ? `, ± one standard deviation over ${view().runs} runs` : ""), foundOf, spread),
-      table("Given away: share of a vector that an attacker rebuilds", exposedOf, null));
+      table("Given away: how much of a vector an attacker rebuilds", exposedOf, null),
+      ...(shownCharts().linked
+        ? [table("Given away: records that are recognised by who knows them", linkedOf, null)] : []));
   }
 
   // ---- odds --------------------------------------------------------------------------------
@@ -329,25 +346,28 @@
     const sure = certainty(epsilon);
     const odds = Math.exp(epsilon);
     const subject = {
-      attribute: "which of two values an attribute of a vector has",
-      l2: "which of two similar vectors is behind a code",
-      record: "whose vector is behind a code, yours or anybody else's",
+      attribute: "knows all of a vector but one attribute, and thinks it 50:50 which of two values that has",
+      l2: "thinks it 50:50 which of two similar vectors is behind a code",
+      record: "thinks it 50:50 whose vector is behind a code, yours or anybody else's",
     }[view().adjacency.kind];
-    const shown = odds < 1e6 ? number(Number(odds.toPrecision(3))) : "more than a million";
+    const digit = 10 ** (Math.floor(Math.log10(odds)) - 2); // three digits, rounded up
+    const shown = odds < 1e6 ? number(Number((Math.ceil(odds / digit) * digit).toPrecision(3)))
+      : "more than a million";
     const verdict = epsilon <= 0.5 ? " That is hardly better than a coin toss."
       : epsilon >= 8 ? " That is close to certainty: at this ε the promise alone protects little."
         : "";
     say("odds-number", `≤ ${sure}`);
-    say("odds", `Suppose an attacker thinks it 50:50 ${subject}. Whatever else they know, the `
-      + `published code can make them at most ${sure} sure: odds of ${shown} to 1.${verdict}`);
+    say("odds", `Suppose an attacker ${subject}. Whatever else they know or do, the published `
+      + `code can make them at most ${sure} sure: odds of ${shown} to 1.${verdict}`);
     const share = 1 / (1 + Math.exp(-epsilon));
     at("odds-bar").style.width = `${200 * (share - 0.5)}%`;
     const all = epsilon * data.base.dim;
     const whole = data.views.findIndex((each) => each.adjacency.kind === "record");
     const record = whole < 0 ? "" : " If that must stay hidden, choose “the whole record” above.";
     say("odds-more", view().adjacency.kind === "attribute"
-      ? `This is about one attribute. An attacker who is after the whole vector is held back far `
-        + `less: for all ${number(data.base.dim)} attributes together the same codes promise only `
+      ? `This is about one attribute, when the others are known. An attacker who knows none of them `
+        + `is held back far less, as attributes hang together: for all ${number(data.base.dim)} `
+        + `at once the same codes promise only `
         + `ε = ${precise(epsilon)} × ${number(data.base.dim)} = ${number(Number(all.toPrecision(3)))}, `
         + `which is up to ${certainty(all)} sure.${record}`
       : "This is about one release: when the same vector is published again, the two ε add up.");
@@ -454,7 +474,7 @@
             make("span", {}, "original")),
           make("div", {}, tile(rebuilt.tile + r, `Rebuilt from the code of ${name}, cosine ${cosine}`),
             make("span", {}, "rebuilt"))),
-        data.kind === "picture" ? null : make("p", {}, name),
+        data.kind === "picture" ? null : make("p", {}, data.kind === "text" ? `Record: “${name}”` : name),
         make("p", {}, `Cosine ${cosine}: ${guess}.`));
     })));
   }

@@ -231,7 +231,7 @@ def _method(
             None if error is None else round(min(1.0, max(0.0, 1.0 - error)), _DIGITS)
             for error in _means(line, "rebuilt_error")
         ],
-        "cosine": _means(line, "rebuilt_cosine"),
+        "linked": _means(line, "linked"),
         "hits": {
             mode: [_hits(sample, mode, number) for sample in ordered] for mode in curve.query_modes
         },
@@ -262,7 +262,7 @@ def promise(guarantee: Guarantee) -> str:
 
 
 def _means(line: Sequence[Point], measure: str) -> list[float | None]:
-    return [_number(point.mean[measure]) for point in line]
+    return [_number(point.mean.get(measure, math.nan)) for point in line]
 
 
 def _spreads(line: Sequence[Point], measure: str) -> list[float | None]:
