@@ -182,16 +182,27 @@ def explore(
         book = "record-codebook," if options.codebook else ""
         record_methods = f"record-cap,{book}{_CONTRAST},none-oporp"
     stated = options.stated()
-    whole = {name: stated[name] for name in ("delta", "codebook", "subset", "seed")}
+    kept = ("delta", "codebook", "subset", "seed")
+    whole = {"adjacency": record(), **{name: stated[name] for name in kept}}
     lengths = _list(code_length, "--code-length", int) or [None]
     with open_vectors(base) as base_source, open_vectors(queries) as query_source:
-        grids = []
-        for names, budgets, common in (
-            ("" if options.record else methods, epsilons, stated),
-            (record_methods, record_epsilons, {**whole, "adjacency": record()}),
-        ):
-            names_, budgets_ = _list(names, "--methods", str), _list(budgets, "--epsilons", float)
-            grids.append(spec_grid(base_source.shape[1], names_, budgets_, lengths, **common))
+        dim = base_source.shape[1]
+        grids = [
+            spec_grid(
+                dim,
+                _list("" if options.record else methods, "--methods", str),
+                _list(epsilons, "--epsilons", float),
+                lengths,
+                **stated,
+            ),
+            spec_grid(
+                dim,
+                _list(record_methods, "--record-methods", str),
+                _list(record_epsilons, "--record-epsilons", float),
+                lengths,
+                **whole,
+            ),
+        ]
         refused = [sentence for grid in grids for sentence in grid.refused]
         for sentence in refused:
             typer.echo(f"left out: {sentence}", err=True)

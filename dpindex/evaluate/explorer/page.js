@@ -379,7 +379,9 @@
     const canvas = make("canvas", { class: kind === "tile" ? kind : `tile ${kind}`, width, height,
       role: "img", "aria-label": label });
     const [left, top] = [(place % columns) * width, Math.floor(place / columns) * height];
-    canvas.getContext("2d").drawImage(sheet, left, top, width, height, 0, 0, width, height);
+    if (sheet.naturalWidth > 0) { // else this browser does not know the format
+      canvas.getContext("2d").drawImage(sheet, left, top, width, height, 0, 0, width, height);
+    }
     return canvas;
   }
 
@@ -449,7 +451,7 @@
     const count = data.records.length;
     const pictures = data.kind === "picture";
     const unit = view().adjacency.kind === "record"
-      ? " These codes keep no brightness, so the originals' is used." : "";
+      ? " Codes of whole records keep no brightness, so all are shown as bright as the originals." : "";
     say("rebuilt-said", "The attacker holds the codes of the whole collection, learns from them how "
       + "vectors usually look, and inverts the code. "
       + (pictures ? `Left the original, right what comes out.${unit}`
@@ -541,7 +543,8 @@
     drawMethods();
     drawCharts();
     drawTable();
-    at("limits").replaceChildren(...view().limits.map((line) => make("li", {}, `${line}.`)));
+    at("limits").replaceChildren(...view().limits.map((line) => make("li", {}, line)));
+    say("limits-said", `Where a number stands, it is for ε = ${precise(range()[1])}, the largest here.`);
     drawHow();
     update();
   }

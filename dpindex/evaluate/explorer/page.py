@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray
+from dpindex.arrays import AnyArray, unit
 from dpindex.codebook import dense_rows
 from dpindex.errors import InputError
 from dpindex.evaluate.curve import Point
@@ -30,7 +30,7 @@ __all__ = ["TITLE", "Shown", "require_libraries", "write_page"]
 
 TITLE = "What an epsilon hides, and what it finds"
 
-RECALL = f"recall@{FOUND}"
+_RECALL = f"recall@{FOUND}"
 _MAX_TEXT = 200
 _DIGITS = 4
 _FILES = Path(__file__).parent
@@ -190,7 +190,10 @@ def _view(view: View, number: Mapping[int, int], sheet: Sheet, sizes: AnyArray) 
         "modes": list(curve.query_modes),
         "runs": curve.runs_per_point,
         "truth": [[number[int(row)] for row in line] for line in view.truth],
-        "limits": [] if weakest is None else weakest.guarantee.does_not_protect(curve.dim),
+        "limits": [
+            line[:1].upper() + line[1:] + "."
+            for line in ([] if weakest is None else weakest.guarantee.does_not_protect(curve.dim))
+        ],
         "methods": [
             _method(view, name, number, sheet, sizes) for name in curve.series(curve.query_modes[0])
         ],
@@ -224,8 +227,8 @@ def _method(
         "promise": promise(spec.guarantee),
         "bytes": line[0].mean["bytes_per_vector"],
         "epsilons": [point.spec.epsilon for point in line],
-        "recall": {mode: _means(points, RECALL) for mode, points in lines.items()},
-        "spread": {mode: _spreads(points, RECALL) for mode, points in lines.items()},
+        "recall": {mode: _means(points, _RECALL) for mode, points in lines.items()},
+        "spread": {mode: _spreads(points, _RECALL) for mode, points in lines.items()},
         # The error of the best guess without codes is 1: what is missing to it was recovered.
         "exposed": [
             None if error is None else round(min(1.0, max(0.0, 1.0 - error)), _DIGITS)
@@ -295,7 +298,7 @@ def _rebuilt(
 ) -> dict[str, Any]:
     vectors = rebuilt.vectors
     if view.unit:  # directions, shown as bright as the originals
-        vectors = (vectors * sizes[:, None]).astype(np.float32)
+        vectors = unit(vectors) * sizes[:, None].astype(np.float32)
     return {
         "tile": sheet.add(vectors),
         "cosine": [round(float(cosine), 2) for cosine in rebuilt.cosines],

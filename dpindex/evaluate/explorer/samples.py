@@ -139,7 +139,7 @@ def view(
             for mode in curve.query_modes
         }
         rebuilt = None
-        if measured_exposure(curve, spec):
+        if _has_exposure(curve, spec):
             seen = index.codes.take(slice(_FITTED))
             strongest = attackers_denoiser(spec, seen, denoiser)
             vectors = invert(index.codes.take(attacked), spec, strongest)
@@ -150,7 +150,7 @@ def view(
     return View(curve, asked, attacked, truth.ids[:, :FOUND], tuple(samples), unit)
 
 
-def measured_exposure(curve: Curve, spec: Spec) -> bool:
+def _has_exposure(curve: Curve, spec: Spec) -> bool:
     """Whether the curve has a figure of what the attack rebuilds under this spec."""
     errors = [p.mean["rebuilt_error"] for p in curve.points if p.spec == spec]
     return not np.isnan(errors).any()
