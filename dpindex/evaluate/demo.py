@@ -39,7 +39,7 @@ _METHODS = {
     "none-oporp": 32,
 }
 # Measured for whole records, on digits brought to norm 1.
-_RECORD_METHODS = ("record-cap", "raw-gaussian", "none-oporp")
+_RECORD_METHODS = {"record-cap": None, "raw-gaussian": None, "none-oporp": 32}
 _RECORD_EPSILONS = (4.0, 6.0, 8.0, 10.0, 16.0)
 _ATTACKED = Spec(method="raw-square-wave", dim=64, epsilon=1.0, **_COMMON)
 _ATTACKED_EPSILONS = (10.0, 3.0, 1.0)
@@ -110,7 +110,11 @@ def run_demo(
     asked = as_source(queries, "held-out digits")
     measured: dict[str, Any] = {"runs": runs, "neighbours": 10, "progress": progress}
     curve = recall_curve(source, asked, [s for grid in grids for s in grid.specs], **measured)
-    records = spec_grid(64, _RECORD_METHODS, _RECORD_EPSILONS, adjacency=record()).specs
+    records = [
+        spec
+        for name, k in _RECORD_METHODS.items()
+        for spec in spec_grid(64, [name], _RECORD_EPSILONS, [k], adjacency=record()).specs
+    ]
     views = [
         view(curve, source, asked, progress=progress),
         *measured_views(source, asked, records, **measured),

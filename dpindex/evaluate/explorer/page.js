@@ -352,7 +352,7 @@
     }[view().adjacency.kind];
     const digit = 10 ** (Math.floor(Math.log10(odds)) - 2); // three digits, rounded up
     const shown = odds < 1e6 ? number(Number((Math.ceil(odds / digit) * digit).toPrecision(3)))
-      : "more than a million";
+      : "over a million";
     const verdict = epsilon <= 0.5 ? " That is hardly better than a coin toss."
       : epsilon >= 8 ? " That is close to certainty: at this ε the promise alone protects little."
         : "";
