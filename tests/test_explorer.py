@@ -305,6 +305,7 @@ def test_a_place_that_cannot_be_written_is_named(views: list[View], tmp_path: Pa
         write_page(tmp_path / "no" / "page.html", views, shown)
 
 
+@pytest.mark.slow
 def test_command_line(run: Run, tmp_path: Path) -> None:  # noqa: F811
     np.save(tmp_path / "x.npy", BASE)
     np.save(tmp_path / "q.npy", QUERIES)
