@@ -9,7 +9,7 @@ from dpindex.errors import InputError
 
 __all__ = ["EXTRAS", "import_extra"]
 
-EXTRAS = {"eval": "jinja2 matplotlib scikit-learn", "io": "h5py pyarrow"}
+EXTRAS = {"eval": "jinja2 matplotlib pillow scikit-learn", "io": "h5py pyarrow"}
 """Packages of each extra. Messages name them: pip finds them wherever dpindex came from."""
 
 

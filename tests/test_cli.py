@@ -301,7 +301,7 @@ def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
         (("--epsilons", "two"), ("--epsilons", "two")),
         (("--beta", 0), ("beta",)),
         (("--max-queries", 0), ("max_queries",)),
-        (("--image-shape", "5x5"), ("--image-shape", "24 pixels")),
+        (("--image-shape", "5x5"), ("--image-shape", "24 numbers")),
     ):
         fails(run("evaluate", "x.npy", "q.npy", "--report", "r", *options), *parts)
 

@@ -20,7 +20,8 @@ PAGES = [ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 COMMANDS = (
     *("build", "privatize", "add", "denoise", "query", "info", "methods", "spec", "codebook"),
-    *("plan", "evaluate", "demo", "audit", "ledger", "race build", "race query", "race info"),
+    *("plan", "evaluate", "explore", "demo", "audit", "ledger"),
+    *("race build", "race query", "race info"),
 )
 
 

@@ -40,5 +40,5 @@ def test_a_picture_for_each_method_and_length() -> None:
 
 
 def test_another_number_of_pixels_is_refused() -> None:
-    with pytest.raises(InputError, match="12 columns, not the 3 × 5 pixels"):
+    with pytest.raises(InputError, match="12 columns, not the 3 × 5 numbers"):
         image_attack(IMAGES, [Spec("raw-staircase", 12, epsilon=1.0)], (3, 5))

@@ -64,9 +64,8 @@ def _register(group: typer.Typer, *functions: Callable[..., None]) -> None:
 
 
 _register(app, index.build, index.privatize, index.add, index.denoise, index.query, index.info)
-_register(
-    app, index.methods, index.spec, index.codebook, quality.plan, quality.evaluate, quality.demo
-)
+_register(app, index.methods, index.spec, index.codebook)
+_register(app, quality.plan, quality.evaluate, quality.explore, quality.demo)
 _register(app, audit.audit, audit.ledger)
 _register(race_app, race.build, race.query, race.info)
 

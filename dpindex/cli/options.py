@@ -43,6 +43,9 @@ Denoise = Annotated[
     DenoiserKind | None,
     "Fit a denoiser to the private codes; costs no budget.  [default: none]",
 ]
+ImageShape = Annotated[
+    str | None, "Show vectors as pictures: HEIGHTxWIDTH, or HEIGHTxWIDTHx3 for colours."
+]
 CodebookFile = Annotated[Path | None, "The codebook that the spec names: a file of public vectors."]
 MaxSize = Annotated[str, "Refuse to write codes that may take more than this, e.g. 500MB, 20GB."]
 Unprotected = Annotated[bool, "Allow a none-* method, which protects nothing."]

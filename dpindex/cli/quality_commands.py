@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from contextlib import nullcontext
 from dataclasses import replace
@@ -13,11 +14,13 @@ import typer
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.errors import InputError
-from dpindex.files import create_file
-from dpindex.vectors import open_vectors
+from dpindex.files import create_file, make_folder
+from dpindex.privacy import record
+from dpindex.vectors import open_vectors, read_ids
 
 _CONTRAST = "raw-gaussian"
 _EPSILONS, _RECORD_EPSILONS = "1,2,3,5,10", "6,8,10,12,16"
+_EXPLORED, _EXPLORED_RECORD = "0.5,1,2,3,5,10,20", "2,4,6,8,10,12,16"
 _METHODS = "dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp"
 _SHOWN = 12
 # Width of printed tables, and columns of numbers in them.
@@ -29,6 +32,19 @@ def _list(text: str, option: str, read: type) -> list[Any]:
         return [read(part) for part in text.replace(",", " ").split()]
     except ValueError:
         raise InputError(f"{option} must be a list such as 1,2,5, not {text!r}.") from None
+
+
+def _image_shape(text: str | None, dim: int) -> tuple[int, ...] | None:
+    """The numbers of HEIGHTxWIDTH, or HEIGHTxWIDTHx3."""
+    if text is None:
+        return None
+    sizes = text.lower().split("x")
+    if not all(size.isdecimal() for size in sizes) or math.prod(map(int, sizes)) != dim:
+        raise InputError(
+            f"--image-shape must be HEIGHTxWIDTH, or HEIGHTxWIDTHx3 for colours, with {dim} "
+            f"numbers in all, such as 28x28; it is {text!r}."
+        )
+    return tuple(map(int, sizes))
 
 
 def evaluate(
@@ -60,9 +76,8 @@ def evaluate(
     ] = None,
     public_sample: Annotated[str | None, "PUBLIC vectors of --public-texts."] = None,
     base_texts: Annotated[Path | None, "The true texts to show beside them, a line each."] = None,
-    image_shape: Annotated[
-        str, "HEIGHTxWIDTH of vectors that are grey images: shows what an attacker rebuilds."
-    ] = "",
+    explore: Annotated[bool, "Write explorer.html, too: see `dpindex explore`."] = False,
+    image_shape: o.ImageShape = None,
     replace: Annotated[bool, "Replace a report of another evaluation in the directory."] = False,
     skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with BASE."] = False,
     options: o.CurveOptions,
@@ -72,6 +87,7 @@ def evaluate(
     Runs are kept as they end: run again to resume.
     """
     from dpindex.evaluate import (
+        explorer,
         image_attack,
         recall_curve,
         require_matplotlib,
@@ -86,8 +102,10 @@ def evaluate(
         methods = methods or f"record-cap{book},{_CONTRAST}"
         epsilons = epsilons or _RECORD_EPSILONS
     public = public_sample or (None if options.codebook is None else str(options.codebook))
-    if public_texts is None and (public_sample or base_texts):
+    if public_texts is None and (public_sample or (base_texts and not explore)):
         raise InputError("--public-sample and --base-texts need --public-texts.")
+    if image_shape is not None and not explore:
+        raise InputError("--image-shape needs --explore.")
     if public_texts is not None and public is None:
         raise InputError("--public-texts needs the vectors of these texts: --public-sample FILE.")
     with open_vectors(base) as base_source, open_vectors(queries) as query_source:
@@ -100,7 +118,12 @@ def evaluate(
         )
         for sentence in grid.refused:
             typer.echo(f"left out: {sentence}", err=True)
-        shape = _shape(image_shape, base_source.shape[1])
+        shape = _image_shape(image_shape, base_source.shape[1])
+        true = None if base_texts is None else read_texts(base_texts)
+        if explore:
+            explorer.require_libraries()
+            explorer.check_range([grid.specs])
+            shown = explorer.Shown(base_source, query_source, image_shape=shape, texts=true)
         with out.progress_bar("measuring") as progress:
             curve = recall_curve(
                 base_source,
@@ -117,29 +140,123 @@ def evaluate(
                 replace_report=replace,
                 progress=progress,
             )
+            if explore:
+                view = explorer.view(
+                    curve, base_source, query_source, unit=options.record, progress=progress
+                )
         pictures = image_attack(base_source, grid.specs, shape) if shape else []
         texts = None
         if public_texts is not None:
             with open_vectors(str(public)) as source:
-                true = None if base_texts is None else read_texts(base_texts)
                 texts = text_attack(base_source, grid.specs, source, read_texts(public_texts), true)
+        linked = None
+        if explore:
+            make_folder(report)
+            linked = explorer.write_page(report / "explorer.html", [view], shown).name
     page = write_curve(
-        curve, report, notes=grid.refused, texts=texts, pictures=pictures, replace=replace
+        curve,
+        report,
+        notes=grid.refused,
+        texts=texts,
+        pictures=pictures,
+        explorer=linked,
+        replace=replace,
     )
     _print_curve(curve)
     typer.echo(f"Report: {page}")
 
 
-def _shape(text: str, dim: int) -> tuple[int, int] | None:
-    """Height and width of an image of ``dim`` pixels; None if none was stated."""
-    if not text:
-        return None
-    height, _, width = text.lower().partition("x")
-    if not (height.isdigit() and width.isdigit() and int(height) * int(width) == dim):
-        raise InputError(
-            f"--image-shape must be HEIGHTxWIDTH with {dim} pixels in all, not {text!r}."
-        )
-    return int(height), int(width)
+def explore(
+    base: Annotated[str, typer.Argument(help="Vectors to search.")],
+    queries: Annotated[str, typer.Argument(help="Query vectors.")],
+    *,
+    output: Annotated[Path, "The page to write."] = Path("explorer.html"),
+    methods: Annotated[
+        str, "Methods that hide one attribute, separated by commas; '' leaves this view out."
+    ] = _METHODS,
+    epsilons: Annotated[str, "Their epsilons, two or more."] = _EXPLORED,
+    record_methods: Annotated[
+        str | None,
+        "Methods that hide whole records, on vectors at norm 1; '' leaves this view out.  "
+        f"[default: those named record-*, {_CONTRAST} for contrast, none-oporp]",
+    ] = None,
+    record_epsilons: Annotated[str, "Their epsilons, two or more."] = _EXPLORED_RECORD,
+    code_length: Annotated[str, "Separated by commas.  [default: the methods']"] = "",
+    runs: Annotated[int, "Builds of each spec, with a new seed and new noise."] = 1,
+    query: Annotated[str, "Query modes, separated by commas."] = "private,exact",
+    max_queries: Annotated[int | None, "Use the first so many only.  [default: all]"] = None,
+    examples: Annotated[int, "Queries and records to show."] = 6,
+    metric: o.Metric = "cosine",
+    denoise: o.Denoise = None,
+    image_shape: o.ImageShape = None,
+    base_texts: Annotated[Path | None, "Texts of the vectors, a line each."] = None,
+    query_texts: Annotated[Path | None, "Texts of the queries, a line each."] = None,
+    ids: Annotated[str | None, "File of ids to show, one for each vector."] = None,
+    title: Annotated[str | None, "Heading of the page."] = None,
+    skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with BASE."] = False,
+    options: o.CurveOptions,
+) -> None:
+    """Write a page on which epsilon is a slider.
+
+    One file that works offline: recall, exposure, odds, answers and rebuilt records by epsilon. It
+    shows the vectors themselves, so make it of public ones before you send it around.
+    """
+    from dpindex.evaluate import explorer, spec_grid
+    from dpindex.evaluate.text_attack import read_texts
+
+    out.refuse_existing(output)
+    explorer.require_libraries()
+    if record_methods is None:
+        book = "record-codebook," if options.codebook else ""
+        record_methods = f"record-cap,{book}{_CONTRAST},none-oporp"
+    stated = options.stated()
+    kept = ("delta", "codebook", "subset", "seed")
+    whole = {"adjacency": record(), **{name: stated[name] for name in kept}}
+    lengths = _list(code_length, "--code-length", int) or [None]
+    with open_vectors(base) as base_source, open_vectors(queries) as query_source:
+        dim = base_source.shape[1]
+        grids = [
+            spec_grid(
+                dim,
+                _list("" if options.record else methods, "--methods", str),
+                _list(epsilons, "--epsilons", float),
+                lengths,
+                **stated,
+            ),
+            spec_grid(
+                dim,
+                _list(record_methods, "--record-methods", str),
+                _list(record_epsilons, "--record-epsilons", float),
+                lengths,
+                **whole,
+            ),
+        ]
+        refused = [sentence for grid in grids for sentence in grid.refused]
+        for sentence in refused:
+            typer.echo(f"left out: {sentence}", err=True)
+        with out.progress_bar("measuring") as progress:
+            page = explorer.explore(
+                output,
+                base_source,
+                query_source,
+                [spec for grid in grids for spec in grid.specs],
+                image_shape=_image_shape(image_shape, dim),
+                texts=None if base_texts is None else read_texts(base_texts),
+                query_texts=None if query_texts is None else read_texts(query_texts),
+                ids=None if ids is None else read_ids(ids),
+                notes=refused,
+                count=examples,
+                runs=runs,
+                query_modes=_list(query, "--query", str),
+                neighbours=10,
+                metric=metric,
+                denoise=denoise,
+                max_queries=max_queries,
+                skip_leak_check=skip_leak_check,
+                progress=progress,
+                **({} if title is None else {"title": title}),
+            )
+    typer.echo(f"Explorer: {page} ({page.stat().st_size / 1e6:.1f} MB); open it in a browser.")
 
 
 def _print_curve(curve: Any) -> None:
@@ -187,6 +304,7 @@ def demo(
         f"{result.same_digit:.0%} show the digit asked for.\n"
         f"Index:   {result.index}   (try: dpindex info {result.index})\n"
         f"Report:  {result.report}\n"
+        f"Explorer: {result.explorer}   drag epsilon in a browser, and see what happens\n"
         f"Attack:  {result.report.with_name('inversion.png')}   what inverting the codes gives back"
     )
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from dpindex.checks import whole_number
 from dpindex.errors import InputError
-from dpindex.estimators.denoise import Kind
+from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.evaluate.inversion import EXPOSURE, exposure
 from dpindex.evaluate.linkage import LINKED, Linkage
@@ -532,14 +532,7 @@ def _check(specs: Sequence[Spec], modes: Sequence[QueryMode], runs: int, neighbo
     if not specs:
         raise InputError("there is nothing to evaluate: give at least one spec.")
     for name in _SHARED:
-        # Record-level methods take any vectors, and none of these fields but the seed.
-        values = list(
-            dict.fromkeys(
-                getattr(spec, name)
-                for spec in specs
-                if spec.mechanism.calibration.rounded or name == "seed"
-            )
-        )
+        values = list(dict.fromkeys(getattr(spec, name) for spec in specs if _takes(spec, name)))
         if len(values) > 1:
             raise InputError(
                 f"the specs of one curve must agree in {name}, not have {values[0]} and "
@@ -554,6 +547,14 @@ def _check(specs: Sequence[Spec], modes: Sequence[QueryMode], runs: int, neighbo
         raise InputError(
             f"neighbours must be at least 10, so that precision@10 can reach 1, not {neighbours!r}."
         )
+
+
+def _takes(spec: Spec, name: str) -> bool:
+    """Whether that field counts: record-level methods take any vectors, and none of these fields
+    but the seed; a norm matters to noise only, and baselines have none.
+    """
+    rounded, private = spec.mechanism.calibration.rounded, spec.mechanism.private
+    return name == "seed" or (rounded and (private or name != "norm"))
 
 
 def _build(
@@ -572,11 +573,7 @@ def _build(
         linkage.count(codes)
         if first < _FITTED:
             seen.append(codes.stored)
-    start, denoiser = time.perf_counter(), None
-    if denoise is not None and index.spec.epsilon is not None:
-        with suppress(InputError):  # too few codes, or nothing but noise
-            signs = index.spec.mechanism.codes == "signs"
-            denoiser = index.fit_denoiser("linear" if signs else denoise)
+    start, denoiser = time.perf_counter(), fit_where_possible(index, denoise)
     seconds += time.perf_counter() - start
     _, vectors = next(iter(base.chunks(min(_ATTACKED, len(index)))))
     codes = privatizer.spec.format.codes(np.concatenate(seen))
@@ -584,6 +581,15 @@ def _build(
     linked = math.nan if linkage is None else linkage.share
     cost = {"build_seconds": seconds, "bytes_per_vector": float(width), LINKED: linked, **exposed}
     return cost, denoiser is not None
+
+
+def fit_where_possible(index: PrivateIndex, denoise: Kind | None) -> Denoiser | None:
+    """Fit a denoiser of that kind ("linear" for sign codes); None if the index goes without."""
+    if denoise is not None and index.spec.epsilon is not None:
+        with suppress(InputError):  # too few codes, or nothing but noise
+            signs = index.spec.mechanism.codes == "signs"
+            return index.fit_denoiser("linear" if signs else denoise)
+    return None
 
 
 def _search(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -24,7 +25,7 @@ __all__ = ["image_attack"]
 _IMAGES, _FITTED, _EPSILONS = 10, 8192, 5
 
 
-def image_attack(base: Any, specs: Iterable[Spec], shape: tuple[int, int]) -> list[Picture]:
+def image_attack(base: Any, specs: Iterable[Spec], shape: tuple[int, ...]) -> list[Picture]:
     """A picture for each method: ten images, and what an attacker rebuilds at each epsilon.
 
     The attacker fits the strongest denoiser to the codes of the collection, of which up to 8192 are
@@ -34,12 +35,11 @@ def image_attack(base: Any, specs: Iterable[Spec], shape: tuple[int, int]) -> li
 
     Parameters
     ----------
-    base : array, sparse matrix or VectorSource, shape (n, height·width)
-        Grey images, one in each row.
+    base : array, sparse matrix or VectorSource, shape (n, height·width) or (n, height·width·3)
+        Grey images or colour images, one in each row.
     specs : iterable of Spec
         Those of one method and code length share a picture; ``none-*`` baselines are left out.
-    shape : (int, int)
-        Height and width.
+    shape : (height, width) or (height, width, 3)
 
     Raises
     ------
@@ -51,10 +51,10 @@ def image_attack(base: Any, specs: Iterable[Spec], shape: tuple[int, int]) -> li
     'Images rebuilt from codes of raw-staircase, k = 4'
     """
     source = as_source(base, "the images")
-    if shape[0] * shape[1] != source.shape[1]:
+    if math.prod(shape) != source.shape[1]:
+        named = " × ".join(map(str, shape))
         raise InputError(
-            f"{source.name} has {source.shape[1]} columns, not the {shape[0]} × {shape[1]} pixels "
-            f"of an image."
+            f"{source.name} has {source.shape[1]} columns, not the {named} numbers of an image."
         )
     _, rows = next(source.chunks(min(_FITTED, source.shape[0])))
     chosen = spaced(source.shape[0], _IMAGES)
@@ -77,7 +77,7 @@ def image_attack(base: Any, specs: Iterable[Spec], shape: tuple[int, int]) -> li
     ]
 
 
-def _gallery(rows: Any, originals: Any, specs: list[Spec], shape: tuple[int, int]) -> bytes:
+def _gallery(rows: Any, originals: Any, specs: list[Spec], shape: tuple[int, ...]) -> bytes:
     low, high = (bound * specs[0].scale for bound in specs[0].bounds)
     lines: list[tuple[str, AnyArray]] = [("original", originals)]
     ordered = sorted(specs, key=lambda spec: -spec.budget)

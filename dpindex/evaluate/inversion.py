@@ -57,10 +57,7 @@ def exposure(
     large = spec.dim * spec.code_length > _MAX_MEASURED_ENTRIES
     if large or spec.code_length > _MAX_MEASURED_LENGTH:
         return dict.fromkeys(EXPOSURE, math.nan)
-    strongest = denoiser is not None and denoiser.kind == "score"
-    if spec.epsilon is not None and spec.mechanism.codes == "numbers" and not strongest:
-        with suppress(InputError):  # too few codes, or nothing but noise
-            denoiser = fit_denoiser(codes, spec)
+    denoiser = attackers_denoiser(spec, codes, denoiser)
     dense = vectors.toarray() if scipy.sparse.issparse(vectors) else vectors
     truth = np.asarray(dense, dtype=np.float64)
     if _directions_only(spec):
@@ -69,6 +66,17 @@ def exposure(
     guess = sum(spec.bounds) / 2 * spec.scale
     error = np.square(estimate - truth).mean() / np.square(truth - guess).mean()
     return {EXPOSURE[0]: float(error), EXPOSURE[1]: float(cosines(estimate, truth).mean())}
+
+
+def attackers_denoiser(
+    spec: Spec, codes: Codes, denoiser: Denoiser | None = None
+) -> Denoiser | None:
+    """The strongest denoiser for these codes: the one given if it is of the kind "score"."""
+    strongest = denoiser is not None and denoiser.kind == "score"
+    if spec.epsilon is not None and spec.mechanism.codes == "numbers" and not strongest:
+        with suppress(InputError):  # too few codes, or nothing but noise
+            return fit_denoiser(codes, spec)
+    return denoiser
 
 
 def _directions_only(spec: Spec) -> bool:

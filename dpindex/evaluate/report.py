@@ -71,6 +71,7 @@ def write_curve(
     notes: Iterable[str] = (),
     pictures: Iterable[Picture] = (),
     texts: TextAttack | None = None,
+    explorer: str | None = None,
     replace: bool = False,
 ) -> Path:
     """Write a curve as files; returns the path of the report.
@@ -92,6 +93,8 @@ def write_curve(
         Further pictures for the report.
     texts : TextAttack, optional
         What an attack on codes of texts gives back: a section of the report, and ``texts.csv``.
+    explorer : str, optional
+        Name of an explorer page beside the report, to be linked.
     replace : bool
         Replace a report of other runs too.
 
@@ -129,6 +132,7 @@ def write_curve(
         charts=charts,
         pictures=pictures,
         texts=texts,
+        explorer=explorer,
         notes=tuple(notes),
         panel_titles=_PANEL_TITLES,
         best=_best(curve),
@@ -326,19 +330,20 @@ def _format_panel(panel: Any, curve: Curve, what: str) -> None:
 
 
 def gallery_png(
-    rows: Sequence[tuple[str, AnyArray]], shape: tuple[int, int], limits: tuple[float, float]
+    rows: Sequence[tuple[str, AnyArray]], shape: tuple[int, ...], limits: tuple[float, float]
 ) -> bytes:
-    """Rows of small grey images as a PNG, with the caption of each row on its left.
+    """Rows of small images as a PNG, with the caption of each row on its left.
 
-    ``rows`` holds (caption, images of shape (count, height·width)). ``limits`` are the values of
-    black and white.
+    ``rows`` holds (caption, images of shape (count, height·width), or three times as much for
+    colours). ``limits`` are the values of black and white.
     """
     count = len(rows[0][1])
     figure = _figure(2.6 + 0.8 * count, 0.88 * len(rows))
     panels = figure.subplots(len(rows), count, squeeze=False)
     for line, (caption, images) in zip(panels, rows, strict=True):
         for panel, image in zip(line, images, strict=True):
-            panel.imshow(np.reshape(image, shape), cmap="gray", vmin=limits[0], vmax=limits[1])
+            shades = (np.reshape(image, shape) - limits[0]) / (limits[1] - limits[0])
+            panel.imshow(np.clip(shades, 0, 1), cmap="gray", vmin=0, vmax=1)
             panel.set(xticks=[], yticks=[])
             panel.spines[:].set_color("#BBBBBB")
         line[0].set_ylabel(caption, rotation=0, ha="right", va="center", fontsize=10, labelpad=8)
