@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import numpy.typing as npt
 
@@ -49,6 +51,14 @@ class SymbolLists(SearchBackend):
         mixed = _shuffled(np.arange(len(symbols), dtype=np.uint64))
         self._rows = np.lexsort((mixed, symbols)).astype(np.int64)
         self._starts = np.searchsorted(symbols[self._rows], np.arange(int(symbols.max()) + 2))
+
+    def subset(self, rows: Rows) -> SymbolLists:
+        part, places = copy(self), np.full(len(self), -1, dtype=np.int64)
+        places[rows] = np.arange(len(rows))
+        inside = places[self._rows]
+        part._count, part._rows = len(rows), inside[inside >= 0]
+        part._starts = np.concatenate([[0], np.cumsum(inside >= 0)])[self._starts]
+        return part
 
     def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
         sizes = np.zeros(queries.shape[1], dtype=np.int64)
