@@ -35,6 +35,7 @@ def build(
     code_length: o.CodeLength = None,
     options: o.SpecOptions,
     release: o.ReleaseOptions,
+    beside: o.PayloadOptions,
     metric: o.Metric = "cosine",
     index_type: Annotated[
         str, "f32, f16, int8, or a Faiss factory string such as SQ4 or HNSW32."
@@ -52,10 +53,11 @@ def build(
         spec = Spec(method, source.shape[1], code_length, epsilon, **options.stated())
         settings: Any = (spec, metric, index_type, query_epsilon)
         sink = NewDirectory(index, Settings(*settings), allow_unprotected=allow_unprotected)
-        done = ingest(source, sink, progress=report, **stated)
+        done = ingest(source, sink, payload=beside.read(vectors), progress=report, **stated)
     typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
     _denoise(index, denoise)
     typer.echo(f"{sink.spec.guarantee}.")
+    _warn_of_payload(beside)
     out.print_totals(stated)
     typer.echo(f"What this protects and what it does not: dpindex info {index}")
 
@@ -93,6 +95,7 @@ def add(
         str, typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors.")
     ],
     release: o.ReleaseOptions,
+    beside: o.PayloadOptions,
     denoise: o.Denoise = None,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
@@ -104,15 +107,15 @@ def add(
     from dpindex.index.ingest import OpenIndex, ingest
 
     opened, stated = PrivateIndex.open(index), release.stated()
-    before, codes = len(opened), read_codes(items)
+    before, codes, payload = len(opened), read_codes(items), beside.read(items)
     if codes is None:
         with open_vectors(items) as source, out.progress_bar("privatizing") as report:
             sink = OpenIndex(opened, allow_unprotected=allow_unprotected)
-            ingest(source, sink, progress=report, **stated)
+            ingest(source, sink, payload=payload, progress=report, **stated)
     elif stated["ledger"] or stated["allow_rerelease"]:
         raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
     else:
-        opened.add_codes(codes, stated["ids"])
+        opened.add_codes(codes, stated["ids"], payload=payload)
     opened.save(index, allow_unprotected=allow_unprotected)
     added, promise = len(opened) - before, opened.spec.guarantee
     typer.echo(f"{index}: {added} added, {len(opened)} in all.")
@@ -120,8 +123,14 @@ def add(
         typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
     else:
         typer.echo("Nothing was spent here: the codes were paid for by who made them.")
+    _warn_of_payload(beside)
     _denoise(index, denoise)
     out.print_totals(stated)
+
+
+def _warn_of_payload(beside: o.PayloadOptions) -> None:
+    if beside.payload or beside.payload_columns:
+        typer.echo("The payload is published in the clear, beside the codes: it is not protected.")
 
 
 def _denoise(index: Path, kind: o.Denoise) -> None:
@@ -145,6 +154,12 @@ def query(
     mode: Annotated[
         o.QueryMode, "--query", "exact: used as it is; private: privatized first."
     ] = "exact",
+    filter: Annotated[
+        str | None, "Rows to search, e.g. \"year >= 2020 and lang in ['en']\".  [default: all]"
+    ] = None,
+    show: Annotated[
+        str | None, "Payload columns to show with the hits, A,B,….  [default: none]"
+    ] = None,
     form: out.Format = "table",
     output: out.Output = None,
     allow_unprotected: o.Unprotected = False,
@@ -154,26 +169,55 @@ def query(
 
     out.check_output(form, output)
     opened = PrivateIndex.open(index)
+    shown_columns = [] if show is None else show.split(",")
+    for name in shown_columns:
+        if name not in opened.payload_columns:
+            known = ", ".join(opened.payload_columns) or "none"
+            raise InputError(f"{index} has no payload column {name!r} to show; it has: {known}.")
     asked: Any = read_codes(queries)
     if asked is None:
         with open_vectors(queries) as source:
             asked = source.read()
     elif mode == "private":
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
-    hits = opened.search(asked, k=k, query=mode, allow_unprotected=allow_unprotected)
+    hits = opened.search(asked, k=k, query=mode, filter=filter, allow_unprotected=allow_unprotected)
     columns = {name: getattr(hits, name) for name in ("ids", "scores", "similarity", "stderr")}
+    texts = form == "npz"  # which has no missing values
+    beside = {name: _shown_column(hits, name, texts) for name in shown_columns}
     shown = len(hits.ids) if output else min(_SHOWN, len(hits.ids))
-    out.write_answers(form, output, columns, lambda: _hits_table(columns, opened.metric, shown))
+    out.write_answers(
+        form,
+        output,
+        {**columns, **{f"payload_{name}": column for name, column in beside.items()}},
+        lambda: _hits_table(columns, beside, opened.metric, shown),
+    )
     if form == "table" and shown < len(hits.ids):
         typer.echo(f"… and {len(hits.ids) - shown} more queries: see --format json or npz.")
 
 
-def _hits_table(columns: Mapping[str, AnyArray], metric: str, shown: int) -> Table:
-    table = Table("query", "rank", "id", f"{metric} (estimate ± standard error)", box=box.SIMPLE)
+def _shown_column(hits: Any, name: str, texts: bool) -> AnyArray:
+    """A payload column in the shape of the ids: numbers, bools and text, None where missing."""
+    values = [
+        value if value is None or isinstance(value, bool | int | float | str) else str(value)
+        for value in hits.payload[name].to_pylist()
+    ]
+    if texts:
+        return np.array(["" if v is None else str(v) for v in values], str).reshape(hits.ids.shape)
+    return np.array(values, object).reshape(hits.ids.shape)
+
+
+def _hits_table(
+    columns: Mapping[str, AnyArray], beside: Mapping[str, AnyArray], metric: str, shown: int
+) -> Table:
+    estimate_of = f"{metric} (estimate ± standard error)"
+    table = Table("query", "rank", "id", estimate_of, box=box.SIMPLE)
+    for name in beside:
+        table.add_column(out.plain(name))
     for row, rank in np.ndindex(shown, columns["ids"].shape[1]):
         name, _, value, error = (column[row, rank] for column in columns.values())
         estimate = f"{value:.3f} ± {error:.3f}" if np.isfinite(value) else "needs declared norm"
-        table.add_row(str(row), str(rank + 1), str(name), estimate)
+        extra = [out.plain(column[row, rank]) for column in beside.values()]
+        table.add_row(str(row), str(rank + 1), out.plain(name), estimate, *extra)
     return table
 
 
@@ -213,6 +257,8 @@ def info(
     if (recall := facts["index_recall"]) is not None:
         of_what = "of the ten nearest that a flat search finds, measured on codes here"
         lines["recall"] = f"{opened.index_type} finds {recall:.3f} {of_what}"
+    if columns := opened.payload_columns:
+        lines["payload"] = f"{', '.join(columns)}: in the clear, NOT protected"
     if denoiser is not None:
         quality = f"predicts coordinates to {denoiser.error:.3g} of their noise variance"
         lines["denoiser"] = f"{denoiser.kind}, learned from {denoiser.rows} codes; {quality}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from dpindex.html import table_html
 from dpindex.index import QueryMode
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.spec import Spec
@@ -12,7 +13,7 @@ from dpindex.spec import Spec
 # How codes are ranked: as they are, or after ``fit_denoiser`` of that kind.
 Ranking: TypeAlias = Literal["plain", "linear", "auto"]
 
-_POOR = 0.2
+_POOR, _SHOWN = 0.2, 10
 _FROM_FACTS = "Facts are a rough substitute for a public sample: expect errors of 0.2."
 _UNLIKE = (
     "Predictions for codebooks assume that one vector in eight is unlike the sample; less is found "
@@ -109,7 +110,7 @@ class Choice:
     denoise: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The result of :func:`dpindex.plan`.
 
@@ -138,6 +139,19 @@ class Plan:
     from_facts: bool
     contrast: tuple[Row, ...] = ()
     sample_rows: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Plan: {len(self.rows)} specs for {self.n} vectors; {self.best.method} is best>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the predictions, best first."""
+        header = ("method", "code", "denoiser", "private", "exact", "bytes", "guarantee")
+        rows = (
+            (r.method, r.size, r.ranking, f"{r.private:.2f}", f"{r.exact:.2f}",
+             r.bytes_per_vector, r.guarantee)
+            for r in self.rows[:_SHOWN]
+        )  # fmt: skip
+        return table_html(f"{self.why} Predicted precision@10 of the true 50:", header, rows)
 
     @property
     def best(self) -> Row:
