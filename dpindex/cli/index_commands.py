@@ -211,8 +211,8 @@ def _hits_table(
 ) -> Table:
     estimate_of = f"{metric} (estimate ± standard error)"
     table = Table("query", "rank", "id", estimate_of, box=box.SIMPLE)
-    for name in beside:
-        table.add_column(out.plain(name))
+    for heading in beside:
+        table.add_column(out.plain(heading))
     for row, rank in np.ndindex(shown, columns["ids"].shape[1]):
         name, _, value, error = (column[row, rank] for column in columns.values())
         estimate = f"{value:.3f} ± {error:.3f}" if np.isfinite(value) else "needs declared norm"

@@ -121,7 +121,9 @@ def _matching(expression: Any, store: CodeStore) -> Rows:
     table = pa.table({ID: ids}) if table is None else table.add_column(0, ID, ids)
     try:
         kept = dataset.dataset(table).scanner(columns={"kept": expression}).to_table()["kept"]
-        mask = kept.cast(pa.bool_()).fill_null(False).to_numpy()
+        if not pa.types.is_boolean(kept.type):
+            raise TypeError(f"it is {kept.type}, neither true nor false; compare it")
+        mask = kept.fill_null(False).to_numpy()
     except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
         known = ", ".join(f"{name} ({kind})" for name, kind in store.payload.columns.items())
         reason = " ".join(str(error).split())[:200]

@@ -46,19 +46,21 @@ class SymbolLists(SearchBackend):
         self._count += len(items)
 
     def finish(self) -> None:
-        symbols = np.concatenate(self._parts)
-        self._parts = [symbols]
-        mixed = _shuffled(np.arange(len(symbols), dtype=np.uint64))
-        self._rows = np.lexsort((mixed, symbols)).astype(np.int64)
-        self._starts = np.searchsorted(symbols[self._rows], np.arange(int(symbols.max()) + 2))
+        self._parts = [np.concatenate(self._parts)]
+        self._sort(np.arange(self._count))
 
     def subset(self, rows: Rows) -> SymbolLists:
-        part, places = copy(self), np.full(len(self), -1, dtype=np.int64)
-        places[rows] = np.arange(len(rows))
-        inside = places[self._rows]
-        part._count, part._rows = len(rows), inside[inside >= 0]
-        part._starts = np.concatenate([[0], np.cumsum(inside >= 0)])[self._starts]
+        part = copy(self)
+        part._parts, part._count = [self._parts[0][rows]], len(rows)
+        part._sort(rows)
         return part
+
+    def _sort(self, names: Rows) -> None:
+        """Make the lists; within one, the row numbers in the whole index decide the order."""
+        (symbols,) = self._parts
+        mixed = _shuffled(names.astype(np.uint64))
+        self._rows = np.lexsort((mixed, symbols)).astype(np.int64)
+        self._starts = np.searchsorted(symbols[self._rows], np.arange(int(symbols.max()) + 2))
 
     def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
         sizes = np.zeros(queries.shape[1], dtype=np.int64)

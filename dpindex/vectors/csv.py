@@ -63,6 +63,6 @@ def _parsed(lines: Iterable[str]) -> Doubles:
 
 def _is_numbers(line: str) -> bool:
     try:
-        return bool(_parsed([line]).size)
+        return bool(line.strip()) and bool(_parsed([line]).size)
     except ValueError:
         return False
