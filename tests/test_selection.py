@@ -34,7 +34,13 @@ CASES: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+_SLOW = ("pq", "hnsw", "ivf", "l2", "ip")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(n, marks=[pytest.mark.slow] if n in _SLOW else []) for n in CASES],
+)
 def index(request: pytest.FixtureRequest) -> dpi.PrivateIndex:
     spec, options = CASES[request.param]
     made = dpi.PrivateIndex(spec, **options)
