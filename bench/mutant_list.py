@@ -244,8 +244,8 @@ MUTANTS = [
            STAIRCASE, "test_secret.py test_path_checks.py"),
     # The index
     Mutant("index", "epsilon doubled in add", "index/private_index.py", _ADD,
-           "            louder = self.spec.with_epsilon(2 * self.spec.budget)\n"
-           "            codes = Privatizer(louder).privatize(rows, before=before)\n",
+           "        louder = self.spec.with_epsilon(2 * self.spec.budget)\n"
+           "        return Privatizer(louder).privatize(rows, before=before)\n",
            STAIRCASE, "test_private_index.py test_oracle.py"),
     Mutant("index", "add averages two releases", "index/private_index.py", _ADD,
            _ADD.replace("return", "codes =") + "        if self.spec.format.name == 'numbers':\n"
