@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Integers, Vectors, canonical_csr, issparse
+from dpindex.arrays import AnyArray, Integers, Vectors, as_table, canonical_csr, issparse
 from dpindex.errors import InputError
 
 MAX_ID_LENGTH = 4096
@@ -86,9 +86,10 @@ def real_matrix(x: Vectors, columns: int, name: str = "vectors", min_rows: int =
         raise InputError(f"{name} have a mask, which would be lost; fill the missing values.")
     is_sparse = issparse(x)
     try:
-        rows: Any = x if is_sparse else np.asarray(x)
-    except ValueError:
-        raise InputError(f"{name} must all be equally long, and numbers.") from None
+        rows: Any = x if is_sparse else as_table(x)
+    except ValueError as error:
+        detail = f": {error}" if str(error).startswith("row ") else ""
+        raise InputError(f"{name} must all be equally long, and numbers{detail}.") from None
     if np.dtype(rows.dtype).kind not in "biuf":
         raise InputError(f"{name} must be real numbers, not {rows.dtype}.")
     if rows.ndim == 1 and not is_sparse:

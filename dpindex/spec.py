@@ -18,7 +18,7 @@ from dpindex.projections import Projection
 __all__ = ["Spec"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Spec(Parameters):
     """Everything public about how vectors become codes: frozen, checked once, and kept as JSON.
 

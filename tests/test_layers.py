@@ -37,7 +37,7 @@ LAYERS = (
     ("dpindex.codes", "dpindex.grid", "dpindex.privacy", "dpindex.randomness", "dpindex.vectors"),
     ("dpindex.format1",),
     ("dpindex.checks", "dpindex.files", "dpindex.normal", "dpindex.threads"),
-    ("dpindex.arrays", "dpindex.extras"),
+    ("dpindex.arrays", "dpindex.extras", "dpindex.html", "dpindex.progress"),
     ("dpindex.errors", "dpindex.version"),
 )
 """From the top down. Parts on one line do not import each other; a module belongs to the longest

@@ -20,7 +20,6 @@ from dpindex import InputError, PrivateIndex, Privatizer, Spec
 from dpindex.cli.options import with_flags
 from dpindex.extras import EXTRAS
 from dpindex.race import PStable, RaceSketch, SketchSpec
-from dpindex.vectors.readers import VECTOR_SUFFIXES
 
 SPEC = Spec("dp-oporp-staircase", dim=6, epsilon=20.0)
 X = np.random.default_rng(0).uniform(-1, 1, (20, 6))
@@ -149,14 +148,10 @@ class TestVectors:
         with pytest.raises(InputError, match=r"x\.reshape\(len\(x\), -1\)"):
             PrivateIndex(SPEC).add(np.zeros((4, 2, 3)))
 
-    @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
-    def test_a_table_of_text(self, run: Run, files: Path, suffix: str) -> None:
-        """It is read, or the sentence says how to convert it."""
-        if suffix in VECTOR_SUFFIXES:
-            pytest.skip("it is read")
-        (files / f"x{suffix}").write_text("1,2\n3,4\n")
-        said = run("build", f"x{suffix}", "new", *STAIRCASE)
-        fails(said, f"numpy.save('x.npy', numpy.loadtxt('x{suffix}', delimiter=")
+    def test_a_table_of_text(self, run: Run, files: Path) -> None:
+        (files / "x.tsv").write_text("1\t2\n3\t4\n")
+        said = run("build", "x.tsv", "new", *STAIRCASE)
+        fails(said, "numpy.save('x.npy', numpy.loadtxt('x.tsv', delimiter=")
 
     def test_too_little_memory(
         self, run: Run, files: Path, monkeypatch: pytest.MonkeyPatch

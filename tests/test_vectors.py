@@ -284,8 +284,8 @@ def test_wrong_paths(tmp_path: Path) -> None:
     _refused(tmp_path / "none.npy", "No such file")
     _refused(f"{tmp_path}/none.npz:key", "No such file")
     _refused(tmp_path, "directory")
-    (tmp_path / "x.csv").write_text("1,2")
-    _refused(tmp_path / "x.csv", r"'.csv'; use one of .npy, .npz, .fvecs")
+    (tmp_path / "x.tsv").write_text("1,2")
+    _refused(tmp_path / "x.tsv", r"'.tsv'; use one of .npy, .npz, .fvecs")
     with pytest.raises(InputError, match="name of a file"):
         open_vectors("a\0b.npy")
     os.mkfifo(tmp_path / "pipe.npy")

@@ -37,6 +37,7 @@ def build(
     code_length: o.CodeLength = None,
     options: o.SpecOptions,
     release: o.ReleaseOptions,
+    beside: o.PayloadOptions,
     metric: o.Metric = "cosine",
     index_type: Annotated[
         str, "f32, f16, int8, or a Faiss factory string such as SQ4 or HNSW32."
@@ -61,12 +62,13 @@ def build(
             allow_unprotected=allow_unprotected,
             to_denoise=denoise is not None,
         )
-        done = ingest(source, sink, progress=report, **stated)
+        done = ingest(source, sink, payload=beside.read(vectors), progress=report, **stated)
     typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
     if denoise is not None:
         _denoise(index, denoise)
         sink.settle()
     typer.echo(f"{sink.spec.guarantee}.")
+    _warn_of_payload(beside)
     out.print_totals(stated)
     if (warning := summarize(index).noise_warning) is not None:
         typer.echo(f"Note: {warning}", err=True)
@@ -108,6 +110,7 @@ def add(
         Takes(("codes", "vectors")),
     ],
     release: o.ReleaseOptions,
+    beside: o.PayloadOptions,
     denoise: o.Denoise = None,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
@@ -118,7 +121,7 @@ def add(
     from dpindex.index import PrivateIndex
     from dpindex.index.ingest import OpenIndex, ingest
 
-    stated, codes = release.stated(), read_codes(items)
+    stated, codes, payload = release.stated(), read_codes(items), beside.read(items)
     if codes is not None and (stated["ledger"] or stated["allow_rerelease"]):
         raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
     # Nobody else may write between what is booked and what is saved.
@@ -127,10 +130,10 @@ def add(
         sink = OpenIndex(opened, allow_unprotected=allow_unprotected)
         if codes is None:
             with open_vectors(items) as source, out.progress_bar("privatizing") as report:
-                ingest(source, sink, progress=report, **stated)
+                ingest(source, sink, payload=payload, progress=report, **stated)
         else:
             opened.spec.refuse_unprotected(allow_unprotected, "add to it")
-            opened.add_codes(codes, stated["ids"])
+            opened.add_codes(codes, stated["ids"], payload=payload)
         sink.save()
     added, promise = len(opened) - before, opened.spec.guarantee
     typer.echo(f"{index}: {added} added, {len(opened)} in all.")
@@ -138,9 +141,15 @@ def add(
         typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
     else:
         typer.echo("Nothing was spent here: the codes were paid for by who made them.")
+    _warn_of_payload(beside)
     if denoise is not None:
         _denoise(index, denoise)
     out.print_totals(stated)
+
+
+def _warn_of_payload(beside: o.PayloadOptions) -> None:
+    if beside.payload or beside.payload_columns:
+        typer.echo("The payload is published in the clear, beside the codes: it is not protected.")
 
 
 def denoise(
@@ -181,6 +190,12 @@ def query(
     mode: Annotated[
         o.QueryMode, "--query", "exact: used as it is; private: privatized first."
     ] = "exact",
+    filter: Annotated[
+        str | None, "Rows to search, e.g. \"year >= 2020 and lang in ['en']\".  [default: all]"
+    ] = None,
+    show: Annotated[
+        str | None, "Payload columns to show with the hits, A,B,….  [default: none]"
+    ] = None,
     form: out.Format = "table",
     output: out.Output = None,
     allow_unprotected: o.Unprotected = False,
@@ -190,6 +205,11 @@ def query(
 
     out.check_output(form, output)
     opened = PrivateIndex.open(index)
+    shown_columns = [] if show is None else show.split(",")
+    for name in shown_columns:
+        if name not in opened.payload_columns:
+            known = ", ".join(opened.payload_columns) or "none"
+            raise InputError(f"{index} has no payload column {name!r} to show; it has: {known}.")
     asked: Any = read_codes(queries)
     if asked is None:
         with open_vectors(queries) as source:
@@ -199,20 +219,46 @@ def query(
     if k > len(opened):
         o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
     with naming(queries), limited_threads():
-        hits = opened.search(asked, k=k, query=mode, allow_unprotected=allow_unprotected)
+        hits = opened.search(
+            asked, k=k, query=mode, filter=filter, allow_unprotected=allow_unprotected
+        )
     columns = {name: getattr(hits, name) for name in ("ids", "scores", "similarity", "stderr")}
+    texts = form == "npz"  # which has no missing values
+    beside = {name: _shown_column(hits, name, texts) for name in shown_columns}
     shown = len(hits.ids) if output else min(_SHOWN, len(hits.ids))
-    out.write_answers(form, output, columns, lambda: _hits_table(columns, opened.metric, shown))
+    out.write_answers(
+        form,
+        output,
+        {**columns, **{f"payload_{name}": column for name, column in beside.items()}},
+        lambda: _hits_table(columns, beside, opened.metric, shown),
+    )
     if form == "table" and shown < len(hits.ids):
         typer.echo(f"… and {len(hits.ids) - shown} more queries: see --format json or npz.")
 
 
-def _hits_table(columns: Mapping[str, AnyArray], metric: str, shown: int) -> Table:
-    table = Table("query", "rank", "id", f"{metric} (estimate ± standard error)", box=box.SIMPLE)
+def _shown_column(hits: Any, name: str, texts: bool) -> AnyArray:
+    """A payload column in the shape of the ids: numbers, bools and text, None where missing."""
+    values = [
+        value if value is None or isinstance(value, bool | int | float | str) else str(value)
+        for value in hits.payload[name].to_pylist()
+    ]
+    if texts:
+        return np.array(["" if v is None else str(v) for v in values], str).reshape(hits.ids.shape)
+    return np.array(values, object).reshape(hits.ids.shape)
+
+
+def _hits_table(
+    columns: Mapping[str, AnyArray], beside: Mapping[str, AnyArray], metric: str, shown: int
+) -> Table:
+    estimate_of = f"{metric} (estimate ± standard error)"
+    table = Table("query", "rank", "id", estimate_of, box=box.SIMPLE)
+    for heading in beside:
+        table.add_column(out.plain(heading))
     for row, rank in np.ndindex(shown, columns["ids"].shape[1]):
         name, _, value, error = (column[row, rank] for column in columns.values())
         estimate = f"{value:.3f} ± {error:.3f}" if np.isfinite(value) else "needs declared norm"
-        table.add_row(str(row), str(rank + 1), str(name), estimate)
+        extra = [out.plain(column[row, rank]) for column in beside.values()]
+        table.add_row(str(row), str(rank + 1), out.plain(name), estimate, *extra)
     return table
 
 
@@ -262,6 +308,8 @@ def info(
     if recall is not None:
         of_what = "of the ten nearest that a flat search finds, measured on codes here"
         lines["recall"] = f"{settings.index_type} finds {recall:.3f} {of_what}"
+    if about.payload:
+        lines["payload"] = f"{', '.join(about.payload)}: in the clear, NOT protected"
     if denoiser is not None:
         quality = f"predicts coordinates to {denoiser.error:.3g} of their noise variance"
         lines["denoiser"] = f"{denoiser.kind}, learned from {denoiser.rows} codes; {quality}"

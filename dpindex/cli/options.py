@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -18,7 +19,7 @@ from dpindex.errors import InputError
 from dpindex.ledger import Ledger
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.spec import Spec
-from dpindex.vectors import read_ids
+from dpindex.vectors import read_ids, read_payload
 
 _PARAMETER = re.compile(
     r"(?<![\w(./'\"-])(?P<name>[a-z]\w*)(?P<value>=(?:\([^)]*\)|\w+))?(?![\w=/]|\.\w)"
@@ -27,7 +28,7 @@ QueryMode = Literal["exact", "private"]
 VectorFile = Annotated[
     str,
     typer.Argument(
-        help="Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet or a CSR .npz; "
+        help="Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet, .csv or a CSR .npz; "
         "PATH:KEY names one of several arrays."
     ),
     Takes(("vectors",)),
@@ -150,6 +151,33 @@ class CurveOptions(SpecOptions):
     """The same with a delta for the methods that need one."""
 
     delta: Annotated[float, "For the methods that need one."] = 1e-6
+
+
+@dataclass(frozen=True)
+class PayloadOptions:
+    """Columns that are published beside the codes."""
+
+    payload: Annotated[
+        Path | None, "Table, .parquet or .csv, to publish IN THE CLEAR: a row for each vector."
+    ] = None
+    payload_columns: Annotated[
+        str | None, "Its columns to take, A,B,…; without --payload those of VECTORS (.parquet)."
+    ] = None
+
+    def read(self, vectors: str) -> Any:
+        """The table, or None; InputError if it would publish the vectors."""
+        if self.payload is None and self.payload_columns is None:
+            return None
+        path = vectors if self.payload is None else str(self.payload)
+        names = None if self.payload_columns is None else self.payload_columns.split(",")
+        file = vectors if os.path.exists(vectors) else vectors.rpartition(":")[0]
+        same = os.path.exists(path) and os.path.exists(file) and os.path.samefile(path, file)
+        if same and (names is None or file.endswith(".csv")):
+            raise InputError(
+                f"{path} holds the vectors, which a payload would publish in the clear; name other "
+                f"columns of a .parquet file with --payload-columns, or another file (--payload)."
+            )
+        return read_payload(path, names)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,33 +14,20 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
 from dpindex.arrays import AnyArray
 from dpindex.codes import CodeFormat
 from dpindex.errors import InputError
 from dpindex.files import create_file
 from dpindex.privacy import Guarantee
+from dpindex.progress import progress_bar as progress_bar
 
 Format = Annotated[
     Literal["table", "json", "npz"], "--format", "table for people; json or npz for programs."
 ]
 Output = Annotated[Path | None, "File to write to.  [default: standard output]"]
-
-
-@contextmanager
-def progress_bar(what: str) -> Iterator[Callable[..., None]]:
-    """A bar on a terminal, silence in a pipe; yields ``report(done, total, task="")``."""
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        bar = progress.add_task(what, total=None)
-
-        def report(done: int, total: int, task: str = "") -> None:
-            description = f"{what}: {task}" if task else what
-            progress.update(bar, completed=done, total=total, description=description)
-
-        yield report
 
 
 def refuse_existing(path: Path) -> None:
@@ -55,6 +41,12 @@ def refuse_existing(path: Path) -> None:
 def print_json(facts: Any, indent: int | None = 1) -> None:
     """Print plain values as JSON; without an indent on one line."""
     typer.echo(json.dumps(facts, indent=indent))
+
+
+def plain(value: object) -> Text:
+    """Foreign text for a terminal: no markup, and control characters are shown, not obeyed."""
+    text = "" if value is None else str(value)
+    return Text("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
 
 
 def print_table(table: Table) -> None:

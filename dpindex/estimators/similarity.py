@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from dpindex.arrays import Doubles, Floats
 from dpindex.codes import Codes
@@ -40,7 +41,7 @@ class Queries:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, rows: slice) -> Queries:
+    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> Queries:
         values = self.values.take(rows) if self.private else self.values[rows]
         return Queries(values, self.spec, self.private)
 

@@ -1,8 +1,9 @@
 """The index on disk: immutable segments, and a manifest that alone says which of them count.
 
-A directory holds ``manifest.json``, ``segments/NNNNNN.codes``, ``ids/NNNNNN.ids`` and, where one
-was learned, ``denoiser/NNNNNN.model``. A file belongs to the index only once a manifest that names
-it has been renamed into place; whatever the manifest does not name is discarded unread. New files
+A directory holds ``manifest.json``, ``segments/NNNNNN.codes``, ``ids/NNNNNN.ids``, for segments
+with a payload ``payload/NNNNNN.arrows`` and, where one was learned, ``denoiser/NNNNNN.model``. A
+file belongs to the index only once a manifest that names it has been renamed into place; whatever
+the manifest does not name is discarded unread. New files
 come from a journal outside the directory (:mod:`dpindex.index.journal`), where all of them lie
 before the first is seen here. Reading checks sizes and SHA-256 hashes before any parser sees a
 byte. No raw vector, norm, noise or secret is ever written.
@@ -19,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from dpindex.arrays import AnyArray
 from dpindex.codebook import Codebook, spaced
@@ -33,6 +34,7 @@ from dpindex.files import holding_lock, make_folder, read_file, sync_folder, wri
 from dpindex.format1 import manifest_from_1
 from dpindex.index.code_store import CodeStore, ids_from_bytes, ids_to_bytes
 from dpindex.index.journal import Journal, state_folder
+from dpindex.index.payload import Payload, Table, payload_from_bytes, payload_to_bytes
 from dpindex.index.ranking import new_ranking
 from dpindex.index.search_backend import EXACT
 from dpindex.spec import Spec
@@ -41,10 +43,10 @@ from dpindex.version import __version__
 _FORMAT = 2
 _MANIFEST = "manifest.json"
 _CODES, _IDS, _MODEL = "segments/{}.codes", "ids/{}.ids", "denoiser/{}.model"
-_CODEBOOK = "codebook/{}.vectors"
-_FOLDERS = ("segments", "ids", "denoiser", "codebook")
+_CODEBOOK, _PAYLOAD = "codebook/{}.vectors", "payload/{}.arrows"
+_FOLDERS = ("segments", "ids", "payload", "denoiser", "codebook")
 _NUMBER = re.compile(r"[0-9]{6}")
-_NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|model|vectors)(\.tmp)?")
+_NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|arrows|model|vectors)(\.tmp)?")
 _STATED = ("state", "next_number", "segments", "denoiser", "input")
 _MAX_FILE_BYTES = 1 << 33
 _MAX_MANIFEST_BYTES = 1 << 24
@@ -53,6 +55,9 @@ _SEGMENT_ROWS = 65536
 _SAMPLED_SEGMENTS = 8
 # Share of exact copies that are found, below which few neighbours can be.
 _VISIBLE = 0.3
+
+Segment: TypeAlias = tuple[Codes, AnyArray, Table]
+"""Codes, ids, and payload or None."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +176,8 @@ class Manifest:
     def paths(self) -> list[str]:
         """Every file that belongs to the index."""
         paths = [path.format(number) for number in self.segments for path in (_CODES, _IDS)]
+        payloads = map(_PAYLOAD.format, self.segments)
+        paths += [path for path in payloads if path in self.files]
         paths += [] if self.denoiser is None else [_MODEL.format(self.denoiser)]
         return paths if self.codebook is None else [*paths, _CODEBOOK.format(self.codebook)]
 
@@ -281,8 +288,8 @@ class IndexDirectory:
             raise InputError(f"{self.path} is not a dpindex index: it has no {_MANIFEST}.")
         return Manifest.from_bytes(self._text(), self.path / _MANIFEST)
 
-    def segments(self, manifest: Manifest) -> Iterator[tuple[Codes, AnyArray]]:
-        """Codes and ids of every segment, verified against the manifest first."""
+    def segments(self, manifest: Manifest) -> Iterator[Segment]:
+        """Codes, ids and payload of every segment, verified against the manifest first."""
         fingerprint = manifest.settings.spec.fingerprint
         for number, count in manifest.segments.items():
             path = _CODES.format(number)
@@ -290,9 +297,20 @@ class IndexDirectory:
             ids = ids_from_bytes(self._verified(manifest, _IDS.format(number)))
             if codes.fingerprint != fingerprint:
                 raise InputError(f"{self.path / path} was made under another spec.")
-            if not len(codes) == len(ids) == count:
+            payload, columns = None, _PAYLOAD.format(number)
+            if columns in manifest.files:
+                payload = payload_from_bytes(self._verified(manifest, columns))
+            rows = count if payload is None else len(payload)
+            if not len(codes) == len(ids) == rows == count:
                 raise InputError(f"{self.path / path} does not have the rows it should.")
-            yield codes, ids
+            yield codes, ids, payload
+
+    def payload_columns(self, manifest: Manifest) -> dict[str, str]:
+        """Type of each payload column by its name, from one segment that has a payload."""
+        for number in manifest.segments:
+            if (columns := _PAYLOAD.format(number)) in manifest.files:
+                return Payload(payload_from_bytes(self._verified(manifest, columns))).columns
+        return {}
 
     def sample(self, manifest: Manifest) -> Codes:
         """Evenly spaced codes of a few evenly spaced segments, verified; there must be one."""
@@ -301,7 +319,7 @@ class IndexDirectory:
         some = replace(manifest, segments={name: manifest.segments[name] for name in chosen})
         parts = [
             codes.take(rows_to_sample(len(codes), len(chosen) * codes.k))
-            for codes, _ in self.segments(some)
+            for codes, _, _ in self.segments(some)
         ]
         format_ = parts[0].format
         return format_.codes(format_.concatenate([part.stored for part in parts]))
@@ -440,9 +458,13 @@ class IndexDirectory:
         number, manifest = self._numbered(manifest, {_CODEBOOK: book.to_bytes()})
         return replace(manifest, codebook=number)
 
-    def write_segment(self, manifest: Manifest, codes: Codes, ids: AnyArray) -> Manifest:
+    def write_segment(
+        self, manifest: Manifest, codes: Codes, ids: AnyArray, payload: Table = None
+    ) -> Manifest:
         """Stage a segment and return the manifest that names it, which is not yet committed."""
         data = {_CODES: codes.to_bytes(), _IDS: ids_to_bytes(ids)}
+        if payload is not None:
+            data[_PAYLOAD] = payload_to_bytes(payload)
         number, manifest = self._numbered(manifest, data)
         return replace(manifest, segments={**manifest.segments, number: len(codes)})
 
@@ -592,7 +614,8 @@ def write_index(
         step = rows_per_segment(settings.spec)
         for row in range(start, len(store), step):
             rows = slice(row, row + step)
-            manifest = directory.write_segment(manifest, store.take(rows), store.ids[rows])
+            segment = store.take(rows), store.ids[rows], store.payload.take(rows)
+            manifest = directory.write_segment(manifest, *segment)
         if denoiser is not None and (last is None or denoiser is not last.denoiser):
             manifest = directory.write_denoiser(manifest, denoiser)
         sample = store.take(rows_to_sample(len(store), settings.spec.code_length))
@@ -626,6 +649,8 @@ class Summary:
         Rows.
     bytes : int
         Of all files.
+    payload : dict of str to str
+        Type of each payload column by its name, in Arrow's words.
     denoiser : Denoiser, optional
     visibility : Visibility, optional
         What noise leaves of the best case of a search; absent in older indexes and empty ones.
@@ -634,6 +659,7 @@ class Summary:
     settings: Settings
     count: int
     bytes: int
+    payload: dict[str, str]
     denoiser: Denoiser | None
     visibility: Visibility | None
 
@@ -660,6 +686,7 @@ class Summary:
             "code_length": spec.code_length,
             "metric": self.settings.metric,
             "index_type": self.settings.index_type,
+            "payload": self.payload,
             "denoiser": denoiser
             and {"kind": denoiser.kind, "rows": denoiser.rows, "error": denoiser.error},
             "query_epsilon": self.settings.query_spec.epsilon,
@@ -692,6 +719,7 @@ def summarize(path: str | os.PathLike[str]) -> Summary:
         settings=directory.settings(manifest),
         count=manifest.count,
         bytes=sum(file.stat().st_size for file in directory.path.rglob("*") if file.is_file()),
+        payload=directory.payload_columns(manifest),
         denoiser=directory.denoiser(manifest),
         visibility=manifest.visibility,
     )
@@ -699,7 +727,7 @@ def summarize(path: str | os.PathLike[str]) -> Summary:
 
 def read_index(
     directory: IndexDirectory,
-) -> tuple[Settings, Iterator[tuple[Codes, AnyArray]], Checkpoint]:
+) -> tuple[Settings, Iterator[Segment], Checkpoint]:
     """Settings, segments (each verified as it is read) and checkpoint of a finished index.
 
     Raises

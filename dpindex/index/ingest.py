@@ -26,6 +26,7 @@ from dpindex.index.code_store import Ids, ids_to_bytes
 from dpindex.index.directory import IndexDirectory, Manifest, Settings, rows_per_segment
 from dpindex.index.journal import Journal
 from dpindex.index.leak_check import refuse_shared_rows
+from dpindex.index.payload import Payload, Table, payload_to_bytes
 from dpindex.index.private_index import PrivateIndex
 from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
@@ -63,12 +64,16 @@ class Sink(ABC):
         """The ids of ``count`` rows, None for the default; InputError if they cannot be added."""
         return None if ids is None else Ids().check(ids, count)
 
+    def checked_payload(self, payload: Any, count: int) -> Table:
+        """The payload of ``count`` rows, None for none; InputError if it cannot be added."""
+        return Payload().checked(payload, count)
+
     def started(
-        self, source: VectorSource, ids: AnyArray | None, ledger: Ledger | None
+        self, source: VectorSource, ids: AnyArray | None, payload: Table, ledger: Ledger | None
     ) -> int | None:
         """Rows that are there already, None if this work was never begun.
 
-        InputError if they are of another spec or ids, or belong to a copy.
+        InputError if they are of another spec, ids or payload, or belong to a copy.
         """
         return None
 
@@ -84,8 +89,8 @@ class Sink(ABC):
         """
 
     @abstractmethod
-    def put(self, codes: Codes, ids: AnyArray) -> None:
-        """Take the codes of the next rows."""
+    def put(self, codes: Codes, ids: AnyArray, payload: Table) -> None:
+        """Take the codes of the next rows, with their ids and payload."""
 
 
 def ingest(
@@ -93,6 +98,7 @@ def ingest(
     sink: Sink,
     *,
     ids: AnyArray | None = None,
+    payload: Any = None,
     progress: Callable[[int, int], None] | None = None,
     ledger: Ledger | None = None,
     allow_rerelease: bool = False,
@@ -114,6 +120,8 @@ def ingest(
         :class:`NewDirectory`, :class:`OpenIndex` or :class:`CodesFile`.
     ids : array, optional
         One unique id for each row; default the next free numbers.
+    payload : table, optional
+        One row for each vector, **published in the clear**: see :meth:`PrivateIndex.add`.
     progress : callable, optional
         Called with (rows done, rows in all) after every chunk.
     ledger : Ledger, optional
@@ -158,8 +166,9 @@ def ingest(
         raise InputError("codes carry no ids: they are for the ledger; name the ledger (--ledger).")
     if ledger is not None and sink.path is not None:
         ledger.refuse_inside(sink.path)
-    names = sink.checked_ids(ids, rows)
-    step, begun = _rows_at_a_time(source, spec), sink.started(source, names, ledger)
+    names, columns_beside = sink.checked_ids(ids, rows), sink.checked_payload(payload, rows)
+    step = _rows_at_a_time(source, spec)
+    begun = sink.started(source, names, columns_beside, ledger)
     if ledger is not None and begun is None:
         ledger.check(names, allow_rerelease=allow_rerelease)
 
@@ -184,7 +193,8 @@ def ingest(
             sink.recognise(first, chunk)
             codes = privatizer.privatize(chunk, first_row=first)
             done = first + len(codes)
-            sink.put(codes, np.arange(first, done) if names is None else names[first:done])
+            beside = None if columns_beside is None else columns_beside.slice(first, len(codes))
+            sink.put(codes, np.arange(first, done) if names is None else names[first:done], beside)
             report(done, rows)
     return rows - start
 
@@ -261,7 +271,7 @@ class NewDirectory(Sink):
         self.path = self._place
 
     def started(
-        self, source: VectorSource, ids: AnyArray | None, ledger: Ledger | None
+        self, source: VectorSource, ids: AnyArray | None, payload: Table, ledger: Ledger | None
     ) -> int | None:
         state = None if ledger is None else ledger.builds_path
         self._directory = IndexDirectory(self._place, state)
@@ -269,9 +279,11 @@ class NewDirectory(Sink):
         self._fingerprint, self._claim, begun = source.fingerprint(), Claim(), None
         if self._directory.exists:
             begun = self._resumed().count
-        names = [] if ids is None else [np.frombuffer(ids_to_bytes(ids), np.uint8)]
-        if not self._claim.recognises(-1, np.array(source.shape), *names):
-            raise self._other("its rows, columns or ids differ")
+        beside = [] if ids is None else [ids_to_bytes(ids)]
+        beside += [] if payload is None else [payload_to_bytes(payload)]
+        stated = [np.frombuffer(data, np.uint8) for data in beside]
+        if not self._claim.recognises(-1, np.array(source.shape), *stated):
+            raise self._other("its rows, columns, ids or payload differ")
         return begun
 
     def recognise(self, first_row: int, chunk: Chunk) -> None:
@@ -310,8 +322,8 @@ class NewDirectory(Sink):
             if manifest.input is not None:
                 directory.commit(replace(manifest, input=None))
 
-    def put(self, codes: Codes, ids: AnyArray) -> None:
-        manifest = self._directory.write_segment(self._manifest, codes, ids)
+    def put(self, codes: Codes, ids: AnyArray, payload: Table) -> None:
+        manifest = self._directory.write_segment(self._manifest, codes, ids, payload)
         self._manifest = self._directory.commit(manifest)
 
     def _resumed(self) -> Manifest:
@@ -358,7 +370,7 @@ class _AllAtOnce(Sink):
         self._journal: Journal | None = None
 
     def started(
-        self, source: VectorSource, ids: AnyArray | None, ledger: Ledger | None
+        self, source: VectorSource, ids: AnyArray | None, payload: Table, ledger: Ledger | None
     ) -> int | None:
         if ledger is None or ids is None or self._place is None:
             return None
@@ -387,7 +399,7 @@ class _AllAtOnce(Sink):
         if self._journal is not None:
             self._journal.clear()
 
-    def put(self, codes: Codes, ids: AnyArray) -> None:
+    def put(self, codes: Codes, ids: AnyArray, payload: Table) -> None:
         self._parts.append(codes.stored)
 
 
@@ -396,7 +408,7 @@ class OpenIndex(_AllAtOnce):
 
     def __init__(self, index: PrivateIndex, *, allow_unprotected: bool = False) -> None:
         def take(codes: Codes) -> None:
-            index.add_codes(codes, self._ids)
+            index.add_codes(codes, self._ids, payload=self._payload)
 
         super().__init__(index.spec, take, index.path, allow_unprotected)
         self.path, self._index = index.path, index
@@ -404,6 +416,10 @@ class OpenIndex(_AllAtOnce):
     def checked_ids(self, ids: Any | None, count: int) -> AnyArray | None:
         self._ids, checked = ids, self._index.check_ids(ids, count)
         return None if ids is None else checked
+
+    def checked_payload(self, payload: Any, count: int) -> Table:
+        self._payload = self._index.check_payload(payload, count)
+        return self._payload
 
     def save(self) -> None:
         """Save the index where it was opened."""
@@ -428,3 +444,8 @@ class CodesFile(_AllAtOnce):
             create_file(place, data)
 
         super().__init__(spec, take, place, allow_unprotected)
+
+    def checked_payload(self, payload: Any, count: int) -> Table:
+        if payload is not None:
+            raise InputError("a file of codes has no payload; give it where they are added.")
+        return None

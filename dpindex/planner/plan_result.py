@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from dpindex.estimators.exposure import Exposure
+from dpindex.html import table_html
 from dpindex.index import QueryMode
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.spec import Spec
@@ -16,7 +17,7 @@ Ranking: TypeAlias = Literal["plain", "linear", "auto"]
 FOUND, NEIGHBOURS = 10, 50
 """Answers, and true neighbours, that precision counts (Li & Li 2023, Sec. 5.1)."""
 
-_POOR = 0.2
+_POOR, _SHOWN = 0.2, 10
 _FROM_FACTS = "Facts are a rough substitute for a public sample: expect errors of 0.2."
 _UNLIKE = (
     "Predictions for codebooks assume that one vector in eight is unlike the sample; less is found "
@@ -134,7 +135,7 @@ class Choice:
     denoise: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The result of :func:`dpindex.plan`.
 
@@ -170,6 +171,20 @@ class Plan:
     sample_rows: int = 0
     exposure: Exposure | None = None
     curves: tuple[tuple[Row, ...], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Plan: {len(self.rows)} specs for {self.n} vectors; {self.best.method} is best>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the predictions, best first."""
+        header = ("method", "code", "denoiser", "private", "exact", "bytes", "guarantee")
+        rows = (
+            (r.method, r.size, r.ranking, f"{r.private.recall:.2f}", f"{r.exact.recall:.2f}",
+             r.bytes_per_vector, r.guarantee)
+            for r in self.rows[:_SHOWN]
+        )  # fmt: skip
+        title = f"{self.why} Predicted recall@{self.at} of the true {self.at}:"
+        return table_html(title, header, rows)
 
     @property
     def best(self) -> Row:

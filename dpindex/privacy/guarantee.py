@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from dpindex.errors import InputError
+from dpindex.html import facts_html
 from dpindex.privacy.adjacency import Adjacency
 
 _ROUNDING = 1 + 2.0**-30
@@ -65,6 +66,10 @@ class Guarantee:
         delta = "" if self.delta == 0 else f", delta = {self.delta:g}"
         delta += " over noise and projection" if self.delta_over == "projection" else ""
         return f"epsilon = {self.epsilon:g}{delta} ({kind}) under {self.adjacency}"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the promise, and what it is about."""
+        return facts_html(str(self), {"protected": self.protects()})
 
     def __add__(self, other: Guarantee) -> Guarantee:
         """Both releases together: see :func:`compose`."""

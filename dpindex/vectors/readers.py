@@ -12,6 +12,7 @@ import numpy as np
 
 from dpindex.arrays import AnyArray
 from dpindex.checks import id_array
+from dpindex.vectors.csv import open_csv
 from dpindex.vectors.hdf5 import hdf5_ids, open_hdf5
 from dpindex.vectors.npy import npy_ids, npz_ids, open_npy, open_npz, open_vecs
 from dpindex.vectors.parquet import open_parquet, parquet_ids
@@ -30,7 +31,7 @@ def open_vectors(location: str | os.PathLike[str]) -> VectorSource:
         ``PATH`` or ``PATH:KEY``; no key is needed where there is only one matrix. The suffix tells
         the format: .npy; .npz (an array by key, or a CSR or CSC matrix saved by scipy); .fvecs,
         .bvecs, .ivecs; .hdf5 or .h5 (a dataset by key, ``train`` if none is given); .parquet (a
-        list column by key).
+        list column by key); .csv (numbers separated by commas, perhaps below a line of names).
 
     Raises
     ------
@@ -149,6 +150,7 @@ _VECTORS: dict[str, Callable[[Location], VectorSource]] = {
     ".hdf5": open_hdf5,
     ".h5": open_hdf5,
     ".parquet": open_parquet,
+    ".csv": open_csv,
 }
 VECTOR_SUFFIXES = frozenset(_VECTORS)
 _IDS: dict[str, Callable[[Location], _Ids]] = {

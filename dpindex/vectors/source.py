@@ -11,7 +11,7 @@ from typing import IO, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from dpindex.arrays import canonical_csr, issparse
+from dpindex.arrays import as_table, canonical_csr, issparse
 from dpindex.checks import as_matrix
 from dpindex.errors import InputError
 from dpindex.extras import EXTRAS
@@ -276,7 +276,8 @@ def as_source(X: Any, name: str = "array") -> VectorSource:
 
     Parameters
     ----------
-    X : ndarray, memory map, scipy sparse matrix, nested lists or VectorSource, shape (n, p)
+    X : ndarray, memory map, scipy sparse matrix, nested lists, DataFrame, column of lists (Arrow,
+        pandas or polars) or VectorSource, shape (n, p)
         Real numbers. Not copied where a view will do; such views are read-only. A source is
         returned as it is.
     name : str
@@ -299,7 +300,7 @@ def as_source(X: Any, name: str = "array") -> VectorSource:
     if is_sparse:
         location.check_matrix(X.shape, X.dtype)
     try:
-        array: Any = canonical_csr(X) if is_sparse else np.asarray(X).view()
+        array: Any = canonical_csr(X) if is_sparse else as_table(X).view()
     except (ValueError, TypeError) as error:
         raise location.error(f"this is not a matrix of real numbers ({error}).") from error
     if not is_sparse:
