@@ -112,15 +112,19 @@ def test_more_epsilon_reveals_more_and_more_vectors_hide_better() -> None:
 
 @pytest.mark.parametrize("method", ["raw-square-wave", "dp-signoporp-rr"])
 def test_vectors_that_resemble_each_other_are_recognised_less(method: str) -> None:
-    """Thirty topics: the sample's cosines tell, and what is measured agrees."""
+    """Thirty topics: the sample's cosines tell, and what is measured agrees.
+
+    Signs of one topic depend on each other, so of sign codes the prediction is somewhat too high.
+    """
     rng = np.random.default_rng(5)
     topics = rng.uniform(0.3, 0.7, (30, DIM))
     x = np.clip(topics[rng.integers(0, 30, 2 * ROWS)] + rng.normal(0, 0.03, (2 * ROWS, DIM)), 0, 1)
     x, low = (2 * x - 1, -1.0) if method == "dp-signoporp-rr" else (x, 0.0)
     sample, base = x[:ROWS].astype(np.float32), x[ROWS:]
-    spec = Spec(method, DIM, epsilon=4.0, bounds=(low, 1.0), adjacency=attribute(1.0 - low))
+    k = 16 if method == "dp-signoporp-rr" else None
+    spec = Spec(method, DIM, k, epsilon=4.0, bounds=(low, 1.0), adjacency=attribute(1.0 - low))
     told = predicted_exposure(spec, ROWS, Prior.of_sample(sample, spec))
     scores = fits(spec, base[:KNOWN], Privatizer(spec).privatize(base))
     linked = (scores.argmax(axis=1) == np.arange(KNOWN)).mean()
-    assert abs(told.linked - linked) < 0.12
+    assert -0.12 < told.linked - linked < (0.2 if method == "dp-signoporp-rr" else 0.12)
     assert told.linked < predicted_exposure(spec, ROWS).linked - 0.2

@@ -20,7 +20,7 @@ from dpindex.vectors import VectorSource, as_source
 Nearest: TypeAlias = tuple[Singles, Rows]
 
 # Relative tolerance of a tie, far less than one bit in 1024.
-_TIE = 1e-5
+TIE = 1e-5
 # Neighbours stored beyond ``depth``, and neighbours stored for queries with ties beyond those.
 _MARGIN, _MAX_TIED = 32, 4096
 # Queries that are compared with a chunk of the base at a time: about a fifth of a second of work;
@@ -141,7 +141,7 @@ def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine")
 def _lowest(scores: Singles, neighbours: int) -> Singles:
     """The lowest score that ties with the last of the true neighbours, shape (nq,)."""
     cut: Singles = scores[:, neighbours - 1]
-    return np.subtract(cut, np.float32(_TIE) * np.abs(cut), dtype=np.float32)
+    return np.subtract(cut, np.float32(TIE) * np.abs(cut), dtype=np.float32)
 
 
 def _prepared(source: VectorSource, rows: Any, first: int, metric: Metric, sparse: bool) -> Any:

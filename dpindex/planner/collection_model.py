@@ -30,6 +30,7 @@ from dpindex.checks import finite_number
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
+from dpindex.evaluate.ground_truth import TIE
 from dpindex.planner.plan_result import FOUND, NEIGHBOURS, Found, Ranking, Row
 from dpindex.privatizer import Privatizer
 from dpindex.projections.dense import normal_integers
@@ -37,7 +38,7 @@ from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 
 _SYNTHETIC_ROWS, _NORMAL_BITS = 2000, 8
-_QUERIES = 100
+_QUERIES = 200
 # Ranks of the sample that the exponent is estimated from, and that near vectors replace.
 _TAIL = 10
 # Ranks of the sampled vectors that near vectors are made from.
@@ -160,6 +161,7 @@ class CollectionModel:
         rank = np.argsort(order, axis=1)
         edges = _near_ranks(per_row)
         self.near = np.empty((count, 0, sample.shape[1]), dtype=np.float32)
+        wanted = np.empty((count, 0))
         if len(edges) > 1:
             nearest = np.take_along_axis(cosines, order[:, : _TAIL + 1], axis=1).astype(np.float64)
             place = (edges[1:] + edges[:-1] + 1) / 2 / per_row
@@ -170,15 +172,34 @@ class CollectionModel:
         kept = rank >= (_TAIL if self.near.shape[1] else 0)
         self.near_weight = np.diff(edges)
         self.sampled_weight = np.where(kept, per_row, 0.0)
-        self._edges, self._before = edges, rank * per_row
+        self._nearer = _weight_of_nearer(
+            np.hstack([cosines, wanted]),
+            np.hstack([self.sampled_weight, np.tile(self.near_weight, (count, 1))]),
+        )
 
     def true(self, neighbours: int) -> tuple[Doubles, Doubles]:
-        """How many of the true neighbours each sampled, (q, m), and near, (s,), vector stands for.
+        """How many true neighbours each sampled, (q, m), and near, (q, s), vector stands for.
 
-        ``neighbours`` is in [1, 50].
+        ``neighbours`` is in [1, 50]. What is as near as the last of them counts too.
         """
-        sampled = np.clip(neighbours - self._before, 0.0, self.sampled_weight)
-        return sampled, np.diff(np.minimum(self._edges, neighbours))
+        left = neighbours - self._nearer
+        split = len(self.sampled)
+        sampled = np.clip(left[:, :split], 0.0, self.sampled_weight)
+        return sampled, np.clip(left[:, split:], 0.0, self.near_weight)
+
+
+def _weight_of_nearer(cosines: Doubles, weight: Doubles) -> Doubles:
+    """For each candidate of each query the weight of those that are nearer, (q, c); ties are not.
+
+    Repeated vectors are common in tables of few columns.
+    """
+    nearer = np.empty_like(weight)
+    for row, (cosine, heavy) in enumerate(zip(cosines, weight, strict=True)):
+        order = np.argsort(-cosine, kind="stable")
+        before = np.concatenate([[0.0], np.cumsum(heavy[order])])
+        tied = cosine * (1.0 + TIE * np.sign(cosine))
+        nearer[row] = before[np.searchsorted(-cosine[order], -tied)]
+    return nearer
 
 
 def _near_ranks(per_row: float) -> Doubles:
@@ -312,9 +333,10 @@ class Simulation:
         score = np.hstack([queries @ sampled.T, np.einsum("qsk,qk->qs", near, queries)])
 
         def stands_for(sampled: Doubles, near: Doubles) -> Doubles:
-            return np.hstack([np.tile(sampled / rounds, rounds), np.tile(near, (len(queries), 1))])
+            return np.hstack([np.tile(sampled / rounds, rounds), near])
 
-        weight = stands_for(model.sampled_weight, model.near_weight)
+        near_weight = np.tile(model.near_weight, (len(queries), 1))
+        weight = stands_for(model.sampled_weight, near_weight)
         # Many short sign codes have equal scores, and an index returns them in any order.
         chance = PublicStream(0, "plan ties").words(score.size, np.uint16).reshape(score.shape)
         score = np.where(weight == 0, -np.inf, score + _TIE * (chance / 2.0**16))
@@ -327,6 +349,6 @@ class Simulation:
             """Share of the first ``found`` that are true neighbours, at most all of those."""
             hits = np.take_along_axis(stands_for(*model.true(neighbours)), best, axis=1)
             counted = np.clip(found - before, 0.0, weight) / np.maximum(weight, 1e-30)
-            return float((counted * hits).sum(axis=1).mean() / found)
+            return float(np.minimum((counted * hits).sum(axis=1), found).mean() / found)
 
         return Found(share(FOUND, NEIGHBOURS), share(at, at))
