@@ -19,8 +19,9 @@ import dpindex
 LAYERS = (
     ("dpindex",),  # the package's face: it names what lies below, nothing imports it
     ("dpindex.cli",),
-    ("dpindex.planner",),
+    ("dpindex.planner", "dpindex.dask"),
     ("dpindex.evaluate", "dpindex.audit"),
+    ("dpindex.shards",),
     ("dpindex.race", "dpindex.index", "dpindex.sklearn"),
     ("dpindex.ledger",),
     ("dpindex.accounting",),
@@ -34,7 +35,7 @@ LAYERS = (
     ("dpindex.projections",),
     ("dpindex.codebook",),
     ("dpindex.codes", "dpindex.grid", "dpindex.privacy", "dpindex.randomness", "dpindex.vectors"),
-    ("dpindex.format1",),
+    ("dpindex.format1", "dpindex.stores"),
     ("dpindex.checks", "dpindex.files", "dpindex.normal"),
     ("dpindex.arrays", "dpindex.extras"),
     ("dpindex.errors", "dpindex.version"),

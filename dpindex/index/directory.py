@@ -38,7 +38,7 @@ from dpindex.spec import Spec
 from dpindex.version import __version__
 
 _FORMAT = 2
-_MANIFEST = "manifest.json"
+MANIFEST = "manifest.json"
 _CODES, _IDS, _MODEL = "segments/{}.codes", "ids/{}.ids", "denoiser/{}.model"
 _CODEBOOK = "codebook/{}.vectors"
 _FOLDERS = ("segments", "ids", "denoiser", "codebook")
@@ -46,7 +46,7 @@ _NUMBER = re.compile(r"[0-9]{6}")
 _NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|model|vectors)(\.tmp)?")
 _STATED = ("state", "next_number", "segments", "denoiser", "input")
 _MAX_FILE_BYTES = 1 << 33
-_MAX_MANIFEST_BYTES = 1 << 24
+MAX_MANIFEST_BYTES = 1 << 24
 _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
 
@@ -114,6 +114,16 @@ def rows_per_segment(spec: Spec) -> int:
     return max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // spec.format.max_row_bytes))
 
 
+def segment_paths(number: str) -> tuple[str, str]:
+    """Where the codes and the ids of a segment lie."""
+    return _CODES.format(number), _IDS.format(number)
+
+
+def codebook_path(number: str) -> str:
+    """Where a codebook lies."""
+    return _CODEBOOK.format(number)
+
+
 @dataclass(frozen=True)
 class FileMark:
     """Size and hash by which a file is recognised."""
@@ -125,9 +135,10 @@ class FileMark:
         if type(self.bytes) is not int or not 0 <= self.bytes <= _MAX_FILE_BYTES:
             raise ValueError("size")
 
-
-def _mark(data: bytes) -> FileMark:
-    return FileMark(len(data), hashlib.sha256(data).hexdigest())
+    @classmethod
+    def of(cls, data: bytes) -> FileMark:
+        """The mark of a file with this content."""
+        return cls(len(data), hashlib.sha256(data).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -259,13 +270,13 @@ class IndexDirectory:
     @property
     def exists(self) -> bool:
         """Whether there is a manifest."""
-        return (self.path / _MANIFEST).is_file()
+        return (self.path / MANIFEST).is_file()
 
     def manifest(self) -> Manifest:
         """The committed manifest."""
         if not self.exists:
-            raise InputError(f"{self.path} is not a dpindex index: it has no {_MANIFEST}.")
-        return Manifest.from_bytes(self._text(), self.path / _MANIFEST)
+            raise InputError(f"{self.path} is not a dpindex index: it has no {MANIFEST}.")
+        return Manifest.from_bytes(self._text(), self.path / MANIFEST)
 
     def segments(self, manifest: Manifest) -> Iterator[tuple[Codes, AnyArray]]:
         """Codes and ids of every segment, verified against the manifest first."""
@@ -299,7 +310,7 @@ class IndexDirectory:
         data = read_file(self.path / path, mark.bytes, links=False)
         if len(data) != mark.bytes:
             raise InputError(f"{self.path / path} is cut off; restore it from a copy.")
-        if _mark(data) != mark:
+        if FileMark.of(data) != mark:
             raise InputError(f"{self.path / path} was changed or damaged; restore it from a copy.")
         return data
 
@@ -320,7 +331,7 @@ class IndexDirectory:
                 if first:  # what a journal may know of was removed
                     self.journal.clear()
                 self._finish_interrupted()
-                if new and (self.path / _MANIFEST).exists():
+                if new and (self.path / MANIFEST).exists():
                     raise InputError(
                         f"{self.path} already holds an index; open it to add to it, or choose "
                         f"another directory."
@@ -358,7 +369,7 @@ class IndexDirectory:
 
     def _is_blank(self) -> bool:
         """Whether nothing is here but, perhaps, leftovers of our own that no manifest names."""
-        known = {".lock", f"{_MANIFEST}.tmp", *_FOLDERS}
+        known = {".lock", f"{MANIFEST}.tmp", *_FOLDERS}
         found = {entry.name for entry in self.path.iterdir()}
         return found <= known and all(_NUMBERED_FILE.fullmatch(e.name) for e in self._entries())
 
@@ -393,7 +404,7 @@ class IndexDirectory:
             raise InputError(f"{self.path} has had a million segments; save to a new directory.")
         for pattern, content in data.items():
             self.journal.stage(pattern.format(number), content)
-            files[pattern.format(number)] = _mark(content)
+            files[pattern.format(number)] = FileMark.of(content)
         return number, replace(manifest, next_number=manifest.next_number + 1, files=files)
 
     def commit(self, manifest: Manifest, sealed: Callable[[], object] = lambda: None) -> Manifest:
@@ -403,7 +414,7 @@ class IndexDirectory:
         The end of a build adds no file and is not sealed: until it is here, the build goes on.
         """
         text = manifest.to_bytes()
-        if len(text) > _MAX_MANIFEST_BYTES:
+        if len(text) > MAX_MANIFEST_BYTES:
             raise InputError(
                 f"{self.path} has {len(manifest.segments)} segments, too many for one manifest; "
                 f"save the index to a new directory."
@@ -420,7 +431,7 @@ class IndexDirectory:
         return hashlib.sha256(self._text()).hexdigest() if self.exists else ""
 
     def _text(self) -> bytes:
-        return read_file(self.path / _MANIFEST, _MAX_MANIFEST_BYTES, links=False)
+        return read_file(self.path / MANIFEST, MAX_MANIFEST_BYTES, links=False)
 
     def _publish(self, manifest: Manifest, text: bytes) -> None:
         """Copy what is staged for a manifest into the directory, then the manifest."""
@@ -429,7 +440,7 @@ class IndexDirectory:
             make_folder((self.path / name).parent)
             write_file(self.path / name, self.journal.read(name))
             self.journal.published(name)
-        write_file(self.path / _MANIFEST, text)
+        write_file(self.path / MANIFEST, text)
         self.discard_uncommitted(named)
 
     def _finish_interrupted(self) -> None:
@@ -437,7 +448,7 @@ class IndexDirectory:
         pending = self.journal.pending()
         if pending is None or self._hash() != pending[0]:
             return
-        manifest = Manifest.from_bytes(pending[1], self.path / _MANIFEST)
+        manifest = Manifest.from_bytes(pending[1], self.path / MANIFEST)
         there = {name for name in manifest.paths if (self.path / name).is_file()}
         if there.union(self.journal.staged()) >= set(manifest.paths):
             self._publish(manifest, pending[1])
