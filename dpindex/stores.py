@@ -150,7 +150,9 @@ class Folder(Store):
             yield
         except OSError as error:
             detail = f"{self.location} cannot be written: {error.strerror or error}"
-            raise InputError(f"{detail}; it needs room, and a file system with hard links.") from error
+            raise InputError(
+                f"{detail}; it needs room, and a file system with hard links."
+            ) from error
 
     def read(self, path: str, max_bytes: int) -> bytes | None:
         place = self._path / path
@@ -255,7 +257,8 @@ class Bucket(Store):
     def open(self, path: str) -> IO[bytes]:
         with self._asking("read"):
             size = self._head(path)["size"]
-        return _Object(lambda start, end: self._range(path, start, end), size)
+        raw = _Object(lambda start, end: self._range(path, start, end), size)
+        return io.BufferedReader(raw, 1 << 16)
 
     def _head(self, path: str) -> Any:
         return self._obstore.head(self._store, path)
@@ -266,9 +269,10 @@ class Bucket(Store):
 
     @contextmanager
     def _asking(self, done: str, *passed: type[Exception]) -> Iterator[None]:
+        known: tuple[type[Exception], ...] = (InputError, *passed)
         try:
             yield
-        except (InputError, *passed):
+        except known:
             raise
         except Exception as error:
             raise self._error(done, error) from error

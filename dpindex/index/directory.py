@@ -28,7 +28,7 @@ from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.estimators.float_codes import METRICS
 from dpindex.estimators.similarity import Metric
-from dpindex.files import holding_lock, make_folder, read_file, sync_folder, write_file
+from dpindex.files import Buffer, holding_lock, make_folder, read_file, sync_folder, write_file
 from dpindex.format1 import manifest_from_1
 from dpindex.index.code_store import CodeStore, ids_from_bytes, ids_to_bytes
 from dpindex.index.journal import Journal, state_folder
@@ -136,7 +136,7 @@ class FileMark:
             raise ValueError("size")
 
     @classmethod
-    def of(cls, data: bytes) -> FileMark:
+    def of(cls, data: Buffer) -> FileMark:
         """The mark of a file with this content."""
         return cls(len(data), hashlib.sha256(data).hexdigest())
 

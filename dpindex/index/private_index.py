@@ -18,6 +18,7 @@ from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.index.code_store import CodeStore
 from dpindex.index.directory import Checkpoint, Settings, read_index, write_index
+from dpindex.index.fetch import fetched
 from dpindex.index.hits import Hits
 from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.index.locks import ReadWriteLock
@@ -26,6 +27,7 @@ from dpindex.index.search_backend import EXACT, Rows
 from dpindex.ledger import Ledger
 from dpindex.projector import Projector
 from dpindex.spec import Spec
+from dpindex.stores import is_url
 
 QueryMode = Literal["exact", "private"]
 _Answer = TypeVar("_Answer")
@@ -414,6 +416,8 @@ class PrivateIndex:
             nothing and ``allow_unprotected`` is false.
         """
         self.spec.refuse_unprotected(allow_unprotected, "save it")
+        if is_url(path):
+            raise InputError(f"an index is saved to a folder; {os.fspath(path)} is none.")
         with self._lock.write():
             stated = self._settings, self._store, self._denoiser, self._checkpoint
             write_index(Path(path), *stated, self._remember)
@@ -425,6 +429,10 @@ class PrivateIndex:
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:
         """Open a saved index: sizes and hashes are verified before anything is parsed.
 
+        ``path`` may be the URL of one that was built in an object store, such as
+        ``s3://bucket/index``. It is copied to a temporary folder first, and to keep changes it is
+        saved to a folder.
+
         A save that this user began here and that was cut off is finished first, if it can be.
 
         Raises
@@ -432,6 +440,11 @@ class PrivateIndex:
         InputError
             If the directory is not an index, is unfinished, or was damaged or changed.
         """
+        if is_url(path):
+            with fetched(os.fspath(path)) as folder:
+                index = cls.open(folder)
+            index._checkpoint = None
+            return index
         settings, segments, checkpoint = read_index(Path(path))
         index = cls(**vars(settings))
         for codes, ids in segments:

@@ -204,9 +204,7 @@ class Plan:
         if ledger is not None:
             for batch, ids in enumerate(self._batches()):
                 token = f"{job.token}/{batch}"
-                ledger.record(
-                    self.settings.spec, ids, allow_rerelease=allow_rerelease, token=token
-                )
+                ledger.record(self.settings.spec, ids, allow_rerelease=allow_rerelease, token=token)
 
     def _other(self, planned: Mapping[str, Any] | None, ledger: bool) -> InputError:
         """How the plan that lies in the target differs."""
@@ -353,10 +351,7 @@ def _shards(
     first_row, number, seen = 0, 0, _Seen()
     for part in dataset.parts:
         ids = read_ids(part)
-        if ids is None:
-            names = default_ids(first_row, part.rows)
-        else:
-            names = seen.added(ids, part)
+        names = default_ids(first_row, part.rows) if ids is None else seen.added(ids, part)
         segments = []
         for start in range(0, part.rows, rows):
             some = names[start : start + rows]

@@ -17,6 +17,7 @@ from dpindex.index.code_store import ids_to_bytes
 from dpindex.index.directory import FileMark, segment_paths
 from dpindex.index.leak_check import shared_words
 from dpindex.privatizer import Privatizer
+from dpindex.projector import Projector
 from dpindex.shards.plan import Job, Segment, Shard, default_ids, token_of
 from dpindex.spec import Spec
 from dpindex.stores import Store, open_store
@@ -68,12 +69,12 @@ def check_shard(shard: Shard, codebook: Codebook | None = None) -> dict[int, int
         For vectors that were changed, and those that privatizing would refuse; rows are counted
         from the first of the part that the message names.
     """
-    privatizer = _privatizer(shard.job)
+    projector = _projector(shard.job.spec)
 
     def checked(source: VectorSource) -> Iterator[tuple[int, Chunk]]:
         for first, chunk in source.chunks(_rows_at_a_time(source)):
             with _naming(shard.part):
-                privatizer.check(chunk, first_row=first)
+                projector.check(chunk, first_row=first)
             yield shard.first_row + first, chunk
 
     with shard.part.vectors() as source:
@@ -191,6 +192,12 @@ def _found(store: Store, job: Job, segment: Segment) -> Receipt | None:
 def _ids(shard: Shard) -> AnyArray:
     ids = shard.part.ids()
     return default_ids(shard.first_row, shard.part.rows) if ids is None else ids
+
+
+@lru_cache(maxsize=2)
+def _projector(spec: str) -> Projector:
+    """What checks vectors; it needs no codewords."""
+    return Projector(Spec.from_json(spec))
 
 
 @lru_cache(maxsize=2)
