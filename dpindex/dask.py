@@ -32,10 +32,7 @@ from dpindex.spec import Spec
 from dpindex.vectors.dataset import Dataset, InMemoryPart, Part, open_dataset
 from dpindex.vectors.source import VectorSource
 
-__all__ = ["LOCAL", "build", "connected", "engine"]
-
-LOCAL = "local"
-"""The address of a cluster that is made here, with one worker a core."""
+__all__ = ["build", "connected", "engine"]
 
 _NEED = "building on Dask needs dask and distributed"
 _Result = TypeVar("_Result")
@@ -116,12 +113,14 @@ def build(
 
 
 @contextmanager
-def connected(address: str = LOCAL) -> Iterator[Any]:
-    """A client of the cluster at an address, or of one that is made here and ends with it."""
+def connected(address: str | None = None) -> Iterator[Any]:
+    """A client of the cluster at an address; without one, of a cluster on this machine that ends
+    with it and has one worker a core.
+    """
     distributed = import_extra("distributed", _NEED, "dask")
     here = {"threads_per_worker": 1, "dashboard_address": None}
     try:
-        options: Any = here if address == LOCAL else {"address": address, "timeout": 10}
+        options: Any = here if address is None else {"address": address, "timeout": 10}
         client = distributed.Client(**options)
     except (OSError, ValueError) as error:
         raise InputError(f"there is no Dask scheduler at {address}: {error}.") from error

@@ -21,14 +21,19 @@ from dpindex.errors import InputError
 from dpindex.files import create_file
 from dpindex.method_table import methods as all_methods
 from dpindex.spec import Spec
+from dpindex.stores import is_url
 from dpindex.vectors import open_vectors
 
 _SHOWN = 10
 
 
 def build(
-    vectors: o.VectorFile,
-    index: Annotated[Path, typer.Argument(help="Directory to make.")],
+    vectors: Annotated[
+        str, typer.Argument(help="Vector file, or a folder or s3:// prefix of .parquet files.")
+    ],
+    index: Annotated[
+        str, typer.Argument(help="Directory, or s3://, gs:// or az:// prefix, to make.")
+    ],
     *,
     method: o.MethodName,
     epsilon: o.Epsilon = None,
@@ -41,17 +46,33 @@ def build(
     ] = "f32",
     denoise: o.Denoise = None,
     query_epsilon: Annotated[float | None, "Budget of a private query.  [default: epsilon]"] = None,
+    id_column: Annotated[str | None, "Column of ids in .parquet files."] = None,
+    dask: o.Dask = None,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Privatize vectors into an index; run again to resume."""
+    from dpindex.cli import shard_commands as shards
     from dpindex.index import Settings
     from dpindex.index.ingest import NewDirectory, ingest
 
+    def settings(dim: int) -> Any:
+        spec = Spec(method, dim, code_length, epsilon, **options.stated())
+        stated: Any = (spec, metric, index_type, query_epsilon)
+        return Settings(*stated)
+
+    if shards.needs_shards(vectors, index, id_column, dask):
+        _refuse_url(index, denoise)
+        what = (vectors, index, settings, release, id_column, dask)
+        rows, done, promise = shards.build_in_shards(*what, allow_unprotected=allow_unprotected)
+        typer.echo(f"{index}: {rows} vectors ({done} privatized now).")
+        _denoise(index, denoise)
+        typer.echo(f"{promise}.")
+        typer.echo(f"What this protects and what it does not: dpindex info {index}")
+        return
     stated = release.stated()
     with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
-        spec = Spec(method, source.shape[1], code_length, epsilon, **options.stated())
-        settings: Any = (spec, metric, index_type, query_epsilon)
-        sink = NewDirectory(index, Settings(*settings), allow_unprotected=allow_unprotected)
+        made = settings(source.shape[1])
+        sink = NewDirectory(index, made, allow_unprotected=allow_unprotected)
         done = ingest(source, sink, progress=report, **stated)
     typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
     _denoise(index, denoise)
@@ -103,6 +124,7 @@ def add(
     from dpindex.index import PrivateIndex
     from dpindex.index.ingest import OpenIndex, ingest
 
+    _refuse_url(index, items)
     opened, stated = PrivateIndex.open(index), release.stated()
     before, codes = len(opened), read_codes(items)
     if codes is None:
@@ -124,7 +146,13 @@ def add(
     out.print_totals(stated)
 
 
-def _denoise(index: Path, kind: o.Denoise) -> None:
+def _refuse_url(index: str, change: object) -> None:
+    """An index in an object store is not changed."""
+    if change and is_url(index):
+        raise InputError(f"{index} is not a folder, and an index is changed in a folder only.")
+
+
+def _denoise(index: str, kind: o.Denoise) -> None:
     """Fit a denoiser, or say why not: the index works without one."""
     from dpindex.index.ingest import fit_saved_denoiser
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from dpindex.codebook import Codebook
 from dpindex.errors import InputError
@@ -17,6 +19,12 @@ from dpindex.ledger import Ledger
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.spec import Spec
 from dpindex.vectors import read_ids
+
+LOCAL = "local"
+"""The address of a cluster on this machine, for ``--dask`` alone."""
+
+_SCHEDULER = re.compile(rf"((tcp|tls|ws|wss|ucx|inproc)://.*|[\w.-]+:\d+|{LOCAL})")
+"""What follows --dask as its address; anything else is the next argument."""
 
 QueryMode = Literal["exact", "private"]
 VectorFile = Annotated[
@@ -26,7 +34,15 @@ VectorFile = Annotated[
         "PATH:KEY names one of several arrays."
     ),
 ]
-IndexPath = Annotated[Path, typer.Argument(help="Index directory.")]
+IndexPath = Annotated[str, typer.Argument(help="Index directory, or s3://, gs:// or az:// URL.")]
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="[ADDRESS]",
+        help="Run on the Dask cluster there; without an address on all cores here.",
+    ),
+]
 MethodName = Annotated[str, "A name from `dpindex methods`."]
 Epsilon = Annotated[float | None, "Budget of one release of one vector."]
 CodeLength = Annotated[int | None, "Coordinates of a code.  [default: the method's]"]
@@ -142,6 +158,17 @@ class ReleaseOptions:
 def with_codebook(spec: Spec, path: Path | None) -> Spec:
     """The spec with the codewords in that file, if one was named."""
     return spec if path is None else spec.with_codebook(Codebook(path))
+
+
+class Command(TyperCommand):
+    """A command whose ``--dask`` needs no value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        whole: list[str] = []
+        for arg, following in zip(args, [*args[1:], ""], strict=True):
+            bare = arg == "--dask" and not _SCHEDULER.fullmatch(following)
+            whole += [f"--dask={LOCAL}"] if bare else [arg]
+        return super().parse_args(ctx, whole)
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
