@@ -114,15 +114,18 @@ class Folder(Store):
             return self._link(self._private / build, path, data)
 
     def end(self, build: str, path: str, data: bytes) -> bool:
-        ended = self._private / f"{build}.ended"
+        own = self._private / f"{build}.{secrets.token_hex(16)}"
         with self._writing():
-            if (self._private / build).is_dir():
-                shutil.rmtree(ended, ignore_errors=True)
-                os.rename(self._private / build, ended)  # whatever is staged has no name any more
-            make_folder(ended, 0o700)
-            same = self._link(ended, path, data)
-            shutil.rmtree(ended)
-            with suppress(OSError):  # another build's
+            with suppress(FileNotFoundError):  # another process was first
+                os.rename(self._private / build, own)  # what is staged has no name any more
+            try:
+                make_folder(own, 0o700)
+                same = self._link(own, path, data)
+            except FileNotFoundError:  # the first tidied up: its file is there
+                same = self.read(path, len(data)) == data
+            for folder in self._private.glob(f"{build}.*"):
+                shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # gone, or another build's
                 self._private.rmdir()
         return same
 

@@ -192,7 +192,7 @@ class Plan:
         store, job, book = self.store, self.job, self.settings.spec.codebook
         if ledger is not None and not is_url(job.target):
             ledger.refuse_inside(Path(job.target))
-        if ledger is not None and not self.begun:
+        if ledger is not None and token_of(store) != job.token:
             for ids in self._batches():
                 ledger.check(ids, allow_rerelease=allow_rerelease)
         facts = {"format": _FORMAT, "token": job.token, "ledger": ledger is not None}
