@@ -284,5 +284,10 @@ class _Columns:
         """Rows, attributes of a vector, and the ids."""
         if isinstance(self.vectors, list):
             return len(frame), len(self.vectors), self._names(frame)
-        width = len(frame[self.vectors].iloc[0]) if len(frame) else 0
-        return len(frame), width, self._names(frame)
+        first = frame[self.vectors].iloc[0] if len(frame) else ()
+        if isinstance(first, str):
+            raise InputError(
+                f"column {self.vectors!r} holds text; lists become text if a DataFrame is made "
+                f"under Dask's setting dataframe.convert-string, so make it without."
+            )
+        return len(frame), len(first), self._names(frame)

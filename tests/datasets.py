@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,41 +40,58 @@ def write_dataset(folder: Path, rows: int = 240, files: int = 4, group: int = 25
     return folder
 
 
-def folder_contents(folder: Path) -> dict[str, bytes]:
-    """Every file in a folder, finished or not."""
-    found = {}
-    for file in folder.rglob("*"):
-        try:
-            found[str(file.relative_to(folder))] = file.read_bytes()
-        except OSError:  # a folder, or gone
-            continue
-    return found
+class FolderView:
+    """What anyone sees in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def stamps(self) -> dict[str, Any]:
+        """What tells a file from another of the same name, for every file."""
+        found = {}
+        for file in self._folder.rglob("*"):
+            with suppress(FileNotFoundError):
+                status = file.stat()
+                if stat.S_ISREG(status.st_mode):
+                    found[str(file)] = (status.st_ino, status.st_size, status.st_mtime_ns)
+        return found
+
+    def read(self, name: str) -> bytes:
+        return Path(name).read_bytes()
+
+    def digests(self) -> dict[str, str]:
+        """Of every file."""
+        return {name: hashlib.sha256(self.read(name)).hexdigest() for name in self.stamps()}
 
 
 @contextmanager
-def watched(contents: Callable[[], dict[str, bytes]]) -> Iterator[None]:
-    """Look at a target all the time: whatever is seen, once, must be in it at the end."""
-    seen: dict[str, set[str]] = {}
-    ended, faults = threading.Event(), list[BaseException]()
+def watched(view: Any) -> Iterator[Counter[str]]:
+    """Look at a target all the time: whatever is seen, once, must be in it at the end.
 
-    def look() -> None:
-        for name, data in contents().items():
-            seen.setdefault(hashlib.sha256(data).hexdigest(), set()).add(name)
+    Gives what was seen, and how often it was looked at.
+    """
+    seen: dict[tuple[str, Any], str] = {}
+    ended, faults, looks = threading.Event(), list[BaseException](), Counter[str]()
 
     def watch() -> None:
         try:
             while not ended.wait(0.001):
-                look()
+                for name, stamp in view.stamps().items():
+                    if (name, stamp) not in seen:
+                        with suppress(FileNotFoundError):
+                            seen[name, stamp] = hashlib.sha256(view.read(name)).hexdigest()
+                looks["looks"], looks["seen"] = looks["looks"] + 1, len(seen)
         except BaseException as error:
             faults.append(error)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield
+        yield looks
     finally:
         ended.set()
         watcher.join()
     assert not faults, faults
-    final = {hashlib.sha256(data).hexdigest() for data in contents().values()}
-    assert not [names for digest, names in seen.items() if digest not in final]
+    final = set(view.digests().values())
+    assert not [name for (name, _), digest in seen.items() if digest not in final]
+    assert len(seen) > 1

@@ -104,8 +104,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
     def refused(match: str, path: str, **options: Any) -> None:
         with pytest.raises(InputError, match=match):
-            for part in open_dataset(tmp_path / path, **options).parts:
-                part.ids()
+            _read(open_dataset(tmp_path / path, **options))
 
     refused("there are no .parquet files", "empty")
     refused("no column of ids; name a file", "x.npy", id_column="id")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import folder_contents, watched
+from datasets import FolderView, watched
 
 from dpindex import stores
 from dpindex.errors import InputError
@@ -66,7 +66,7 @@ def test_a_file_is_read_by_ranges(store: Store) -> None:
 def test_of_many_attempts_one_is_seen(store: Store, tmp_path: Path) -> None:
     store.begin(BUILD, "plan.json", b"plan")
     contents = [bytes([number]) * 100_000 for number in range(16)]
-    with watched(lambda: folder_contents(tmp_path / "index")), ThreadPoolExecutor(16) as pool:
+    with watched(FolderView(tmp_path / "index")), ThreadPoolExecutor(16) as pool:
         for name in ("x/1", "x/2", "x/3"):
             won = list(pool.map(lambda data, name=name: store.create(BUILD, name, data), contents))
             assert sum(won) == 1
