@@ -156,12 +156,9 @@ def kills(rows: int, s3: bool) -> None:
         assert np.array_equal(np.sort(ids), np.arange(rows))
         assert [(total.ids, total.releases) for total in totals] == [(rows, 1)]
         assert len(killed) == KILLS, killed
-        print(
-            f"{rows} vectors of {DIM} attributes in {FILES} files into {'S3' if s3 else 'a folder'}:"
-        )
-        print(
-            f"  {KILLS} workers killed; every id once; the ledger counts {totals[0].ids} ids once"
-        )
+        where = "S3" if s3 else "a folder"
+        print(f"{rows} vectors of {DIM} attributes in {FILES} files into {where}:")
+        print(f"  {KILLS} workers killed; every id once; the ledger: {totals[0]}")
         print(f"  receipts of {rows - published} vectors were lost, and read from the target")
         print(f"  looked {looks['looks']} times at {looks['seen']} files: no foreign code")
         if proxy is not None:
