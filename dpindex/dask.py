@@ -88,7 +88,7 @@ def build(
     InputError
         As :func:`dpindex.shards.build`, and if a shard took its worker with it too often.
     """
-    client = client or import_extra("distributed", _NEED, "dask").get_client()
+    client = client or _current_client()
     settings = Settings(spec) if isinstance(spec, Spec) else spec
     options: dict[str, Any] = {"allow_unprotected": allow_unprotected}
     run = engine(client)
@@ -110,6 +110,15 @@ def build(
         threads=1,
         progress=progress,
     )
+
+
+def _current_client() -> Any:
+    try:
+        return import_extra("distributed", _NEED, "dask").get_client()
+    except InputError:
+        raise
+    except ValueError:
+        raise InputError("there is no Dask client; make one, and pass it as client.") from None
 
 
 @contextmanager

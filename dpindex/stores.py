@@ -25,6 +25,7 @@ from dpindex.files import make_folder, read_file, sync_folder
 
 __all__ = ["Store", "is_url", "open_store"]
 
+_FILE = "file://"
 _WAITS = (0.1, 0.5, 2.0, 5.0)
 """Seconds before a PUT of unknown outcome is tried again; the client itself retries as well."""
 
@@ -105,7 +106,12 @@ class Folder(Store):
         with self._writing():
             make_folder(self._private, 0o700)
             make_folder(self._private / build, 0o700)
-        return self.create(build, path, data)
+            same = self._link(self._private / build, path, data)
+            if same:  # what is left of another build, whose target was removed, ends now
+                for other in self._private.iterdir():
+                    if other.name != build:
+                        shutil.rmtree(other, ignore_errors=True)
+        return same
 
     def create(self, build: str, path: str, data: bytes) -> bool:
         with self._writing():
@@ -123,10 +129,7 @@ class Folder(Store):
                 same = self._link(own, path, data)
             except FileNotFoundError:  # the first tidied up: its file is there
                 same = self.read(path, len(data)) == data
-            for folder in self._private.glob(f"{build}.*"):
-                shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):  # gone, or another build's
-                self._private.rmdir()
+            shutil.rmtree(self._private, ignore_errors=True)
         return same
 
     def _link(self, private: Path, path: str, data: bytes) -> bool:
@@ -329,9 +332,9 @@ def open_store(location: str | os.PathLike[str]) -> Store:
     >>> open_store("/tmp").location
     '/tmp'
     """
-    if not is_url(location):
-        return Folder(location)
     url = os.fspath(location)
+    if not is_url(url) or url.startswith(_FILE):  # obstore's folders show what is not published
+        return Folder(url.removeprefix(_FILE))
     if "@" in url.partition("://")[2].partition("/")[0] and not url.startswith("abfs"):
         raise InputError("the URL of a store holds no keys; give them in the environment.")
     return Bucket(url)

@@ -148,6 +148,14 @@ def test_what_is_refused(client: Any, tmp_path: Path) -> None:
         pass
 
 
+def test_without_a_client(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    import dpindex.dask
+
+    with pytest.raises(InputError, match="there is no Dask client"):
+        dpindex.dask.build("x.npy", tmp_path / "index", SPEC)
+
+
 def test_without_dask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import sys
 

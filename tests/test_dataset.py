@@ -40,13 +40,16 @@ def _in_order(rows: int, files: int) -> list[int]:
 
 @pytest.mark.parametrize("remote", [False, True])
 @pytest.mark.parametrize("most", [20, 50, 1000])
-def test_a_partitioned_dataset(tmp_path: Path, most: int, remote: bool) -> None:
+def test_a_partitioned_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, remote: bool
+) -> None:
     folder: Any = write_dataset(tmp_path / "data", rows=240, files=4, group=25)
     (folder / "_metadata.parquet").write_bytes(b"is left out")
     (folder / ".crc").mkdir()
     (folder / ".crc" / "x.parquet").write_bytes(b"as well")
     if remote:
         pytest.importorskip("obstore")
+        monkeypatch.setattr("dpindex.stores._FILE", "none")
         folder = f"file://{folder}"
     dataset = open_dataset(folder, id_column="id", rows_per_part=most)
     order = _in_order(240, 4)

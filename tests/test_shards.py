@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
+import shlex
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets import DIM, FolderView, vectors, watched, write_dataset
 from specs import example
 
 import dpindex as dpi
+from dpindex.cli import main
 from dpindex.errors import InputError
 from dpindex.index import Settings
 from dpindex.method_table import methods
@@ -299,6 +305,25 @@ def test_what_lies_under_the_name_of_a_segment_is_checked(data: Path, tmp_path: 
     assert not (target / "manifest.json").exists()
 
 
+@pytest.mark.slow
+def test_a_worker_needs_the_memory_of_a_segment(tmp_path: Path, monkeypatch: Any) -> None:
+    """Not that of the shard, which is one large row group here."""
+    monkeypatch.setattr("dpindex.shards.work._CHUNK_BYTES", 1 << 20)
+    column = pa.FixedSizeListArray.from_arrays(np.zeros(60_000 * 128, np.float32), 128)
+    pq.write_table(pa.table({"v": column}), tmp_path / "x.parquet", row_group_size=60_000)
+    spec = dpi.Spec("dp-oporp-staircase", dim=128, k=4, epsilon=3.0)
+    data = open_dataset(tmp_path / "x.parquet")
+    plan = plan_shards(data, str(tmp_path / "index"), spec, rows=3_000)
+    plan.begin()
+    privatize_shard(replace(plan.shards[0], segments=plan.shards[0].segments[:1]))  # caches
+    tracemalloc.start()
+    receipts = privatize_shard(plan.shards[0], threads=1)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(receipts) == 20
+    assert most < 10 << 20  # the shard has 30 MB of vectors
+
+
 def test_codebooks(data: Path, tmp_path: Path) -> None:
     """The codewords lie in the target; a codebook of private vectors is refused first."""
     shared = dpi.Codebook(vectors(ROWS)[:50])
@@ -344,8 +369,9 @@ def test_other_options(data: Path, tmp_path: Path) -> None:
     assert dpi.PrivateIndex.open(tmp_path / "index").ids.tolist() == list(range(ROWS))
 
 
-def test_an_index_in_a_store(data: Path, tmp_path: Path) -> None:
+def test_an_index_in_a_store(data: Path, tmp_path: Path, monkeypatch: Any) -> None:
     pytest.importorskip("obstore")
+    monkeypatch.setattr("dpindex.stores._FILE", "none")
     (tmp_path / "store").mkdir()
     url = f"file://{tmp_path}/store"
     with pytest.raises(InputError, match="is not a dpindex index, or its build is not finished"):
@@ -365,3 +391,23 @@ def test_an_index_in_a_store(data: Path, tmp_path: Path) -> None:
     codes.unlink()
     with pytest.raises(InputError, match=r"000002.codes is missing"):
         dpi.PrivateIndex.open(url)
+
+
+def test_the_page_of_a_newcomer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first commands of docs/scale.md run on a folder of Parquet files."""
+    page = (Path(__file__).parents[1] / "docs" / "scale.md").read_text(encoding="utf-8")
+    block = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
+    lines = [line for line in block.splitlines() if line.startswith("dpindex ")]
+    monkeypatch.chdir(tmp_path)
+    write_dataset(tmp_path / "vectors", ROWS)
+    np.save("queries.npy", vectors(2))
+    for line in lines:
+        monkeypatch.setattr("sys.argv", shlex.split(line))
+        main()
+    output = capsys.readouterr().out
+    assert len(lines) == 3
+    assert f"{ROWS} vectors ({ROWS} privatized now)" in output
+    assert f"{ROWS} vectors of {DIM} attributes" in output
+    assert "estimate" in output

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         return open_store(tmp_path / "index")
     pytest.importorskip("obstore")
     (tmp_path / "index").mkdir()
-    return open_store(f"file://{tmp_path}/index")
+    return Bucket(f"file://{tmp_path}/index")
 
 
 def test_what_is_a_url() -> None:
@@ -66,7 +68,11 @@ def test_a_file_is_read_by_ranges(store: Store) -> None:
 def test_of_many_attempts_one_is_seen(store: Store, tmp_path: Path) -> None:
     store.begin(BUILD, "plan.json", b"plan")
     contents = [bytes([number]) * 100_000 for number in range(16)]
-    with watched(FolderView(tmp_path / "index")), ThreadPoolExecutor(16) as pool:
+    # obstore's own folders show what is not published; a bucket is watched in test_cloud.
+    look: Any = (
+        nullcontext() if isinstance(store, Bucket) else watched(FolderView(tmp_path / "index"))
+    )
+    with look, ThreadPoolExecutor(16) as pool:
         for name in ("x/1", "x/2", "x/3"):
             won = list(pool.map(lambda data, name=name: store.create(BUILD, name, data), contents))
             assert sum(won) == 1
@@ -92,6 +98,17 @@ def test_the_end_of_a_build_stops_whoever_still_runs(tmp_path: Path, monkeypatch
     assert not store.end(BUILD, "manifest.json", b"another")
     assert set(store.sizes()) == {"manifest.json", "plan.json"}
     assert not (tmp_path / "index.unpublished").exists()
+
+
+def test_a_build_whose_target_was_removed_ends(tmp_path: Path) -> None:
+    """Its attempts publish nothing in the target of the next build at the same place."""
+    store = Folder(tmp_path / "index")
+    store.begin(BUILD, "plan.json", b"plan")
+    shutil.rmtree(tmp_path / "index")
+    assert store.begin("1" * 32, "plan.json", b"next")
+    with pytest.raises(InputError, match="has not begun, or has ended"):
+        store.create(BUILD, "segments/0", b"noise")
+    assert store.create("1" * 32, "segments/0", b"code")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
@@ -166,6 +183,10 @@ def test_a_store_that_overwrites_is_refused(bucket: Bucket, monkeypatch: Any) ->
     monkeypatch.setattr(bucket, "_put", put)
     with pytest.raises(InputError, match="overwrites objects"):
         bucket.begin(BUILD, "plan.json", b"plan")
+
+
+def test_a_folder_by_its_url_is_a_folder(tmp_path: Path) -> None:
+    assert isinstance(open_store(f"file://{tmp_path}"), Folder)
 
 
 def test_wrong_urls() -> None:

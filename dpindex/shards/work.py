@@ -173,7 +173,8 @@ def _published(store: Store, job: Job, segment: Segment, ids: AnyArray, codes: b
     if store.create(job.token, place, codes):
         return Receipt(segment.number, FileMark.of(codes), segment.rows)
     found = _found(store, job, segment)
-    assert found is not None  # nothing that is published is ever removed
+    if found is None:  # nothing that is published is ever removed
+        raise InputError(f"{store.location}/{place} cannot be seen; build again to go on.")
     return found
 
 
