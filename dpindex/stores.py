@@ -127,8 +127,11 @@ class Folder(Store):
             try:
                 make_folder(own, 0o700)
                 same = self._link(own, path, data)
-            except FileNotFoundError:  # the first tidied up: its file is there
-                same = self.read(path, len(data)) == data
+            except OSError:  # the first tidied up meanwhile, so that its file is there
+                found = self.read(path, len(data))
+                if found is None:
+                    raise
+                same = found == data
             shutil.rmtree(self._private, ignore_errors=True)
         return same
 

@@ -136,7 +136,7 @@ def test_a_killed_attempt(data: Path, tmp_path: Path, monkeypatch: Any, after: b
                 privatize_shard(plan.shards[0])
         with pytest.raises(InputError, match=r"segment 000000 has no receipt"):
             commit(plan, [])
-        with pytest.raises(InputError, match=r"has no manifest.json"):
+        with pytest.raises(InputError, match=r"its build is not finished: it has no"):
             dpi.PrivateIndex.open(tmp_path / "index")
         again = planned(data, tmp_path / "index")
         made = build(again)
@@ -411,3 +411,35 @@ def test_the_page_of_a_newcomer(
     assert f"{ROWS} vectors ({ROWS} privatized now)" in output
     assert f"{ROWS} vectors of {DIM} attributes" in output
     assert "estimate" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "address"),
+    [
+        ("data index", None),
+        ("data index --dask", "local"),
+        ("--dask data index", "local"),
+        ("data --dask index", "local"),
+        ("data index --dask --clip", "local"),
+        ("data index --dask tcp://host:8786", "tcp://host:8786"),
+        ("--dask host:8786 data index", "host:8786"),
+        ("data index --dask=host:8786", "host:8786"),
+        ("--dask s3://lake/data s3://lake/index", "local"),
+    ],
+)
+def test_where_dask_runs(arguments: str, address: str | None, monkeypatch: Any) -> None:
+    """The address may be left out."""
+    from dpindex.cli import shard_commands
+
+    asked: list[Any] = []
+
+    def needed(vectors: str, index: str, id_column: str | None, dask: str | None) -> bool:
+        asked.append((vectors.rpartition("/")[2], index.rpartition("/")[2], dask))
+        raise InputError("enough")
+
+    monkeypatch.setattr(shard_commands, "needs_shards", needed)
+    spec = "--method dp-oporp-staircase --epsilon 3"
+    monkeypatch.setattr("sys.argv", ["dpindex", "build", *arguments.split(), *spec.split()])
+    with pytest.raises(SystemExit):
+        main()
+    assert asked == [("data", "index", address)]

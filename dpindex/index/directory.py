@@ -275,7 +275,10 @@ class IndexDirectory:
     def manifest(self) -> Manifest:
         """The committed manifest."""
         if not self.exists:
-            raise InputError(f"{self.path} is not a dpindex index: it has no {MANIFEST}.")
+            raise InputError(
+                f"{self.path} is not a dpindex index, or its build is not finished: it has no "
+                f"{MANIFEST}."
+            )
         return Manifest.from_bytes(self._text(), self.path / MANIFEST)
 
     def segments(self, manifest: Manifest) -> Iterator[tuple[Codes, AnyArray]]:

@@ -28,7 +28,8 @@ __all__ = ["Receipt", "check_shard", "privatize_shard"]
 
 _CHUNK_BYTES = 1 << 25
 _SPARSE_ROWS = 8192
-_MAX_CODES_BYTES = 1 << 33
+_MAX_HEADER_BYTES = 1 << 16
+_MAX_CODEBOOK_BYTES = 1 << 33
 
 
 @dataclass(frozen=True)
@@ -181,11 +182,12 @@ def _published(store: Store, job: Job, segment: Segment, ids: AnyArray, codes: b
 def _found(store: Store, job: Job, segment: Segment) -> Receipt | None:
     """The receipt of a segment that is published, None if it is not."""
     place, _ = segment_paths(segment.number)
-    data = store.read(place, _MAX_CODES_BYTES)
+    spec = _privatizer(job).spec
+    data = store.read(place, segment.rows * spec.format.max_row_bytes + _MAX_HEADER_BYTES)
     if data is None:
         return None
     codes = codes_from_bytes(data)
-    if codes.fingerprint != _privatizer(job).spec.fingerprint or len(codes) != segment.rows:
+    if codes.fingerprint != spec.fingerprint or len(codes) != segment.rows:
         raise InputError(f"{store.location}/{place} is not of this build; remove it.")
     return Receipt(segment.number, FileMark.of(data), 0)
 
@@ -206,7 +208,7 @@ def _privatizer(job: Job) -> Privatizer:
     """Made once for all shards of a build that come to this process."""
     spec = Spec.from_json(job.spec)
     if job.codebook is not None:
-        data = open_store(job.target).read(job.codebook, _MAX_CODES_BYTES)
+        data = open_store(job.target).read(job.codebook, _MAX_CODEBOOK_BYTES)
         if data is None:
             raise InputError(f"{job.target} has no {job.codebook}; begin the plan first.")
         spec = spec.with_codebook(Codebook.from_bytes(data))
