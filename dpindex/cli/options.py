@@ -165,7 +165,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         whole: list[str] = []
-        for arg, following in zip(args, [*args[1:], ""], strict=True):
+        for arg, following in zip(args, [*args, ""][1:], strict=True):
             bare = arg == "--dask" and not _SCHEDULER.fullmatch(following)
             whole += [f"--dask={LOCAL}"] if bare else [arg]
         return super().parse_args(ctx, whole)
