@@ -405,7 +405,9 @@ def test_the_page_of_a_newcomer(
     np.save("queries.npy", vectors(2))
     for line in lines:
         monkeypatch.setattr("sys.argv", shlex.split(line))
-        main()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
     output = capsys.readouterr().out
     assert len(lines) == 3
     assert f"{ROWS} vectors ({ROWS} privatized now)" in output
