@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
+import scipy
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -19,14 +20,22 @@ Vectors: TypeAlias = Any
 """What a user hands over: an ndarray of any real dtype, a memory map, or a scipy CSR/CSC matrix."""
 
 
-def canonical_csr(matrix: Any) -> sparse.csr_matrix:
+def issparse(array: Any) -> bool:
+    """Whether this is a scipy sparse matrix, which nothing can be before scipy.sparse is loaded.
+
+    Devices and searchers of dense vectors never load it: importing it takes a quarter of a second.
+    """
+    return "scipy.sparse" in sys.modules and bool(scipy.sparse.issparse(array))
+
+
+def canonical_csr(matrix: Any) -> scipy.sparse.csr_matrix:
     """A sparse table as CSR with sorted, unique indices; entries given twice become their sum.
 
     Checked before it is converted, as scipy's own routines trust the indices: ValueError.
     """
     if hasattr(matrix, "check_format"):
         matrix.check_format(full_check=True)
-    csr = sparse.csr_matrix(matrix)
+    csr = scipy.sparse.csr_matrix(matrix)
     if not csr.has_canonical_format:
         csr = csr.copy()  # it may still share the caller's arrays
         csr.sum_duplicates()

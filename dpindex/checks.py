@@ -10,9 +10,8 @@ from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 import numpy as np
-from scipy import sparse
 
-from dpindex.arrays import AnyArray, Integers, Vectors, canonical_csr
+from dpindex.arrays import AnyArray, Integers, Vectors, canonical_csr, issparse
 from dpindex.errors import InputError
 
 MAX_ID_LENGTH = 4096
@@ -85,7 +84,7 @@ def real_matrix(x: Vectors, columns: int, name: str = "vectors", min_rows: int =
     """
     if np.ma.isMaskedArray(x):
         raise InputError(f"{name} have a mask, which would be lost; fill the missing values.")
-    is_sparse = sparse.issparse(x)
+    is_sparse = issparse(x)
     try:
         rows: Any = x if is_sparse else np.asarray(x)
     except ValueError:
@@ -195,7 +194,7 @@ def check_values(
 
     By default NaN and infinities are refused.
     """
-    is_sparse = sparse.issparse(rows)
+    is_sparse = issparse(rows)
     if fault := find(rows.data if is_sparse else rows):
         place, what = fault
         if is_sparse:

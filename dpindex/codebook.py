@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
-from dpindex.arrays import AnyArray, Floats, Singles, in_units_of_largest, unit
+from dpindex.arrays import AnyArray, Floats, Singles, in_units_of_largest, issparse, unit
 from dpindex.checks import real_matrix, whole_number
 from dpindex.errors import InputError
 from dpindex.files import pack, unpack
@@ -68,9 +67,9 @@ class Codebook:
     def __init__(self, vectors: Any) -> None:
         if isinstance(vectors, str | os.PathLike):
             vectors = _loaded(vectors)
-        table = vectors if sparse.issparse(vectors) else np.asanyarray(vectors)
+        table = vectors if issparse(vectors) else np.asanyarray(vectors)
         rows = real_matrix(table, table.shape[-1] if table.ndim else 0, "codewords")
-        if sparse.issparse(rows):
+        if issparse(rows):
             raise InputError("codewords must be a dense array.")
         if not MIN_SIZE <= len(rows) <= MAX_SIZE:
             raise InputError(f"a codebook has {MIN_SIZE} to {MAX_SIZE} codewords, not {len(rows)}.")
@@ -179,7 +178,7 @@ def dense_rows(source: VectorSource, wanted: npt.NDArray[np.intp]) -> AnyArray:
     parts = []
     for first, chunk in source.chunks():
         part = chunk[wanted[(wanted >= first) & (wanted < first + chunk.shape[0])] - first]
-        parts.append(part.toarray() if sparse.issparse(part) else part)
+        parts.append(part.toarray() if issparse(part) else part)
     return np.concatenate(parts)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+import scipy
 
-from dpindex.arrays import AnyArray, Floats, Vectors
+from dpindex.arrays import AnyArray, Floats, Vectors, issparse
 from dpindex.checks import check_values, real_matrix
 from dpindex.errors import InputError
 from dpindex.noise.randomized_response import norm_slack
@@ -52,14 +52,14 @@ class Projector:
     def rows(self, x: Vectors) -> Any:
         """Vectors as an ndarray or CSR matrix of shape (n, dim); values are not looked at yet."""
         rows = real_matrix(x, self.spec.dim)
-        if sparse.issparse(rows) and (self.spec.bounds[0] > 0 or self.spec.bounds[1] < 0):
+        if issparse(rows) and (self.spec.bounds[0] > 0 or self.spec.bounds[1] < 0):
             raise InputError("sparse vectors hold zeros, which lie outside the public bounds.")
         return rows
 
     def _project(self, rows: Any, first_row: int, checked: bool = False) -> Floats:
         """Projected rows, made a cacheful at a time."""
         dim, k = self.spec.dim, self.spec.projection.k
-        width = k if sparse.issparse(rows) else max(dim, k)
+        width = k if issparse(rows) else max(dim, k)
         step = max(16, self.spec.projection.block_numbers // width)
         parts = [
             self._project_block(rows_of(rows, start, start + step), first_row + start, checked)
@@ -71,10 +71,10 @@ class Projector:
         grid, projection = self.spec.grid, self.spec.projection
         if not checked:
             self._check_values(block, first_row)
-        if not sparse.issparse(block):
+        if not issparse(block):
             return projection.apply(grid.round(block))
         data = grid.round(block.data)
-        rounded = sparse.csr_matrix((data, block.indices, block.indptr), shape=block.shape)
+        rounded = scipy.sparse.csr_matrix((data, block.indices, block.indptr), shape=block.shape)
         return projection.apply_sparse(rounded)
 
     def _check_values(self, block: Any, first_row: int) -> None:
@@ -107,18 +107,18 @@ class Projector:
         wide: Any = block.astype(np.float64)
         if clip:
             low, high = (bound * self.spec.scale for bound in self.spec.bounds)
-            values: AnyArray = wide.data if sparse.issparse(wide) else wide
+            values: AnyArray = wide.data if issparse(wide) else wide
             np.clip(values, low, high, out=values)
-        squares = wide.multiply(wide).sum(axis=1) if sparse.issparse(wide) else (wide**2).sum(1)
+        squares = wide.multiply(wide).sum(axis=1) if issparse(wide) else (wide**2).sum(1)
         norms: AnyArray = np.sqrt(np.asarray(squares).ravel()) / self.spec.scale
         return norms
 
 
 def rows_of(x: Any, start: int, stop: int) -> Any:
     """Some rows of a table; scipy's own slices copy every entry, these copy none."""
-    if not sparse.issparse(x):
+    if not issparse(x):
         return x[start:stop]
     bounds = x.indptr[start : stop + 1]
     inside = slice(bounds[0], bounds[-1])
     parts = (x.data[inside], x.indices[inside], bounds - bounds[0])
-    return sparse.csr_matrix(parts, shape=(len(bounds) - 1, x.shape[1]), copy=False)
+    return scipy.sparse.csr_matrix(parts, shape=(len(bounds) - 1, x.shape[1]), copy=False)

@@ -8,10 +8,17 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from streams import Seeded
 
 # A background job starts with Ctrl-C ignored, and so would every test that sends it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No test depends on how busy the machine is, nor on which examples are drawn today.
+settings.register_profile(
+    "same-everywhere", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("same-everywhere")
 
 
 @pytest.fixture(autouse=True)

@@ -64,6 +64,7 @@ def test_five_percent_more_for_records_are_seen(name: str) -> None:
     assert report.violated, str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECORD)
 def test_records_through_the_command_line_a_file_and_an_index(name: str) -> None:
     report = attack(RECORD[name], trials=4000, confidence=SURE)

@@ -59,7 +59,7 @@ def made(name: str, n: int = 3, k: int = 11) -> Codes:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_packed_comes_out(name: str, data: st.DataObject) -> None:
     outcomes = data.draw(EXAMPLES[name][0])
     n, k = outcomes.shape
@@ -81,7 +81,7 @@ def test_what_is_packed_comes_out(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_bytes_round_trip(name: str, data: st.DataObject) -> None:
     outcomes = data.draw(EXAMPLES[name][0])
     form = EXAMPLES[name][1](outcomes.shape[1])
@@ -98,7 +98,7 @@ def test_bytes_round_trip(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_parts_put_together_are_the_whole(name: str, data: st.DataObject) -> None:
     """However it is cut, packed in parts of different widths, and taken row by row."""
     outcomes = data.draw(EXAMPLES[name][0])
@@ -357,7 +357,7 @@ def test_headers_that_are_no_header_are_refused(header: bytes) -> None:
 @given(
     place=st.integers(0, 400), patch=st.binary(min_size=1, max_size=8), name=st.sampled_from(NAMES)
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_a_forged_header_is_refused_or_harmless(place: int, patch: bytes, name: str) -> None:
     """Whoever fixes the digest too gets an InputError or codes whose size is what they sent."""
     codes = made(name)

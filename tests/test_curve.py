@@ -229,6 +229,7 @@ class TestSpecGrid:
             spec_grid(64, ["dp-magic"], [1])
 
 
+@pytest.mark.slow
 def test_csv_files_say_what_was_measured(tmp_path):
     grid = spec_grid(DIM, ["dp-oporp", "idp-signrp-rr", "none-oporp"], [2], [8])
     curve = recall_curve(BASE, QUERIES, grid.specs, runs=2, query_epsilon=3.0)

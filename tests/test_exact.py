@@ -97,6 +97,7 @@ def test_every_shipped_law_passes(name: str) -> None:
     assert [(r.spec.epsilon, r.failed) for r in reports if not r.passed] == []
 
 
+@pytest.mark.slow
 def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises() -> None:
     used = set()
     for spec in [*{(s.method, s.adjacency.kind): s for s in SPECS}.values(), DENSE_LAPLACE]:
@@ -106,6 +107,7 @@ def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises() ->
     assert set(VERIFIERS) - used == {TwoSidedGeometric}  # of sketches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0, 50.0])
 def test_records_are_hidden(method: str, epsilon: float) -> None:
@@ -116,6 +118,7 @@ def test_records_are_hidden(method: str, epsilon: float) -> None:
     assert "any two vectors" in str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "subset"), [(2, 1), (3, 2), (40, 33), (3000, 1500), (65536, 3)])
 def test_codebooks_of_any_size_are_verified(size: int, subset: int) -> None:
     book = Codebook(np.random.default_rng(0).normal(size=(size, 3)))

@@ -47,7 +47,7 @@ _SEEDS: dict[str, list[bytes]] = {}
 
 @pytest.mark.parametrize("name", NAMES)
 @given(number=st.integers(0, 2**32), changes=st.integers(0, 4), repaired=st.booleans())
-@settings(max_examples=40, deadline=None, database=None)
+@settings(max_examples=40, database=None)
 def test_read_or_refused(name: str, number: int, changes: int, repaired: bool) -> None:
     target = fuzz.TARGETS[name]
     if name not in _SEEDS:

@@ -76,7 +76,7 @@ def test_one_beta_moves_at_most_two_to_the_bits_near_ties(
     assert _worst_move(grid, x) <= 1 << bits
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     x=st.floats(-32, 31, width=32),
     beta=st.floats(0.0009765625, 1000.0),
@@ -93,7 +93,7 @@ def test_one_beta_moves_at_most_two_to_the_bits(
     assert _worst_move(grid, np.array([x * beta * scale], dtype=dtype)) <= 1 << bits
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(x=st.floats(-(2.0**33), 2.0**33), beta=st.floats(1e-6, 1e6))
 def test_one_beta_moves_at_most_two_to_the_bits_at_the_edge_of_capacity(
     x: float, beta: float

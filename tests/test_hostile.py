@@ -186,6 +186,7 @@ def test_a_manifest_stays_small_enough_to_be_read(
     assert len(PrivateIndex.open(tmp_path / "j")) == len(index)
 
 
+@pytest.mark.slow
 def test_a_manifest_takes_memory_in_proportion(tmp_path: Path) -> None:
     """The largest that is read has 16 MB: what parsing makes of it stays below 1 GB."""
     (tmp_path / "manifest.json").write_bytes(b"[" + b"[]," * (MB // 3 - 2) + b"[]]")

@@ -566,6 +566,7 @@ def test_a_query_epsilon_that_cannot_be_asked_is_refused_before_anything_is_spen
         NewDirectory(tmp_path / "i", Settings(spec, query_epsilon=0.001))
 
 
+@pytest.mark.slow
 def test_who_searches_never_imports_the_secret_stream(tmp_path: Path) -> None:
     """Opening, searching with exact queries or with codes: neither privatizer nor secret noise."""
     spec = Spec(method="dp-oporp-staircase", dim=8, k=8, epsilon=8.0)

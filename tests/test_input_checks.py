@@ -18,6 +18,7 @@ from dpindex.race import SRP, PairedSRP, PStable, RaceSketch, SketchSpec
 PURE = SketchSpec(3, 20, 16, PStable(1.0, 2), 1.0)
 
 
+@pytest.mark.slow
 def test_every_default_sketch_passes() -> None:
     specs = [spec for spec in default_specs() if isinstance(spec, SketchSpec)]
     assert {(s.neighbouring, s.delta) for s in specs} == {

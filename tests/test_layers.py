@@ -22,7 +22,7 @@ LAYERS = (
     ("dpindex.planner", "dpindex.dask"),
     ("dpindex.evaluate", "dpindex.audit"),
     ("dpindex.shards",),
-    ("dpindex.race", "dpindex.index", "dpindex.sklearn"),
+    ("dpindex.race", "dpindex.index", "dpindex.sklearn", "dpindex.device"),
     ("dpindex.ledger",),
     ("dpindex.accounting",),
     ("dpindex.estimators",),

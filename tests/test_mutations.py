@@ -675,6 +675,7 @@ MUTANTS = (
 by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 
 
+@pytest.mark.slow
 @by_name
 def test_the_verifier_names_what_is_broken(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = verify(mutant.make(monkeypatch), large=False).failed

@@ -54,6 +54,7 @@ def test_every_law_is_here() -> None:
     assert {law_verifier_class(spec) for spec in ONE_OF_EACH} == set(VERIFIERS.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ONE_OF_EACH, ids=lambda s: getattr(s, "method", "sketch"))
 def test_what_ships_passes(spec: Any) -> None:
     assert verify(spec, large=False).failed == ()

@@ -111,7 +111,7 @@ def test_collision_probability(hash: Hash, width: int) -> None:
 
 
 @given(ratio=st.floats(1e-6, 1e4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_stable_kernel_against_its_integral(ratio: float) -> None:
     """Datar et al. 2004: p(c) = ∫₀^w (2/c) φ(t/c)(1 − t/w) dt, here w = 1, in units of c."""
     far = min(1.0 / ratio, 40.0)

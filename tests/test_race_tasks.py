@@ -319,6 +319,7 @@ def test_diversity_sample_evens_out() -> None:
         diversity_sample(sketch, pool, 10_001)
 
 
+@pytest.mark.slow
 def test_only_the_estimators_need_scikit_learn() -> None:
     """Without it sketches work, and naming an estimator says what to install."""
     code = (

@@ -177,7 +177,7 @@ def _threshold(law: FlipsByLevel, x: int) -> int:
     return ONE // 2 if x == 0 else (ONE - _plus(law, x) if x > 0 else _plus(law, x))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     threshold=st.one_of(
         st.integers(0, ONE - 1),

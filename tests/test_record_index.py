@@ -123,6 +123,7 @@ def _run(folder: Path, words: str, code: int = 0) -> str:
     return done.output
 
 
+@pytest.mark.slow
 @METHODS
 def test_command_line(method: str, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", _rows(300, 2))
@@ -146,6 +147,7 @@ def test_command_line(method: str, tmp_path: Path) -> None:
         assert done.exit_code != 0
 
 
+@pytest.mark.slow
 @METHODS
 def test_a_searcher_never_loads_the_secret_stream(method: str, tmp_path: Path) -> None:
     index = PrivateIndex(_spec(method))

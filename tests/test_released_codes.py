@@ -57,6 +57,7 @@ def test_codes_without_noise_are_refuted(spec: Spec) -> None:
     assert not examine(bare(spec, clusters(spec)), spec).passed
 
 
+@pytest.mark.slow
 @by_method
 def test_codes_with_the_claimed_noise_are_not(spec: Spec, known_noise: None) -> None:
     x = clusters(spec)

@@ -31,6 +31,7 @@ def test_it_is_part_of_a_rotation(dim: int, k: int) -> None:
         np.testing.assert_allclose(matrix.T @ matrix, padded * np.eye(k), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_inner_products_are_kept_on_average() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, 384))
@@ -90,6 +91,7 @@ def test_types(dtype: type) -> None:
         np.testing.assert_array_equal(thin, dense)
 
 
+@pytest.mark.slow
 def test_coordinates_of_any_vector_are_nearly_normal() -> None:
     """Even of a vector with one entry: the fourth moment of a normal law is 3."""
     x = np.zeros((1, 384))

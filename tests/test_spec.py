@@ -64,7 +64,7 @@ def specs(draw: st.DrawFn) -> dpi.Spec:
 
 
 @given(specs())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_json_round_trip(spec: dpi.Spec) -> None:
     text = spec.to_json()
     again = dpi.Spec.from_json(text)
@@ -77,7 +77,7 @@ def test_json_round_trip(spec: dpi.Spec) -> None:
 
 
 @given(specs(), specs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_fingerprints_differ_exactly_when_specs_do(one: dpi.Spec, other: dpi.Spec) -> None:
     assert (one == other) == (one.fingerprint == other.fingerprint)
     assert len(one.fingerprint) == 16

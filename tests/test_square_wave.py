@@ -147,7 +147,7 @@ def test_the_half_width_is_the_one_of_least_variance(epsilon: float) -> None:
     assert ours == pytest.approx(best, rel=0.01)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     limit=st.one_of(st.integers(1, 300), st.integers(1, (1 << 31) - 1)),
     word=st.integers(0, (1 << 32) - 1),

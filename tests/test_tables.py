@@ -143,7 +143,7 @@ def test_a_refined_draw_keeps_the_offset_of_its_word(offset: int) -> None:
         assert stream.spent
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     weights=st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=20),
     fresh=st.integers(0, (1 << 64) - 1),

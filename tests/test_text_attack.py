@@ -84,6 +84,7 @@ def test_texts_are_lines(tmp_path: Path) -> None:
         read_texts(tmp_path / "t")
 
 
+@pytest.mark.slow
 def test_command_line(run: Command, tmp_path: Path) -> None:  # noqa: F811
     for name, x in (("x", BASE), ("q", rows(5, 3)), ("public", PUBLIC)):
         np.save(tmp_path / f"{name}.npy", x)

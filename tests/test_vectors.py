@@ -303,6 +303,13 @@ def test_permission(tmp_path: Path) -> None:
     _refused(path, "permission denied")
 
 
+def test_an_array_of_one_dimension_is_one_vector(tmp_path: Path) -> None:
+    np.save(tmp_path / "me.npy", np.arange(3.0))
+    with open_vectors(tmp_path / "me.npy") as source:
+        assert source.shape == (1, 3)
+        assert source.read().tolist() == [[0.0, 1.0, 2.0]]
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".fvecs", ".h5", ".parquet"])
 def test_empty_and_foreign_files(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"x{suffix}"
@@ -317,7 +324,7 @@ def test_empty_and_foreign_files(suffix: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "match"),
     [
-        (np.zeros(3), "1 dimension"),
+        (np.array(3.0), "0 dimension"),
         (np.zeros((2, 2, 2)), "3 dimension"),
         (np.zeros((0, 4)), "0 x 4"),
         (np.zeros((4, 0)), "4 x 0"),
@@ -640,7 +647,7 @@ def test_damaged_vectors(kind: str, tmp_path: Path) -> None:
     write(path, matrix)
     whole = path.read_bytes()
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, suppress_health_check=list(HealthCheck))
     @given(_damages(len(whole)))
     def check(damage: Damage) -> None:
         path.write_bytes(_damaged(whole, damage))
@@ -660,7 +667,7 @@ def test_damaged_ids(kind: str, ids: Matrix, tmp_path: Path) -> None:
     write(path, ids)
     whole = path.read_bytes()
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100, suppress_health_check=list(HealthCheck))
     @given(_damages(len(whole)))
     def check(damage: Damage) -> None:
         path.write_bytes(_damaged(whole, damage))

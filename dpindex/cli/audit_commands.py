@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,8 +14,10 @@ from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.files import create_file
 from dpindex.ledger import Ledger
-from dpindex.race import SketchSpec
 from dpindex.spec import Spec
+
+if TYPE_CHECKING:  # a command on an index loads no sketch
+    from dpindex.race import SketchSpec
 
 
 def audit(
@@ -68,7 +70,7 @@ def _subject(path: Path, codebook: Path | None) -> tuple[Spec | SketchSpec, Code
     from dpindex.audit import read_subject
 
     claim, codes = read_subject(path)
-    return claim if isinstance(claim, SketchSpec) else o.with_codebook(claim, codebook), codes
+    return o.with_codebook(claim, codebook) if isinstance(claim, Spec) else claim, codes
 
 
 def _verify(path: Path | None, codebook: Path | None, as_json: bool) -> None:
@@ -93,7 +95,7 @@ def _codes_pass(claim: Spec | SketchSpec, codes: Codes | None, as_json: bool) ->
     """Report on the codes of an index, if there are any; whether the noise can be in them."""
     from dpindex.audit import examine
 
-    if codes is None or isinstance(claim, SketchSpec):
+    if codes is None or not isinstance(claim, Spec):
         return True
     report = examine(codes, claim)
     _print({"codes": report.to_dict()}, str(report), as_json)

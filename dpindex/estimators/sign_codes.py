@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from dpindex.arrays import Doubles
 from dpindex.noise.law import SignLaw
@@ -95,7 +95,9 @@ def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) 
     for i, angle in enumerate(angles[_ANGLES // 2 + 1 :], start=1):
         mean, deviation = math.sin(angle) * points[:, None], max(math.cos(angle), 1e-9)
         # E[h(Y)] = Σ jumps·(P(Y > edge) − P(Y < −edge)).
-        above = ndtr((mean - fine) / deviation) - ndtr((-mean - fine) / deviation)
+        above = scipy.special.ndtr((mean - fine) / deviation) - scipy.special.ndtr(
+            (-mean - fine) / deviation
+        )
         half[i] = float(weights @ (above @ jumps))
     return AgreementCurve.of(angles, np.maximum.accumulate(np.concatenate([-half[:0:-1], half])))
 

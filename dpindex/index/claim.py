@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from scipy import sparse
 
-from dpindex.arrays import AnyArray
+from dpindex.arrays import AnyArray, issparse
 from dpindex.files import pack, unpack
 
 _KEY_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 12, 16
@@ -85,5 +84,5 @@ class Claim:
 
 def _arrays(part: Any) -> list[AnyArray]:
     """The arrays that a part consists of, contiguous."""
-    found = (part.indptr, part.indices, part.data) if sparse.issparse(part) else (part,)
+    found = (part.indptr, part.indices, part.data) if issparse(part) else (part,)
     return [np.ascontiguousarray(array) for array in found]

@@ -21,9 +21,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
-from dpindex.arrays import Doubles, Floats, in_units_of_largest, unit
+from dpindex.arrays import Doubles, Floats, in_units_of_largest, issparse, unit
 from dpindex.codebook import Codebook
 from dpindex.errors import InputError
 from dpindex.randomness import PublicStream
@@ -98,7 +97,7 @@ def shared_words(codebook: Codebook, chunks: Iterable[tuple[int, Any]]) -> dict[
     for first, chunk in chunks:
         for start in range(0, chunk.shape[0], _BLOCK_ROWS):
             rows = chunk[start : start + _BLOCK_ROWS]
-            dense = rows.toarray() if sparse.issparse(rows) else rows
+            dense = rows.toarray() if issparse(rows) else rows
             for found in directions:
                 for row, word in found.pairs(dense):
                     shared.setdefault(word, first + start + row)

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr, ndtri
+import scipy
 
 from dpindex.arrays import Floats
 from dpindex.codes import SignFormat
@@ -50,7 +50,7 @@ def rank_weights(k: int) -> tuple[int, ...]:
     >>> rank_weights(8)
     (31, 22, 17, 13, 10, 7, 4, 1)
     """
-    quantiles = ndtri(0.5 + (np.arange(k)[::-1] + 0.5) / (2 * k))
+    quantiles = scipy.special.ndtri(0.5 + (np.arange(k)[::-1] + 0.5) / (2 * k))
     return tuple(int(a) for a in np.rint(quantiles * _LEVELS / quantiles[0]))
 
 
@@ -265,7 +265,7 @@ class CapResponse(SignLaw):
     def flip_probability(self, x: Floats, rms: float) -> Doubles:
         """By the rank that a magnitude has among normal coordinates."""
         k = len(self.cap.weights)
-        above = 2.0 * ndtr(-np.asarray(x, dtype=np.float64) / rms)
+        above = 2.0 * scipy.special.ndtr(-np.asarray(x, dtype=np.float64) / rms)
         place = above * k - 0.5
         return np.asarray((1.0 - np.interp(place, np.arange(k), self.kept)) / 2.0)
 

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+import scipy
 
 from dpindex.arrays import Floats
 from dpindex.codes import SignFormat
@@ -115,7 +115,9 @@ class IndividualGaussian(SignLaw):
 
     def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
         deviation = self.sigma * math.sqrt(min(self.changes, _expected_size(self.code_length, rms)))
-        return np.where(x <= 1.0, ndtr(-np.asarray(x, dtype=np.float64) / deviation), 0.0)
+        return np.where(
+            x <= 1.0, scipy.special.ndtr(-np.asarray(x, dtype=np.float64) / deviation), 0.0
+        )
 
 
 def _individual(stated: Parameters, projection: Projection) -> SignLaw:

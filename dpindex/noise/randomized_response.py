@@ -19,8 +19,7 @@ from itertools import accumulate, chain, islice, repeat
 import mpmath
 import numpy as np
 import numpy.typing as npt
-from scipy.integrate import quad
-from scipy.special import bdtrc, ndtr
+import scipy
 
 from dpindex.arrays import Bytes, Floats
 from dpindex.codes import SignFormat
@@ -189,7 +188,7 @@ def change_probability(dim: int, ratio: float) -> float:
     """
 
     def density(t: float) -> float:
-        below = max(2.0 * float(ndtr(t)) - 1.0, 0.0)
+        below = max(2.0 * float(scipy.special.ndtr(t)) - 1.0, 0.0)
         within = math.erf(ratio * t / math.sqrt(2.0))
         bell = math.exp(-t * t / 2.0) / math.sqrt(2.0 * math.pi)
         return 2.0 * dim * math.pow(below, dim - 1) * within * bell
@@ -197,7 +196,9 @@ def change_probability(dim: int, ratio: float) -> float:
     # The largest of p normals lies near √(2 log p): the pieces keep quad from missing it.
     middle = math.sqrt(2.0 * math.log(2.0 * dim))
     pieces = ((0.0, middle), (middle, middle + 2.0), (middle + 2.0, middle + 12.0))
-    total = sum(quad(density, low, high, epsabs=1e-12, limit=200)[0] for low, high in pieces)
+    total = sum(
+        scipy.integrate.quad(density, low, high, epsabs=1e-12, limit=200)[0] for low, high in pieces
+    )
     return min(1.0, float(total) + _MARGIN)
 
 
@@ -211,7 +212,8 @@ def rounded_change_probability(dim: int, ratio: float, width: float) -> float:
     slack = (ratio + min(math.sqrt(dim), _RARE)) * width / 2.0
     rare = 2.0 * math.exp(-(_RARE**2) / 2.0) + dim * 2.0**-48  # and the 64 bits of an entry
     bounds = (
-        change_probability(dim, ratio + slack / least) + (2.0 * float(ndtr(least)) - 1.0) ** dim
+        change_probability(dim, ratio + slack / least)
+        + (2.0 * float(scipy.special.ndtr(least)) - 1.0) ** dim
         for least in (2.0 ** (step / 4.0) for step in range(-40, 11))
     )
     return min(1.0, min(bounds) + rare)
@@ -225,7 +227,7 @@ def quantile_count(k: int, probability: float, delta: float) -> int:
     """
 
     def is_rare(count: int) -> bool:
-        return bool(bdtrc(count, k, probability) * (1.0 + _MARGIN) <= delta)
+        return bool(scipy.special.bdtrc(count, k, probability) * (1.0 + _MARGIN) <= delta)
 
     return max(1, bisect_left(range(k), True, key=is_rare))  # k itself is never exceeded
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
+import scipy
 
 from dpindex.arrays import Floats, Integers
 from dpindex.errors import InputError
@@ -107,7 +107,7 @@ class Projection(ABC):
         """Project rows, shape (n, dim) to (n, k), same dtype, exactly."""
 
     @abstractmethod
-    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         """Project CSR rows of grid integers, never making them dense in ``dim``."""
 
 
@@ -127,11 +127,11 @@ class Identity(Projection):
     def apply(self, x: Floats) -> Floats:
         return x
 
-    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         return np.asarray(x.toarray())
 
 
-def scatter(x: sparse.csr_matrix, places: Integers, signs: Integers, k: int) -> Floats:
+def scatter(x: scipy.sparse.csr_matrix, places: Integers, signs: Integers, k: int) -> Floats:
     """Rows of a sparse product whose every entry lands in a few known coordinates.
 
     Parameters
@@ -147,5 +147,5 @@ def scatter(x: sparse.csr_matrix, places: Integers, signs: Integers, k: int) -> 
     per_entry = places.shape[1]
     data = (x.data[:, None] * signs).ravel()
     # Entries with the same place add up when the matrix is made dense.
-    landed = sparse.csr_matrix((data, places.ravel(), x.indptr * per_entry), (x.shape[0], k))
+    landed = scipy.sparse.csr_matrix((data, places.ravel(), x.indptr * per_entry), (x.shape[0], k))
     return np.asarray(landed.toarray())

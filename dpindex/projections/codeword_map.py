@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from dpindex.arrays import Floats
 from dpindex.codebook import RADIUS, Codebook, on_sphere_grid
@@ -33,7 +33,7 @@ class CodewordMap(Projection):
         """Whole numbers held exactly in float32, shape (n, K)."""
         return on_sphere_grid(x) @ self.codebook.grid
 
-    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         parts = [
             self.apply(x[i : i + _SPARSE_ROWS].toarray())
             for i in range(0, x.shape[0], _SPARSE_ROWS)

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
+import scipy
 
 from dpindex.arrays import Floats, Integers
 from dpindex.errors import InputError
@@ -104,7 +104,7 @@ class Dense(Projection):
     def apply(self, x: Floats) -> Floats:
         return x @ (self._single if x.dtype == np.float32 else self._double)
 
-    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         return np.asarray(x.astype(np.float64) @ self._double)
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
+import scipy
 
 from dpindex.arrays import Floats
 from dpindex.projections.base import Projection, Sensitivity, check_size, scatter
@@ -86,7 +86,7 @@ class Oporp(Projection):
                 np.add(target, terms[:, slot], out=target)
         return out
 
-    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         offsets = np.arange(self.repetitions, dtype=np.int32) * np.int32(self.bins)
         places = self._bins[:, x.indices].T + offsets
         return scatter(x, places, self._signs[:, x.indices].T, self.k)

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
-from dpindex.arrays import Floats
+from dpindex.arrays import Floats, issparse
 from dpindex.projections.base import Projection, Sensitivity, check_size
 from dpindex.projections.sparse_jl import walsh_hadamard
 from dpindex.randomness import PublicStream
@@ -84,7 +83,7 @@ class Rotation(Projection):
         step = max(1, _NUMBERS // self.padded)
         for start in range(0, len(out), step):
             rows = x[start : start + step]
-            grid = on_grid(rows.toarray() if sparse.issparse(rows) else rows).astype(np.float64)
+            grid = on_grid(rows.toarray() if issparse(rows) else rows).astype(np.float64)
             exact = self._transformed(grid) if self._matrix is None else grid @ self._matrix
             out[start : start + step] = exact * (1.0 / (_STEPS * math.sqrt(self.padded)))
         return out

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
+import scipy
 
 from dpindex.arrays import Floats, Integers
 from dpindex.errors import InputError
@@ -61,7 +61,7 @@ def _jump_thresholds(s: int) -> npt.NDArray[np.uint64]:
 class _Sparse(Projection):
     """A map kept as a sparse matrix."""
 
-    _matrix: sparse.csr_matrix
+    _matrix: scipy.sparse.csr_matrix
 
     def apply(self, x: Floats) -> Floats:
         return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
@@ -113,13 +113,13 @@ class SparseJL(_Sparse):
         return places, (1 - 2 * (packed & 1).astype(np.int8)).astype(np.int8)
 
     @cached_property
-    def _matrix(self) -> sparse.csr_matrix:
+    def _matrix(self) -> scipy.sparse.csr_matrix:
         places, signs = self._entries(slice(None))
         starts = np.arange(self.dim + 1) * self.sparsity
         entries = (signs.ravel().astype(np.float32), places.ravel(), starts)
-        return sparse.csr_matrix(entries, (self.dim, self.k))
+        return scipy.sparse.csr_matrix(entries, (self.dim, self.k))
 
-    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         places, signs = self._entries(x.indices)
         return scatter(x, places, signs, self.k)
 
@@ -157,7 +157,7 @@ class VerySparse(_Sparse):
         rows, columns = np.divmod(places, k)
         starts = np.searchsorted(rows, np.arange(dim + 1))
         entries = (stream.signs(len(places)), columns.astype(np.int32), starts)
-        self._matrix = sparse.csr_matrix(entries, (dim, k))
+        self._matrix = scipy.sparse.csr_matrix(entries, (dim, k))
         self.sensitivity = Sensitivity.of_signs(max(1, int(np.diff(starts).max())))
         self.max_column_l1 = max(1, int(np.bincount(columns, minlength=k).max()))
 
@@ -177,7 +177,7 @@ class VerySparse(_Sparse):
         first[filled] = 2 + 4 * matrix.indices[at] + flags
         return first
 
-    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         """A sparse product that looks at the entries of the attributes that have any."""
         # Attributes are in range already, and "clip" skips looking whether they are.
         first = np.take(self._first, x.indices, mode="clip")
@@ -186,7 +186,7 @@ class VerySparse(_Sparse):
         bounds = np.searchsorted(met, x.indptr)
         signs = 1 - (first & 2).astype(np.int8)
         places = (first >> 2).astype(np.int32)
-        landed = sparse.csr_matrix((values * signs, places, bounds), (x.shape[0], self.k))
+        landed = scipy.sparse.csr_matrix((values * signs, places, bounds), (x.shape[0], self.k))
         out: Any = landed.toarray()
         more = np.flatnonzero((first & 1) != 0)
         rows = np.searchsorted(bounds, more, side="right") - 1
@@ -253,7 +253,7 @@ class FastJL(Projection):
         entries = normal_integers(len(places), NORMAL_BITS, stream).astype(np.float64)
         rows, columns = np.divmod(places, self.padded)
         starts = np.searchsorted(rows, np.arange(k + 1))
-        self._sparse = sparse.csr_matrix((entries, columns, starts), shape=(k, self.padded))
+        self._sparse = scipy.sparse.csr_matrix((entries, columns, starts), shape=(k, self.padded))
         # Sums inside P reach this; a coordinate itself stays far below.
         self.max_column_l1 = max(1, int(abs(self._sparse).sum(axis=1).max())) * self.padded
         self.rms = math.sqrt(self.padded / inverse * normal_second_moment(NORMAL_BITS))
@@ -295,6 +295,6 @@ class FastJL(Projection):
             out[start : start + len(rows)] = (self._sparse @ walsh_hadamard(mixed).T).T
         return out
 
-    def apply_sparse(self, x: sparse.csr_matrix) -> Floats:
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         starts = range(0, x.shape[0], self._step)
         return np.concatenate([self.apply(x[i : i + self._step].toarray()) for i in starts])

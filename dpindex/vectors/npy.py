@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import IO, Any
 
 import numpy as np
+import scipy
 from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
-from scipy import sparse
 
 from dpindex.arrays import AnyArray
 from dpindex.vectors.source import MAX_RATIO, Location, VectorSource, by_rows, is_matrix
@@ -79,7 +79,12 @@ class _Npy:
         return flat.reshape(self.shape, order="F" if self._is_fortran else "C")
 
     def source(self, location: Location, *, seekable: bool) -> VectorSource:
-        """A source of its rows; in column order, without seeking, the array is loaded whole."""
+        """A source of its rows; in column order, without seeking, the array is loaded whole.
+
+        An array of one dimension is one vector, as it is in memory.
+        """
+        if len(self.shape) == 1:
+            return VectorSource.in_memory(location, self.read()[np.newaxis])
         if self._is_fortran and not seekable:
             return VectorSource.in_memory(location, self.read())
         return VectorSource(location, self.shape, self.dtype, by_rows(self._rows))
@@ -223,7 +228,7 @@ def _open_csr(
             )
         data = values.items(first, last).astype(values.dtype.newbyteorder("="), copy=False)
         parts = (data, columns.astype(np.int64, copy=False), ends[start : stop + 1] - first)
-        chunk = sparse.csr_matrix(parts, shape=(stop - start, shape[1]))
+        chunk = scipy.sparse.csr_matrix(parts, shape=(stop - start, shape[1]))
         chunk.sum_duplicates()
         return chunk
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any, TypeAlias, TypeVar
 
 import numpy as np
-from scipy import sparse
 
-from dpindex.arrays import canonical_csr
+from dpindex.arrays import canonical_csr, issparse
 from dpindex.errors import InputError
 
 MAX_RATIO = 1032
@@ -199,7 +198,7 @@ class VectorSource(AbstractContextManager["VectorSource"]):
     def in_memory(cls, location: Location, array: Chunk) -> VectorSource:
         """A source of an ndarray or a canonical CSR matrix."""
         stream = by_rows(lambda start, stop: array[start:stop])
-        is_sparse = sparse.issparse(array)
+        is_sparse = issparse(array)
         return cls(location, array.shape, array.dtype, stream, is_sparse=is_sparse)
 
     def chunks(
@@ -284,7 +283,7 @@ def as_source(X: Any, name: str = "array") -> VectorSource:
     location = Location(name, path="", key=None, size=0, mtime_ns=0)
     if np.ma.isMaskedArray(X):
         raise location.error("it has a mask, which would be lost; fill the missing values first.")
-    is_sparse = sparse.issparse(X)
+    is_sparse = issparse(X)
     if is_sparse:
         location.check_matrix(X.shape, X.dtype)
     try:

@@ -1,0 +1,65 @@
+"""A device: one vector in, bytes out, and nothing imported that this does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.device import privatize
+from dpindex.errors import InputError
+
+SPEC = dpi.Spec("dp-oporp-staircase", dim=12, k=6, epsilon=2.0)
+
+ABSENT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {gone}:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Absent())
+from dpindex.device import privatize
+with open(sys.argv[2], "wb") as file:
+    file.write(privatize([0.25] * 12, sys.argv[1], max_epsilon=2))
+assert not any(name.startswith("scipy.s") for name in sys.modules), "parts of scipy are slow"
+"""
+GONE = ("faiss", "dp_accounting", "matplotlib", "typer", "rich", "sklearn", "pyarrow", "h5py")
+
+
+@pytest.mark.parametrize("shape", [(12,), (1, 12), (3, 12)])
+def test_what_is_sent_can_be_added(shape: tuple[int, ...], tmp_path: Path) -> None:
+    (tmp_path / "spec.json").write_text(SPEC.to_json())
+    sent = privatize(np.full(shape, 0.5), tmp_path / "spec.json", max_epsilon=2.0)
+    index = dpi.PrivateIndex(SPEC)
+    index.add_codes(dpi.codes_from_bytes(sent))
+    assert len(index) == (shape[0] if len(shape) == 2 else 1)
+
+
+def test_no_more_is_spent_than_the_owner_accepts() -> None:
+    with pytest.raises(InputError, match=r"at most epsilon = 1\.5 of DP is accepted"):
+        privatize(np.zeros(12), SPEC, max_epsilon=1.5)
+
+
+def test_codewords_are_read_from_their_file(tmp_path: Path) -> None:
+    words = np.eye(12, dtype=np.float32)
+    np.save(tmp_path / "words.npy", words)
+    book = dpi.Codebook(tmp_path / "words.npy")
+    spec = dpi.Spec("record-codebook", 12, epsilon=8.0, adjacency=dpi.record(), codebook=book)
+    (tmp_path / "spec.json").write_text(spec.to_json())
+    sent = privatize(
+        words[3], tmp_path / "spec.json", max_epsilon=8.0, codebook=tmp_path / "words.npy"
+    )
+    assert len(dpi.codes_from_bytes(sent)) == 1
+
+
+def test_nothing_else_needs_to_be_installed(tmp_path: Path) -> None:
+    (tmp_path / "spec.json").write_text(SPEC.to_json())
+    command = [sys.executable, "-c", ABSENT.format(gone=GONE)]
+    subprocess.run([*command, tmp_path / "spec.json", tmp_path / "me.codes"], check=True)
+    assert len(dpi.codes_from_bytes((tmp_path / "me.codes").read_bytes())) == 1
