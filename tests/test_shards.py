@@ -410,6 +410,12 @@ def test_the_page_of_a_newcomer(
         assert not ended.value.code
     output = capsys.readouterr().out
     assert len(lines) == 3
+    again = lines[0].replace("my-index", "again") + " --allow-rerelease"
+    monkeypatch.setattr("sys.argv", shlex.split(again))
+    with pytest.raises(SystemExit):
+        main()
+    output += capsys.readouterr().out
+    assert "In total, by the ledger:" in output
     assert f"{ROWS} vectors ({ROWS} privatized now)" in output
     assert f"{ROWS} vectors of {DIM} attributes" in output
     assert "estimate" in output

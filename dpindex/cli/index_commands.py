@@ -19,6 +19,7 @@ from dpindex.codebook import Codebook
 from dpindex.codes import read_codes
 from dpindex.errors import InputError
 from dpindex.files import create_file
+from dpindex.ledger import Ledger
 from dpindex.method_table import methods as all_methods
 from dpindex.spec import Spec
 from dpindex.stores import is_url
@@ -60,23 +61,23 @@ def build(
         stated: Any = (spec, metric, index_type, query_epsilon)
         return Settings(*stated)
 
+    stated: Any = {"ledger": None}
     if shards.needs_shards(vectors, index, id_column, dask):
         _refuse_url(index, denoise)
         what = (vectors, index, settings, release, id_column, dask)
         rows, done, promise = shards.build_in_shards(*what, allow_unprotected=allow_unprotected)
-        typer.echo(f"{index}: {rows} vectors ({done} privatized now).")
-        _denoise(index, denoise)
-        typer.echo(f"{promise}.")
-        typer.echo(f"What this protects and what it does not: dpindex info {index}")
-        return
-    stated = release.stated()
-    with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
-        made = settings(source.shape[1])
-        sink = NewDirectory(index, made, allow_unprotected=allow_unprotected)
-        done = ingest(source, sink, progress=report, **stated)
-    typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
+        if release.allow_rerelease and release.ledger is not None:
+            stated = {"ledger": Ledger(release.ledger), "ids": None}
+    else:
+        stated = release.stated()
+        with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
+            made = settings(source.shape[1])
+            sink = NewDirectory(index, made, allow_unprotected=allow_unprotected)
+            done = ingest(source, sink, progress=report, **stated)
+        rows, promise = source.shape[0], made.spec.guarantee
+    typer.echo(f"{index}: {rows} vectors ({done} privatized now).")
     _denoise(index, denoise)
-    typer.echo(f"{sink.spec.guarantee}.")
+    typer.echo(f"{promise}.")
     out.print_totals(stated)
     typer.echo(f"What this protects and what it does not: dpindex info {index}")
 
