@@ -273,12 +273,22 @@ def test_ids_must_be_unique_in_all_files(tmp_path: Path, ids: Any, rows: tuple[i
         plan_shards(dataset, str(tmp_path / "index"), SPEC)
 
 
-def test_vectors_that_change_are_noticed(data: Path, tmp_path: Path) -> None:
+def test_vectors_that_change_are_noticed(data: Path, tmp_path: Path, monkeypatch: Any) -> None:
     plan = planned(data, tmp_path / "index")
     plan.begin()
     os.utime(data / "day=0" / "000.parquet", ns=(1, 1))
     with pytest.raises(InputError, match="was changed since"):
         privatize_shard(plan.shards[0])
+    shard, privatize = plan.shards[1], dpi.Privatizer.privatize
+
+    def changing(*arguments: Any, **options: Any) -> Any:
+        os.utime(data / "day=0" / "002.parquet", ns=(1, 1))
+        return privatize(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dpi.Privatizer, "privatize", changing)
+        with pytest.raises(InputError, match="was changed since"):
+            privatize_shard(shard)
     shard = plan.shards[-1]
     wrong = replace(shard.segments[0], ids=plan.shards[0].segments[0].ids)
     with pytest.raises(InputError, match=r"ids of segment .* are not those of the plan"):

@@ -100,6 +100,21 @@ def test_the_end_of_a_build_stops_whoever_still_runs(tmp_path: Path, monkeypatch
     assert not (tmp_path / "index.unpublished").exists()
 
 
+def test_from_the_last_file_on_nothing_is_created(tmp_path: Path, monkeypatch: Any) -> None:
+    """Attempts end before it is there, and not after: a saved change could free their names."""
+    store, link = Folder(tmp_path / "index"), os.link
+    store.begin(BUILD, "plan.json", b"plan")
+
+    def last(source: Any, target: Any) -> None:
+        with pytest.raises(InputError, match="has not begun, or has ended"):
+            Folder(tmp_path / "index").create(BUILD, "segments/0", b"noise")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", last)
+    assert store.end(BUILD, "manifest.json", b"manifest")
+    assert set(store.sizes()) == {"manifest.json", "plan.json"}
+
+
 def test_a_build_whose_target_was_removed_ends(tmp_path: Path) -> None:
     """Its attempts publish nothing in the target of the next build at the same place."""
     store = Folder(tmp_path / "index")
