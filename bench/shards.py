@@ -55,7 +55,7 @@ def cluster(workers: int) -> Iterator[Any]:
     import dask
     import distributed
 
-    options = {"threads_per_worker": 1, "dashboard_address": None, "n_workers": workers}
+    options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "n_workers": workers}
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 50}),
         distributed.LocalCluster(**options) as made,

@@ -127,7 +127,7 @@ def connected(address: str | None = None) -> Iterator[Any]:
     with it and has one worker a core.
     """
     distributed = import_extra("distributed", _NEED, "dask")
-    here = {"threads_per_worker": 1, "dashboard_address": None}
+    here = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     try:
         options: Any = here if address is None else {"address": address, "timeout": 10}
         client = distributed.Client(**options)

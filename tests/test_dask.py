@@ -25,7 +25,7 @@ def cluster() -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")
     import dask
 
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     patient = {"distributed.scheduler.allowed-failures": 50}  # the kills may meet one task
     with dask.config.set(patient), distributed.LocalCluster(**options) as made:
         yield made
@@ -148,10 +148,14 @@ def test_what_is_refused(client: Any, tmp_path: Path) -> None:
         pass
 
 
-def test_without_a_client(tmp_path: Path) -> None:
-    pytest.importorskip("distributed")
+def test_without_a_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
     import dpindex.dask
 
+    def none() -> None:
+        raise ValueError("No global client found and no address provided")
+
+    monkeypatch.setattr(distributed, "get_client", none)
     with pytest.raises(InputError, match="there is no Dask client"):
         dpindex.dask.build("x.npy", tmp_path / "index", SPEC)
 
