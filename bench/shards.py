@@ -5,8 +5,8 @@
     python bench/shards.py kills --s3    # the same into an S3 server that injects faults
 
 Throughput is a ratio of times in one run, medians of rounds: the plain build and each worker have
-one core. It needs two idle cores. ``kills`` takes any machine. Both need ``dpindex[dask,cloud]``,
-``--s3`` needs ``moto[server]``.
+one core, and what workers load is loaded. It needs two idle cores; ``kills`` takes any machine.
+Both need ``dpindex[dask,cloud]``, and ``--s3`` needs ``moto[server]``.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ def throughput(rows: int) -> None:
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         many, one = write(place / "many", rows, FILES), write(place / "one", rows, 1)
+        few = write(place / "few", 20 * FILES, FILES)
         times: dict[str, list[float]] = {"plain": [], "one": [], "two": []}
 
         def timed(name: str, action: Any) -> None:
@@ -94,9 +95,10 @@ def throughput(rows: int) -> None:
             for name, workers in (("one", 1), ("two", 2)):
                 with cluster(workers) as (_, client):
 
-                    def sharded(target: Path, client: Any = client) -> None:
-                        dpindex.dask.build(many, target, SPEC, client=client)
+                    def sharded(target: Path, data: Path = many, client: Any = client) -> None:
+                        dpindex.dask.build(data, target, SPEC, client=client)
 
+                    sharded(place / f"first-{name}-{len(times[name])}", few)  # what loads once
                     timed(name, sharded)
         best = {name: statistics.median(values) for name, values in times.items()}
         for name, values in times.items():
@@ -173,6 +175,6 @@ if __name__ == "__main__":
     parser.add_argument("--s3", action="store_true")
     stated = parser.parse_args()
     if stated.what == "throughput":
-        throughput(stated.rows or 400_000)
+        throughput(stated.rows or 1_000_000)
     else:
         kills(stated.rows or 2_000_000, stated.s3)

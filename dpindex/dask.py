@@ -12,10 +12,12 @@ vectors at a time of files, and a block or partition of a collection.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +37,7 @@ from dpindex.vectors.source import VectorSource
 __all__ = ["build", "connected", "engine"]
 
 _NEED = "building on Dask needs dask and distributed"
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _Result = TypeVar("_Result")
 
 
@@ -144,7 +147,7 @@ def engine(client: Any, blocks: Sequence[Any] | None = None) -> shards.Engine:
 
     def run(function: Callable[[Shard], _Result], every: Sequence[Shard], /) -> Iterator[_Result]:
         if blocks is None:
-            futures = client.map(function, every, pure=False)
+            futures = client.map(partial(_in_worker, function), every, pure=False)
         else:
             pairs = zip(every, blocks, strict=True)
             task = delayed(_with_block, pure=False)
@@ -197,11 +200,30 @@ def _collection(
     raise InputError(f"data is a path, a Dask array or a Dask DataFrame, not {kind}.")
 
 
+def _in_worker(function: Callable[[Shard], _Result], shard: Shard) -> _Result:
+    _keep_freed_memory()
+    return function(shard)
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Let glibc keep freed blocks of up to 32 MB for the next arrays of this process.
+
+    Dask starts workers under MALLOC_TRIM_THRESHOLD_, which hands them back to the kernel at once:
+    to fault them in again, page by page, takes as long as the rest of the work.
+    """
+    with suppress(AttributeError, OSError, TypeError):  # another C library
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)
+        libc.mallopt(_M_TRIM_THRESHOLD, 1 << 27)
+
+
 def _with_block(
     function: Callable[[Shard], _Result], shard: Shard, block: tuple[Any, Any]
 ) -> _Result:
     vectors, ids = block
-    return function(replace(shard, part=InMemoryPart(shard.part.name, vectors, ids)))
+    part = InMemoryPart(shard.part.name, vectors, ids)
+    return _in_worker(function, replace(shard, part=part))
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -148,6 +151,31 @@ def test_what_is_refused(client: Any, tmp_path: Path) -> None:
         pass
 
 
+FAULTS = """
+import resource, numpy as np, dpindex.dask
+counts = []
+for prepare in (lambda: None, dpindex.dask._keep_freed_memory):
+    prepare()
+    np.ones(1 << 17)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        np.ones(1 << 17)
+    counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(*counts)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's malloc")
+def test_freed_memory_is_kept() -> None:
+    """Under what Dask sets for its workers every array of 1 MB is faulted in anew."""
+    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}
+    command = [sys.executable, "-c", FAULTS]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    before, after = map(int, run.stdout.split())
+    assert before > 20 * 100
+    assert after < before / 4
+
+
 def test_without_a_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     import dpindex.dask
@@ -161,8 +189,6 @@ def test_without_a_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import sys
-
     import dpindex.dask
 
     monkeypatch.setitem(sys.modules, "distributed", None)
