@@ -80,7 +80,13 @@ def predict(path: Path) -> None:
                 dim=384, n=len(task.base), epsilon=epsilon, delta=DELTA, adjacency=dpi.l2(2.0),
                 public_sample=task.sample, query=query, methods=("raw-gaussian", "row-oporp-g"),
             ).best  # fmt: skip
-            line = (f"{epsilon:g}", query, best.method, best.k, round(best.precision(query), 4))
+            line = (
+                f"{epsilon:g}",
+                query,
+                best.method,
+                best.k,
+                round(best.found(query).precision, 4),
+            )
             append(path, ("epsilon", "query", "method", "k", "predicted"), [line])
 
 

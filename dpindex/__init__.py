@@ -7,11 +7,13 @@ guarantee stands.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from dpindex.version import __version__ as __version__
 
+TYPE_CHECKING = False  # without typing: the command must soon be able to answer Ctrl-C
 if TYPE_CHECKING:
+    from typing import Any
+
     from dpindex import evaluate
     from dpindex.accounting import total
     from dpindex.codebook import Codebook

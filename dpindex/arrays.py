@@ -28,6 +28,24 @@ def issparse(array: Any) -> bool:
     return "scipy.sparse" in sys.modules and bool(scipy.sparse.issparse(array))
 
 
+def as_table(X: Any) -> Any:
+    """What a user calls vectors as an ndarray: also a column of lists (of Arrow, pandas, polars).
+
+    ValueError, which names the row, if a list of the column is missing or as long as no other.
+    """
+    array = np.asarray(X)
+    if array.dtype != object or array.ndim != 1 or isinstance(X, list | tuple) or not len(array):
+        return array
+    rows = [None if row is None else np.asarray(row) for row in array]
+    lengths = [None if row is None or row.ndim != 1 else len(row) for row in rows]
+    if not any(lengths):
+        return array  # a column of numbers or words, and no lists
+    for place, length in enumerate(lengths):
+        if length != lengths[0] or length is None:
+            raise ValueError(f"row {place} is no list as long as that of row 0")
+    return np.stack(rows)  # type: ignore[arg-type]
+
+
 def canonical_csr(matrix: Any) -> scipy.sparse.csr_matrix:
     """A sparse table as CSR with sorted, unique indices; entries given twice become their sum.
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Integers, Vectors, canonical_csr, issparse
+from dpindex.arrays import AnyArray, Integers, Vectors, as_table, canonical_csr, issparse
 from dpindex.errors import InputError
 
 MAX_ID_LENGTH = 4096
@@ -86,15 +86,17 @@ def real_matrix(x: Vectors, columns: int, name: str = "vectors", min_rows: int =
         raise InputError(f"{name} have a mask, which would be lost; fill the missing values.")
     is_sparse = issparse(x)
     try:
-        rows: Any = x if is_sparse else np.asarray(x)
-    except ValueError:
-        raise InputError(f"{name} must all be equally long, and numbers.") from None
+        rows: Any = x if is_sparse else as_table(x)
+    except ValueError as error:
+        detail = f": {error}" if str(error).startswith("row ") else ""
+        raise InputError(f"{name} must all be equally long, and numbers{detail}.") from None
     if np.dtype(rows.dtype).kind not in "biuf":
         raise InputError(f"{name} must be real numbers, not {rows.dtype}.")
     if rows.ndim == 1 and not is_sparse:
         rows = rows[None, :]
     if rows.ndim != 2:
-        raise InputError(f"{name} must form a table of two dimensions, not {rows.ndim}.")
+        remedy = as_matrix(rows.ndim)
+        raise InputError(f"{name} must form a table of two dimensions, not {rows.ndim}; {remedy}.")
     try:
         rows = canonical_csr(rows) if is_sparse else rows
     except ValueError as error:
@@ -104,6 +106,13 @@ def real_matrix(x: Vectors, columns: int, name: str = "vectors", min_rows: int =
     if rows.shape[1] != columns:
         raise InputError(f"{name} have {rows.shape[1]} columns where {columns} are expected.")
     return rows
+
+
+def as_matrix(dimensions: int) -> str:
+    """How an array ``x`` of another number of dimensions becomes a table of vectors."""
+    if dimensions > 2:
+        return "make each item one row with x.reshape(len(x), -1)"
+    return "make a single vector one row with x.reshape(1, -1)"
 
 
 def id_array(ids: Any, error: Callable[[str], InputError] = InputError) -> AnyArray:

@@ -7,18 +7,21 @@ from typing import Any
 
 from dpindex.errors import InputError
 
-__all__ = ["import_extra"]
+__all__ = ["EXTRAS", "import_extra"]
+
+EXTRAS = {"eval": "jinja2 matplotlib pillow scikit-learn", "io": "h5py pyarrow"}
+"""Packages of each extra. Messages name them: pip finds them wherever dpindex came from."""
 
 
 def import_extra(module: str, need: str, extra: str) -> Any:
     """The module of that name; InputError, which states the ``need``, if it is not installed.
 
-    >>> import_extra("no_such_module", "drawing a picture needs matplotlib", "eval")
+    >>> import_extra("no_such_module", "drawing a picture needs matplotlib", "io")
     Traceback (most recent call last):
       ...
-    dpindex.errors.InputError: drawing a picture needs matplotlib; run pip install 'dpindex[eval]'.
+    dpindex.errors.InputError: drawing a picture needs matplotlib; run pip install h5py pyarrow.
     """
     try:
         return import_module(module)
     except ImportError as error:
-        raise InputError(f"{need}; run pip install 'dpindex[{extra}]'.") from error
+        raise InputError(f"{need}; run pip install {EXTRAS[extra]}.") from error

@@ -167,15 +167,24 @@ def sync_folder(path: Path) -> None:
 
 
 @contextmanager
-def holding_lock(path: Path, what: str) -> Iterator[None]:
+def holding_lock(
+    path: Path, what: str, waiting: Callable[[], object] | None = None
+) -> Iterator[None]:
     """Hold the lock file at ``path``, made if need be; InputError if another process holds it.
 
-    The lock is the operating system's and ends with the process that holds it. A symbolic link at
-    ``path`` is not followed.
+    With ``waiting``, which is called if there is one, that process is waited for. The lock is the
+    operating system's and ends with the process that holds it. A symbolic link at ``path`` is not
+    followed.
     """
     with open(os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN_ONLY | _NO_LINKS, 0o600), "rb") as file:
         try:
-            _lock(file.fileno())
+            try:
+                _lock(file.fileno(), wait=False)
+            except OSError:
+                if waiting is None:
+                    raise
+                waiting()
+                _lock(file.fileno(), wait=True)
         except ImportError:
             none = f"{what} cannot be written safely: this system has no file locks; use another."
             raise InputError(none) from None
@@ -185,16 +194,19 @@ def holding_lock(path: Path, what: str) -> Iterator[None]:
         yield
 
 
-def _lock(handle: int) -> None:
-    """Lock an open file; OSError if another has locked it, ImportError if there are no locks."""
+def _lock(handle: int, *, wait: bool) -> None:
+    """Lock an open file; OSError if another has locked it, ImportError if there are no locks.
+
+    Waiting ends with the other's lock, on Windows after ten seconds.
+    """
     try:
         import fcntl
     except ImportError:
         import msvcrt
 
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        msvcrt.locking(handle, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
     else:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def pack(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> bytes:

@@ -146,9 +146,12 @@ class Grid:
         wide = x.astype(np.float64)
         place = tuple(int(i) for i in np.argwhere((wide < low) | (wide > high))[0])
         after = "" if self.scale == 1 else f" after division by scale {self.scale:g}"
+        remedy = "set scale or bounds to what is publicly known, or clip=True"
+        if x.dtype == np.uint8 and self.scale == 1:
+            remedy = "values of one byte lie within scale=255 and bounds=(0, 1)"
         return place, (
-            f"lies outside the public bounds [{self.bounds[0]:g}, {self.bounds[1]:g}]{after}; set "
-            f"scale or bounds to what is publicly known, or clip"
+            f"lies outside the public bounds [{self.bounds[0]:g}, {self.bounds[1]:g}]{after}; "
+            f"{remedy}"
         )
 
     @property

@@ -250,8 +250,7 @@ class Ledger:
             raise InputError(
                 f"id {names[row].decode()!r} (row {row}) was released before, as were {count} of "
                 f"these {len(names)} ids in all; each release costs its epsilon again. `dpindex "
-                f"ledger {self.path}` shows the totals; allow_rerelease (--allow-rerelease) allows "
-                f"it."
+                f"ledger {self.path}` shows the totals; allow_rerelease=True allows it."
             )
         return int(count)
 

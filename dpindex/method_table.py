@@ -278,10 +278,10 @@ _TABLE = (
     Method("idp-signrp-g", families.SIGN_RADEMACHER, individual.INDIVIDUAL_GAUSSIAN,
         "signs of a dense projection; Gaussian noise where a neighbour could change the sign",
         "Li & Li 2023 Alg. 9, Thm 6.1"),
-    Method("idp-signoporp-rr", families.OPORP, individual.INDIVIDUAL_FLIPS,
+    Method("idp-signoporp-rr", families.SIGN_OPORP, individual.INDIVIDUAL_FLIPS,
         "signs of OPORP; only signs a neighbour could change are flipped",
         "Li & Li 2023 Sec. 6 (Alg. 11 over OPORP); one bin moves, so none shares the budget"),
-    Method("idp-signoporp-g", families.OPORP, individual.INDIVIDUAL_GAUSSIAN,
+    Method("idp-signoporp-g", families.SIGN_OPORP, individual.INDIVIDUAL_GAUSSIAN,
         "signs of OPORP; Gaussian noise where a neighbour could change the sign",
         "Li & Li 2023 Sec. 6 (Alg. 9 over OPORP)"),
     Method("record-cap", families.ROTATION, cap.CAP_RESPONSE,
@@ -302,6 +302,7 @@ _TABLE = (
 _REMEDIES: defaultdict[tuple[str, ...], str] = defaultdict(
     str, {("record",): "; state --record (dpindex.record())"}
 )
+_MAX_CLOSE = 3
 _BY_NAME = {method.name: method for method in _TABLE}
 
 
@@ -318,6 +319,12 @@ def find_method(name: str) -> Method:
     """The row of that name; raises InputError listing the names if there is none."""
     if isinstance(name, str) and name in _BY_NAME:
         return _BY_NAME[name]
-    close = get_close_matches(str(name), _BY_NAME, 1)
-    hint = f"did you mean {close[0]!r}? The methods are" if close else "choose one of"
+    asked = str(name).lower().replace("_", "-")
+    close = [known for known in _BY_NAME if asked and asked in known][:_MAX_CLOSE]
+    close = close or get_close_matches(asked, _BY_NAME, _MAX_CLOSE, cutoff=0.5)
+    hint = (
+        f"did you mean {' or '.join(map(repr, close))}? The methods are"
+        if close
+        else "choose one of"
+    )
     raise InputError(f"there is no method {name!r}; {hint} {', '.join(_BY_NAME)}.")

@@ -13,6 +13,7 @@ from dpindex import checks
 from dpindex.codebook import Codebook
 from dpindex.errors import InputError
 from dpindex.files import parse_file
+from dpindex.html import facts_html
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict, attribute
 
 _FORMAT = 1
@@ -20,7 +21,7 @@ _ONE_ATTRIBUTE = attribute(1.0)
 _Stated = TypeVar("_Stated", bound="Parameters")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Parameters:
     """The public fields of a spec, described in :class:`dpindex.Spec`, each checked by itself.
 
@@ -76,6 +77,17 @@ class Parameters:
                 "adjacency must be dpindex.attribute(…), dpindex.l2(…) or dpindex.record()."
             )
         self._set(values)
+
+    def __repr__(self) -> str:
+        own = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
+        stated = (f"{name}={value!r}" for name, value, default in own if value != default)
+        return f"{type(self).__name__}({', '.join(stated)})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the fields that are not the default."""
+        stated = {f.name: getattr(self, f.name) for f in fields(self)}
+        shown = {f.name: stated[f.name] for f in fields(self) if stated[f.name] != f.default}
+        return facts_html(type(self).__name__, shown)
 
     def _set(self, values: dict[str, Any]) -> None:
         """Replace fields while the object is being made."""

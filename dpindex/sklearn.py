@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,12 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     >>> bool(model.fit(X, y).score(X, y) > 0.8)
     True
     """
+
+    expected_failed_checks: ClassVar[dict[str, str]] = {
+        "check_estimators_pickle": "compares two transformations, which differ: the noise is fresh",
+        "check_fit_idempotent": "compares two transformations, which differ: the noise is fresh",
+    }
+    """What fails of scikit-learn's ``check_estimator`` and why: its argument of the same name."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from dpindex.projections import Projection
 __all__ = ["Spec"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Spec(Parameters):
     """Everything public about how vectors become codes: frozen, checked once, and kept as JSON.
 
@@ -115,8 +115,7 @@ class Spec(Parameters):
         """InputError for a method that protects nothing, unless that is allowed."""
         if not self.mechanism.private and not allowed:
             raise InputError(
-                f"{self.method} protects nothing; pass allow_unprotected=True "
-                f"(--allow-unprotected) to {purpose}."
+                f"{self.method} protects nothing; pass allow_unprotected=True to {purpose}."
             )
 
     @cached_property

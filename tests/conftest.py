@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -43,3 +45,26 @@ def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = count()
     for user in ("dpindex.privatizer", "dpindex.race.sketch"):
         monkeypatch.setattr(f"{user}.secret_stream", lambda: Seeded(next(seeds)))
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    known_noise: None,
+) -> Callable[..., tuple[int, str, str]]:
+    """Call the command line in ``tmp_path``: returns exit code, output and error output."""
+    from dpindex.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dpindex", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        output = capsys.readouterr()
+        return int(stop.value.code or 0), output.out, output.err
+
+    return call

@@ -18,7 +18,6 @@ from test_denoise import low_rank
 from test_docs import COMMANDS
 
 import dpindex as dpi
-from dpindex.cli import main
 from dpindex.index.directory import IndexDirectory, Manifest
 from dpindex.method_table import Method
 
@@ -26,27 +25,6 @@ Run = Callable[..., tuple[int, str, str]]
 
 STAIRCASE = ("--method", "dp-oporp-staircase", "--epsilon", "20")
 QUICK = ("raw-staircase", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-signoporp-geometric", "none-oporp")
-
-
-@pytest.fixture
-def run(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    known_noise: None,
-) -> Run:
-    """Call the command line in ``tmp_path``: returns exit code, output and error output."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dpindex", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main()
-        output = capsys.readouterr()
-        return int(stop.value.code or 0), output.out, output.err
-
-    return call
 
 
 @pytest.fixture
@@ -91,7 +69,9 @@ def test_build_query_info(run: Run, files: Path) -> None:
     assert "doc-0" in out
     code, out, _ = run("info", "ix")
     assert code == 0
-    for words in ("What is protected", "What is not protected", "ids", "group privacy", "m × 20"):
+    for words in ("What is protected", "What is not protected", "ids", "group privacy", "m × 20",
+                  "a 50:50 guess becomes", "A vector rebuilt from its code", "among 300 in",
+                  "nobody's secret"):  # fmt: skip
         assert words in out
 
 
@@ -244,10 +224,58 @@ def test_wrong_index_directories(run: Run, files: Path) -> None:
     fails(run("info", "ix"), "cut off")
 
 
+def test_the_size_is_said_first_and_has_a_limit(run: Run, files: Path) -> None:
+    options = ("--method", "raw-staircase", "--epsilon", 20)
+    fails(
+        run("build", "x.npy", "ix", *options, "--max-size", "20KB"),
+        *("300 codes of 24 numbers", "at most 28.8 KB", "--max-size 1GB", "--code-length"),
+    )
+    fails(run("build", "x.npy", "ix", *options, "--max-size", "2 stones"), "500MB or 20GB")
+    assert not (files / "ix").exists()
+    code, out, _ = run("build", "x.npy", "ix", *options, "--max-size", "28.8KB")
+    assert code == 0
+    assert out.startswith("300 codes of 24 numbers, at most 96 B each: at most 28.8 KB.\n")
+
+
+def test_wide_vectors_are_refused_by_raw_methods_with_the_way_out(run: Run, files: Path) -> None:
+    wide = scipy.sparse.csr_matrix(([1.0, 1.0], ([0, 1], [5, 1 << 23])), shape=(2, 1 << 24))
+    scipy.sparse.save_npz(files / "wide.npz", wide)
+    for method in ("raw-staircase", "raw-square-wave"):
+        stated = ("--method", method, "--epsilon", 2, "--bounds", 0, 1)
+        fails(run("build", "wide.npz", "ix", *stated), "16777216", "use dp-oporp-staircase")
+    assert not (files / "ix").exists()
+
+
+def test_info_reads_no_codes(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("build", "x.npy", "ix", *STAIRCASE, "--index-type", "SQ4")
+    before, said = (run("info", "ix", *flag)[1] for flag in ((), ("--index-recall",)))
+    assert "SQ4 finds" in said
+    assert "SQ4 finds" not in before
+    place = files / "ix" / "segments" / "000000.codes"
+    place.write_bytes(bytes(place.stat().st_size))
+    assert run("info", "ix")[1] == before
+    fails(run("info", "ix", "--index-recall"), "000000.codes")
+    place.unlink()
+    fails(run("info", "ix"), "000000.codes is missing")
+
+
+def test_a_build_says_when_noise_drowns_everything(run: Run, files: Path) -> None:
+    words = "expect no neighbours at this setting"
+    code, _, err = run("build", "x.npy", "ix", "--method", "dp-oporp-staircase", "--epsilon", 0.2)
+    assert code == 0
+    assert err.startswith(f"Note: {words}")
+    assert words in run("info", "ix")[1]
+    share = json.loads(run("info", "ix", "--json")[1])["visibility"]
+    assert 0 <= share["private"] <= share["exact"] < 0.3
+    assert run("build", "x.npy", "fine", *STAIRCASE)[2] == ""
+    assert "expect no" not in run("info", "fine")[1]
+
+
 def test_info_and_methods_for_programs(run: Run, files: Path) -> None:
     run("build", "x.npy", "ix", *STAIRCASE)
     facts = json.loads(run("info", "ix", "--json")[1])
     assert facts["count"] == 300
+    assert set(facts["exposure"]) == {"linked", "rebuilt_error", "rebuilt_cosine", "guess_cosine"}
     assert facts["guarantee"]["adjacency"] == {"kind": "attribute", "beta": 1.0}
     names = [row["name"] for row in json.loads(run("methods", "--json")[1])]
     assert names == [method.name for method in dpi.methods()]
@@ -262,12 +290,18 @@ def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
     )
     assert code == 0, err
     assert "dp-oporp-staircase" in out
+    assert max(map(len, out.splitlines())) <= 80
+    for words in ("recall@10 of the true 10", "precision@10 of the true 20", "rebuilt vectors"):
+        assert words in out
     for name in ("curve.csv", "curve.png", "report.html"):
         assert (files / "report" / name).stat().st_size > 0
+    again = ("evaluate", "x.npy", "q.npy", "--report", "report", "--neighbours", 20, "--runs", 1)
+    fails(run(*again, "--epsilons", "5"), "another evaluation", "--replace")
     for options, parts in (
         (("--epsilons", "two"), ("--epsilons", "two")),
         (("--beta", 0), ("beta",)),
         (("--max-queries", 0), ("max_queries",)),
+        (("--image-shape", "5x5"), ("--image-shape", "24 numbers")),
     ):
         fails(run("evaluate", "x.npy", "q.npy", "--report", "r", *options), *parts)
 
@@ -309,6 +343,7 @@ def test_a_denoiser_that_cannot_be_learned_is_no_failure(run: Run, files: Path) 
     assert "300 vectors" in out
     facts = json.loads(run("info", "ix", "--json")[1])
     assert facts["denoiser"] is None
+    facts = json.loads(run("info", "ix", "--json", "--index-recall")[1])
     assert facts["index_recall"] is None
     assert run("build", "x.npy", "other", *STAIRCASE, "--denoise", "best")[0] == 2
 
@@ -319,11 +354,12 @@ def test_evaluate_denoises(run: Run, files: Path) -> None:
     code, _, err = run(
         *("evaluate", "base.npy", "base.npy", "--report", "report", "--epsilons", "3"),
         *("--methods", "raw-staircase", "--runs", 1, "--max-queries", 5, "--bounds", 0, 1),
-        *("--denoise", "linear"),
+        *("--denoise", "linear", "--image-shape", "4x6"),
     )
     assert code == 0, err
     assert "denoised first (linear)" in (files / "report" / "report.html").read_text("utf-8")
     assert "rebuilt_error" in (files / "report" / "curve.csv").read_text("utf-8")
+    assert (files / "report" / "inversion-1.png").exists()
 
 
 def test_usage_errors_exit_with_two(run: Run, files: Path) -> None:
@@ -395,11 +431,11 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
         (("dp-rp-g-opt", "--epsilon", 1), "dp-rp-g-opt needs a delta"),
         (("dp-rp-g", "--epsilon", 1, "--delta", 0.5), "needs a delta in [1e-30, 0.5)"),
         (("dp-rp-l", "--epsilon", 1, "--delta", 1e-6), "delta must be 0"),
-        (("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6), "needs min_norm"),
-        (("dp-signrp-rr", "--epsilon", 1, "--min-norm", 3), "does not use min_norm with delta 0"),
+        (("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6), "needs --min-norm"),
+        (("dp-signrp-rr", "--epsilon", 1, "--min-norm", 3), "does not use --min-norm with delta 0"),
         (
             ("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6, "--min-norm", 0.5),
-            "needs a min_norm above beta",
+            "needs a --min-norm above beta",
         ),
         (
             (
@@ -455,7 +491,7 @@ def test_ctrl_c_keeps_what_was_committed(
 def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by bench/faults.py: in a class body Python < 3.12 turns it into a RuntimeError."""
 
-    def interrupted() -> None:
+    def interrupted(**_: object) -> None:
         raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
 
     monkeypatch.setattr("dpindex.cli.app", interrupted)

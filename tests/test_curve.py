@@ -199,7 +199,7 @@ class TestSpecGrid:
             *(("dp-oporp", k, e, 1e-5, 1) for k in (16, 32) for e in (1.0, 2.0)),
             *(("dp-signoporp-rr", k, e, 0.0, 2) for k in (16, 32) for e in (1.0, 2.0)),
             *(("raw-square-wave", 64, e, 0.0, 1) for e in (1.0, 2.0)),
-            *(("none-signrp", k, None, 0.0, 1) for k in (16, 32)),
+            *(("none-signrp", k, None, 0.0, 1) for k in (16, 32, 64)),
         ]
         assert {s.seed for s in grid.specs} == {9}
 
@@ -240,11 +240,12 @@ def test_csv_files_say_what_was_measured(tmp_path):
     by_key = {(x["method"], x["query"], x["measure"]): x for x in lines}
     for point in curve.points:
         for name in MEASURES:
-            line = by_key[point.spec.method, point.query, name]
+            line = by_key[point.spec.method, point.query, curve.full_name(name)]
             assert float(line["mean"]) == point.mean[name]
             assert float(line["std"]) == point.std[name]
             assert line["runs"] == "2"
-    private = by_key["dp-oporp", "private", "recall@10"]
+    true = "recall@10 of the true 10"
+    private = by_key["dp-oporp", "private", true]
     assert [private[c] for c in ("definition", "adjacency", "epsilon", "delta", "k")] == [
         "DP",
         "attribute(beta=1)",
@@ -253,12 +254,13 @@ def test_csv_files_say_what_was_measured(tmp_path):
         "8",
     ]
     assert private["query_epsilon"] == "3.0"
-    assert by_key["dp-oporp", "exact", "recall@10"]["query_epsilon"] == ""
-    assert by_key["none-oporp", "private", "recall@10"]["epsilon"] == ""
-    assert by_key["idp-signrp-rr", "exact", "recall@10"]["definition"] == "iDP"
+    assert by_key["dp-oporp", "exact", true]["query_epsilon"] == ""
+    assert by_key["none-oporp", "private", true]["epsilon"] == ""
+    assert by_key["idp-signrp-rr", "exact", true]["definition"] == "iDP"
+    assert ("dp-oporp", "private", "precision@10 of the true 50") in by_key
     with open(tmp_path / "runs.csv", newline="") as file:
         runs = list(csv.DictReader(file))
-    assert [(r["seed"], float(r["recall@100"])) for r in runs] == [
+    assert [(r["seed"], float(r["recall@100 of the true 50"])) for r in runs] == [
         (str(run.seed), run.values["recall@100"]) for run in curve.runs
     ]
 

@@ -25,7 +25,9 @@ pytest.importorskip("sklearn")
 def test_the_demo_leaves_an_index_and_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("dpindex.evaluate.demo"), "_EPSILONS", (3.0, 10.0))
+    demo = import_module("dpindex.evaluate.demo")
+    monkeypatch.setattr(demo, "_EPSILONS", (3.0, 10.0))
+    monkeypatch.setattr(demo, "_RECORD_EPSILONS", (6.0, 16.0))
     result = run_demo(tmp_path / "demo", runs=1)
     files = {path.name for path in (tmp_path / "demo").iterdir()}
     assert files == {
@@ -34,8 +36,11 @@ def test_the_demo_leaves_an_index_and_a_report(
         "runs.csv",
         "curve.png",
         "inversion.png",
+        "explorer.html",
         "report.html",
     }
+    assert '<a href="explorer.html">' in result.report.read_text(encoding="utf-8")
+    assert 50_000 < result.explorer.stat().st_size < 5_000_000
     assert result.report.read_text(encoding="utf-8").count("data:image/png") == 4
     index = PrivateIndex.open(result.index)
     assert len(index) == 1600
@@ -65,7 +70,7 @@ def test_missing_scikit_learn_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(InputError, match=r"pip install 'dpindex\[eval\]'"):
+    with pytest.raises(InputError, match="pip install jinja2 matplotlib"):
         run_demo(tmp_path / "demo")
     assert not (tmp_path / "demo").exists()
 

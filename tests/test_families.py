@@ -159,7 +159,7 @@ def test_the_default_length_is_allowed(family: Family, dim: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "length"),
-    [("IDENTITY", 784), ("OPORP", 128), ("REPEATED_OPORP", 128), ("RADEMACHER", 128),
+    [("IDENTITY", 784), ("OPORP", 128), ("REPEATED_OPORP", 784), ("RADEMACHER", 128),
      ("SIGN_RADEMACHER", 512), ("GAUSSIAN", 128), ("SPARSE_JL", 128), ("FAST_JL", 128),
      ("ROTATION", 128)],
 )  # fmt: skip
@@ -169,7 +169,25 @@ def test_default_lengths_of_images(name: str, length: int) -> None:
 
 
 def test_repetitions_multiply_the_default_length() -> None:
-    assert FAMILIES["REPEATED_OPORP"].resolved(stated(dim=784, repetitions=3))["k"] == 384
+    assert FAMILIES["REPEATED_OPORP"].resolved(stated(dim=784, repetitions=3))["k"] == 3 * 784
+
+
+@pytest.mark.parametrize(
+    ("name", "dim", "bounds", "length"),
+    [
+        ("OPORP", 1 << 24, (0.0, 1.0), 1024),
+        ("SIGN_OPORP", 1 << 24, (-1.0, 1.0), 4096),
+        ("SIGN_OPORP", 1 << 24, (0.0, 1.0), 1024),
+        ("SIGN_OPORP", 384, (-1.0, 1.0), 384),
+        ("SIGN_OPORP", 784, (0.0, 1.0), 196),
+        ("SIGN_OPORP", 5, (0.0, 1.0), 5),
+        ("SIGN_OPORP", 20, (0.0, 1.0), 8),
+    ],
+)
+def test_default_lengths_have_a_limit_and_know_whether_values_have_signs(
+    name: str, dim: int, bounds: tuple[float, float], length: int
+) -> None:
+    assert FAMILIES[name].resolved(stated(dim=dim, bounds=bounds))["k"] == length
 
 
 def refused(family: Family, words: str, **changes: Any) -> None:

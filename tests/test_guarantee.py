@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpindex import InputError, Spec
-from dpindex.privacy import Guarantee, Records, VectorAdjacency, attribute, l2
+from dpindex.privacy import Guarantee, Records, VectorAdjacency, attribute, l2, record
 
 
 def test_text_names_adjacency_delta_and_definition() -> None:
@@ -166,3 +168,27 @@ def test_json_holds_every_field() -> None:
         "exact": False,
         "delta_over": "projection",
     }
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 8.0, 15.0, 40.0])
+@pytest.mark.parametrize("delta", [0.0, 1e-6, 0.01])
+def test_the_odds_are_those_of_the_best_test(epsilon: float, delta: float) -> None:
+    """The two-point mechanism that reaches (epsilon, delta): Kairouz, Oh & Viswanath 2015."""
+    weight = (1 - delta) / (1 + math.exp(epsilon))
+    one = [delta, math.exp(epsilon) * weight, weight, 0.0]
+    right = sum(max(pair) for pair in zip(one, reversed(one), strict=True)) / 2
+    told = Guarantee(epsilon, delta, "DP", attribute(1.0)).odds()
+    number = re.search(r"at most (?:([\d.]+)|practically 100) %", told)
+    assert number is not None
+    stated = float(number[1] or 100.0) / 100
+    assert right - 1e-7 <= stated <= right + max(0.2 * (1 - right), 1e-9)
+    assert ("delta" in told) == (delta > 0)
+
+
+def test_odds_say_for_what_they_hold() -> None:
+    assert "at most 95.3 % sure." in Guarantee(3.0, 0.0, "DP", attribute(1.0)).odds()
+    assert "any two vectors" in Guarantee(3.0, 0.0, "DP", record()).odds()
+    assert "actual vector (iDP)" in Guarantee(3.0, 0.0, "iDP", attribute(1.0)).odds()
+    over = Guarantee(3.0, 1e-6, "DP", attribute(1.0), delta_over="projection").odds()
+    assert "before the projection is known" in over
+    assert "nothing is protected" in Guarantee(0.0, 0.0, "none", attribute(1.0)).odds()

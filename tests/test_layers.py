@@ -17,6 +17,7 @@ import pytest
 import dpindex
 
 LAYERS = (
+    ("dpindex.__main__",),
     ("dpindex",),  # the package's face: it names what lies below, nothing imports it
     ("dpindex.cli",),
     ("dpindex.planner", "dpindex.dask"),
@@ -36,8 +37,8 @@ LAYERS = (
     ("dpindex.codebook",),
     ("dpindex.codes", "dpindex.grid", "dpindex.privacy", "dpindex.randomness", "dpindex.vectors"),
     ("dpindex.format1", "dpindex.stores"),
-    ("dpindex.checks", "dpindex.files", "dpindex.normal"),
-    ("dpindex.arrays", "dpindex.extras"),
+    ("dpindex.checks", "dpindex.files", "dpindex.normal", "dpindex.threads"),
+    ("dpindex.arrays", "dpindex.extras", "dpindex.html", "dpindex.progress"),
     ("dpindex.errors", "dpindex.version"),
 )
 """From the top down. Parts on one line do not import each other; a module belongs to the longest

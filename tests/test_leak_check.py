@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from test_cli import Run as Command
-from test_cli import fails, run  # noqa: F401
+from test_cli import fails
 
 from dpindex import Codebook, InputError, PrivateIndex, Spec, record
 from dpindex.index.ingest import CodesFile, ingest
@@ -84,7 +84,7 @@ def test_an_index_adds_nothing_and_writes_nothing_down(tmp_path: Path) -> None:
     index, ledger = PrivateIndex(_spec()), Ledger(tmp_path / "ledger")
     names = [f"id{i}" for i in range(400)]
     for rows in (PRIVATE, sparse.csr_matrix(PRIVATE), PRIVATE.tolist()):
-        with pytest.raises(InputError, match="--skip-leak-check"):
+        with pytest.raises(InputError, match="skip_leak_check=True"):
             index.add(rows, names, ledger=ledger)
     assert len(index) == 0
     assert not (tmp_path / "ledger").exists()
@@ -100,7 +100,7 @@ def test_a_source_is_refused_before_the_first_code(tmp_path: Path) -> None:
     assert ingest(as_source(PRIVATE), sink, skip_leak_check=True) == 400
 
 
-def test_command_line(run: Command, tmp_path: Path) -> None:  # noqa: F811
+def test_command_line(run: Command, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", PRIVATE)
     np.save(tmp_path / "leaky.npy", PRIVATE[::4])
     np.save(tmp_path / "public.npy", PUBLIC)

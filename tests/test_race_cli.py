@@ -80,6 +80,21 @@ def test_info(run: Run) -> None:
     assert facts["does_not_protect"] == sketch.guarantee.does_not_protect(3)
 
 
+def test_info_and_build_say_when_noise_drowns(run: Run) -> None:
+    np.save("far.npy", np.load("x.npy")[:3999] * 1000)
+    for words in (
+        run("race", "build", "far.npy", "s.race", "--epsilon", 4, *HASH).output,
+        run("race", "info", "s.race").output,
+    ):
+        assert "Noise drowns the answers" in words
+        assert "larger bandwidth" in words
+    np.save("near.npy", np.load("x.npy")[:3999])
+    built = run("race", "build", "near.npy", "t.race", "--epsilon", 4, *HASH).output
+    shown = run("race", "info", "t.race").output
+    assert "Noise" not in built + shown
+    assert "near an average record; an answer has noise of ± 5.05" in shown
+
+
 def test_help_is_whole(run: Run) -> None:
     """No summary of a command is cut off with dots, at the width of a terminal."""
     for group in ((), ("race",)):
@@ -114,12 +129,13 @@ def test_json_and_other_inputs(run: Run) -> None:
         ),
         ((*BUILD, "--bandwidth", "1", "--bits", "2"), "hash p-stable has an unknown field 'bits'"),
         ((*BUILD[:3], "no/s.race", *BUILD[4:], *HASH), "no is not a directory"),
-        (("race", "info", "q.npy"), "not a dpindex sketch"),
+        (("race", "query", "s.race", "q.npy", "--plot", "x.npy"), "x.npy already exists"),
+        (("race", "info", "q.npy"), "not a RACE sketch"),
         ((*BUILD, "--bandwidth", "-1"), "bandwidth must be above 0"),
         ((*BUILD, *HASH, "--expected-count", "5"), "give --rows or --expected-count"),
         (("race", "build", "nan.npy", *BUILD[3:], *HASH), "row 3999, column 0 is NaN"),
         (("race", "build", "none.npy", *BUILD[3:], *HASH), "none.npy"),
-        (("race", "query", "x.npy", "q.npy"), "not a dpindex sketch"),
+        (("race", "query", "x.npy", "q.npy"), "not a RACE sketch"),
         (("race", "query", "s.race", "q.npy", "--format", "npz"), "needs --output"),
         (("race", "build", "x.npy", "x.npy", "--epsilon", "1", *HASH), "already exists"),
     ],

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,6 +80,21 @@ def test_the_python_blocks_run(tmp_path: Path) -> None:
         said += done.stdout
     assert "epsilon = 3 (pure DP) under attribute(beta=1)" in said
     assert len(dpi.PrivateIndex.open(tmp_path / "vectors-index")) == 2000
+
+
+@pytest.mark.usefixtures("known_noise")
+def test_the_classifier_is_as_good_as_it_says() -> None:
+    """Held-out accuracy beside that of the majority; fit warns of nothing."""
+    (block,) = [block for _, block in BLOCKS if "RaceClassifier" in block]
+    found = re.search(r"# about (0\.\d+); always False: (0\.\d+)", block)
+    assert found
+    said, majority = map(float, found.groups())
+    names: dict[str, Any] = {}
+    exec(block, names)
+    held_out = names["x"][20_000:], names["y"][20_000:]
+    assert names["model"].score(*held_out) == pytest.approx(said, abs=0.015)
+    assert 1 - held_out[1].mean() == pytest.approx(majority, abs=0.015)
+    assert said > majority + 0.1
 
 
 def test_build_query_and_info(call: Call) -> None:

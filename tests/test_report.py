@@ -16,7 +16,7 @@ import pytest
 
 from dpindex import Spec
 from dpindex.errors import InputError
-from dpindex.evaluate import MEASURES, Curve, Picture, Run, write_curve
+from dpindex.evaluate import MEASURES, Curve, Picture, Run, report, write_curve
 from dpindex.evaluate.inversion import EXPOSURE
 from dpindex.evaluate.report import curve_png, gallery_png, require_matplotlib, write_all
 
@@ -94,14 +94,17 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
     for words in (
         "Mine & <yours>",
         "1,234 of 16 attributes (<base>)",
-        "the 50 nearest by exact cosine",
+        "50 (precision@10, recall@100) nearest by exact cosine",
+        "recall@10 of the true 10, private query",
+        "precision@10 of the true 50, exact query",
+        "share of the ten nearest that are among the first ten answers",
         "raw-x: no guarantee <here>",
         "A <b>picture</b>.",
         "ε under attribute(beta=1)",
         "0.079 ± 0.010",
         "(not private)",
         "without a denoiser",
-        "What the strongest attack reconstructs",
+        "What attacks learn from the 1,234 published codes",
         *(point.label for point in curve.points),
     ):
         assert words in page.words
@@ -120,6 +123,15 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
 @pytest.mark.slow
 def test_the_report_says_what_was_denoised(tmp_path):
     curve = replace(made_up(some_specs()), denoise="auto")
+    first = "dp-oporp-staircase"
+    runs = tuple(replace(run, denoised=run.spec.method == first) for run in curve.runs)
+    curve = replace(curve, runs=runs)
+    assert set(curve.series("exact")) == {
+        f"{first}, k = 8, denoised",
+        "dp-oporp, k = 8, δ = 1e-06",
+        "idp-signrp-rr, k = 32 (iDP)",
+        "none-oporp, k = 8",
+    }
     words = Page(write_curve(curve, tmp_path).read_text("utf-8")).words
     assert "denoised first (auto)" in words
     assert "without a denoiser" not in words
@@ -130,8 +142,19 @@ def test_an_exposure_that_nobody_measured_is_left_out(tmp_path):
     unknown = dict.fromkeys(EXPOSURE, math.nan)
     runs = tuple(replace(run, values={**run.values, **unknown}) for run in curve.runs)
     page = Page(write_curve(replace(curve, runs=runs), tmp_path).read_text("utf-8"))
-    assert len(page.addresses) == 2
+    assert len(page.addresses) == 3  # linkage is known
     assert "nan" not in page.words
+
+
+def test_no_panel_clips_its_curves():
+    """An error above 1 and a cosine below 0 lie inside their panels."""
+    curve = made_up(some_specs())
+    wide = {"rebuilt_error": 1.7, "rebuilt_cosine": -0.2}
+    runs = tuple(replace(run, values={**run.values, **wide}) for run in curve.runs)
+    for panel in report._drawn(replace(curve, runs=runs), "exposure").axes:
+        (low, high), drawn = panel.get_ylim(), panel.dataLim
+        assert low <= min(drawn.y0, 0.0)
+        assert high >= max(drawn.y1, 1.0)
 
 
 @pytest.mark.slow
@@ -160,7 +183,7 @@ def test_every_shape_of_curve_can_be_drawn(modes, runs_each, tmp_path):
 def test_without_a_library_the_numbers_are_kept(missing, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
     for attempt in (require_matplotlib, lambda: write_curve(made_up(some_specs()), tmp_path)):
-        with pytest.raises(InputError, match=r"need matplotlib and jinja2; run pip install 'dpin"):
+        with pytest.raises(InputError, match=r"need matplotlib and jinja2; run pip install"):
             attempt()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.csv", "runs.csv"]
 
@@ -186,6 +209,21 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="choose another directory"):
         write_curve(made_up(some_specs()), tmp_path / "file")
+
+
+def test_a_report_of_other_runs_is_not_replaced_in_silence(tmp_path):
+    curve = made_up(some_specs())
+    write_curve(curve, tmp_path)
+    before = (tmp_path / "report.html").read_bytes()
+    for other in (made_up(some_specs()[:-1]), made_up(some_specs(), 2)):
+        with pytest.raises(InputError, match=r"runs of another evaluation.*--replace"):
+            write_curve(other, tmp_path)
+        assert (tmp_path / "report.html").read_bytes() == before
+    write_curve(made_up(some_specs(), 4), tmp_path)  # it has all the runs, and more
+    write_curve(curve, tmp_path, replace=True)
+    (tmp_path / "runs.csv").unlink()
+    with pytest.raises(InputError, match="another report"):
+        write_curve(curve, tmp_path)
 
 
 def _interrupt(*_: object) -> Path:

@@ -19,10 +19,7 @@ import dpindex as dpi
 from dpindex.errors import InputError
 from dpindex.sklearn import PrivateProjection
 
-FRESH_NOISE = {
-    "check_estimators_pickle": "two transformations differ: the noise is fresh",
-    "check_fit_idempotent": "two transformations differ: the noise is fresh",
-}
+FRESH_NOISE = PrivateProjection.expected_failed_checks
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_cli import Run as Command
-from test_cli import fails, run  # noqa: F401
+from test_cli import fails
 
 from dpindex import Codebook, InputError, Spec, l2, record
 from dpindex.evaluate import recall_curve, spec_grid, text_attack
@@ -85,7 +85,7 @@ def test_texts_are_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_command_line(run: Command, tmp_path: Path) -> None:  # noqa: F811
+def test_command_line(run: Command, tmp_path: Path) -> None:
     for name, x in (("x", BASE), ("q", rows(5, 3)), ("public", PUBLIC)):
         np.save(tmp_path / f"{name}.npy", x)
     (tmp_path / "public.txt").write_text("\n".join(PUBLIC_TEXTS) + "\n")

@@ -284,8 +284,8 @@ def test_wrong_paths(tmp_path: Path) -> None:
     _refused(tmp_path / "none.npy", "No such file")
     _refused(f"{tmp_path}/none.npz:key", "No such file")
     _refused(tmp_path, "directory")
-    (tmp_path / "x.csv").write_text("1,2")
-    _refused(tmp_path / "x.csv", r"'.csv'; use one of .npy, .npz, .fvecs")
+    (tmp_path / "x.tsv").write_text("1,2")
+    _refused(tmp_path / "x.tsv", r"'.tsv'; use one of .npy, .npz, .fvecs")
     with pytest.raises(InputError, match="name of a file"):
         open_vectors("a\0b.npy")
     os.mkfifo(tmp_path / "pipe.npy")
@@ -559,7 +559,7 @@ def test_missing_extras(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / {"h5py": "x.h5", "pyarrow.parquet": "x.parquet"}[module]
     path.write_bytes(b"any")
     monkeypatch.setitem(__import__("sys").modules, module, None)
-    _refused(path, r"pip install 'dpindex\[io\]'")
+    _refused(path, r"pip install h5py pyarrow")
 
 
 @pytest.mark.parametrize(

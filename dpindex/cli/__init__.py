@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -23,6 +24,8 @@ from dpindex.version import __version__
 __all__ = ["app", "main"]
 
 _INTERRUPTED = "interrupted; whatever was committed is kept."
+_UsageError: Any = typer.BadParameter.__base__
+"""What a wrong command line raises; typer has no public name for it."""
 
 
 class _Commands(TyperGroup):
@@ -60,10 +63,9 @@ def _register(group: typer.Typer, *functions: Callable[..., None]) -> None:
         group.command(cls=Command)(as_command(function))
 
 
-_register(app, index.build, index.privatize, index.add, index.query, index.info)
-_register(
-    app, index.methods, index.spec, index.codebook, quality.plan, quality.evaluate, quality.demo
-)
+_register(app, index.build, index.privatize, index.add, index.denoise, index.query, index.info)
+_register(app, index.methods, index.spec, index.codebook)
+_register(app, quality.plan, quality.evaluate, quality.explore, quality.demo)
 _register(app, audit.audit, audit.ledger)
 _register(race_app, race.build, race.query, race.info)
 
@@ -97,9 +99,14 @@ def _options(
 def main() -> None:
     """Entry point: bad input is one sentence on standard error and exit code 2."""
     try:
-        app()
+        sys.exit(app(prog_name="dpindex", standalone_mode=False))
     except InputError as error:
         _end(str(error), 2)
+    except _UsageError as error:
+        if "\n" in str(error.message):  # the help, for a command without arguments
+            error.show()
+            sys.exit(error.exit_code)
+        _end(_usage(error), error.exit_code)
     except KeyboardInterrupt:
         _end(_INTERRUPTED, 130)
     except BrokenPipeError:
@@ -108,13 +115,38 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:
         _end(f"{error.filename or 'a file'}: {error.strerror or error}.", 2)
-    except MemoryError:
-        _end("there is not enough memory for this input.", 2)
-    except RuntimeError as error:
-        # Before Python 3.12, Ctrl-C while a class is being made (in an import) comes out as this.
-        if not isinstance(error.__cause__, KeyboardInterrupt):
+    except MemoryError as error:
+        _end(
+            f"there is not enough memory ({_first_line(error)}); take fewer vectors or queries at "
+            f"once, or shorter codes (--code-length).",
+            2,
+        )
+    except Exception as error:
+        if not _was_interrupted(error):
             raise
         _end(_INTERRUPTED, 130)
+
+
+def _usage(error: Any) -> str:
+    """A usage error as one sentence, and where the usage is shown."""
+    said = " ".join(error.format_message().split()).rstrip(".?").replace("Value error, ", "")
+    said = re.sub(
+        r"\.? (?:Did you mean|\(Possible options:) (.*?)\)?$", r"; did you mean \1?", said
+    )
+    shown = f"; see {error.ctx.command_path} --help." if error.ctx else "."
+    return f"{said[0].lower()}{said[1:]}{shown}"
+
+
+def _first_line(error: BaseException) -> str:
+    """What numpy says of an array that is too large: its size, shape and type."""
+    return str(error).partition("\n")[0].rstrip(".") or "no more is free"
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether this is what a library made of Ctrl-C, such as a class body of Python before 3.12."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _end(sentence: str, code: int) -> None:

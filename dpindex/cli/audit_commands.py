@@ -10,6 +10,7 @@ import typer
 
 from dpindex.cli import options as o
 from dpindex.cli import output as out
+from dpindex.cli.kinds import Takes
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.files import create_file
@@ -26,6 +27,7 @@ def audit(
         typer.Argument(
             help="Spec as JSON, an index directory, or (with --exact) a sketch.", show_default=False
         ),
+        Takes(("spec", "index", "sketch")),
     ] = None,
     codebook: o.CodebookFile = None,
     exact: Annotated[bool, "Prove instead of attack; without SPEC, the default set."] = False,
@@ -111,7 +113,9 @@ def _print(facts: Any, text: str, as_json: bool) -> None:
 
 
 def ledger(
-    path: Annotated[Path, typer.Argument(help="Ledger file, made by --ledger.")],
+    path: Annotated[
+        Path, typer.Argument(help="Ledger file, made by --ledger."), Takes(("ledger",))
+    ],
     delta: Annotated[
         float | None, "Compose tightly at this delta.  [default: epsilons and deltas add up]"
     ] = None,

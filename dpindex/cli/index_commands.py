@@ -1,8 +1,8 @@
-"""Commands of an index and its codes: build, privatize, add, query, info, methods, spec."""
+"""Commands of an index and its codes: from build and add to query, info and spec."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,14 +15,16 @@ from rich.table import Table
 from dpindex.arrays import AnyArray
 from dpindex.cli import options as o
 from dpindex.cli import output as out
+from dpindex.cli.kinds import Takes
 from dpindex.codebook import Codebook
 from dpindex.codes import read_codes
-from dpindex.errors import InputError
+from dpindex.errors import InputError, naming
 from dpindex.files import create_file
 from dpindex.ledger import Ledger
 from dpindex.method_table import methods as all_methods
 from dpindex.spec import Spec
 from dpindex.stores import is_url
+from dpindex.threads import limited_threads
 from dpindex.vectors import open_vectors
 
 _SHOWN = 10
@@ -41,6 +43,7 @@ def build(
     code_length: o.CodeLength = None,
     options: o.SpecOptions,
     release: o.ReleaseOptions,
+    beside: o.PayloadOptions,
     metric: o.Metric = "cosine",
     index_type: Annotated[
         str, "f32, f16, int8, or a Faiss factory string such as SQ4 or HNSW32."
@@ -49,43 +52,63 @@ def build(
     query_epsilon: Annotated[float | None, "Budget of a private query.  [default: epsilon]"] = None,
     id_column: Annotated[str | None, "Column of ids in .parquet files."] = None,
     dask: o.Dask = None,
+    max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Privatize vectors into an index; run again to resume."""
     from dpindex.cli import shard_commands as shards
-    from dpindex.index import Settings
+    from dpindex.index import Settings, summarize
     from dpindex.index.ingest import NewDirectory, ingest
 
-    def settings(dim: int) -> Any:
-        spec = Spec(method, dim, code_length, epsilon, **options.stated())
-        stated: Any = (spec, metric, index_type, query_epsilon)
-        return Settings(*stated)
-
-    stated: Any = {"ledger": None}
     if shards.needs_shards(vectors, index, id_column, dask):
         _refuse_url(index, denoise)
-        what = (vectors, index, settings, release, id_column, dask)
+        if beside.payload or beside.payload_columns:
+            raise InputError("a build in shards takes no payload yet; build from one file.")
+
+        def settings_of(rows: int, columns: int) -> Settings:
+            spec = Spec(method, columns, code_length, epsilon, **options.stated())
+            out.announce_size(rows, spec.format, max_size)
+            fields: Any = (spec, metric, index_type, query_epsilon)
+            return Settings(*fields)
+
+        what = (vectors, index, settings_of, release, id_column, dask)
         rows, done, promise = shards.build_in_shards(*what, allow_unprotected=allow_unprotected)
+        typer.echo(f"{index}: {rows} vectors ({done} privatized now).")
+        if denoise is not None:
+            _denoise(index, denoise)
+        typer.echo(f"{promise}.")
         if release.allow_rerelease and release.ledger is not None:
-            stated = {"ledger": Ledger(release.ledger), "ids": None}
-    else:
-        stated = release.stated()
-        with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
-            made = settings(source.shape[1])
-            sink = NewDirectory(index, made, allow_unprotected=allow_unprotected)
-            done = ingest(source, sink, progress=report, **stated)
-        rows, promise = source.shape[0], made.spec.guarantee
-    typer.echo(f"{index}: {rows} vectors ({done} privatized now).")
-    _denoise(index, denoise)
-    typer.echo(f"{promise}.")
+            out.print_totals({"ledger": Ledger(release.ledger), "ids": None})
+        typer.echo(f"What this protects and what it does not: dpindex info {index}")
+        return
+    stated = release.stated()
+    with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
+        spec = Spec(method, source.shape[1], code_length, epsilon, **options.stated())
+        out.announce_size(source.shape[0], spec.format, max_size)
+        settings: Any = (spec, metric, index_type, query_epsilon)
+        sink = NewDirectory(
+            index,
+            Settings(*settings),
+            allow_unprotected=allow_unprotected,
+            to_denoise=denoise is not None,
+        )
+        done = ingest(source, sink, payload=beside.read(vectors), progress=report, **stated)
+    typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
+    if denoise is not None:
+        _denoise(index, denoise)
+        sink.settle()
+    typer.echo(f"{sink.spec.guarantee}.")
+    _warn_of_payload(beside)
     out.print_totals(stated)
+    if (warning := summarize(index).noise_warning) is not None:
+        typer.echo(f"Note: {warning}", err=True)
     typer.echo(f"What this protects and what it does not: dpindex info {index}")
 
 
 def privatize(
     vectors: o.VectorFile,
     codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
-    spec: Annotated[Path, "Spec as JSON: see `dpindex spec`."],
+    spec: Annotated[Path, typer.Option(help="Spec as JSON: see `dpindex spec`."), Takes(("spec",))],
     release: o.ReleaseOptions,
     codebook: o.CodebookFile = None,
     max_epsilon: Annotated[
@@ -112,9 +135,12 @@ def privatize(
 def add(
     index: o.IndexPath,
     items: Annotated[
-        str, typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors.")
+        str,
+        typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors."),
+        Takes(("codes", "vectors")),
     ],
     release: o.ReleaseOptions,
+    beside: o.PayloadOptions,
     denoise: o.Denoise = None,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
@@ -126,25 +152,50 @@ def add(
     from dpindex.index.ingest import OpenIndex, ingest
 
     _refuse_url(index, items)
-    opened, stated = PrivateIndex.open(index), release.stated()
-    before, codes = len(opened), read_codes(items)
-    if codes is None:
-        with open_vectors(items) as source, out.progress_bar("privatizing") as report:
-            sink = OpenIndex(opened, allow_unprotected=allow_unprotected)
-            ingest(source, sink, progress=report, **stated)
-    elif stated["ledger"] or stated["allow_rerelease"]:
+    stated, codes, payload = release.stated(), read_codes(items), beside.read(items)
+    if codes is not None and (stated["ledger"] or stated["allow_rerelease"]):
         raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
-    else:
-        opened.add_codes(codes, stated["ids"])
-    opened.save(index, allow_unprotected=allow_unprotected)
+    # Nobody else may write between what is booked and what is saved.
+    with PrivateIndex.changing(index, _waiting(index)) as opened:
+        before = len(opened)
+        sink = OpenIndex(opened, allow_unprotected=allow_unprotected)
+        if codes is None:
+            with open_vectors(items) as source, out.progress_bar("privatizing") as report:
+                ingest(source, sink, payload=payload, progress=report, **stated)
+        else:
+            opened.spec.refuse_unprotected(allow_unprotected, "add to it")
+            opened.add_codes(codes, stated["ids"], payload=payload)
+        sink.save()
     added, promise = len(opened) - before, opened.spec.guarantee
     typer.echo(f"{index}: {added} added, {len(opened)} in all.")
     if codes is None:
         typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
     else:
         typer.echo("Nothing was spent here: the codes were paid for by who made them.")
-    _denoise(index, denoise)
+    _warn_of_payload(beside)
+    if denoise is not None:
+        _denoise(index, denoise)
     out.print_totals(stated)
+
+
+def _warn_of_payload(beside: o.PayloadOptions) -> None:
+    if beside.payload or beside.payload_columns:
+        typer.echo("The payload is published in the clear, beside the codes: it is not protected.")
+
+
+def denoise(
+    index: o.IndexPath,
+    kind: Annotated[o.DenoiserKind, "linear, score, or auto: what suits the codes."] = "auto",
+) -> None:
+    """Learn a denoiser from an index, and keep it there.
+
+    Reads private codes only: it costs no budget. It replaces an earlier denoiser.
+    """
+    from dpindex.index.ingest import fit_saved_denoiser
+
+    _refuse_url(index, kind)
+    learned = fit_saved_denoiser(index, kind, _waiting(index))
+    typer.echo(f"Denoised: {learned.kind}, learned from {learned.rows} codes.")
 
 
 def _refuse_url(index: str, change: object) -> None:
@@ -153,27 +204,36 @@ def _refuse_url(index: str, change: object) -> None:
         raise InputError(f"{index} is not a folder, and an index is changed in a folder only.")
 
 
-def _denoise(index: str, kind: o.Denoise) -> None:
+def _denoise(index: str, kind: o.DenoiserKind) -> None:
     """Fit a denoiser, or say why not: the index works without one."""
-    from dpindex.index.ingest import fit_saved_denoiser
-
-    if kind is None:
-        return
     try:
-        denoiser = fit_saved_denoiser(index, kind)
+        denoise(index, kind)
     except InputError as error:
         typer.echo(f"not denoised: {error}", err=True)
-    else:
-        typer.echo(f"Denoised: {denoiser.kind}, learned from {denoiser.rows} codes.")
+
+
+def _waiting(index: str) -> Callable[[], None]:
+    """Says, once, why nothing happens."""
+    return lambda: typer.echo(f"waiting for another process that writes {index} …", err=True)
 
 
 def query(
     index: o.IndexPath,
-    queries: Annotated[str, typer.Argument(help="Vector file, or codes of devices.")],
+    queries: Annotated[
+        str,
+        typer.Argument(help="Vector file, or codes of devices."),
+        Takes(("vectors", "codes")),
+    ],
     k: Annotated[int, "-k", "Neighbours of each query."] = 10,
     mode: Annotated[
         o.QueryMode, "--query", "exact: used as it is; private: privatized first."
     ] = "exact",
+    filter: Annotated[
+        str | None, "Rows to search, e.g. \"year >= 2020 and lang in ['en']\".  [default: all]"
+    ] = None,
+    show: Annotated[
+        str | None, "Payload columns to show with the hits, A,B,….  [default: none]"
+    ] = None,
     form: out.Format = "table",
     output: out.Output = None,
     allow_unprotected: o.Unprotected = False,
@@ -183,26 +243,60 @@ def query(
 
     out.check_output(form, output)
     opened = PrivateIndex.open(index)
+    shown_columns = [] if show is None else show.split(",")
+    for name in shown_columns:
+        if name not in opened.payload_columns:
+            known = ", ".join(opened.payload_columns) or "none"
+            raise InputError(f"{index} has no payload column {name!r} to show; it has: {known}.")
     asked: Any = read_codes(queries)
     if asked is None:
         with open_vectors(queries) as source:
             asked = source.read()
     elif mode == "private":
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
-    hits = opened.search(asked, k=k, query=mode, allow_unprotected=allow_unprotected)
+    if k > len(opened):
+        o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
+    with naming(queries), limited_threads():
+        hits = opened.search(
+            asked, k=k, query=mode, filter=filter, allow_unprotected=allow_unprotected
+        )
     columns = {name: getattr(hits, name) for name in ("ids", "scores", "similarity", "stderr")}
+    texts = form == "npz"  # which has no missing values
+    beside = {name: _shown_column(hits, name, texts) for name in shown_columns}
     shown = len(hits.ids) if output else min(_SHOWN, len(hits.ids))
-    out.write_answers(form, output, columns, lambda: _hits_table(columns, opened.metric, shown))
+    out.write_answers(
+        form,
+        output,
+        {**columns, **{f"payload_{name}": column for name, column in beside.items()}},
+        lambda: _hits_table(columns, beside, opened.metric, shown),
+    )
     if form == "table" and shown < len(hits.ids):
         typer.echo(f"… and {len(hits.ids) - shown} more queries: see --format json or npz.")
 
 
-def _hits_table(columns: Mapping[str, AnyArray], metric: str, shown: int) -> Table:
-    table = Table("query", "rank", "id", f"{metric} (estimate ± standard error)", box=box.SIMPLE)
+def _shown_column(hits: Any, name: str, texts: bool) -> AnyArray:
+    """A payload column in the shape of the ids: numbers, bools and text, None where missing."""
+    values = [
+        value if value is None or isinstance(value, bool | int | float | str) else str(value)
+        for value in hits.payload[name].to_pylist()
+    ]
+    if texts:
+        return np.array(["" if v is None else str(v) for v in values], str).reshape(hits.ids.shape)
+    return np.array(values, object).reshape(hits.ids.shape)
+
+
+def _hits_table(
+    columns: Mapping[str, AnyArray], beside: Mapping[str, AnyArray], metric: str, shown: int
+) -> Table:
+    estimate_of = f"{metric} (estimate ± standard error)"
+    table = Table("query", "rank", "id", estimate_of, box=box.SIMPLE)
+    for heading in beside:
+        table.add_column(out.plain(heading))
     for row, rank in np.ndindex(shown, columns["ids"].shape[1]):
         name, _, value, error = (column[row, rank] for column in columns.values())
         estimate = f"{value:.3f} ± {error:.3f}" if np.isfinite(value) else "needs declared norm"
-        table.add_row(str(row), str(rank + 1), str(name), estimate)
+        extra = [out.plain(column[row, rank]) for column in beside.values()]
+        table.add_row(str(row), str(rank + 1), out.plain(name), estimate, *extra)
     return table
 
 
@@ -212,16 +306,26 @@ def info(
     show_spec: Annotated[
         bool, "--spec", "Print the spec alone, for devices to privatize under."
     ] = False,
+    index_recall: Annotated[
+        bool, "Measure on the codes, which are read for it, what the index type finds."
+    ] = False,
 ) -> None:
-    """Say what an index protects, and what it does not."""
-    from dpindex.index import PrivateIndex, describe
+    """Say what an index protects, and what it does not.
 
-    opened = PrivateIndex.open(index)
-    spec, denoiser = opened.spec, opened.denoiser
+    Reads the manifest and no codes.
+    """
+    from dpindex.estimators.exposure import predicted_exposure
+    from dpindex.index import PrivateIndex, summarize
+
+    about = summarize(index)
+    settings, spec, denoiser = about.settings, about.settings.spec, about.denoiser
     if show_spec:
         typer.echo(spec.to_json())
         return
-    facts = describe(opened)
+    facts, recall = about.to_dict(), None
+    facts["exposure"] = predicted_exposure(spec, about.count).to_dict()
+    if index_recall:
+        recall = facts["index_recall"] = PrivateIndex.open(index).index_recall
     if as_json:
         out.print_json(facts)
         return
@@ -230,8 +334,8 @@ def info(
         "source": spec.mechanism.source,
         "code": spec.format.contents
         + (f" in {spec.repetitions} repetitions" if spec.repetitions > 1 else ""),
-        "search": f"{opened.metric}, index type {opened.index_type}, private queries at epsilon = "
-        f"{opened.query_spec.budget:g}",
+        "search": f"{settings.metric}, index type {settings.index_type}, private queries at "
+        f"epsilon = {settings.query_spec.budget:g}",
     }
     if (book := spec.codebook) is not None:
         nearest = "the nearest codeword" if spec.subset == 1 else f"{spec.subset} nearest codewords"
@@ -239,9 +343,11 @@ def info(
             f"{len(book)} public codewords, {book.digest[:12]}…; {spec.law.inside / 2**64:.1%} of "
             f"the codes are of {nearest}, the others are random"
         )
-    if (recall := facts["index_recall"]) is not None:
+    if recall is not None:
         of_what = "of the ten nearest that a flat search finds, measured on codes here"
-        lines["recall"] = f"{opened.index_type} finds {recall:.3f} {of_what}"
+        lines["recall"] = f"{settings.index_type} finds {recall:.3f} {of_what}"
+    if about.payload:
+        lines["payload"] = f"{', '.join(about.payload)}: in the clear, NOT protected"
     if denoiser is not None:
         quality = f"predicts coordinates to {denoiser.error:.3g} of their noise variance"
         lines["denoiser"] = f"{denoiser.kind}, learned from {denoiser.rows} codes; {quality}"
@@ -254,8 +360,11 @@ def info(
     if spec.mechanism.private:
         integers, reals = "the integers that run (exact)", "the real numbers, not the floats"
         lines["proved for"] = integers if spec.guarantee.exact else reals
-    title = f"{index}: {len(opened)} vectors of {spec.dim} attributes, {facts['bytes']} bytes"
-    out.print_facts(title, lines, spec.guarantee, spec.dim)
+    if about.noise_warning is not None:
+        lines["noise"] = about.noise_warning
+    title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
+    exposed = predicted_exposure(spec, about.count).lines(about.count)
+    out.print_facts(title, lines, spec.guarantee, spec.dim, exposed)
 
 
 def methods(as_json: o.AsJson = False) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import Annotated, Any, Literal, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+from dpindex.cli.kinds import Takes, mistaken
 from dpindex.codebook import Codebook
 from dpindex.errors import InputError
 from dpindex.ledger import Ledger
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.spec import Spec
-from dpindex.vectors import read_ids
+from dpindex.vectors import read_ids, read_payload
 
 LOCAL = "local"
 """The address of a cluster on this machine, for ``--dask`` alone."""
@@ -26,15 +28,23 @@ LOCAL = "local"
 _SCHEDULER = re.compile(rf"((tcp|tls|ws|wss|ucx|inproc)://.*|[\w.-]+:\d+|{LOCAL})")
 """What follows --dask as its address; anything else is the next argument."""
 
+_PARAMETER = re.compile(
+    r"(?<![\w(./'\"-])(?P<name>[a-z]\w*)(?P<value>=(?:\([^)]*\)|\w+))?(?![\w=/]|\.\w)"
+)
 QueryMode = Literal["exact", "private"]
 VectorFile = Annotated[
     str,
     typer.Argument(
-        help="Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet or a CSR .npz; "
+        help="Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet, .csv or a CSR .npz; "
         "PATH:KEY names one of several arrays."
     ),
+    Takes(("vectors",)),
 ]
-IndexPath = Annotated[str, typer.Argument(help="Index directory, or s3://, gs:// or az:// URL.")]
+IndexPath = Annotated[
+    str,
+    typer.Argument(help="Index directory, or s3://, gs:// or az:// URL."),
+    Takes(("index",)),
+]
 Dask = Annotated[
     str | None,
     typer.Option(
@@ -48,11 +58,16 @@ Epsilon = Annotated[float | None, "Budget of one release of one vector."]
 CodeLength = Annotated[int | None, "Coordinates of a code.  [default: the method's]"]
 Metric = Annotated[str, "cosine, ip or l2."]
 AsJson = Annotated[bool, "--json", "Print JSON."]
+DenoiserKind = Literal["auto", "linear", "score"]
 Denoise = Annotated[
-    Literal["auto", "linear", "score"] | None,
+    DenoiserKind | None,
     "Fit a denoiser to the private codes; costs no budget.  [default: none]",
 ]
+ImageShape = Annotated[
+    str | None, "Show vectors as pictures: HEIGHTxWIDTH, or HEIGHTxWIDTHx3 for colours."
+]
 CodebookFile = Annotated[Path | None, "The codebook that the spec names: a file of public vectors."]
+MaxSize = Annotated[str, "Refuse to write codes that may take more than this, e.g. 500MB, 20GB."]
 Unprotected = Annotated[bool, "Allow a none-* method, which protects nothing."]
 
 
@@ -92,8 +107,31 @@ class DataOptions:
             return l2(self.l2_radius)
         return attribute(1.0 if self.beta is None else self.beta)
 
+    def as_flags(self) -> list[str]:
+        """What a command line says for these options, defaults left out.
+
+        >>> DataOptions(scale=255.0, bounds=(0.0, 1.0), l2_radius=0.5, clip=True).as_flags()
+        ['--l2 0.5', '--scale 255', '--bounds 0 1', '--clip']
+        """
+        hints, flags = get_type_hints(type(self), include_extras=True), []
+        for stated in fields(self):
+            value = getattr(self, stated.name)
+            if value == stated.default:
+                continue
+            first = str(hints[stated.name].__metadata__[0])
+            name = first if first.startswith("--") else "--" + stated.name.replace("_", "-")
+            numbers = () if value is True else value if isinstance(value, tuple) else (value,)
+            flags.append(" ".join([name, *(f"{number:.10g}" for number in numbers)]))
+        return flags
+
     def stated(self) -> dict[str, Any]:
         """The options as fields of a spec."""
+        width = self.bounds[1] - self.bounds[0]
+        if self.beta is not None and self.beta > width > 0:
+            note(
+                f"--beta {self.beta:g} is more than the width of the bounds, by which attributes "
+                f"differ at most: --beta {width:g} protects as much, with less noise"
+            )
         values = {**vars(self), "adjacency": self.adjacency}
         for name in ("beta", "l2_radius", "record"):
             del values[name]
@@ -135,10 +173,39 @@ class CurveOptions(SpecOptions):
 
 
 @dataclass(frozen=True)
+class PayloadOptions:
+    """Columns that are published beside the codes."""
+
+    payload: Annotated[
+        Path | None, "Table, .parquet or .csv, to publish IN THE CLEAR: a row for each vector."
+    ] = None
+    payload_columns: Annotated[
+        str | None, "Its columns to take, A,B,…; without --payload those of VECTORS (.parquet)."
+    ] = None
+
+    def read(self, vectors: str) -> Any:
+        """The table, or None; InputError if it would publish the vectors."""
+        if self.payload is None and self.payload_columns is None:
+            return None
+        path = vectors if self.payload is None else str(self.payload)
+        names = None if self.payload_columns is None else self.payload_columns.split(",")
+        file = vectors if os.path.exists(vectors) else vectors.rpartition(":")[0]
+        same = os.path.exists(path) and os.path.exists(file) and os.path.samefile(path, file)
+        if same and (names is None or file.endswith(".csv")):
+            raise InputError(
+                f"{path} holds the vectors, which a payload would publish in the clear; name other "
+                f"columns of a .parquet file with --payload-columns, or another file (--payload)."
+            )
+        return read_payload(path, names)
+
+
+@dataclass(frozen=True)
 class ReleaseOptions:
     """Whose vectors are released, and the ledger that records it."""
 
-    ids: Annotated[str | None, "File of ids, one for each row (.txt, .npy, PATH:KEY)."] = None
+    ids: Annotated[
+        str | None, "File of ids, one for each row (.txt, .npy, PATH:KEY), or - for standard input."
+    ] = None
     ledger: Annotated[
         Path | None, "Your private file of releases; an id in it is not released again."
     ] = None
@@ -153,6 +220,11 @@ class ReleaseOptions:
             "allow_rerelease": self.allow_rerelease,
             "skip_leak_check": self.skip_leak_check,
         }
+
+
+def note(sentence: str) -> None:
+    """Tell what may not be meant, in one line beside the output."""
+    typer.echo(f"note: {sentence}.", err=True)
 
 
 def with_codebook(spec: Spec, path: Path | None) -> Spec:
@@ -179,20 +251,28 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     has no ``--no-`` form.
     """
     hints = get_type_hints(function, include_extras=True)
+    flags: dict[str, str] = {}
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for name, own in inspect.signature(function).parameters.items():
         group = groups.get(name)
         stated = inspect.signature(group).parameters.values() if group else [own]
         types = get_type_hints(group, include_extras=True) if group else hints
+        flags |= {p.name: _flag(p.name, types[p.name]) for p in stated}
         parameters += [p.replace(annotation=_option(p.name, types[p.name])) for p in stated]
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    takes = {p.name: t for p in parameters for t in _metadata(p) if isinstance(t, Takes)}
 
     @wraps(function)
     def run(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
-        function(**values)
+        paths = {name: values[name] for name in takes}
+        try:
+            for name, group in groups.items():
+                values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
+            function(**values)
+        except InputError as error:
+            said = mistaken(paths, takes) or with_flags(str(error), flags)
+            raise InputError(said) from error
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -206,3 +286,33 @@ def _option(name: str, hint: Any) -> Any:
     if hint.__origin__ is bool and not names:
         names = ["--" + name.replace("_", "-")]
     return Annotated[hint.__origin__, typer.Option(*names, help=text)]
+
+
+def _flag(name: str, hint: Any) -> str:
+    """The option of that parameter; an argument is called by its own name in messages."""
+    texts = [text for text in getattr(hint, "__metadata__", ()) if isinstance(text, str)]
+    return texts[0] if len(texts) > 1 else "--" + name.replace("_", "-")
+
+
+def _metadata(parameter: inspect.Parameter) -> tuple[Any, ...]:
+    return getattr(parameter.annotation, "__metadata__", ())
+
+
+def with_flags(sentence: str, flags: Mapping[str, str]) -> str:
+    """A sentence that names parameters of the library, with the flags of the command line.
+
+    A parameter is recognised by its value, as in ``clip=True``, or by an underscore in its name.
+
+    >>> flags = {"max_bytes": "--max-bytes", "bounds": "--bounds", "clip": "--clip"}
+    >>> with_flags("clip, or set bounds=(0, 1), clip=True or max_bytes.", flags)
+    'clip, or set --bounds 0 1, --clip or --max-bytes.'
+    """
+
+    def flag(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"] or ""
+        if name not in flags or not (value or "_" in name):
+            return found[0]
+        words = value.strip("=()").replace(",", "")
+        return flags[name] if words in ("", "True") else f"{flags[name]} {words}"
+
+    return _PARAMETER.sub(flag, sentence)

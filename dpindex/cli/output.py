@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,32 +14,20 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
 from dpindex.arrays import AnyArray
+from dpindex.codes import CodeFormat
 from dpindex.errors import InputError
 from dpindex.files import create_file
 from dpindex.privacy import Guarantee
+from dpindex.progress import progress_bar as progress_bar
 
 Format = Annotated[
     Literal["table", "json", "npz"], "--format", "table for people; json or npz for programs."
 ]
 Output = Annotated[Path | None, "File to write to.  [default: standard output]"]
-
-
-@contextmanager
-def progress_bar(what: str) -> Iterator[Callable[..., None]]:
-    """A bar on a terminal, silence in a pipe; yields ``report(done, total, task="")``."""
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        bar = progress.add_task(what, total=None)
-
-        def report(done: int, total: int, task: str = "") -> None:
-            description = f"{what}: {task}" if task else what
-            progress.update(bar, completed=done, total=total, description=description)
-
-        yield report
 
 
 def refuse_existing(path: Path) -> None:
@@ -54,19 +43,82 @@ def print_json(facts: Any, indent: int | None = 1) -> None:
     typer.echo(json.dumps(facts, indent=indent))
 
 
+def plain(value: object) -> Text:
+    """Foreign text for a terminal: no markup, and control characters are shown, not obeyed."""
+    text = "" if value is None else str(value)
+    return Text("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
+
+
 def print_table(table: Table) -> None:
     """Print a table as wide as the terminal."""
     Console().print(table)
 
 
-def print_facts(title: str, lines: Mapping[str, str], guarantee: Guarantee, dim: int) -> None:
-    """Print labelled lines, and what is protected and what not."""
+def print_facts(
+    title: str,
+    lines: Mapping[str, str],
+    guarantee: Guarantee,
+    dim: int,
+    exposure: Sequence[str] = (),
+) -> None:
+    """Print labelled lines, what is protected and what not, and what attacks are expected to do."""
     typer.echo(title)
     for label, text in lines.items():
         typer.echo(f"{label:12}{text}")
-    typer.echo(f"\nWhat is protected\n  {guarantee.protects()}\n\nWhat is not protected")
+    typer.echo(f"\nWhat is protected\n  {guarantee.protects()}\n  {guarantee.odds()}")
+    if exposure:
+        typer.echo(
+            "\nWhat attacks are expected to do, if attributes are independent within their bounds"
+        )
+        for line in exposure:
+            typer.echo(f"  - {line}")
+    typer.echo("\nWhat is not protected")
     for line in guarantee.does_not_protect(dim):
         typer.echo(f"  - {line}")
+
+
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def size_in_words(size: float) -> str:
+    """Bytes with a unit, three digits.
+
+    >>> size_in_words(20_700 * 256), size_in_words(999)
+    ('5.3 MB', '999 B')
+    """
+    unit = [name for name, worth in _UNITS.items() if worth <= max(size, 1)][-1]
+    return f"{size / _UNITS[unit]:.3g} {unit}"
+
+
+def parse_size(text: str) -> float:
+    """Bytes of a size such as 20GB; InputError for anything else.
+
+    >>> parse_size("1.5 GB")
+    1500000000.0
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?B)", text.strip().upper())
+    if found is None:
+        raise InputError(f"--max-size must be a size such as 500MB or 20GB, not {text!r}.")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def announce_size(count: int, format_: CodeFormat, max_size: str) -> None:
+    """Say how large the codes may become, which is what a search holds in memory too.
+
+    Raises InputError if that is more than ``max_size``.
+    """
+    most, size = parse_size(max_size), count * format_.max_row_bytes
+    words = (
+        f"{count} codes of {format_.contents}, at most {size_in_words(format_.max_row_bytes)} "
+        f"each: at most {size_in_words(size)}"
+    )
+    if size > most:
+        raise InputError(
+            f"{words}, more than --max-size {max_size}; choose a shorter --code-length or another "
+            f"method, or pass --max-size {max(1, math.ceil(size / 10**9))}GB if disk and memory "
+            f"allow it."
+        )
+    typer.echo(f"{words}.")
 
 
 def print_totals(stated: Mapping[str, Any]) -> None:

@@ -13,17 +13,19 @@ from rich.table import Table
 from dpindex.arrays import AnyArray
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.errors import InputError
+from dpindex.cli.kinds import Takes
+from dpindex.errors import InputError, naming
+from dpindex.files import create_file
 from dpindex.vectors import VectorSource, open_vectors
 
 _ROWS = 1000
 
-Sketch = Annotated[Path, typer.Argument(help="File of the released sketch.")]
+Sketch = Annotated[Path, typer.Argument(help="File of the released sketch."), Takes(("sketch",))]
 
 
 def build(
     vectors: o.VectorFile,
-    sketch: Sketch,
+    sketch: Annotated[Path, typer.Argument(help="File to write the released sketch to.")],
     *,
     epsilon: Annotated[float, "Budget of the one release, over all queries."],
     delta: Annotated[float, "0 for geometric noise; above 0, e.g. 1e-6, for Gaussian noise."] = 0.0,
@@ -56,6 +58,7 @@ def build(
     """
     from dpindex.index.code_store import Ids
     from dpindex.race import RaceSketch, SketchSpec, optimal_rows
+    from dpindex.race.diagnosis import noise_drowns
     from dpindex.race.hashes import hash_from_dict
 
     out.refuse_existing(sketch)
@@ -79,7 +82,8 @@ def build(
         if ledger is not None:
             ids = None if ids is None else Ids().check(ids, source.shape[0])
             ledger.check(ids, **allowed)
-        made = RaceSketch(spec).partial_fit(_chunks(source, report))
+        with naming(source.name):
+            made = RaceSketch(spec).partial_fit(_chunks(source, report))
     if ledger is not None:
         ledger.record(spec, ids, **allowed)
     made.release().save(sketch)
@@ -91,6 +95,8 @@ def build(
         f"{sketch}: {rows} × {spec.columns} counts, {facts['bytes']} bytes, of about "
         f"{facts['records']} records (a private estimate).\n{made.guarantee}."
     )
+    for sentence in noise_drowns(made):
+        typer.echo(sentence)
     out.print_totals(stated)
 
 
@@ -103,38 +109,88 @@ def query(
     ] = "mean",
     form: out.Format = "table",
     output: out.Output = None,
+    plot: Annotated[Path | None, "PNG file to draw the answers in."] = None,
 ) -> None:
     """Estimate how many records lie near each query.
 
     Prints the estimated kernel sum, its standard error, and the share of the collection.
     """
     from dpindex.race import RaceSketch
+    from dpindex.race.pictures import answers_png
 
     out.check_output(form, output)
+    if plot is not None:
+        out.refuse_existing(plot)
     opened = RaceSketch.open(sketch)
-    with open_vectors(queries) as source, out.progress_bar("estimating") as report:
+    with (
+        open_vectors(queries) as source,
+        out.progress_bar("estimating") as report,
+        naming(queries),
+    ):
         parts = [opened.summary(chunk, estimator) for chunk in _chunks(source, report)]
     answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if plot is not None:
+        create_file(plot, answers_png(answers, opened.count_noise))
     facts = {"guarantee": opened.guarantee.to_dict()}
     out.write_answers(form, output, answers, lambda: _table(answers), facts)
 
 
-def info(sketch: Sketch, as_json: o.AsJson = False) -> None:
+def info(
+    sketch: Sketch,
+    *,
+    plot: Annotated[
+        Path | None, "PNG file to draw the released counts in; with --low and --high a map."
+    ] = None,
+    low: Annotated[
+        list[float] | None, "Public lower end of the map; again for the second attribute."
+    ] = None,
+    high: Annotated[
+        list[float] | None, "Public upper end of the map; again for the second attribute."
+    ] = None,
+    beside: Annotated[
+        list[Path] | None, "Another sketch to draw in the same picture, with the same axes."
+    ] = None,
+    as_json: o.AsJson = False,
+) -> None:
     """Say what a sketch protects, and what it does not."""
     from dpindex.race import RaceSketch
+    from dpindex.race.diagnosis import noise_drowns, typical_count
 
     opened = RaceSketch.open(sketch)
+    if plot is not None:
+        others = {path: RaceSketch.open(path) for path in beside or []}
+        _draw(plot, {sketch: opened, **others}, low, high)
+    elif low or high or beside:
+        raise InputError("--low, --high and --beside are for a picture; name its file (--plot).")
     if as_json:
         out.print_json(_facts(sketch, opened))
         return
     spec = opened.spec
-    title = f"{sketch}: {spec.rows} × {spec.columns} counts of records with {spec.dim} attributes"
+    title = f"{sketch}: {spec.rows} × {spec.columns} counts of records with {spec.dim} "
+    title += "attribute" if spec.dim == 1 else "attributes"
+    near, error = typical_count(opened)
     lines = {
         "records": f"about {opened.size:.0f} ± {opened.size_stderr:.0f} (a private estimate)",
+        "neighbours": f"about {near:.0f} ± {error:.0f} near an average record; "
+        f"an answer has noise of ± {opened.count_noise:.3g}",
         "hash": f"{spec.hash}, public seed {spec.seed}",
         "guarantee": str(opened.guarantee),
     }
     out.print_facts(title, lines, opened.guarantee, spec.dim)
+    for sentence in noise_drowns(opened):
+        typer.echo(f"\n{sentence}")
+
+
+def _draw(
+    plot: Path, sketches: dict[Path, Any], low: list[float] | None, high: list[float] | None
+) -> None:
+    from dpindex.race.pictures import counts_png, map_png
+
+    out.refuse_existing(plot)
+    if (low is None) != (high is None):
+        raise InputError("a map needs both --low and --high.")
+    titled = {f"{path}\n{made.guarantee}": made for path, made in sketches.items()}
+    create_file(plot, counts_png(titled) if low is None else map_png(titled, (low, high)))
 
 
 def _facts(path: Path, sketch: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def needs_shards(vectors: str, index: str, id_column: str | None, dask: str | No
 def build_in_shards(
     vectors: str,
     index: str,
-    settings: Callable[[int], Settings],
+    settings: Callable[[int, int], Settings],
     release: o.ReleaseOptions,
     id_column: str | None,
     dask: str | None,
@@ -37,11 +37,11 @@ def build_in_shards(
 ) -> tuple[int, int, Guarantee]:
     """Build an index; rows in all, rows that were privatized now, and the guarantee.
 
-    ``settings`` makes the settings from the number of attributes.
+    ``settings`` makes the settings from the numbers of rows and attributes.
     """
     dataset = open_dataset(vectors, id_column=id_column, ids=release.ids)
     plan = plan_shards(
-        dataset, index, settings(dataset.columns), allow_unprotected=allow_unprotected
+        dataset, index, settings(dataset.rows, dataset.columns), allow_unprotected=allow_unprotected
     )
     with _engine(dask) as engine, out.progress_bar("shards") as report:
         made = build(

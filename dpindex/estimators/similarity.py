@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from dpindex.arrays import Doubles, Floats
 from dpindex.codes import Codes
@@ -40,7 +41,7 @@ class Queries:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, rows: slice) -> Queries:
+    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> Queries:
         values = self.values.take(rows) if self.private else self.values[rows]
         return Queries(values, self.spec, self.private)
 
@@ -133,7 +134,7 @@ class SignSimilarity(InnerProductSimilarity):
         spec, k = self.spec, x.shape[2]
         law: Any = spec.law
         factor = spec.projection.inner_product_factor
-        rms, query_rms = _rms(spec), _rms(queries.spec)
+        rms, query_rms = known_rms(spec), known_rms(queries.spec)
         if math.isnan(rms) or (queries.private and math.isnan(query_rms)):
             return np.full(ip.shape, math.nan), np.full(ip.shape, math.nan)
         if not queries.private:
@@ -162,7 +163,7 @@ class SymbolSimilarity(Similarity):
         return pair_curve(law.codebook, law.subset, law.inside / 2.0**64, query)
 
 
-def _rms(spec: Spec) -> float:
+def known_rms(spec: Spec) -> float:
     """Deviation of a projected coordinate in betas; NaN where it is needed and unknown."""
     law: Any = spec.law
     if getattr(law, "scale_free", False):

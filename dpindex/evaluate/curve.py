@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import statistics
 import sys
 import time
@@ -10,41 +12,47 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
+from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
 from dpindex.checks import whole_number
 from dpindex.errors import InputError
-from dpindex.estimators.denoise import Kind
+from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.evaluate.inversion import EXPOSURE, exposure
+from dpindex.evaluate.linkage import LINKED, Linkage
+from dpindex.evaluate.runs_file import kept_in, run_key
 from dpindex.index import Metric, PrivateIndex, QueryMode
 from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.method_table import Method, find_method
 from dpindex.privacy import Adjacency, l2, record
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
+from dpindex.threads import limited_threads
 from dpindex.vectors import VectorSource, as_source
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Called with (steps done, steps in all, what is done now)."""
 
 MEASURES = (
+    "recall@10",
     "precision@10",
     "recall@100",
-    "recall@10",
     "queries_per_second",
     "build_seconds",
     "bytes_per_vector",
+    LINKED,
     *EXPOSURE,
 )
-"""What every run measures; the first three are shares in [0, 1]."""
+"""What every run measures; the first three are shares in [0, 1]. See :meth:`Curve.full_name`."""
 
 _FOUND = 100
 _TOLERANCE = 0.01
-# Vectors that the attack reconstructs, and codes that its denoiser is fitted to, at least.
-_ATTACKED, _FITTED = 500, 8192
+# Vectors that attacks reconstruct and recognise, and codes that a denoiser is fitted to, at least.
+_ATTACKED, _KNOWN, _FITTED = 500, 250, 8192
 _ANY_OF_NORM_1 = l2(2.0)
 # Fields that all specs of one curve must agree in, so that their epsilons can be compared.
 _SHARED = ("scale", "bounds", "clip", "norm", "seed")
@@ -52,19 +60,25 @@ _SHARED = ("scale", "bounds", "clip", "norm", "seed")
 
 @dataclass(frozen=True)
 class Run:
-    """Measurements of one build of one spec in one query mode, under the public seed ``seed``."""
+    """Measurements of one build of one spec in one query mode, under the public seed ``seed``.
+
+    ``denoised`` says whether a denoiser was fitted, ``key`` identifies the run in ``runs.csv``.
+    """
 
     spec: Spec
     query: QueryMode
     seed: int
     values: Mapping[str, float]
+    denoised: bool = False
+    key: str = ""
 
 
 @dataclass(frozen=True)
 class Point:
     """All runs of one spec and query mode: mean and sample standard deviation by measure.
 
-    ``std`` is NaN if there was one run only.
+    ``std`` is NaN if there was one run only. ``denoised`` says whether a denoiser was fitted in any
+    run of this method at any epsilon.
     """
 
     spec: Spec
@@ -72,11 +86,12 @@ class Point:
     runs: int
     mean: Mapping[str, float]
     std: Mapping[str, float]
+    denoised: bool = False
 
     @property
     def label(self) -> str:
         """Method, code length and the other parameters that tell specs apart, without epsilon."""
-        return label(self.spec)
+        return label(self.spec) + (", denoised" if self.denoised else "")
 
 
 @dataclass(frozen=True)
@@ -115,10 +130,51 @@ class Curve:
         groups: dict[tuple[Spec, QueryMode], list[Run]] = {}
         for run in self.runs:
             groups.setdefault((run.spec, run.query), []).append(run)
+        denoised = {label(run.spec) for run in self.runs if run.denoised}
         return tuple(
-            Point(*key, len(runs), _by_measure(statistics.fmean, runs), _by_measure(_std, runs))
+            Point(
+                *key,
+                len(runs),
+                _by_measure(statistics.fmean, runs),
+                _by_measure(_std, runs),
+                label(key[0]) in denoised,
+            )
             for key, runs in groups.items()
         )
+
+    def full_name(self, measure: str) -> str:
+        """The measure with what it counts, as "recall@10 of the true 10"."""
+        true = {"recall@10": 10, "precision@10": self.neighbours, "recall@100": self.neighbours}
+        return f"{measure} of the true {true[measure]}" if measure in true else measure
+
+    def cells(self, measured: Run | Point) -> dict[str, Any]:
+        """What tells runs apart, as columns of a table."""
+        spec, query = measured.spec, measured.query
+        private = query == "private" and spec.epsilon is not None
+        return {
+            "method": spec.method,
+            "definition": spec.guarantee.definition,
+            "adjacency": str(spec.guarantee.adjacency),
+            "epsilon": spec.epsilon,
+            "delta": spec.delta,
+            "k": spec.code_length,
+            "codewords": None if spec.codebook is None else len(spec.codebook),
+            "subset": spec.subset,
+            "repetitions": spec.repetitions,
+            "denoiser": self.denoise if measured.denoised else None,
+            "query": query,
+            "query_epsilon": (self.query_epsilon or spec.epsilon) if private else None,
+        }
+
+    def line(self, run: Run) -> dict[str, Any]:
+        """A run as a line of ``runs.csv``."""
+        values = {self.full_name(name): run.values[name] for name in MEASURES}
+        return {**self.cells(run), "seed": run.seed, **values, "run": run.key}
+
+    def run_of(self, line: Mapping[str, str], spec: Spec, query: QueryMode) -> Run:
+        """The inverse of :meth:`line`."""
+        values = {name: float(line[self.full_name(name)]) for name in MEASURES}
+        return Run(spec, query, int(line["seed"]), values, line["denoiser"] != "", line["run"])
 
     @property
     def query_modes(self) -> tuple[QueryMode, ...]:
@@ -217,8 +273,8 @@ def spec_grid(
 ) -> SpecGrid:
     """Specs of all combinations of methods, epsilons and code lengths.
 
-    Baselines have no epsilon and enter once for each k. Raw methods keep all coordinates and enter
-    once for each epsilon.
+    Raw methods keep all coordinates and enter once for each epsilon. Baselines have no epsilon and
+    enter once for each k that a private method has here, as the limit of its recall.
 
     Parameters
     ----------
@@ -249,21 +305,26 @@ def spec_grid(
     >>> [(s.method, s.k, s.epsilon, s.delta) for s in grid.specs]
     [('dp-oporp-staircase', 128, 1.0, 0.0), ('dp-oporp-staircase', 128, 2.0, 0.0),
      ('raw-gaussian', 784, 1.0, 1e-06), ('raw-gaussian', 784, 2.0, 1e-06),
-     ('none-oporp', 128, None, 0.0)]
+     ('none-oporp', 128, None, 0.0), ('none-oporp', 784, None, 0.0)]
     >>> print(*spec_grid(64, ["dp-oporp"], [1, 2], [128]).refused)
     dp-oporp with k = 128: dp-oporp needs k / repetitions ≤ dim:
     128 bins cannot be filled by 64 attributes.
     """
-    specs: dict[Spec, None] = {}
+    rows = [find_method(method) for method in methods]
+    made: dict[str, dict[Spec, None]] = {row.name: {} for row in rows}
     refused: dict[str, None] = {}
-    for method in methods:
-        row = find_method(method)
-        fields = _used(row, common)
-        for k in (None,) if row.family.keeps_all else ks:
-            for epsilon in (None,) if row.definition == "none" else epsilons:
+    for row in sorted(rows, key=lambda row: not row.private):  # baselines have the others' lengths
+        fields, lengths = _used(row, common), list(ks)
+        if row.family.keeps_all:
+            lengths = [None]
+        private = [s.code_length for specs in made.values() for s in specs if not s.codebook]
+        if not row.private and private:
+            lengths = [*(k for k in ks if k is not None), *private]
+        for k in dict.fromkeys(lengths):
+            for epsilon in epsilons if row.private else (None,):
                 try:
                     spec = Spec(
-                        method=method,
+                        method=row.name,
                         dim=dim,
                         k=k,
                         epsilon=epsilon,
@@ -272,10 +333,12 @@ def spec_grid(
                         **fields,
                     )
                 except InputError as error:
-                    refused[f"{method}{'' if k is None else f' with k = {k}'}: {error}"] = None
+                    if k in ks:
+                        length = "" if k is None else f" with k = {k}"
+                        refused[f"{row.name}{length}: {error}"] = None
                 else:
-                    specs[spec] = None
-    return SpecGrid(tuple(specs), tuple(refused))
+                    made[row.name][spec] = None
+    return SpecGrid(tuple(chain.from_iterable(made.values())), tuple(refused))
 
 
 def _used(row: Method, stated: dict[str, Any]) -> dict[str, Any]:
@@ -325,15 +388,21 @@ def recall_curve(
     denoise: Kind | None = None,
     max_queries: int | None = None,
     skip_leak_check: bool = False,
+    report: str | os.PathLike[str] | None = None,
+    replace_report: bool = False,
     progress: Progress | None = None,
 ) -> Curve:
     """Measure how well private indexes answer, for each spec and with fresh noise in each run.
 
     Run number i builds an index under the public seed ``spec.seed + i`` and searches it with all
-    queries. It records precision@10 and recall@100 against the true ``neighbours`` (Li & Li 2023,
-    Sec. 5.1: 50), recall@10 against the ten nearest (ann-benchmarks), queries per second, build
-    time, the size of a published code, and how much of the vectors an attacker can reconstruct
-    (:func:`dpindex.evaluate.inversion.exposure`).
+    queries. It records recall@10 of the true 10 (ann-benchmarks), precision@10 and recall@100 of
+    the true ``neighbours`` (Li & Li 2023, Sec. 5.1: 50), queries per second, build time, the size
+    of a published code, how often a known vector picks out its own code among all
+    (:class:`dpindex.evaluate.linkage.Linkage`), and how much of the vectors an attacker can
+    reconstruct (:func:`dpindex.evaluate.inversion.exposure`).
+
+    BLAS and OpenMP use no more threads than there are idle processors when it begins:
+    :func:`dpindex.threads.limited_threads`.
 
     The codes are discarded, so nothing private is published by measuring. A published curve,
     however, is a statistic of the data without any guarantee.
@@ -361,13 +430,20 @@ def recall_curve(
         Use the first so many queries only, [1, ∞).
     skip_leak_check : bool
         Accept a codebook that shares rows with the base, which finds those rows exactly.
+    report : path, optional
+        Directory of a report. Runs are appended to ``runs.csv`` in it as they end, and runs of the
+        same evaluation that are there already are not measured again, so that an interrupted
+        evaluation goes on, and one with more specs or runs extends it.
+    replace_report : bool
+        Discard what the directory holds of another evaluation.
     progress : callable, optional
         Called before every build with (builds done, builds in all, label).
 
     Raises
     ------
     InputError
-        If there is nothing to measure, the widths differ, or the vectors violate a spec's bounds.
+        If there is nothing to measure, the widths differ, the vectors violate a spec's bounds, or
+        the directory holds a report of another evaluation.
 
     >>> base = np.random.default_rng(0).random((200, 12))
     >>> spec = Spec(method="none-oporp", dim=12, k=12)
@@ -396,23 +472,9 @@ def recall_curve(
     for book in {spec.codebook for spec in specs} - {None}:
         if not skip_leak_check:
             refuse_shared_rows(book, base.chunks())  # type: ignore[arg-type]
-    truth = ground_truth(base, queries, neighbours, metric)
-    asked = queries.read()
-    report = progress or (lambda done, total, task: None)
-    measured: list[Run] = []
-    for i, spec in enumerate(specs):
-        budget = "" if spec.epsilon is None else f", ε = {spec.epsilon:g}"
-        for run in range(runs):
-            report(i * runs + run, len(specs) * runs, label(spec) + budget)
-            seed = spec.seed + run
-            index = new_index(replace(spec, seed=seed))
-            cost = _build(index, base, denoise)
-            for mode in modes:
-                values = {**_search(index, asked, mode, truth), **cost}
-                measured.append(Run(spec, mode, seed, {name: values[name] for name in MEASURES}))
-    report(len(specs) * runs, len(specs) * runs, "done")
-    return Curve(
-        runs=tuple(measured),
+    tell = progress or (lambda done, total, task: None)
+    curve = Curve(
+        runs=(),
         base=(base.name, count),
         queries=(queries.name, queries.shape[0]),
         dim=width,
@@ -422,20 +484,55 @@ def recall_curve(
         query_epsilon=query_epsilon,
         denoise=denoise,
     )
+    sources = [{**source.fingerprint(), **_digest(source)} for source in (base, queries)]
+
+    def key(spec: Spec, seed: int, mode: QueryMode) -> str:
+        terms = (neighbours, metric, index_type, query_epsilon, denoise, *sources)
+        return run_key(spec=replace(spec, seed=seed).to_json(), query=mode, terms=terms)
+
+    builds = [(spec, spec.seed + run) for spec in specs for run in range(runs)]
+    keys = {key(*build, mode) for build in builds for mode in modes}
+    measured: list[Run] = []
+    with (
+        limited_threads(),
+        kept_in(None if report is None else Path(report), keys, replace=replace_report) as kept,
+    ):
+        truth, asked = ground_truth(base, queries, neighbours, metric), queries.read()
+        for done, (spec, seed) in enumerate(builds):
+            budget = "" if spec.epsilon is None else f", ε = {spec.epsilon:g}"
+            tell(done, len(builds), label(spec) + budget)
+            wanted = {mode: key(spec, seed, mode) for mode in modes}
+            missing = {mode: key for mode, key in wanted.items() if key not in kept.lines}
+            if missing:
+                index = new_index(replace(spec, seed=seed))
+                cost, denoised = _build(index, base, denoise)
+                lines = []
+                for mode, name in missing.items():
+                    values = _search(index, asked, mode, truth) | cost
+                    lines.append(curve.line(Run(spec, mode, seed, values, denoised, name)))
+                kept.append(lines)
+            measured += [curve.run_of(kept.lines[wanted[mode]], spec, mode) for mode in modes]
+        tell(len(builds), len(builds), "done")
+    return replace(curve, runs=tuple(measured))
+
+
+def _digest(source: VectorSource) -> dict[str, str]:
+    """What tells vectors in memory apart; files have a time of change."""
+    if source.fingerprint()["mtime_ns"]:
+        return {}
+    content = hashlib.blake2b(digest_size=8)
+    for _, chunk in source.chunks():
+        parts = (chunk.indptr, chunk.indices, chunk.data) if source.is_sparse else (chunk,)
+        for part in parts:
+            content.update(np.ascontiguousarray(part).data)
+    return {"content": content.hexdigest()}
 
 
 def _check(specs: Sequence[Spec], modes: Sequence[QueryMode], runs: int, neighbours: int) -> None:
     if not specs:
         raise InputError("there is nothing to evaluate: give at least one spec.")
     for name in _SHARED:
-        # Record-level methods take any vectors, and none of these fields but the seed.
-        values = list(
-            dict.fromkeys(
-                getattr(spec, name)
-                for spec in specs
-                if spec.mechanism.calibration.rounded or name == "seed"
-            )
-        )
+        values = list(dict.fromkeys(getattr(spec, name) for spec in specs if _takes(spec, name)))
         if len(values) > 1:
             raise InputError(
                 f"the specs of one curve must agree in {name}, not have {values[0]} and "
@@ -452,28 +549,47 @@ def _check(specs: Sequence[Spec], modes: Sequence[QueryMode], runs: int, neighbo
         )
 
 
-def _build(index: PrivateIndex, base: VectorSource, denoise: Kind | None) -> dict[str, float]:
-    """Fill the index; what that cost, and what the codes reveal."""
+def _takes(spec: Spec, name: str) -> bool:
+    """Whether that field counts: record-level methods take any vectors, and none of these fields
+    but the seed; a norm matters to noise only, and baselines have none.
+    """
+    rounded, private = spec.mechanism.calibration.rounded, spec.mechanism.private
+    return name == "seed" or (rounded and (private or name != "norm"))
+
+
+def _build(
+    index: PrivateIndex, base: VectorSource, denoise: Kind | None
+) -> tuple[dict[str, float], bool]:
+    """Fill the index; what that cost and what the codes reveal, and whether they are denoised."""
     privatizer = Privatizer(index.spec, allow_unprotected=True)  # discarded, never published
-    width, seconds, seen = 0, 0.0, []
+    width, seconds, seen, linkage = 0, 0.0, [], None
     for first, chunk in base.chunks():
         start = time.perf_counter()
         codes = privatizer.privatize(chunk, first_row=first)
         index.add_codes(codes)
         seconds += time.perf_counter() - start
         width = max(width, codes.stored[0].nbytes)
+        linkage = linkage or Linkage(privatizer, chunk[:_KNOWN], codes)
+        linkage.count(codes)
         if first < _FITTED:
             seen.append(codes.stored)
-    start, denoiser = time.perf_counter(), None
-    if denoise is not None and index.spec.epsilon is not None:
-        with suppress(InputError):  # too few codes, or nothing but noise
-            signs = index.spec.mechanism.codes == "signs"
-            denoiser = index.fit_denoiser("linear" if signs else denoise)
+    start, denoiser = time.perf_counter(), fit_where_possible(index, denoise)
     seconds += time.perf_counter() - start
     _, vectors = next(iter(base.chunks(min(_ATTACKED, len(index)))))
     codes = privatizer.spec.format.codes(np.concatenate(seen))
     exposed = exposure(index.spec, vectors, codes, denoiser)
-    return {"build_seconds": seconds, "bytes_per_vector": float(width), **exposed}
+    linked = math.nan if linkage is None else linkage.share
+    cost = {"build_seconds": seconds, "bytes_per_vector": float(width), LINKED: linked, **exposed}
+    return cost, denoiser is not None
+
+
+def fit_where_possible(index: PrivateIndex, denoise: Kind | None) -> Denoiser | None:
+    """Fit a denoiser of that kind ("linear" for sign codes); None if the index goes without."""
+    if denoise is not None and index.spec.epsilon is not None:
+        with suppress(InputError):  # too few codes, or nothing but noise
+            signs = index.spec.mechanism.codes == "signs"
+            return index.fit_denoiser("linear" if signs else denoise)
+    return None
 
 
 def _search(

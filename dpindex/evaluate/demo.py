@@ -13,10 +13,12 @@ from dpindex.arrays import AnyArray, Doubles, Singles
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
 from dpindex.evaluate.curve import Curve, Progress, recall_curve, spec_grid
+from dpindex.evaluate.explorer import Shown, measured_views, view, write_page
 from dpindex.evaluate.inversion import cosines, invert
-from dpindex.evaluate.report import Picture, gallery_png, require_matplotlib, write_all, write_curve
+from dpindex.evaluate.report import Picture, gallery_png, require_matplotlib, write_curve
 from dpindex.extras import import_extra
 from dpindex.index import PrivateIndex
+from dpindex.privacy import record
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 from dpindex.vectors import as_source
@@ -29,13 +31,16 @@ _COMMON: dict[str, Any] = {"scale": _WHITE, "bounds": (0.0, 1.0)}
 _INDEX = Spec(method="dp-oporp-staircase", dim=64, k=32, epsilon=5.0, seed=1, **_COMMON)
 _EPSILONS = (1.0, 2.0, 3.0, 5.0, 10.0)
 # Method and k of what is measured.
-_METHODS = {
-    "raw-square-wave": None,
-    "dp-oporp-staircase": 32,
-    "dp-oporp": 32,
-    "dp-signoporp-geometric": 64,
-    "none-oporp": 32,
+_METHODS: dict[str, tuple[int | None, ...]] = {
+    "raw-square-wave": (None,),
+    "dp-oporp-staircase": (32,),
+    "dp-oporp": (32,),
+    "dp-signoporp-geometric": (64,),
+    "none-oporp": (32, 64),
 }
+# Measured for whole records, on digits brought to norm 1.
+_RECORD_METHODS = {"record-cap": None, "raw-gaussian": None, "none-oporp": 32}
+_RECORD_EPSILONS = (4.0, 6.0, 8.0, 10.0, 16.0)
 _ATTACKED = Spec(method="raw-square-wave", dim=64, epsilon=1.0, **_COMMON)
 _ATTACKED_EPSILONS = (10.0, 3.0, 1.0)
 
@@ -54,14 +59,18 @@ class DemoResult:
         The spec of that index; its guarantee is ``spec.guarantee``.
     same_digit : float
         Share of the ten nearest answers to private queries that show the queried digit, [0, 1].
+    explorer : Path
+        A page on which epsilon is a slider.
     report : Path
-        The report; ``curve.csv``, ``runs.csv``, ``curve.png`` and ``inversion.png`` are beside it.
+        The report, which links it; ``curve.csv``, ``runs.csv``, ``curve.png`` and
+        ``inversion.png`` are beside it.
     """
 
     curve: Curve
     index: Path
     spec: Spec
     same_digit: float
+    explorer: Path
     report: Path
 
 
@@ -70,8 +79,8 @@ def run_demo(
 ) -> DemoResult:
     """Index scikit-learn's 1797 digits privately, search held-out ones, measure, write a report.
 
-    1600 digits are indexed, and the true neighbours of a query are the ten nearest of them. When it
-    is run again in the same directory, it uses the index that is there and measures again.
+    1600 digits are indexed. When it is run again in the same directory, it uses the index and the
+    measurements that are there.
 
     Parameters
     ----------
@@ -85,7 +94,8 @@ def run_demo(
     Raises
     ------
     InputError
-        If scikit-learn, Matplotlib or Jinja2 is missing, or the directory holds another index.
+        If scikit-learn, Matplotlib or Jinja2 is missing, or the directory holds another index or
+        report.
     """
     require_matplotlib()
     need = "the digits of the demo come with scikit-learn"
@@ -96,21 +106,30 @@ def run_demo(
     found = index.search(queries, k=10, query="private").ids
     same_digit = float((digits[found] == digits[-_QUERIES:, None]).mean())
 
-    grids = [spec_grid(64, [name], _EPSILONS, [k], **_COMMON) for name, k in _METHODS.items()]
-    curve = recall_curve(
-        as_source(base, "handwritten digits of scikit-learn"),
-        as_source(queries, "held-out digits"),
-        [spec for grid in grids for spec in grid.specs],
-        runs=runs,
-        neighbours=10,
-        progress=progress,
-    )
+    grids = [spec_grid(64, [name], _EPSILONS, ks, **_COMMON) for name, ks in _METHODS.items()]
+    source = as_source(base, "handwritten digits of scikit-learn")
+    asked = as_source(queries, "held-out digits")
+    measured: dict[str, Any] = {"runs": runs, "neighbours": 50, "progress": progress}
+    specs = [spec for grid in grids for spec in grid.specs]
+    curve = recall_curve(source, asked, specs, report=folder, **measured)
+    records = [
+        spec
+        for name, k in _RECORD_METHODS.items()
+        for spec in spec_grid(64, [name], _RECORD_EPSILONS, [k], adjacency=record()).specs
+    ]
+    views = [
+        view(curve, source, asked, progress=progress),
+        *measured_views(source, asked, records, **measured),
+    ]
+    shown = Shown(source, asked, image_shape=(8, 8))
     picture = _inversion_picture(base, queries[np.unique(digits[-_QUERIES:], return_index=True)[1]])
-    write_all(folder, {"inversion.png": picture.png})
     title = "Private search of handwritten digits"
     notes = [sentence for grid in grids for sentence in grid.refused]
-    report = write_curve(curve, folder, title=title, notes=notes, pictures=[picture])
-    return DemoResult(curve, folder / "index", index.spec, same_digit, report)
+    explorer = write_page(folder / "explorer.html", views, shown, title=title)
+    report = write_curve(
+        curve, folder, title=title, notes=notes, pictures=[picture], explorer=explorer.name
+    )
+    return DemoResult(curve, folder / "index", index.spec, same_digit, explorer, report)
 
 
 def _saved_index(path: Path, base: Doubles) -> PrivateIndex:
@@ -149,4 +168,6 @@ def _inversion_picture(base: Doubles, originals: Doubles) -> Picture:
         f"one pixel does not hide a picture, which costs up to 64 times as much."
     )
     png = gallery_png(rows, (8, 8), (0.0, _WHITE))
-    return Picture(png, caption, title="Reconstruction from the codes", small=True)
+    return Picture(
+        png, caption, title="Reconstruction from the codes", small=True, file="inversion.png"
+    )

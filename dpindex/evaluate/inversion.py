@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.sparse
-from scipy.special import ndtri
 
 from dpindex.arrays import Doubles, Floats, Singles, Vectors, in_units_of_largest, unit
-from dpindex.codebook import spaced
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, fit_denoiser
+from dpindex.estimators.exposure import nearness, number_channel, sign_channel
 from dpindex.spec import Spec
 
 EXPOSURE = ("rebuilt_error", "rebuilt_cosine")
@@ -29,10 +28,6 @@ EXPOSURE = ("rebuilt_error", "rebuilt_cosine")
 # The largest projections that are inverted on request, and as a part of every evaluation.
 _MAX_ENTRIES = 1 << 26
 _MAX_MEASURED_ENTRIES, _MAX_MEASURED_LENGTH = 1 << 22, 2048
-_QUANTILES = 4096
-_PLAYED = 256
-
-_Channel: TypeAlias = tuple[Doubles, Doubles, Doubles]
 
 
 def exposure(
@@ -62,10 +57,7 @@ def exposure(
     large = spec.dim * spec.code_length > _MAX_MEASURED_ENTRIES
     if large or spec.code_length > _MAX_MEASURED_LENGTH:
         return dict.fromkeys(EXPOSURE, math.nan)
-    strongest = denoiser is not None and denoiser.kind == "score"
-    if spec.epsilon is not None and spec.mechanism.codes == "numbers" and not strongest:
-        with suppress(InputError):  # too few codes, or nothing but noise
-            denoiser = fit_denoiser(codes, spec)
+    denoiser = attackers_denoiser(spec, codes, denoiser)
     dense = vectors.toarray() if scipy.sparse.issparse(vectors) else vectors
     truth = np.asarray(dense, dtype=np.float64)
     if _directions_only(spec):
@@ -74,6 +66,17 @@ def exposure(
     guess = sum(spec.bounds) / 2 * spec.scale
     error = np.square(estimate - truth).mean() / np.square(truth - guess).mean()
     return {EXPOSURE[0]: float(error), EXPOSURE[1]: float(cosines(estimate, truth).mean())}
+
+
+def attackers_denoiser(
+    spec: Spec, codes: Codes, denoiser: Denoiser | None = None
+) -> Denoiser | None:
+    """The strongest denoiser for these codes: the one given if it is of the kind "score"."""
+    strongest = denoiser is not None and denoiser.kind == "score"
+    if spec.epsilon is not None and spec.mechanism.codes == "numbers" and not strongest:
+        with suppress(InputError):  # too few codes, or nothing but noise
+            return fit_denoiser(codes, spec)
+    return denoiser
 
 
 def _directions_only(spec: Spec) -> bool:
@@ -138,7 +141,7 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
     projection *= spec.projection.scale
     prior_mean = mean * projection.sum(axis=0)
     prior_variance = variance * (projection**2).sum(axis=0)
-    channel = _sign_channel if signs else _number_channel
+    channel = sign_channel if signs else number_channel
     slope, expected, noise = channel(spec, prior_mean, prior_variance)
     decoded = codes.to_float()
     if denoiser is not None and not signs:
@@ -156,41 +159,10 @@ def _codewords(codes: Codes, spec: Spec) -> Singles:
     law: Any = spec.law
     words = law.codebook.vectors
     kept = law.inside / 2.0**64
-    # How near a vector is to the codewords it is reported as: codewords among the others.
-    played = words[spaced(len(words), _PLAYED)] @ words.T
-    shrunk = -np.sort(-played, axis=1)[:, 1 : 1 + law.subset].mean()
-    near, share = shrunk * codes.to_float(), law.subset / len(words)
+    near, share = nearness(spec) * codes.to_float(), law.subset / len(words)
     far = (words.mean(axis=0) - share * near) / (1.0 - share)  # of vectors that are not near it
     estimates = kept * near + (1.0 - kept) * far
     return np.asarray(estimates, dtype=np.float32)
-
-
-def _number_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
-    """A code as ``slope · x + noise`` for each coordinate, in scaled units, under the prior of x.
-
-    Returns the slopes, the means of the code, and the variances that x does not explain.
-    """
-    step = spec.step
-    constant, first, second = spec.law.moments.variance_of_x
-    # The variance of the law may depend on x (square wave): its mean over the prior, in grid steps.
-    noise = constant + first * mean / step + second * (mean**2 + variance) / step**2
-    return np.ones_like(mean), mean, noise * step**2
-
-
-def _sign_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
-    """The same for signs, by the best linear approximation."""
-    law: Any = spec.law  # a SignLaw, since the codes are signs
-    quantiles = ndtri((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
-    deviation = np.sqrt(variance)
-    values = mean[:, None] + deviation[:, None] * quantiles
-    # The law's unit is beta before the projection's scale is applied.
-    beta = spec.projection.scale * spec.adjacency.size
-    rms = float(np.sqrt(np.mean(mean**2 + variance))) / beta
-    sign = np.sign(values) * (1 - 2 * law.flip_probability(np.abs(values / beta), rms))
-    expected = sign.mean(axis=1)
-    covariance = (sign * quantiles).mean(axis=1) * deviation
-    slope = np.divide(covariance, variance, out=np.zeros_like(covariance), where=variance > 0)
-    return slope, expected, 1 - expected**2 - slope**2 * variance
 
 
 def cosines(estimates: Floats, originals: Floats) -> Doubles:

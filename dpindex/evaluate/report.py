@@ -5,7 +5,6 @@ Matplotlib and Jinja2 are imported only to write a report.
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import os
@@ -23,8 +22,10 @@ import scipy
 
 from dpindex.arrays import AnyArray
 from dpindex.errors import InputError
-from dpindex.evaluate.curve import Curve, Point, Run
+from dpindex.evaluate.curve import Curve, Point
 from dpindex.evaluate.inversion import EXPOSURE
+from dpindex.evaluate.linkage import LINKED
+from dpindex.evaluate.runs_file import NAME, as_text, csv_bytes, refuse_other_report
 from dpindex.evaluate.text_attack import TextAttack
 from dpindex.extras import import_extra
 from dpindex.files import write_file
@@ -36,6 +37,7 @@ from dpindex.version import __version__
 _PANEL_TITLES = {
     "private": "private query: query and index are noisy",
     "exact": "exact query: only the index is noisy",
+    "linked": "known vectors whose own code fits best",
     "rebuilt_error": "error of rebuilt vectors, relative to a guess",
     "rebuilt_cosine": "cosine of rebuilt vectors to the originals",
 }
@@ -49,12 +51,16 @@ _MAX_TICKS = 9
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG, the caption below it and the heading above it. ``small`` ones keep their own size."""
+    """A PNG, the caption below it and the heading above it.
+
+    ``small`` ones keep their own size. One with a ``file`` name is written beside the report too.
+    """
 
     png: bytes
     caption: str
     title: str = ""
     small: bool = False
+    file: str = ""
 
 
 def write_curve(
@@ -65,18 +71,20 @@ def write_curve(
     notes: Iterable[str] = (),
     pictures: Iterable[Picture] = (),
     texts: TextAttack | None = None,
+    explorer: str | None = None,
+    replace: bool = False,
 ) -> Path:
     """Write a curve as files; returns the path of the report.
 
     ``curve.csv`` has one line for each spec, query mode and measure, with mean and standard
-    deviation; ``runs.csv`` has one line for each run; ``curve.png`` is the chart of precision@10;
-    ``report.html`` contains everything. Each file is written whole or not at all.
+    deviation; ``runs.csv`` has one line for each run; ``curve.png`` is the chart of recall@10 and
+    precision@10; ``report.html`` contains everything. Each file is written whole or not at all.
 
     Parameters
     ----------
     curve : Curve
     directory : path
-        Created if missing; files of these names in it are replaced.
+        Created if missing. A report in it is replaced if this curve has all its runs.
     title : str
         Heading of the report.
     notes : iterable of str
@@ -85,19 +93,25 @@ def write_curve(
         Further pictures for the report.
     texts : TextAttack, optional
         What an attack on codes of texts gives back: a section of the report, and ``texts.csv``.
+    explorer : str, optional
+        Name of an explorer page beside the report, to be linked.
+    replace : bool
+        Replace a report of other runs too.
 
     Raises
     ------
     InputError
-        If Matplotlib or Jinja2 is missing (the CSV files are written first), or the directory
-        cannot be written.
+        If Matplotlib or Jinja2 is missing (the CSV files are written first), the directory cannot
+        be written, or it holds a report of other runs.
     """
     folder = Path(directory)
-    runs = _csv({**_cells(curve, run), "seed": run.seed, **run.values} for run in curve.runs)
-    means = _csv(
+    lines = [curve.line(run) for run in curve.runs]
+    if not replace:
+        refuse_other_report(folder, list(map(as_text, lines)).__contains__)
+    means = csv_bytes(
         {
-            **_cells(curve, point),
-            "measure": name,
+            **curve.cells(point),
+            "measure": curve.full_name(name),
             "mean": mean,
             "std": "" if math.isnan(point.std[name]) else point.std[name],
             "runs": point.runs,
@@ -105,20 +119,20 @@ def write_curve(
         for point in curve.points
         for name, mean in point.mean.items()
     )
-    tables = {"curve.csv": means, "runs.csv": runs}
+    tables = {"curve.csv": means, NAME: csv_bytes(lines)}
     if texts is not None:
-        tables["texts.csv"] = _csv(texts.lines())
+        tables["texts.csv"] = csv_bytes(texts.lines())
     write_all(folder, tables)
-    charts = {name: curve_png(curve, name) for name in ("precision@10", "recall@100")}
-    if not all(math.isnan(point.mean[EXPOSURE[0]]) for point in curve.points):
-        charts["exposure"] = curve_png(curve, "exposure")
-    promises = _promises(curve)
+    charts = {"found": curve_png(curve), "recall@100": curve_png(curve, "recall@100")}
+    charts["exposure"] = curve_png(curve, "exposure")
+    promises, pictures = _promises(curve), tuple(pictures)
     html = _render(
         curve=curve,
         title=title,
         charts=charts,
-        pictures=tuple(pictures),
+        pictures=pictures,
         texts=texts,
+        explorer=explorer,
         notes=tuple(notes),
         panel_titles=_PANEL_TITLES,
         best=_best(curve),
@@ -129,7 +143,8 @@ def write_curve(
         platform=platform,
         now=datetime.now(timezone.utc),
     )
-    write_all(folder, {"curve.png": charts["precision@10"], "report.html": html.encode()})
+    write_all(folder, {picture.file: picture.png for picture in pictures if picture.file})
+    write_all(folder, {"curve.png": charts["found"], "report.html": html.encode()})
     return folder / "report.html"
 
 
@@ -141,33 +156,6 @@ def write_all(path: Path, files: dict[str, bytes]) -> None:
             write_file(path / name, data)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}; choose another directory.") from error
-
-
-def _cells(curve: Curve, measured: Run | Point) -> dict[str, Any]:
-    spec, query = measured.spec, measured.query
-    private = query == "private" and spec.epsilon is not None
-    return {
-        "method": spec.method,
-        "definition": spec.guarantee.definition,
-        "adjacency": str(spec.guarantee.adjacency),
-        "epsilon": spec.epsilon,
-        "delta": spec.delta,
-        "k": spec.code_length,
-        "codewords": None if spec.codebook is None else len(spec.codebook),
-        "subset": spec.subset,
-        "repetitions": spec.repetitions,
-        "query": query,
-        "query_epsilon": (curve.query_epsilon or spec.epsilon) if private else None,
-    }
-
-
-def _csv(lines: Iterable[dict[str, Any]]) -> bytes:
-    first, *rest = lines
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, first, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([first, *rest])
-    return buffer.getvalue().encode()
 
 
 def _render(**context: Any) -> str:
@@ -185,7 +173,7 @@ def _render(**context: Any) -> str:
 
 
 def _best(curve: Curve) -> list[Point]:
-    """The DP method of highest precision@10 for each query mode and epsilon.
+    """The DP method of highest recall@10 for each query mode and epsilon.
 
     Methods with iDP are left out, because their epsilon promises less.
     """
@@ -193,7 +181,7 @@ def _best(curve: Curve) -> list[Point]:
     for point in curve.points:
         if point.spec.guarantee.definition == "DP":
             leader = best.setdefault((point.query, point.spec.budget), point)
-            if point.mean["precision@10"] > leader.mean["precision@10"]:
+            if point.mean["recall@10"] > leader.mean["recall@10"]:
                 best[point.query, point.spec.budget] = point
     return list(best.values())
 
@@ -235,29 +223,40 @@ def _png(figure: Any) -> bytes:
     return buffer.getvalue()
 
 
-def curve_png(curve: Curve, measure: str = "precision@10") -> bytes:
-    """One measure by epsilon as a PNG: a panel for each query mode, a line for each method and k.
+def curve_png(curve: Curve, measure: str = "found") -> bytes:
+    """Measures by epsilon as a PNG: a panel for each query mode, a line for each method and k.
 
-    With ``measure`` "exposure" the panels are the two measures of reconstruction. Bands are one
-    standard deviation over runs. Baselines are dashed horizontal lines. Lines of iDP methods are
-    dotted, because their epsilon is not that of DP.
+    With ``measure`` "found" the rows are recall@10 and precision@10; with "exposure" the panels are
+    linkage and the two measures of reconstruction. Bands are one standard deviation over runs.
+    Baselines are dashed horizontal lines. Lines of iDP methods are dotted, because their epsilon is
+    not that of DP.
     """
+    return _png(_drawn(curve, measure))
+
+
+def _drawn(curve: Curve, measure: str) -> Any:
+    """The figure of :func:`curve_png`."""
     modes = curve.query_modes
-    shown: list[tuple[str, str, QueryMode]] = [(mode, measure, mode) for mode in modes]
+    measures = ("recall@10", "precision@10") if measure == "found" else (measure,)
+    shown: list[list[tuple[str, str, QueryMode]]] = [
+        [(mode, name, mode) for mode in modes] for name in measures
+    ]
     if measure == "exposure":  # it does not depend on the query mode
-        shown = [(name, name, modes[0]) for name in EXPOSURE]
+        known = (LINKED, *EXPOSURE)
+        shown = [[(name, name, modes[0]) for name in known if _is_known(curve, name)]]
     styles = _styles(curve)
-    width, legend_rows = len(shown), -(-len(styles) // 2)
-    figure = _figure(5.6 * width if width > 1 else 7.5, 4.3 + 0.24 * legend_rows)
-    panels = figure.subplots(1, width, sharey=True, squeeze=False)[0]
+    height, width, legend_rows = len(shown), len(shown[0]), -(-len(styles) // 2)
+    across = 5.6 if width < 3 else 4.4
+    figure = _figure(across * width if width > 1 else 7.5, 4.0 * height + 0.3 + 0.24 * legend_rows)
+    panels = figure.subplots(height, width, sharey=False, squeeze=False)
     handles: dict[str, Any] = {}
-    for panel, (title, drawn, mode) in zip(panels, shown, strict=True):
-        for name, line in curve.series(mode).items():
-            handles.setdefault(name, _draw_line(panel, line, drawn, styles[name]))
-        _format_panel(panel, curve, title)
-    if measure != "exposure":
-        true = 10 if measure == "recall@10" else curve.neighbours
-        panels[0].set_ylabel(f"{measure}, of {true} true neighbours")
+    for row, line_of_panels in zip(panels, shown, strict=True):
+        for panel, (title, drawn, mode) in zip(row, line_of_panels, strict=True):
+            for name, line in curve.series(mode).items():
+                handles.setdefault(name, _draw_line(panel, line, drawn, styles[name]))
+            _format_panel(panel, curve, title)
+        if measure != "exposure":
+            row[0].set_ylabel(curve.full_name(line_of_panels[0][1]))
     figure.legend(
         handles.values(),
         [f"{n} (no privacy: the limit at this k)" if n.startswith("none-") else n for n in handles],
@@ -267,7 +266,11 @@ def curve_png(curve: Curve, measure: str = "precision@10") -> bytes:
         fontsize=9,
         handlelength=3.2,
     )
-    return _png(figure)
+    return figure
+
+
+def _is_known(curve: Curve, measure: str) -> bool:
+    return not all(math.isnan(point.mean[measure]) for point in curve.points)
 
 
 def _styles(curve: Curve) -> dict[str, dict[str, Any]]:
@@ -316,26 +319,31 @@ def _format_panel(panel: Any, curve: Curve, what: str) -> None:
     ticks = curve.epsilons[:: -(-len(curve.epsilons) // _MAX_TICKS) or 1]
     panel.set_xticks(ticks, [f"{epsilon:g}" for epsilon in ticks])
     panel.minorticks_off()
-    panel.set(ylim=(0.0, 1.02), yticks=np.linspace(0.0, 1.0, 6))
+    # Shares fill [0, 1]; errors above that, and cosines below, widen the panel.
+    drawn = panel.dataLim
+    panel.set(ylim=(min(0.0, drawn.y0 * 1.05), max(1.02, drawn.y1 * 1.05)))
+    if drawn.y1 <= 1.02 and drawn.y0 >= 0:
+        panel.set(yticks=np.linspace(0.0, 1.0, 6))
     panel.grid(alpha=0.25)
     panel.tick_params(labelleft=True)
     panel.spines[["top", "right"]].set_visible(False)
 
 
 def gallery_png(
-    rows: Sequence[tuple[str, AnyArray]], shape: tuple[int, int], limits: tuple[float, float]
+    rows: Sequence[tuple[str, AnyArray]], shape: tuple[int, ...], limits: tuple[float, float]
 ) -> bytes:
-    """Rows of small grey images as a PNG, with the caption of each row on its left.
+    """Rows of small images as a PNG, with the caption of each row on its left.
 
-    ``rows`` holds (caption, images of shape (count, height·width)). ``limits`` are the values of
-    black and white.
+    ``rows`` holds (caption, images of shape (count, height·width), or three times as much for
+    colours). ``limits`` are the values of black and white.
     """
     count = len(rows[0][1])
     figure = _figure(2.6 + 0.8 * count, 0.88 * len(rows))
     panels = figure.subplots(len(rows), count, squeeze=False)
     for line, (caption, images) in zip(panels, rows, strict=True):
         for panel, image in zip(line, images, strict=True):
-            panel.imshow(np.reshape(image, shape), cmap="gray", vmin=limits[0], vmax=limits[1])
+            shades = (np.reshape(image, shape) - limits[0]) / (limits[1] - limits[0])
+            panel.imshow(np.clip(shades, 0, 1), cmap="gray", vmin=0, vmax=1)
             panel.set(xticks=[], yticks=[])
             panel.spines[:].set_color("#BBBBBB")
         line[0].set_ylabel(caption, rotation=0, ha="right", va="center", fontsize=10, labelpad=8)

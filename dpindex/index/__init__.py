@@ -5,8 +5,17 @@ the rest: who only searches never imports the secret stream.
 """
 
 from dpindex.estimators.similarity import Metric
-from dpindex.index.directory import IndexDirectory, Settings
+from dpindex.index.directory import IndexDirectory, Settings, Summary, summarize
 from dpindex.index.hits import Hits
-from dpindex.index.private_index import PrivateIndex, QueryMode, describe
+from dpindex.index.private_index import PrivateIndex, QueryMode
 
-__all__ = ["Hits", "IndexDirectory", "Metric", "PrivateIndex", "QueryMode", "Settings", "describe"]
+__all__ = [
+    "Hits",
+    "IndexDirectory",
+    "Metric",
+    "PrivateIndex",
+    "QueryMode",
+    "Settings",
+    "Summary",
+    "summarize",
+]

@@ -1,4 +1,4 @@
-"""What an index keeps: codes, and their ids (whole numbers or strings), in row order."""
+"""What an index keeps: codes, their ids (whole numbers or strings) and payload, in row order."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from dpindex.codes import CodeFormat, Codes
 from dpindex.errors import InputError
 from dpindex.files import pack, unpack
 from dpindex.format1 import MAGIC_IDS, ids_from_bytes_1
+from dpindex.index.payload import Payload, Table
+
+Rows = npt.NDArray[np.int64]
 
 _MAX_BYTES = 1 << 30
 """What the 65536 rows that a segment may have take as an array, at 4096 characters each."""
@@ -45,12 +48,20 @@ class Ids:
         return len(self.array)
 
     @cached_property
-    def _known(self) -> set[Any]:
-        """The ids as a set, made when it is first needed: numbering new rows does without."""
-        return set(self.array.tolist())
+    def _known(self) -> dict[Any, int]:
+        """Rows by id, made when it is first needed: numbering new rows does without."""
+        return {value: row for row, value in enumerate(self.array.tolist())}
 
-    def check(self, ids: Any | None, count: int) -> AnyArray:
-        """``ids`` as an array that may be added: ``count`` new ids, or the next free numbers."""
+    def __contains__(self, value: object) -> bool:
+        if isinstance(value, np.integer | np.str_):
+            value = value.item()
+        return type(value) in (int, str) and value in self._known
+
+    def check(self, ids: Any | None, count: int, *, replace: bool = False) -> AnyArray:
+        """``ids`` as an array that may be added: ``count`` new ids, or the next free numbers.
+
+        With ``replace`` they may be there already.
+        """
         if ids is None:
             if self.array.dtype.kind == "U" and len(self.array):
                 raise InputError("this index has string ids, so new vectors need ids too.")
@@ -64,8 +75,8 @@ class Ids:
         if len(self.array) and array.dtype.kind != self.array.dtype.kind:
             kind = "strings" if self.array.dtype.kind == "U" else "whole numbers"
             raise InputError(f"the ids of this index are {kind}; new ids must be {kind} too.")
-        values, known = array.tolist(), self._known
-        if len(set(values)) < count or not known.isdisjoint(values):
+        values, known = array.tolist(), {} if replace else self._known
+        if len(set(values)) < count or not known.keys().isdisjoint(values):
             seen: set[Any] = set()
             for row, value in enumerate(values):
                 if value in seen or value in known:
@@ -81,18 +92,19 @@ class Ids:
             parts = [part for part in (self.array, ids) if part.dtype.kind == "U"]
             check_id_lengths(np.concatenate([np.char.str_len(part) for part in parts]))
         known = vars(self).pop("_known", None)  # made again, should anything go wrong half-way
-        self.array = np.concatenate([self.array, ids]) if len(self.array) else ids.copy()
+        count = len(self)
+        self.array = np.concatenate([self.array, ids]) if count else ids.copy()
         if known is not None:
-            known.update(ids.tolist())
+            known.update(zip(ids.tolist(), range(count, len(self)), strict=True))
             self._known = known
 
-    def rows(self, ids: Any) -> Integers:
-        """Rows of ids, ascending; InputError for one that is not there."""
-        wanted = id_array(ids).tolist()
-        for value in wanted:
-            if value not in self._known:
-                raise InputError(f"id {value!r} is not in the index; nothing was removed.")
-        return np.flatnonzero(np.isin(self.array, np.array(wanted, dtype=self.array.dtype)))
+    def rows(self, ids: Any, *, missing: bool = False) -> Rows:
+        """Rows of ids, ascending; unless ``missing`` is allowed, InputError for one not there."""
+        found = {value: self._known.get(value) for value in id_array(ids).tolist()}
+        if None in found.values() and not missing:
+            first = next(value for value, row in found.items() if row is None)
+            raise InputError(f"id {first!r} is not in the index; nothing was removed.")
+        return np.array(sorted(row for row in found.values() if row is not None), np.int64)
 
 
 def ids_to_bytes(ids: AnyArray) -> bytes:
@@ -146,6 +158,8 @@ class CodeStore:
     ----------
     format : CodeFormat
         The format of all codes.
+    payload : Payload
+        Of all rows.
     removals : int
         How often codes were removed, which gives the rows after them new numbers.
 
@@ -160,6 +174,7 @@ class CodeStore:
 
     def __init__(self, format_: CodeFormat) -> None:
         self.format = format_
+        self.payload = Payload()
         self.removals = 0
         self._ids = Ids()
         # Stored codes in one array that doubles its room, and widens its integers where needed.
@@ -178,14 +193,18 @@ class CodeStore:
         """All codes in row order, as a copy."""
         return self.format.codes(self._room[: len(self)].copy())
 
-    def checked_ids(self, ids: Any | None, count: int) -> AnyArray:
-        """``ids`` as ``count`` new unique ids, or the next free numbers; else InputError."""
-        return self._ids.check(ids, count)
+    def __contains__(self, value: object) -> bool:
+        return value in self._ids
 
-    def append(self, codes: Codes, ids: AnyArray) -> None:
-        """Add codes of the store's format under ids that :meth:`checked_ids` returned."""
-        # The ids say how many rows there are: codes beyond, left by Ctrl-C, are overwritten.
+    def checked_ids(self, ids: Any | None, count: int, *, replace: bool = False) -> AnyArray:
+        """``ids`` as ``count`` unique ids, new unless ``replace``, or the next free numbers."""
+        return self._ids.check(ids, count, replace=replace)
+
+    def append(self, codes: Codes, ids: AnyArray, payload: Table = None) -> None:
+        """Add codes of the store's format, with ids and payload that were checked."""
+        # The ids say how many rows there are: what lies beyond, left by Ctrl-C, is overwritten.
         self._put(codes.stored)
+        self.payload = self.payload.extended(len(self), payload, len(ids))
         self._ids.append(ids)
 
     def _put(self, rows: Integers) -> None:
@@ -203,6 +222,10 @@ class CodeStore:
         """The codes of some rows."""
         return self.format.codes(self._room[: len(self)][rows])
 
+    def rows(self, ids: Any, *, missing: bool = False) -> Rows:
+        """Rows of ids, ascending; InputError for an id that is not there, unless allowed."""
+        return self._ids.rows(ids, missing=missing)
+
     def blocks(self, start: int = 0, rows: int | None = None) -> Iterator[Codes]:
         """The codes from row ``start`` on, in blocks of that many rows, or of a few megabytes."""
         step = rows or max(1, _BLOCK_NUMBERS // self.format.code_length)
@@ -218,8 +241,26 @@ class CodeStore:
             If one of the ids is not there; nothing is removed then.
         """
         rows = self._ids.rows(ids)
+        self._become(self._without(rows))
+        return len(rows)
+
+    def replace(self, codes: Codes, ids: AnyArray, payload: Table = None) -> None:
+        """Append in one step, in place of the rows that have one of these ids."""
+        made = self._without(self._ids.rows(ids, missing=True))
+        made.append(codes, ids, payload)
+        self._become(made)
+
+    def _without(self, rows: Rows) -> CodeStore:
+        """A new store without some rows."""
+        left = CodeStore(self.format)
         kept = np.ones(len(self), dtype=np.bool_)
         kept[rows] = False
-        left, room = Ids(self.ids[kept]), self.format.concatenate([self._room[: len(self)][kept]])
-        self._ids, self._room, self.removals = left, room, self.removals + 1
-        return len(rows)
+        left._ids = Ids(self.ids[kept])
+        left.payload = Payload(self.payload.take(np.flatnonzero(kept)))
+        left._room = self.format.concatenate([self._room[: len(self)][kept]])
+        return left
+
+    def _become(self, other: CodeStore) -> None:
+        """Take over what another store keeps: all of it, also where Ctrl-C strikes."""
+        kept = other._ids, other._room, other.payload, self.removals + 1
+        self._ids, self._room, self.payload, self.removals = kept

@@ -1,8 +1,9 @@
 """The index on disk: immutable segments, and a manifest that alone says which of them count.
 
-A directory holds ``manifest.json``, ``segments/NNNNNN.codes``, ``ids/NNNNNN.ids`` and, where one
-was learned, ``denoiser/NNNNNN.model``. A file belongs to the index only once a manifest that names
-it has been renamed into place; whatever the manifest does not name is discarded unread. New files
+A directory holds ``manifest.json``, ``segments/NNNNNN.codes``, ``ids/NNNNNN.ids``, for segments
+with a payload ``payload/NNNNNN.arrows`` and, where one was learned, ``denoiser/NNNNNN.model``. A
+file belongs to the index only once a manifest that names it has been renamed into place; whatever
+the manifest does not name is discarded unread. New files
 come from a journal outside the directory (:mod:`dpindex.index.journal`), where all of them lie
 before the first is seen here. Reading checks sizes and SHA-256 hashes before any parser sees a
 byte. No raw vector, norm, noise or secret is ever written.
@@ -15,23 +16,25 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from dpindex.arrays import AnyArray
-from dpindex.codebook import Codebook
+from dpindex.codebook import Codebook, spaced
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.estimators.float_codes import METRICS
 from dpindex.estimators.similarity import Metric
+from dpindex.estimators.visibility import Visibility, rows_to_sample, visibility
 from dpindex.files import Buffer, holding_lock, make_folder, read_file, sync_folder, write_file
 from dpindex.format1 import manifest_from_1
 from dpindex.index.code_store import CodeStore, ids_from_bytes, ids_to_bytes
 from dpindex.index.journal import Journal, state_folder
+from dpindex.index.payload import Payload, Table, payload_from_bytes, payload_to_bytes
 from dpindex.index.ranking import new_ranking
 from dpindex.index.search_backend import EXACT
 from dpindex.spec import Spec
@@ -40,15 +43,21 @@ from dpindex.version import __version__
 _FORMAT = 2
 MANIFEST = "manifest.json"
 _CODES, _IDS, _MODEL = "segments/{}.codes", "ids/{}.ids", "denoiser/{}.model"
-_CODEBOOK = "codebook/{}.vectors"
-_FOLDERS = ("segments", "ids", "denoiser", "codebook")
+_CODEBOOK, _PAYLOAD = "codebook/{}.vectors", "payload/{}.arrows"
+_FOLDERS = ("segments", "ids", "payload", "denoiser", "codebook")
 _NUMBER = re.compile(r"[0-9]{6}")
-_NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|model|vectors)(\.tmp)?")
+_NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|arrows|model|vectors)(\.tmp)?")
 _STATED = ("state", "next_number", "segments", "denoiser", "input")
 _MAX_FILE_BYTES = 1 << 33
 MAX_MANIFEST_BYTES = 1 << 24
 _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
+_SAMPLED_SEGMENTS = 8
+# Share of exact copies that are found, below which few neighbours can be.
+_VISIBLE = 0.3
+
+Segment: TypeAlias = tuple[Codes, AnyArray, Table]
+"""Codes, ids, and payload or None."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +168,9 @@ class Manifest:
         Of every file that belongs to the index, and perhaps of some that did.
     input : mapping, optional
         While the index is being built: what tells its input from another, as plain JSON values.
+        While only the denoiser of a build is missing: which build it was.
+    visibility : Visibility, optional
+        What noise leaves of the best case of a search; absent in older indexes and empty ones.
     """
 
     settings: Settings
@@ -169,11 +181,14 @@ class Manifest:
     codebook: str | None = None
     files: Mapping[str, FileMark] = field(default_factory=dict)
     input: Mapping[str, Any] | None = None
+    visibility: Visibility | None = None
 
     @property
     def paths(self) -> list[str]:
         """Every file that belongs to the index."""
         paths = [path.format(number) for number in self.segments for path in (_CODES, _IDS)]
+        payloads = map(_PAYLOAD.format, self.segments)
+        paths += [path for path in payloads if path in self.files]
         paths += [] if self.denoiser is None else [_MODEL.format(self.denoiser)]
         return paths if self.codebook is None else [*paths, _CODEBOOK.format(self.codebook)]
 
@@ -184,7 +199,9 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The text of ``manifest.json``."""
-        book = {} if self.codebook is None else {"codebook": self.codebook}
+        extra: dict[str, Any] = {} if self.codebook is None else {"codebook": self.codebook}
+        if self.visibility is not None:
+            extra["visibility"] = self.visibility._asdict()
         data = {
             "format": _FORMAT,
             "library": __version__,
@@ -193,7 +210,7 @@ class Manifest:
             "files": {path: asdict(self.files[path]) for path in self.paths},
             **{name: getattr(self, name) for name in _STATED},
             **self.settings.to_dict(),
-            **book,
+            **extra,
         }
         return _sealed(data)
 
@@ -204,6 +221,8 @@ class Manifest:
         """
         files = {path: FileMark(**mark) for path, mark in data["files"].items()}
         stated = {name: data[name] for name in _STATED} | {"codebook": data.get("codebook")}
+        if (seen := data.get("visibility")) is not None:
+            stated["visibility"] = Visibility(**seen)
         manifest = cls(settings=Settings.from_dict(data), files=files, **stated)
         last = [name for name in (manifest.denoiser, manifest.codebook) if name is not None]
         numbers, counts = [*manifest.segments, *last], manifest.segments.values()
@@ -223,6 +242,7 @@ class Manifest:
             and all(int(number) < manifest.next_number for number in numbers)
             and set(files) == set(manifest.paths)
             and (manifest.codebook is None) == (manifest.settings.spec.codebook is None)
+            and all(isinstance(v, float) and 0 <= v <= 1 for v in manifest.visibility or ())
         ):
             raise InputError("it contradicts itself.")
         return manifest
@@ -266,6 +286,7 @@ class IndexDirectory:
     def __init__(self, path: Path, state: Path | None = None) -> None:
         self.path = path.resolve()
         self.journal = Journal(self.path, state or state_folder())
+        self._held = False
 
     @property
     def exists(self) -> bool:
@@ -281,8 +302,8 @@ class IndexDirectory:
             )
         return Manifest.from_bytes(self._text(), self.path / MANIFEST)
 
-    def segments(self, manifest: Manifest) -> Iterator[tuple[Codes, AnyArray]]:
-        """Codes and ids of every segment, verified against the manifest first."""
+    def segments(self, manifest: Manifest) -> Iterator[Segment]:
+        """Codes, ids and payload of every segment, verified against the manifest first."""
         fingerprint = manifest.settings.spec.fingerprint
         for number, count in manifest.segments.items():
             path = _CODES.format(number)
@@ -290,9 +311,32 @@ class IndexDirectory:
             ids = ids_from_bytes(self._verified(manifest, _IDS.format(number)))
             if codes.fingerprint != fingerprint:
                 raise InputError(f"{self.path / path} was made under another spec.")
-            if not len(codes) == len(ids) == count:
+            payload, columns = None, _PAYLOAD.format(number)
+            if columns in manifest.files:
+                payload = payload_from_bytes(self._verified(manifest, columns))
+            rows = count if payload is None else len(payload)
+            if not len(codes) == len(ids) == rows == count:
                 raise InputError(f"{self.path / path} does not have the rows it should.")
-            yield codes, ids
+            yield codes, ids, payload
+
+    def payload_columns(self, manifest: Manifest) -> dict[str, str]:
+        """Type of each payload column by its name, from one segment that has a payload."""
+        for number in manifest.segments:
+            if (columns := _PAYLOAD.format(number)) in manifest.files:
+                return Payload(payload_from_bytes(self._verified(manifest, columns))).columns
+        return {}
+
+    def sample(self, manifest: Manifest) -> Codes:
+        """Evenly spaced codes of a few evenly spaced segments, verified; there must be one."""
+        numbers = list(manifest.segments)
+        chosen = [numbers[i] for i in spaced(len(numbers), _SAMPLED_SEGMENTS)]
+        some = replace(manifest, segments={name: manifest.segments[name] for name in chosen})
+        parts = [
+            codes.take(rows_to_sample(len(codes), len(chosen) * codes.k))
+            for codes, _, _ in self.segments(some)
+        ]
+        format_ = parts[0].format
+        return format_.codes(format_.concatenate([part.stored for part in parts]))
 
     def settings(self, manifest: Manifest) -> Settings:
         """The settings, with the codewords of the spec's codebook if it has one."""
@@ -308,6 +352,15 @@ class IndexDirectory:
         data = self._verified(manifest, _MODEL.format(manifest.denoiser))
         return denoiser_from_bytes(data, manifest.settings.spec)
 
+    def check_sizes(self, manifest: Manifest) -> None:
+        """InputError for a file that is missing, or is not as long as it was; none is read."""
+        for path in manifest.paths:
+            place = self.path / path
+            if not place.is_file():
+                raise InputError(f"{place} is missing; restore it from a copy.")
+            if place.stat().st_size != manifest.files[path].bytes:
+                raise InputError(f"{place} is cut off or was changed; restore it from a copy.")
+
     def _verified(self, manifest: Manifest, path: str) -> bytes:
         mark = manifest.files[path]
         data = read_file(self.path / path, mark.bytes, links=False)
@@ -318,6 +371,40 @@ class IndexDirectory:
         return data
 
     @contextmanager
+    def held(self, waiting: Callable[[], object] | None = None) -> Iterator[None]:
+        """Keep every other process from writing; this one may write more than once.
+
+        Raises
+        ------
+        InputError
+            If another process holds it, unless ``waiting`` is given: then it is called, and the
+            other waited for.
+        """
+        if self._held:
+            yield
+            return
+        with ExitStack() as stack:
+            try:
+                first = self._make_lock()
+                place = self.path / ".lock"
+                stack.enter_context(holding_lock(place, str(self.path), waiting))
+                for folder in _FOLDERS:
+                    if (self.path / folder).is_symlink():
+                        raise InputError(f"{self.path / folder} is a symbolic link, not a folder.")
+                if first:  # what a journal may know of was removed
+                    self.journal.clear()
+            except OSError as error:
+                raise self._not_written(error) from error
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
+
+    def _not_written(self, error: OSError) -> InputError:
+        return InputError(f"{self.path} cannot be written: {error.strerror or error}.")
+
+    @contextmanager
     def writing(self, *, new: bool) -> Iterator[None]:
         """Hold the directory for writing; a ``new`` one must be absent or empty.
 
@@ -326,13 +413,7 @@ class IndexDirectory:
         """
         try:
             make_folder(self.path)
-            first = self._make_lock()
-            with holding_lock(self.path / ".lock", str(self.path)):
-                for folder in _FOLDERS:
-                    if (self.path / folder).is_symlink():
-                        raise InputError(f"{self.path / folder} is a symbolic link, not a folder.")
-                if first:  # what a journal may know of was removed
-                    self.journal.clear()
+            with self.held():
                 self._finish_interrupted()
                 if new and (self.path / MANIFEST).exists():
                     raise InputError(
@@ -352,8 +433,7 @@ class IndexDirectory:
                 if self._is_settled:
                     self.journal.clear()
         except OSError as error:
-            detail = error.strerror or error
-            raise InputError(f"{self.path} cannot be written: {detail}.") from error
+            raise self._not_written(error) from error
 
     def _make_lock(self) -> bool:
         """Make the lock file; whether there was none."""
@@ -368,7 +448,10 @@ class IndexDirectory:
         """Whether nothing that was sealed waits to be published, and no build is unfinished."""
         pending = self.journal.pending()
         waits = pending is not None and self._hash() == pending[0]
-        return not waits and (not self.exists or self.manifest().state == "complete")
+        if waits or not self.exists:
+            return not waits
+        manifest = self.manifest()
+        return manifest.state == "complete" and manifest.input is None
 
     def _is_blank(self) -> bool:
         """Whether nothing is here but, perhaps, leftovers of our own that no manifest names."""
@@ -389,9 +472,13 @@ class IndexDirectory:
         number, manifest = self._numbered(manifest, {_CODEBOOK: book.to_bytes()})
         return replace(manifest, codebook=number)
 
-    def write_segment(self, manifest: Manifest, codes: Codes, ids: AnyArray) -> Manifest:
+    def write_segment(
+        self, manifest: Manifest, codes: Codes, ids: AnyArray, payload: Table = None
+    ) -> Manifest:
         """Stage a segment and return the manifest that names it, which is not yet committed."""
         data = {_CODES: codes.to_bytes(), _IDS: ids_to_bytes(ids)}
+        if payload is not None:
+            data[_PAYLOAD] = payload_to_bytes(payload)
         number, manifest = self._numbered(manifest, data)
         return replace(manifest, segments={**manifest.segments, number: len(codes)})
 
@@ -414,7 +501,8 @@ class IndexDirectory:
         """Make the manifest the truth, durably, in one rename; then delete what it does not name.
 
         Once ``sealed`` is called it is certain: whatever stops this, the next to write finishes it.
-        The end of a build adds no file and is not sealed: until it is here, the build goes on.
+        The end of a build adds no file and is not sealed: until it is here, the build goes on. But
+        it is where a denoiser is to follow, for which the same build goes on after it.
         """
         text = manifest.to_bytes()
         if len(text) > MAX_MANIFEST_BYTES:
@@ -423,7 +511,7 @@ class IndexDirectory:
                 f"save the index to a new directory."
             )
         adds = self.journal.staged() or not self.exists
-        if adds or self.manifest().state == "complete":
+        if adds or self.manifest().state == "complete" or manifest.input is not None:
             self.journal.seal(self._hash(), text)
             sealed()
         self._publish(manifest, text)
@@ -484,7 +572,7 @@ class Checkpoint:
 
     Attributes
     ----------
-    path : Path
+    directory : IndexDirectory
     digest : str
         Of the manifest.
     rows, removals : int
@@ -492,7 +580,7 @@ class Checkpoint:
     denoiser : Denoiser, optional
     """
 
-    path: Path
+    directory: IndexDirectory
     digest: str
     rows: int
     removals: int
@@ -517,8 +605,10 @@ def write_index(
         If the directory belongs to something else, was changed since, or cannot be written.
     """
     directory = IndexDirectory(path)
-    if last is not None and last.path != directory.path:
+    if last is not None and last.directory.path != directory.path:
         last = None
+    if last is not None:
+        directory = last.directory  # it may be held
     with directory.writing(new=last is None):
         start = 0
         if last is None:
@@ -526,7 +616,11 @@ def write_index(
         else:
             manifest = directory.manifest()
             if manifest.digest != last.digest:
-                raise InputError(f"{directory.path} was changed since this index was opened.")
+                raise InputError(
+                    f"{directory.path} was changed since this index was opened; open it again and "
+                    f"repeat the change; add_codes takes over codes that are new here, and spends "
+                    f"nothing."
+                )
             if last.removals == store.removals:
                 start = last.rows
             else:  # rows were removed: everything that is left is written anew
@@ -534,24 +628,20 @@ def write_index(
         step = rows_per_segment(settings.spec)
         for row in range(start, len(store), step):
             rows = slice(row, row + step)
-            manifest = directory.write_segment(manifest, store.take(rows), store.ids[rows])
+            segment = store.take(rows), store.ids[rows], store.payload.take(rows)
+            manifest = directory.write_segment(manifest, *segment)
         if denoiser is not None and (last is None or denoiser is not last.denoiser):
             manifest = directory.write_denoiser(manifest, denoiser)
-        manifest = replace(manifest, state="complete")
+        sample = store.take(rows_to_sample(len(store), settings.spec.code_length))
+        seen = visibility(sample, settings.spec, len(store)) if len(store) else None
+        manifest = replace(manifest, state="complete", input=None, visibility=seen)
         saved = manifest.digest, len(store), store.removals, denoiser
-        checkpoint = Checkpoint(directory.path, *saved)
+        checkpoint = Checkpoint(directory, *saved)
         directory.commit(manifest, lambda: sealed(checkpoint))
 
 
-def read_index(path: Path) -> tuple[Settings, Iterator[tuple[Codes, AnyArray]], Checkpoint]:
-    """Settings, segments (each verified as it is read) and checkpoint of a finished index.
-
-    Raises
-    ------
-    InputError
-        If the directory is not an index, is unfinished, or was damaged or changed.
-    """
-    directory = IndexDirectory(path)
+def _finished(directory: IndexDirectory) -> Manifest:
+    """The manifest of a finished index; InputError if it is not one."""
     with suppress(InputError):  # who may not write can read what is there
         directory.finish_interrupted()
     manifest = directory.manifest()
@@ -559,9 +649,110 @@ def read_index(path: Path) -> tuple[Settings, Iterator[tuple[Codes, AnyArray]], 
         raise InputError(
             f"{directory.path} holds an unfinished build; run the same build again to end it."
         )
+    return manifest
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a saved index is, without its codes and ids.
+
+    Attributes
+    ----------
+    settings : Settings
+    count : int
+        Rows.
+    bytes : int
+        Of all files.
+    payload : dict of str to str
+        Type of each payload column by its name, in Arrow's words.
+    denoiser : Denoiser, optional
+    visibility : Visibility, optional
+        What noise leaves of the best case of a search; absent in older indexes and empty ones.
+    """
+
+    settings: Settings
+    count: int
+    bytes: int
+    payload: dict[str, str]
+    denoiser: Denoiser | None
+    visibility: Visibility | None
+
+    @property
+    def noise_warning(self) -> str | None:
+        """One sentence where noise leaves little of a search; None for denoised codes."""
+        if self.visibility is None or self.denoiser is not None:
+            return None
+        for share, whose in zip(self.visibility, ("", " of private queries"), strict=True):
+            if share < _VISIBLE:
+                return (
+                    f"expect no neighbours{whose} at this setting: the noise is so large that of "
+                    f"ten exact copies of a query {10 * share:.1f} would be among its ten nearest; "
+                    f"see what `dpindex plan` recommends."
+                )
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """What it holds, how it is searched and what it promises, as plain JSON values."""
+        spec, denoiser = self.settings.spec, self.denoiser
+        return {
+            "count": self.count,
+            "bytes": self.bytes,
+            "code_length": spec.code_length,
+            "metric": self.settings.metric,
+            "index_type": self.settings.index_type,
+            "payload": self.payload,
+            "denoiser": denoiser
+            and {"kind": denoiser.kind, "rows": denoiser.rows, "error": denoiser.error},
+            "query_epsilon": self.settings.query_spec.epsilon,
+            "visibility": self.visibility and self.visibility._asdict(),
+            "spec": spec.to_dict(),
+            **spec.guarantee.statement(spec.dim),
+        }
+
+
+def summarize(path: str | os.PathLike[str]) -> Summary:
+    """What a saved index is, from its manifest; the codes are not read, only their sizes checked.
+
+    Raises
+    ------
+    InputError
+        If the directory is not an index, is unfinished, or lacks a file or a part of one.
+
+    >>> import tempfile
+    >>> from dpindex import PrivateIndex
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=2.0))
+    ...     index.save(Path(folder) / "index")
+    ...     summarize(Path(folder) / "index").to_dict()["guarantee"]["epsilon"]
+    2.0
+    """
+    directory = IndexDirectory(Path(path))
+    manifest = _finished(directory)
+    directory.check_sizes(manifest)
+    return Summary(
+        settings=directory.settings(manifest),
+        count=manifest.count,
+        bytes=sum(file.stat().st_size for file in directory.path.rglob("*") if file.is_file()),
+        payload=directory.payload_columns(manifest),
+        denoiser=directory.denoiser(manifest),
+        visibility=manifest.visibility,
+    )
+
+
+def read_index(
+    directory: IndexDirectory,
+) -> tuple[Settings, Iterator[Segment], Checkpoint]:
+    """Settings, segments (each verified as it is read) and checkpoint of a finished index.
+
+    Raises
+    ------
+    InputError
+        If the directory is not an index, is unfinished, or was damaged or changed.
+    """
+    manifest = _finished(directory)
     segments = directory.segments(manifest)
     # The first is read before anything is made of the spec: what a manifest says costs nothing yet.
     first = list(islice(segments, 1))
     denoiser = directory.denoiser(manifest)
-    last = Checkpoint(directory.path, manifest.digest, manifest.count, 0, denoiser)
+    last = Checkpoint(directory, manifest.digest, manifest.count, 0, denoiser)
     return directory.settings(manifest), chain(first, segments), last

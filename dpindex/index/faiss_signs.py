@@ -63,6 +63,12 @@ class FaissSigns(SearchBackend):
         flat = faiss.rev_swig_ptr(stored.data(), stored.size())
         return np.asarray(flat, dtype=np.uint8).reshape(-1, self._bytes)
 
+    def subset(self, rows: Rows) -> FaissSigns:
+        part = FaissSigns(self._width, "cosine", EXACT)
+        part.add(self._codes()[rows])
+        part.finish()
+        return part
+
     def search(self, queries: Bytes, count: int) -> tuple[Doubles, Rows]:
         """Scores ``k − 2·hamming = Σ s_j t_j`` and rows of the best ``count`` for each query."""
         distance, rows = self._hamming.search(np.ascontiguousarray(queries), count)

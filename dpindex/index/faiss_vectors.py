@@ -8,6 +8,8 @@ the mean, which changes every cosine, and is not offered.
 from __future__ import annotations
 
 import re
+import threading
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,7 @@ import numpy as np
 
 from dpindex.arrays import Doubles, Floats, Singles, unit
 from dpindex.errors import InputError
-from dpindex.index.search_backend import Rows, SearchBackend, best_of
+from dpindex.index.search_backend import EXACT, Rows, SearchBackend, best_of
 
 _ALIASES = {"f32": "Flat", "f16": "SQfp16", "int8": "SQ8"}
 _GRAMMAR = re.compile(
@@ -36,6 +38,7 @@ _PROBES = 100
 _NEIGHBOURS = 10
 _WANTED_RECALL = 0.98
 _WORTH_DOUBLING = 0.002
+_MAPPING = threading.Lock()
 
 # Faiss turns to matrix products only for large batches by default; ours are 64 queries, small
 # enough to answer Ctrl-C, and six times faster this way. Older versions count queries, from 20.
@@ -130,12 +133,13 @@ class FaissVectors(SearchBackend):
     """
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
-        self._type = parse_index_type(index_type, width)
+        self._type, self._width = parse_index_type(index_type, width), width
         self._normalise, self._distance = metric == "cosine", metric == "l2"
         self._metric = faiss.METRIC_L2 if self._distance else faiss.METRIC_INNER_PRODUCT
         self.exact = self._type.exact
         wanted = max(_SAMPLE_ROWS, _ROWS_PER_LIST * self._type.lists)
         wanted = min(_EXACT_SAMPLE_ROWS if self.exact else wanted, _SAMPLE_NUMBERS // width)
+        self.max_subset = _SAMPLE_NUMBERS // width
         self.sample_rows = max(self._type.min_rows, wanted)
         self._index: Any = None
         self._fitted = 0
@@ -199,6 +203,23 @@ class FaissVectors(SearchBackend):
         pairs = zip(found, self._true[:, 1:], strict=True)
         hit = np.concatenate([np.isin(true, rows) for rows, true in pairs])
         return float(hit.mean()) if hit.size else 1.0
+
+    def subset(self, rows: Rows) -> FaissVectors:
+        """In the exact index, the vectors as this one keeps them."""
+        part = copy(self)
+        part._type = parse_index_type(EXACT, self._width)
+        part._index = faiss.IndexFlat(self._index.d, self._metric)
+        part._index.add(self._kept(rows))
+        return part
+
+    def _kept(self, rows: Rows) -> Singles:
+        lists: Any = self._index
+        if isinstance(lists, faiss.IndexPreTransform):
+            lists = faiss.downcast_index(lists.index)
+        if isinstance(lists, faiss.IndexIVF):
+            with _MAPPING:  # searches run side by side
+                lists.make_direct_map()
+        return np.asarray(self._index.reconstruct_batch(rows))
 
     def search(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
         rotated = self._rotated(self._prepared(queries))

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
 
 from dpindex.arrays import AnyArray, Floats
+from dpindex.errors import InputError
+from dpindex.extras import import_extra
+from dpindex.html import table_html
+from dpindex.index.payload import ID, Table
+
+_NAMES = {"ids": ID, "scores": "score"}
+_SHOWN = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Hits:
     """Neighbours of each query, best first.
+
+    ``len`` is the number of queries, and iterating gives the hits of one query after the other,
+    with arrays of shape (k,); those of one query, as ``range_search`` gives them, have the length
+    and the items of their arrays.
 
     Attributes
     ----------
@@ -31,9 +46,118 @@ class Hits:
     stderr : float64 array, shape (nq, k)
         Its standard error. For the best of many candidates the estimate is biased upwards, as any
         maximum of noisy numbers is; the error is that of one pair looked at on its own.
+    payload : pyarrow.Table, optional
+        The payload of the neighbours, one row for each in the order of ``ids.ravel()``; None if
+        the index has none. It is not protected, and as trustworthy as who published it.
+
+    >>> hits = Hits(np.array([[7, 9]]), *np.ones((3, 1, 2)))
+    >>> hits, [one.ids.tolist() for one in hits]
+    (<Hits: 1 query, 2 neighbours each>, [[7, 9]])
     """
 
     ids: AnyArray
     scores: Floats
     similarity: Floats
     stderr: Floats
+    payload: Table = None
+
+    @property
+    def columns(self) -> dict[str, AnyArray]:
+        """The arrays by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "payload"}
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, query: int) -> Hits:
+        """The hits of one query; IndexError beyond the last."""
+        columns = {name: column[query] for name, column in self.columns.items()}
+        size = np.size(columns["ids"])
+        at = range(len(self))[query] * size
+        payload = None if self.payload is None else self.payload.slice(at, size)
+        return Hits(**columns, payload=payload)
+
+    def __iter__(self) -> Iterator[Hits]:
+        return (self[query] for query in range(len(self)))
+
+    def to_arrow(self) -> Table:
+        """A ``pyarrow.Table`` with one row for each hit.
+
+        Its columns are ``query`` (from 0), ``rank`` (from 1), ``id``, ``score``, the estimates, and
+        those of the payload, of which one with a name that is taken gets ``payload_`` before it.
+
+        Raises
+        ------
+        InputError
+            Without pyarrow.
+        """
+        pa = import_extra("pyarrow", "to_arrow needs pyarrow", "io")
+        return pa.table({**self._rows(), **self._beside()})
+
+    def to_pandas(self) -> Any:
+        """The same as a ``pandas.DataFrame``; InputError without pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("to_pandas needs pandas; run pip install pandas.") from None
+        beside = {name: column.to_pandas() for name, column in self._beside().items()}
+        return pandas.DataFrame({**self._rows(), **beside})
+
+    def _rows(self) -> dict[str, AnyArray]:
+        shape = np.atleast_2d(self.ids).shape
+        query, rank = (place.ravel() for place in np.indices(shape))
+        columns = {_NAMES.get(name, name): np.ravel(c) for name, c in self.columns.items()}
+        return {"query": query, "rank": rank + 1, **columns}
+
+    def _beside(self) -> dict[str, Any]:
+        """The payload's columns, under names that the others do not have."""
+        if self.payload is None:
+            return {}
+        taken, names = self._rows(), self.payload.column_names
+        own = [f"payload_{name}" if name in taken else name for name in names]
+        return dict(zip(own, self.payload.columns, strict=True))
+
+    def __repr__(self) -> str:
+        payload = "" if self.payload is None else f", with {', '.join(self.payload.column_names)}"
+        if self.ids.ndim < 2:
+            return f"<Hits: {np.size(self.ids)} neighbours of one query{payload}>"
+        queries = "1 query" if len(self) == 1 else f"{len(self)} queries"
+        return f"<Hits: {queries}, {self.ids.shape[1]} neighbours each{payload}>"
+
+    def _repr_html_(self) -> str:
+        """The first of them for a notebook; ids and payload are foreign text and escaped."""
+        columns = {
+            **{name: column[:_SHOWN].tolist() for name, column in self._rows().items()},
+            **{name: column[:_SHOWN].to_pylist() for name, column in self._beside().items()},
+        }
+        rows = ([_short(value) for value in row] for row in zip(*columns.values(), strict=True))
+        more = np.size(self.ids) - _SHOWN
+        title = repr(self).strip("<>") + (f"; the first {_SHOWN} rows" if more > 0 else "")
+        return table_html(title, list(columns), rows)
+
+
+def joined(parts: Sequence[Hits]) -> Hits:
+    """Hits of several batches of queries as one."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = {
+        name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns
+    }
+    tables = [part.payload for part in parts]
+    payload = None
+    if tables[0] is not None:
+        import pyarrow as pa
+
+        payload = pa.concat_tables(tables).combine_chunks()
+    return Hits(**columns, payload=payload)
+
+
+def no_hits(queries: int, ids: AnyArray, payload: Table) -> Hits:
+    """No neighbours for so many queries, of an index with such ids; ``payload`` has no rows."""
+    empty: dict[str, AnyArray] = {f.name: np.empty((queries, 0)) for f in fields(Hits)}
+    return Hits(**{**empty, "ids": np.empty((queries, 0), ids.dtype), "payload": payload})
+
+
+def _short(value: object) -> str:
+    text = f"{value:.3g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import secrets
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,13 +17,16 @@ import numpy as np
 
 from dpindex.arrays import AnyArray, Integers
 from dpindex.codes import Codes
-from dpindex.errors import InputError
+from dpindex.errors import InputError, naming
 from dpindex.estimators.denoise import Denoiser, Kind
+from dpindex.estimators.visibility import visibility
 from dpindex.files import create_file
 from dpindex.index.claim import Claim
 from dpindex.index.code_store import Ids, ids_to_bytes
 from dpindex.index.directory import IndexDirectory, Manifest, Settings, rows_per_segment
+from dpindex.index.journal import Journal
 from dpindex.index.leak_check import refuse_shared_rows
+from dpindex.index.payload import Payload, Table, payload_to_bytes
 from dpindex.index.private_index import PrivateIndex
 from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
@@ -59,12 +64,16 @@ class Sink(ABC):
         """The ids of ``count`` rows, None for the default; InputError if they cannot be added."""
         return None if ids is None else Ids().check(ids, count)
 
+    def checked_payload(self, payload: Any, count: int) -> Table:
+        """The payload of ``count`` rows, None for none; InputError if it cannot be added."""
+        return Payload().checked(payload, count)
+
     def started(
-        self, source: VectorSource, ids: AnyArray | None, ledger: Ledger | None
+        self, source: VectorSource, ids: AnyArray | None, payload: Table, ledger: Ledger | None
     ) -> int | None:
         """Rows that are there already, None if this work was never begun.
 
-        InputError if they are of another spec or ids, or belong to a copy.
+        InputError if they are of another spec, ids or payload, or belong to a copy.
         """
         return None
 
@@ -80,8 +89,8 @@ class Sink(ABC):
         """
 
     @abstractmethod
-    def put(self, codes: Codes, ids: AnyArray) -> None:
-        """Take the codes of the next rows."""
+    def put(self, codes: Codes, ids: AnyArray, payload: Table) -> None:
+        """Take the codes of the next rows, with their ids and payload."""
 
 
 def ingest(
@@ -89,6 +98,7 @@ def ingest(
     sink: Sink,
     *,
     ids: AnyArray | None = None,
+    payload: Any = None,
     progress: Callable[[int, int], None] | None = None,
     ledger: Ledger | None = None,
     allow_rerelease: bool = False,
@@ -110,6 +120,8 @@ def ingest(
         :class:`NewDirectory`, :class:`OpenIndex` or :class:`CodesFile`.
     ids : array, optional
         One unique id for each row; default the next free numbers.
+    payload : table, optional
+        One row for each vector, **published in the clear**: see :meth:`PrivateIndex.add`.
     progress : callable, optional
         Called with (rows done, rows in all) after every chunk.
     ledger : Ledger, optional
@@ -154,15 +166,17 @@ def ingest(
         raise InputError("codes carry no ids: they are for the ledger; name the ledger (--ledger).")
     if ledger is not None and sink.path is not None:
         ledger.refuse_inside(sink.path)
-    names = sink.checked_ids(ids, rows)
-    step, begun = _rows_at_a_time(source, spec), sink.started(source, names, ledger)
+    names, columns_beside = sink.checked_ids(ids, rows), sink.checked_payload(payload, rows)
+    step = _rows_at_a_time(source, spec)
+    begun = sink.started(source, names, columns_beside, ledger)
     if ledger is not None and begun is None:
         ledger.check(names, allow_rerelease=allow_rerelease)
 
     def checked() -> Iterator[tuple[int, Chunk]]:
         for first, chunk in source.chunks(step):
             if first >= (begun or 0):
-                privatizer.check(chunk, first_row=first)
+                with naming(source.name):
+                    privatizer.check(chunk, first_row=first)
             sink.recognise(first, chunk)
             yield first, chunk
 
@@ -179,23 +193,30 @@ def ingest(
             sink.recognise(first, chunk)
             codes = privatizer.privatize(chunk, first_row=first)
             done = first + len(codes)
-            sink.put(codes, np.arange(first, done) if names is None else names[first:done])
+            beside = None if columns_beside is None else columns_beside.slice(first, len(codes))
+            sink.put(codes, np.arange(first, done) if names is None else names[first:done], beside)
             report(done, rows)
     return rows - start
 
 
-def fit_saved_denoiser(path: str | os.PathLike[str], kind: Kind = "auto") -> Denoiser:
+def fit_saved_denoiser(
+    path: str | os.PathLike[str],
+    kind: Kind = "auto",
+    waiting: Callable[[], object] = lambda: None,
+) -> Denoiser:
     """Learn a denoiser from the codes of a saved index and save it there.
+
+    Nobody else changes the index meanwhile: see :meth:`PrivateIndex.changing`.
 
     Raises
     ------
     InputError
         As :meth:`PrivateIndex.fit_denoiser`; the directory stays as it was.
     """
-    index = PrivateIndex.open(path)
-    denoiser = index.fit_denoiser(kind)
-    index.save(path, allow_unprotected=True)
-    return denoiser
+    with PrivateIndex.changing(path, waiting) as index:
+        denoiser = index.fit_denoiser(kind)
+        index.save(path, allow_unprotected=True)
+        return denoiser
 
 
 def _rows_at_a_time(source: VectorSource, spec: Spec) -> int:
@@ -222,6 +243,9 @@ class NewDirectory(Sink):
         Spec, metric, index type and query epsilon.
     allow_unprotected : bool
         Allow a ``none-*`` baseline.
+    to_denoise : bool
+        Whether a denoiser is to follow. Then the same build may be run again, as if it were not
+        finished, until :meth:`settle` is called or the index is changed.
 
     Raises
     ------
@@ -231,17 +255,23 @@ class NewDirectory(Sink):
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], settings: Settings, *, allow_unprotected: bool = False
+        self,
+        path: str | os.PathLike[str],
+        settings: Settings,
+        *,
+        allow_unprotected: bool = False,
+        to_denoise: bool = False,
     ) -> None:
         self.spec = settings.spec
         self.spec.refuse_unprotected(allow_unprotected, "build with it")
         self.allow_unprotected = allow_unprotected
+        self._to_denoise = to_denoise
         Projector(settings.query_spec)  # refuses now what could not be asked later
         self._settings, self._place = settings, Path(path).resolve()
         self.path = self._place
 
     def started(
-        self, source: VectorSource, ids: AnyArray | None, ledger: Ledger | None
+        self, source: VectorSource, ids: AnyArray | None, payload: Table, ledger: Ledger | None
     ) -> int | None:
         state = None if ledger is None else ledger.builds_path
         self._directory = IndexDirectory(self._place, state)
@@ -249,9 +279,11 @@ class NewDirectory(Sink):
         self._fingerprint, self._claim, begun = source.fingerprint(), Claim(), None
         if self._directory.exists:
             begun = self._resumed().count
-        names = [] if ids is None else [np.frombuffer(ids_to_bytes(ids), np.uint8)]
-        if not self._claim.recognises(-1, np.array(source.shape), *names):
-            raise self._other("its rows, columns or ids differ")
+        beside = [] if ids is None else [ids_to_bytes(ids)]
+        beside += [] if payload is None else [payload_to_bytes(payload)]
+        stated = [np.frombuffer(data, np.uint8) for data in beside]
+        if not self._claim.recognises(-1, np.array(source.shape), *stated):
+            raise self._other("its rows, columns, ids or payload differ")
         return begun
 
     def recognise(self, first_row: int, chunk: Chunk) -> None:
@@ -261,7 +293,8 @@ class NewDirectory(Sink):
     def _other(self, difference: str) -> InputError:
         return InputError(
             f"{self.path} holds an unfinished build of other input ({difference}); finish it with "
-            f"the same vectors in the same order, or choose another directory."
+            f"the same vectors in the same order. A build elsewhere would release those vectors a "
+            f"second time."
         )
 
     @contextmanager
@@ -275,24 +308,37 @@ class NewDirectory(Sink):
                 stated = {"source": self._fingerprint, _TOKEN: self._claim.token}
                 self._manifest = directory.commit(directory.start(self._settings, stated))
             yield self._manifest.count, self._claim.token
-            directory.commit(replace(self._manifest, state="complete", input=None))
+            if self._manifest.state != "complete":
+                then = {_TOKEN: self._claim.token} if self._to_denoise else None
+                seen = visibility(directory.sample(self._manifest), self.spec, self._manifest.count)
+                done = replace(self._manifest, state="complete", input=then, visibility=seen)
+                self._manifest = directory.commit(done)
 
-    def put(self, codes: Codes, ids: AnyArray) -> None:
-        manifest = self._directory.write_segment(self._manifest, codes, ids)
+    def settle(self) -> None:
+        """End a build to which nothing more is to be added."""
+        directory = self._directory
+        with directory.writing(new=False):
+            manifest = directory.manifest()
+            if manifest.input is not None:
+                directory.commit(replace(manifest, input=None))
+
+    def put(self, codes: Codes, ids: AnyArray, payload: Table) -> None:
+        manifest = self._directory.write_segment(self._manifest, codes, ids, payload)
         self._manifest = self._directory.commit(manifest)
 
     def _resumed(self) -> Manifest:
         """The manifest of the same work, unfinished; InputError for anything else."""
         manifest = self._directory.manifest()
-        if manifest.state == "complete":
+        if manifest.state == "complete" and not (manifest.input and self._to_denoise):
             raise InputError(
-                f"{self.path} is a finished index; building into it again would spend the "
-                f"budget of every vector twice. Choose another directory."
+                f"{self.path} is a finished index; building again, here or elsewhere, releases "
+                f"every vector twice. Use it as it is; `dpindex denoise` learns a denoiser "
+                f"from its codes, and `dpindex add` adds other vectors."
             )
         if manifest.settings != self._settings:
             raise InputError(
                 f"{self.path} holds an unfinished build under another spec; finish it with "
-                f"the same options, or choose another directory."
+                f"the same options. A build elsewhere would release those vectors a second time."
             )
         claim = self._directory.journal.claim(Claim.from_bytes)
         stated = (manifest.input or {}).get(_TOKEN)
@@ -301,41 +347,85 @@ class NewDirectory(Sink):
                 f"{self.path} holds an unfinished build that was begun elsewhere or with another "
                 f"ledger, or an older copy of one: {self._directory.journal.path} does not know "
                 f"it, and finishing it here could privatize vectors twice. Finish the one that was "
-                f"begun, or choose another directory."
+                f"begun, with its ledger and on its machine; a build elsewhere would release the "
+                f"vectors in it a second time."
             )
         self._claim = claim
         return manifest
 
 
 class _AllAtOnce(Sink):
-    """A sink that takes all codes or none."""
+    """A sink that takes all codes or none.
 
-    def __init__(self, spec: Spec, take: Callable[[Codes], None], allow_unprotected: bool) -> None:
+    Work that dies after the ledger has written it down, and before a code could be seen, may be
+    done again without being counted again: until then a token lies beside the ledger, under the
+    sink's ``place`` and the ids.
+    """
+
+    def __init__(
+        self, spec: Spec, take: Callable[[Codes], None], place: Path | None, allow_unprotected: bool
+    ) -> None:
         self.spec, self._take, self.allow_unprotected = spec, take, allow_unprotected
+        self._place = place
+        self._journal: Journal | None = None
+
+    def started(
+        self, source: VectorSource, ids: AnyArray | None, payload: Table, ledger: Ledger | None
+    ) -> int | None:
+        if ledger is None or ids is None or self._place is None:
+            return None
+        work = self._place.resolve() / hashlib.sha256(ids_to_bytes(ids)).hexdigest()
+        self._journal = Journal(work, ledger.builds_path)
+        return None if self._journal.claim(bytes.decode) is None else 0
 
     @contextmanager
     def writing(self) -> Iterator[tuple[int, str]]:
         self._parts: list[Integers] = []
-        yield 0, ""
+        yield 0, self._token()
         self._take(self.spec.format.codes(self.spec.format.concatenate(self._parts)))
 
-    def put(self, codes: Codes, ids: AnyArray) -> None:
+    def _token(self) -> str:
+        if self._journal is None:
+            return ""
+        token = self._journal.claim(bytes.decode)
+        if token is None:
+            token = secrets.token_hex(16)
+            self._journal.begin()
+            self._journal.write_claim(token.encode())
+        return token
+
+    def _seen(self) -> None:
+        """From now on codes may be seen: doing the work again would be another release."""
+        if self._journal is not None:
+            self._journal.clear()
+
+    def put(self, codes: Codes, ids: AnyArray, payload: Table) -> None:
         self._parts.append(codes.stored)
 
 
 class OpenIndex(_AllAtOnce):
-    """An index in memory, which gets all rows or none; saving it is left to the caller."""
+    """An index in memory, which gets all rows or none; then :meth:`save` it."""
 
     def __init__(self, index: PrivateIndex, *, allow_unprotected: bool = False) -> None:
         def take(codes: Codes) -> None:
-            index.add_codes(codes, self._ids)
+            index.add_codes(codes, self._ids, payload=self._payload)
 
-        super().__init__(index.spec, take, allow_unprotected)
+        super().__init__(index.spec, take, index.path, allow_unprotected)
         self.path, self._index = index.path, index
 
     def checked_ids(self, ids: Any | None, count: int) -> AnyArray | None:
         self._ids, checked = ids, self._index.check_ids(ids, count)
         return None if ids is None else checked
+
+    def checked_payload(self, payload: Any, count: int) -> Table:
+        self._payload = self._index.check_payload(payload, count)
+        return self._payload
+
+    def save(self) -> None:
+        """Save the index where it was opened."""
+        if self.path is None:
+            raise InputError("this index was never saved; save it under a name.")
+        self._index.save_and_tell(self.path, self._seen)
 
 
 class CodesFile(_AllAtOnce):
@@ -349,6 +439,13 @@ class CodesFile(_AllAtOnce):
         place = Path(path)  # a wrong type is refused before anything is privatized
 
         def take(codes: Codes) -> None:
-            create_file(place, codes.to_bytes())
+            data = codes.to_bytes()
+            self._seen()
+            create_file(place, data)
 
-        super().__init__(spec, take, allow_unprotected)
+        super().__init__(spec, take, place, allow_unprotected)
+
+    def checked_payload(self, payload: Any, count: int) -> Table:
+        if payload is not None:
+            raise InputError("a file of codes has no payload; give it where they are added.")
+        return None

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Doubles, Floats, Vectors
+from dpindex.arrays import AnyArray, Doubles, Vectors
 from dpindex.checks import finite_number
 from dpindex.codes import Codes, check_format
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
-from dpindex.index.code_store import CodeStore
-from dpindex.index.directory import Checkpoint, Settings, read_index, write_index
+from dpindex.html import facts_html
+from dpindex.index.collection import Collection
+from dpindex.index.directory import (
+    Checkpoint,
+    IndexDirectory,
+    Settings,
+    read_index,
+    write_index,
+)
 from dpindex.index.fetch import fetched
-from dpindex.index.hits import Hits
+from dpindex.index.filters import Filter, kept_rows
+from dpindex.index.hits import Hits, joined, no_hits
 from dpindex.index.leak_check import refuse_shared_rows
-from dpindex.index.locks import ReadWriteLock
+from dpindex.index.payload import Table
 from dpindex.index.ranking import new_ranking
 from dpindex.index.search_backend import EXACT, Rows
+from dpindex.index.selection import Selection
 from dpindex.ledger import Ledger
 from dpindex.projector import Projector
 from dpindex.spec import Spec
@@ -39,8 +49,11 @@ _BLOCK_NUMBERS = 1 << 22
 """Numbers that are handled together where similarities are estimated: 32 MB."""
 
 
-class PrivateIndex:
-    """A searchable set of private codes, each under an id.
+class PrivateIndex(Collection):
+    """A searchable set of private codes, each under an id and perhaps with a payload in the clear.
+
+    Think of it as a dictionary from ids to codes: ``id in index``, ``index[id]`` and ``len(index)``
+    work, and iterating gives the ids.
 
     With ``query="exact"`` the query itself is used as it is, by whoever calls ``search``: call it
     on your own machine, or send a private query.
@@ -94,9 +107,8 @@ class PrivateIndex:
         self.query_spec: Final = self._settings.query_spec
         self._projector = Projector(spec)
         Projector(self.query_spec)  # refuses now what could not be asked later
-        self._store = CodeStore(spec.format)
+        super().__init__(spec.format)
         self._similarity = similarity_of(spec, metric)
-        self._lock = ReadWriteLock()
         self._rank_with(None)
         self._checkpoint: Checkpoint | None = None
 
@@ -119,27 +131,30 @@ class PrivateIndex:
     @property
     def path(self) -> Path | None:
         """The directory it was last opened from or saved to."""
-        return None if self._checkpoint is None else self._checkpoint.path
+        return None if self._checkpoint is None else self._checkpoint.directory.path
 
-    def __len__(self) -> int:
-        return len(self._store)
+    def __repr__(self) -> str:
+        place = "" if self.path is None else f", {self.path}"
+        return f"<PrivateIndex: {len(self)} codes, {self.spec.method}, {self.metric}{place}>"
 
-    @property
-    def ids(self) -> AnyArray:
-        """All ids in the order of their rows, int64 or strings."""
-        return self._store.ids.copy()
-
-    @property
-    def codes(self) -> Codes:
-        """All codes in the order of their rows: what the index publishes."""
-        with self._lock.read():
-            return self._store.codes
+    def _repr_html_(self) -> str:
+        """For notebooks: what it holds and promises."""
+        facts = {
+            "spec": self.spec,
+            "guarantee": self.spec.guarantee,
+            "search": f"{self.metric}, index type {self.index_type}",
+            "denoiser": self.denoiser or "none",
+            "payload": f"{', '.join(self.payload_columns) or 'none'} (not protected)",
+            "path": self.path or "not saved",
+        }
+        return facts_html(f"PrivateIndex: {len(self)} codes", facts)
 
     def add(
         self,
         X: Vectors,
         ids: Any | None = None,
         *,
+        payload: Any = None,
         ledger: Ledger | None = None,
         allow_rerelease: bool = False,
         skip_leak_check: bool = False,
@@ -148,9 +163,13 @@ class PrivateIndex:
 
         Parameters
         ----------
-        X : array or sparse matrix, shape (n, dim)
+        X : array, sparse matrix, DataFrame, or column of lists, shape (n, dim)
         ids : sequence of n whole numbers or strings, optional
             Unique; default the next free numbers.
+        payload : mapping of names to columns, list of dicts, DataFrame or Arrow table, optional
+            n rows of plain values to be shown with hits and filtered by. **It is not protected**:
+            it is published in the clear, beside the codes. All rows have the same columns; rows
+            that are added without a payload have nulls.
         ledger : Ledger, optional
             Where the releases are written down first. It remembers ids that were removed here, and
             ids of other indexes; it needs ``ids``.
@@ -162,45 +181,106 @@ class PrivateIndex:
         Raises
         ------
         InputError
-            For bad vectors or ids, ids that the ledger knows, and a codebook that holds private
-            vectors; nothing is added then.
+            For bad vectors, ids or payload, ids that the ledger knows, and a codebook that holds
+            private vectors; nothing is added then.
         """
-        from dpindex.privatizer import Privatizer  # here: who only searches needs no secret stream
-
         with self._lock.write():
-            count = 1 if np.ndim(X) == 1 else int(np.shape(X)[0] if np.ndim(X) else 0)
-            checked = self._store.checked_ids(ids, count)
             if ledger is None and allow_rerelease:
                 raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
-            rows, book = self._projector.rows(X), None if skip_leak_check else self.spec.codebook
+            rows = self._projector.rows(X)
+            checked = self._store.checked_ids(ids, rows.shape[0])
+            columns = self.check_payload(payload, len(checked))
             names = None if ids is None else checked
-            if ledger is not None and self.path is not None:
-                ledger.refuse_inside(self.path)
+            codes = self._released(rows, names, ledger, allow_rerelease, skip_leak_check)
+            self._store.append(codes, checked, columns)
 
-            def checked_first() -> None:
-                if book is not None:
-                    refuse_shared_rows(book, [(0, rows)])
-                if ledger is not None:
-                    ledger.record(self.spec, names, allow_rerelease=allow_rerelease)
+    def upsert(
+        self,
+        X: Vectors,
+        ids: Any,
+        *,
+        payload: Any = None,
+        ledger: Ledger | None = None,
+        allow_rerelease: bool = False,
+        skip_leak_check: bool = False,
+    ) -> int:
+        """Privatize vectors and put them in the place of those with the same ids, or add them.
 
-            before = checked_first if book is not None or ledger is not None else None
-            # In memory only: save refuses what is unprotected.
-            privatizer = Privatizer(self.spec, allow_unprotected=True)
-            codes = privatizer.privatize(rows, before=before)
-            self._store.append(codes, checked)
+        **Replacing is a second release**: whoever saw the first code, in a published index or a
+        copy of it, has both, and the epsilons of that id add up. The old code and its payload go in
+        the same step in which the new ones come, in memory and on disk (at the next save), and the
+        new rows are the last. Parameters are those of :meth:`add`.
 
-    def check_ids(self, ids: Any | None, count: int) -> AnyArray:
-        """The ids that ``count`` new rows would get, or the InputError that adding would raise."""
-        with self._lock.read():
-            return self._store.checked_ids(ids, count)
+        Parameters
+        ----------
+        ids : sequence of n whole numbers or strings
+            Unique; those that are in the index are replaced.
+        ledger : Ledger, optional
+            Where the releases are written down first.
+        allow_rerelease : bool
+            Needed to replace an id that is in the index, or that the ledger knows.
 
-    def add_codes(self, codes: Codes, ids: Any | None = None) -> None:
-        """Add codes that devices made under the same spec; spends nothing.
+        Returns
+        -------
+        How many were replaced.
 
         Raises
         ------
         InputError
-            If the codes come from another spec, or for bad ids.
+            As :meth:`add`, and for ids that would be released again; nothing is changed then.
+        """
+        with self._lock.write():
+            if ids is None:
+                raise InputError("upsert replaces by id; give every vector an id.")
+            rows = self._projector.rows(X)
+            checked = self._store.checked_ids(ids, rows.shape[0], replace=True)
+            columns = self.check_payload(payload, len(checked))
+            replaced = len(self._store.rows(checked, missing=True))
+            if replaced and not allow_rerelease:
+                raise InputError(
+                    f"{replaced} of these {len(checked)} ids are in the index: replacing a vector "
+                    f"is a second release of it, and its epsilons add up; allow_rerelease=True "
+                    f"allows it."
+                )
+            codes = self._released(rows, checked, ledger, allow_rerelease, skip_leak_check)
+            self._store.replace(codes, checked, columns)
+            return replaced
+
+    def _released(
+        self,
+        rows: Any,
+        names: AnyArray | None,
+        ledger: Ledger | None,
+        allow_rerelease: bool,
+        skip_leak_check: bool,
+    ) -> Codes:
+        """Codes of checked rows, whose release is written down first."""
+        from dpindex.privatizer import Privatizer  # here: who only searches needs no secret stream
+
+        book = None if skip_leak_check else self.spec.codebook
+        if ledger is not None and self.path is not None:
+            ledger.refuse_inside(self.path)
+
+        def checked_first() -> None:
+            if book is not None:
+                refuse_shared_rows(book, [(0, rows)])
+            if ledger is not None:
+                ledger.record(self.spec, names, allow_rerelease=allow_rerelease)
+
+        before = checked_first if book is not None or ledger is not None else None
+        # In memory only: save refuses what is unprotected.
+        privatizer = Privatizer(self.spec, allow_unprotected=True)
+        return privatizer.privatize(rows, before=before)
+
+    def add_codes(self, codes: Codes, ids: Any | None = None, *, payload: Any = None) -> None:
+        """Add codes that devices made under the same spec; spends nothing.
+
+        ``payload`` is one row for each code, **published in the clear**: see :meth:`add`.
+
+        Raises
+        ------
+        InputError
+            If the codes come from another spec, or for bad ids or payload.
         """
         if not isinstance(codes, Codes):
             raise InputError("add_codes takes dpindex codes; use add for vectors.")
@@ -208,18 +288,8 @@ class PrivateIndex:
             raise InputError("these codes were made under another spec than this index.")
         check_format(codes, self.spec.format)
         with self._lock.write():
-            self._store.append(codes, self._store.checked_ids(ids, len(codes)))
-
-    def remove(self, ids: Any) -> int:
-        """Remove vectors by id; returns how many. Their codes are gone from the next save on.
-
-        Raises
-        ------
-        InputError
-            If one of the ids is not in the index; nothing is removed then.
-        """
-        with self._lock.write():
-            return self._store.remove(ids)
+            checked = self._store.checked_ids(ids, len(codes))
+            self._store.append(codes, checked, self.check_payload(payload, len(codes)))
 
     def fit_denoiser(self, kind: Kind = "auto") -> Denoiser:
         """Learn from the private codes how their coordinates hang together, and rank with it.
@@ -261,6 +331,7 @@ class PrivateIndex:
         k: int = 10,
         query: QueryMode = "exact",
         *,
+        filter: Filter = None,
         allow_unprotected: bool = False,
     ) -> Hits:
         """The k nearest neighbours of each query.
@@ -275,19 +346,28 @@ class PrivateIndex:
         query : "exact" or "private"
             "exact": the query is projected and used as it is. "private": it is privatized first,
             under ``query_epsilon``.
+        filter : optional
+            Rows that a hit may come from: a list of ids; a mask of one bool for each row, in the
+            order of ``ids``; a function that gets each row as a dict of ``id`` and payload columns;
+            or an expression over them, as text such as ``"year >= 2020 and lang == 'en'"`` or of
+            ``pyarrow.compute``. With fewer than k such rows, all of them are found. See
+            :func:`dpindex.index.filters.kept_rows`.
         allow_unprotected : bool
             Allow a "private" query of a ``none-*`` baseline, which adds no noise to it.
 
         Raises
         ------
         InputError
-            For bad queries, k < 1, an empty index, or a private query that would not be private.
+            For bad queries, k < 1, a filter without meaning, an empty index, or a private query
+            that would not be private.
         """
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, not {k!r}.")
         batches = self._batches(Q, query, allow_unprotected)
-        parts = [self._searching(partial(self._search, batch, int(k))) for batch in batches]
-        return Hits(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        if filter is None:
+            parts = [self._searching(partial(self._search, [batch], int(k))) for batch in batches]
+            return joined(parts)
+        return self._searching(partial(self._search, batches, int(k), filter))
 
     def range_search(
         self,
@@ -295,6 +375,7 @@ class PrivateIndex:
         threshold: float,
         query: QueryMode = "exact",
         *,
+        filter: Filter = None,
         allow_unprotected: bool = False,
     ) -> list[Hits]:
         """Every vector whose estimated similarity reaches ``threshold``, for each query.
@@ -306,6 +387,8 @@ class PrivateIndex:
         ----------
         threshold : float
             Least ``similarity`` (for ``l2``: greatest squared distance).
+        filter : optional
+            As for :meth:`search`.
 
         Returns
         -------
@@ -317,7 +400,8 @@ class PrivateIndex:
         for batch in self._batches(Q, query, allow_unprotected):
             with self._lock.read():
                 self._refuse_empty()
-                found += self._range(batch, least)
+                rows = None if filter is None else kept_rows(filter, self._store)
+                found += self._range(batch, least, rows)
         return found
 
     def _batches(
@@ -364,9 +448,23 @@ class PrivateIndex:
         if len(self) == 0:
             raise InputError("the index is empty: add vectors before searching.")
 
-    def _search(self, queries: Queries, k: int) -> tuple[AnyArray, Floats, Floats, Floats]:
-        scores, rows = self._ranking.search(queries, min(k, len(self)))
-        return self._store.ids[rows], scores, *self._estimates(queries, rows)
+    def _search(self, batches: list[Queries], k: int, filter_: Filter = None) -> Hits:
+        ranking: Any = self._ranking
+        count = min(k, len(self))
+        if filter_ is not None:  # once for all batches, which then see one state of the index
+            kept = kept_rows(filter_, self._store)
+            ranking, count = Selection(ranking, kept), min(k, len(kept))
+        if count == 0:
+            return no_hits(sum(map(len, batches)), self._store.ids, self._beside(np.arange(0)))
+        return joined([self._hits(batch, *ranking.search(batch, count)) for batch in batches])
+
+    def _hits(self, queries: Queries, scores: Doubles, rows: Rows) -> Hits:
+        estimates = self._estimates(queries, rows)
+        return Hits(self._store.ids[rows], scores, *estimates, payload=self._beside(rows))
+
+    def _beside(self, rows: Rows) -> Table:
+        """The payload of rows that were found."""
+        return self._store.payload.take(rows.ravel())
 
     def _estimates(self, queries: Queries, rows: Rows) -> tuple[Doubles, Doubles]:
         """Similarities and standard errors of rows that were found, a few of them at a time."""
@@ -382,10 +480,13 @@ class PrivateIndex:
         """Codes that are compared with so many queries together: an estimate takes 16 numbers."""
         return max(1, _BLOCK_NUMBERS // (self.spec.code_length + 16 * queries))
 
-    def _range(self, queries: Queries, threshold: float) -> list[Hits]:
+    def _range(self, queries: Queries, threshold: float, among: Rows | None) -> list[Hits]:
         sign = -1.0 if self.metric == "l2" else 1.0
-        first, parts = 0, []
-        for codes in self._store.blocks(rows=self._block_rows(len(queries))):
+        places = np.arange(len(self)) if among is None else among
+        parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))]
+        step = self._block_rows(len(queries))
+        for some in (places[first : first + step] for first in range(0, len(places), step)):
+            codes = self._store.take(some)
             similarity, stderr = self._similarity.of_all(codes, queries)
             if np.isnan(similarity).any():
                 raise InputError(
@@ -393,13 +494,15 @@ class PrivateIndex:
                     f"norm in the spec, or rank with search."
                 )
             near = np.nonzero(sign * similarity >= sign * threshold)
-            parts.append((near[0], near[1] + first, similarity[near], stderr[near]))
-            first += len(codes)
+            parts.append((near[0], some[near[1]], similarity[near], stderr[near]))
         asked, rows, similarity, stderr = map(np.concatenate, zip(*parts, strict=True))
         ids, scores = self._store.ids[rows], sign * similarity
         order = np.lexsort((rows, -scores, asked))
         cuts = np.searchsorted(asked[order], np.arange(1, len(queries)))
-        return [Hits(ids[i], scores[i], similarity[i], stderr[i]) for i in np.split(order, cuts)]
+        return [
+            Hits(ids[i], scores[i], similarity[i], stderr[i], payload=self._beside(rows[i]))
+            for i in np.split(order, cuts)
+        ]
 
     def save(self, path: str | os.PathLike[str], *, allow_unprotected: bool = False) -> None:
         """Write the index as a directory, all or nothing.
@@ -416,14 +519,20 @@ class PrivateIndex:
             nothing and ``allow_unprotected`` is false.
         """
         self.spec.refuse_unprotected(allow_unprotected, "save it")
+        self.save_and_tell(path, lambda: None)
+
+    def save_and_tell(self, path: str | os.PathLike[str], sealed: Callable[[], object]) -> None:
+        """As :meth:`save`; ``sealed`` is called when what remains can only be delayed."""
         if is_url(path):
             raise InputError(f"an index is saved to a folder; {os.fspath(path)} is none.")
+
+        def remember(checkpoint: Checkpoint) -> None:
+            self._checkpoint = checkpoint
+            sealed()
+
         with self._lock.write():
             stated = self._settings, self._store, self._denoiser, self._checkpoint
-            write_index(Path(path), *stated, self._remember)
-
-    def _remember(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
+            write_index(Path(path), *stated, remember)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:
@@ -445,39 +554,52 @@ class PrivateIndex:
                 index = cls.open(folder)
             index._checkpoint = None
             return index
-        settings, segments, checkpoint = read_index(Path(path))
+        return cls._read(IndexDirectory(Path(path)))
+
+    @classmethod
+    @contextmanager
+    def changing(
+        cls, path: str | os.PathLike[str], waiting: Callable[[], object] = lambda: None
+    ) -> Iterator[PrivateIndex]:
+        """Open a saved index that no other process can change before the block ends.
+
+        So what is added and saved in the block is saved for certain, whoever else adds at the same
+        time: they wait.
+
+        Parameters
+        ----------
+        waiting : callable, optional
+            Called if another process changes the index now, before it is waited for.
+
+        Raises
+        ------
+        InputError
+            As :meth:`open`, and if the directory cannot be written.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> folder = TemporaryDirectory()
+        >>> path = Path(folder.name) / "index"
+        >>> PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=20.0)).save(path)
+        >>> with PrivateIndex.changing(path) as index:
+        ...     index.add(np.eye(8))
+        ...     index.save(path)
+        >>> len(PrivateIndex.open(path))
+        8
+        >>> folder.cleanup()
+        """
+        directory = IndexDirectory(Path(path))
+        directory.manifest()
+        with directory.held(waiting):
+            yield cls._read(directory)
+
+    @classmethod
+    def _read(cls, directory: IndexDirectory) -> PrivateIndex:
+        settings, segments, checkpoint = read_index(directory)
         index = cls(**vars(settings))
-        for codes, ids in segments:
+        for codes, ids, payload in segments:
             check_format(codes, settings.spec.format)
-            index._store.append(codes, index._store.checked_ids(ids, len(codes)))
+            columns = index.check_payload(payload, len(codes))
+            index._store.append(codes, index._store.checked_ids(ids, len(codes)), columns)
         index._rank_with(checkpoint.denoiser)
         index._checkpoint = checkpoint
         return index
-
-
-def describe(index: PrivateIndex) -> dict[str, Any]:
-    """What an index holds, how it is searched and what it promises, as plain JSON values.
-
-    ``bytes`` counts the files of the directory that the index was opened from or saved to, and is 0
-    without one. ``index_recall`` is measured now, if the index type is not exact.
-
-    >>> from dpindex.spec import Spec
-    >>> facts = describe(PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=2.0)))
-    >>> facts["count"], facts["code_length"], facts["guarantee"]["epsilon"]
-    (0, 4, 2.0)
-    """
-    spec, denoiser = index.spec, index.denoiser
-    files = [] if index.path is None else index.path.rglob("*")
-    return {
-        "count": len(index),
-        "bytes": sum(file.stat().st_size for file in files if file.is_file()),
-        "code_length": spec.code_length,
-        "metric": index.metric,
-        "index_type": index.index_type,
-        "index_recall": index.index_recall,
-        "denoiser": denoiser
-        and {"kind": denoiser.kind, "rows": denoiser.rows, "error": denoiser.error},
-        "query_epsilon": index.query_spec.epsilon,
-        "spec": spec.to_dict(),
-        **spec.guarantee.statement(spec.dim),
-    }

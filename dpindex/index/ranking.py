@@ -67,7 +67,13 @@ class Ranking:
 
     def search(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
         """Scores and rows of the best ``count`` for each query, best first, shape (nq, count)."""
-        find = self.backend.search if queries.private else self.backend.search_exact
+        return self.search_in(self.backend, queries, count)
+
+    def search_in(
+        self, backend: SearchBackend, queries: Queries, count: int
+    ) -> tuple[Doubles, Rows]:
+        """The same in another backend of the same items, such as a subset of this one."""
+        find = backend.search if queries.private else backend.search_exact
         return find(self._asked(queries), count)
 
 

@@ -93,3 +93,13 @@ class SearchBackend(ABC):
     def search_exact(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
         """The same for queries that are exact vectors, which is ``search`` if items are vectors."""
         return self.search(queries, count)
+
+    max_subset: int = 1 << 62
+    """Items that :meth:`subset` should be asked for at once."""
+
+    @abstractmethod
+    def subset(self, rows: Rows) -> SearchBackend:
+        """A backend of these items alone (ascending row numbers), to be searched and not added to.
+
+        Item i of it is item ``rows[i]`` here, and has the same score.
+        """

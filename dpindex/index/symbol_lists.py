@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import numpy.typing as npt
 
@@ -44,9 +46,19 @@ class SymbolLists(SearchBackend):
         self._count += len(items)
 
     def finish(self) -> None:
-        symbols = np.concatenate(self._parts)
-        self._parts = [symbols]
-        mixed = _shuffled(np.arange(len(symbols), dtype=np.uint64))
+        self._parts = [np.concatenate(self._parts)]
+        self._sort(np.arange(self._count))
+
+    def subset(self, rows: Rows) -> SymbolLists:
+        part = copy(self)
+        part._parts, part._count = [self._parts[0][rows]], len(rows)
+        part._sort(rows)
+        return part
+
+    def _sort(self, names: Rows) -> None:
+        """Make the lists; within one, the row numbers in the whole index decide the order."""
+        (symbols,) = self._parts
+        mixed = _shuffled(names.astype(np.uint64))
         self._rows = np.lexsort((mixed, symbols)).astype(np.int64)
         self._starts = np.searchsorted(symbols[self._rows], np.arange(int(symbols.max()) + 2))
 

@@ -1,4 +1,4 @@
-"""A model of the whole collection, and the precision that a mechanism's codes reach on it.
+"""A model of the whole collection, and what a mechanism's codes find of it.
 
 The model is made from a public sample of the collection's kind, or from public facts.
 
@@ -30,14 +30,11 @@ from dpindex.checks import finite_number
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
-from dpindex.planner.plan_result import Ranking, Row
+from dpindex.planner.plan_result import FOUND, NEIGHBOURS, Found, Ranking, Row
 from dpindex.privatizer import Privatizer
 from dpindex.projections.dense import normal_integers
 from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
-
-NEIGHBOURS = 50
-"""True neighbours of a query (Li & Li 2023, Sec. 5.1)."""
 
 _SYNTHETIC_ROWS, _NORMAL_BITS = 2000, 8
 _QUERIES = 100
@@ -50,7 +47,6 @@ _NEAREST_WIDTH, _FARTHER_STEPS = 2, 20
 _LOG_TAU, _HALVINGS = (-8.0, 12.0), 16
 _MIN_DISTANCE = 1e-6
 
-_FOUND = 10
 # Noise relative to a coordinate, or share of flipped signs, below which no denoiser is tried.
 _NO_NOISE = 1e-3
 # Cosines that differ by less are equal, up to rounding.
@@ -143,9 +139,9 @@ class CollectionModel:
         Candidates of every query; denoisers are fitted to their codes.
     near : float32 array, shape (q, s, p)
         Further candidates of each query; s may be 0.
-    near_weight, near_true : float64 arrays, shape (s,)
-        Vectors that a candidate stands for, and how many of them are true neighbours.
-    sampled_weight, sampled_true : float64 arrays, shape (q, m)
+    near_weight : float64 array, shape (s,)
+        Vectors that a candidate stands for.
+    sampled_weight : float64 array, shape (q, m)
         The same for the sampled vectors.
     vectors_per_row : float
         Vectors of the collection for each sampled vector, [1, ∞).
@@ -173,9 +169,16 @@ class CollectionModel:
             np.clip(self.near, *limits, out=self.near)
         kept = rank >= (_TAIL if self.near.shape[1] else 0)
         self.near_weight = np.diff(edges)
-        self.near_true = np.diff(np.minimum(edges, NEIGHBOURS))
         self.sampled_weight = np.where(kept, per_row, 0.0)
-        self.sampled_true = np.where(kept, np.clip(NEIGHBOURS - rank * per_row, 0.0, per_row), 0.0)
+        self._edges, self._before = edges, rank * per_row
+
+    def true(self, neighbours: int) -> tuple[Doubles, Doubles]:
+        """How many of the true neighbours each sampled, (q, m), and near, (s,), vector stands for.
+
+        ``neighbours`` is in [1, 50].
+        """
+        sampled = np.clip(neighbours - self._before, 0.0, self.sampled_weight)
+        return sampled, np.diff(np.minimum(self._edges, neighbours))
 
 
 def _near_ranks(per_row: float) -> Doubles:
@@ -277,8 +280,11 @@ class Simulation:
         else:
             self.noise = float((noisy - exact).std() / max(exact.std(axis=0).mean(), 1e-30))
 
-    def predict(self, ranking: Ranking) -> Row | None:
-        """The predictions for codes that are ranked so; None if no denoiser can be fitted."""
+    def predict(self, ranking: Ranking, at: int) -> Row | None:
+        """The predictions for codes that are ranked so; None if no denoiser can be fitted.
+
+        Recall is that of ``at`` answers against as many true neighbours, in [1, 50].
+        """
         denoiser = None
         if ranking != "plain":
             if self.noise < _NO_NOISE:
@@ -296,11 +302,11 @@ class Simulation:
         asked = self._queries.to_float() if denoiser is None else denoiser(self._queries)
         sampled, near = to_rank(self._sampled), to_rank(self._near)
         both = (asked, self._exact)
-        private, exact = (self._precision(unit(queries), sampled, near) for queries in both)
+        private, exact = (self._found(unit(queries), sampled, near, at) for queries in both)
         return Row(self.spec, ranking, private, exact, self.bytes_per_vector, self.noise)
 
-    def _precision(self, queries: Singles, sampled: Singles, near: Singles) -> float:
-        """Share of true neighbours among the ten best, by weight; the last one counts in part."""
+    def _found(self, queries: Singles, sampled: Singles, near: Singles, at: int) -> Found:
+        """Shares of true neighbours among the best, by weight; the last one counts in part."""
         model, rounds = self._model, self._rounds
         near = near.reshape(len(queries), -1, sampled.shape[1])
         score = np.hstack([queries @ sampled.T, np.einsum("qsk,qk->qs", near, queries)])
@@ -309,13 +315,18 @@ class Simulation:
             return np.hstack([np.tile(sampled / rounds, rounds), np.tile(near, (len(queries), 1))])
 
         weight = stands_for(model.sampled_weight, model.near_weight)
-        hits = stands_for(model.sampled_true, model.near_true)
         # Many short sign codes have equal scores, and an index returns them in any order.
         chance = PublicStream(0, "plan ties").words(score.size, np.uint16).reshape(score.shape)
         score = np.where(weight == 0, -np.inf, score + _TIE * (chance / 2.0**16))
         best = np.argpartition(-score, _CANDIDATES, axis=1)[:, :_CANDIDATES]
         best = np.take_along_axis(best, np.argsort(-np.take_along_axis(score, best, 1), axis=1), 1)
-        weight, hits = (np.take_along_axis(part, best, axis=1) for part in (weight, hits))
+        weight = np.take_along_axis(weight, best, axis=1)
         before = np.cumsum(weight, axis=1) - weight
-        counted = np.clip(_FOUND - before, 0.0, weight) / np.maximum(weight, 1e-30)
-        return float((counted * hits).sum(axis=1).mean() / _FOUND)
+
+        def share(found: int, neighbours: int) -> float:
+            """Share of the first ``found`` that are true neighbours, at most all of those."""
+            hits = np.take_along_axis(stands_for(*model.true(neighbours)), best, axis=1)
+            counted = np.clip(found - before, 0.0, weight) / np.maximum(weight, 1e-30)
+            return float((counted * hits).sum(axis=1).mean() / found)
+
+        return Found(share(FOUND, NEIGHBOURS), share(at, at))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
+from dpindex.estimators.exposure import Exposure
+from dpindex.html import table_html
 from dpindex.index import QueryMode
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.spec import Spec
@@ -12,16 +14,37 @@ from dpindex.spec import Spec
 # How codes are ranked: as they are, or after ``fit_denoiser`` of that kind.
 Ranking: TypeAlias = Literal["plain", "linear", "auto"]
 
-_POOR = 0.2
+FOUND, NEIGHBOURS = 10, 50
+"""Answers, and true neighbours, that precision counts (Li & Li 2023, Sec. 5.1)."""
+
+_POOR, _SHOWN = 0.2, 10
 _FROM_FACTS = "Facts are a rough substitute for a public sample: expect errors of 0.2."
 _UNLIKE = (
     "Predictions for codebooks assume that one vector in eight is unlike the sample; less is found "
-    "where more are, and up to 0.15 more where none is."
+    "where more are, and up to 0.15 more where none is. Their recall is predicted by a coarse "
+    "model: 0.1 to 0.2 more was measured on sentence embeddings."
 )
 _FROM_SAMPLE = (
     "Predictions assume that the collection resembles the sample, and vary by about 0.04 from one "
     "plan to the next."
 )
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is expected to be found in one query mode.
+
+    Attributes
+    ----------
+    precision : float
+        precision@10 of the true 50: share of the first ten answers that are among the 50 nearest.
+    recall : float
+        recall@k of the true k: share of the k nearest that are among the first k answers, for the
+        plan's k. It is never easier than precision where k is 10.
+    """
+
+    precision: float
+    recall: float
 
 
 @dataclass(frozen=True)
@@ -35,8 +58,8 @@ class Row:
     ranking : "plain", "linear" or "auto"
         How codes would be ranked: as they are, or after ``fit_denoiser(kind)``, whichever has the
         higher prediction. "auto" is tried for the most promising specs only.
-    private, exact : float
-        Expected precision@10 against the true 50, by query mode, in [0, 1].
+    private, exact : Found
+        What is expected to be found, by query mode.
     bytes_per_vector : int
         Size of a published code.
     noise : float
@@ -46,8 +69,8 @@ class Row:
 
     spec: Spec
     ranking: Ranking
-    private: float
-    exact: float
+    private: Found
+    exact: Found
     bytes_per_vector: int
     noise: float
 
@@ -81,11 +104,11 @@ class Row:
     def guarantee(self) -> Guarantee:
         return self.spec.guarantee
 
-    def precision(self, query: QueryMode) -> float:
-        """Expected precision@10 in that query mode."""
+    def found(self, query: QueryMode) -> Found:
+        """What is expected to be found in that query mode."""
         return self.private if query == "private" else self.exact
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, at: int) -> dict[str, Any]:
         return {
             "method": self.method,
             "k": self.k,
@@ -93,8 +116,11 @@ class Row:
             "subset": self.spec.subset,
             "epsilon": self.spec.budget,
             "denoiser": None if self.ranking == "plain" else self.ranking,
-            "precision@10 private": round(self.private, 4),
-            "precision@10 exact": round(self.exact, 4),
+            **{
+                f"{name}, {mode} queries": round(getattr(self.found(mode), measure), 4)
+                for measure, name in names_of(at).items()
+                for mode in get_args(QueryMode)
+            },
             "bytes_per_vector": self.bytes_per_vector,
             "noise": round(self.noise, 4),
             "guarantee": self.guarantee.to_dict(),
@@ -109,7 +135,7 @@ class Choice:
     denoise: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The result of :func:`dpindex.plan`.
 
@@ -119,8 +145,8 @@ class Plan:
         Best first.
     query : "private" or "exact"
         The query mode that was planned for.
-    n : int
-        Vectors in the collection.
+    n, at : int
+        Vectors in the collection; answers and true neighbours that recall counts.
     refused : tuple of str
         One sentence for each method or code length that has no guarantee under these terms.
     from_facts : bool
@@ -129,15 +155,36 @@ class Plan:
         Methods of another adjacency, shown to compare with.
     sample_rows : int
         Vectors of the public sample that codewords were chosen among.
+    exposure : Exposure or None
+        What attacks on codes of the recommended spec are expected to do.
+    curves : tuple of tuple of Row
+        Predictions for the best methods at several epsilons, if they were asked for.
     """
 
     rows: tuple[Row, ...]
     query: QueryMode
     n: int
+    at: int
     refused: tuple[str, ...]
     from_facts: bool
     contrast: tuple[Row, ...] = ()
     sample_rows: int = 0
+    exposure: Exposure | None = None
+    curves: tuple[tuple[Row, ...], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Plan: {len(self.rows)} specs for {self.n} vectors; {self.best.method} is best>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the predictions, best first."""
+        header = ("method", "code", "denoiser", "private", "exact", "bytes", "guarantee")
+        rows = (
+            (r.method, r.size, r.ranking, f"{r.private.recall:.2f}", f"{r.exact.recall:.2f}",
+             r.bytes_per_vector, r.guarantee)
+            for r in self.rows[:_SHOWN]
+        )  # fmt: skip
+        title = f"{self.why} Predicted recall@{self.at} of the true {self.at}:"
+        return table_html(title, header, rows)
 
     @property
     def best(self) -> Row:
@@ -155,24 +202,34 @@ class Plan:
         best = self.best
         other: QueryMode = "exact" if self.query == "private" else "private"
         denoiser = " and a denoiser" if self.recommended.denoise else ""
+        expected = " and ".join(
+            f"{name} = {getattr(best.found(self.query), measure):.2f}"
+            f" ({other} queries: {getattr(best.found(other), measure):.2f})"
+            for measure, name in names_of(self.at).items()
+        )
         sentence = (
             f"{best.method} with {best.contents} ({best.bytes_per_vector} bytes){denoiser} is "
-            f"predicted to reach precision@10 = {best.precision(self.query):.2f} ({other} queries: "
-            f"{best.precision(other):.2f}) at {best.guarantee}"
+            f"predicted to reach {expected} at {best.guarantee}"
         )
         rival = next((row for row in self.rows if row.method != best.method), None)
         if rival is None:
             return f"{sentence}; it is the only method that was tried."
         return (
-            f"{sentence}: {_advantage(best, rival)}; the prediction for the next method, "
-            f"{rival.method} with {rival.contents}, is {rival.precision(self.query):.2f}."
+            f"{sentence}: {_advantage(best, rival)}; the recall predicted for the next method, "
+            f"{rival.method} with {rival.contents}, is {rival.found(self.query).recall:.2f}."
         )
+
+    @property
+    def protection(self) -> tuple[str, ...]:
+        """What the recommended spec protects, in numbers, one sentence each."""
+        exposed = () if self.exposure is None else self.exposure.lines(self.n)
+        return (self.best.guarantee.odds(), *exposed)
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Caveats, one sentence each."""
         best, lines = self.best, []
-        if best.precision(self.query) < _POOR:
+        if best.found(self.query).recall < _POOR:
             lines.append(
                 "At this epsilon no method finds many neighbours; state a recall instead to see "
                 "which epsilon it needs."
@@ -180,7 +237,9 @@ class Plan:
         if isinstance(best.spec.adjacency, Attribute):
             lines.append(
                 f"This epsilon hides one attribute, not a record: all {best.spec.dim} attributes "
-                f"together cost up to {best.guarantee.group(best.spec.dim):g}."
+                f"together cost up to {best.guarantee.group(best.spec.dim):g}. One coordinate of "
+                f"an embedding is nobody's secret: for embeddings plan with --record "
+                f"(adjacency=dpindex.record()), which hides whole records."
             )
         if best.spec.codebook is not None:
             lines.append(_UNLIKE)
@@ -191,13 +250,38 @@ class Plan:
         return {
             "recommended": {"spec": choice.spec.to_dict(), "denoise": choice.denoise},
             "why": self.why,
+            "protection": list(self.protection),
+            "exposure": None if self.exposure is None else self.exposure.to_dict(),
             "remarks": list(self.remarks),
             "query": self.query,
             "n": self.n,
-            "rows": [row.to_dict() for row in self.rows],
-            "contrast": [row.to_dict() for row in self.contrast],
+            "at": self.at,
+            "rows": [row.to_dict(self.at) for row in self.rows],
+            "curves": [[row.to_dict(self.at) for row in line] for line in self.curves],
+            "contrast": [row.to_dict(self.at) for row in self.contrast],
             "refused": list(self.refused),
         }
+
+
+def nearby(epsilon: float) -> tuple[float, ...]:
+    """Epsilons to draw beside one, ascending, within what specs allow.
+
+    >>> nearby(4.0)
+    (1.0, 2.0, 4.0, 8.0, 16.0)
+    """
+    return tuple(e for e in (epsilon * 2.0**i for i in range(-2, 3)) if 0.001 <= e <= 64.0)
+
+
+def names_of(at: int) -> dict[str, str]:
+    """The full names of the measures of :class:`Found`, recall first.
+
+    >>> names_of(10)
+    {'recall': 'recall@10 of the true 10', 'precision': 'precision@10 of the true 50'}
+    """
+    return {
+        "recall": f"recall@{at} of the true {at}",
+        "precision": f"precision@{FOUND} of the true {NEIGHBOURS}",
+    }
 
 
 def _advantage(best: Row, rival: Row) -> str:

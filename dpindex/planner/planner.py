@@ -13,16 +13,18 @@ import numpy as np
 from dpindex.checks import checked_epsilon, finite_number, whole_number
 from dpindex.codebook import dense_rows, spaced
 from dpindex.errors import InputError
+from dpindex.estimators.exposure import Prior, predicted_exposure
 from dpindex.evaluate.curve import Progress, SpecGrid, spec_grid
 from dpindex.index import IndexDirectory, QueryMode
 from dpindex.method_table import find_method
 from dpindex.method_table import methods as all_methods
 from dpindex.planner.collection_model import CollectionModel, Facts, Simulation
-from dpindex.planner.plan_result import Plan, Ranking, Row
+from dpindex.planner.plan_result import FOUND, NEIGHBOURS, Plan, Ranking, Row, nearby
 from dpindex.planner.record_plan import MAX_CODEBOOK, record_plan
 from dpindex.privacy import Record
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
+from dpindex.threads import limited_threads
 from dpindex.vectors import VectorSource, as_source
 
 _MIN_ROWS, _MAX_ROWS = 500, 2000
@@ -47,19 +49,22 @@ _MIN_EPSILON, _MIDDLE_EPSILON, _MAX_EPSILON = 0.05, 4.0, 64.0
 _CONTENDERS = 5
 
 
+@limited_threads()
 def plan(
     *,
     dim: int,
     n: int,
     epsilon: float | None = None,
     recall: float | None = None,
+    at: int = FOUND,
     public_sample: Any | None = None,
     facts: Facts | None = None,
-    query: QueryMode = "private",
+    query: QueryMode = "exact",
     delta: float = 0.0,
     max_bytes: int | None = None,
     methods: Sequence[str] | None = None,
     skip_leak_check: bool = False,
+    curves: bool = False,
     progress: Progress | None = None,
     **fields: Any,
 ) -> Plan:
@@ -76,15 +81,17 @@ def plan(
     epsilon : float, optional
         Target epsilon.
     recall : float, optional
-        Instead of epsilon: target precision@10, (0, 1). The plan is for the smallest epsilon that
-        reaches it.
+        Instead of epsilon: target recall@k of the true k, (0, 1), with k = ``at``. The plan is for
+        the smallest epsilon that reaches it.
+    at : int
+        k: answers, and true neighbours, that recall counts, [1, 50]. Methods are ranked by it.
     public_sample : array, sparse matrix or VectorSource, optional
         At least 500 public vectors of the collection's kind; up to 2000 of them are used. Under
         ``adjacency=record()`` up to 65 536 of them may become codewords.
     facts : Facts, optional
         Instead of a sample.
-    query : "private" or "exact"
-        The query mode to plan for. Both are predicted.
+    query : "exact" or "private"
+        The query mode to plan for; the default is that of ``search``. Both are predicted.
     delta : float
         For the methods that need a delta; with 0 they are not considered. Under ``record()`` it is
         for Gaussian noise of radius 2, which is shown for contrast.
@@ -95,6 +102,9 @@ def plan(
         less, a delta over the projection too or individual DP, must be named.
     skip_leak_check : bool
         Accept a sample that looks like the private vectors themselves.
+    curves : bool
+        Predict the best methods at other epsilons too, from a quarter of the plan's to four times
+        as much, for a plot.
     progress : callable, optional
         Called with (predictions done, predictions in all, what is predicted now).
     **fields
@@ -118,6 +128,7 @@ def plan(
         raise InputError("give either a public sample or public facts to plan with.")
     whole_number(dim, "dim", 2, _MAX_DIM)
     whole_number(n, "n", _MIN_VECTORS, _MAX_VECTORS)
+    whole_number(at, "at", 1, NEIGHBOURS)
     if max_bytes is not None:
         whole_number(max_bytes, "max_bytes", 1, _MAX_BYTES)
     if query not in get_args(QueryMode):
@@ -142,12 +153,14 @@ def plan(
             n=n,
             epsilon=None if epsilon is None else checked_epsilon(epsilon),
             recall=recall,
+            at=at,
             query=query,
             delta=delta,
             max_bytes=max_bytes,
             methods=methods,
             from_facts=facts is not None,
             rows=len(sample) if facts else as_source(public_sample).shape[0],
+            curves=curves,
             progress=progress or _silent,
         )
 
@@ -163,12 +176,16 @@ def plan(
         sample = np.clip(facts.sample(dim), *first.bounds) * np.float32(first.scale)
     limits = (first.bounds[0] * first.scale, first.bounds[1] * first.scale)
     model = CollectionModel(sample, n, limits, None if facts is None else facts.neighbour_cosine)
-    predictor = _Predictor(model, query, max_bytes, progress or _silent)
+    predictor = _Predictor(model, query, at, max_bytes, progress or _silent)
     if recall is not None:
         target = predictor.smallest_epsilon(lambda e: grid_at(e).specs, recall)
     grid = grid_at(target)
     rows = predictor.ranked(grid.specs)
-    return Plan(rows, query, n, (*grid.refused, *predictor.refused), facts is not None)
+    refused = *grid.refused, *predictor.refused
+    lines = predictor.curves(rows) if curves else ()
+    best = rows[0].spec
+    exposed = predicted_exposure(best, n, Prior.of_sample(sample, best))
+    return Plan(rows, query, n, at, refused, facts is not None, exposure=exposed, curves=lines)
 
 
 def _silent(done: int, total: int, task: str) -> None:
@@ -190,8 +207,8 @@ def _dense_sample(vectors: Any, dim: int, n: int | None, most: int = _MAX_ROWS) 
         raise InputError(
             f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
             f"that are chosen by looking at private data reveal something that no epsilon covers; "
-            f"name a public sample or public facts instead, or pass --skip-leak-check "
-            f"(skip_leak_check=True) if it is public after all or you accept that."
+            f"name a public sample or public facts instead, or pass "
+            f"skip_leak_check=True if it is public after all or you accept that."
         )
     return dense_rows(source, spaced(rows, most)).astype(np.float32)
 
@@ -276,9 +293,14 @@ class _Predictor:
     refused: dict[str, None]
 
     def __init__(
-        self, model: CollectionModel, query: QueryMode, max_bytes: int | None, progress: Progress
+        self,
+        model: CollectionModel,
+        query: QueryMode,
+        at: int,
+        max_bytes: int | None,
+        progress: Progress,
     ) -> None:
-        self._model, self._query, self._max_bytes = model, query, max_bytes
+        self._model, self._query, self._at, self._max_bytes = model, query, at, max_bytes
         self._progress = progress
 
     def ranked(self, specs: Sequence[Spec]) -> tuple[Row, ...]:
@@ -310,8 +332,9 @@ class _Predictor:
         best, high = quick(_MAX_EPSILON), _MAX_EPSILON
         if self._value(best) < recall:
             raise InputError(
-                f"a recall of {recall:g} is out of reach: at epsilon = {_MAX_EPSILON:g} the "
-                f"prediction for {best.method} is {self._value(best):.2f}; ask for less."
+                f"a recall@{self._at} of {recall:g} is out of reach: at epsilon = "
+                f"{_MAX_EPSILON:g} the prediction for {best.method} is {self._value(best):.2f}; "
+                f"ask for less."
             )
         # First the best method, then how much less epsilon it needs with a better denoiser.
         for row_at, span, steps in ((quick, _MAX_EPSILON / _MIN_EPSILON, 6), (refined, 4.0, 4)):
@@ -327,8 +350,28 @@ class _Predictor:
         digits = 10.0 ** (1 - math.floor(math.log10(high)))
         return math.ceil(high * digits) / digits
 
+    def curves(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
+        """The best row of each of the best methods at several epsilons."""
+        best = {row.method: row for row in reversed(rows)}
+        leaders = sorted(best.values(), key=self._value, reverse=True)[:_CONTENDERS]
+        return tuple(
+            tuple(
+                point
+                for epsilon in nearby(row.spec.budget)
+                for point in ([row] if epsilon == row.spec.budget else self._tried(row, epsilon))
+            )
+            for row in leaders
+        )
+
+    def _tried(self, row: Row, epsilon: float) -> list[Row]:
+        """The same spec at another epsilon, or nothing where no code can hold the noise."""
+        try:
+            return self._quick([row.spec.with_epsilon(epsilon)])
+        except InputError:
+            return []
+
     def _value(self, row: Row) -> float:
-        return row.precision(self._query)
+        return row.found(self._query).recall
 
     def _quick(self, specs: Sequence[Spec], more: int = 0) -> list[Row]:
         """Rows of the specs whose codes fit, best first, with linear denoisers of few codes.
@@ -360,7 +403,7 @@ class _Predictor:
     def _row(self, simulation: Simulation, denoiser: Ranking) -> Row:
         """The better of ranking codes as they are and of ranking them after a denoiser."""
         tried: tuple[Ranking, ...] = ("plain", denoiser)
-        rows = [row for ranking in tried if (row := simulation.predict(ranking)) is not None]
+        rows = [row for ranking in tried if (row := simulation.predict(ranking, self._at))]
         return max(rows, key=self._value)
 
 

@@ -22,8 +22,7 @@ import numpy.typing as npt
 
 from dpindex.arrays import Floats, Singles, in_units_of_largest, unit
 from dpindex.codebook import Codebook, spaced
-from dpindex.planner.collection_model import NEIGHBOURS
-from dpindex.planner.plan_result import Row
+from dpindex.planner.plan_result import FOUND, NEIGHBOURS, Found, Row
 from dpindex.privatizer import Privatizer
 from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
@@ -33,8 +32,7 @@ __all__ = ["RecordModel"]
 UNLIKE = 1 / 8
 """Share of a collection that is assumed to be unlike its sample, so that no codebook finds it."""
 
-_RECORDS, _QUERIES, _ROUNDS = 2000, 250, 4
-_FOUND, _BEST = 10, 128
+_RECORDS, _QUERIES, _ROUNDS, _BEST = 2000, 250, 4, 128
 _BLOCK = 256
 _TIE = 2e-6
 
@@ -65,7 +63,7 @@ class RecordModel:
         cosines[np.arange(len(self._asked)), self._asked] = np.inf  # itself: before all others
         order = np.argsort(-cosines, axis=1, kind="stable")
         rank = np.argsort(order, axis=1) - 1.0
-        self._true = np.clip(NEIGHBOURS / self._per_record - rank, 0.0, 1.0)
+        self._before = rank
         self.codebook = lru_cache(maxsize=None)(self._codebook)
         self._nearest = lru_cache(maxsize=None)(self._nearest_codewords)
 
@@ -73,16 +71,16 @@ class RecordModel:
         """That many vectors of the sample, evenly spaced."""
         return Codebook.spaced(self._sample, size)
 
-    def predict(self, spec: Spec) -> Row:
-        """Expected precision@10 against the true 50, in both query modes."""
+    def predict(self, spec: Spec, at: int) -> Row:
+        """What is expected to be found, in both query modes; recall is that of ``at`` answers."""
         if spec.mechanism.codes == "symbols":
-            return self._symbols(spec)
+            return self._symbols(spec, at)
         privatizer = Privatizer(spec)
         codes = privatizer.privatize(np.concatenate([self._records] * _ROUNDS))
         decoded = unit(codes.to_float())
         queries = privatizer.privatize(self._queries).to_float(), privatizer.project(self._queries)
         private, exact = (
-            self._precision([row @ decoded.T for row in unit(asked)]) for asked in queries
+            self._found([row @ decoded.T for row in unit(asked)], at) for asked in queries
         )
         noisy, true = queries[0], queries[1] * spec.step
         if spec.mechanism.codes == "signs":
@@ -91,7 +89,7 @@ class RecordModel:
             noise = float((noisy - true).std() / max(true.std(axis=0).mean(), 1e-30))
         return Row(spec, "plain", private, exact, int(codes.stored[0].nbytes), noise)
 
-    def _symbols(self, spec: Spec) -> Row:
+    def _symbols(self, spec: Spec, at: int) -> Row:
         law: Any = spec.law
         size, subset, stream = law.size, law.subset, PublicStream(0, "plan symbols")
         words = spaced(len(self._sample), size)
@@ -124,7 +122,7 @@ class RecordModel:
                 if own >= 0:
                     value[own] = -1.0
                 into.append(value[symbols].ravel())
-        private, exact = ((1 - UNLIKE) * self._precision(part) for part in scores)
+        private, exact = (self._found(part, at, 1 - UNLIKE) for part in scores)
         return Row(spec, "plain", private, exact, 2, 1.0 - law.inside / 2.0**64)
 
     def _nearest_codewords(self, size: int) -> Indices:
@@ -142,20 +140,29 @@ class RecordModel:
             parts.append(np.take_along_axis(near, order, axis=1))
         return np.concatenate(parts)
 
-    def _precision(self, scores: list[Singles]) -> float:
-        """Share of true neighbours among the ten best; a code stands for ``n/(4m)`` vectors."""
+    def _found(self, scores: list[Singles], at: int, like: float = 1.0) -> Found:
+        """Shares of true neighbours among the best; a code stands for ``n/(4m)`` vectors.
+
+        They are multiplied by ``like``, the share of the collection that is like the sample.
+        """
         weight = self._per_record / _ROUNDS
         chance = PublicStream(0, "plan ties").words(scores[0].size, np.uint16) / 2.0**16
-        count = min(_BEST, scores[0].size - 1)
-        counted = np.clip(_FOUND - weight * np.arange(count), 0.0, weight)
-        found: list[float] = []
-        for query, true, score in zip(self._asked, self._true, scores, strict=True):
+        count = min(max(_BEST, math.ceil(max(FOUND, at) / weight)), scores[0].size - 1)
+        ranks = np.empty((len(scores), count))
+        for into, query, before, score in zip(
+            ranks, self._asked, self._before, scores, strict=True
+        ):
             value = score + _TIE * chance
-            value[query :: len(true)] = -np.inf
+            value[query :: len(before)] = -np.inf
             best = np.argpartition(-value, count - 1)[:count]
-            best = best[np.argsort(-value[best])]
-            found.append(float(counted @ true[best % len(true)]))
-        return float(np.mean(found)) / _FOUND
+            into[:] = before[best[np.argsort(-value[best])] % len(before)]
+
+        def share(found: int, neighbours: int) -> float:
+            counted = np.clip(found - weight * np.arange(count), 0.0, weight)
+            true = np.clip(neighbours / self._per_record - ranks, 0.0, 1.0)
+            return like * float((true @ counted).mean()) / found
+
+        return Found(share(FOUND, NEIGHBOURS), share(at, at))
 
 
 def promising_subsets(size: int, epsilon: float) -> tuple[int, ...]:

@@ -9,11 +9,12 @@ from typing import Any
 
 from dpindex.arrays import Floats
 from dpindex.errors import InputError
+from dpindex.estimators.exposure import Prior, predicted_exposure
 from dpindex.evaluate.curve import Progress
 from dpindex.index import QueryMode
 from dpindex.method_table import find_method
 from dpindex.method_table import methods as all_methods
-from dpindex.planner.plan_result import Plan, Row
+from dpindex.planner.plan_result import Plan, Row, nearby
 from dpindex.planner.record_model import RecordModel, promising_subsets
 from dpindex.privacy import l2, record
 from dpindex.spec import Spec
@@ -27,6 +28,7 @@ CONTRAST = "raw-gaussian"
 _LENGTHS = (64, 128, 256, 512)
 _SHARES, _MIN_CODEWORDS = (1, 2, 4, 8), 64
 _MIN_EPSILON, _MAX_EPSILON, _STEPS = 0.5, 64.0, 8
+_COMPARED = 4000
 
 
 def record_plan(
@@ -35,12 +37,14 @@ def record_plan(
     n: int,
     epsilon: float | None,
     recall: float | None,
+    at: int,
     query: QueryMode,
     delta: float,
     max_bytes: int | None,
     methods: Sequence[str] | None,
     from_facts: bool,
     rows: int,
+    curves: bool,
     progress: Progress,
 ) -> Plan:
     """See :func:`dpindex.plan`: its arguments, checked, under the adjacency ``record``.
@@ -71,19 +75,38 @@ def record_plan(
         rows = []
         for done, spec in enumerate(specs):
             progress(done, len(specs), f"{spec.method}, ε = {spec.budget:.3g}")
-            rows.append(model.predict(spec))
-        return sorted(rows, key=lambda row: row.precision(query), reverse=True)
+            rows.append(model.predict(spec, at))
+        return sorted(rows, key=lambda row: row.found(query).recall, reverse=True)
 
     if epsilon is None:
-        epsilon = _smallest(lambda e: ranked(specs(e, quick=True))[0], recall or 0.0, query)
+        epsilon = _smallest(lambda e: ranked(specs(e, quick=True))[0], recall or 0.0, at, query)
     found = ranked(specs(epsilon))
     contrast: tuple[Row, ...] = ()
     if delta > 0:
         with suppress(InputError):  # noise that no code can hold
             spec = Spec(CONTRAST, dim, epsilon=epsilon, delta=delta, adjacency=l2(2.0))
-            contrast = (model.predict(spec),)
+            contrast = (model.predict(spec, at),)
     progress(1, 1, "done")
-    return Plan(tuple(found), query, n, refused, from_facts, contrast, rows)
+    lines: dict[str, list[Row]] = {}
+    for e in nearby(epsilon) if curves else ():
+        rows_at = found if e == epsilon else ranked(specs(e, quick=True))
+        for row in {row.method: row for row in reversed(rows_at)}.values():  # the best of each
+            lines.setdefault(row.method, []).append(row)
+    exposed = predicted_exposure(
+        found[0].spec, n, Prior.of_sample(sample[:_COMPARED], found[0].spec)
+    )
+    return Plan(
+        tuple(found),
+        query,
+        n,
+        at,
+        refused,
+        from_facts,
+        contrast,
+        rows,
+        exposed,
+        tuple(tuple(line) for line in lines.values()),
+    )
 
 
 def _names(
@@ -109,18 +132,18 @@ def _names(
     return names, tuple(refused)
 
 
-def _smallest(best_at: Callable[[float], Row], recall: float, query: QueryMode) -> float:
+def _smallest(best_at: Callable[[float], Row], recall: float, at: int, query: QueryMode) -> float:
     """The smallest epsilon at which the best method reaches the recall, to two digits."""
     low, high = _MIN_EPSILON, _MAX_EPSILON
     best = best_at(high)
-    if best.precision(query) < recall:
+    if best.found(query).recall < recall:
         raise InputError(
-            f"a recall of {recall:g} is out of reach: at epsilon = {high:g} the prediction for "
-            f"{best.method} is {best.precision(query):.2f}; ask for less."
+            f"a recall@{at} of {recall:g} is out of reach: at epsilon = {high:g} the prediction "
+            f"for {best.method} is {best.found(query).recall:.2f}; ask for less."
         )
     for _ in range(_STEPS):
         middle = math.sqrt(low * high)
-        if best_at(middle).precision(query) >= recall:
+        if best_at(middle).found(query).recall >= recall:
             high = middle
         else:
             low = middle

@@ -135,7 +135,9 @@ class Attribute(VectorAdjacency):
         return [
             f"more than one attribute at once: a change of m attributes costs m × {epsilon:g}, and "
             f"a whole record of {dim} attributes up to {dim * epsilon:g} (group privacy{growth}): "
-            f"an attribute-level epsilon is not a record-level one"
+            f"an attribute-level epsilon is not a record-level one",
+            "embeddings: one coordinate of an embedding is nobody's secret, and it is secret whose "
+            "vector it is; methods for whole records (--record, dpindex.record()) hide that",
         ]
 
 

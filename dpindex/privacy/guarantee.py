@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from dpindex.errors import InputError
+from dpindex.html import facts_html
 from dpindex.privacy.adjacency import Adjacency
 
 _ROUNDING = 1 + 2.0**-30
@@ -66,6 +67,10 @@ class Guarantee:
         delta += " over noise and projection" if self.delta_over == "projection" else ""
         return f"epsilon = {self.epsilon:g}{delta} ({kind}) under {self.adjacency}"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the promise, and what it is about."""
+        return facts_html(str(self), {"protected": self.protects()})
+
     def __add__(self, other: Guarantee) -> Guarantee:
         """Both releases together: see :func:`compose`."""
         return compose(self, other) if isinstance(other, Guarantee) else NotImplemented
@@ -112,6 +117,29 @@ class Guarantee:
             delta = min(1.0, steps * math.exp(exponent) * self.delta * _ROUNDING)
         return replace(self, epsilon=epsilon, delta=delta, adjacency=change)
 
+    def odds(self) -> str:
+        """What a guess of 50:50 becomes, in one sentence; the percentage is rounded up.
+
+        For (ε, δ) no test of two neighbours is right more often than ``(e^ε + δ)/(1 + e^ε)``
+        (Kairouz, Oh & Viswanath 2015, Thm 2.1 with equal priors).
+
+        >>> from dpindex.privacy.adjacency import attribute
+        >>> print(Guarantee(3.0, 0.0, "DP", attribute(1.0)).odds())
+        Of two possibilities, one attribute (coordinate) of one vector, changed by at most 1 in the
+        units of the data, a 50:50 guess becomes at most 95.3 % sure.
+        """
+        if self.definition == "none":
+            return "A 50:50 guess becomes certain: nothing is protected."
+        terms = f", delta = {self.delta:g} included" if self.delta else ""
+        if self.delta_over == "projection":
+            terms += ", before the projection is known"
+        if self.definition == "iDP":
+            terms += ", if one of the two is the actual vector (iDP)"
+        return (
+            f"Of two possibilities, {self.adjacency.describe()}, a 50:50 guess becomes at most "
+            f"{_certainty(self.epsilon, self.delta)} sure{terms}."
+        )
+
     def protects(self) -> str:
         """One paragraph a lawyer could quote: what is promised, and to what extent."""
         if self.definition == "none":
@@ -152,6 +180,7 @@ class Guarantee:
         return {
             "guarantee": self.to_dict(),
             "protects": self.protects(),
+            "odds": self.odds(),
             "does_not_protect": self.does_not_protect(dim),
         }
 
@@ -201,6 +230,16 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         exact=all(g.exact for g in guarantees),
         delta_over=next((g.delta_over for g in guarantees if g.delta_over != "noise"), "noise"),
     )
+
+
+def _certainty(epsilon: float, delta: float) -> str:
+    """``(e^ε + δ)/(1 + e^ε)`` in percent, rounded up."""
+    wrong = (1.0 - delta) / (1.0 + math.exp(min(epsilon, 700.0)))
+    if wrong < 1e-9:
+        return "practically 100 %"
+    decimals = max(1, math.ceil(-math.log10(wrong)) - 2)
+    unit = 10.0**decimals
+    return f"{math.ceil(100 * (1.0 - wrong) * unit - 1e-6) / unit:.{decimals}f} %"
 
 
 def rounded_up(x: Fraction | int) -> float:

@@ -17,6 +17,9 @@ from dpindex.errors import InputError
 _MAX_BYTES = 1 << 30
 """What the tables of one projection may take; making them takes up to three times that."""
 
+_MAX_WHOLE = 1 << 16
+"""Attributes of a vector that can be kept one by one."""
+
 
 def check_size(
     dim: int, k: int, size: int, advice: str = "lower dim or k, or use dp-oporp"
@@ -121,6 +124,11 @@ class Identity(Projection):
 
     def __init__(self, dim: int) -> None:
         check_size(dim, dim, 0)
+        if dim > _MAX_WHOLE:
+            raise InputError(
+                f"raw-* methods make a code of all {dim} attributes, which takes too much memory "
+                f"above {_MAX_WHOLE}; use dp-oporp-staircase, which adds attributes up in bins."
+            )
         self.dim = self.k = dim
         self.rms = 1.0 / math.sqrt(dim)
 

@@ -1,7 +1,7 @@
 """RACE: one private sketch for questions about a whole collection (Coleman & Shrivastava 2020).
 
 A :class:`RaceSketch` counts records, is released once, and then answers any number of kernel sums.
-Estimators that follow scikit-learn (``pip install 'dpindex[eval]'``) and two explorers are built on
+Estimators that follow scikit-learn (``pip install scikit-learn``) and two explorers are built on
 it; :func:`dpindex.audit.verify` checks a sketch's guarantee in exact integers.
 """
 

@@ -217,6 +217,11 @@ class RaceSketch:
         return math.sqrt(self._used * self.noise_variance / self.spec.rows)
 
     @property
+    def count_noise(self) -> float:
+        """Standard deviation of the noise in ``count(q)``, public: ``√(2R)/ε`` records if pure."""
+        return self._stretch * math.sqrt(self.noise_variance / self.spec.rows)
+
+    @property
     def _used(self) -> int:
         """Columns of a row that a record can fall into."""
         return min(self.spec.columns, self.spec.hash.codes or self.spec.columns)
@@ -277,11 +282,26 @@ class RaceSketch:
 
         ``Σ_x f(x)/N² = mean_r Σ_w S²/N²``, less the squared noise and the chance collisions.
         """
-        release, size = self._open(), max(1.0, self.size)
-        exact = release.counts + release.offset
-        squares = float((exact**2).sum(axis=1).mean()) - self.spec.columns * release.variance
-        collisions = float(self._without_chance(np.array([squares / size]))[0])
-        return min(1.0, max(0.0, collisions / size))
+        return min(1.0, max(0.0, float(self.pairs(self).mean()) / max(1.0, self.size) ** 2))
+
+    def pairs(self, other: RaceSketch) -> Doubles:
+        """Unbiased estimates of ``Σ_x Σ_y k(x, y)``, x of this collection and y of another's.
+
+        One for each row, shape (rows,): their mean is the estimate, their spread its error. The
+        other sketch is released, has the same hashes and no record of this one, or it is this one.
+        """
+        mine, theirs = (part._exact() for part in (self, other))
+        own = other is self
+        used, products = self._used, (mine * theirs).sum(axis=1)
+        if self.spec.hasher.rehashed:  # chance collisions, by what each row holds itself
+            products -= mine.sum(axis=1) * theirs.sum(axis=1) / used
+            used -= 1
+        return np.asarray((products - own * used * self.noise_variance) * self._stretch)
+
+    def _exact(self) -> Doubles:
+        """Unbiased estimates of the columns that a record can fall into, (rows, used)."""
+        release = self._open()
+        return np.asarray(release.counts[:, : self._used] + release.offset)
 
     def _centre(self, estimator: str, failure: float) -> Callable[[Doubles], Doubles]:
         """The estimator over rows, of exact counts with their offset: (rows, n) to (n,)."""

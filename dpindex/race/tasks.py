@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -13,10 +14,18 @@ from scipy import optimize
 
 from dpindex.arrays import AnyArray, Doubles, Floats, Vectors
 from dpindex.checks import finite_number
-from dpindex.errors import InputError
+from dpindex.errors import InputError, QualityWarning
 from dpindex.privacy import Guarantee, Neighbouring
+from dpindex.race.diagnosis import (
+    class_weights,
+    classes_blur,
+    line_blurs,
+    noise_drowns,
+    outliers_blur,
+)
 from dpindex.race.explore import box
 from dpindex.race.hashes import Hash, PairedSRP, PStable
+from dpindex.race.moments import second_moments
 from dpindex.race.sketch import RaceSketch
 from dpindex.race.spec import SketchSpec
 
@@ -26,10 +35,14 @@ try:
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError(
-        "the estimators of dpindex.race need scikit-learn; run pip install 'dpindex[eval]'."
+        "the estimators of dpindex.race need scikit-learn; run pip install scikit-learn."
     ) from error
 
 _MAX_EVALUATIONS = 2000
+
+_FRESH = "compares two fits, which differ: the noise is fresh"
+_FEW = "asks for more accuracy than this epsilon allows for so few records"
+_STATED = "has labels that are not among the classes stated"
 
 _parameters = dataclass(eq=False, repr=False, kw_only=True)
 """Makes an estimator's ``__init__`` from its fields, as scikit-learn wants it: it only stores."""
@@ -40,7 +53,9 @@ class _SketchEstimator(base.BaseEstimator):  # type: ignore[misc]
     """A scikit-learn estimator that reads its data once, into released sketches.
 
     ``fit`` spends the whole budget; what comes after is free. Each ``fit`` spends it again, so a
-    cross-validation with m fits costs m times epsilon. By scikit-learn's convention ``fit`` refuses
+    cross-validation with m fits costs m times epsilon. ``fit`` warns (:class:`~dpindex.errors.
+    QualityWarning`) where the result is unlikely to be of use; it reads that from what has been
+    released, so a warning may be passed on. By scikit-learn's convention ``fit`` refuses
     a table without rows, so it is public that there is a record; a :class:`RaceSketch` takes none.
     """
 
@@ -49,6 +64,9 @@ class _SketchEstimator(base.BaseEstimator):  # type: ignore[misc]
     delta: float = 0.0
     neighbouring: Neighbouring = "add-remove"
     seed: int = 0
+
+    expected_failed_checks: ClassVar[dict[str, str]] = {}
+    """What fails of scikit-learn's ``check_estimator`` and why: its argument of the same name."""
 
     _sparse: ClassVar[tuple[str, ...] | bool] = ("csr", "csc")
 
@@ -88,11 +106,18 @@ class _KernelEstimator(_SketchEstimator):
     """An estimator that asks for kernel sums."""
 
     hash: Hash | None = field(default=None, kw_only=False)
-    width: int | None = None
+    rows: int = 300
+    width: int | None = 200
 
     def _kernel_spec(self) -> SketchSpec:
         hash = PStable(1.0, hashes=2) if self.hash is None else self.hash
         return self._spec(self.n_features_in_, self.width, hash)
+
+
+def _warn(sentences: Sequence[str]) -> None:
+    """Warn the caller of ``fit``."""
+    for sentence in sentences:
+        warnings.warn(sentence, QualityWarning, stacklevel=3)
 
 
 def _floored(counts: Floats) -> Floats:
@@ -111,7 +136,8 @@ class RaceDensity(base.DensityMixin, _KernelEstimator):  # type: ignore[misc]
     hash : SRP or PStable, optional
         The kernel; default ``PStable(1.0, hashes=2)``, for data scaled to about unit spread.
     rows, width, epsilon, delta, neighbouring, seed
-        As in :class:`~dpindex.race.SketchSpec`.
+        As in :class:`~dpindex.race.SketchSpec`. With delta = 0 the noise of a count is
+        ``√(2·rows)/epsilon`` records, and that of the size ``√(2·rows·width)/epsilon``.
 
     Attributes
     ----------
@@ -130,6 +156,7 @@ class RaceDensity(base.DensityMixin, _KernelEstimator):  # type: ignore[misc]
         """Sketch the records, shape (n, dim), and release; ``y`` is there for pipelines only."""
         records = validate_data(self, X, accept_sparse=self._sparse)
         self.sketch_ = self._empty(self._kernel_spec()).fit(records).release()
+        _warn(noise_drowns(self.sketch_))
         return self
 
     def score_samples(self, X: Vectors) -> Floats:
@@ -167,12 +194,19 @@ class RaceOutliers(base.OutlierMixin, _KernelEstimator):  # type: ignore[misc]
 
     fraction: float = 0.1
 
+    expected_failed_checks: ClassVar[dict[str, str]] = {
+        "check_classifier_data_not_an_array": _FRESH,
+        "check_fit_idempotent": _FRESH,
+        "check_outliers_fit_predict": _FRESH,
+    }
+
     def fit(self, X: Vectors, y: Any = None) -> RaceOutliers:
         """Sketch the records, shape (n, dim), and release."""
         share = finite_number(self.fraction, "fraction", above=0.0)
         records = validate_data(self, X, accept_sparse=self._sparse)
         self.sketch_ = self._empty(self._kernel_spec()).fit(records).release()
         self.offset_ = share * self.sketch_.mean_density()
+        _warn(outliers_blur(self.sketch_, share))
         return self
 
     def score_samples(self, X: Vectors) -> Floats:
@@ -212,7 +246,7 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
     classes : sequence
         The public set of labels, stated without looking at the data. Records must have one of them.
     hash, rows, width, epsilon, delta, neighbouring, seed
-        As in :class:`RaceDensity`, with fewer rows and columns: a class has fewer records.
+        As in :class:`RaceDensity`, with fewer rows: a class has fewer records.
 
     Attributes
     ----------
@@ -232,7 +266,15 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
     rule: Literal["ml", "map"] = "ml"
     classes: Sequence[Any] | None = None
     rows: int = 100
-    width: int | None = 200
+
+    expected_failed_checks: ClassVar[dict[str, str]] = {  # with classes=range(4)
+        "check_classifier_data_not_an_array": _FRESH,
+        "check_classifiers_classes": _STATED,
+        "check_classifiers_one_label": _FEW,
+        "check_classifiers_train": _FEW,
+        "check_fit_idempotent": _FRESH,
+        "check_supervised_y_2d": _FRESH,
+    }
 
     def fit(self, X: Vectors, y: Any) -> RaceClassifier:
         """Sketch every class, records (n, dim) and labels (n,), and release."""
@@ -249,6 +291,7 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
             if label in labels:  # a public class without records still gets a noisy sketch
                 sketch.fit(records[labels == label])
             sketch.release()
+        _warn(classes_blur(self.sketches_, self.classes_.tolist(), self.rule))
         return self
 
     def _public_classes(self, labels: AnyArray) -> Any:
@@ -264,9 +307,7 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
         """Share of each class in the sum of the densities (ml) or counts (map), shape (n, m)."""
         records = self._records(X)
         scores = np.stack([_floored(sketch.count(records)) for sketch in self.sketches_], axis=1)
-        if self.rule == "ml":
-            # A class smaller than the noise of its size would win everywhere by dividing by little.
-            scores /= [max(sketch.size, sketch.size_stderr, 1.0) for sketch in self.sketches_]
+        scores /= class_weights(self.sketches_, self.rule)
         return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
     def predict_log_proba(self, X: Vectors) -> Floats:
@@ -294,16 +335,15 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
     *Solvers.* The published one minimises the sketch's own answer without derivatives. That answer
     is a step function of θ, and an average of R steps misses the loss by about ``1/(2√R)`` of the
     records, which usually drowns the residual. ``"moments"`` first fits to the released counts the
-    quadratic form whose loss it is: a row with directions a, b holds ``D = same − different``
-    signs, and the part of it that is linear in ``a bᵀ`` is ``(2/π) aᵀMb`` with ``M = Σ zzᵀ/‖z‖²``.
-    Least squares over rows gives M, and ridge regression θ, with the ridge set to M's own error.
-    Both only read what has been released.
+    quadratic form whose loss it is, ``M = Σ zzᵀ/‖z‖²`` (:mod:`dpindex.race.moments`), and takes θ
+    by ridge regression, with the ridge set to M's own error. Both only read what has been released.
 
     Parameters
     ----------
     bounds_x, bounds_y : (low, high)
         *Public* ranges of the attributes (numbers, or one for each attribute) and of the target.
-        They scale, they do not clip: privacy needs no bounds, precision does.
+        They scale, they do not clip: privacy needs no bounds, precision does. ``fit`` warns if the
+        released sketch shows that the data leave them.
     solver : "moments" or "surrogate"
         See above.
     rows : int
@@ -330,6 +370,13 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
     bounds_y: tuple[float, float] = (-1.0, 1.0)
     solver: Literal["moments", "surrogate"] = "moments"
 
+    expected_failed_checks: ClassVar[dict[str, str]] = {
+        "check_fit_idempotent": _FRESH,
+        "check_regressor_data_not_an_array": _FRESH,
+        "check_regressors_int": _FRESH,
+        "check_regressors_train": _FEW,
+        "check_supervised_y_2d": _FRESH,
+    }
     _sparse = False  # scaling moves every attribute
 
     def fit(self, X: Vectors, y: Any) -> RaceRegressor:
@@ -344,7 +391,9 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
         # Two columns hold the folded codes of two signs.
         sketch = self._empty(self._spec(self.n_features_in_ + 2, 2, PairedSRP(2)))
         self.sketch_ = sketch.fit(np.column_stack([u, np.ones(len(u)), v])).release()
-        theta = _SOLVERS[self.solver](self.sketch_)
+        moments = second_moments(self.sketch_)
+        _warn(line_blurs(*moments))
+        theta = _SOLVERS[self.solver](self.sketch_, *moments)
         self.coef_: Floats = theta[:-1] * spread / reach
         self.intercept_ = float(centre + spread * theta[-1] - self.coef_ @ middle)
         return self
@@ -360,22 +409,12 @@ def _scaling(bounds: tuple[Any, Any], name: str, dim: int) -> tuple[Floats, Floa
     return (low + high) / 2, (high - low) / 2
 
 
-def _moments(sketch: RaceSketch) -> Doubles:
+def _moments(sketch: RaceSketch, form: Doubles, error: float) -> Doubles:
     """θ of the quadratic form that fits the released counts best."""
-    dim, rows = sketch.spec.dim, sketch.spec.rows
-    first, second = sketch.spec.hasher.directions.reshape(rows, 2, dim).transpose(1, 0, 2)
-    differences = (sketch.counts[:, 0] - sketch.counts[:, 1]) / max(1.0, sketch.size)
-    i, j = np.triu_indices(dim)
-    terms = first[:, i] * second[:, j] + first[:, j] * second[:, i]
-    terms *= np.where(i == j, 1.0, 2.0) / math.pi
-    entries = np.linalg.lstsq(terms, differences, rcond=None)[0]
-    left = differences - terms @ entries
-    freedom = max(1, rows - len(entries))
-    # An entry off the diagonal errs by s·π/√(8R); 2√dim times that is the spectral norm of such a
-    # symmetric matrix (Wigner).
-    ridge = math.sqrt(float(left @ left) / freedom * dim / (2 * rows)) * math.pi
-    form = np.zeros((dim, dim))
-    form[i, j] = form[j, i] = entries
+    dim = len(form)
+    # 2√dim times the error off the diagonal is the spectral norm of such a symmetric matrix
+    # (Wigner).
+    ridge = math.sqrt(2 * dim) * error
     values, vectors = np.linalg.eigh(form)
     form = (vectors * np.maximum(values, 0.0)) @ vectors.T  # M is positive semidefinite
     penalty = np.diag([ridge] * (dim - 2) + [0.0])  # none on the intercept
@@ -383,7 +422,7 @@ def _moments(sketch: RaceSketch) -> Doubles:
     return np.asarray(theta)
 
 
-def _surrogate(sketch: RaceSketch) -> Doubles:
+def _surrogate(sketch: RaceSketch, form: Doubles, error: float) -> Doubles:
     """θ that minimises the sketch's own answer, without derivatives (Powell's method)."""
 
     def loss(theta: Doubles) -> float:

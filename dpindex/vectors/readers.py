@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
@@ -11,12 +12,14 @@ import numpy as np
 
 from dpindex.arrays import AnyArray
 from dpindex.checks import id_array
+from dpindex.vectors.csv import open_csv
 from dpindex.vectors.hdf5 import hdf5_ids, open_hdf5
 from dpindex.vectors.npy import npy_ids, npz_ids, open_npy, open_npz, open_vecs
 from dpindex.vectors.parquet import open_parquet, parquet_ids
 from dpindex.vectors.source import Location, VectorSource, locate
 
 _Ids: TypeAlias = AnyArray | list[str]
+_MAX_PIPED = 1 << 30
 
 
 def open_vectors(location: str | os.PathLike[str]) -> VectorSource:
@@ -28,7 +31,7 @@ def open_vectors(location: str | os.PathLike[str]) -> VectorSource:
         ``PATH`` or ``PATH:KEY``; no key is needed where there is only one matrix. The suffix tells
         the format: .npy; .npz (an array by key, or a CSR or CSC matrix saved by scipy); .fvecs,
         .bvecs, .ivecs; .hdf5 or .h5 (a dataset by key, ``train`` if none is given); .parquet (a
-        list column by key).
+        list column by key); .csv (numbers separated by commas, perhaps below a line of names).
 
     Raises
     ------
@@ -66,8 +69,8 @@ def read_ids(location: str | os.PathLike[str]) -> AnyArray:
     Parameters
     ----------
     location : path
-        A .npy file; a UTF-8 .txt file of one id a line, without the space around it; or
-        ``PATH:KEY``, an array in .npz or .hdf5/.h5 or a column of .parquet.
+        A .npy file; a UTF-8 .txt file of one id a line, without the space around it; ``-`` or a
+        pipe for such lines; or ``PATH:KEY``, an array in .npz or .hdf5/.h5 or a column of .parquet.
 
     Returns
     -------
@@ -86,9 +89,15 @@ def read_ids(location: str | os.PathLike[str]) -> AnyArray:
     ...     print(read_ids(path))
     ['anna' 'bert']
     """
+    if (name := os.fsdecode(location)) == "-" or _is_pipe(name):
+        return _checked(Location(name, name, None, 0, 0), _piped_ids)
     found, read = locate(location, _IDS, "file of ids")
     if found.key is None and read not in (npy_ids, _txt_ids):
         raise found.error("name the array or column that holds the ids, as PATH:KEY.")
+    return _checked(found, read)
+
+
+def _checked(found: Location, read: Callable[[Location], _Ids]) -> AnyArray:
     with found.reading(), found.resources:
         ids = id_array(read(found), found.error)
         if not ids.size:
@@ -98,8 +107,30 @@ def read_ids(location: str | os.PathLike[str]) -> AnyArray:
         return ids
 
 
+def _is_pipe(name: str) -> bool:
+    """Whether it is the standard input or a named pipe: what is in it is seen by reading alone."""
+    try:
+        return name == "/dev/stdin" or stat.S_ISFIFO(os.stat(name).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _piped_ids(location: Location) -> _Ids:
+    with open(
+        0 if location.name == "-" else location.path, "rb", closefd=location.name != "-"
+    ) as f:
+        data = f.read(_MAX_PIPED + 1)
+    if len(data) > _MAX_PIPED:
+        raise location.error(f"it has over {_MAX_PIPED} bytes; save the ids to a file.")
+    return _lines(location, data) if data else []
+
+
 def _txt_ids(location: Location) -> _Ids:
-    text = location.open_binary().read().decode("utf-8-sig")
+    return _lines(location, location.open_binary().read())
+
+
+def _lines(location: Location, data: bytes) -> _Ids:
+    text = data.decode("utf-8-sig")
     lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
     if "" in lines:
         raise location.error(f"line {lines.index('') + 1} is empty; write one id on every line.")
@@ -119,7 +150,9 @@ _VECTORS: dict[str, Callable[[Location], VectorSource]] = {
     ".hdf5": open_hdf5,
     ".h5": open_hdf5,
     ".parquet": open_parquet,
+    ".csv": open_csv,
 }
+VECTOR_SUFFIXES = frozenset(_VECTORS)
 _IDS: dict[str, Callable[[Location], _Ids]] = {
     ".npy": npy_ids,
     ".txt": _txt_ids,

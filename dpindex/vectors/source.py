@@ -11,11 +11,20 @@ from typing import IO, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from dpindex.arrays import canonical_csr, issparse
+from dpindex.arrays import as_table, canonical_csr, issparse
+from dpindex.checks import as_matrix
 from dpindex.errors import InputError
+from dpindex.extras import EXTRAS
 
 MAX_RATIO = 1032
 """The largest factor by which a DEFLATE stream can grow; a file that claims more is damaged."""
+
+_TABLE = "; numpy.save('x.npy', numpy.loadtxt({}, delimiter={!r})) converts a table of numbers"
+_CONVERSIONS = {
+    ".csv": _TABLE.format("'x.csv'", ","),
+    ".tsv": _TABLE.format("'x.tsv'", "\t"),
+}
+"""What to do with tables of text, where they are not read."""
 
 _CHUNK_NUMBERS, _SPARSE_ROWS = 1 << 22, 4096
 
@@ -60,7 +69,7 @@ class Location:
         if not _is_real(dtype):
             raise self.error(f"its values are {dtype}; use bool, integers or floats of 16-64 bits.")
         if len(shape) != 2:
-            raise self.error(f"it has {len(shape)} dimension(s), not 2; save a row as x[None, :].")
+            raise self.error(f"it has {len(shape)} dimension(s), not 2; {as_matrix(len(shape))}.")
         if min(shape) < 1:
             raise self.error(f"it is {shape[0]} x {shape[1]}; it needs a row and a column.")
 
@@ -83,10 +92,12 @@ class Location:
         except InputError:
             raise
         except ImportError as error:
-            needed = f"reading it needs {error.name}; run pip install 'dpindex[io]'."
+            needed = f"reading it needs {error.name}; run pip install {EXTRAS['io']}."
             raise self.error(needed) from error
         except MemoryError as error:
-            raise self.error("not enough memory; read fewer rows at a time.") from error
+            needed = str(error) or f"it has {self.size} bytes"
+            remedy = "save it as .npy, which is read in parts, or split it"
+            raise self.error(f"not enough memory ({needed}); {remedy}.") from error
         except PermissionError as error:
             raise self.error("permission denied; make the file readable.") from error
         except Exception as error:
@@ -117,7 +128,8 @@ def locate(
         raise found.error("the file is empty; write it again.")
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in readers:
-        raise found.error(f"no {what} has the suffix {suffix!r}; use one of {', '.join(readers)}.")
+        known = f"no {what} has the suffix {suffix!r}; use one of {', '.join(readers)}"
+        raise found.error(f"{known}{_CONVERSIONS.get(suffix, '')}.")
     return found, readers[suffix]
 
 
@@ -264,7 +276,8 @@ def as_source(X: Any, name: str = "array") -> VectorSource:
 
     Parameters
     ----------
-    X : ndarray, memory map, scipy sparse matrix, nested lists or VectorSource, shape (n, p)
+    X : ndarray, memory map, scipy sparse matrix, nested lists, DataFrame, column of lists (Arrow,
+        pandas or polars) or VectorSource, shape (n, p)
         Real numbers. Not copied where a view will do; such views are read-only. A source is
         returned as it is.
     name : str
@@ -287,7 +300,7 @@ def as_source(X: Any, name: str = "array") -> VectorSource:
     if is_sparse:
         location.check_matrix(X.shape, X.dtype)
     try:
-        array: Any = canonical_csr(X) if is_sparse else np.asarray(X).view()
+        array: Any = canonical_csr(X) if is_sparse else as_table(X).view()
     except (ValueError, TypeError) as error:
         raise location.error(f"this is not a matrix of real numbers ({error}).") from error
     if not is_sparse:

@@ -26,6 +26,7 @@ from dpindex.estimators.denoise.channel import Channel, ScoreTable
 from dpindex.estimators.denoise.mixture import Filter
 from dpindex.files import pack, unpack
 from dpindex.format1 import denoiser_from_bytes_1
+from dpindex.html import facts_html
 from dpindex.spec import Spec
 
 
@@ -111,7 +112,7 @@ class EPIteration:
         return self._update(z, location, self.table.variances)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Denoiser:
     """Turns codes into the best estimates of the projected vectors behind them.
 
@@ -143,6 +144,17 @@ class Denoiser:
     linear: Filter
     iterations: tuple[EPIteration, ...] = ()
     error_variance: Doubles = field(default_factory=lambda: np.empty(0))
+
+    def __repr__(self) -> str:
+        return f"<Denoiser: {self.kind}, learned from {self.rows} codes, error {self.error:.3g}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what was learned, from what, and how well."""
+        facts = {
+            "learned from": f"{self.rows} codes of {self.spec.method}",
+            "error of a predicted coordinate": f"{self.error:.3g} of its noise variance",
+        }
+        return facts_html(f"Denoiser: {self.kind}", facts)
 
     @property
     def kind(self) -> Literal["linear", "score"]:

@@ -1,0 +1,186 @@
+"""The recipes of the README and docs/choosing.md, pasted: what is promised, found and used.
+
+    python bench/recipes.py [--only embeddings,pictures,counts,sparse,table] [--folder FOLDER]
+
+For each kind of data: ``dpindex plan`` with a public sample of 2000 vectors that are not in the
+collection, then the lines that it prints, word for word, then the share of the ten answers to 500
+exact queries that are among the true 50 nearest. Seconds and peak memory are those of the slowest
+and the largest command. Kinds that ``recipes.csv`` of the folder holds are not run again. The data
+are in DPINDEX_DATA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpindex.evaluate import ground_truth
+from dpindex.index import summarize
+
+DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
+QUERIES, SAMPLE, NEIGHBOURS, FOUND = 500, 2000, 50, 10
+COMMAND = "from dpindex.cli import main; main()"
+COLUMNS = ("data", "epsilon", "method", "k", "denoiser", "promised", "found", "seconds", "MB")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A kind of data, and options that say what is secret in it: of ``dpindex plan``, or, where
+    that takes fewer attributes, of ``dpindex build`` with a method.
+    """
+
+    vectors: Callable[[], Any]
+    options: str
+    method: str = ""
+
+
+def embeddings() -> Any:
+    with np.load(DATA / "clinc150_minilm.npz") as stored:
+        return stored["E"].astype(np.float32)
+
+
+def pictures() -> Any:
+    with np.load(DATA / "mnist.npz") as stored:
+        return stored["X_train"]
+
+
+def trigrams() -> sparse.csr_matrix:
+    """Which trigrams of characters a message has, 2^24 columns of 0 and 1."""
+    with np.load(DATA / "news20_chartri_csr.npz") as stored:
+        parts = (stored["data"] > 0, stored["indices"], stored["indptr"])
+        x = sparse.csr_matrix(parts, shape=tuple(stored["shape"]), dtype=np.uint8)
+    x.eliminate_zeros()
+    return x[np.diff(x.indptr) > 0]
+
+
+def counts() -> Any:
+    """How often each of the 300 most frequent trigrams occurs in a message, at most 10."""
+    with np.load(DATA / "news20_chartri_csr.npz") as stored:
+        parts = (stored["data"], stored["indices"], stored["indptr"])
+        x = sparse.csc_matrix(sparse.csr_matrix(parts, shape=tuple(stored["shape"])))
+    frequent = np.argsort(-np.diff(x.indptr), kind="stable")[:300]
+    return np.minimum(x[:, frequent].toarray(), 10)
+
+
+def table() -> Any:
+    """Five sensors of an office, each from 0 to 1 over its range in the first thousand rows."""
+    with np.load(DATA / "tab_occupancy.npz") as stored:
+        x = stored["X"]
+    low, high = x[:1000].min(axis=0), x[:1000].max(axis=0)
+    return np.clip((x - low) / (high - low), 0, 1).astype(np.float32)
+
+
+RECIPES = {
+    "embeddings": Recipe(embeddings, "--record --epsilon 8"),
+    "pictures": Recipe(pictures, "--scale 255 --bounds 0 1 --beta 1 --epsilon 2"),
+    "counts": Recipe(counts, "--scale 10 --bounds 0 1 --beta 1 --epsilon 3"),
+    "sparse": Recipe(trigrams, "--bounds 0 1 --beta 1 --epsilon 3", "dp-oporp-staircase"),
+    "table": Recipe(table, "--bounds 0 1 --beta 0.1 --epsilon 5"),
+}
+
+
+def save(path: Path, vectors: Any) -> None:
+    if sparse.issparse(vectors):
+        sparse.save_npz(path.with_suffix(".npz"), vectors)
+    else:
+        np.save(path.with_suffix(".npy"), vectors)
+
+
+def run(line: str, folder: Path) -> tuple[str, float, float]:
+    """What a command prints, its seconds and its peak megabytes."""
+    start = time.perf_counter()
+    words = [sys.executable, "-c", COMMAND, *shlex.split(line)[1:]]
+    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.read()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{line}: exit code {process.returncode}")
+    unit = 1e6 if sys.platform == "darwin" else 1e3
+    return said, time.perf_counter() - start, used.ru_maxrss / unit
+
+
+def measured(recipe: Recipe, folder: Path) -> tuple[Any, ...]:
+    """Make the files, paste the recipe, and compare the answers with the truth."""
+    vectors = recipe.vectors()
+    order = np.random.default_rng(0).permutation(vectors.shape[0])
+    cuts = order[:QUERIES], order[QUERIES : QUERIES + SAMPLE], order[QUERIES + SAMPLE :]
+    queries, public, base = (vectors[rows] for rows in cuts)
+    for name, rows in (("queries", queries), ("public", public), ("vectors", base)):
+        save(folder / name, rows)
+    suffix = next(folder.glob("public.*")).suffix
+    uses, promised, commands = [], float("nan"), _unplanned(recipe)
+    line = (
+        f"dpindex plan {recipe.options} --public-sample public{suffix} --dim {base.shape[1]} "
+        f"--n {base.shape[0]} --format json"
+    )
+    if not recipe.method:
+        print(line, flush=True)
+        said, *use = run(line, folder)
+        uses.append(use)
+        plan = json.loads(said)
+        promised, commands = plan["rows"][0]["precision@10 exact"], plan["commands"]
+    for command in commands:
+        print(command, flush=True)
+        output = " --format npz --output hits.npz" if command.startswith("dpindex query") else ""
+        said, *use = run(command + output, folder)
+        print(said, flush=True)
+        uses.append(use)
+    with np.load(folder / "hits.npz") as stored:
+        truth = ground_truth(base, queries, NEIGHBOURS)
+        near = truth.precision(stored["ids"], FOUND, NEIGHBOURS)
+    about = summarize(folder / "my-index")
+    spec, denoiser = about.settings.spec, about.denoiser
+    size = spec.code_length if spec.codebook is None else len(spec.codebook)
+    named = (spec.budget, spec.method, size, denoiser and denoiser.kind)
+    seconds, memory = map(max, zip(*uses, strict=True))
+    return (*named, promised, float(near.mean()), round(seconds), round(memory))
+
+
+def _unplanned(recipe: Recipe) -> list[str]:
+    build = f"dpindex build vectors.npz my-index --method {recipe.method} {recipe.options}"
+    return [build, "dpindex query my-index queries.npz -k 10"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default=",".join(RECIPES), help="kinds of data")
+    parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "recipes")
+    options = parser.parse_args()
+    options.folder.mkdir(exist_ok=True)
+    path = options.folder / "recipes.csv"
+    done = []
+    if path.exists():
+        with path.open(newline="") as file:
+            done = [row["data"] for row in csv.DictReader(file)]
+    for kind in options.only.split(","):
+        if kind in done:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            row = (kind, *measured(RECIPES[kind], Path(folder)))
+        new = not path.exists()
+        with path.open("a", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            if new:
+                writer.writerow(COLUMNS)
+            writer.writerow(f"{v:.3f}" if isinstance(v, float) else v for v in row)
+        print(dict(zip(COLUMNS, row, strict=True)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

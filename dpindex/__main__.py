@@ -1,0 +1,35 @@
+"""The command ``dpindex``: Ctrl-C is answered in one sentence, also while modules are imported."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+
+def main() -> None:
+    """Run the command line."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        from dpindex.cli import main as run  # Ctrl-C is ignored, as in a background job
+
+        run()
+        return
+    signal.signal(signal.SIGINT, _leave)
+    from dpindex.cli import main as run
+
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        run()
+    except KeyboardInterrupt:  # just before or after ``run`` answers it
+        _leave()
+    finally:  # all that is left is to end
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _leave(*_: object) -> None:
+    """Leave at once: an exception could be caught, or turned into another, by what is imported."""
+    os.write(2, b"dpindex: interrupted; whatever was committed is kept.\n")
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    main()

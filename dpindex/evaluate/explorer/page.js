@@ -1,0 +1,614 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const COLOURS = 7;
+  const STEPS = 200; // positions of the epsilon slider
+  const DASHES = [[], [9, 4], [3, 3], [12, 3, 3, 3]];
+  const SIMILARITY = { cosine: "cosine", ip: "inner product", l2: "Euclidean distance" };
+  const sheet = new Image();
+  const charts = {};
+
+  // ---- small helpers -----------------------------------------------------------------------
+  const at = (id) => document.getElementById(id);
+  const say = (id, text) => { at(id).textContent = text; };
+
+  /** An element with attributes and children; strings become text, never markup. */
+  function make(tag, attributes, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) element.setAttribute(name, value);
+    element.append(...children.filter((child) => child !== null));
+    return element;
+  }
+
+  const number = (x) => x.toLocaleString("en");
+  const percent = (x) => `${Math.round(100 * x)} %`;
+  const precise = (x) => String(Number(x.toPrecision(x < 10 ? 2 : 3)));
+  const ofTen = (x) => `${(data.found * x).toFixed(1)} of ${data.found}`;
+  const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
+
+  /** The most that an attacker can be sure of, from 50:50: rounded up, as it is a bound. */
+  function certainty(epsilon) {
+    const doubt = 1 / (1 + Math.exp(epsilon));
+    if (doubt < 1e-5) return "100 %";
+    const digits = doubt > 0.01 ? 1 : Math.ceil(-Math.log10(doubt)) - 1;
+    const scale = 10 ** digits;
+    return `${(Math.ceil(100 * (1 - doubt) * scale - 1e-9) / scale).toFixed(digits)} %`;
+  }
+
+  // ---- state -------------------------------------------------------------------------------
+  const state = { view: 0, mode: null, epsilon: 1, off: new Set(), focus: null, query: 0 };
+  const view = () => data.views[state.view];
+  const methods = () => view().methods;
+  const isBaseline = (method) => method.epsilons[0] === null;
+  const key = (method) => `${view().adjacency.kind} ${method.label}`;
+  const drawn = () => methods().filter((method) => !state.off.has(key(method)));
+  const focus = () => methods().find((method) => method.label === state.focus);
+  const range = () => [view().epsilons[0], view().epsilons[view().epsilons.length - 1]];
+
+  /** A measure between two measured epsilons, on the logarithmic axis; null outside. */
+  function between(method, values, epsilon) {
+    if (isBaseline(method)) return values[0];
+    const known = method.epsilons;
+    for (let i = 0; i < known.length; i += 1) {
+      if (Math.abs(known[i] - epsilon) < 1e-9 * epsilon) return values[i];
+      if (i + 1 < known.length && known[i] < epsilon && epsilon < known[i + 1]) {
+        const share = Math.log(epsilon / known[i]) / Math.log(known[i + 1] / known[i]);
+        if (values[i] === null || values[i + 1] === null) return null;
+        return values[i] + share * (values[i + 1] - values[i]);
+      }
+    }
+    return null;
+  }
+
+  /** The smallest epsilon at which a method finds that share; null if it never does. */
+  function solve(method, wanted) {
+    const values = method.recall[state.mode];
+    const known = method.epsilons;
+    for (let i = 0; i < known.length; i += 1) {
+      if (values[i] >= wanted) {
+        if (i === 0) return known[0];
+        const share = (wanted - values[i - 1]) / (values[i] - values[i - 1]);
+        return known[i - 1] * (known[i] / known[i - 1]) ** share;
+      }
+    }
+    return null;
+  }
+
+  /** The number of the measured epsilon nearest to the chosen one. */
+  function nearest(method) {
+    if (isBaseline(method)) return 0;
+    const distance = method.epsilons.map((e) => Math.abs(Math.log(e / state.epsilon)));
+    return distance.indexOf(Math.min(...distance));
+  }
+
+  function fromPosition(position) {
+    const [low, high] = range();
+    const epsilon = low * (high / low) ** (position / STEPS);
+    const step = Math.log(high / low) / STEPS;
+    const near = view().epsilons.find((e) => Math.abs(Math.log(e / epsilon)) <= step / 2);
+    return near === undefined ? epsilon : near;
+  }
+
+  function toPosition(epsilon) {
+    const [low, high] = range();
+    return Math.round((STEPS * Math.log(epsilon / low)) / Math.log(high / low));
+  }
+
+  // ---- the two questions -------------------------------------------------------------------
+  const VIEWS = {
+    attribute: ["One attribute of a vector", "A single number in it: a pixel, a click, an answer."],
+    l2: ["Small differences between vectors", "A little of every number, but not what is large."],
+    record: ["The whole record", "Whose vector it is, and everything in it."],
+  };
+  const MODES = {
+    private: ["Nobody: the query is made private too", "The server that searches sees only a noisy code of the query."],
+    exact: ["Only you, who run the search yourself", "The query has no noise, so more is found; keep it on your own machine."],
+  };
+
+  function choice(group, value, title, text, chosen, changed) {
+    const input = make("input", { type: "radio", name: group, value });
+    input.checked = chosen;
+    input.addEventListener("change", () => changed(value));
+    return make("label", { class: "choice" }, input, make("span", {}, title, make("small", {}, text)));
+  }
+
+  function drawQuestions() {
+    at("views").replaceChildren(at("views").firstElementChild, ...data.views.map((each, i) => {
+      const { kind, words } = each.adjacency;
+      const [title, plain] = VIEWS[kind];
+      const text = `${plain} Exactly: ${words}.`;
+      return choice("view", i, title, text, i === state.view, chooseView);
+    }));
+    at("modes").replaceChildren(at("modes").firstElementChild, ...view().modes.map((mode) => {
+      const [title, text] = MODES[mode];
+      return choice("mode", mode, title, text, mode === state.mode, chooseMode);
+    }));
+  }
+
+  function chooseView(i) {
+    state.view = Number(i);
+    const [low, high] = range();
+    state.epsilon = clamp(state.epsilon, low, high);
+    if (!view().modes.includes(state.mode)) [state.mode] = view().modes;
+    state.focus = bestMethod().label;
+    drawView();
+  }
+
+  function chooseMode(mode) {
+    state.mode = mode;
+    drawCharts();
+    drawTable();
+    update();
+  }
+
+  /** The DP method that finds most at the largest epsilon. */
+  function bestMethod() {
+    const last = (method) => method.recall[state.mode][method.epsilons.length - 1] || 0;
+    const rank = (method) => (method.definition === "DP" ? 2 : 0) + last(method);
+    return [...methods()].sort((a, b) => rank(b) - rank(a))[0];
+  }
+
+  // ---- methods -----------------------------------------------------------------------------
+  const colourName = (method) => {
+    if (isBaseline(method)) return "--none";
+    const names = [...new Set(methods().filter((m) => !isBaseline(m)).map((m) => m.method))];
+    return `--c${names.indexOf(method.method) % COLOURS}`;
+  };
+  const dash = (method) => {
+    if (isBaseline(method)) return [2, 5];
+    const private_ = methods().filter((m) => !isBaseline(m));
+    return DASHES[private_.indexOf(method) % DASHES.length];
+  };
+  const colour = (method) => getComputedStyle(document.documentElement)
+    .getPropertyValue(colourName(method)).trim();
+
+  function drawMethods() {
+    const boxes = methods().map((method) => {
+      const input = make("input", { type: "checkbox" });
+      input.checked = !state.off.has(key(method));
+      input.addEventListener("change", () => {
+        if (input.checked) state.off.delete(key(method)); else state.off.add(key(method));
+        drawCharts();
+        update();
+      });
+      const line = make("span", { class: "key", "aria-hidden": "true" });
+      line.style.borderTopColor = colour(method);
+      line.style.borderTopStyle = dash(method).length ? "dashed" : "solid";
+      const about = `${method.summary}. ${method.promise} A code takes ${number(method.bytes)} bytes.`;
+      return make("div", { class: "method" },
+        make("label", { class: "choice" }, input, make("span", {}, line, method.label)),
+        make("p", { class: "now" }), make("p", { class: "muted" }, about));
+    });
+    at("methods").replaceChildren(...boxes);
+    at("focus").replaceChildren(...methods().map((method) => {
+      const option = make("option", { value: method.label }, method.label);
+      option.selected = method.label === state.focus;
+      return option;
+    }));
+  }
+
+  // ---- charts ------------------------------------------------------------------------------
+  function drawChart(id, values) {
+    const place = at(id);
+    if (charts[id]) charts[id].destroy();
+    const lines = drawn().filter((method) => values(method).some((value) => value !== null));
+    const x = view().epsilons;
+    const style = getComputedStyle(document.documentElement);
+    const ink = style.getPropertyValue("--soft").trim();
+    const grid = { stroke: style.getPropertyValue("--grid").trim(), width: 1 };
+    const font = "13px system-ui, sans-serif";
+    const [low, high] = range();
+    const at_ = (method, epsilon) => {
+      const i = isBaseline(method) ? 0 : method.epsilons.indexOf(epsilon);
+      return i < 0 ? null : values(method)[i];
+    };
+    const options = {
+      width: place.clientWidth,
+      height: 300,
+      legend: { show: false },
+      cursor: { drag: { setScale: false }, points: { show: false }, y: false },
+      padding: [12, 16, 0, 0],
+      scales: {
+        x: { time: false, distr: 3, range: () => [low / 1.12, high * 1.12] },
+        y: { range: () => [0, 1.03] },
+      },
+      axes: [
+        { stroke: ink, grid, ticks: grid, font, label: "ε (logarithmic: more private on the left)",
+          labelFont: font, labelSize: 22, splits: () => x, filter: (u, splits) => splits,
+          values: (u, splits) => splits.map(precise) },
+        { stroke: ink, grid, ticks: grid, font, size: 58, splits: () => [0, 0.2, 0.4, 0.6, 0.8, 1],
+          values: (u, splits) => splits.map(percent) },
+      ],
+      series: [{}, ...lines.map((method) => ({
+        label: method.label,
+        stroke: colour(method),
+        width: isBaseline(method) ? 1.5 : 2.25,
+        dash: dash(method),
+        spanGaps: true,
+        points: { show: !isBaseline(method), size: 6, fill: colour(method) },
+      }))],
+      hooks: { draw: [(u) => mark(u, lines, values)] },
+    };
+    charts[id] = new uPlot(options, [x, ...lines.map((m) => x.map((e) => at_(m, e)))], place);
+    charts[id].over.addEventListener("click", (event) => {
+      const left = event.clientX - charts[id].over.getBoundingClientRect().left;
+      moveTo(clamp(charts[id].posToVal(left, "x"), low, high));
+    });
+  }
+
+  /** The chosen epsilon as an upright line, and a dot on every curve. */
+  function mark(u, lines, values) {
+    const { ctx, bbox } = u;
+    const x = u.valToPos(state.epsilon, "x", true);
+    ctx.save();
+    ctx.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
+    ctx.lineWidth = 1.5 * uPlot.pxRatio;
+    ctx.setLineDash([]);
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+    for (const method of lines) {
+      const value = between(method, values(method), state.epsilon);
+      if (value === null) continue;
+      ctx.fillStyle = colour(method);
+      ctx.beginPath();
+      ctx.arc(x, u.valToPos(value, "y", true), 5.5 * uPlot.pxRatio, 0, 2 * Math.PI);
+      ctx.fill();
+      ctx.stroke();
+    }
+    ctx.restore();
+  }
+
+  const foundOf = (method) => method.recall[state.mode];
+  const exposedOf = (method) => method.exposed;
+  const linkedOf = (method) => method.linked;
+  /** The charts, and what each shows of a method; recognition is not part of every evaluation. */
+  function shownCharts() {
+    const shown = { found: foundOf, exposed: exposedOf };
+    if (methods().some((method) => method.linked.some((value) => value !== null))) {
+      shown.linked = linkedOf;
+    }
+    return shown;
+  }
+
+  function drawCharts() {
+    const shown = shownCharts();
+    at("linked-figure").hidden = !shown.linked;
+    for (const [id, values] of Object.entries(shown)) drawChart(id, values);
+  }
+
+  /** What one measure is at the chosen epsilon, in words for each method that has a figure. */
+  function listed(values, form) {
+    return drawn()
+      .map((method) => [method, between(method, values(method), state.epsilon)])
+      .filter(([, value]) => value !== null)
+      .map(([method, value]) => `${method.label}: ${form(value)}`)
+      .join("; ") || "nothing is drawn";
+  }
+
+  function describeCharts() {
+    const epsilon = precise(state.epsilon);
+    const query = state.mode === "private" ? "a private query" : "an exact query";
+    say("found-said", `How many of the ten nearest vectors ${query} finds. `
+      + "10 of 10 would be a search without any loss.");
+    say("exposed-said", "How much an attacker who learns from all codes recovers. "
+      + "0 % is a guess without the code, 100 % is the exact vector.");
+    say("linked-said", "How many records an attacker who already knows them recognises among all "
+      + `${number(data.base.count)} codes. 0 % is a random guess, 100 % is everybody.`);
+    for (const [id, values] of Object.entries(shownCharts())) {
+      at(id).setAttribute("role", "img");
+      at(id).setAttribute("aria-label", `Line chart by epsilon: ${at(`${id}-title`).textContent}. `
+        + `The numbers are in the table below. At ε = ${epsilon}: `
+        + `${listed(values, id === "found" ? ofTen : percent)}.`);
+      charts[id].redraw(false);
+    }
+    say("now", `At ε = ${epsilon}, with ${query}:`);
+    document.querySelectorAll("#methods .now").forEach((place, i) => {
+      const method = methods()[i];
+      const found = between(method, foundOf(method), state.epsilon);
+      const exposed = between(method, exposedOf(method), state.epsilon);
+      const linked = between(method, linkedOf(method), state.epsilon);
+      place.textContent = (found === null ? "not measured here" : `finds ${ofTen(found)}`)
+        + (exposed === null ? "" : `, gives away ${percent(exposed)}`)
+        + (linked === null ? "" : `; ${percent(linked)} recognised`);
+    });
+  }
+
+  function drawTable() {
+    const head = (text) => make("th", { scope: "col" }, text);
+    const table = (caption, values, spread) => make("table", {},
+      make("caption", {}, caption),
+      make("thead", {}, make("tr", {}, head("method"),
+        ...view().epsilons.map((e) => head(`ε = ${precise(e)}`)))),
+      make("tbody", {}, ...methods().map((method) => make("tr", {},
+        make("th", { scope: "row" }, method.label),
+        ...view().epsilons.map((epsilon) => {
+          const i = isBaseline(method) ? 0 : method.epsilons.indexOf(epsilon);
+          const value = i < 0 ? null : values(method)[i];
+          if (value === null) return make("td", {}, "–");
+          const around = spread && spread(method)[i];
+          return make("td", {}, (100 * value).toFixed(1)
+            + (around ? ` ± ${(100 * around).toFixed(1)}` : "") + " %");
+        })))));
+    const spread = view().runs > 1 ? (method) => method.spread[state.mode] : null;
+    at("table").replaceChildren(
+      table(`Found with ${state.mode} queries: share of the ten true neighbours`
+        + (spread ? `, ± one standard deviation over ${view().runs} runs` : ""), foundOf, spread),
+      table("Given away: how much of a vector an attacker rebuilds", exposedOf, null),
+      ...(shownCharts().linked
+        ? [table("Given away: records that are recognised by who knows them", linkedOf, null)] : []));
+  }
+
+  // ---- odds --------------------------------------------------------------------------------
+  function describeOdds() {
+    const epsilon = state.epsilon;
+    const sure = certainty(epsilon);
+    const odds = Math.exp(epsilon);
+    const subject = {
+      attribute: "knows all of a vector but one attribute, and thinks it 50:50 which of two values that has",
+      l2: "thinks it 50:50 which of two similar vectors is behind a code",
+      record: "thinks it 50:50 whose vector is behind a code, yours or anybody else's",
+    }[view().adjacency.kind];
+    const digit = 10 ** (Math.floor(Math.log10(odds)) - 2); // three digits, rounded up
+    const shown = odds < 1e6 ? number(Number((Math.ceil(odds / digit) * digit).toPrecision(3)))
+      : "over a million";
+    const verdict = epsilon <= 0.5 ? " That is hardly better than a coin toss."
+      : epsilon >= 8 ? " That is close to certainty: at this ε the promise alone protects little."
+        : "";
+    say("odds-number", `≤ ${sure}`);
+    say("odds", `Suppose an attacker ${subject}. Whatever else they know or do, the published `
+      + `code can make them at most ${sure} sure: odds of ${shown} to 1.${verdict}`);
+    const share = 1 / (1 + Math.exp(-epsilon));
+    at("odds-bar").style.width = `${200 * (share - 0.5)}%`;
+    const all = epsilon * data.base.dim;
+    const whole = data.views.findIndex((each) => each.adjacency.kind === "record");
+    const record = whole < 0 ? "" : " If that must stay hidden, choose “the whole record” above.";
+    say("odds-more", view().adjacency.kind === "attribute"
+      ? `This is about one attribute, when the others are known. An attacker who knows none of them `
+        + `is held back far less, as attributes hang together: for all ${number(data.base.dim)} `
+        + `at once the same codes promise only `
+        + `ε = ${precise(epsilon)} × ${number(data.base.dim)} = ${number(Number(all.toPrecision(3)))}, `
+        + `which is up to ${certainty(all)} sure.${record}`
+      : "This is about one release: when the same vector is published again, the two ε add up.");
+  }
+
+  // ---- examples ----------------------------------------------------------------------------
+  function tile(place, label, kind = "tile") {
+    const { width, height, columns } = data.sheet;
+    const canvas = make("canvas", { class: kind === "tile" ? kind : `tile ${kind}`, width, height,
+      role: "img", "aria-label": label });
+    const [left, top] = [(place % columns) * width, Math.floor(place / columns) * height];
+    if (sheet.naturalWidth > 0) { // else this browser does not know the format
+      canvas.getContext("2d").drawImage(sheet, left, top, width, height, 0, 0, width, height);
+    }
+    return canvas;
+  }
+
+  const hidden = (text) => make("span", { class: "vh" }, text);
+
+  function item(coded, judged) {
+    const hit = coded >= 0;
+    const i = hit ? coded : -1 - coded;
+    const name = data.items.names[i];
+    const verdict = hit ? "a true neighbour" : "not a true neighbour";
+    const kind = judged ? (hit ? "hit" : "miss") : "";
+    if (data.kind === "picture") {
+      return make("li", { class: kind },
+        tile(data.items.tiles[i], judged ? `${name}, ${verdict}` : name),
+        judged ? make("span", { class: "mark", "aria-hidden": "true" }, hit ? "✓" : "\u00a0") : null);
+    }
+    const mark = make("span", { class: "mark", "aria-hidden": "true" }, hit ? "✓ " : "· ");
+    return make("li", { class: kind }, judged ? mark : null, name,
+      judged ? hidden(`, ${verdict}`) : null);
+  }
+
+  const list = (codes, judged) => make("ol", { class: `items ${data.kind}` },
+    ...codes.map((code) => item(code, judged)));
+
+  function example(query, answer, truth) {
+    const name = data.queries.shown[query];
+    const hits = answer.filter((code) => code >= 0).length;
+    const head = make("div", {}, make("h4", {}, data.kind === "text" ? `Query: “${name}”` : name));
+    if (data.queries.tile !== null) {
+      head.append(tile(data.queries.tile + query, `The query, ${name}`, "asked"));
+    }
+    return make("div", { class: "example" }, head,
+      make("div", { class: data.kind === "text" ? "rows texts" : "rows" },
+        make("div", {}, make("h5", {}, "The ten true neighbours, nearest first"), list(truth, false)),
+        make("div", {}, make("h5", {}, `Found: ${hits} of these ten`), list(answer, true))));
+  }
+
+  let shownHits = "";
+  function drawHits() {
+    const method = focus();
+    const i = nearest(method);
+    const signature = [state.view, state.mode, method.label, i, state.query].join("|");
+    if (signature === shownHits) return;
+    shownHits = signature;
+    const answers = method.hits[state.mode][i];
+    const several = data.kind !== "text";
+    const queries = several ? answers.map((_, query) => query) : [state.query];
+    at("query-chooser").hidden = several;
+    at("hits").replaceChildren(...queries.map((query) =>
+      example(query, answers[query], view().truth[query])));
+  }
+
+  let shownRebuilt = "";
+  function drawRebuilt() {
+    const method = focus();
+    const i = nearest(method);
+    const signature = [state.view, method.label, i].join("|");
+    if (signature === shownRebuilt) return;
+    shownRebuilt = signature;
+    const rebuilt = method.rebuilt[i];
+    if (rebuilt === null) {
+      say("rebuilt-said", "The projection of this method is too large to be inverted here.");
+      at("rebuilt").replaceChildren();
+      return;
+    }
+    const right = rebuilt.nearest.filter((row, r) => row === data.records[r]).length;
+    const count = data.records.length;
+    const pictures = data.kind === "picture";
+    const unit = view().adjacency.kind === "record"
+      ? " Codes of whole records keep no brightness, so all are shown as bright as the originals." : "";
+    say("rebuilt-said", "The attacker holds the codes of the whole collection, learns from them how "
+      + "vectors usually look, and inverts the code. "
+      + (pictures ? `Left the original, right what comes out.${unit}`
+        : "The stripes are attributes of a vector, from its smallest value (black) to its largest "
+          + "(white): above the original, below what comes out.")
+      + ` An attacker who also has a list of all ${number(data.base.count)} originals and picks the `
+      + `one most like it finds the right one for ${right} of these ${count}. The cosine is 1 for `
+      + "the same direction, and 0 for unrelated vectors.");
+    at("rebuilt").replaceChildren(make("ul", {
+      class: `pairs ${pictures ? "" : "strips"} ${data.kind}`,
+    }, ...data.records.map((record, r) => {
+      const name = data.items.names[record];
+      const cosine = rebuilt.cosine[r].toFixed(2);
+      const picked = rebuilt.nearest[r];
+      const guess = picked === null ? "nothing to compare"
+        : picked === record ? "the attacker would pick the right one"
+          : data.kind === "text" ? `the attacker would pick “${data.items.names[picked]}”`
+            : "the attacker would pick another one";
+      return make("li", {},
+        make("div", { class: "pair" },
+          make("div", {}, tile(data.items.tiles[record], `The original, ${name}`),
+            make("span", {}, "original")),
+          make("div", {}, tile(rebuilt.tile + r, `Rebuilt from the code of ${name}, cosine ${cosine}`),
+            make("span", {}, "rebuilt"))),
+        data.kind === "picture" ? null : make("p", {}, data.kind === "text" ? `Record: “${name}”` : name),
+        make("p", {}, `Cosine ${cosine}: ${guess}.`));
+    })));
+  }
+
+  function describeExamples() {
+    const method = focus();
+    const measured = method.epsilons[nearest(method)];
+    const average = between(method, foundOf(method), state.epsilon);
+    const same = measured === null || Math.abs(measured - state.epsilon) < 1e-9;
+    say("measured", measured === null
+      ? `${method.label} has no noise and no ε: these are the examples without any privacy.`
+      : `The examples are of codes made at ε = ${precise(measured)}`
+        + (same ? "." : `, the measured value nearest to your ε = ${precise(state.epsilon)}.`));
+    const query = state.mode === "private" ? "private queries" : "exact queries";
+    say("hits-said", (average === null ? "" : `Over all ${number(data.queries.count)} ${query} the `
+      + `average is ${ofTen(average)}. `)
+      + `These are ${data.queries.shown.length} of the queries. A ✓ marks an answer that is one of `
+      + "the ten true neighbours; other answers may still be similar.");
+  }
+
+  // ---- sliders -----------------------------------------------------------------------------
+  function showEpsilon() {
+    const slider = at("epsilon");
+    slider.value = toPosition(state.epsilon);
+    const text = precise(state.epsilon);
+    slider.setAttribute("aria-valuetext", `epsilon ${text}, at most ${certainty(state.epsilon)} sure`);
+    say("epsilon-value", `ε = ${text}`);
+  }
+
+  function showRecall(wanted) {
+    const method = focus();
+    const slider = at("recall");
+    const now = between(method, foundOf(method), state.epsilon);
+    slider.disabled = isBaseline(method);
+    if (wanted === undefined) slider.value = Math.round(100 * (now || 0));
+    const goal = Number(slider.value) / 100;
+    const text = ofTen(goal);
+    slider.setAttribute("aria-valuetext", `${text} true neighbours`);
+    say("recall-value", text);
+    const most = Math.max(...foundOf(method));
+    const reached = wanted === undefined || goal <= most;
+    say("recall-said", isBaseline(method) ? "Without noise there is no ε to solve for."
+      : reached ? `${method.label}, which is chosen below, needs ε = ${precise(state.epsilon)} for it.`
+        : `${method.label} finds at most ${ofTen(most)} up to ε = ${precise(range()[1])}.`);
+  }
+
+  function moveTo(epsilon, wanted) {
+    state.epsilon = epsilon;
+    update(wanted);
+  }
+
+  function update(wanted) {
+    showEpsilon();
+    showRecall(wanted);
+    describeOdds();
+    describeCharts();
+    describeExamples();
+    drawHits();
+    drawRebuilt();
+  }
+
+  function drawView() {
+    drawQuestions();
+    drawMethods();
+    drawCharts();
+    drawTable();
+    at("limits").replaceChildren(...view().limits.map((line) => make("li", {}, line)));
+    say("limits-said", `Where a number stands, it is for ε = ${precise(range()[1])}, the largest here.`);
+    drawHow();
+    update();
+  }
+
+  function drawHow() {
+    const { base, queries } = data;
+    const measured = view().epsilons.map(precise).join(", ");
+    const unit = view().adjacency.kind === "record"
+      ? " For whole records all vectors were brought to length 1." : "";
+    const own = view().queryEpsilon === null ? "" : ` Private queries have ε = ${view().queryEpsilon}.`;
+    const lines = [
+      `The collection has ${number(base.count)} vectors of ${number(base.dim)} attributes `
+        + `(${base.name}); it was asked ${number(queries.count)} queries (${queries.name}).${unit}${own}`,
+      `True neighbours are the ten nearest by exact ${SIMILARITY[data.metric]}; “found” is the share `
+        + `of them among the first ten answers, averaged over all queries and ${view().runs} `
+        + `build${view().runs > 1 ? "s" : ""} with fresh noise.`,
+      `Measured were ε = ${measured}; between two of them figures are interpolated.`,
+      "“Given away” is one minus the mean squared error of the rebuilt vectors, relative to the best "
+        + "guess without codes. Attackers with other knowledge may rebuild more; the odds hold against them too.",
+      data.denoise === null ? "Codes were searched as they are, without a denoiser."
+        : `Codes and private queries were denoised before the search (${data.denoise}), which costs no privacy.`,
+      ...data.notes.map((note) => `Not measured: ${note}`),
+    ];
+    at("how").replaceChildren(...lines.map((line) => make("li", {}, line)));
+  }
+
+  // ---- start -------------------------------------------------------------------------------
+  function start() {
+    const { base } = data;
+    say("intro", `${number(base.count)} vectors of ${number(base.dim)} numbers each (${base.name}) `
+      + "were turned into codes with secret noise in them, which anyone may hold and search. One "
+      + "number, ε (epsilon), sets the amount of noise. Less noise finds more of the true "
+      + "neighbours of a query, and gives more away. Drag ε and see both.");
+    say("footer", `Made with dpindex ${data.version}. Charts by uPlot (MIT licence, in the source of `
+      + "this page). The page loads nothing and sends nothing.");
+    [state.mode] = view().modes;
+    const [low, high] = range();
+    const { epsilons } = view();
+    state.epsilon = epsilons[Math.floor(epsilons.length / 2)] || Math.sqrt(low * high);
+    state.focus = bestMethod().label;
+    at("epsilon").max = STEPS;
+    at("epsilon").addEventListener("input", (event) => moveTo(fromPosition(Number(event.target.value))));
+    at("recall").addEventListener("input", (event) => {
+      const wanted = Number(event.target.value) / 100;
+      const solved = solve(focus(), wanted);
+      moveTo(solved === null ? range()[1] : solved, wanted);
+    });
+    at("focus").addEventListener("change", (event) => { state.focus = event.target.value; update(); });
+    at("query").append(...data.queries.shown.map((name, i) => make("option", { value: i }, name)));
+    at("query").addEventListener("change", (event) => { state.query = Number(event.target.value); update(); });
+    drawView();
+    new ResizeObserver(() => {
+      for (const [id, chart] of Object.entries(charts)) {
+        const width = at(id).clientWidth;
+        if (width !== chart.width) chart.setSize({ width, height: 300 });
+      }
+    }).observe(document.querySelector(".charts"));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      drawMethods();
+      drawCharts();
+      update();
+    });
+  }
+
+  sheet.src = data.sheet.src;
+  sheet.decode().then(start, start);
+})();

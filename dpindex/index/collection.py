@@ -1,0 +1,91 @@
+"""An index as a collection: its rows by id, and what it holds in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from dpindex.arrays import AnyArray
+from dpindex.codes import CodeFormat, Codes
+from dpindex.index.code_store import CodeStore
+from dpindex.index.locks import ReadWriteLock
+from dpindex.index.payload import Table
+
+
+class Collection:
+    """Codes under unique ids, in the order in which they were added, and their payload.
+
+    >>> from dpindex.codes import SignFormat
+    >>> collection = Collection(SignFormat(8, bytes(16)))
+    >>> len(collection), "anna" in collection, list(collection)
+    (0, False, [])
+    """
+
+    def __init__(self, format_: CodeFormat) -> None:
+        self._store = CodeStore(format_)
+        self._lock = ReadWriteLock()
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __contains__(self, id: object) -> bool:
+        """Whether there is a code under that id; 7 and "7" are different ids."""
+        return id in self._store
+
+    def __iter__(self) -> Iterator[Any]:
+        """The ids in the order of their rows, as they are now: ints or strings."""
+        return iter(self._store.ids.tolist())
+
+    def __getitem__(self, id: int | str) -> Codes:
+        """The code under one id, as codes of one row; KeyError if there is none."""
+        with self._lock.read():
+            if id not in self._store:
+                raise KeyError(f"id {id!r} is not in the index")
+            return self._store.take(self._store.rows(id))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied; save it, and open the directory "
+            f"where it is needed."
+        )
+
+    @property
+    def ids(self) -> AnyArray:
+        """All ids in the order of their rows, int64 or strings."""
+        return self._store.ids.copy()
+
+    @property
+    def codes(self) -> Codes:
+        """All codes in the order of their rows: what the index publishes."""
+        with self._lock.read():
+            return self._store.codes
+
+    @property
+    def payload(self) -> Table:
+        """The payload of all rows, a ``pyarrow.Table``: published in the clear; None without."""
+        return self._store.payload.table
+
+    @property
+    def payload_columns(self) -> dict[str, str]:
+        """Type of each payload column by its name, in Arrow's words."""
+        return self._store.payload.columns
+
+    def check_ids(self, ids: Any | None, count: int) -> AnyArray:
+        """The ids that ``count`` new rows would get, or the InputError that adding would raise."""
+        with self._lock.read():
+            return self._store.checked_ids(ids, count)
+
+    def check_payload(self, payload: Any, count: int) -> Table:
+        """The payload of ``count`` new rows as a table, or the InputError of adding it."""
+        return self._store.payload.checked(payload, count)
+
+    def remove(self, ids: Any) -> int:
+        """Remove vectors by id; returns how many. Their codes are gone from the next save on.
+
+        Raises
+        ------
+        InputError
+            If one of the ids is not in the index; nothing is removed then.
+        """
+        with self._lock.write():
+            return self._store.remove(ids)

@@ -1,0 +1,234 @@
+"""Filters of a search: which rows a hit may come from, by id, mask, function or expression.
+
+An expression in text is parsed by Python's own parser and translated, node by node, into one of
+``pyarrow.compute``; nothing in it is ever evaluated as code.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Set
+from functools import reduce
+from operator import and_, eq, ge, gt, le, lt, ne, or_
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dpindex.checks import id_array
+from dpindex.errors import InputError
+from dpindex.extras import import_extra
+from dpindex.index.code_store import CodeStore, Rows
+from dpindex.index.payload import ID
+
+Filter: TypeAlias = Any
+"""Ids, a mask, a function of a row, or an expression: see :func:`kept_rows`."""
+
+_MAX_TEXT = 1 << 14
+_BLOCK_ROWS = 4096
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: eq,
+    ast.NotEq: ne,
+    ast.Lt: lt,
+    ast.LtE: le,
+    ast.Gt: gt,
+    ast.GtE: ge,
+}
+_JOIN = {ast.And: and_, ast.Or: or_, ast.BitAnd: and_, ast.BitOr: or_}
+_GRAMMAR = (
+    "an expression compares columns with numbers or quoted strings, such as "
+    '"year >= 2020 and lang in [\'en\', \'de\']", "not seen" or "title is not None"'
+)
+
+
+def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
+    """Rows of a store that a filter keeps, ascending.
+
+    Parameters
+    ----------
+    filter_ : ids, mask, callable, str or pyarrow.compute.Expression
+        - A list, set or array of ids; those that are not in the index are passed over.
+        - A mask: one bool for each row, in the order of ``index.ids``.
+        - A callable, which gets each row as a dict of ``id`` and payload columns.
+        - An expression over ``id`` and payload columns, as text or made with pyarrow. Where it is
+          null, the row is not kept.
+
+    Raises
+    ------
+    InputError
+        For a mask of another length, ids of another kind, and an expression that has no meaning.
+
+    >>> from dpindex.codes import SignFormat
+    >>> format_ = SignFormat(8, bytes(16))
+    >>> store = CodeStore(format_)
+    >>> store.append(format_.codes(np.zeros((4, 1), np.uint8)), np.arange(4))
+    >>> kept_rows([3, 1, 99], store), kept_rows("id >= 2 or id == 0", store)
+    (array([1, 3]), array([0, 2, 3]))
+    """
+    if callable(filter_) and not _is_expression(filter_):
+        return np.flatnonzero([bool(filter_(row)) for row in _dicts(store)])
+    if isinstance(filter_, str):
+        return _matching(parsed(filter_, [ID, *store.payload.columns]), store)
+    if _is_expression(filter_):
+        return _matching(filter_, store)
+    if isinstance(filter_, Mapping):
+        raise _no_filter("not a mapping")
+    if isinstance(filter_, Set | range):
+        filter_ = list(filter_)
+    try:
+        values = np.asarray(filter_)
+    except ValueError:
+        raise _no_filter("ids must be a list of whole numbers or of strings.") from None
+    if values.dtype == np.bool_:
+        if values.shape != (len(store),):
+            raise InputError(
+                f"the mask has shape {values.shape}; this index needs one bool for each of its "
+                f"{len(store)} rows."
+            )
+        return np.flatnonzero(values)
+    wanted = id_array(values if values.dtype.kind in "iuU" else filter_, _no_filter)
+    if len(wanted) and wanted.dtype.kind != store.ids.dtype.kind:
+        kind = "strings" if store.ids.dtype.kind == "U" else "whole numbers"
+        raise InputError(f"the ids of this index are {kind}; a filter of ids must be {kind} too.")
+    return store.rows(wanted, missing=True)
+
+
+def _no_filter(reason: str) -> InputError:
+    return InputError(
+        f"a filter is a list of ids, a mask of bools, a function of a row, or an expression such "
+        f'as "year >= 2020": {reason}'
+    )
+
+
+def _is_expression(value: Any) -> bool:
+    kind = type(value)
+    return kind.__module__.partition(".")[0] == "pyarrow" and kind.__name__ == "Expression"
+
+
+def _dicts(store: CodeStore) -> Any:
+    """Every row as a dict of its id and payload."""
+    for first in range(0, len(store), _BLOCK_ROWS):
+        some = slice(first, min(first + _BLOCK_ROWS, len(store)))
+        table, ids = store.payload.take(some), store.ids[some].tolist()
+        rows = [{} for _ in ids] if table is None else table.to_pylist()
+        yield from ({ID: id_, **row} for id_, row in zip(ids, rows, strict=True))
+
+
+def _matching(expression: Any, store: CodeStore) -> Rows:
+    need = "a filter expression needs pyarrow"
+    pa, dataset = import_extra("pyarrow", need, "io"), import_extra("pyarrow.dataset", need, "io")
+    ids = pa.array(store.ids)
+    table = store.payload.whole
+    table = pa.table({ID: ids}) if table is None else table.add_column(0, ID, ids)
+    try:
+        kept = dataset.dataset(table).scanner(columns={"kept": expression}).to_table()["kept"]
+        if not pa.types.is_boolean(kept.type):
+            raise TypeError(f"it is {kept.type}, neither true nor false; compare it")
+        mask = kept.fill_null(False).to_numpy()
+    except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
+        known = ", ".join(f"{name} ({kind})" for name, kind in store.payload.columns.items())
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"the filter {expression} has no meaning here ({reason}); the columns are: {ID}, "
+            f"{known or 'no payload'}."
+        ) from None
+    return np.flatnonzero(mask)
+
+
+def parsed(text: str, columns: list[str]) -> Any:
+    """The ``pyarrow.compute`` expression of a text over these columns.
+
+    Known are ``and or not & | ~ == != < <= > >= in``, ``is None`` and ``is not None``, numbers,
+    strings, True, False, and names of columns; ``field("two words")`` is a name that Python cannot
+    write.
+
+    Raises
+    ------
+    InputError
+        For anything else, and for an unknown column.
+
+    >>> parsed("year >= 2020 and lang in ['en', 'de']", ["year", "lang"])
+    <pyarrow.compute.Expression ((year >= 2020) and is_in(lang, {value_set=string:[
+      "en",
+      "de"
+    ], null_matching_behavior=MATCH}))>
+    """
+    try:
+        if len(text) > _MAX_TEXT:
+            raise SyntaxError("it is too long")
+        tree = ast.parse(text.strip(), mode="eval").body
+        return _Translator(text, columns).condition(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = getattr(error, "msg", None) or str(error) or "it is nested too deeply"
+        raise InputError(
+            f"the filter {text[:200]!r} cannot be read ({reason}); {_GRAMMAR}."
+        ) from None
+
+
+class _Translator:
+    """Turns the nodes of a parsed expression into expressions of ``pyarrow.compute``."""
+
+    def __init__(self, text: str, columns: list[str]) -> None:
+        self._compute = import_extra("pyarrow.compute", "a filter expression needs pyarrow", "io")
+        self._text, self._columns = text, columns
+
+    def condition(self, node: ast.expr) -> Any:
+        """Something that is true or false of a row."""
+        match node:
+            case ast.BoolOp(op=operator, values=parts):
+                return reduce(_JOIN[type(operator)], map(self.condition, parts))
+            case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr() as operator, right=right):
+                return _JOIN[type(operator)](self.condition(left), self.condition(right))
+            case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=operand):
+                return ~self.condition(operand)
+            case ast.Compare(left=first, ops=operators, comparators=others):
+                pairs = zip([first, *others], operators, others, strict=False)
+                return reduce(and_, [self._compared(*pair) for pair in pairs])
+            case ast.Name() | ast.Call():
+                return self._value(node)
+        raise self._refused(node)
+
+    def _compared(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Any:
+        value = self._value(left)
+        if isinstance(operator, ast.Is | ast.IsNot):
+            if not (isinstance(right, ast.Constant) and right.value is None):
+                raise self._refused(right)
+            return value.is_null() if isinstance(operator, ast.Is) else ~value.is_null()
+        if isinstance(operator, ast.In | ast.NotIn):
+            if not isinstance(right, ast.List | ast.Tuple | ast.Set):
+                raise self._refused(right)
+            found = value.isin([self._constant(item) for item in right.elts])
+            return found if isinstance(operator, ast.In) else ~found
+        return _COMPARE[type(operator)](value, self._value(right))
+
+    def _value(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Name(id=name):
+                return self._column(name)
+            case ast.Call(func=ast.Name(id="field"), args=[ast.Constant(value=str(name))]):
+                return self._column(name)
+        return self._compute.scalar(self._constant(node))
+
+    def _column(self, name: str) -> Any:
+        if name not in self._columns:
+            raise InputError(
+                f"the filter {self._text[:200]!r} names {name!r}; the columns are "
+                f"{', '.join(self._columns)}, and strings are quoted."
+            )
+        return self._compute.field(name)
+
+    def _constant(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = self._constant(node.operand)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return -value
+        if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str):
+            return node.value
+        raise self._refused(node)
+
+    def _refused(self, node: ast.expr) -> InputError:
+        part = ast.get_source_segment(self._text.strip(), node) or "a part of it"
+        return InputError(
+            f"the filter {self._text[:200]!r} cannot be read at {part[:80]!r}; {_GRAMMAR}."
+        )

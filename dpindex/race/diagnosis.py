@@ -1,0 +1,222 @@
+"""Signs, in what has been released, that a sketch cannot answer what it is asked.
+
+All of it reads released counts and public parameters. It is post-processing: it costs no privacy,
+and what it says may be published with the sketch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import chdtrc, ndtr
+
+from dpindex.arrays import Doubles
+from dpindex.race.hashes import Hash, PStable
+from dpindex.race.sketch import RaceSketch
+
+__all__ = ["class_weights", "classes_blur", "line_blurs", "noise_drowns", "outliers_blur"]
+
+_SURE = 2.0
+"""Standard errors by which a good sign must be above chance."""
+
+_CERTAIN = 3.0
+"""Standard errors by which a bad sign must be above chance to be called certain."""
+
+_FAR = 5.0
+"""An outlier should be found when it lies this many times as far away as records usually do."""
+
+_CHANCE = 0.01
+"""Probability with which noise alone may look like a slope."""
+
+_MORE = "a larger epsilon, more records, fewer rows or columns (width), a delta"
+
+
+def noise_drowns(sketch: RaceSketch) -> list[str]:
+    """A sentence unless an average record surely has more others near it than the noise.
+
+    >>> from dpindex.race import PStable, SketchSpec
+    >>> x = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> for bandwidth in (2.0, 0.001):
+    ...     spec = SketchSpec(2, 100, 20, PStable(bandwidth), epsilon=2.0)
+    ...     print(len(noise_drowns(RaceSketch(spec).fit(x).release())))
+    0
+    1
+    """
+    near, error = typical_count(sketch)
+    noise = sketch.count_noise
+    enough = max(_SURE * noise, 1.0)
+    if near - _SURE * error >= enough:
+        return []
+    certain = near + _SURE * error < enough
+    return [
+        f"Noise {'drowns' if certain else 'may drown'} the answers: an average record has about "
+        f"{_short(max(near, 0.0))} ± {_short(error)} others near it, and a count has noise of "
+        f"± {_short(noise)}; take {_MORE}, or {_wider(sketch.spec.hash)} if the records lie "
+        f"farther apart than that."
+    ]
+
+
+def outliers_blur(sketch: RaceSketch, fraction: float) -> list[str]:
+    """Sentences if a threshold of ``fraction`` of the mean density cannot tell outliers."""
+    drowned = noise_drowns(sketch)
+    if drowned:
+        return drowned
+    near, error = typical_count(sketch)
+    own = near + 1.0  # a record's density holds itself, and so does the threshold
+    threshold = fraction * own
+    said = []
+    if threshold < _SURE * math.hypot(sketch.count_noise, fraction * error):
+        chance = ndtr(threshold / sketch.count_noise)
+        said.append(
+            f"The noise is as large as the threshold: a place without any record is called an "
+            f"outlier in {chance:.0%} of the cases, because the threshold is {_short(threshold)} "
+            f"records and a count has noise of ± {_short(sketch.count_noise)}; take {_MORE}, or a "
+            f"larger fraction."
+        )
+    share = own / max(1.0, sketch.size)
+    far, where = _far_kernel(sketch.spec.hash, share)
+    if far > fraction * share:
+        said.append(
+            f"The kernel is too wide for this threshold: even a point {where} is not an outlier, "
+            f"because the density there is still {far / share:.0%} of an average record's and the "
+            f"threshold is {fraction:.0%}; take {_narrower(sketch.spec.hash)}, or a larger "
+            f"fraction."
+        )
+    return said
+
+
+def classes_blur(sketches: Sequence[RaceSketch], labels: Sequence[Any], rule: str) -> list[str]:
+    """Sentences if average records of a class do not find their own class the likeliest."""
+    kernel, noise = sketches[0].spec.hash, sketches[0].count_noise
+    weights = class_weights(sketches, rule)
+    small, drowned = [], []
+    lost: dict[Any, list[Any]] = {}
+    for b, mine in enumerate(sketches):
+        if mine.size < _SURE * mine.size_stderr:
+            small.append(labels[b])
+            continue
+        scores = np.array([sketch.pairs(mine) for sketch in sketches]) / weights[:, None]
+        own = scores[b] - mine.size / weights[b]  # an unseen record does not find itself
+        scores[b] = -np.inf
+        rival = int(scores.mean(axis=1).argmax())
+        if rival == b:  # it is the only class
+            continue
+        margin, error = _mean((own - scores[rival]) / mine.size)
+        if margin < -_CERTAIN * error:
+            lost.setdefault(labels[rival], []).append(labels[b])
+        elif margin - error < noise * math.hypot(1 / weights[b], 1 / weights[rival]):
+            drowned.append(labels[b])
+    said = [
+        f"Records of class {_list(classes)} will mostly be called {winner}: an average one has "
+        f"more of class {winner} near it than of its own; take {_narrower(kernel)}"
+        + (", or rule='ml', which does not weigh classes by their size." if rule == "map" else ".")
+        for winner, classes in lost.items()
+    ]
+    if small:
+        said.append(
+            f"Class {_list(small)} has too few records: not more than the noise of the size of a "
+            f"class, ± {_short(sketches[0].size_stderr)}; take {_MORE}."
+        )
+    if drowned:
+        said.append(
+            f"Noise may decide about records of class {_list(drowned)}: the release does not show "
+            f"that an average one has more of its own class near it than of another, because a "
+            f"count has noise of ± {_short(noise)} records; take {_MORE}, or {_scaled(kernel)}."
+        )
+    return said
+
+
+def class_weights(sketches: Sequence[RaceSketch], rule: str) -> Doubles:
+    """What the counts of each class are divided by: its size under "ml", or 1, shape (m,).
+
+    A class smaller than the noise of its size would win everywhere by dividing by little.
+    """
+    if rule != "ml":
+        return np.ones(len(sketches))
+    return np.array([max(sketch.size, sketch.size_stderr, 1.0) for sketch in sketches])
+
+
+def line_blurs(form: Doubles, error: float) -> list[str]:
+    """A sentence if the data of a regression leave their bounds, or no slope is above the noise.
+
+    ``form`` and ``error`` are the second moments of ``z = [x, 1, y]``, scaled to [−1, 1]. Inside
+    the bounds no attribute is larger than the 1, so no entry on the diagonal is larger than that of
+    the 1.
+    """
+    *diagonal, one, target = np.diag(form)
+    beyond = one + _CERTAIN * math.sqrt(2.0) * error
+    left = [f"attribute {i} leaves bounds_x" for i in np.flatnonzero(np.array(diagonal) > beyond)]
+    if target > beyond:
+        left.append("the target leaves bounds_y")
+    if left:
+        return [
+            f"Predictions will be far off, because the data are not inside the bounds: "
+            f"{', '.join(left)}; state the public range of each attribute (bounds_x) and of the "
+            f"target (bounds_y)."
+        ]
+    if one > _CERTAIN * error:
+        slopes = form[:-2, -1] - form[:-2, -2] * form[-2, -1] / one
+        if chdtrc(len(slopes), 2.0 * float(slopes @ slopes) / error**2) < _CHANCE:
+            return []
+    return [
+        "The model may predict little more than the mean, because no slope stands out of the "
+        "noise; take a larger epsilon, more records, a delta with more rows (10 000), or tighter "
+        "public bounds."
+    ]
+
+
+def typical_count(sketch: RaceSketch) -> tuple[float, float]:
+    """How many others an average record has near it, and the standard error."""
+    return _mean(sketch.pairs(sketch) / max(1.0, sketch.size) - 1.0)
+
+
+def _mean(rows: Doubles) -> tuple[float, float]:
+    """Mean over rows and its standard error, which one row cannot tell: infinite."""
+    if len(rows) < 2:
+        return float(rows.mean()), math.inf
+    return float(rows.mean()), float(rows.std(ddof=1)) / math.sqrt(len(rows))
+
+
+def _far_kernel(hash: Hash, share: float) -> tuple[float, str]:
+    """The kernel at a place where everyone would expect an outlier, and that place in words."""
+    if not isinstance(hash, PStable):
+        right = hash.kernel(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]))
+        return float(right[0, 0]), "at a right angle to every record"
+    distances = np.geomspace(1e-4, 1e4, 4001) * hash.bandwidth
+    nearer = int((_at(hash, distances) >= share).sum())  # the kernel falls with the distance
+    usual = float(distances[min(nearer, len(distances) - 1)])
+    far = float(_at(hash, np.array([_FAR * usual]))[0])
+    return (
+        far,
+        f"{_short(_FAR * usual)} away from the records, whose usual distance is {_short(usual)},",
+    )
+
+
+def _at(hash: Hash, distances: Doubles) -> Doubles:
+    return hash.kernel(np.zeros((1, 1)), distances[:, None])[:, 0]
+
+
+def _short(number: float) -> str:
+    """Three digits, or all that stand before the point."""
+    return f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
+
+
+def _narrower(hash: Hash) -> str:
+    return "more hashes or a smaller bandwidth" if isinstance(hash, PStable) else "more bits"
+
+
+def _wider(hash: Hash) -> str:
+    return "a larger bandwidth" if isinstance(hash, PStable) else "fewer bits"
+
+
+def _scaled(hash: Hash) -> str:
+    if isinstance(hash, PStable):
+        return "a bandwidth of about the distance between records of one class"
+    return "fewer bits"
+
+
+def _list(labels: Sequence[Any]) -> str:
+    return ", ".join(str(label) for label in labels)

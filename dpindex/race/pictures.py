@@ -1,0 +1,181 @@
+"""Pictures of released sketches and of their answers; all of it is post-processing."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dpindex.arrays import AnyArray, Floats
+from dpindex.errors import InputError
+from dpindex.extras import import_extra
+from dpindex.race.explore import box
+from dpindex.race.sketch import RaceSketch
+
+__all__ = ["answers_png", "counts_png", "map_png"]
+
+_LINE, _NOISE = "#0072B2", "#888888"
+_DPI = 150
+_GRID = {1: 401, 2: 101}
+_BINS = 60
+_FEW = 100
+"""Up to so many queries have an error bar each."""
+
+_WIDTH = 4.4
+"""Inches of a panel."""
+
+
+def map_png(sketches: Mapping[str, RaceSketch], bounds: tuple[Any, Any]) -> bytes:
+    """A PNG of how many records lie near each place of a box, with standard errors.
+
+    One column of panels for each sketch, under its title; all share their axes and their scale.
+    With one attribute a curve within two standard errors, with two a map of the counts above a map
+    of the standard errors.
+
+    Parameters
+    ----------
+    sketches : mapping of title to RaceSketch
+        Released; all of one attribute, or all of two.
+    bounds : (low, high)
+        Public box, numbers or one for each attribute.
+
+    Raises
+    ------
+    InputError
+        For more than two attributes, for sketches of different width, and without matplotlib.
+    """
+    dims = {sketch.spec.dim for sketch in sketches.values()}
+    if len(dims) > 1 or not dims <= set(_GRID):
+        raise InputError(
+            "a map needs sketches of one or two attributes, all of the same number; leave out "
+            "--low and --high to draw the released counts instead."
+        )
+    (dim,) = dims
+    low, high = box(bounds, "the box (--low, --high)", dim)
+    axes = np.linspace(low, high, _GRID[dim], axis=1)
+    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, dim)
+    answers = {title: sketch.summary(places) for title, sketch in sketches.items()}
+    figure = _figure(len(sketches), 4.0 * dim)
+    panels = figure.subplots(dim, len(sketches), sharex=True, sharey=True, squeeze=False)
+    for panel, title in zip(panels[0], sketches, strict=True):
+        panel.set_title(title, fontsize=9)
+    for panel in panels[-1]:
+        panel.set_xlabel("attribute 0")
+    if dim == 1:
+        _curves(panels[0], axes[0], answers, sketches)
+    else:
+        for row, name, words in zip(
+            panels, ("count", "stderr"), ("records near a place", "standard error"), strict=True
+        ):
+            _maps(figure, row, (low, high), [answer[name] for answer in answers.values()], words)
+    return _png(figure)
+
+
+def _curves(
+    panels: Any, x: Floats, answers: Mapping[str, Any], sketches: Mapping[str, RaceSketch]
+) -> None:
+    for panel, title in zip(panels, sketches, strict=True):
+        count, error = answers[title]["count"], answers[title]["stderr"]
+        panel.fill_between(x, count - 2 * error, count + 2 * error, color=_LINE, alpha=0.2, lw=0)
+        panel.plot(x, count, color=_LINE, label="estimate ± 2 standard errors")
+        _noise_band(panel, sketches[title].count_noise)
+        _finish(panel)
+    panels[0].set_ylabel("records near a place")
+    panels[0].legend(frameon=False, fontsize=8)
+
+
+def _maps(
+    figure: Any, panels: Any, limits: tuple[Floats, Floats], layers: list[Floats], words: str
+) -> None:
+    side, extent = _GRID[2], np.stack(limits, axis=1).ravel()
+    least, most = min(map(np.min, layers)), max(map(np.max, layers))
+    for panel, layer in zip(panels, layers, strict=True):
+        image = panel.imshow(
+            layer.reshape(side, side).T, origin="lower", extent=extent, aspect="auto",
+            vmin=least, vmax=most, cmap="viridis",
+        )  # fmt: skip
+    figure.colorbar(image, ax=panels, label=words)
+    panels[0].set_ylabel("attribute 1")
+
+
+def counts_png(sketches: Mapping[str, RaceSketch]) -> bytes:
+    """A PNG of the released counts of each sketch, as a histogram beside what noise alone spreads.
+
+    Where the histogram is no wider than the band, the sketch shows no place with more records than
+    another. All panels share their axes. Raises InputError without matplotlib.
+    """
+    figure = _figure(len(sketches), 4.0)
+    panels = figure.subplots(1, len(sketches), sharex=True, sharey=True, squeeze=False)[0]
+    counts = {title: sketch.counts.ravel() for title, sketch in sketches.items()}
+    least, most = (int(pick([pick(part) for part in counts.values()])) for pick in (np.min, np.max))
+    edges = np.arange(least, most + 1, max(1, (most - least) // _BINS)) - 0.5
+    edges = np.append(edges, most + 0.5)
+    for panel, (title, sketch) in zip(panels, sketches.items(), strict=True):
+        part = counts[title]
+        panel.hist(part, edges, color=_LINE, alpha=0.7, weights=np.full(part.size, 1 / part.size))
+        even, noise = sketch.size / sketch.spec.columns, np.sqrt(sketch.noise_variance)
+        words = "± 2 standard deviations of the noise\naround an even spread of the records"
+        panel.axvspan(even - 2 * noise, even + 2 * noise, color=_NOISE, alpha=0.25, label=words)
+        panel.set_yscale("log")
+        panel.set_title(title, fontsize=9)
+        panel.set_xlabel("released count of a cell")
+        _finish(panel)
+    panels[0].set_ylabel("share of the cells")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", fontsize=8)
+    return _png(figure)
+
+
+def answers_png(answers: Mapping[str, AnyArray], noise: float) -> bytes:
+    """A PNG of the answers to queries: sorted with their errors, and how they are distributed.
+
+    Parameters
+    ----------
+    answers : mapping
+        ``count`` and ``stderr`` of :meth:`RaceSketch.summary`, shape (nq,) each.
+    noise : float
+        ``count_noise`` of the sketch: what an answer is spread by where no record lies.
+    """
+    order = np.argsort(-answers["count"], kind="stable")
+    count, error = answers["count"][order], answers["stderr"][order]
+    figure = _figure(2, 4.0)
+    sort, spread = figure.subplots(1, 2, sharey=True, width_ratios=(2, 1))
+    rank = np.arange(1, len(count) + 1)
+    words = "estimate ± 2 standard errors"
+    if len(count) <= _FEW:
+        sort.errorbar(rank, count, 2 * error, fmt=".", color=_LINE, elinewidth=1, label=words)
+    else:
+        sort.plot(rank, count, color=_LINE, label=words)
+        sort.fill_between(rank, count - 2 * error, count + 2 * error, color=_LINE, alpha=0.2, lw=0)
+    sort.set_xlabel("queries, by their estimate")
+    sort.set_ylabel("records near the query")
+    spread.hist(count, min(_BINS, max(5, len(count) // 5)), orientation="horizontal", color=_LINE)
+    spread.set_xlabel("queries")
+    for panel in (sort, spread):
+        _noise_band(panel, noise)
+        _finish(panel)
+    sort.legend(frameon=False, fontsize=8)
+    return _png(figure)
+
+
+def _noise_band(panel: Any, noise: float) -> None:
+    words = "± 2 standard deviations of the noise\nwhere no record lies"
+    panel.axhspan(-2 * noise, 2 * noise, color=_NOISE, alpha=0.25, label=words, lw=0)
+
+
+def _finish(panel: Any) -> None:
+    panel.grid(alpha=0.25)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _figure(columns: int, height: float) -> Any:
+    """A figure that is independent of pyplot's global state and needs no screen."""
+    figures = import_extra("matplotlib.figure", "drawing a picture needs matplotlib", "eval")
+    return figures.Figure(figsize=(1.2 + _WIDTH * columns, height), layout="constrained")
+
+
+def _png(figure: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=_DPI)
+    return buffer.getvalue()

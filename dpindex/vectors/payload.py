@@ -1,0 +1,53 @@
+"""Tables of payload columns, which are published beside the codes, from .parquet and .csv files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from dpindex.vectors.source import Location, locate
+
+Table: TypeAlias = Any
+"""A ``pyarrow.Table``."""
+
+
+def read_payload(location: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Table:
+    """Read a table with one row for each vector.
+
+    Parameters
+    ----------
+    location : path
+        A .parquet file, or a .csv file whose first line names the columns. A key after a colon,
+        which names a column of vectors, is passed over.
+    columns : sequence of str, optional
+        Columns to take; default all.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read, and a column that is not there.
+    """
+    found, read = locate(location, _TABLES, "file of payload columns")
+    with found.reading(), found.resources:
+        table = read(found)
+        for name in columns or ():
+            if table.column_names.count(name) != 1:
+                known = ", ".join(table.column_names)
+                raise found.error(f"it has no single column {name!r}; its columns are {known}.")
+        return table if columns is None else table.select(columns)
+
+
+def _parquet(location: Location) -> Table:
+    from pyarrow import parquet
+
+    return parquet.read_table(location.path, partitioning=None)
+
+
+def _csv(location: Location) -> Table:
+    from pyarrow import csv
+
+    return csv.read_csv(location.path)
+
+
+_TABLES: dict[str, Callable[[Location], Table]] = {".parquet": _parquet, ".csv": _csv}

@@ -1,0 +1,159 @@
+"""The wrapper for ann-benchmarks obeys that harness's conventions, without the harness."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from itertools import product
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+
+FOLDER = Path(__file__).resolve().parents[1] / "bench" / "ann_benchmarks"
+CONFIG = (FOLDER / "config.yml").read_text(encoding="utf-8")
+PACKAGE = "ann_benchmarks.algorithms"
+
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+
+class BaseANN:
+    """The face that the harness calls, as far as a wrapper inherits it."""
+
+    def done(self) -> None: ...
+
+    def get_memory_usage(self) -> float:
+        return 0.0
+
+    def get_batch_results(self) -> Any:
+        return self.res  # type: ignore[attr-defined]
+
+    def __str__(self) -> str:
+        return self.name  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """module.py as the harness loads it, beside a stub of its base class."""
+    base = ModuleType(f"{PACKAGE}.base.module")
+    base.BaseANN = BaseANN  # type: ignore[attr-defined]
+    for name in ("ann_benchmarks", PACKAGE, f"{PACKAGE}.base", f"{PACKAGE}.dpindex"):
+        package = ModuleType(name)
+        package.__path__ = []
+        monkeypatch.setitem(sys.modules, name, package)
+    monkeypatch.setitem(sys.modules, base.__name__, base)
+    name = f"{PACKAGE}.dpindex.module"
+    spec = importlib.util.spec_from_file_location(name, FOLDER / "module.py")
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def groups(metric: str) -> list[tuple[list[Any], list[Any]]]:
+    """The argument lists and query arguments of every run group of one metric.
+
+    The lists are written so that YAML and JSON read them alike.
+    """
+    part = CONFIG.split(f"  {metric}:\n")[1].split("\n  euclidean:")[0]
+    arguments = [json.loads(text) for text in re.findall(r"^ +args: (.*)$", part, re.MULTILINE)]
+    asked = [json.loads(text) for text in re.findall(r"query_args: (.*)$", part, re.MULTILINE)]
+    assert len(arguments) == len(asked) == len(re.findall(r"^      [\w-]+:$", part, re.MULTILINE))
+    return list(zip(arguments, asked, strict=True))
+
+
+def data(n: int = 300, dim: int = 24) -> tuple[Any, Any]:
+    """float32, as the harness stores it, in the range of bytes."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 255, (n, dim)).astype(np.float32)
+    return x, x[:20] + rng.normal(0, 2, (20, dim)).astype(np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["angular", "euclidean"])
+def test_every_definition_can_be_built(module: ModuleType, metric: str) -> None:
+    """Epsilon is a parameter of each, and in its name; the method exists and takes its options."""
+    assert groups(metric)
+    for arguments, (modes,) in groups(metric):
+        for method, epsilon, options in product(*arguments):
+            algorithm = module.DPIndex(metric, method, epsilon, options)
+            assert f"dpindex({method}, epsilon = {epsilon:g}" in str(algorithm)
+            algorithm._denoise = None  # which takes thousands of vectors
+            x, q = data(40)
+            algorithm.fit(x)
+            for mode in modes:
+                algorithm.set_query_arguments(mode)
+                assert len(algorithm.query(q[0], 10)) == 10
+                assert f"query={mode}" in str(algorithm)
+
+
+@pytest.mark.parametrize("metric", ["angular", "euclidean"])
+def test_one_run_of_the_harness(module: ModuleType, metric: str) -> None:
+    x, q = data()
+    options = {} if metric == "angular" else {"scale": 255.0, "bounds": [0, 1], "clip": True}
+    algorithm = module.DPIndex(metric, "raw-staircase", 50.0, options)
+    before = x.copy()
+    algorithm.fit(x)
+    assert (x == before).all()  # which the harness measures true distances with
+    single = [algorithm.query(v, 10) for v in q]
+    for row, (found, v) in enumerate(zip(single, q, strict=True)):
+        assert len(found) == len(set(found)) == 10
+        assert all(0 <= int(i) < len(x) for i in found)
+        assert found[0] == row
+        assert v.dtype == np.float32
+    algorithm.batch_query(q, 10)
+    assert np.array_equal(algorithm.get_batch_results(), single)
+    beta = 1 if metric == "angular" else 255
+    promise = f"epsilon = 50 (pure DP) under attribute(beta={beta})"
+    assert algorithm.get_additional() == {"epsilon": 50.0, "delta": 0.0, "guarantee": promise}
+    assert promise in str(algorithm)
+    algorithm.set_query_arguments("private")
+    assert (algorithm.query(q[0], 250) != algorithm.query(q[0], 250)).any()  # fresh noise each time
+    algorithm.done()
+
+
+@pytest.mark.slow
+def test_denoised(module: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    x = np.tanh(rng.normal(size=(3000, 3)) @ rng.normal(size=(3, 24)))
+    options = {"bounds": [-1, 1], "denoise": "linear"}
+    algorithm = module.DPIndex("euclidean", "raw-staircase", 2.0, options)
+    algorithm.fit(x)
+    assert algorithm._index.denoiser is not None
+    assert "denoise=linear" in str(algorithm)
+
+
+def test_epsilon_is_spent_once_for_each_vector(module: ModuleType) -> None:
+    """Nothing of the data is in the index but codes under the spec that is stated."""
+    x, _ = data(50)
+    algorithm = module.DPIndex("angular", "record-cap", 8.0, {"record": True})
+    algorithm.fit(x)
+    assert algorithm._spec == dpi.Spec("record-cap", 24, epsilon=8.0, adjacency=dpi.record())
+    assert len(algorithm._index) == len(algorithm._index.codes) == 50
+
+
+def test_the_conventions_of_names() -> None:
+    """Folder, module, image and constructor belong together."""
+    for line in (
+        "constructor: DPIndex",
+        "docker_tag: ann-benchmarks-dpindex",
+        "module: ann_benchmarks.algorithms.dpindex",
+        "name: dpindex",
+        "base_args: ['@metric']",
+    ):
+        assert CONFIG.count(line) == 2
+    docker = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
+    assert docker.startswith("FROM ann-benchmarks\n")
+    assert "RUN python -c 'import dpindex'" in docker
+    yaml = pytest.importorskip("yaml")
+    for metric in ("angular", "euclidean"):
+        (entry,) = yaml.safe_load(CONFIG)["float"][metric]
+        read = [(group["args"], group["query_args"]) for group in entry["run_groups"].values()]
+        assert read == groups(metric)

@@ -1,0 +1,300 @@
+"""Changes of one index by several processes, and changes that die half-way."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import Run, fails
+from test_denoise import low_rank
+
+from dpindex import Ledger, PrivateIndex, Privatizer, Spec
+from dpindex.index import IndexDirectory, directory, journal, private_index
+from dpindex.index.ingest import CodesFile, ingest
+from dpindex.vectors import as_source
+
+COMMAND = (sys.executable, "-c", "from dpindex.cli import main; main()")
+STAIRCASE = ("--method", "dp-oporp-staircase", "--epsilon", "20")
+SPEC = Spec("dp-oporp-staircase", dim=8, epsilon=20.0)
+X = np.random.default_rng(0).uniform(-1, 1, (10, 8))
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """An index without rows; ``x.npy`` and four files of ten ids lie beside it."""
+    np.save(tmp_path / "x.npy", X)
+    for part in range(4):
+        names = (f"{part}-{row}\n" for row in range(10))
+        (tmp_path / f"ids{part}.txt").write_text("".join(names))
+    PrivateIndex(SPEC).save(tmp_path / "ix")
+    return tmp_path / "ix"
+
+
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def releases(path: Path) -> list[tuple[int, int]]:
+    return [(total.ids, total.releases) for total in Ledger(path).totals()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "ledger"), [(4, True), (2, False)])
+def test_processes_add_at_once(index: Path, tmp_path: Path, count: int, ledger: bool) -> None:
+    """All are under way, and wait, before the first may write."""
+    with IndexDirectory(index).held():
+        adding = []
+        for part in range(count):
+            book = ("--ids", f"ids{part}.txt", "--ledger", "ledger") if ledger else ()
+            adding.append(started(tmp_path, "add", "ix", "x.npy", *book))
+        for process in adding:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "waiting for another process that writes ix …\n"
+    for process in adding:
+        out, err = process.communicate()
+        assert (process.returncode, err) == (0, ""), out
+    ids = PrivateIndex.open(index).ids.tolist()
+    if ledger:
+        assert sorted(ids) == [f"{part}-{row}" for part in range(4) for row in range(10)]
+        assert releases(tmp_path / "ledger") == [(40, 1)]
+        assert not (tmp_path / "ledger.builds").exists()
+    else:
+        assert ids == list(range(10 * count))
+
+
+@pytest.mark.slow
+def test_a_second_build_into_a_directory_is_refused_before_it_is_booked(
+    index: Path,
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is started, with ids of its own, when the first has booked and has drawn no code yet."""
+    build = ("build", "x.npy", "new", *STAIRCASE, "--ledger", "ledger")
+    plain, others = Privatizer.privatize, list[str]()
+
+    def privatize(self: Privatizer, *arguments: Any, **options: Any) -> Any:
+        other = started(tmp_path, *build, "--ids", "ids1.txt")
+        others.append(other.communicate()[1])
+        assert other.returncode == 2
+        return plain(self, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Privatizer, "privatize", privatize)
+        assert run(*build, "--ids", "ids0.txt")[0] == 0
+    assert len(others) == 1
+    assert "is being written by another process" in others[0]
+    assert releases(tmp_path / "ledger") == [(10, 1)]
+    assert len(PrivateIndex.open(tmp_path / "new")) == 10
+
+
+# Where an add stops: (module or class, name of what is called there).
+STOPS: dict[str, tuple[Any, str]] = {
+    "booked, no code yet": (Privatizer, "privatize"),
+    "codes in memory": (private_index, "write_index"),
+    "codes staged": (journal.Journal, "seal"),
+    "sealed, nothing visible": (IndexDirectory, "_publish"),
+    "files visible, not the manifest": (directory.IndexDirectory, "discard_uncommitted"),
+}
+
+
+def stopping(patch: pytest.MonkeyPatch, stop: str, end: Callable[[], object]) -> None:
+    """Let the next call of that name end, where it is made after the ids were booked."""
+    owner, name = STOPS[stop]
+    plain = getattr(owner, name)
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        if Path("ledger").exists():
+            end()
+        return plain(*arguments, **options)
+
+    patch.setattr(owner, name, called)
+
+
+def _interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+ADD = ("add", "ix", "x.npy", "--ids", "ids0.txt", "--ledger", "ledger")
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_an_add_that_was_interrupted_is_done_again(
+    index: Path,
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    stop: str,
+) -> None:
+    with monkeypatch.context() as patch:
+        stopping(patch, stop, _interrupted)
+        assert run(*ADD)[0] == 130
+    check_done_again(run, index, tmp_path)
+
+
+def check_done_again(run: Run, index: Path, folder: Path) -> None:
+    """The same command adds the ids, or says that they are there; each is booked once."""
+    assert releases(folder / "ledger") == [(10, 1)]
+    code, _, error = run(*ADD)
+    assert code == 0 or "already in the index" in error, error
+    assert releases(folder / "ledger") == [(10, 1)]
+    assert PrivateIndex.open(index).ids.tolist() == [f"0-{row}" for row in range(10)]
+    assert not (folder / "ledger.builds").exists()
+    fails(run(*ADD), "already in the index")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", ["booked, no code yet", "codes staged", "sealed, nothing visible"])
+def test_an_add_that_was_killed_is_done_again(
+    index: Path,
+    tmp_path: Path,
+    run: Run,
+    stop: str,
+) -> None:
+    script = (
+        f"import os, sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import pytest, test_concurrent as t, dpindex.cli\n"
+        f"t.stopping(pytest.MonkeyPatch(), {stop!r}, lambda: os._exit(9))\n"
+        f"sys.argv = ['dpindex', *{ADD!r}]; dpindex.cli.main()"
+    )
+    killed = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False)
+    assert killed.returncode == 9
+    check_done_again(run, index, tmp_path)
+
+
+def test_what_was_added_and_removed_is_booked_again(
+    index: Path,
+    tmp_path: Path,
+    run: Run,
+) -> None:
+    """Only work of which nothing was seen may be done again for nothing."""
+    assert run(*ADD)[0] == 0
+    opened = PrivateIndex.open(index)
+    opened.remove(opened.ids)
+    opened.save(index)
+    fails(run(*ADD), "was released before")
+    assert run(*ADD, "--allow-rerelease")[0] == 0
+    assert releases(tmp_path / "ledger") == [(10, 2)]
+
+
+def test_codes_that_were_booked_and_not_written_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, ids = Ledger(tmp_path / "ledger"), np.arange(10)
+
+    def made() -> None:
+        ingest(as_source(X), CodesFile(tmp_path / "codes", SPEC), ids=ids, ledger=ledger)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Privatizer, "privatize", lambda *_, **__: _interrupted())
+        with pytest.raises(KeyboardInterrupt):
+            made()
+    made()
+    assert releases(tmp_path / "ledger") == [(10, 1)]
+    (tmp_path / "codes").unlink()  # or taken elsewhere: that cannot be known
+    with pytest.raises(ValueError, match="was released before"):
+        made()
+
+
+class TestDenoise:
+    """``build --denoise`` that stops while it denoises; ``dpindex denoise``."""
+
+    @pytest.fixture
+    def build(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+        monkeypatch.setenv("DPINDEX_STATE", str(tmp_path / "state"))
+        np.save(tmp_path / "x.npy", low_rank(600))
+        np.save(tmp_path / "other.npy", low_rank(600, seed=5))
+        (tmp_path / "ids.txt").write_text("".join(f"i{row}\n" for row in range(600)))
+        stated = ("--method", "dp-oporp-staircase", "--epsilon", "5", "--bounds", "0", "1")
+        return ("build", "x.npy", "ix", *stated, "--denoise", "linear")
+
+    @pytest.fixture
+    def stop(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+        def stop(*command: str) -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(private_index, "fit_denoiser", lambda *_: _interrupted())
+                assert run(*command)[0] == 130
+
+        return stop
+
+    @pytest.mark.parametrize("book", [(), ("--ids", "ids.txt", "--ledger", "ledger")])
+    def test_the_same_build_goes_on(
+        self,
+        run: Run,
+        build: tuple[str, ...],
+        stop: Callable[..., None],
+        tmp_path: Path,
+        book: tuple[str, ...],
+    ) -> None:
+        stop(*build, *book)
+        stop(*build, *book)
+        assert json.loads(run("info", "ix", "--json")[1])["count"] == 600  # it can be used
+        codes = PrivateIndex.open(tmp_path / "ix").codes.to_bytes()
+        fails(run("build", "other.npy", *build[2:], *book), "unfinished build of other input")
+        code, out, err = run(*build, *book)
+        assert (code, err) == (0, "")
+        assert "600 vectors (0 privatized now)" in out
+        assert "Denoised: linear, learned from 600 codes" in out
+        opened = PrivateIndex.open(tmp_path / "ix")
+        assert opened.denoiser is not None
+        assert opened.codes.to_bytes() == codes
+        assert IndexDirectory(tmp_path / "ix").manifest().input is None
+        assert not (tmp_path / "state").exists()
+        assert not (tmp_path / "ledger.builds").exists()
+        assert not book or releases(tmp_path / "ledger") == [(600, 1)]
+        fails(run(*build, *book), "finished index", "`dpindex denoise`")
+
+    def test_the_command(
+        self,
+        run: Run,
+        build: tuple[str, ...],
+        stop: Callable[..., None],
+        tmp_path: Path,
+    ) -> None:
+        stop(*build)
+        stop("denoise", "ix")
+        code, out, err = run("denoise", "ix", "--kind", "linear")
+        assert (code, err) == (0, "")
+        assert out == "Denoised: linear, learned from 600 codes.\n"
+        assert not (tmp_path / "state").exists()
+        assert json.loads(run("info", "ix", "--json")[1])["denoiser"]["kind"] == "linear"
+        fails(run(*build), "finished index")
+        fails(run("denoise", "x.npy"))
+        fails(run("denoise", "nowhere"))
+        assert not (tmp_path / "nowhere").exists()
+
+    def test_an_index_that_was_added_to_is_denoised_by_command_only(
+        self,
+        run: Run,
+        build: tuple[str, ...],
+        stop: Callable[..., None],
+    ) -> None:
+        stop(*build)
+        assert run("add", "ix", "other.npy")[0] == 0
+        fails(run(*build), "finished index")
+        assert "learned from 1200 codes" in run("denoise", "ix", "--kind", "linear")[1]
+
+    def test_too_few_codes_are_refused_by_the_command_and_noted_by_the_build(
+        self,
+        run: Run,
+        build: tuple[str, ...],
+        tmp_path: Path,
+    ) -> None:
+        np.save(tmp_path / "x.npy", low_rank(100))
+        code, _, err = run(*build)
+        assert code == 0
+        assert "not denoised" in err
+        assert IndexDirectory(tmp_path / "ix").manifest().input is None
+        fails(run("denoise", "ix"), "too few")

@@ -1,0 +1,349 @@
+"""The explorer: its numbers are those of the curve, its page is one safe file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import math
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from test_cli import Run, fails
+
+from dpindex import InputError, Spec, record
+from dpindex.evaluate import explore, spec_grid
+from dpindex.evaluate.explorer import Shown, View, measured_views, write_page
+from dpindex.evaluate.explorer.page import page_data, promise
+from dpindex.evaluate.explorer.sheet import Sheet
+from dpindex.vectors import as_source
+
+pytest.importorskip("jinja2")
+Image = pytest.importorskip("PIL.Image")
+
+DIM = 12
+RNG = np.random.default_rng(0)
+BASE = RNG.uniform(0.05, 1.0, (80, DIM)).astype(np.float32)
+QUERIES = RNG.uniform(0.05, 1.0, (9, DIM)).astype(np.float32)
+EVIL = "</script><img src=x onerror=alert(1)><!-- 'quoted' & \u2028 {{ 7 * 7 }}"
+
+
+def specs() -> list[Spec]:
+    hidden = {"bounds": (0.0, 1.0)}
+    names = ["dp-oporp-staircase", "dp-oporp", "idp-signoporp-rr", "none-oporp"]
+    whole = spec_grid(
+        DIM, ["record-cap", "raw-gaussian", "none-oporp"], [4, 16], adjacency=record()
+    )
+    return [*spec_grid(DIM, names, [1, 30], [DIM], **hidden).specs, *whole.specs]
+
+
+@pytest.fixture(scope="module")
+def views() -> list[View]:
+    source, asked = as_source(BASE, "base"), as_source(QUERIES, "queries")
+    return measured_views(source, asked, specs(), count=4, runs=2, neighbours=10)
+
+
+def data_of(views: list[View], **how: Any) -> dict[str, Any]:
+    return page_data(views, Shown(as_source(BASE), as_source(QUERIES), **how))
+
+
+def tiles(data: dict[str, Any]) -> Any:
+    """The pictures of a sheet, cut out again: shape (count, height, width) or (…, 3)."""
+    sheet = data["sheet"]
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet["src"].partition(",")[2]))))
+    height, width, columns = sheet["height"], sheet["width"], sheet["columns"]
+    return np.stack(
+        [
+            pixels[top : top + height, left * width : (left + 1) * width]
+            for top in range(0, pixels.shape[0], height)
+            for left in range(columns)
+        ]
+    )
+
+
+class Page(HTMLParser):
+    """The elements of a page, and the text of scripts, styles and data."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {"script": [], "style": [], "title": []}
+        self.inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.inside = tag
+        if tag in self.texts:
+            self.texts[tag].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.inside in self.texts:
+            self.texts[self.inside][-1] += data
+
+
+def test_each_adjacency_is_a_view(views: list[View]) -> None:
+    one, whole = data_of(views)["views"]
+    assert one["adjacency"]["kind"] == "attribute"
+    assert one["adjacency"]["words"].startswith("one attribute (coordinate) of one vector")
+    assert whole["adjacency"]["kind"] == "record"
+    assert (
+        whole["adjacency"]["words"] == "one whole vector, replaced by any other (any two vectors)"
+    )
+    assert (one["epsilons"], whole["epsilons"]) == ([1.0, 30.0], [4.0, 16.0])
+    assert [m["method"] for m in whole["methods"]] == ["record-cap", "raw-gaussian", "none-oporp"]
+    assert any("a change of m attributes costs m × 30" in line for line in one["limits"])
+
+
+def test_figures_are_those_of_the_curve(views: list[View]) -> None:
+    for view, shown in zip(views, data_of(views)["views"], strict=True):
+        for mode in ("private", "exact"):
+            for name, line in view.curve.series(mode).items():
+                (method,) = [m for m in shown["methods"] if m["label"] == name]
+                assert method["epsilons"] == [point.spec.epsilon for point in line]
+                recall = [point.mean["recall@10"] for point in line]
+                assert method["recall"][mode] == pytest.approx(recall, abs=1e-4)
+                spread = [point.std["recall@10"] for point in line]
+                assert method["spread"][mode] == pytest.approx(spread, abs=1e-4)
+                exposed = [np.clip(1 - point.mean["rebuilt_error"], 0, 1) for point in line]
+                assert method["exposed"] == pytest.approx(exposed, abs=1e-4)
+
+
+@pytest.mark.parametrize(("share", "shown"), [(math.nan, None), (0.25, 0.25)])
+def test_recognition_is_shown_where_it_was_measured(
+    views: list[View], share: float, shown: float | None
+) -> None:
+    curve = replace(views[0].curve)
+    vars(curve)["points"] = tuple(
+        replace(point, mean={**point.mean, "linked": share}) for point in curve.points
+    )
+    (view,) = data_of([replace(views[0], curve=curve)])["views"]
+    assert {value for method in view["methods"] for value in method["linked"]} == {shown}
+
+
+def test_without_noise_everything_is_found_and_rebuilt(views: list[View]) -> None:
+    """A code with a bin for each attribute loses nothing."""
+    data = data_of(views, image_shape=(3, 4))
+    assert data["kind"] == "picture"
+    one = data["views"][0]
+    clear = one["methods"][-1]
+    assert clear["method"] == "none-oporp"
+    assert clear["epsilons"] == [None]
+    cosine = BASE @ QUERIES.T / np.linalg.norm(BASE, axis=1)[:, None]
+    best = np.argsort(-cosine[:, np.array([0, 2, 5, 8])], axis=0)[:10].T
+    names = data["items"]["names"]
+    expected = [[f"row {row}" for row in line] for line in best]
+    assert [[names[i] for i in line] for line in one["truth"]] == expected
+    assert [[names[i] for i in line] for line in clear["hits"]["exact"][0]] == expected
+    (rebuilt,) = clear["rebuilt"]
+    assert rebuilt["nearest"] == data["records"]
+    assert min(rebuilt["cosine"]) > 0.99
+    cut = tiles(data)
+    for place, i in enumerate(data["records"]):
+        original = cut[data["items"]["tiles"][i]].astype(int)
+        assert np.abs(cut[rebuilt["tile"] + place].astype(int) - original).max() <= 2
+    wanted = np.rint(255 * (QUERIES[2] - BASE[[0, 26, 52, 79]].min()) /
+                     np.ptp(BASE[[0, 26, 52, 79]])).clip(0, 255).reshape(3, 4)  # fmt: skip
+    assert np.array_equal(cut[data["queries"]["tile"] + 1], wanted)
+
+
+def test_an_answer_that_is_no_neighbour_is_negative(views: list[View]) -> None:
+    data = data_of(views)
+    for view, shown in zip(views, data["views"], strict=True):
+        for sample in view.samples:
+            found = [f"row {row}" for row in sample.found["private"].ravel()]
+            for method in shown["methods"]:
+                for epsilon, hits in zip(
+                    method["epsilons"], method["hits"]["private"], strict=True
+                ):
+                    if (method["method"], epsilon) == (sample.spec.method, sample.spec.epsilon):
+                        coded = np.array(hits).ravel()
+                        items = np.where(coded < 0, -1 - coded, coded)
+                        assert [data["items"]["names"][i] for i in items] == found
+                        true = np.isin(items, [i for line in shown["truth"] for i in line])
+                        assert not ((coded >= 0) & ~true).any()
+
+
+def test_vectors_that_are_no_pictures_are_stripes(views: list[View]) -> None:
+    data = data_of(views, ids=[f"id-{i}" for i in range(80)])
+    assert data["kind"] == "id"
+    assert (data["sheet"]["height"], data["sheet"]["width"]) == (1, DIM)
+    assert data["items"]["names"][data["records"][1]] == "id-26"
+    assert sum(tile is not None for tile in data["items"]["tiles"]) == len(data["records"])
+    assert data_of(views, texts=["text"] * 80)["kind"] == "text"
+
+
+def test_how_far_a_promise_reaches() -> None:
+    said = {(s.method, s.epsilon): promise(s.guarantee) for s in specs()}
+    assert said["dp-oporp-staircase", 1] == "The odds above hold without exception."
+    assert "δ = 1e-06" in said["dp-oporp", 1]
+    assert "weaker" in said["idp-signoporp-rr", 1]
+    assert "no promise" in said["none-oporp", None]
+
+
+def test_the_page_is_one_file_that_may_run_nothing_else(views: list[View], tmp_path: Path) -> None:
+    shown = Shown(as_source(BASE), as_source(QUERIES), image_shape=(3, 4))
+    path = write_page(tmp_path / "page.html", views, shown, title="Mine & <yours>")
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.texts["title"] == ["Mine & <yours>"]
+    assert path.stat().st_size < 200_000
+    for tag, attributes in page.elements:
+        assert attributes.get("src") is None, tag
+        assert attributes.get("href") in (None, "data:,"), tag
+        assert not [name for name in attributes if name.startswith("on") or name == "style"], tag
+    (policy,) = [a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a]
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    data, *scripts = page.texts["script"]
+    assert json.loads(data)["found"] == 10
+
+    def allowed(texts: list[str]) -> str:
+        digests = (hashlib.sha256(text.encode()).digest() for text in texts)
+        return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    assert rules["script-src"] == allowed(scripts)
+    assert rules["style-src"] == allowed(page.texts["style"])
+    assert "Copyright (c)" in scripts[0]  # of the chart library, as its licence asks
+    assert "innerHTML" not in scripts[1]
+    labelled = {a.get("for") for t, a in page.elements if t == "label"}
+    for tag, attributes in page.elements:
+        if tag in ("input", "select"):
+            assert attributes["id"] in labelled
+    identities = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(identities) == len(set(identities))
+    assert set(re.findall(r'(?:at|say)\("([a-z-]+)"', scripts[1])) <= set(identities)
+
+
+def test_foreign_texts_stay_texts(views: list[View], tmp_path: Path) -> None:
+    texts = [f"{EVIL} {i}" for i in range(80)]
+    shown = Shown(as_source(BASE), as_source(QUERIES), texts=texts, query_texts=[EVIL] * 9)
+    path = write_page(tmp_path / "page.html", views, shown, title=EVIL, notes=[EVIL])
+    page = Page(path.read_text(encoding="utf-8"))
+    assert [tag for tag, _ in page.elements].count("script") == 3
+    assert "img" not in [tag for tag, _ in page.elements]
+    data = json.loads(page.texts["script"][0])
+    assert data["queries"]["shown"] == [EVIL] * 4
+    assert data["notes"] == [EVIL]
+    assert set(data["items"]["names"]) <= set(texts)
+    long = Shown(as_source(BASE), as_source(QUERIES), texts=["x" * 9999] * 80)
+    assert long.names(np.array([3])) == ["x" * 200 + "…"]
+
+
+def test_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
+    sheet = Sheet((2, 3), (0.0, 10.0))
+    assert sheet.add(np.arange(12).reshape(2, 6)) == 0
+    assert sheet.add(np.full((3, 6), -5.0)) == 2
+    cut = tiles({"sheet": sheet.to_dict()})
+    assert cut[1].tolist() == [[153, 178, 204], [230, 255, 255]]
+    assert not cut[2:].any()
+    colours = Sheet((1, 2, 3), (0.0, 255.0))
+    colours.add(np.array([[1, 2, 3, 4, 5, 6]]))
+    assert tiles({"sheet": colours.to_dict()})[0].tolist() == [[[1, 2, 3], [4, 5, 6]]]
+    large = Sheet((64, 128), (0.0, 1.0))
+    large.add(np.ones((1, 64 * 128)))
+    monkeypatch.setattr("dpindex.evaluate.explorer.sheet._MAX_PNG_BYTES", 0)
+    facts = large.to_dict()
+    assert (facts["height"], facts["width"]) == (16, 32)
+    assert facts["src"].startswith("data:image/webp;base64,")
+
+
+def test_bad_input_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpindex.evaluate.explorer.measured.recall_curve", None)
+    page, every = tmp_path / "page.html", specs()
+
+    def refused(sentence: str, chosen: list[Spec] = every, base: Any = BASE, **how: Any) -> None:
+        with pytest.raises(InputError, match=sentence):
+            explore(page, base, QUERIES, chosen, **how)
+
+    refused("two or more epsilons", [])
+    refused("two or more epsilons", [s for s in every if s.epsilon in (None, 30, 4, 16)])
+    refused("an image of 3x5 has 15 values and a vector has 12", image_shape=(3, 5))
+    refused("HEIGHTxWIDTH or", image_shape=(12,))
+    refused("HEIGHTxWIDTH or", image_shape=(2, 3, 2))
+    refused("80 vectors, and there are 2 texts", texts=["a", "b"])
+    refused("9 vectors, and there are 1 texts", query_texts=["a"])
+    hollow = BASE.copy()
+    hollow[7] = 0
+    refused("base: row 7 is the zero vector", base=hollow)
+    refused("array: row 7 is the zero", base=as_source(scipy.sparse.csr_matrix(hollow)))
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    refused("jinja2 and pillow; run pip install jinja2")
+    assert not page.exists()
+
+
+def test_sparse_vectors_and_a_projection_too_large_to_invert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpindex.evaluate.inversion._MAX_MEASURED_ENTRIES", 1)
+    sparse = scipy.sparse.csr_matrix(BASE)
+    page = explore(tmp_path / "page.html", sparse, sparse[:3], specs()[-5:], runs=1, neighbours=10)
+    data = json.loads(Page(page.read_text(encoding="utf-8")).texts["script"][0])
+    assert data["views"][0]["methods"][0]["rebuilt"] == [None, None]
+    assert data["views"][0]["methods"][0]["exposed"] == [None, None]
+
+
+def test_a_place_that_cannot_be_written_is_named(views: list[View], tmp_path: Path) -> None:
+    shown = Shown(as_source(BASE), as_source(QUERIES))
+    with pytest.raises(InputError, match="choose another file"):
+        write_page(tmp_path / "no" / "page.html", views, shown)
+
+
+@pytest.mark.slow
+def test_command_line(run: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", BASE)
+    np.save(tmp_path / "q.npy", QUERIES)
+    (tmp_path / "ids.txt").write_text("".join(f"id-{i}\n" for i in range(80)))
+    terms = ("explore", "x.npy", "q.npy", "--methods", "dp-oporp-staircase", "--epsilons", "1,9")
+    whole = ("--record-methods", "record-cap,raw-gaussian", "--record-epsilons", "4,16")
+    fails(run(*terms, *whole, "--image-shape", "3by4"), "such as 28x28")
+    fails(run(*terms, *whole, "--ids", "q.npy"), "ids")
+    code, said, _ = run(*terms, *whole, "--ids", "ids.txt", "--title", EVIL)
+    assert code == 0
+    assert said.startswith("Explorer: explorer.html (0.1 MB)")
+    page = Page((tmp_path / "explorer.html").read_text(encoding="utf-8"))
+    assert page.texts["title"] == [EVIL]
+    data = json.loads(page.texts["script"][0])
+    assert [view["adjacency"]["kind"] for view in data["views"]] == ["attribute", "record"]
+    assert data["base"]["name"] == "x.npy"
+    fails(run(*terms), "already exists")
+    for left, option in (("attribute", "--record-methods="), ("record", "--record")):
+        code, _, _ = run(*terms, *whole, option, "--output", f"{left}.html", "--examples", 2)
+        assert code == 0
+        data = json.loads(Page((tmp_path / f"{left}.html").read_text("utf-8")).texts["script"][0])
+        assert [view["adjacency"]["kind"] for view in data["views"]] == [left]
+        assert len(data["records"]) == 2
+
+
+@pytest.mark.slow
+def test_evaluate_writes_one_too(run: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", BASE)
+    np.save(tmp_path / "q.npy", QUERIES)
+    (tmp_path / "x.txt").write_text("\n".join(f"{EVIL!a} {i}" for i in range(80)))
+    terms = ("evaluate", "x.npy", "q.npy", "--report", "r", "--runs", 1, "--neighbours", 10)
+    few = ("--methods", "dp-oporp-staircase,none-oporp", "--epsilons")
+    fails(run(*terms, *few, "1", "--explore"), "two or more epsilons")
+    assert not (tmp_path / "r").exists()
+    code, _, _ = run(*terms, *few, "1,9", "--explore", "--base-texts", "x.txt")
+    assert code == 0
+    assert '<a href="explorer.html">' in (tmp_path / "r" / "report.html").read_text("utf-8")
+    data = json.loads(
+        Page((tmp_path / "r" / "explorer.html").read_text("utf-8")).texts["script"][0]
+    )
+    assert data["kind"] == "text"

@@ -1,0 +1,243 @@
+"""The explorer in a real browser: it follows its sliders, and anyone can use it.
+
+Needs Chromium and the package ``playwright``; the check of accessibility also needs axe-core, whose
+``axe.min.js`` ``DPINDEX_AXE`` names. What is missing is reported as skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streams import Seeded
+from test_explorer import BASE, EVIL, QUERIES, specs
+
+from dpindex.evaluate import explore
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+AXE = os.environ.get("DPINDEX_AXE")
+SIZES = {"desktop": (1280, 900), "phone": (375, 667)}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium in the path"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One page of each kind: pictures, texts, ids."""
+    folder = tmp_path_factory.mktemp("explorer")
+    kinds: dict[str, dict[str, Any]] = {
+        "picture": {"image_shape": (3, 4)},
+        "text": {"texts": [f"{EVIL} {i}" for i in range(80)], "query_texts": [EVIL] * 9},
+        "id": {"ids": [f"id-{i}" for i in range(80)]},
+    }
+    terms = {"runs": 1, "neighbours": 10, "count": 4}
+    seeds = count()
+    with pytest.MonkeyPatch.context() as patch:  # known noise: this passes always or never
+        patch.setattr("dpindex.privatizer.secret_stream", lambda: Seeded(next(seeds)))
+        return {
+            kind: explore(folder / f"{kind}.html", BASE, QUERIES, specs(), **how, **terms)
+            for kind, how in kinds.items()
+        }
+
+
+class Explorer:
+    """A page that is open, and every complaint and request it made."""
+
+    def __init__(self, browser: Any, file: Path, size: str = "desktop", scheme: str = "light"):
+        width, height = SIZES[size]
+        self.context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, offline=True
+        )
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(file.as_uri())
+        self.page.wait_for_selector("#hits .example")
+        self.data = json.loads(self.text("#data"))
+
+    def text(self, selector: str) -> str:
+        return str(self.page.text_content(selector))
+
+    def label(self, selector: str) -> str:
+        return str(self.page.get_attribute(selector, "aria-label"))
+
+    @property
+    def epsilon(self) -> float:
+        return float(self.text("#epsilon-value").removeprefix("ε = "))
+
+    def pixels(self, selector: str) -> str:
+        return str(self.page.evaluate(f"document.querySelector('{selector}').toDataURL()"))
+
+    def press(self, selector: str, key: str, times: int = 1) -> None:
+        self.page.focus(selector)
+        for _ in range(times):
+            self.page.keyboard.press(key)
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.complaints == []
+        assert all(url.startswith(("file:", "data:")) for url in self.requests)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_overflows_and_axe_finds_nothing(
+    browser: Any, files: dict[str, Path], size: str, scheme: str
+) -> None:
+    found = {}
+    every = (size, scheme) in (("desktop", "light"), ("phone", "dark"))
+    for kind in files if every else ["picture"]:
+        explorer = Explorer(browser, files[kind], size, scheme)
+        assert explorer.page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
+        explorer.page.click("summary")
+        if AXE is not None:
+            session = explorer.context.new_cdp_session(explorer.page)  # the page's policy stands
+            session.send("Runtime.evaluate", {"expression": Path(AXE).read_text("utf-8")})
+            judge = "axe.run().then(r => JSON.stringify(r.violations.map(v => [v.id, v.help])))"
+            terms = {"expression": judge, "awaitPromise": True, "returnByValue": True}
+            found[kind] = json.loads(session.send("Runtime.evaluate", terms)["result"]["value"])
+        explorer.close()
+    if AXE is None:
+        pytest.skip("DPINDEX_AXE names no axe.min.js: the rest of this test passed")
+    assert not any(found.values()), found
+
+
+def test_the_epsilon_slider_moves_everything(browser: Any, files: dict[str, Path]) -> None:
+    explorer = Explorer(browser, files["picture"])
+    explorer.page.select_option("#focus", label="dp-oporp-staircase, k = 12")
+    seen: dict[float, list[str]] = {}
+    for key in ("Home", "End"):
+        explorer.press("#epsilon", key)
+        places = ("#odds", "#odds-number", "#hits-said", "#measured", "#now", "#recall-value")
+        seen[explorer.epsilon] = [
+            *map(explorer.text, places),
+            *map(explorer.label, ("#found", "#exposed")),
+            *map(explorer.pixels, ("#found canvas", "#exposed canvas")),
+            explorer.page.inner_html("#hits"),
+            explorer.pixels("#rebuilt li div div:last-child canvas"),
+        ]
+    assert list(seen) == [1.0, 30.0]
+    assert all(low != high for low, high in zip(*seen.values(), strict=True))
+    explorer.press("#epsilon", "Home")
+    explorer.press("#epsilon", "ArrowRight", 3)
+    assert explorer.epsilon == pytest.approx(30 ** (3 / 200), abs=0.06)
+    assert "nearest to your ε" in explorer.text("#measured")
+    assert "epsilon" in str(explorer.page.get_attribute("#epsilon", "aria-valuetext"))
+    explorer.close()
+
+
+def test_the_odds_are_an_upper_bound(browser: Any, files: dict[str, Path]) -> None:
+    explorer = Explorer(browser, files["id"])
+    explorer.press("#epsilon", "Home")
+    for _ in range(8):
+        # Shown with two digits: what is said must hold for what is shown.
+        found = re.search(r"at most ([\d.]+) % sure", explorer.text("#odds"))
+        assert found
+        sure, true = float(found[1]), 100 / (1 + math.exp(-explorer.epsilon))
+        assert true - 0.7 <= sure <= 100
+        position = int(explorer.page.input_value("#epsilon"))
+        exact = 100 / (1 + math.exp(-(30 ** (position / 200))))
+        assert exact - 1e-9 <= sure <= exact + 0.1
+        explorer.press("#epsilon", "PageUp")
+    explorer.press("#epsilon", "Home")
+    assert "at most 73.2 % sure: odds of 2.72 to 1" in explorer.text("#odds")
+    assert "ε = 1 × 12 = 12" in explorer.text("#odds-more")
+    explorer.close()
+
+
+def test_the_recall_slider_solves_for_epsilon(browser: Any, files: dict[str, Path]) -> None:
+    explorer = Explorer(browser, files["id"])
+    explorer.page.select_option("#focus", label="dp-oporp-staircase, k = 12")
+    (method,) = [
+        m for m in explorer.data["views"][0]["methods"] if m["method"] == "dp-oporp-staircase"
+    ]
+    low, high = method["recall"]["private"]
+    wanted = math.ceil(100 * (low + high) / 2)
+    explorer.press("#recall", "Home")
+    explorer.press("#recall", "ArrowRight", wanted)
+    share = (wanted / 100 - low) / (high - low)
+    assert explorer.epsilon == pytest.approx(30**share, rel=0.05)
+    assert explorer.text("#recall-value") == f"{wanted / 10:.1f} of 10"
+    explorer.press("#recall", "End")
+    if high < 1:
+        assert "finds at most" in explorer.text("#recall-said")
+    assert explorer.epsilon == 30
+    explorer.page.select_option("#focus", label="none-oporp, k = 12")
+    assert explorer.page.is_disabled("#recall")
+    explorer.close()
+
+
+def test_adjacency_query_and_methods_are_chosen(browser: Any, files: dict[str, Path]) -> None:
+    explorer = Explorer(browser, files["text"], "phone")
+    page = explorer.page
+    private = explorer.label("#found")
+    page.get_by_label("Only you").check()
+    assert "an exact query" in explorer.text("#now")
+    assert explorer.label("#found") != private
+    page.get_by_label("The whole record").check()
+    assert "yours or anybody else's" in explorer.text("#odds")
+    assert "record-cap" in explorer.label("#found")
+    assert "dp-oporp" not in explorer.label("#found")
+    before = explorer.pixels("#found canvas")
+    page.get_by_role("checkbox", name="record-cap").uncheck()
+    assert "record-cap" not in explorer.label("#found")
+    assert explorer.pixels("#found canvas") != before
+    explorer.press("#epsilon", "End")
+    assert explorer.epsilon == 16
+    page.get_by_label("One attribute").focus()
+    page.keyboard.press("Space")
+    assert "dp-oporp-staircase" in explorer.label("#found")
+    page.get_by_label("The whole record").check()
+    assert not page.get_by_role("checkbox", name="record-cap").is_checked()
+    explorer.close()
+
+
+def test_texts_are_shown_one_query_at_a_time(browser: Any, files: dict[str, Path]) -> None:
+    explorer = Explorer(browser, files["text"])
+    assert explorer.page.locator("#hits .example").count() == 1
+    first = explorer.page.inner_text("#hits")
+    assert "<img src=x onerror=alert(1)>" in first
+    explorer.page.select_option("#query", index=1)
+    assert explorer.page.inner_text("#hits") != first
+    explorer.page.select_option("#focus", label="none-oporp, k = 12")
+    explorer.page.get_by_label("Only you").check()
+    assert explorer.page.locator("#hits .hit").count() == 10
+    assert explorer.text("#rebuilt").count("would pick the right one") == 4
+    explorer.close()
+
+
+def test_a_click_on_a_chart_moves_epsilon(browser: Any, files: dict[str, Path]) -> None:
+    explorer = Explorer(browser, files["picture"])
+    box = explorer.page.locator("#exposed .u-over").bounding_box()
+    assert box
+    explorer.page.locator("#exposed .u-over").click(position={"x": box["width"] / 2, "y": 40})
+    assert explorer.epsilon == pytest.approx(np.sqrt(30), rel=0.05)
+    explorer.close()

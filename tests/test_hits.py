@@ -1,0 +1,119 @@
+"""Hits and the index as collections: lengths, items, tables, pickles, text for notebooks."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.planner.plan_result import Found, Plan, Row
+
+SPEC = dpi.Spec("dp-oporp-staircase", 6, k=3, epsilon=20.0)
+VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def index() -> dpi.PrivateIndex:
+    pytest.importorskip("pyarrow")
+    made = dpi.PrivateIndex(SPEC)
+    names = [f"{EVIL}{i}" for i in range(12)]
+    made.add(VECTORS, names, payload={"t&": names, "score": np.arange(12)})
+    return made
+
+
+def test_hits_by_query(index: dpi.PrivateIndex) -> None:
+    hits = index.search(VECTORS[:3], k=4)
+    assert len(hits) == len(list(hits)) == 3
+    for row, one in enumerate(hits):
+        assert one.ids.tolist() == hits.ids[row].tolist() == one.payload["t&"].to_pylist()
+        assert one[1].payload["t&"].to_pylist() == [one.ids[1]]
+    assert hits[-1].ids.tolist() == hits.ids[-1].tolist()
+    with pytest.raises(IndexError):
+        hits[3]
+
+
+def test_hits_as_a_table(index: dpi.PrivateIndex) -> None:
+    hits = index.search(VECTORS[:2], k=3)
+    table = hits.to_arrow()
+    assert table["query"].to_pylist() == [0, 0, 0, 1, 1, 1]
+    assert table["rank"].to_pylist() == [1, 2, 3, 1, 2, 3]
+    assert table["id"].to_pylist() == table["t&"].to_pylist() == hits.ids.ravel().tolist()
+    assert table["score"].to_pylist() == hits.scores.ravel().tolist()
+    assert "payload_score" in table.column_names
+    one = index.range_search(VECTORS[:1], -1.0)[0].to_arrow()
+    assert set(one["query"].to_pylist()) == {0}
+    pandas = pytest.importorskip("pandas")
+    pandas.testing.assert_frame_equal(hits.to_pandas(), table.to_pandas(), check_dtype=False)
+
+
+def test_an_index_is_a_dictionary_of_codes(index: dpi.PrivateIndex) -> None:
+    names = index.ids.tolist()
+    assert list(index) == names
+    assert names[3] in index
+    assert 3 not in index
+    assert np.array_equal(index[names[3]].stored, index.codes.stored[3:4])
+    with pytest.raises(KeyError, match="not in the index"):
+        index["x"]
+    numbers = dpi.PrivateIndex(SPEC)
+    numbers.add(VECTORS)
+    assert np.int64(3) in numbers
+    assert True not in numbers
+    assert "3" not in numbers
+
+
+def test_a_replacement_is_a_second_release(index: dpi.PrivateIndex, tmp_path: Path) -> None:
+    ledger, names = dpi.Ledger(tmp_path / "ledger"), index.ids.tolist()
+    before = index.codes.stored.copy()
+    given: dict[str, Any] = {"payload": {"t&": ["x", "y"], "score": [1, 2]}, "ledger": ledger}
+    with pytest.raises(dpi.InputError, match="second release"):
+        index.upsert(VECTORS[:2], [names[0], "new"], **given)
+    assert np.array_equal(index.codes.stored, before)
+    assert not ledger.path.exists()
+    assert index.upsert(VECTORS[:2], [names[0], "new"], allow_rerelease=True, **given) == 1
+    assert list(index) == [*names[1:], names[0], "new"]
+    assert np.array_equal(index.codes.stored[:11], before[1:])
+    with pytest.raises(dpi.InputError, match="second release"):
+        index.upsert(VECTORS[:1], ["new"])
+    index.upsert(VECTORS[:1], ["new"], ledger=ledger, allow_rerelease=True)
+    assert [(t.ids, t.releases) for t in ledger.totals()] == [(1, 2), (1, 1)]
+    with pytest.raises(dpi.InputError, match="twice in the input"):
+        index.upsert(VECTORS[:2], ["a", "a"])
+    with pytest.raises(dpi.InputError, match="give every vector an id"):
+        index.upsert(VECTORS[:2], None)
+    index.save(tmp_path / "i")
+    assert dpi.PrivateIndex.open(tmp_path / "i").codes.to_bytes() == index.codes.to_bytes()
+
+
+def test_pickles(index: dpi.PrivateIndex) -> None:
+    hits = index.search(VECTORS[:2], k=3)
+    for value in (SPEC, SPEC.guarantee, index.codes, hits):
+        again = pickle.loads(pickle.dumps(value))
+        assert type(again) is type(value)
+    assert pickle.loads(pickle.dumps(SPEC)) == SPEC
+    assert pickle.loads(pickle.dumps(hits)).payload.equals(hits.payload)
+    assert pickle.loads(pickle.dumps(index.codes)).to_bytes() == index.codes.to_bytes()
+    for action in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="cannot be pickled or copied; save it"):
+            action(index)
+
+
+def test_short_text_and_escaped_html(index: dpi.PrivateIndex) -> None:
+    hits = index.search(VECTORS[:2], k=3)
+    assert repr(hits) == "<Hits: 2 queries, 3 neighbours each, with t&, score>"
+    assert eval(repr(SPEC), {"Spec": dpi.Spec, "attribute": dpi.attribute}) == SPEC
+    found = Found(0.5, 0.5)
+    row = Row(SPEC, "plain", found, found, bytes_per_vector=9, noise=0.1)
+    plan = Plan((row,), "exact", n=10, at=10, refused=(), from_facts=True)
+    for value in (SPEC, SPEC.guarantee, index, hits, hits[0], plan):
+        assert len(repr(value)) < 300
+        html = value._repr_html_()
+        assert "<script" not in html
+        assert len(html) < 10_000
+    assert "&lt;script&gt;" in hits._repr_html_()
+    assert "t&amp;" in hits._repr_html_()

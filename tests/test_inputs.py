@@ -1,0 +1,79 @@
+"""Vectors as columns of lists, DataFrames and text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.errors import InputError
+from dpindex.vectors import as_source, open_vectors
+
+X = np.random.default_rng(0).uniform(-1, 1, (7, 4))
+SPEC = dpi.Spec("dp-oporp-staircase", 4, k=2, epsilon=20.0)
+
+
+def _forms() -> list[Any]:
+    pa = pytest.importorskip("pyarrow")
+    return [
+        pa.array(X.tolist()),
+        pa.chunked_array([X[:3].tolist(), X[3:].tolist()]),
+        pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 4),
+        pa.table({str(i): X[:, i] for i in range(4)}),
+    ]
+
+
+def _pandas_forms() -> list[Any]:
+    pandas = pytest.importorskip("pandas")
+    return [pandas.DataFrame(X), pandas.Series(X.tolist()), pandas.Series(list(X), index=range(7))]
+
+
+@pytest.mark.parametrize("forms", [_forms, _pandas_forms])
+def test_tables_and_columns_of_lists(forms: Any) -> None:
+    for form in forms():
+        assert np.array_equal(as_source(form).read(), X)
+        index = dpi.PrivateIndex(SPEC)
+        index.add(form)
+        assert len(index) == 7
+        assert index.search(form, k=2).ids.shape == (7, 2)
+
+
+def test_lists_that_are_no_matrix() -> None:
+    pa = pytest.importorskip("pyarrow")
+    index = dpi.PrivateIndex(SPEC)
+    for rows in ([[1.0] * 4, [1.0] * 3], [[1.0] * 4, None]):
+        with pytest.raises(InputError, match="row 1 is no list as long as that of row 0"):
+            index.add(pa.array(rows))
+    with pytest.raises(InputError, match="must be real numbers"):
+        index.add(np.array(["a", "b"], object))
+
+
+@pytest.mark.parametrize("head", ["", "a,b,c,d\n", "\ufeff"])
+def test_text(tmp_path: Path, head: str) -> None:
+    lines = "\n".join(",".join(map(repr, row)) for row in X.tolist())
+    (tmp_path / "x.csv").write_text(f"{head}{lines}\n\n", encoding="utf-8")
+    with open_vectors(tmp_path / "x.csv") as source:
+        assert source.shape == (7, 4)
+        assert np.array_equal(source.read(), X)
+        chunks = [chunk for _, chunk in source.chunks(3)]
+        assert np.array_equal(np.concatenate(chunks), X)
+        assert np.array_equal(next(source.chunks(2, start=5))[1], X[5:])
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("1,2\n3\n", "row 1 has 1 values and the first line 2"),
+        ("1,2\n3,x\n", "row 1, column 1 is 'x' and no number"),
+        ("1,2\n3,\n", "row 1, column 1 is '' and no number"),
+        ("a,b\n", "0 x 2"),
+        ("1,2\n\xff,1\n", "row 1, column 0"),
+    ],
+)
+def test_text_that_is_no_matrix(tmp_path: Path, text: str, match: str) -> None:
+    (tmp_path / "x.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=match), open_vectors(tmp_path / "x.csv") as source:
+        source.read()

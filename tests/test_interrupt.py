@@ -1,0 +1,98 @@
+"""Ctrl-C before a command has begun: one sentence and exit code 130, wherever it strikes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is a signal of POSIX here")
+
+STRIKE = """
+import importlib.abc, signal, sys
+
+class Strike(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {name!r}:
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.{handler})
+sys.meta_path.insert(0, Strike())
+sys.argv = ["dpindex", "methods"]
+from dpindex.__main__ import main
+main()
+"""
+
+
+def struck(name: str, handler: str = "default_int_handler") -> subprocess.CompletedProcess[str]:
+    """``dpindex methods``, to which Ctrl-C is sent when it begins to import that module."""
+    script = STRIKE.format(name=name, handler=handler)
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dpindex.cli",
+        "typer",
+        pytest.param("numpy.linalg", marks=pytest.mark.slow),
+        pytest.param("scipy.sparse", marks=pytest.mark.slow),
+    ],
+)
+def test_while_modules_are_imported(name: str) -> None:
+    done = struck(name)
+    assert done.stderr == "dpindex: interrupted; whatever was committed is kept.\n"
+    assert (done.returncode, done.stdout) == (130, "")
+
+
+def test_little_is_imported_before_it_can_be_answered() -> None:
+    script = (
+        "import sys; before = set(sys.modules); import dpindex.__main__\n"
+        "print(*sorted(name for name in set(sys.modules) - before))"
+    )
+    command = [sys.executable, "-c", script]
+    new = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert [name for name in new if name.startswith("dpindex")] == [
+        "dpindex",
+        "dpindex.__main__",
+        "dpindex.version",
+    ]
+    assert not {"typing", "re", "numpy", "typer"} & set(new)
+
+
+@pytest.mark.slow
+def test_a_background_job_ignores_it() -> None:
+    done = struck("dpindex.cli", "SIG_IGN")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "dp-oporp" in done.stdout
+
+
+def test_the_command_begins_where_it_is_caught() -> None:
+    project = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
+    assert '\n[project.scripts]\ndpindex = "dpindex.__main__:main"\n' in project
+
+
+def test_around_the_command(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Before ``main`` can catch it, and after: then there is nothing left to interrupt."""
+    entry = import_module("dpindex.__main__")
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        monkeypatch.setattr("dpindex.cli.main", lambda: signal.raise_signal(signal.SIGINT))
+        entry.main()
+        assert left == [130]
+        signal.raise_signal(signal.SIGINT)
+        assert left == [130]
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capfd.readouterr().err == "dpindex: interrupted; whatever was committed is kept.\n"

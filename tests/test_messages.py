@@ -1,0 +1,290 @@
+"""What the command line says when something is wrong: each sentence names the place and the remedy.
+
+Every message here was once met by somebody whom it did not help.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_cli import STAIRCASE, Run, fails
+
+from dpindex import InputError, PrivateIndex, Privatizer, Spec
+from dpindex.cli.options import with_flags
+from dpindex.extras import EXTRAS
+from dpindex.race import PStable, RaceSketch, SketchSpec
+
+SPEC = Spec("dp-oporp-staircase", dim=6, epsilon=20.0)
+X = np.random.default_rng(0).uniform(-1, 1, (20, 6))
+
+
+@pytest.fixture
+def files(tmp_path: Path, run: Run) -> Path:
+    """One thing of each kind, and vectors that are refused."""
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "far.npy", 2 * X)
+    np.save(tmp_path / "bytes.npy", np.arange(120, dtype=np.uint8).reshape(20, 6))
+    np.save(tmp_path / "images.npy", np.zeros((20, 2, 3)))
+    (tmp_path / "ids.txt").write_text("".join(f"i{row}\n" for row in range(20)))
+    (tmp_path / "spec.json").write_text(SPEC.to_json())
+    (tmp_path / "x.codes").write_bytes(Privatizer(SPEC).privatize(X).to_bytes())
+    index = PrivateIndex(SPEC)
+    index.add(X)
+    index.save(tmp_path / "ix")
+    sketch = RaceSketch(SketchSpec(6, 10, None, PStable(1.0), 1.0))
+    sketch.partial_fit(X).release().save(tmp_path / "x.race")
+    book = ("--ids", "ids.txt", "--ledger", "book")
+    assert run("build", "x.npy", "booked", *STAIRCASE, *book)[0] == 0
+    return tmp_path
+
+
+KINDS = {
+    "ix": "ix is a dpindex index, not ",
+    "x.race": "x.race is a RACE sketch, not ",
+    "spec.json": "spec.json is a spec, not ",
+    "x.codes": "x.codes is a file of private codes, not ",
+    "book": "book is a ledger, not ",
+    "x.npy": "x.npy is a file of vectors, not ",
+}
+REMEDIES = {
+    "ix": "dpindex query",
+    "x.race": "dpindex race query",
+    "spec.json": "dpindex privatize --spec",
+    "x.codes": "dpindex add",
+    "book": "dpindex ledger",
+    "x.npy": "",
+}
+# Commands that take one thing, {}, and what they take.
+PLACES = {
+    ("build", "{}", "new", *STAIRCASE): {"x.npy"},
+    ("privatize", "{}", "new", "--spec", "spec.json"): {"x.npy"},
+    ("privatize", "x.npy", "new", "--spec", "{}"): {"spec.json"},
+    ("add", "{}", "x.npy"): {"ix"},
+    ("add", "ix", "{}"): {"x.npy", "x.codes"},
+    ("denoise", "{}"): {"ix"},
+    ("query", "{}", "x.npy"): {"ix"},
+    ("query", "ix", "{}"): {"x.npy", "x.codes"},
+    ("info", "{}"): {"ix"},
+    ("race", "build", "{}", "new", "--epsilon", "1", "--bandwidth", "1"): {"x.npy"},
+    ("race", "query", "{}", "x.npy"): {"x.race"},
+    ("race", "query", "x.race", "{}"): {"x.npy"},
+    ("race", "info", "{}"): {"x.race"},
+    ("audit", "{}"): {"spec.json", "ix", "x.race"},
+    ("ledger", "{}"): {"book"},
+}
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: " ".join(place[:4]))
+def test_one_thing_taken_for_another(run: Run, files: Path, place: tuple[str, ...]) -> None:
+    for thing in KINDS.keys() - PLACES[place]:
+        said = run(*(thing if word == "{}" else word for word in place))
+        fails(said, f"dpindex: {KINDS[thing]}", REMEDIES[thing])
+
+
+class TestFlags:
+    """The library speaks of parameters, the command line of its flags."""
+
+    def test_where_they_are_the_remedy(self, run: Run, files: Path) -> None:
+        again = ("--ids", "ids.txt", "--ledger", "book")
+        fails(run("build", "x.npy", "new", *STAIRCASE, *again), "; ", "--allow-rerelease allows it")
+        bare = ("--method", "none-oporp")
+        fails(run("build", "x.npy", "new", *bare), "pass --allow-unprotected to build with it")
+        fails(run("plan", "--dim", 6, "--n", 500, "--epsilon", 1), "--public-sample FILE")
+        fails(run("build", "far.npy", "new", *STAIRCASE), "set scale or bounds", "or --clip")
+
+    def test_the_library_names_parameters(self) -> None:
+        with pytest.raises(InputError, match="pass allow_unprotected=True to save it"):
+            Spec("none-oporp", dim=6).refuse_unprotected(False, "save it")
+
+    @pytest.mark.parametrize(
+        ("said", "shown"),
+        [
+            ("pass clip=True.", "pass --clip."),
+            ("scale=255 and bounds=(0, 1) suit", "--scale 255 and --bounds 0 1 suit"),
+            ("needs a min_norm above beta = 1", "needs a --min-norm above beta = 1"),
+            ("l2_radius=2", "--l2 2"),
+            ("under attribute(scale=1)", "under attribute(scale=1)"),
+            ("my_min_norm, min_norm.npy, a/min_norm, other_name=3", None),
+        ],
+    )
+    def test_parameters_in_sentences(self, said: str, shown: str | None) -> None:
+        names = ("clip", "scale", "bounds", "min_norm")
+        flags = {name: "--" + name.replace("_", "-") for name in names} | {"l2_radius": "--l2"}
+        assert with_flags(said, flags) == (shown or said)
+
+
+class TestVectors:
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("build", "far.npy", "new", *STAIRCASE),
+            ("privatize", "far.npy", "new", "--spec", "spec.json"),
+            ("add", "ix", "far.npy"),
+            ("query", "ix", "far.npy"),
+        ],
+    )
+    def test_a_value_outside_the_bounds_is_in_a_file(
+        self, run: Run, files: Path, command: tuple[str, ...]
+    ) -> None:
+        assert re.match(r"dpindex: far\.npy: row \d+, column \d+ lies outside", run(*command)[2]), (
+            run(*command)[2]
+        )
+
+    def test_bytes(self, run: Run, files: Path) -> None:
+        said = run("build", "bytes.npy", "new", *STAIRCASE)
+        fails(said, "bytes.npy: row 0", "--scale 255 and --bounds 0 1")
+        scaled = ("--scale", "255", "--bounds", "0", "1")
+        assert run("build", "bytes.npy", "new", *STAIRCASE, *scaled)[0] == 0
+
+    def test_a_stack_of_images(self, run: Run, files: Path) -> None:
+        fails(run("build", "images.npy", "new", *STAIRCASE), "3 dimension", "x.reshape(len(x), -1)")
+        with pytest.raises(InputError, match=r"x\.reshape\(len\(x\), -1\)"):
+            PrivateIndex(SPEC).add(np.zeros((4, 2, 3)))
+
+    def test_a_table_of_text(self, run: Run, files: Path) -> None:
+        (files / "x.tsv").write_text("1\t2\n3\t4\n")
+        said = run("build", "x.tsv", "new", *STAIRCASE)
+        fails(said, "numpy.save('x.npy', numpy.loadtxt('x.tsv', delimiter=")
+
+    def test_too_little_memory(
+        self, run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        size = "Unable to allocate 8.0 GiB for an array"
+
+        def none_left(*_: object, **__: object) -> None:
+            raise MemoryError(size)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("dpindex.vectors.npy._items", none_left)
+            said = run("build", "x.npy", "new", *STAIRCASE)
+        fails(said, f"x.npy: not enough memory ({size})", "save it as .npy")
+        monkeypatch.setattr(PrivateIndex, "search", none_left)
+        fails(run("query", "ix", "x.npy"), f"not enough memory ({size})", "--code-length")
+
+
+class TestIds:
+    @pytest.mark.skipif(os.name != "posix", reason="no named pipes")
+    def test_from_a_named_pipe(self, run: Run, files: Path) -> None:
+        os.mkfifo(files / "pipe")
+        text = (files / "ids.txt").read_bytes()
+        writer = threading.Thread(target=(files / "pipe").write_bytes, args=(text,))
+        writer.start()
+        assert run("build", "x.npy", "new", *STAIRCASE, "--ids", "pipe")[0] == 0
+        writer.join()
+        assert PrivateIndex.open(files / "new").ids[3] == "i3"
+
+    @pytest.mark.slow
+    def test_from_standard_input(self, files: Path) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "dpindex", "build", "x.npy", "new", *STAIRCASE, "--ids", "-"],
+            cwd=files,
+            input=(files / "ids.txt").read_bytes(),
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert PrivateIndex.open(files / "new").ids[3] == "i3"
+
+    @pytest.mark.parametrize("text", [b"", b"a\n\nb\n", b"\xff\n"])
+    def test_what_is_wrong_in_a_pipe(self, run: Run, files: Path, text: bytes) -> None:
+        if os.name != "posix":
+            pytest.skip("no named pipes")
+        os.mkfifo(files / "pipe")
+        writer = threading.Thread(target=(files / "pipe").write_bytes, args=(text,))
+        writer.start()
+        fails(run("build", "x.npy", "new", *STAIRCASE, "--ids", "pipe"), "pipe: ")
+        writer.join()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("staircase", "'dp-oporp-staircase'"),
+        ("DP_OPORP_STAIRCASE", "'dp-oporp-staircase'"),
+        ("dp-oporp-stairs", "'dp-oporp-staircase'"),
+        ("oporp", "'dp-oporp'"),
+    ],
+)
+def test_a_method_that_there_is_not(run: Run, name: str, meant: str) -> None:
+    said = run("spec", "--dim", 6, "--method", name, "--epsilon", 1)
+    fails(said, f"no method {name!r}; did you mean ")
+    assert meant in said[2].partition("?")[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("build", "x.npy"), "missing argument"),
+        (("spec", "--dim", "6"), "missing option '--method'"),
+        (("buidl",), "no such command 'buidl'; did you mean 'build'"),
+        (("info", "ix", "--jsn"), "--jsn"),
+        (("query", "ix", "x.npy", "-k", "ten"), "'-k'"),
+        (("query", "ix", "x.npy", "more"), "unexpected extra argument"),
+        (("race", "info"), "see dpindex race info --help."),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence(
+    run: Run, command: tuple[str, ...], words: str
+) -> None:
+    fails(run(*command), words, "; see dpindex ")
+
+
+class TestNotes:
+    """What may not be meant is noted in one line, and done."""
+
+    def test_more_neighbours_than_vectors(self, run: Run, files: Path) -> None:
+        code, _, error = run("query", "ix", "x.npy", "-k", 50)
+        assert code == 0
+        assert error == "note: -k 50 is more than the 20 vectors of ix: all are listed.\n"
+        assert run("query", "ix", "x.npy", "-k", 20)[2] == ""
+
+    def test_a_beta_that_is_wider_than_the_bounds(self, run: Run) -> None:
+        stated = ("spec", "--dim", 6, *STAIRCASE, "--bounds", 0, 1)
+        code, _, error = run(*stated, "--beta", 3)
+        assert code == 0
+        assert error.startswith("note: --beta 3 is more than the width of the bounds")
+        assert error.count("\n") == 1
+        assert run(*stated, "--beta", 1)[2] == ""
+
+
+def test_extras_are_those_of_the_package() -> None:
+    """Messages name packages, which pip finds; an extra is known to a checkout alone."""
+    project = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
+    for extra, packages in EXTRAS.items():
+        line = re.search(rf"^{extra} = \[(.*)\]$", project, re.MULTILINE)
+        assert line
+        assert re.findall(r'"([\w-]+)>=', line[1]) == packages.split()
+
+
+def test_a_missing_package_is_named(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    (files / "x.h5").write_bytes(b"\x89HDF")
+    fails(run("build", "x.h5", "new", *STAIRCASE), "run pip install h5py pyarrow")
+
+
+def test_a_finished_index_is_not_built_elsewhere(run: Run, files: Path) -> None:
+    said = run("build", "x.npy", "booked", *STAIRCASE)
+    fails(said, "releases every vector twice", "`dpindex denoise`", "`dpindex add`")
+    assert "another directory" not in said[2]
+
+
+def test_an_index_that_was_changed_since(files: Path) -> None:
+    mine, other = PrivateIndex.open(files / "ix"), PrivateIndex.open(files / "ix")
+    other.add(X)
+    other.save(files / "ix")
+    mine.add(X, ids=range(100, 120))
+    with pytest.raises(InputError, match="open it again and repeat the change; add_codes"):
+        mine.save(files / "ix")
+    again = PrivateIndex.open(files / "ix")
+    mine.remove(range(20))
+    again.add_codes(mine.codes, mine.ids)
+    again.save(files / "ix")
+    assert len(PrivateIndex.open(files / "ix")) == 60

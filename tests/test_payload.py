@@ -1,0 +1,196 @@
+"""Payload: plain columns, aligned with the rows, in a file that holds nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpindex import PrivateIndex, Spec
+from dpindex.errors import InputError
+from dpindex.index import IndexDirectory, Settings
+from dpindex.index.ingest import CodesFile, NewDirectory, ingest
+from dpindex.index.payload import Payload, payload_from_bytes, payload_to_bytes
+from dpindex.vectors import as_source
+
+pa = pytest.importorskip("pyarrow")
+
+SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
+VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))
+
+
+def titles(first: int, stop: int) -> dict[str, list[Any]]:
+    return {"title": [f"t{i}" for i in range(first, stop)], "n": list(range(first, stop))}
+
+
+def _aligned(index: PrivateIndex) -> None:
+    """Each row has the payload of its id, which is its number or was added without one."""
+    found = dict(zip(index.ids.tolist(), index.payload["n"].to_pylist(), strict=True))
+    assert all(value in (None, name) for name, value in found.items())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"a": [1, 2]},
+        [{"a": 1}, {"a": 2}],
+        pa.table({"a": [1, 2]}),
+        pa.record_batch({"a": [1, 2]}),
+        pa.table({"a": pa.array([1, 2]).dictionary_encode()}),
+        pa.table({"a": [0, 1, 2, 3]}).slice(1, 2),
+    ],
+)
+def test_what_can_be_a_payload(values: Any) -> None:
+    assert Payload().checked(values, 2).to_pydict() == {"a": [1, 2]}
+
+
+def test_a_dataframe_without_its_index() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1, 2], "b": pandas.Categorical(["x", "y"])}, index=[7, 8])
+    table = Payload().checked(frame, 2)
+    assert table.to_pydict() == {"a": [1, 2], "b": ["x", "y"]}
+    assert table.schema.metadata is None
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ({"a": [1]}, "1 rows for 2 vectors"),
+        ({"a": [[0.1], [0.2]]}, "list<item: double>; a payload is published in the clear"),
+        ({"a": [b"x", b"y"]}, "is of type binary"),
+        ({"id": [1, 2]}, "cannot be called 'id'"),
+        ({"a": [1, "x"]}, "no table of plain columns"),
+        ({}, "no columns"),
+        ([1, 2], "must be a mapping"),
+        (pa.table([[1, 2], [1, 2]], names=["a", "a"]), "two columns 'a'"),
+    ],
+)
+def test_what_cannot(values: Any, match: str) -> None:
+    index = PrivateIndex(SPEC)
+    with pytest.raises(InputError, match=match):
+        index.add(VECTORS[:2], payload=values)
+    assert len(index) == 0
+
+
+def test_rows_stay_aligned(tmp_path: Path) -> None:
+    """Through adding with and without, removing, replacing, saving and opening."""
+    index = PrivateIndex(SPEC)
+    index.add(VECTORS[:3])
+    index.save(tmp_path / "i")
+    index.add(VECTORS[:4], payload=titles(3, 7))
+    index.add(VECTORS[:2])
+    index.save(tmp_path / "i")
+    assert index.payload["n"].to_pylist() == [None] * 3 + [3, 4, 5, 6] + [None] * 2
+    index.remove([0, 4])
+    assert index.upsert(VECTORS[:2], [5, 20], payload={"title": ["x", "y"], "n": [5, 20]},
+                        allow_rerelease=True) == 1  # fmt: skip
+    _aligned(index)
+    index.save(tmp_path / "i")
+    opened = PrivateIndex.open(tmp_path / "i")
+    assert opened.payload.equals(index.payload)
+    _aligned(opened)
+    hits = opened.search(VECTORS[:3], k=4)
+    assert hits.payload["n"].to_pylist() == [
+        dict(zip(index.ids.tolist(), index.payload["n"].to_pylist(), strict=True))[i]
+        for i in hits.ids.ravel().tolist()
+    ]
+    with pytest.raises(InputError, match="has the columns title, n; new rows need"):
+        index.add(VECTORS[:1], payload={"other": [1]})
+    with pytest.raises(InputError, match="does not fit"):
+        index.add(VECTORS[:1], payload={"title": ["x"], "n": ["word"]})
+
+
+def test_an_index_without_a_payload_has_no_trace_of_one(tmp_path: Path) -> None:
+    index = PrivateIndex(SPEC)
+    index.add(VECTORS)
+    index.save(tmp_path / "i")
+    assert not (tmp_path / "i" / "payload").exists()
+    assert "payload" not in (tmp_path / "i" / "manifest.json").read_text()
+    assert index.payload is None
+    assert index.search(VECTORS[:1]).payload is None
+
+
+def test_a_file_holds_nothing_of_what_was_removed_or_masked(tmp_path: Path) -> None:
+    """Arrow keeps values under nulls, and pads slices with what lies beside them."""
+    secret = pa.array(np.arange(777000, 777012), mask=np.arange(12) % 2 == 0)
+    index = PrivateIndex(SPEC)
+    index.add(VECTORS, payload={"word": [f"secret{i};" for i in range(12)], "n": secret})
+    index.remove([1, 2, 3, 5])
+    index.save(tmp_path / "i")
+    data = b"".join(f.read_bytes() for f in (tmp_path / "i" / "payload").iterdir())
+    assert b"secret0" in data
+    assert not any(f"secret{i};".encode() in data for i in (1, 2, 3, 5))
+    assert (777007).to_bytes(8, "little") in data
+    for gone in (0, 2, 4, 1, 3, 5):
+        assert (777000 + gone).to_bytes(8, "little") not in data
+    table = Payload().checked({"word": [f"secret{i}" for i in range(12)]}, 12)
+    assert b"secret5" not in payload_to_bytes(table.slice(3, 2))
+
+
+def test_damaged_and_foreign_bytes_are_refused() -> None:
+    good = payload_to_bytes(Payload().checked(titles(0, 5), 5))
+    assert payload_from_bytes(good).to_pydict() == titles(0, 5)
+    table = pa.table({"a": ["x" * 1000]})
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as stream:
+        stream.write_table(table)
+    vectors = pa.BufferOutputStream()
+    with pa.ipc.new_stream(vectors, pa.schema([("v", pa.list_(pa.float32()))])) as stream:
+        stream.write_table(pa.table({"v": pa.array([[1.0]], pa.list_(pa.float32()))}))
+    compressed, listed = sink.getvalue().to_pybytes(), vectors.getvalue().to_pybytes()
+    for data in (b"", b"x" * 100, good[:-50], good[:200], compressed, listed, good + good):
+        if data == good + good:
+            continue
+        with pytest.raises(InputError, match="file is damaged"):
+            payload_from_bytes(data)
+    for place in range(0, len(good), 7):
+        changed = bytearray(good)
+        changed[place] ^= 0xFF
+        try:
+            payload_from_bytes(bytes(changed))
+        except InputError:
+            continue
+
+
+def test_a_changed_payload_file_is_noticed(tmp_path: Path) -> None:
+    index = PrivateIndex(SPEC)
+    index.add(VECTORS, payload=titles(0, 12))
+    index.save(tmp_path / "i")
+    (file,) = (tmp_path / "i" / "payload").iterdir()
+    data = file.read_bytes()
+    file.write_bytes(data.replace(b"t1", b"t2"))
+    with pytest.raises(InputError, match="changed or damaged"):
+        PrivateIndex.open(tmp_path / "i")
+    file.unlink()
+    with pytest.raises(InputError):
+        PrivateIndex.open(tmp_path / "i")
+
+
+def test_a_build_resumes_with_the_same_payload_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpindex.index.ingest._CHUNK_BYTES", 4 * 8 * 6)  # four rows
+    path, source = tmp_path / "i", as_source(VECTORS)
+    calls = iter(range(100))
+
+    def stop(done: int, total: int) -> None:
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ingest(source, NewDirectory(path, Settings(SPEC)), payload=titles(0, 12), progress=stop)
+    assert IndexDirectory(path).manifest().count == 4
+    for other in (titles(1, 13), None):
+        with pytest.raises(InputError, match="ids or payload differ"):
+            ingest(source, NewDirectory(path, Settings(SPEC)), payload=other)
+    assert ingest(source, NewDirectory(path, Settings(SPEC)), payload=titles(0, 12)) == 8
+    _aligned(PrivateIndex.open(path))
+    assert len(list((path / "payload").iterdir())) == 3
+
+
+def test_codes_files_have_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a file of codes has no payload"):
+        ingest(as_source(VECTORS), CodesFile(tmp_path / "c", SPEC), payload=titles(0, 12))

@@ -1,0 +1,130 @@
+"""The runs of a report: kept as they end, resumed, and never mixed with another evaluation's."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpindex import Spec
+from dpindex.errors import InputError
+from dpindex.evaluate import Curve, recall_curve, spec_grid, write_curve
+from dpindex.evaluate.runs_file import NAME, csv_bytes, kept_in, read_runs
+
+DIM = 8
+BASE = np.random.default_rng(1).random((80, DIM))
+SPECS = spec_grid(DIM, ["dp-oporp-staircase", "none-oporp"], [1.0, 4.0], [4]).specs
+
+
+def measure(folder: Path, specs: Any = SPECS, base: Any = BASE, **terms: Any) -> Curve:
+    stated = {"runs": 2, "neighbours": 10, "report": folder, **terms}
+    return recall_curve(base, BASE[:4], specs, **stated)
+
+
+class Interrupted:
+    """Progress that is interrupted before the build of that number."""
+
+    def __init__(self, build: int) -> None:
+        self.build = build
+
+    def __call__(self, done: int, total: int, task: str) -> None:
+        if done == self.build:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_an_interrupted_evaluation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        measure(tmp_path, progress=Interrupted(3))
+    before = (tmp_path / NAME).read_bytes()
+    assert len(read_runs(tmp_path)) == 3 * 2  # two query modes each
+    curve_module = import_module("dpindex.evaluate.curve")
+    built: list[int] = []
+    build = curve_module._build
+    monkeypatch.setattr(curve_module, "_build", lambda *a: (built.append(1), build(*a))[1])
+    curve = measure(tmp_path)
+    assert len(built) == 3
+    assert (tmp_path / NAME).read_bytes().startswith(before)
+    assert len(curve.runs) == 3 * 2 * 2
+    write_curve(curve, tmp_path)
+    assert measure(tmp_path).runs == curve.runs
+    assert len(built) == 3
+    more = measure(tmp_path, runs=3)
+    assert len(built) == 6
+    assert all(run in more.runs for run in curve.runs)
+    write_curve(more, tmp_path)
+
+
+def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
+    measure(tmp_path, SPECS[:1], runs=1)
+    whole = (tmp_path / NAME).read_bytes()
+    (tmp_path / NAME).write_bytes(whole[:-20])
+    assert len(read_runs(tmp_path)) == 1
+    curve = measure(tmp_path, SPECS[:1], runs=1)
+    assert len(curve.runs) == 2
+    assert len(read_runs(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"specs": SPECS[1:]},
+        {"runs": 1},
+        {"neighbours": 12},
+        {"metric": "l2"},
+        {"denoise": "linear"},
+        {"base": BASE[::-1]},
+        {"query_modes": ["exact"]},
+        {"query_epsilon": 9.0},
+    ],
+)
+def test_another_evaluation_is_refused_before_any_work(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    measure(tmp_path)
+    before = (tmp_path / NAME).read_bytes()
+    told: list[int] = []
+    with pytest.raises(InputError, match="runs of another evaluation"):
+        measure(tmp_path, **changes, progress=lambda done, *_: told.append(done))
+    assert told == []
+    assert (tmp_path / NAME).read_bytes() == before
+    measure(tmp_path, **changes, replace_report=True)
+    assert (tmp_path / NAME).read_bytes() != before
+
+
+def test_a_report_without_runs_is_another_one(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("mine")
+    with pytest.raises(InputError, match="holds another report"):
+        measure(tmp_path)
+
+
+def test_bad_input_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        measure(tmp_path / "report", base=5 * BASE)
+    assert not (tmp_path / "report" / NAME).exists()
+
+
+def test_two_evaluations_do_not_write_one_report(tmp_path: Path) -> None:
+    key = {"run": "a", "x": 1}
+    with kept_in(tmp_path, {"a"}) as kept:
+        kept.append([key])
+        with pytest.raises(InputError, match="another process"), kept_in(tmp_path, {"a"}):
+            pass
+        assert kept.lines == {"a": {"run": "a", "x": "1"}}
+    assert (tmp_path / NAME).read_bytes() == csv_bytes([key])
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match="choose another directory"):
+        measure(tmp_path / "file")
+
+
+def test_the_seed_of_the_specs_matters(tmp_path: Path) -> None:
+    measure(tmp_path, SPECS[:1])
+    other = Spec("dp-oporp-staircase", DIM, k=4, epsilon=1.0, seed=7)
+    with pytest.raises(InputError, match="another evaluation"):
+        measure(tmp_path, [other])

@@ -1,0 +1,117 @@
+"""Search with a filter finds what leaving rows out of a full ranking finds, for every backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.index import selection
+
+N, DIM = 800, 16
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 4)) @ RNG.normal(size=(4, DIM))
+X /= np.linalg.norm(X, axis=1)[:, None]
+Q = X[::40]
+NUMBERS = dpi.Spec("dp-oporp-staircase", DIM, k=8, epsilon=20.0)
+SIGNS = dpi.Spec("dp-signoporp-geometric", DIM, k=12, epsilon=20.0, norm=1.0)
+SYMBOLS = dpi.Spec(
+    "record-codebook", DIM, epsilon=4.0, adjacency=dpi.record(), codebook=dpi.Codebook(X[:64] * 0.9)
+)
+CASES: dict[str, Any] = {
+    "flat": (NUMBERS, {}),
+    "ip": (NUMBERS, {"metric": "ip"}),
+    "l2": (NUMBERS, {"metric": "l2"}),
+    "sq8": (NUMBERS, {"index_type": "ROT6,SQ8"}),
+    "pq": (NUMBERS, {"index_type": "OPQ4,PQ4"}),
+    "ivf": (NUMBERS, {"index_type": "IVF4,Flat"}),
+    "hnsw": (NUMBERS, {"index_type": "HNSW16"}),
+    "signs": (SIGNS, {}),
+    "symbols": (SYMBOLS, {}),
+    "denoised": (NUMBERS, {}),
+}
+
+
+_SLOW = ("pq", "hnsw", "ivf", "l2", "ip")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(n, marks=[pytest.mark.slow] if n in _SLOW else []) for n in CASES],
+)
+def index(request: pytest.FixtureRequest) -> dpi.PrivateIndex:
+    spec, options = CASES[request.param]
+    made = dpi.PrivateIndex(spec, **options)
+    made.add(X[: N // 2], skip_leak_check=True)
+    made.search(Q[:1])  # and rows that are added to a structure that is there
+    made.add(X[N // 2 :], skip_leak_check=True)
+    if request.param == "denoised":
+        made.fit_denoiser("linear")
+    return made
+
+
+@pytest.mark.parametrize("mode", ["exact", "private"])
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.95])
+def test_as_left_out_of_a_full_ranking(index: dpi.PrivateIndex, mode: Any, share: float) -> None:
+    mask = np.random.default_rng(1).random(N) < share
+    asked: Any = Q if mode == "exact" else dpi.Privatizer(index.spec).privatize(Q)
+    full, found = index.search(asked, k=N), index.search(asked, k=7, filter=mask)
+    assert mask[found.ids].all()
+    if index.index_recall is not None and index.index_type != "OPQ4,PQ4" and share > 0.1:
+        return  # it does not visit everything: what it finds is as good as without a filter
+    for row, hits in enumerate(full):
+        kept = mask[hits.ids]
+        # Rows whose scores are equal but for rounding may change places.
+        assert np.allclose(found.scores[row], hits.scores[kept][:7], rtol=1e-5, atol=1e-5)
+        same = found.ids[row] == hits.ids[kept][:7]
+        ties = np.abs(found.scores[row] - hits.scores[kept][:7]) < 1e-5
+        assert (same | ties).all()
+    assert np.array_equal(found.similarity.shape, found.ids.shape)
+
+
+def test_neighbours_that_are_all_left_out(index: dpi.PrivateIndex) -> None:
+    """Far rows alone are kept: a query that finds too few of them is asked again."""
+    near = index.search(Q[:1], k=N // 2).ids[0]
+    mask = np.ones(N, bool)
+    mask[near] = False
+    found = index.search(Q[:3], k=5, filter=mask)
+    assert mask[found.ids].all()
+    assert found.ids.shape == (3, 5)
+
+
+def test_fewer_rows_than_wanted_and_none(index: dpi.PrivateIndex) -> None:
+    assert set(index.search(X[:70], k=10, filter=[3, 4, -1]).ids.ravel()) == {3, 4}
+    none = index.search(X[:70], k=10, filter=[])
+    assert {column.shape for column in none.columns.values()} == {(70, 0)}
+    assert len(none.payload or ()) == 0
+
+
+def test_subsets_that_do_not_fit_into_memory(
+    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if index.spec is not NUMBERS:
+        pytest.skip("only decoded vectors are searched in parts")
+    mask = np.arange(N) % 10 == 3
+    whole = index.search(Q, k=5, filter=mask)
+    monkeypatch.setattr(index._ranking.backend, "max_subset", 50)
+    parts = index.search(Q, k=5, filter=mask)
+    assert np.allclose(whole.scores, parts.scores, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(selection, "_FEW", 1000)
+    assert mask[index.search(Q, k=5, filter=mask).ids].all()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
+def test_range_search(metric: Any) -> None:
+    index = dpi.PrivateIndex(NUMBERS, metric=metric)
+    index.add(X, payload={"n": np.arange(N)})
+    mask = np.arange(N) % 3 == 0
+    for one, all_ in zip(
+        index.range_search(Q[:5], 0.5, filter=mask),
+        index.range_search(Q[:5], 0.5),
+        strict=True,
+    ):
+        assert one.ids.tolist() == [i for i in all_.ids.tolist() if mask[i]]
+        assert one.payload["n"].to_pylist() == one.ids.tolist()
+    assert [len(hits) for hits in index.range_search(Q[:2], 0.5, filter=[])] == [0, 0]
