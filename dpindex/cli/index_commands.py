@@ -316,8 +316,13 @@ def info(
     """
     from dpindex.estimators.exposure import predicted_exposure
     from dpindex.index import PrivateIndex, summarize
+    from dpindex.index.fetch import fetched
 
-    about = summarize(index)
+    if is_url(index):
+        with fetched(index) as folder:
+            about = summarize(folder)
+    else:
+        about = summarize(index)
     settings, spec, denoiser = about.settings, about.settings.spec, about.denoiser
     if show_spec:
         typer.echo(spec.to_json())
