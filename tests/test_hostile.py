@@ -178,7 +178,7 @@ def test_a_manifest_stays_small_enough_to_be_read(
     index = PrivateIndex(SPEC)
     index.add(np.zeros((1, 6)))
     index.save(tmp_path / "i")
-    monkeypatch.setattr("dpindex.index.directory._MAX_MANIFEST_BYTES", 2000)
+    monkeypatch.setattr("dpindex.index.directory.MAX_MANIFEST_BYTES", 2000)
     with pytest.raises(InputError, match="too many for one manifest"):
         _add_and_save(index, tmp_path / "i", times=20)
     assert 1 < len(PrivateIndex.open(tmp_path / "i")) < len(index)

@@ -17,7 +17,7 @@ from dpindex.cli import audit_commands as audit
 from dpindex.cli import index_commands as index
 from dpindex.cli import quality_commands as quality
 from dpindex.cli import race_commands as race
-from dpindex.cli.options import as_command
+from dpindex.cli.options import Command, as_command
 from dpindex.errors import InputError
 from dpindex.version import __version__
 
@@ -60,7 +60,7 @@ app.add_typer(race_app)
 
 def _register(group: typer.Typer, *functions: Callable[..., None]) -> None:
     for function in functions:
-        group.command()(as_command(function))
+        group.command(cls=Command)(as_command(function))
 
 
 _register(app, index.build, index.privatize, index.add, index.denoise, index.query, index.info)

@@ -20,8 +20,10 @@ from dpindex.codebook import Codebook
 from dpindex.codes import read_codes
 from dpindex.errors import InputError, naming
 from dpindex.files import create_file
+from dpindex.ledger import Ledger
 from dpindex.method_table import methods as all_methods
 from dpindex.spec import Spec
+from dpindex.stores import is_url
 from dpindex.threads import limited_threads
 from dpindex.vectors import open_vectors
 
@@ -29,8 +31,12 @@ _SHOWN = 10
 
 
 def build(
-    vectors: o.VectorFile,
-    index: Annotated[Path, typer.Argument(help="Directory to make.")],
+    vectors: Annotated[
+        str, typer.Argument(help="Vector file, or a folder or s3:// prefix of .parquet files.")
+    ],
+    index: Annotated[
+        str, typer.Argument(help="Directory, or s3://, gs:// or az:// prefix, to make.")
+    ],
     *,
     method: o.MethodName,
     epsilon: o.Epsilon = None,
@@ -44,13 +50,37 @@ def build(
     ] = "f32",
     denoise: o.Denoise = None,
     query_epsilon: Annotated[float | None, "Budget of a private query.  [default: epsilon]"] = None,
+    id_column: Annotated[str | None, "Column of ids in .parquet files."] = None,
+    dask: o.Dask = None,
     max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Privatize vectors into an index; run again to resume."""
+    from dpindex.cli import shard_commands as shards
     from dpindex.index import Settings, summarize
     from dpindex.index.ingest import NewDirectory, ingest
 
+    if shards.needs_shards(vectors, index, id_column, dask):
+        _refuse_url(index, denoise)
+        if beside.payload or beside.payload_columns:
+            raise InputError("a build in shards takes no payload yet; build from one file.")
+
+        def settings_of(rows: int, columns: int) -> Settings:
+            spec = Spec(method, columns, code_length, epsilon, **options.stated())
+            out.announce_size(rows, spec.format, max_size)
+            fields: Any = (spec, metric, index_type, query_epsilon)
+            return Settings(*fields)
+
+        what = (vectors, index, settings_of, release, id_column, dask)
+        rows, done, promise = shards.build_in_shards(*what, allow_unprotected=allow_unprotected)
+        typer.echo(f"{index}: {rows} vectors ({done} privatized now).")
+        if denoise is not None:
+            _denoise(index, denoise)
+        typer.echo(f"{promise}.")
+        if release.allow_rerelease and release.ledger is not None:
+            out.print_totals({"ledger": Ledger(release.ledger), "ids": None})
+        typer.echo(f"What this protects and what it does not: dpindex info {index}")
+        return
     stated = release.stated()
     with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
         spec = Spec(method, source.shape[1], code_length, epsilon, **options.stated())
@@ -121,6 +151,7 @@ def add(
     from dpindex.index import PrivateIndex
     from dpindex.index.ingest import OpenIndex, ingest
 
+    _refuse_url(index, items)
     stated, codes, payload = release.stated(), read_codes(items), beside.read(items)
     if codes is not None and (stated["ledger"] or stated["allow_rerelease"]):
         raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
@@ -162,11 +193,18 @@ def denoise(
     """
     from dpindex.index.ingest import fit_saved_denoiser
 
+    _refuse_url(index, kind)
     learned = fit_saved_denoiser(index, kind, _waiting(index))
     typer.echo(f"Denoised: {learned.kind}, learned from {learned.rows} codes.")
 
 
-def _denoise(index: Path, kind: o.DenoiserKind) -> None:
+def _refuse_url(index: str, change: object) -> None:
+    """An index in an object store is not changed."""
+    if change and is_url(index):
+        raise InputError(f"{index} is not a folder, and an index is changed in a folder only.")
+
+
+def _denoise(index: str, kind: o.DenoiserKind) -> None:
     """Fit a denoiser, or say why not: the index works without one."""
     try:
         denoise(index, kind)
@@ -174,7 +212,7 @@ def _denoise(index: Path, kind: o.DenoiserKind) -> None:
         typer.echo(f"not denoised: {error}", err=True)
 
 
-def _waiting(index: Path) -> Callable[[], None]:
+def _waiting(index: str) -> Callable[[], None]:
     """Says, once, why nothing happens."""
     return lambda: typer.echo(f"waiting for another process that writes {index} …", err=True)
 
@@ -278,8 +316,13 @@ def info(
     """
     from dpindex.estimators.exposure import predicted_exposure
     from dpindex.index import PrivateIndex, summarize
+    from dpindex.index.fetch import fetched
 
-    about = summarize(index)
+    if is_url(index):
+        with fetched(index) as folder:
+            about = summarize(folder)
+    else:
+        about = summarize(index)
     settings, spec, denoiser = about.settings, about.settings.spec, about.denoiser
     if show_spec:
         typer.echo(spec.to_json())

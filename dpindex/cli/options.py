@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from dpindex.cli.kinds import Takes, mistaken
 from dpindex.codebook import Codebook
@@ -20,6 +21,12 @@ from dpindex.ledger import Ledger
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.spec import Spec
 from dpindex.vectors import read_ids, read_payload
+
+LOCAL = "local"
+"""The address of a cluster on this machine, for ``--dask`` alone."""
+
+_SCHEDULER = re.compile(rf"((tcp|tls|ws|wss|ucx|inproc)://.*|[\w.-]+:\d+|{LOCAL})")
+"""What follows --dask as its address; anything else is the next argument."""
 
 _PARAMETER = re.compile(
     r"(?<![\w(./'\"-])(?P<name>[a-z]\w*)(?P<value>=(?:\([^)]*\)|\w+))?(?![\w=/]|\.\w)"
@@ -33,7 +40,19 @@ VectorFile = Annotated[
     ),
     Takes(("vectors",)),
 ]
-IndexPath = Annotated[Path, typer.Argument(help="Index directory."), Takes(("index",))]
+IndexPath = Annotated[
+    str,
+    typer.Argument(help="Index directory, or s3://, gs:// or az:// URL."),
+    Takes(("index",)),
+]
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="[ADDRESS]",
+        help="Run on the Dask cluster there; without an address on all cores here.",
+    ),
+]
 MethodName = Annotated[str, "A name from `dpindex methods`."]
 Epsilon = Annotated[float | None, "Budget of one release of one vector."]
 CodeLength = Annotated[int | None, "Coordinates of a code.  [default: the method's]"]
@@ -211,6 +230,17 @@ def note(sentence: str) -> None:
 def with_codebook(spec: Spec, path: Path | None) -> Spec:
     """The spec with the codewords in that file, if one was named."""
     return spec if path is None else spec.with_codebook(Codebook(path))
+
+
+class Command(TyperCommand):
+    """A command whose ``--dask`` needs no value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        whole: list[str] = []
+        for arg, following in zip(args, [*args, ""][1:], strict=True):
+            bare = arg == "--dask" and not _SCHEDULER.fullmatch(following)
+            whole += [f"--dask={LOCAL}"] if bare else [arg]
+        return super().parse_args(ctx, whole)
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., None]:

@@ -30,7 +30,7 @@ from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_t
 from dpindex.estimators.float_codes import METRICS
 from dpindex.estimators.similarity import Metric
 from dpindex.estimators.visibility import Visibility, rows_to_sample, visibility
-from dpindex.files import holding_lock, make_folder, read_file, sync_folder, write_file
+from dpindex.files import Buffer, holding_lock, make_folder, read_file, sync_folder, write_file
 from dpindex.format1 import manifest_from_1
 from dpindex.index.code_store import CodeStore, ids_from_bytes, ids_to_bytes
 from dpindex.index.journal import Journal, state_folder
@@ -41,7 +41,7 @@ from dpindex.spec import Spec
 from dpindex.version import __version__
 
 _FORMAT = 2
-_MANIFEST = "manifest.json"
+MANIFEST = "manifest.json"
 _CODES, _IDS, _MODEL = "segments/{}.codes", "ids/{}.ids", "denoiser/{}.model"
 _CODEBOOK, _PAYLOAD = "codebook/{}.vectors", "payload/{}.arrows"
 _FOLDERS = ("segments", "ids", "payload", "denoiser", "codebook")
@@ -49,7 +49,7 @@ _NUMBER = re.compile(r"[0-9]{6}")
 _NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|arrows|model|vectors)(\.tmp)?")
 _STATED = ("state", "next_number", "segments", "denoiser", "input")
 _MAX_FILE_BYTES = 1 << 33
-_MAX_MANIFEST_BYTES = 1 << 24
+MAX_MANIFEST_BYTES = 1 << 24
 _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
 _SAMPLED_SEGMENTS = 8
@@ -123,6 +123,16 @@ def rows_per_segment(spec: Spec) -> int:
     return max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // spec.format.max_row_bytes))
 
 
+def segment_paths(number: str) -> tuple[str, str]:
+    """Where the codes and the ids of a segment lie."""
+    return _CODES.format(number), _IDS.format(number)
+
+
+def codebook_path(number: str) -> str:
+    """Where a codebook lies."""
+    return _CODEBOOK.format(number)
+
+
 @dataclass(frozen=True)
 class FileMark:
     """Size and hash by which a file is recognised."""
@@ -134,9 +144,10 @@ class FileMark:
         if type(self.bytes) is not int or not 0 <= self.bytes <= _MAX_FILE_BYTES:
             raise ValueError("size")
 
-
-def _mark(data: bytes) -> FileMark:
-    return FileMark(len(data), hashlib.sha256(data).hexdigest())
+    @classmethod
+    def of(cls, data: Buffer) -> FileMark:
+        """The mark of a file with this content."""
+        return cls(len(data), hashlib.sha256(data).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -280,13 +291,16 @@ class IndexDirectory:
     @property
     def exists(self) -> bool:
         """Whether there is a manifest."""
-        return (self.path / _MANIFEST).is_file()
+        return (self.path / MANIFEST).is_file()
 
     def manifest(self) -> Manifest:
         """The committed manifest."""
         if not self.exists:
-            raise InputError(f"{self.path} is not a dpindex index: it has no {_MANIFEST}.")
-        return Manifest.from_bytes(self._text(), self.path / _MANIFEST)
+            raise InputError(
+                f"{self.path} is not a dpindex index, or its build is not finished: it has no "
+                f"{MANIFEST}."
+            )
+        return Manifest.from_bytes(self._text(), self.path / MANIFEST)
 
     def segments(self, manifest: Manifest) -> Iterator[Segment]:
         """Codes, ids and payload of every segment, verified against the manifest first."""
@@ -352,7 +366,7 @@ class IndexDirectory:
         data = read_file(self.path / path, mark.bytes, links=False)
         if len(data) != mark.bytes:
             raise InputError(f"{self.path / path} is cut off; restore it from a copy.")
-        if _mark(data) != mark:
+        if FileMark.of(data) != mark:
             raise InputError(f"{self.path / path} was changed or damaged; restore it from a copy.")
         return data
 
@@ -401,7 +415,7 @@ class IndexDirectory:
             make_folder(self.path)
             with self.held():
                 self._finish_interrupted()
-                if new and (self.path / _MANIFEST).exists():
+                if new and (self.path / MANIFEST).exists():
                     raise InputError(
                         f"{self.path} already holds an index; open it to add to it, or choose "
                         f"another directory."
@@ -441,7 +455,7 @@ class IndexDirectory:
 
     def _is_blank(self) -> bool:
         """Whether nothing is here but, perhaps, leftovers of our own that no manifest names."""
-        known = {".lock", f"{_MANIFEST}.tmp", *_FOLDERS}
+        known = {".lock", f"{MANIFEST}.tmp", *_FOLDERS}
         found = {entry.name for entry in self.path.iterdir()}
         return found <= known and all(_NUMBERED_FILE.fullmatch(e.name) for e in self._entries())
 
@@ -480,7 +494,7 @@ class IndexDirectory:
             raise InputError(f"{self.path} has had a million segments; save to a new directory.")
         for pattern, content in data.items():
             self.journal.stage(pattern.format(number), content)
-            files[pattern.format(number)] = _mark(content)
+            files[pattern.format(number)] = FileMark.of(content)
         return number, replace(manifest, next_number=manifest.next_number + 1, files=files)
 
     def commit(self, manifest: Manifest, sealed: Callable[[], object] = lambda: None) -> Manifest:
@@ -491,7 +505,7 @@ class IndexDirectory:
         it is where a denoiser is to follow, for which the same build goes on after it.
         """
         text = manifest.to_bytes()
-        if len(text) > _MAX_MANIFEST_BYTES:
+        if len(text) > MAX_MANIFEST_BYTES:
             raise InputError(
                 f"{self.path} has {len(manifest.segments)} segments, too many for one manifest; "
                 f"save the index to a new directory."
@@ -508,7 +522,7 @@ class IndexDirectory:
         return hashlib.sha256(self._text()).hexdigest() if self.exists else ""
 
     def _text(self) -> bytes:
-        return read_file(self.path / _MANIFEST, _MAX_MANIFEST_BYTES, links=False)
+        return read_file(self.path / MANIFEST, MAX_MANIFEST_BYTES, links=False)
 
     def _publish(self, manifest: Manifest, text: bytes) -> None:
         """Copy what is staged for a manifest into the directory, then the manifest."""
@@ -517,7 +531,7 @@ class IndexDirectory:
             make_folder((self.path / name).parent)
             write_file(self.path / name, self.journal.read(name))
             self.journal.published(name)
-        write_file(self.path / _MANIFEST, text)
+        write_file(self.path / MANIFEST, text)
         self.discard_uncommitted(named)
 
     def _finish_interrupted(self) -> None:
@@ -525,7 +539,7 @@ class IndexDirectory:
         pending = self.journal.pending()
         if pending is None or self._hash() != pending[0]:
             return
-        manifest = Manifest.from_bytes(pending[1], self.path / _MANIFEST)
+        manifest = Manifest.from_bytes(pending[1], self.path / MANIFEST)
         there = {name for name in manifest.paths if (self.path / name).is_file()}
         if there.union(self.journal.staged()) >= set(manifest.paths):
             self._publish(manifest, pending[1])

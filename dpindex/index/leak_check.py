@@ -16,7 +16,7 @@ would tell which vectors there are. Take a codebook of another origin.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from dpindex.codebook import Codebook
 from dpindex.errors import InputError
 from dpindex.randomness import PublicStream
 
-__all__ = ["refuse_shared_rows"]
+__all__ = ["refuse_shared_rows", "refuse_shared_words", "shared_words"]
 
 _SHARE, _FEWEST = 0.01, 2
 _BLOCK_ROWS = 1024
@@ -87,6 +87,11 @@ def refuse_shared_rows(codebook: Codebook, chunks: Iterable[tuple[int, Any]]) ->
     ...     print(str(error)[:75])
     50 of the 50 codewords are private vectors too (codeword 0 is row 0), and a
     """
+    refuse_shared_words(codebook, shared_words(codebook, chunks))
+
+
+def shared_words(codebook: Codebook, chunks: Iterable[tuple[int, Any]]) -> dict[int, int]:
+    """Codewords that lie in the direction of a private vector, each with the row of one."""
     directions = [_Directions(codebook.stated, offset) for offset in _OFFSETS]
     shared: dict[int, int] = {}
     for first, chunk in chunks:
@@ -96,6 +101,11 @@ def refuse_shared_rows(codebook: Codebook, chunks: Iterable[tuple[int, Any]]) ->
             for found in directions:
                 for row, word in found.pairs(dense):
                     shared.setdefault(word, first + start + row)
+    return shared
+
+
+def refuse_shared_words(codebook: Codebook, shared: Mapping[int, int]) -> None:
+    """The InputError of :func:`refuse_shared_rows` for the codewords that were found."""
     if len(shared) >= _FEWEST and len(shared) > _SHARE * len(codebook):
         word, row = min(shared.items())
         raise InputError(

@@ -26,6 +26,7 @@ from dpindex.index.directory import (
     read_index,
     write_index,
 )
+from dpindex.index.fetch import fetched
 from dpindex.index.filters import Filter, kept_rows
 from dpindex.index.hits import Hits, joined, no_hits
 from dpindex.index.leak_check import refuse_shared_rows
@@ -36,6 +37,7 @@ from dpindex.index.selection import Selection
 from dpindex.ledger import Ledger
 from dpindex.projector import Projector
 from dpindex.spec import Spec
+from dpindex.stores import is_url
 
 QueryMode = Literal["exact", "private"]
 _Answer = TypeVar("_Answer")
@@ -521,6 +523,8 @@ class PrivateIndex(Collection):
 
     def save_and_tell(self, path: str | os.PathLike[str], sealed: Callable[[], object]) -> None:
         """As :meth:`save`; ``sealed`` is called when what remains can only be delayed."""
+        if is_url(path):
+            raise InputError(f"an index is saved to a folder; {os.fspath(path)} is none.")
 
         def remember(checkpoint: Checkpoint) -> None:
             self._checkpoint = checkpoint
@@ -534,6 +538,10 @@ class PrivateIndex(Collection):
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:
         """Open a saved index: sizes and hashes are verified before anything is parsed.
 
+        ``path`` may be the URL of one that was built in an object store, such as
+        ``s3://bucket/index``. It is copied to a temporary folder first, and to keep changes it is
+        saved to a folder.
+
         A save that this user began here and that was cut off is finished first, if it can be.
 
         Raises
@@ -541,6 +549,11 @@ class PrivateIndex(Collection):
         InputError
             If the directory is not an index, is unfinished, or was damaged or changed.
         """
+        if is_url(path):
+            with fetched(os.fspath(path)) as folder:
+                index = cls.open(folder)
+            index._checkpoint = None
+            return index
         return cls._read(IndexDirectory(Path(path)))
 
     @classmethod

@@ -7,8 +7,17 @@ itself is checked against its size first; whatever is wrong with it raises an
 
 from __future__ import annotations
 
+from dpindex.vectors.dataset import Dataset, open_dataset
 from dpindex.vectors.payload import read_payload
 from dpindex.vectors.readers import open_vectors, read_ids
 from dpindex.vectors.source import VectorSource, as_source
 
-__all__ = ["VectorSource", "as_source", "open_vectors", "read_ids", "read_payload"]
+__all__ = [
+    "Dataset",
+    "VectorSource",
+    "as_source",
+    "open_dataset",
+    "open_vectors",
+    "read_ids",
+    "read_payload",
+]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -15,9 +15,14 @@ _BATCH_BYTES = 1 << 20
 
 
 def open_parquet(location: Location) -> VectorSource:
+    file = open_file(location)
+    return vectors_of(location, file, range(file.num_row_groups))
+
+
+def vectors_of(location: Location, file: Any, groups: Sequence[int]) -> VectorSource:
+    """The list column of some row groups of an open file."""
     import pyarrow as pa
 
-    file = _open(location)
     if location.key is None:
         kinds = {field.name: field.type for field in file.schema_arrow}
         held = "{} list columns of numbers among its columns"
@@ -26,39 +31,47 @@ def open_parquet(location: Location) -> VectorSource:
     if not _is_list(kind):
         raise location.error(f"column {location.key!r} is {kind}; vectors need a list of numbers.")
     dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype
-    rows = file.metadata.num_rows
-    width = next(_matrices(location, file, 1)).shape[1] if rows else 0
+    rows = sum(file.metadata.row_group(group).num_rows for group in groups)
+    width = next(_matrices(location, file, groups, rows, 1)).shape[1] if rows else 0
     size = max(1, _BATCH_BYTES // max(1, width * dtype.itemsize))
 
     def stream(firsts: range) -> Iterator[AnyArray]:
-        rows = islice(chain.from_iterable(_matrices(location, file, size)), firsts.start, None)
-        return (np.stack(list(islice(rows, firsts.step))) for _ in firsts)
+        every = chain.from_iterable(_matrices(location, file, groups, rows, size))
+        rest = islice(every, firsts.start, None)
+        return (np.stack(list(islice(rest, firsts.step))) for _ in firsts)
 
     return VectorSource(location, (rows, width), dtype, stream)
 
 
 def parquet_ids(location: Location) -> AnyArray | list[str]:
     """The ids in a column of integers or strings."""
+    file = open_file(location)
+    return ids_of(location, file, range(file.num_row_groups))
+
+
+def ids_of(location: Location, file: Any, groups: Sequence[int]) -> AnyArray | list[str]:
+    """The ids in a column of some row groups of an open file."""
     from pyarrow import types
 
-    key, file = location.key, _open(location)
+    key = location.key
     kind = _column_type(location, file)
     is_text = types.is_string(kind) or types.is_large_string(kind)
     if not (is_text or types.is_integer(kind)):
         raise location.error(f"column {key!r} is of type {kind}; ids are integers or strings.")
-    column = file.read(columns=[key]).column(0)
+    column = file.read_row_groups(list(groups), columns=[key]).column(0)
     column.validate(full=True)
     if column.null_count:
         raise location.error(f"row {_first_null(column)} is null; every vector needs an id.")
     return list(column.to_pylist()) if is_text else np.asarray(column.to_numpy())
 
 
-def _open(location: Location) -> Any:
+def open_file(location: Location, stream: IO[bytes] | None = None) -> Any:
+    """A file at a location, or one that is open already, as Parquet."""
     from pyarrow.parquet import ParquetFile
 
     # A small read buffer and no prefetch: either would hold whole row groups.
     options = {"buffer_size": 1 << 20, "pre_buffer": False, "page_checksum_verification": True}
-    return location.resources.enter_context(ParquetFile(location.path, **options))
+    return location.resources.enter_context(ParquetFile(stream or location.path, **options))
 
 
 def _column_type(location: Location, file: Any) -> Any:
@@ -80,10 +93,12 @@ def _first_null(column: Any) -> int:
     return int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
 
 
-def _matrices(location: Location, file: Any, size: int) -> Iterator[AnyArray]:
-    """The rows of the column, at most ``size`` at a time, each as long as row 0."""
-    first, width = 0, None
-    batches = file.iter_batches(size, columns=[location.key], use_threads=False)
+def _matrices(
+    location: Location, file: Any, groups: Sequence[int], rows: int, size: int
+) -> Iterator[AnyArray]:
+    """The ``rows`` of the row groups, at most ``size`` at a time, each as long as row 0."""
+    first, width, options = 0, None, {"columns": [location.key], "use_threads": False}
+    batches = file.iter_batches(size, row_groups=list(groups), **options)
     for batch in filter(len, batches):
         column = batch.column(location.key)
         column.validate(full=True)
@@ -104,7 +119,5 @@ def _matrices(location: Location, file: Any, size: int) -> Iterator[AnyArray]:
             raise location.error(f"row {row} has a null; fill the missing values.")
         yield values.to_numpy(zero_copy_only=False).reshape(len(column), width)
         first += len(column)
-    if first < file.metadata.num_rows:
-        raise location.error(
-            f"it ends before the {file.metadata.num_rows} rows it declares; the file is damaged."
-        )
+    if first < rows:
+        raise location.error(f"it ends before the {rows} rows it declares; the file is damaged.")

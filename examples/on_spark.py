@@ -1,0 +1,66 @@
+"""A folder of Parquet files becomes an index on Spark, by the same core as on Dask.
+
+Spark runs a task again that failed, and with speculation twice at a time: a shard that is published
+already is found and not privatized again, and of two attempts one publishes.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+import dpindex as dpi
+from dpindex.shards import Engine, Shard, build, plan_shards
+from dpindex.vectors import open_dataset
+
+
+def on_spark(spark: SparkSession) -> Engine:
+    """The engine of a Spark session: a shard is a row of a DataFrame, and so is its result."""
+
+    def engine(function: Callable[[Shard], Any], shards: Sequence[Shard]) -> Iterator[Any]:
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                work = [pickle.loads(shard) for shard in batch["shard"].to_pylist()]
+                results = [pickle.dumps(function(shard)) for shard in work]
+                yield pa.RecordBatch.from_pydict({"result": results})
+
+        rows = spark.sparkContext.parallelize([(pickle.dumps(s),) for s in shards], len(shards))
+        frame = spark.createDataFrame(rows, "shard binary")
+        for row in frame.mapInArrow(run, "result binary").collect():
+            yield pickle.loads(row["result"])
+
+    return engine
+
+
+def main() -> None:
+    spark = (
+        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        vectors = np.random.default_rng(0).uniform(-1, 1, (400, 32)).astype(np.float32)
+        Path(folder, "vectors").mkdir()
+        for number, rows in enumerate(np.array_split(np.arange(400), 4)):
+            table = pa.table({"id": [f"doc-{row}" for row in rows], "v": list(vectors[rows])})
+            pq.write_table(table, f"{folder}/vectors/{number}.parquet")
+
+        spec = dpi.Spec("dp-oporp-staircase", dim=32, k=16, epsilon=3.0)
+        dataset = open_dataset(f"{folder}/vectors", id_column="id")
+        plan = plan_shards(dataset, f"{folder}/index", spec)
+        made = build(plan, on_spark(spark), threads=1)
+
+        index = dpi.PrivateIndex.open(f"{folder}/index")
+        print(f"{made} of {len(index)} vectors privatized in {len(plan.shards)} shards")
+        print(index.search(vectors[:1], k=3).ids)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

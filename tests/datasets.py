@@ -1,0 +1,97 @@
+"""Parquet datasets, and a watcher of what anyone could have seen of an index while it was built."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+DIM = 12
+
+
+def vectors(rows: int, dim: int = DIM) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng(rows).uniform(-1, 1, (rows, dim)).astype(np.float32)
+
+
+def tables(rows: int, files: int, dim: int = DIM) -> Iterator[tuple[str, Any]]:
+    """Names and tables of a partitioned dataset: ids ``n0``, ``n1``, … and vectors."""
+    import pyarrow as pa
+
+    x = vectors(rows, dim)
+    for number, part in enumerate(np.array_split(np.arange(rows), files)):
+        columns = {"id": [f"n{row}" for row in part], "v": list(x[part])}
+        yield f"day={number % 2}/{number:03d}.parquet", pa.table(columns)
+
+
+def write_dataset(folder: Path, rows: int = 240, files: int = 4, group: int = 25) -> Path:
+    """A dataset of .parquet files in two folders of a folder."""
+    from pyarrow.parquet import write_table
+
+    for name, table in tables(rows, files):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_table(table, folder / name, row_group_size=group)
+    return folder
+
+
+class FolderView:
+    """What anyone sees in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def stamps(self) -> dict[str, Any]:
+        """What tells a file from another of the same name, for every file."""
+        found = {}
+        for file in self._folder.rglob("*"):
+            with suppress(FileNotFoundError):
+                status = file.stat()
+                if stat.S_ISREG(status.st_mode):
+                    found[str(file)] = (status.st_ino, status.st_size, status.st_mtime_ns)
+        return found
+
+    def read(self, name: str) -> bytes:
+        return Path(name).read_bytes()
+
+    def digests(self) -> dict[str, str]:
+        """Of every file."""
+        return {name: hashlib.sha256(self.read(name)).hexdigest() for name in self.stamps()}
+
+
+@contextmanager
+def watched(view: Any) -> Iterator[Counter[str]]:
+    """Look at a target all the time: whatever is seen, once, must be in it at the end.
+
+    Gives what was seen, and how often it was looked at.
+    """
+    seen: dict[tuple[str, Any], str] = {}
+    ended, faults, looks = threading.Event(), list[BaseException](), Counter[str]()
+
+    def watch() -> None:
+        try:
+            while not ended.wait(0.001):
+                for name, stamp in view.stamps().items():
+                    if (name, stamp) not in seen:
+                        with suppress(FileNotFoundError):
+                            seen[name, stamp] = hashlib.sha256(view.read(name)).hexdigest()
+                looks["looks"], looks["seen"] = looks["looks"] + 1, len(seen)
+        except BaseException as error:
+            faults.append(error)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield looks
+    finally:
+        ended.set()
+        watcher.join()
+    assert not faults, faults
+    final = set(view.digests().values())
+    assert not [name for (name, _), digest in seen.items() if digest not in final]
+    assert len(seen) > 1

@@ -1,0 +1,161 @@
+"""An S3-compatible server on this machine (moto's), and a proxy before it that injects faults."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import random
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+FAULTS = ("409", "412", "500", "500 done", "cut off", "cut off done", "late")
+"""What happens to a PUT. "done": it is done nevertheless; "late": only after the client gave up."""
+
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_REGION": "us-east-1",
+    "AWS_ALLOW_HTTP": "true",
+    "AWS_TIMEOUT": "1s",
+}
+_SECONDS = 1.3
+"""Longer than a client waits."""
+
+
+class Proxy(ThreadingHTTPServer):
+    """Passes requests on; a share of the PUTs meets a fault, but not more than twice an object."""
+
+    daemon_threads = True
+
+    def __init__(self, backend: tuple[str, int], share: float, seed: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.backend, self.share = backend, share
+        self.injected: Counter[str] = Counter()
+        self._hit: Counter[str] = Counter()
+        self._random, self._lock = random.Random(seed), threading.Lock()
+
+    def fault(self, method: str, path: str) -> str:
+        """What happens to a request, "" if nothing."""
+        with self._lock:
+            if method != "PUT" or self._hit[path] >= 2 or self._random.random() >= self.share:
+                return ""
+            # Each of them in turn, so that none is left out by chance.
+            fault = FAULTS[sum(self.injected.values()) % len(FAULTS)]
+            self._hit[path] += 1
+            self.injected[fault] += 1
+            return fault
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that has gone is no error here."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Proxy
+
+    def _handle(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        fault = self.server.fault(self.command, self.path)
+        if fault == "late":
+            time.sleep(_SECONDS)
+        if not fault or fault.endswith(("done", "late")):
+            answer = self._forward(body)
+        if fault.startswith("cut off") or fault == "late":
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+        elif fault:
+            self._answer(int(fault[:3]), [("Content-Type", "application/xml")], _ERROR)
+        else:
+            self._answer(*answer)
+
+    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _handle  # noqa: N815
+
+    def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        connection = http.client.HTTPConnection(*self.server.backend)
+        connection.request(self.command, self.path, body, dict(self.headers))
+        response = connection.getresponse()
+        data, headers = response.read(), response.getheaders()
+        connection.close()
+        return response.status, headers, data
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], data: bytes) -> None:
+        self.send_response(status)
+        length = str(len(data))
+        for name, value in headers:
+            if name.lower() == "content-length":
+                length = value
+            elif name.lower() not in ("connection", "transfer-encoding", "date", "server"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+_ERROR = b"<Error><Code>InternalError</Code><Message>injected</Message></Error>"
+
+
+@contextmanager
+def moto_server(bucket: str) -> Iterator[tuple[str, int]]:
+    """Host and port of a server with one bucket."""
+    import logging
+
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        connection = http.client.HTTPConnection(host, port)
+        connection.request("PUT", f"/{bucket}")
+        connection.getresponse().read()
+        connection.close()
+        yield host, port
+    finally:
+        server.stop()
+
+
+@contextmanager
+def proxied(backend: tuple[str, int], share: float, seed: int = 0) -> Iterator[tuple[Proxy, str]]:
+    """The proxy, and its URL."""
+    proxy = Proxy(backend, share, seed)
+    thread = threading.Thread(target=proxy.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield proxy, f"http://127.0.0.1:{proxy.server_port}"
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+
+
+class BucketView:
+    """What anyone sees below a URL, past the proxy."""
+
+    def __init__(self, url: str, backend: tuple[str, int]) -> None:
+        from obstore.store import from_url
+
+        self._store = from_url(url, config={"endpoint": f"http://{backend[0]}:{backend[1]}"})
+
+    def stamps(self) -> dict[str, Any]:
+        import obstore
+
+        return {meta["path"]: meta["e_tag"] for page in obstore.list(self._store) for meta in page}
+
+    def read(self, name: str) -> bytes:
+        import obstore
+
+        return bytes(obstore.get(self._store, name).bytes())
+
+    def digests(self) -> dict[str, str]:
+        """Of every object."""
+        return {name: hashlib.sha256(self.read(name)).hexdigest() for name in self.stamps()}

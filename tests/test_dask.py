@@ -1,0 +1,196 @@
+"""Builds on a Dask cluster of this machine, whose workers are killed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from datasets import DIM, FolderView, vectors, watched, write_dataset
+
+import dpindex as dpi
+from dpindex.errors import InputError
+
+SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0)
+KILLS = 5
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    distributed = pytest.importorskip("distributed")
+    import dask
+
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    patient = {"distributed.scheduler.allowed-failures": 50}  # the kills may meet one task
+    with dask.config.set(patient), distributed.LocalCluster(**options) as made:
+        yield made
+
+
+@pytest.fixture
+def client(cluster: Any) -> Iterator[Any]:
+    import distributed
+
+    with distributed.Client(cluster) as made:
+        yield made
+
+
+@pytest.mark.slow
+def test_workers_are_killed(cluster: Any, client: Any, tmp_path: Path) -> None:
+    """One of two workers, at five random moments: every id once, and no other code was seen."""
+    import dpindex.dask
+
+    rows, files = 3200, 32
+    data = write_dataset(tmp_path / "data", rows, files, group=100)
+    ledger, chance = dpi.Ledger(tmp_path / "ledger"), random.Random(13)
+    moments = sorted(chance.sample(range(2 * files - 8), KILLS))
+    done, killed = 0, list[int]()
+
+    def kill(*_: Any) -> None:
+        nonlocal done
+        done += 1
+        if moments and done > moments[0]:
+            workers = [nanny.pid for nanny in cluster.workers.values() if nanny.pid is not None]
+            if not workers:
+                return
+            moments.pop(0)
+            killed.append(chance.choice(workers))
+            os.kill(killed[-1], signal.SIGKILL)
+
+    with watched(FolderView(tmp_path / "index")):
+        made = dpindex.dask.build(
+            data,
+            tmp_path / "index",
+            SPEC,
+            client=client,
+            id_column="id",
+            ledger=ledger,
+            progress=kill,
+        )
+    assert len(killed) == KILLS
+    index = dpi.PrivateIndex.open(tmp_path / "index")
+    assert sorted(index.ids) == sorted(f"n{row}" for row in range(rows))
+    assert made <= rows  # results of killed workers were lost; their codes were not
+    assert [(total.ids, total.releases) for total in ledger.totals()] == [(rows, 1)]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "data", "index", "ledger", "ledger.key"
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_collections(client: Any, tmp_path: Path) -> None:
+    import dask
+    import dask.array as da
+    import dask.dataframe as dd
+    import pandas as pd
+
+    import dpindex.dask
+
+    x, ids = vectors(90), [f"n{row}" for row in range(90)]
+    spec = dpi.Spec("none-oporp", dim=DIM, k=4)
+    exact = dpi.Privatizer(spec, allow_unprotected=True).privatize(x).to_float()
+    frame = pd.DataFrame({f"x{i}": column for i, column in enumerate(x.T)})
+    lists = pd.DataFrame({"v": list(x), "id": ids})
+    array = da.from_array(x, chunks=(40, 5))
+    with dask.config.set({"dataframe.convert-string": False}):
+        listed = dd.from_pandas(lists, npartitions=3)
+    cases: list[tuple[Any, dict[str, Any], Any]] = [
+        (array, {"ids": ids}, ids),
+        (array[array[:, 0] > -2], {}, range(90)),  # of unknown length
+        (dd.from_pandas(frame.assign(id=ids), npartitions=2), {"id_column": "id"}, ids),
+        (listed, {"column": "v", "id_column": "id"}, ids),
+    ]
+    for number, (data, options, expected) in enumerate(cases):
+        target = tmp_path / str(number)
+        stated = {"client": client, "allow_unprotected": True, **options}
+        assert dpindex.dask.build(data, target, spec, **stated) == 90
+        index = dpi.PrivateIndex.open(target)
+        assert index.ids.tolist() == list(expected)
+        np.testing.assert_array_equal(index.codes.to_float(), exact)
+
+
+@pytest.mark.slow
+def test_what_is_refused(client: Any, tmp_path: Path) -> None:
+    import dask
+    import dask.array as da
+    import dask.dataframe as dd
+    import pandas as pd
+
+    import dpindex.dask
+
+    array = da.from_array(vectors(9), chunks=4)
+    table = pd.DataFrame({"v": list(vectors(9)), "id": [1] * 9})
+    text = dd.from_pandas(table, npartitions=2)
+    with dask.config.set({"dataframe.convert-string": False}):
+        frame = dd.from_pandas(table, npartitions=2)
+
+    def refused(match: str, data: Any, **options: Any) -> None:
+        with pytest.raises(InputError, match=match):
+            dpindex.dask.build(data, tmp_path / "index", SPEC, client=client, **options)
+        assert not (tmp_path / "index").exists()
+
+    refused("not list", [1.0, 2.0])
+    refused("1 dimension", array[0])
+    refused("there are 3 ids for 9 vectors", array, ids=[1, 2, 3])
+    refused("no columns with names", array, column="v")
+    refused("no column 'who'", frame, column="v", id_column="who")
+    refused("one of its columns", frame, ids=[1])
+    refused("column 'v' holds text", text, column="v")
+    refused("rows 0 and 1 have the same id", frame, column="v", id_column="id")
+    with (
+        pytest.raises(InputError, match="there is no Dask scheduler at"),
+        dpindex.dask.connected("nonsense://x:1"),
+    ):
+        pass
+
+
+FAULTS = """
+import resource, numpy as np, dpindex.dask
+counts = []
+for prepare in (lambda: None, dpindex.dask._keep_freed_memory):
+    prepare()
+    np.ones(1 << 17)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        np.ones(1 << 17)
+    counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(*counts)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's malloc")
+def test_freed_memory_is_kept() -> None:
+    """Under what Dask sets for its workers every array of 1 MB is faulted in anew."""
+    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}
+    command = [sys.executable, "-c", FAULTS]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    before, after = map(int, run.stdout.split())
+    assert before > 20 * 100
+    assert after < before / 4
+
+
+def test_without_a_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    import dpindex.dask
+
+    def none() -> None:
+        raise ValueError("No global client found and no address provided")
+
+    monkeypatch.setattr(distributed, "get_client", none)
+    with pytest.raises(InputError, match="there is no Dask client"):
+        dpindex.dask.build("x.npy", tmp_path / "index", SPEC)
+
+
+def test_without_dask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import dpindex.dask
+
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"run pip install 'dpindex\[dask\]'"):
+        dpindex.dask.build("x.npy", tmp_path / "index", SPEC)

@@ -1,0 +1,129 @@
+"""Datasets: files, rows and ids in parts."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import DIM, vectors, write_dataset
+from scipy import sparse
+
+from dpindex.errors import InputError
+from dpindex.vectors import Dataset, open_dataset
+from dpindex.vectors.dataset import InMemoryPart
+
+
+def _read(dataset: Dataset, step: int = 7) -> tuple[Any, list[Any]]:
+    """All vectors and ids, through parts that travelled."""
+    chunks, ids = [], []
+    for part in pickle.loads(pickle.dumps(dataset.parts)):
+        with part.vectors() as source:
+            assert source.shape == (part.rows, dataset.columns)
+            found = [chunk for _, chunk in source.chunks(step)]
+            chunks += [c.toarray() if sparse.issparse(c) else c for c in found]
+        names = part.ids()
+        ids += [None] * part.rows if names is None else names.tolist()
+    return np.concatenate(chunks), ids
+
+
+def _in_order(rows: int, files: int) -> list[int]:
+    """Rows of the vectors as they lie in the files, by path."""
+    parts = np.array_split(np.arange(rows), files)
+    return np.concatenate([*parts[0::2], *parts[1::2]]).tolist()
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("most", [20, 50, 1000])
+def test_a_partitioned_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, remote: bool
+) -> None:
+    folder: Any = write_dataset(tmp_path / "data", rows=240, files=4, group=25)
+    (folder / "_metadata.parquet").write_bytes(b"is left out")
+    (folder / ".crc").mkdir()
+    (folder / ".crc" / "x.parquet").write_bytes(b"as well")
+    if remote:
+        pytest.importorskip("obstore")
+        monkeypatch.setattr("dpindex.stores._FILE", "none")
+        folder = f"file://{folder}"
+    dataset = open_dataset(folder, id_column="id", rows_per_part=most)
+    order = _in_order(240, 4)
+    x, ids = _read(dataset)
+    np.testing.assert_array_equal(x, vectors(240)[order])
+    assert ids == [f"n{row}" for row in order]
+    first = {20: [25, 25], 50: [50, 10], 1000: [60, 60]}[most]
+    assert [part.rows for part in dataset.parts][:2] == first
+    assert len({part.fingerprint for part in dataset.parts}) == len(dataset.parts)
+
+
+def test_one_file_with_the_column_named(tmp_path: Path) -> None:
+    table = pa.table({"a": [[1.0, 2.0]] * 3, "b": [[3.0]] * 3, "n": [7, 8, 9]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="2 list columns"):
+        open_dataset(tmp_path / "x.parquet")
+    dataset = open_dataset(f"{tmp_path}/x.parquet:b", id_column="n")
+    assert (dataset.rows, dataset.columns) == (3, 1)
+    assert _read(dataset)[1] == [7, 8, 9]
+
+
+@pytest.mark.parametrize("kind", ["npy", "csr"])
+def test_ranges_of_an_array_file(tmp_path: Path, kind: str) -> None:
+    x, path = vectors(50), tmp_path / ("x.npy" if kind == "npy" else "x.npz")
+    if kind == "npy":
+        np.save(path, x)
+    else:
+        sparse.save_npz(path, sparse.csr_matrix(x))
+    np.save(tmp_path / "ids.npy", np.arange(100, 150))
+    dataset = open_dataset(path, ids=tmp_path / "ids.npy", rows_per_part=16)
+    found, ids = _read(dataset)
+    np.testing.assert_array_equal(found, x)
+    assert ids == list(range(100, 150))
+    assert [part.rows for part in dataset.parts] == [16, 16, 16, 2]
+
+
+@pytest.mark.parametrize("name", ["data", "x.npy"])
+def test_a_change_is_noticed(tmp_path: Path, name: str) -> None:
+    write_dataset(tmp_path / "data", rows=20, files=1)
+    np.save(tmp_path / "x.npy", vectors(20))
+    part = open_dataset(tmp_path / name).parts[0]
+    part.refuse_changed()
+    for file in (tmp_path / "x.npy", tmp_path / "data" / "day=0" / "000.parquet"):
+        os.utime(file, ns=(1, 1))
+    for use in (part.refuse_changed, part.vectors):
+        with pytest.raises(InputError, match="was changed since the build was planned"):
+            use()
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", vectors(5))
+    np.save(tmp_path / "ids.npy", np.arange(4))
+    write_dataset(tmp_path / "data", rows=8, files=1)
+    (tmp_path / "empty").mkdir()
+
+    def refused(match: str, path: str, **options: Any) -> None:
+        with pytest.raises(InputError, match=match):
+            _read(open_dataset(tmp_path / path, **options))
+
+    refused("there are no .parquet files", "empty")
+    refused("no column of ids; name a file", "x.npy", id_column="id")
+    refused("there are 4 ids for 5 vectors", "x.npy", ids=tmp_path / "ids.npy")
+    refused("name their column", "data", ids=tmp_path / "ids.npy")
+    refused("no single column 'who'", "data", id_column="who")
+    refused("ids are integers or strings", "data", id_column="v")
+    refused("check the path", "nothing.npy")
+    pq.write_table(pa.table({"id": ["a", ""], "v": [[1.0], [2.0]]}), tmp_path / "y.parquet")
+    refused("row 1 has an empty id", "y.parquet", id_column="id")
+
+
+def test_a_part_in_memory() -> None:
+    part = InMemoryPart("block 3", vectors(4), ["a", "b", "c", "d"])
+    for _ in range(2):
+        with part.vectors() as source:
+            assert source.shape == (4, DIM)
+    assert part.ids().tolist() == ["a", "b", "c", "d"]  # type: ignore[union-attr]
+    assert part.fingerprint == part.name == "block 3"
