@@ -10,11 +10,13 @@ from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Doubles, Floats, Vectors
+from dpindex.arrays import AnyArray, Floats, Vectors
 from dpindex.checks import finite_number
 from dpindex.codes import Codes, check_format
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
+from dpindex.estimators.float_codes import Estimate
+from dpindex.estimators.observation import SAMPLE_ROWS, LearnedSimilarity, can_learn
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.index.code_store import CodeStore
 from dpindex.index.directory import Checkpoint, Settings, read_index, write_index
@@ -94,6 +96,7 @@ class PrivateIndex:
         Projector(self.query_spec)  # refuses now what could not be asked later
         self._store = CodeStore(spec.format)
         self._similarity = similarity_of(spec, metric)
+        self._learned: tuple[tuple[int, int], LearnedSimilarity] | None = None
         self._lock = ReadWriteLock()
         self._rank_with(None)
         self._checkpoint: Checkpoint | None = None
@@ -362,42 +365,60 @@ class PrivateIndex:
         if len(self) == 0:
             raise InputError("the index is empty: add vectors before searching.")
 
-    def _search(self, queries: Queries, k: int) -> tuple[AnyArray, Floats, Floats, Floats]:
+    def _search(self, queries: Queries, k: int) -> tuple[AnyArray, ...]:
         scores, rows = self._ranking.search(queries, min(k, len(self)))
-        return self._store.ids[rows], scores, *self._estimates(queries, rows)
+        posterior, unbiased = self._estimates(queries, rows)
+        return self._store.ids[rows], scores, *posterior, *unbiased
 
-    def _estimates(self, queries: Queries, rows: Rows) -> tuple[Doubles, Doubles]:
-        """Similarities and standard errors of rows that were found, a few of them at a time."""
-        step = max(1, self._block_rows(1) // len(rows))
+    def _estimates(self, queries: Queries, rows: Rows) -> tuple[Estimate, Estimate]:
+        """Posterior and unbiased similarities of rows that were found, a few at a time."""
+        step, learned = max(1, self._block_rows(1) // len(rows)), self._posterior()
         parts = []
         for start in range(0, rows.shape[1], step):
             codes = self._store.take(rows[:, start : start + step].ravel())
-            parts.append(self._similarity.of_found(codes, queries))
-        similarity, stderr = zip(*parts, strict=True)
-        return np.concatenate(similarity, axis=1), np.concatenate(stderr, axis=1)
+            unbiased = self._similarity.of_found(codes, queries)
+            posterior = unbiased if learned is None else learned.of_found(codes, queries)
+            parts.append((*posterior, *unbiased))
+        columns = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
+        return (columns[0], columns[1]), (columns[2], columns[3])
+
+    def _posterior(self) -> LearnedSimilarity | None:
+        """What gives posterior similarities, learned anew after any change; None without one."""
+        if not can_learn(self.spec, self.metric):
+            return None
+        state = self._store.removals, len(self)
+        if self._learned is None or self._learned[0] != state:
+            rows = np.linspace(0, len(self) - 1, min(len(self), SAMPLE_ROWS)).astype(np.int64)
+            learned = LearnedSimilarity(self.spec, self._store.take(rows), len(self))
+            self._learned = state, learned  # in one step: several readers may be here
+        return self._learned[1]
 
     def _block_rows(self, queries: int) -> int:
-        """Codes that are compared with so many queries together: an estimate takes 16 numbers."""
-        return max(1, _BLOCK_NUMBERS // (self.spec.code_length + 16 * queries))
+        """Codes that are compared with so many queries together: an estimate takes 40 numbers."""
+        return max(1, _BLOCK_NUMBERS // (self.spec.code_length + 40 * queries))
 
     def _range(self, queries: Queries, threshold: float) -> list[Hits]:
         sign = -1.0 if self.metric == "l2" else 1.0
-        first, parts = 0, []
+        first, parts, learned = 0, [], self._posterior()
         for codes in self._store.blocks(rows=self._block_rows(len(queries))):
-            similarity, stderr = self._similarity.of_all(codes, queries)
+            unbiased = self._similarity.of_all(codes, queries)
+            posterior = unbiased if learned is None else learned.of_all(codes, queries)
+            similarity = posterior[0]
             if np.isnan(similarity).any():
                 raise InputError(
                     f"similarities of {self.spec.method} need the norm of the vectors: declare "
                     f"norm in the spec, or rank with search."
                 )
             near = np.nonzero(sign * similarity >= sign * threshold)
-            parts.append((near[0], near[1] + first, similarity[near], stderr[near]))
+            estimates = [part[near] for part in (*posterior, *unbiased)]
+            parts.append((near[0], near[1] + first, *estimates))
             first += len(codes)
-        asked, rows, similarity, stderr = map(np.concatenate, zip(*parts, strict=True))
-        ids, scores = self._store.ids[rows], sign * similarity
+        asked, rows, *estimates = map(np.concatenate, zip(*parts, strict=True))
+        ids, scores = self._store.ids[rows], sign * estimates[0]
         order = np.lexsort((rows, -scores, asked))
         cuts = np.searchsorted(asked[order], np.arange(1, len(queries)))
-        return [Hits(ids[i], scores[i], similarity[i], stderr[i]) for i in np.split(order, cuts)]
+        columns = ids, scores, *estimates
+        return [Hits(*(part[i] for part in columns)) for i in np.split(order, cuts)]
 
     def save(self, path: str | os.PathLike[str], *, allow_unprotected: bool = False) -> None:
         """Write the index as a directory, all or nothing.
