@@ -27,7 +27,7 @@ from dpindex.estimators.similarity import Metric, Queries, sign_deviation
 from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 
-SAMPLE_ROWS = 8192
+SAMPLE_ROWS = 16384
 """Codes that the distribution of cosines is learned from."""
 
 _BLOCK = 512
@@ -112,25 +112,44 @@ class NumberObserver(Observer):
         stats = NoisyVectorStats(sum_, sum_, k, moments, math.sqrt(self._energy))
         return float(stats.noise_energy[0]) / k, float(stats.energy_variance[0])
 
-    def _reliability(self, energy_noise: float) -> float:
-        """Weight of a vector's own squared norm against the collection's mean."""
+    def _weight(self, noise: float, energy_noise: float) -> float:
+        """How much of the error of a code's own squared norm is divided out of observations.
+
+        Norms that are not declared are the codes' own, shrunk towards the collection's mean;
+        where they are declared, codes are brought to the length that is expected of them.
+        """
+        if self.spec.norm is not None:
+            return self._energy / (self._energy + self.spec.code_length * noise)
         total = self._spread + energy_noise
         return self._spread / total if total > 0 else 1.0
 
     def law(self, spec: Spec, private: bool) -> ObservationLaw:
-        factor, m = self.spec.projection.inner_product_factor, self._energy
-        own, squared = self._scale(spec, private), np.zeros(len(GRID))
+        m, rho, weights = self._energy, GRID**2, [1.0]
+        own = np.full(len(GRID), self._scale(spec, private))
         for side in (self.spec, spec)[: 1 + private]:
-            if self.spec.norm is None:
-                # The error of the norm: what is correlated with the inner product's, its noise,
-                # and what the shrinkage leaves of the vectors' own differences.
-                noise, energy_noise = self._noise(side)
-                w = self._reliability(energy_noise)
-                rest = w**2 * energy_noise + (1 - w) ** 2 * self._spread
-                squared = squared + (rest / (4 * m) - 2 * w * noise) / m * GRID**2
-        shape = np.maximum(own + squared, 0.02 * own)
-        shared = 1 + GRID**2 if self.spec.norm is not None else (1 - GRID**2) ** 2
-        return ObservationLaw(GRID, shape, factor * shared)
+            # The error of the norm: what is correlated with the inner product's, its noise, and
+            # what the shrinkage leaves of the vectors' own differences.
+            noise, energy_noise = self._noise(side)
+            w = self._weight(noise, energy_noise)
+            if self.spec.norm is not None and self._by_products(spec, private):
+                w = 0.0
+            rest = w**2 * energy_noise + (1 - w) ** 2 * self._spread
+            own += (rest / (4 * m) - 2 * w * noise) / m * rho
+            weights.append(w)
+        # Of the projection: Var(e − ρ(w·δ + v·δ')/2), e and δ the errors of the inner product and
+        # of squared norms, with Var(e) = f(1+ρ²), Var(δ) = 2f, Cov(e, δ) = 2fρ, Cov(δ, δ') = 2fρ².
+        v, w = weights[-2:]
+        lost = 1 + rho * (1 - 2 * (v + w) + (v**2 + w**2) / 2 + rho * v * w)
+        factor = self.spec.projection.inner_product_factor
+        scale = max(self._scale(spec, private), 1e-300)
+        return ObservationLaw(GRID, np.maximum(own, 0.02 * scale), factor * lost)
+
+    def _by_products(self, spec: Spec, private: bool) -> bool:
+        """Whether noise times noise, which has heavy tails, is most of the noise."""
+        if not private:
+            return False
+        noise, asked = self._noise(self.spec)[0], self._noise(spec)[0]
+        return spec.code_length * noise * asked > (noise + asked) * self._energy
 
     def _scale(self, spec: Spec, private: bool) -> float:
         """Noise variance of a typical observation at cosine 0."""
@@ -144,12 +163,12 @@ class NumberObserver(Observer):
         """Squared norms as far as they are known, and expected over actual squared length."""
         squares = np.einsum("...k,...k->...", x, x, dtype=np.float64)
         noise, energy_noise = self._noise(spec) if noisy else (0.0, 0.0)
-        if not noisy and self.spec.norm is None:
+        if not noisy:
             return np.maximum(squares, 1e-300), np.ones_like(squares)
         energy = np.full_like(squares, self._energy)
         if self.spec.norm is None:
             stats = NoisyVectorStats.of(x, spec.law.moments.in_units(spec.step))
-            energy += self._reliability(energy_noise) * (stats.energy - self._energy)
+            energy += self._weight(noise, energy_noise) * (stats.energy - self._energy)
             energy = np.maximum(energy, 0.1 * self._energy)
         length = energy + spec.code_length * noise
         return energy, length / np.maximum(squares, 1e-300)
@@ -168,8 +187,7 @@ class NumberObserver(Observer):
             return value * np.sqrt(ratio), np.broadcast_to(noise / energy, value.shape) / typical
         other, k = self._noise(queries.spec)[0], x.shape[2]
         variance = noise / energy + other / asked + k * noise * other / size
-        if k * noise * other > (noise + other) * self._energy:
-            # Noise times noise has heavy tails: what it is in this pair is seen in the products.
+        if self._by_products(queries.spec, True):  # how much, is seen in the products
             seen = _products(x * x, (y * y).astype(x.dtype)) / size - 1.0 / k
             variance = np.maximum(seen, 0.3 * variance)
         elif self.spec.norm is not None:

@@ -183,14 +183,15 @@ class PosteriorTable:
         reach = 8.0 * np.sqrt(law.variance(np.ones(1)).max())
         value = np.linspace(law.expected[0] - reach, law.expected[-1] + reach, _VALUES)
         parts = [self._exact(value, np.full(_VALUES, scale)) for scale in scales]
-        mean, deviation = zip(*parts, strict=True)
-        return value, np.stack(mean) - self._plain(value), np.stack(deviation)
+        # Means rise with the observation, but for impossible ones under a variance that falls.
+        mean = np.maximum.accumulate(np.stack([part[0] for part in parts]), axis=1)
+        return value, mean - self._plain(value), np.stack([part[1] for part in parts])
 
     def _plain(self, value: Doubles) -> Doubles:
-        """The cosines of which observations are the expected ones."""
+        """The cosines of which observations are the expected ones, beyond ±1 on a line."""
         low, high = self._law.expected[0], self._law.expected[-1]
         beyond = (np.minimum(value - low, 0) + np.maximum(value - high, 0)) * (2 / (high - low))
-        return np.asarray(np.clip(np.interp(value, self._law.expected, GRID) + beyond, -1.0, 1.0))
+        return np.asarray(np.interp(value, self._law.expected, GRID) + beyond)
 
     def _exact(self, value: Doubles, scale: Doubles) -> tuple[Doubles, Doubles]:
         law = self._law
@@ -202,7 +203,7 @@ class PosteriorTable:
         log_weight += np.log(self._prior.density)
         weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
         weight /= weight.sum(axis=1, keepdims=True)
-        mean, plain = weight @ GRID, self._plain(value)
+        mean, plain = weight @ GRID, np.clip(self._plain(value), -1.0, 1.0)
         spread = np.sqrt(np.maximum(weight @ GRID**2 - mean**2, 0.0))
         kept = np.einsum("ng,ng->n", weight, variance / wide)
         return plain + (mean - plain) * kept, spread * np.sqrt(kept)

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Floats, Vectors
+from dpindex.arrays import AnyArray, Vectors
 from dpindex.checks import finite_number
 from dpindex.codes import Codes, check_format
 from dpindex.errors import InputError
@@ -229,8 +229,9 @@ class PrivateIndex:
         costs no budget. Codes and private queries are denoised, exact queries need not be; codes
         that are added later go through the same denoiser, until it is fitted again. It is saved
         with the index. ``Hits.scores`` rank denoised vectors, which are shrunken towards what is
-        usual in the collection; ``similarity`` and ``stderr`` stay the unbiased estimates from the
-        codes, so they need not fall in the order of the ranking.
+        usual in the collection. ``similarity`` and ``stderr`` are of the codes of the pair alone,
+        which say less than the denoiser knows: for the best neighbours they are cautious, and they
+        need not fall in the order of the ranking.
 
         Parameters
         ----------
@@ -298,10 +299,12 @@ class PrivateIndex:
         *,
         allow_unprotected: bool = False,
     ) -> list[Hits]:
-        """Every vector whose estimated similarity reaches ``threshold``, for each query.
+        """Every vector whose ``similarity`` reaches ``threshold``, for each query.
 
-        All codes are looked at, whatever the index type, and estimates alone decide, whether or
-        not there is a denoiser; memory is that of a block of codes and of what is found.
+        All codes are looked at, whatever the index type, and ``similarity`` alone decides, whether
+        or not there is a denoiser; memory is that of a block of codes and of what is found. A
+        cosine that the codes leave uncertain is stated near what is usual in the collection, so
+        with much noise few reach a high threshold.
 
         Parameters
         ----------
