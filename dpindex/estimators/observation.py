@@ -94,6 +94,7 @@ class NumberObserver(Observer):
 
     def __init__(self, spec: Spec, codes: Codes) -> None:
         super().__init__(spec, codes)
+        self._noises: dict[bytes, tuple[float, float]] = {}
         stats = NoisyVectorStats.of(codes.to_float(), spec.law.moments.in_units(spec.step))
         self._energy, self._spread = 0.0, 0.0
         if spec.norm is not None:
@@ -106,11 +107,13 @@ class NumberObserver(Observer):
 
     def _noise(self, spec: Spec) -> tuple[float, float]:
         """Noise of a coordinate of a typical vector, and the noise of its squared norm."""
-        k = spec.code_length
-        moments = spec.law.moments.in_units(spec.step)
-        sum_ = np.full(1, 0.0)
-        stats = NoisyVectorStats(sum_, sum_, k, moments, math.sqrt(self._energy))
-        return float(stats.noise_energy[0]) / k, float(stats.energy_variance[0])
+        if spec.fingerprint not in self._noises:
+            k, zero = spec.code_length, np.zeros(1)
+            moments = spec.law.moments.in_units(spec.step)
+            stats = NoisyVectorStats(zero, zero, k, moments, math.sqrt(self._energy))
+            found = float(stats.noise_energy[0]) / k, float(stats.energy_variance[0])
+            self._noises[spec.fingerprint] = found
+        return self._noises[spec.fingerprint]
 
     def _weight(self, noise: float, energy_noise: float) -> float:
         """How much of the error of a code's own squared norm is divided out of observations.
@@ -162,9 +165,9 @@ class NumberObserver(Observer):
     def _sizes(self, x: AnyArray, spec: Spec, noisy: bool) -> tuple[Doubles, Doubles]:
         """Squared norms as far as they are known, and expected over actual squared length."""
         squares = np.einsum("...k,...k->...", x, x, dtype=np.float64)
-        noise, energy_noise = self._noise(spec) if noisy else (0.0, 0.0)
         if not noisy:
             return np.maximum(squares, 1e-300), np.ones_like(squares)
+        noise, energy_noise = self._noise(spec)
         energy = np.full_like(squares, self._energy)
         if self.spec.norm is None:
             stats = NoisyVectorStats.of(x, spec.law.moments.in_units(spec.step))
