@@ -80,7 +80,7 @@ def test_query_formats(run: Run, files: Path) -> None:
     assert run("query", "ix", "q.npy", "--format", "npz", "--output", "h.npz")[0] == 0
     with np.load(files / "h.npz") as hits:
         assert {name: hits[name].shape for name in hits.files} == dict.fromkeys(
-            ("ids", "scores", "similarity", "stderr"), (5, 10)
+            ("ids", "scores", "similarity", "stderr", "unbiased", "unbiased_stderr"), (5, 10)
         )
     fails(run("query", "ix", "q.npy", "--format", "npz"), "--output")
     fails(run("query", "ix", "q.npy", "--format", "npz", "--output", "h.npz"), "already exists")

@@ -50,7 +50,7 @@ class FakeIndex:
 
     def search(self, queries: Any, k: int, query: str, allow_unprotected: bool) -> Hits:
         ids = self.answers[: len(queries), :k]
-        return Hits(ids, *(np.zeros(ids.shape),) * 3)
+        return Hits(ids, *(np.zeros(ids.shape),) * 5)
 
 
 @pytest.fixture

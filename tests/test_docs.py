@@ -57,6 +57,7 @@ def test_python_runs() -> None:
         said += done.stdout
     assert "epsilon = 2 (pure DP) under attribute(beta=255)" in said
     assert "with 88% at most" in said
+    assert re.search(r"true 0\.\d\d, stated 0\.\d\d ± 0\.\d\d", said)
 
 
 @pytest.mark.parametrize("name", TEXT)

@@ -156,10 +156,10 @@ def test_errors_are_honest_whatever_the_index_type(metric: Metric, index_type: s
     index = PrivateIndex(spec, metric=metric, index_type=index_type)
     index.add(x)
     hits = index.search(query, k=ROWS)
-    error = hits.similarity[0] - _true(metric, x, query)[hits.ids[0]]
+    error = hits.unbiased[0] - _true(metric, x, query)[hits.ids[0]]
     assert len(set(hits.ids[0].tolist())) == ROWS
     assert abs(error.mean()) < 3 * error.std() / np.sqrt(ROWS)
-    assert np.mean(np.abs(error) < hits.stderr[0]) == pytest.approx(0.683, abs=0.05)
+    assert np.mean(np.abs(error) < hits.unbiased_stderr[0]) == pytest.approx(0.683, abs=0.05)
 
 
 @pytest.mark.parametrize("index_type", ["f32", "SQ4", "PQ8x4"])
@@ -192,6 +192,6 @@ def test_ranges_are_read_off_the_codes_too(metric: Metric) -> None:
         near = sign * ranked.similarity[row] >= sign * threshold
         assert 0 < near.sum() < 3000
         ours, theirs = np.argsort(hits.ids), np.argsort(ranked.ids[row][near])
-        for name in ("ids", "similarity", "stderr"):
+        for name in ("ids", "similarity", "stderr", "unbiased", "unbiased_stderr"):
             wanted = getattr(ranked, name)[row][near][theirs]
             np.testing.assert_allclose(getattr(hits, name)[ours], wanted, rtol=1e-9)

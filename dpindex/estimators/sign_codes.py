@@ -133,14 +133,26 @@ def cosine_from_score(
     ``E[y | x]`` is; ``σ_y = ‖y‖/√k`` is measured on the same y, which removes part of the error
     (delta method).
     """
-    kept, cubed = signal_kept(law, rms), signal_kept(law, rms, 3)
-    value = score / (math.sqrt(k) * np.maximum(query_norm, 1e-300) * kept)
+    value = score / (math.sqrt(k) * np.maximum(query_norm, 1e-300) * signal_kept(law, rms))
     bounded = np.clip(value, -1.0, 1.0)
-    squared = bounded**2
+    return bounded, np.sqrt(score_variance(bounded, k, law, rms, factor))
+
+
+def score_variance(rho: Doubles, k: int, law: SignLaw, rms: float, factor: float) -> Doubles:
+    """Variance of the unclipped estimate that :func:`cosine_from_score` makes, at a true cosine."""
+    kept, cubed, squared = signal_kept(law, rms), signal_kept(law, rms, 3), rho**2
     # With μ = ρ·kept: Var(y s̃) + μ²·Var(y²)/4 − μ·Cov(y s̃, y²), and E[y³ s̃] by E[y | x] = ρx.
     variance = 1.0 - squared * kept * (kept / 2 + squared * cubed + (2 - 3 * squared) * kept)
-    variance = variance / (k * kept**2) - _known_variance(bounded, k, factor, power=2)
-    return bounded, np.sqrt(np.maximum(variance, 0.0))
+    variance = variance / (k * kept**2) - _known_variance(rho, k, factor, power=2)
+    return np.asarray(np.maximum(variance, 0.0))
+
+
+def agreement_variance(rho: Doubles, k: int, curve: AgreementCurve, factor: float) -> Doubles:
+    """Variance of the mean agreement of two private codes of k signs, at a true cosine."""
+    angle = np.arcsin(rho)
+    agreement, slope = (np.interp(angle, curve.angles, y) for y in (curve.agreement, curve.slope))
+    known = slope**2 * _known_variance(rho, k, factor, power=1)
+    return np.asarray(np.maximum((1.0 - agreement**2) / k - known, 0.0))
 
 
 def _known_variance(rho: Doubles, k: int, factor: float, power: int) -> Doubles:

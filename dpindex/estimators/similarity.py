@@ -134,7 +134,7 @@ class SignSimilarity(InnerProductSimilarity):
         spec, k = self.spec, x.shape[2]
         law: Any = spec.law
         factor = spec.projection.inner_product_factor
-        rms, query_rms = known_rms(spec), known_rms(queries.spec)
+        rms, query_rms = sign_deviation(spec), sign_deviation(queries.spec)
         if math.isnan(rms) or (queries.private and math.isnan(query_rms)):
             return np.full(ip.shape, math.nan), np.full(ip.shape, math.nan)
         if not queries.private:
@@ -163,8 +163,8 @@ class SymbolSimilarity(Similarity):
         return pair_curve(law.codebook, law.subset, law.inside / 2.0**64, query)
 
 
-def known_rms(spec: Spec) -> float:
-    """Deviation of a projected coordinate in betas; NaN where it is needed and unknown."""
+def sign_deviation(spec: Spec) -> float:
+    """Deviation of a sign code's projected coordinate in betas; NaN if needed and unknown."""
     law: Any = spec.law
     if getattr(law, "scale_free", False):
         return 1.0

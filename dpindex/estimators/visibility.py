@@ -19,7 +19,7 @@ from scipy.special import ndtr, ndtri
 
 from dpindex.codebook import spaced
 from dpindex.codes import Codes
-from dpindex.estimators.similarity import known_rms
+from dpindex.estimators.similarity import sign_deviation
 from dpindex.spec import Spec
 
 COPIES = 10
@@ -91,7 +91,7 @@ def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
     y, k = sample.to_float().astype(np.float64), sample.k
     law: Any = spec.law
     mean_square = max(float((y.mean(axis=0) ** 2 - _error(y)).mean()), 0.0)
-    rms = known_rms(spec)
+    rms = sign_deviation(spec)
     # Without a declared norm: as for coordinates near 0, where flips are likeliest.
     rms = _NEAR_ZERO if math.isnan(rms) else rms
     size = ndtri((1 + (np.arange(_QUANTILES) + 0.5) / _QUANTILES) / 2)  # of normal coordinates

@@ -16,6 +16,8 @@ from dpindex.checks import finite_number
 from dpindex.codes import Codes, check_format
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
+from dpindex.estimators.float_codes import Estimate
+from dpindex.estimators.observation import SAMPLE_ROWS, LearnedSimilarity, can_learn
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.html import facts_html
 from dpindex.index.collection import Collection
@@ -109,6 +111,7 @@ class PrivateIndex(Collection):
         Projector(self.query_spec)  # refuses now what could not be asked later
         super().__init__(spec.format)
         self._similarity = similarity_of(spec, metric)
+        self._learned: tuple[tuple[int, int], LearnedSimilarity] | None = None
         self._rank_with(None)
         self._checkpoint: Checkpoint | None = None
 
@@ -298,8 +301,8 @@ class PrivateIndex(Collection):
         costs no budget. Codes and private queries are denoised, exact queries need not be; codes
         that are added later go through the same denoiser, until it is fitted again. It is saved
         with the index. ``Hits.scores`` rank denoised vectors, which are shrunken towards what is
-        usual in the collection; ``similarity`` and ``stderr`` stay the unbiased estimates from the
-        codes, so they need not fall in the order of the ranking.
+        usual in the collection. ``similarity`` and ``stderr`` are then the unbiased estimates, which
+        need not fall in the order of the ranking.
 
         Parameters
         ----------
@@ -378,10 +381,12 @@ class PrivateIndex(Collection):
         filter: Filter = None,
         allow_unprotected: bool = False,
     ) -> list[Hits]:
-        """Every vector whose estimated similarity reaches ``threshold``, for each query.
+        """Every vector whose ``similarity`` reaches ``threshold``, for each query.
 
-        All codes are looked at, whatever the index type, and estimates alone decide, whether or
-        not there is a denoiser; memory is that of a block of codes and of what is found.
+        All codes are looked at, whatever the index type, and ``similarity`` alone decides, whether
+        or not there is a denoiser; memory is that of a block of codes and of what is found. A
+        cosine that the codes leave uncertain is stated near what is usual in the collection, so
+        with much noise few reach a high threshold.
 
         Parameters
         ----------
@@ -459,48 +464,70 @@ class PrivateIndex(Collection):
         return joined([self._hits(batch, *ranking.search(batch, count)) for batch in batches])
 
     def _hits(self, queries: Queries, scores: Doubles, rows: Rows) -> Hits:
-        estimates = self._estimates(queries, rows)
+        posterior, unbiased = self._estimates(queries, rows)
+        estimates = (*posterior, *unbiased)
         return Hits(self._store.ids[rows], scores, *estimates, payload=self._beside(rows))
 
     def _beside(self, rows: Rows) -> Table:
         """The payload of rows that were found."""
         return self._store.payload.take(rows.ravel())
 
-    def _estimates(self, queries: Queries, rows: Rows) -> tuple[Doubles, Doubles]:
-        """Similarities and standard errors of rows that were found, a few of them at a time."""
-        step = max(1, self._block_rows(1) // len(rows))
+    def _estimates(self, queries: Queries, rows: Rows) -> tuple[Estimate, Estimate]:
+        """Posterior and unbiased similarities of rows that were found, a few at a time."""
+        step, learned = max(1, self._block_rows(1) // len(rows)), self._posterior()
         parts = []
         for start in range(0, rows.shape[1], step):
             codes = self._store.take(rows[:, start : start + step].ravel())
-            parts.append(self._similarity.of_found(codes, queries))
-        similarity, stderr = zip(*parts, strict=True)
-        return np.concatenate(similarity, axis=1), np.concatenate(stderr, axis=1)
+            unbiased = self._similarity.of_found(codes, queries)
+            posterior = unbiased if learned is None else learned.of_found(codes, queries)
+            parts.append((*posterior, *unbiased))
+        columns = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
+        return (columns[0], columns[1]), (columns[2], columns[3])
+
+    def _posterior(self) -> LearnedSimilarity | None:
+        """What gives posterior similarities, learned anew after any change; None without one.
+
+        A denoiser ranks by more than the two codes of a pair, so its best hits are better than
+        these two say: there the unbiased estimates are nearer to the truth.
+        """
+        if self._denoiser is not None or not can_learn(self.spec, self.metric):
+            return None
+        state = self._store.removals, len(self)
+        if self._learned is None or self._learned[0] != state:
+            rows = np.linspace(0, len(self) - 1, min(len(self), SAMPLE_ROWS)).astype(np.int64)
+            learned = LearnedSimilarity(self.spec, self._store.take(rows), len(self))
+            self._learned = state, learned  # in one step: several readers may be here
+        return self._learned[1]
 
     def _block_rows(self, queries: int) -> int:
-        """Codes that are compared with so many queries together: an estimate takes 16 numbers."""
-        return max(1, _BLOCK_NUMBERS // (self.spec.code_length + 16 * queries))
+        """Codes that are compared with so many queries together: an estimate takes 40 numbers."""
+        return max(1, _BLOCK_NUMBERS // (self.spec.code_length + 40 * queries))
 
     def _range(self, queries: Queries, threshold: float, among: Rows | None) -> list[Hits]:
         sign = -1.0 if self.metric == "l2" else 1.0
-        places = np.arange(len(self)) if among is None else among
-        parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))]
+        places, learned = np.arange(len(self)) if among is None else among, self._posterior()
+        nothing = np.empty(0)
+        parts = [(np.empty(0, np.int64), np.empty(0, np.int64), *[nothing] * 4)]
         step = self._block_rows(len(queries))
         for some in (places[first : first + step] for first in range(0, len(places), step)):
             codes = self._store.take(some)
-            similarity, stderr = self._similarity.of_all(codes, queries)
+            unbiased = self._similarity.of_all(codes, queries)
+            posterior = unbiased if learned is None else learned.of_all(codes, queries)
+            similarity = posterior[0]
             if np.isnan(similarity).any():
                 raise InputError(
                     f"similarities of {self.spec.method} need the norm of the vectors: declare "
                     f"norm in the spec, or rank with search."
                 )
             near = np.nonzero(sign * similarity >= sign * threshold)
-            parts.append((near[0], some[near[1]], similarity[near], stderr[near]))
-        asked, rows, similarity, stderr = map(np.concatenate, zip(*parts, strict=True))
-        ids, scores = self._store.ids[rows], sign * similarity
+            estimates = [part[near] for part in (*posterior, *unbiased)]
+            parts.append((near[0], some[near[1]], *estimates))
+        asked, rows, a, b, c, d = map(np.concatenate, zip(*parts, strict=True))
+        ids, scores = self._store.ids[rows], sign * a
         order = np.lexsort((rows, -scores, asked))
         cuts = np.searchsorted(asked[order], np.arange(1, len(queries)))
         return [
-            Hits(ids[i], scores[i], similarity[i], stderr[i], payload=self._beside(rows[i]))
+            Hits(ids[i], scores[i], a[i], b[i], c[i], d[i], payload=self._beside(rows[i]))
             for i in np.split(order, cuts)
         ]
 

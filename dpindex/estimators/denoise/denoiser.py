@@ -118,7 +118,7 @@ class Denoiser:
 
     It has learned how the coordinates of one collection are correlated, from codes and public
     parameters only. Estimates are shrunk towards the collection's mean: rank by ``to_rank``, and
-    read similarities off the codes themselves, which are unbiased.
+    read similarities off the codes themselves.
 
     Attributes
     ----------

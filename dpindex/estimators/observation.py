@@ -1,0 +1,259 @@
+"""What the codes of a collection show of the cosines of their vectors, and what is made of it.
+
+Unlike the estimates of :mod:`dpindex.estimators.similarity`, observations are not clipped, their
+law is known given the *true* cosine, and norms that nobody declared are shrunk towards those of the
+collection.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
+
+from dpindex.arrays import AnyArray, Doubles
+from dpindex.codes import Codes
+from dpindex.estimators.float_codes import Estimate, NoisyVectorStats
+from dpindex.estimators.posterior import GRID, ObservationLaw, PosteriorTable, Prior
+from dpindex.estimators.sign_codes import (
+    agreement_curve,
+    agreement_variance,
+    score_variance,
+    signal_kept,
+)
+from dpindex.estimators.similarity import Metric, Queries, sign_deviation
+from dpindex.randomness import PublicStream
+from dpindex.spec import Spec
+
+SAMPLE_ROWS = 16384
+"""Codes that the distribution of cosines is learned from."""
+
+_BLOCK = 512
+
+
+class Observer(ABC):
+    """Observations of the codes of one collection.
+
+    Parameters
+    ----------
+    spec : Spec
+    codes : Codes
+        A sample of the collection.
+    """
+
+    def __init__(self, spec: Spec, codes: Codes) -> None:
+        self.spec = spec
+
+    @abstractmethod
+    def law(self, spec: Spec, private: bool) -> ObservationLaw:
+        """The law for exact queries, or for private ones under that spec."""
+
+    @abstractmethod
+    def of(self, x: AnyArray, queries: Queries) -> tuple[Doubles, Doubles]:
+        """Observations and their scales, shape (nq, count), of decoded codes.
+
+        x has shape (nq or 1, count, k).
+        """
+
+
+def _products(x: AnyArray, y: AnyArray) -> Doubles:
+    """Inner products, shape (nq, count), of x, shape (nq or 1, count, k), and y, shape (nq, k)."""
+    if len(x) == 1:
+        return np.asarray(y @ x[0].T, dtype=np.float64)
+    return np.asarray(np.matmul(x, y[:, :, None])[:, :, 0], dtype=np.float64)
+
+
+class SignObserver(Observer):
+    """Signs: their agreement, or the score of an exact query."""
+
+    def law(self, spec: Spec, private: bool) -> ObservationLaw:
+        rms, factor = sign_deviation(self.spec), self.spec.projection.inner_product_factor
+        k, none = self.spec.code_length, np.zeros(len(GRID))
+        if not private:
+            variance = score_variance(GRID, k, self.spec.law, rms, factor)
+            return ObservationLaw(GRID, none, variance)
+        curve = agreement_curve(self.spec.law, rms, spec.law, sign_deviation(spec))
+        expected = np.interp(np.arcsin(GRID), curve.angles, curve.agreement)
+        variance = agreement_variance(GRID, k, curve, factor)
+        return ObservationLaw(expected, none, variance, 2.0 / k)
+
+    def of(self, x: AnyArray, queries: Queries) -> tuple[Doubles, Doubles]:
+        y = queries.to_float().astype(np.float32)
+        seen = _products(x.astype(np.float32, copy=False), y)
+        if queries.private:
+            return seen / y.shape[1], np.ones_like(seen)
+        kept = signal_kept(self.spec.law, sign_deviation(self.spec))
+        norms = np.linalg.norm(y.astype(np.float64), axis=1)[:, None]
+        return seen / (math.sqrt(y.shape[1]) * np.maximum(norms, 1e-300) * kept), np.ones_like(seen)
+
+
+class NumberObserver(Observer):
+    """Numbers: inner products over norms, which are declared or shrunk towards the collection's."""
+
+    def __init__(self, spec: Spec, codes: Codes) -> None:
+        super().__init__(spec, codes)
+        self._noises: dict[bytes, tuple[float, float]] = {}
+        stats = NoisyVectorStats.of(codes.to_float(), spec.law.moments.in_units(spec.step))
+        self._energy, self._spread = 0.0, 0.0
+        if spec.norm is not None:
+            self._energy = spec.norm**2
+        else:
+            noise = float(stats.energy_variance.mean())
+            self._spread = max(float(stats.energy.var()) - noise, 0.0)
+            floor = math.sqrt(noise / len(codes)) + 1e-150
+            self._energy = max(float(stats.energy.mean()), floor)
+
+    def _noise(self, spec: Spec) -> tuple[float, float]:
+        """Noise of a coordinate of a typical vector, and the noise of its squared norm."""
+        if spec.fingerprint not in self._noises:
+            k, zero = spec.code_length, np.zeros(1)
+            moments = spec.law.moments.in_units(spec.step)
+            stats = NoisyVectorStats(zero, zero, k, moments, math.sqrt(self._energy))
+            found = float(stats.noise_energy[0]) / k, float(stats.energy_variance[0])
+            self._noises[spec.fingerprint] = found
+        return self._noises[spec.fingerprint]
+
+    def _weight(self, noise: float, energy_noise: float) -> float:
+        """How much of the error of a code's own squared norm is divided out of observations.
+
+        Norms that are not declared are the codes' own, shrunk towards the collection's mean;
+        where they are declared, codes are brought to the length that is expected of them.
+        """
+        if self.spec.norm is not None:
+            return self._energy / (self._energy + self.spec.code_length * noise)
+        total = self._spread + energy_noise
+        return self._spread / total if total > 0 else 1.0
+
+    def law(self, spec: Spec, private: bool) -> ObservationLaw:
+        m, rho, weights = self._energy, GRID**2, [1.0]
+        own = np.full(len(GRID), self._scale(spec, private))
+        for side in (self.spec, spec)[: 1 + private]:
+            # The error of the norm: what is correlated with the inner product's, its noise, and
+            # what the shrinkage leaves of the vectors' own differences.
+            noise, energy_noise = self._noise(side)
+            w = self._weight(noise, energy_noise)
+            if self.spec.norm is not None and self._by_products(spec, private):
+                w = 0.0
+            rest = w**2 * energy_noise + (1 - w) ** 2 * self._spread
+            own += (rest / (4 * m) - 2 * w * noise) / m * rho
+            weights.append(w)
+        # Of the projection: Var(e − ρ(w·δ + v·δ')/2), e and δ the errors of the inner product and
+        # of squared norms, with Var(e) = f(1+ρ²), Var(δ) = 2f, Cov(e, δ) = 2fρ, Cov(δ, δ') = 2fρ².
+        v, w = weights[-2:]
+        lost = 1 + rho * (1 - 2 * (v + w) + (v**2 + w**2) / 2 + rho * v * w)
+        factor = self.spec.projection.inner_product_factor
+        scale = max(self._scale(spec, private), 1e-300)
+        return ObservationLaw(GRID, np.maximum(own, 0.02 * scale), factor * lost)
+
+    def _by_products(self, spec: Spec, private: bool) -> bool:
+        """Whether noise times noise, which has heavy tails, is most of the noise."""
+        if not private:
+            return False
+        noise, asked = self._noise(self.spec)[0], self._noise(spec)[0]
+        return spec.code_length * noise * asked > (noise + asked) * self._energy
+
+    def _scale(self, spec: Spec, private: bool) -> float:
+        """Noise variance of a typical observation at cosine 0."""
+        noise, m = self._noise(self.spec)[0], self._energy
+        if not private:
+            return noise / m
+        asked = self._noise(spec)[0]
+        return (noise + asked) / m + spec.code_length * noise * asked / m**2
+
+    def _sizes(self, x: AnyArray, spec: Spec, noisy: bool) -> tuple[Doubles, Doubles]:
+        """Squared norms as far as they are known, and expected over actual squared length."""
+        squares = np.einsum("...k,...k->...", x, x, dtype=np.float64)
+        if not noisy:
+            return np.maximum(squares, 1e-300), np.ones_like(squares)
+        noise, energy_noise = self._noise(spec)
+        energy = np.full_like(squares, self._energy)
+        if self.spec.norm is None:
+            stats = NoisyVectorStats.of(x, spec.law.moments.in_units(spec.step))
+            energy += self._weight(noise, energy_noise) * (stats.energy - self._energy)
+            energy = np.maximum(energy, 0.1 * self._energy)
+        length = energy + spec.code_length * noise
+        return energy, length / np.maximum(squares, 1e-300)
+
+    def of(self, x: AnyArray, queries: Queries) -> tuple[Doubles, Doubles]:
+        y = queries.to_float()
+        (energy, ratio), (asked, asked_ratio) = (
+            self._sizes(x, self.spec, True),
+            self._sizes(y[:, None], queries.spec, queries.private),
+        )
+        size = energy * asked
+        value = _products(x, y.astype(x.dtype)) / np.sqrt(size)
+        noise = self._noise(self.spec)[0]
+        if not queries.private:
+            typical = max(self._scale(queries.spec, False), 1e-300)
+            return value * np.sqrt(ratio), np.broadcast_to(noise / energy, value.shape) / typical
+        other, k = self._noise(queries.spec)[0], x.shape[2]
+        variance = noise / energy + other / asked + k * noise * other / size
+        if self._by_products(queries.spec, True):  # how much, is seen in the products
+            seen = _products(x * x, (y * y).astype(x.dtype)) / size - 1.0 / k
+            variance = np.maximum(seen, 0.3 * variance)
+        elif self.spec.norm is not None:
+            value = value * np.sqrt(ratio * asked_ratio)
+        return value, variance / max(self._scale(queries.spec, True), 1e-300)
+
+
+_OBSERVERS: dict[str, type[Observer]] = {"numbers": NumberObserver, "signs": SignObserver}
+
+
+def can_learn(spec: Spec, metric: Metric) -> bool:
+    """Whether posteriors are known: for cosines, of codes that show them.
+
+    >>> can_learn(Spec("dp-signoporp-geometric", dim=64, epsilon=2.0), "cosine")  # no norm
+    False
+    """
+    if metric != "cosine" or spec.format.name not in _OBSERVERS:
+        return False
+    return spec.format.name != "signs" or not math.isnan(sign_deviation(spec))
+
+
+class LearnedSimilarity:
+    """Posterior cosines of the codes of a collection, learned from the codes themselves.
+
+    Nothing but codes and public parameters enters, and equal codes give equal posteriors.
+
+    Parameters
+    ----------
+    spec : Spec
+    codes : Codes
+        A sample of the collection, in a fixed order.
+    rows : int
+        Codes in the collection.
+    """
+
+    def __init__(self, spec: Spec, codes: Codes, rows: int) -> None:
+        self._observer = _OBSERVERS[spec.format.name](spec, codes)
+        value, scale = (
+            np.concatenate(part) for part in zip(*self._pairs(spec, codes), strict=True)
+        )
+        self.prior = Prior.learn(value, scale, self._observer.law(spec, True), rows)
+        self._tables: dict[tuple[bytes, bool], PosteriorTable] = {}
+
+    def _pairs(self, spec: Spec, codes: Codes) -> Iterator[tuple[Doubles, Doubles]]:
+        """Observations of every pair within blocks of a random order."""
+        order = PublicStream(0, "pairs of codes").permutation(len(codes))
+        for first in range(0, len(codes), _BLOCK):
+            block = codes.take(order[first : first + _BLOCK])
+            value, scale = self._observer.of(block.to_float()[None], Queries(block, spec, True))
+            upper = np.triu_indices(len(block), 1)
+            yield value[upper], scale[upper]
+
+    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
+        """Each query with codes of its own: see :class:`Similarity`."""
+        return self._of(codes.to_float().reshape(len(queries), -1, codes.k), queries)
+
+    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
+        """Every query with all of the codes."""
+        return self._of(codes.to_float()[None], queries)
+
+    def _of(self, x: AnyArray, queries: Queries) -> Estimate:
+        key = queries.spec.fingerprint, queries.private
+        if key not in self._tables:
+            law = self._observer.law(queries.spec, queries.private)
+            self._tables[key] = PosteriorTable(self.prior, law)
+        return self._tables[key](*self._observer.of(x.astype(np.float64), queries))

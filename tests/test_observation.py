@@ -1,0 +1,129 @@
+"""What codes show of cosines: its law, and posteriors of whole indexes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpindex import PrivateIndex, Privatizer, Spec, attribute
+from dpindex.estimators.observation import _OBSERVERS as OBSERVERS
+from dpindex.estimators.observation import LearnedSimilarity, Observer, can_learn
+from dpindex.estimators.posterior import GRID
+from dpindex.estimators.similarity import Queries
+
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+DIM = 96
+SIGNS: dict[str, Any] = {"method": "dp-signoporp-geometric", "k": 32, "norm": 1.0}
+FLOATS: dict[str, Any] = {"method": "dp-oporp-staircase", "k": 48, "norm": 1.0}
+
+
+def _clustered(count: int, seed: int) -> Any:
+    """Unit vectors about 60 centres: few are near each other."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).normal(size=(60, DIM))
+    x = centres[rng.integers(60, size=count)] + 0.8 * rng.normal(size=(count, DIM))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def _spec(epsilon: float, **facts: Any) -> Spec:
+    return Spec(dim=DIM, epsilon=epsilon, adjacency=attribute(0.5), **facts)
+
+
+def _sides(spec: Spec, base: Any, asked: Any, kind: str) -> tuple[Any, Queries]:
+    codes = Privatizer(spec).privatize(base)
+    if kind == "exact":
+        return codes, Queries(Privatizer(spec).project(asked), spec, private=False)
+    other = spec if kind == "private" else spec.with_epsilon(3.0)
+    return codes, Queries(Privatizer(other).privatize(asked), other, private=True)
+
+
+@pytest.mark.parametrize("kind", ["exact", "private", "cheaper"])
+@pytest.mark.parametrize("facts", [SIGNS, FLOATS, {**FLOATS, "norm": None}])
+def test_observations_follow_their_law(facts: dict[str, Any], kind: str) -> None:
+    """300 000 pairs: standardised by their law they have mean 0 and variance 1 within 8 %."""
+    base, asked = _clustered(3000, 1), _clustered(100, 2)
+    spec = _spec(5.0, **facts)
+    codes, queries = _sides(spec, base, asked, kind)
+    observer: Observer = OBSERVERS[spec.format.name](spec, codes)
+    law = observer.law(queries.spec, queries.private)
+    value, scale = observer.of(codes.to_float()[None], queries)
+    truth = asked @ base.T
+    own, common = (np.interp(truth, GRID, part) for part in (law.own, law.common))
+    z = (value - np.interp(truth, GRID, law.expected)) / np.sqrt(scale * own + common)
+    assert abs(z.mean()) < 0.1
+    assert z.std() == pytest.approx(1.0, abs=0.08)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["exact", "private"])
+@pytest.mark.parametrize(("facts", "epsilon"), [(SIGNS, 4.0), (SIGNS, 8.0), (FLOATS, 8.0)])
+def test_the_ten_best_are_stated_as_they_are(
+    facts: dict[str, Any], epsilon: float, mode: Any
+) -> None:
+    base, asked = _clustered(8000, 1), _clustered(200, 2)
+    index = PrivateIndex(_spec(epsilon, **facts))
+    index.add(base)
+    hits = index.search(asked, k=10, query=mode)
+    truth = np.einsum("qkd,qd->qk", base[hits.ids], asked)
+    assert abs(hits.similarity.mean() - truth.mean()) < 0.03
+    assert 0.9 <= np.mean(np.abs(hits.similarity - truth) <= 2 * hits.stderr) <= 0.99
+    assert hits.unbiased.mean() > truth.mean() + 0.03
+    if "sign" in facts["method"]:
+        assert (np.diff(hits.similarity, axis=1) <= 1e-6).all()
+
+
+@pytest.mark.parametrize("facts", [SIGNS, FLOATS, {**FLOATS, "norm": None}])
+def test_equal_codes_give_equal_numbers_and_new_ones_are_learned(facts: dict[str, Any]) -> None:
+    spec = _spec(4.0, **facts)
+    codes = Privatizer(spec).privatize(_clustered(700, 1))
+    first, second = PrivateIndex(spec), PrivateIndex(spec)
+    for index in (first, second):
+        index.add_codes(codes.take(slice(0, 600)))
+    asked = _clustered(3, 2)
+    before = first.search(asked)
+    np.testing.assert_array_equal(before.similarity, second.search(asked).similarity)
+    first.add_codes(codes.take(slice(600, 700)))
+    after = first.search(asked, k=700)
+    assert not np.isin(before.similarity, after.similarity).all()
+    np.testing.assert_allclose(
+        np.sort(after.unbiased[0])[-3:],
+        np.sort(first.range_search(asked[:1], -1.0)[0].unbiased)[-3:],
+        rtol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 20])
+@pytest.mark.parametrize("facts", [SIGNS, FLOATS, {**FLOATS, "norm": None}])
+def test_small_indexes(rows: int, facts: dict[str, Any]) -> None:
+    index = PrivateIndex(_spec(20.0, **facts))
+    index.add(_clustered(rows, 1))
+    for mode in ("exact", "private"):
+        hits = index.search(_clustered(rows, 1), k=1, query=mode)  # type: ignore[arg-type]
+        assert (np.abs(hits.similarity) <= 1).all()
+        assert np.isfinite(hits.stderr).all()
+    if facts is FLOATS:
+        assert hits.similarity.mean() > 0.8
+
+
+def test_what_has_no_posterior_states_the_unbiased_estimate() -> None:
+    spec = _spec(4.0, **FLOATS)
+    for metric in ("ip", "l2"):
+        assert not can_learn(spec, metric)  # type: ignore[arg-type]
+        index = PrivateIndex(spec, metric=metric)  # type: ignore[arg-type]
+        index.add(_clustered(50, 1))
+        hits = index.search(_clustered(2, 2))
+        np.testing.assert_array_equal(hits.similarity, hits.unbiased)
+        np.testing.assert_array_equal(hits.stderr, hits.unbiased_stderr)
+    assert not can_learn(_spec(4.0, **{**SIGNS, "norm": None}), "cosine")
+
+
+def test_a_vector_of_zeros_is_answered() -> None:
+    spec = _spec(4.0, method="dp-oporp-staircase", k=48)
+    learned = LearnedSimilarity(spec, Privatizer(spec).privatize(np.zeros((40, DIM))), 40)
+    codes, queries = _sides(spec, np.zeros((5, DIM)), np.zeros((5, DIM)), "exact")
+    mean, error = learned.of_found(codes, queries)
+    assert np.isfinite(mean).all()
+    assert np.isfinite(error).all()
