@@ -530,6 +530,18 @@ def test_help_is_not_cut_off(run: Run) -> None:
         assert not [line for line in output.splitlines() if re.match(r"  [a-z]+ .*\.\.\.", line)]
 
 
+def test_codes_that_are_added_again_are_noticed(run: Run, files: Path) -> None:
+    spec = dpi.Spec("raw-staircase", 24, epsilon=4.0)
+    (files / "again.json").write_text(spec.to_json())
+    assert run("build", "x.npy", "again", "--method", "raw-staircase", "--epsilon", 4)[0] == 0
+    assert run("privatize", "q.npy", "q.codes", "--spec", "again.json")[0] == 0
+    first, second = (run("add", "again", "q.codes") for _ in range(2))
+    assert (first[0], second[0]) == (0, 0)
+    count = len(np.load(files / "q.npy"))
+    assert "already" not in first[2]
+    assert f"{count} of the {count} codes of q.codes are in the index already" in second[2]
+
+
 def test_one_vector_without_a_second_dimension(run: Run, files: Path) -> None:
     np.save(files / "one.npy", np.zeros(24))
     (files / "spec.json").write_text(

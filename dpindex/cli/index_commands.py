@@ -17,7 +17,7 @@ from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.cli.kinds import Takes
 from dpindex.codebook import Codebook
-from dpindex.codes import read_codes
+from dpindex.codes import Codes, read_codes
 from dpindex.errors import InputError, naming
 from dpindex.files import create_file
 from dpindex.ledger import Ledger
@@ -28,6 +28,8 @@ from dpindex.threads import limited_threads
 from dpindex.vectors import open_vectors
 
 _SHOWN = 10
+# Bits of a code from which on two equal ones are no accident.
+_TELLING_BITS = 128
 
 
 def build(
@@ -164,6 +166,7 @@ def add(
                 ingest(source, sink, payload=payload, progress=report, **stated)
         else:
             opened.spec.refuse_unprotected(allow_unprotected, "add to it")
+            _note_repeats(opened, codes, items)
             opened.add_codes(codes, stated["ids"], payload=payload)
         sink.save()
     added, promise = len(opened) - before, opened.spec.guarantee
@@ -176,6 +179,16 @@ def add(
     if denoise is not None:
         _denoise(index, denoise)
     out.print_totals(stated)
+
+
+def _note_repeats(index: Any, codes: Codes, file: str) -> None:
+    if index.spec.format.name == "symbols" or 8 * codes.stored[:1].nbytes < _TELLING_BITS:
+        return  # short codes may be equal by chance
+    if again := index.repeats(codes):
+        o.note(
+            f"{again} of the {len(codes)} codes of {file} are in the index already, byte for byte: "
+            f"if it was added before, `remove` the new ids in Python"
+        )
 
 
 def _warn_of_payload(beside: o.PayloadOptions) -> None:

@@ -107,6 +107,11 @@ class Ids:
         return np.array(sorted(row for row in found.values() if row is not None), np.int64)
 
 
+def _row_bytes(stored: Integers, other: np.dtype[Any]) -> list[bytes]:
+    """Each row as bytes that can be compared with rows of another type, which may be wider."""
+    return [row.tobytes() for row in stored.astype(np.promote_types(stored.dtype, other))]
+
+
 def ids_to_bytes(ids: AnyArray) -> bytes:
     """Ids as a container: ``numbers``, or ``lengths`` in characters and all the ``text`` as UTF-8.
 
@@ -231,6 +236,14 @@ class CodeStore:
         step = rows or max(1, _BLOCK_NUMBERS // self.format.code_length)
         for first in range(start, len(self), step):
             yield self.take(slice(first, first + step))
+
+    def repeats(self, codes: Codes) -> int:
+        """How many of these codes are here already, byte for byte."""
+        new = _row_bytes(codes.stored, self.take(slice(0)).stored.dtype)
+        wanted, here = set(new), set[bytes]()
+        for block in self.blocks():
+            here |= wanted.intersection(_row_bytes(block.stored, codes.stored.dtype))
+        return sum(code in here for code in new)
 
     def remove(self, ids: Any) -> int:
         """Remove codes by id; returns how many.

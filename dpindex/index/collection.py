@@ -70,6 +70,23 @@ class Collection:
         """Type of each payload column by its name, in Arrow's words."""
         return self._store.payload.columns
 
+    def repeats(self, codes: Codes) -> int:
+        """How many of these codes are in the index already, byte for byte.
+
+        Noise makes equal codes of 128 bits or more next to impossible, even of equal vectors,
+        unless epsilon is very large: such a code was added before, or copied.
+
+        >>> import numpy as np
+        >>> import dpindex as dpi
+        >>> spec = dpi.Spec("dp-oporp-staircase", dim=32, k=32, epsilon=2.0)
+        >>> index, codes = dpi.PrivateIndex(spec), dpi.Privatizer(spec).privatize(np.eye(32))
+        >>> index.add_codes(codes.take(slice(20)))
+        >>> index.repeats(codes)
+        20
+        """
+        with self._lock.read():
+            return self._store.repeats(codes)
+
     def check_ids(self, ids: Any | None, count: int) -> AnyArray:
         """The ids that ``count`` new rows would get, or the InputError that adding would raise."""
         with self._lock.read():

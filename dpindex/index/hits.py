@@ -44,7 +44,8 @@ class Hits:
         distribution of cosines that was learned from the collection's codes: right on average also
         for the best of many candidates (see :mod:`dpindex.estimators.posterior`). Of codeword
         codes they are means under the codebook's cosines. Inner products, squared distances and
-        what a denoiser ranked are the unbiased estimates. NaN where flips depend on norms nobody declared (``Spec.norm``).
+        what a denoiser ranked are the unbiased estimates. NaN where flips depend on norms nobody
+        declared (``Spec.norm``).
     stderr : float64 array, shape (nq, k)
         Its error: the posterior deviation of cosines, the standard error of the others. The truth
         lies within two of it about 95 times in 100.
