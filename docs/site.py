@@ -1,7 +1,7 @@
 """How ``mkdocs build`` makes the site: which files it has, and how docstrings are read.
 
-The files of the site have the paths that they have in the repository, so their links are the same in
-both. A page ``reference/MODULE.md`` in the navigation is made of the public names of that module.
+The files of the site have the paths that they have in the repository, so their links are the same
+in both. A page ``reference/MODULE.md`` in the navigation is made of the public names of that module.
 """
 
 from __future__ import annotations
@@ -45,7 +45,14 @@ def reference(name: str) -> str:
         for public in module.__all__
         if not inspect.ismodule(getattr(module, public))
     }
-    lines = [f"# {name}", "", inspect.getdoc(module) or "", "", "| name | |", "|---|---|"]
+    lines = [
+        f"# {name}",
+        "",
+        inspect.getdoc(module) or "",
+        "",
+        "| name | what it is |",
+        "|---|---|",
+    ]
     for public, entry in entries.items():
         first = (inspect.getdoc(entry) or "").partition("\n\n")[0].replace("\n", " ")
         told = first if callable(entry) else "A constant."
@@ -65,7 +72,9 @@ class Docstrings(griffe.Extension):
             text = re.sub(r"^>>> ", r"Examples\n--------\n>>> ", text, count=1, flags=re.MULTILINE)
         if returned := re.search(r"\nReturns\n-+\n((?:.+\n?)+)", text):
             lines = returned[1].splitlines()
-            if not any(line.startswith(" ") for line in lines):  # a sentence, without a type above it
+            if not any(
+                line.startswith(" ") for line in lines
+            ):  # a sentence, without a type above it
                 kind = str(obj.returns) if isinstance(obj, griffe.Function) else "value"
                 told = "\n    ".join([kind, *lines]) + "\n"
                 text = text[: returned.start(1)] + told + text[returned.end(1) :]
