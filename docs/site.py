@@ -1,7 +1,7 @@
 """How ``mkdocs build`` makes the site: which files it has, and how docstrings are read.
 
-The files of the site have the paths that they have in the repository, so their links are the same
-in both. A page ``reference/MODULE.md`` in the navigation is made of the public names of that module.
+Files have the paths of the repository, so that links are the same in both. A page
+``reference/MODULE.md`` in the navigation is made of the public names of that module.
 """
 
 from __future__ import annotations
@@ -70,17 +70,15 @@ class Docstrings(griffe.Extension):
         text = _plain(obj.docstring.value)
         if "\nExamples\n---" not in text:
             text = re.sub(r"^>>> ", r"Examples\n--------\n>>> ", text, count=1, flags=re.MULTILINE)
-        if returned := re.search(r"\nReturns\n-+\n((?:.+\n?)+)", text):
-            lines = returned[1].splitlines()
-            if not any(
-                line.startswith(" ") for line in lines
-            ):  # a sentence, without a type above it
-                kind = str(obj.returns) if isinstance(obj, griffe.Function) else "value"
-                told = "\n    ".join([kind, *lines]) + "\n"
-                text = text[: returned.start(1)] + told + text[returned.end(1) :]
+        returned = re.search(r"\nReturns\n-+\n((?:.+\n?)+)", text)
+        if returned and "\n " not in returned[1]:  # a sentence without a type above it
+            kind = str(obj.returns) if isinstance(obj, griffe.Function) else "value"
+            told = "\n    ".join([kind, *returned[1].splitlines()]) + "\n"
+            text = text[: returned.start(1)] + told + text[returned.end(1) :]
         obj.docstring.value = text
 
 
 def _plain(text: str) -> str:
-    """Roles such as ``:func:`dpindex.plan``` as code."""
-    return re.sub(r":(?:class|func|meth|mod):`~?([^`]+)`", r"`\1`", text)
+    """Roles such as ``:func:`dpindex.plan``` as code, and shapes as words, not as Python."""
+    shown = re.sub(r":(?:class|func|meth|mod):`~?([^`]+)`", r"`\1`", text)
+    return re.sub(r"\b(shapes?) \(", "\\1\N{NO-BREAK SPACE}(", shown)

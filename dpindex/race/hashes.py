@@ -133,7 +133,7 @@ class SRP(Hash):
         return np.asarray((1.0 - _angles(x, q) / math.pi) ** self.bits)
 
     def scaled(self, records: Any) -> Any:
-        """Each of the ``records`` times a power of two, for full precision: only direction matters."""
+        """Only direction matters: ``records`` times powers of two, for full precision."""
         bits = min(30, 33 - max(0, (records.shape[1] - 1).bit_length()))
         magnitudes = abs(records).max(axis=1)
         if sparse.issparse(records):
