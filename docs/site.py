@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -40,25 +41,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def reference(name: str) -> str:
     """The page of a module: what it is for, a table of its public names, an entry for each."""
     module = import_module(name)
-    entries = {
-        public: getattr(module, public)
-        for public in module.__all__
-        if not inspect.ismodule(getattr(module, public))
-    }
-    lines = [
-        f"# {name}",
-        "",
-        inspect.getdoc(module) or "",
-        "",
-        "| name | what it is |",
-        "|---|---|",
-    ]
-    for public, entry in entries.items():
+    lines = [f"# {name}\n", inspect.getdoc(module) or "", "\n| name | what it is |\n|---|---|"]
+    entries = []
+    for public in module.__all__:
+        entry, path = getattr(module, public), f"{name}.{public}"
+        if inspect.ismodule(entry):
+            continue
+        if path in sys.modules:  # a function that has the name of its file
+            path = f"{entry.__module__}.{entry.__qualname__}"
         first = (inspect.getdoc(entry) or "").partition("\n\n")[0].replace("\n", " ")
-        told = first if callable(entry) else "A constant."
-        lines.append(f"| [`{public}`](#{name}.{public}) | {told.replace('|', chr(92) + '|')} |")
-    lines += [f"\n::: {name}.{public}" for public in entries]
-    return _plain("\n".join(lines)) + "\n"
+        told = first.replace("|", "\\|") if callable(entry) else "A constant."
+        lines.append(f"| [`{public}`](#{path}) | {told} |")
+        entries.append(f"\n::: {path}")
+    return _plain("\n".join(lines + entries)) + "\n"
 
 
 class Docstrings(griffe.Extension):
