@@ -35,7 +35,7 @@ def plan_png(outcome: Plan) -> bytes:
     >>> from dpindex.planner.planner import plan
     >>> facts = Facts(norm=1.0, neighbour_cosine=0.9)
     >>> wanted = {"methods": ["raw-staircase"], "curves": True}
-    >>> plan_png(plan(dim=8, n=1000, epsilon=4.0, facts=facts, **wanted))[1:4]
+    >>> plan_png(plan(dim=8, n=500, epsilon=4.0, facts=facts, **wanted))[1:4]
     b'PNG'
     """
     figure_class = import_extra("matplotlib.figure", "a plot needs matplotlib", "eval").Figure
