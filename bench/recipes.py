@@ -134,7 +134,10 @@ def measured(recipe: Recipe, folder: Path) -> tuple[Any, ...]:
         said, *use = run(line, folder)
         uses.append(use)
         plan = json.loads(said)
-        promised, commands = plan["rows"][0]["precision@10 of the true 50, exact queries"], plan["commands"]
+        promised, commands = (
+            plan["rows"][0]["precision@10 of the true 50, exact queries"],
+            plan["commands"],
+        )
     for command in commands:
         print(command, flush=True)
         output = " --format npz --output hits.npz" if command.startswith("dpindex query") else ""

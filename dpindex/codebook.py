@@ -97,7 +97,10 @@ class Codebook:
 
     @classmethod
     def named(cls, data: Any) -> Codebook:
-        """The codebook that :meth:`to_dict` described, without its codewords."""
+        """The codebook that ``data`` of :meth:`to_dict` described, without its codewords.
+
+        Raises InputError for anything else.
+        """
         book = cls.__new__(cls)
         facts = data if isinstance(data, dict) else {}
         digest = facts.get("sha256")
@@ -114,7 +117,7 @@ class Codebook:
 
     @property
     def stated(self) -> Singles:
-        """The codewords as they were given, float32, shape (K, dim)."""
+        """The codewords as they were given, float32, shape (K, dim); InputError if not here."""
         if self._stated is None:
             raise InputError(
                 f"the codebook {self.digest[:12]}… of {self.size} codewords is not here: give the "
@@ -133,7 +136,7 @@ class Codebook:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Codebook:
-        """The inverse of :meth:`to_bytes`; InputError for anything else."""
+        """The inverse of :meth:`to_bytes`; InputError if ``data`` is anything else."""
         _, arrays = unpack(data, "codebook")
         if set(arrays) != {"vectors"} or arrays["vectors"].dtype != np.float32:
             raise InputError("this codebook has a header that no dpindex writes.")

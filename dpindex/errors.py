@@ -9,7 +9,15 @@ __all__ = ["InputError", "QualityWarning", "naming"]
 
 
 class InputError(ValueError):
-    """Bad input: one sentence that says what was wrong, where, and what to do."""
+    """Bad input: one sentence that says what was wrong, where, and what to do.
+
+    >>> from dpindex import attribute
+    >>> try:
+    ...     attribute(beta=-1)
+    ... except InputError as error:
+    ...     print(error)
+    beta must be above 0, not -1.
+    """
 
 
 class QualityWarning(UserWarning):

@@ -190,7 +190,9 @@ class Ledger:
             )
 
     def check(self, ids: _Ids, *, allow_rerelease: bool = False) -> None:
-        """Raise the InputError that ``record`` would raise; writes nothing."""
+        """Raise the InputError that ``record`` would raise for ``ids``; writes nothing.
+
+        ``allow_rerelease`` is that of ``record``."""
         names = _names(ids, unique=True)
         if self.path.exists() or self.key_path.exists():
             with self._opened() as (db, releases):

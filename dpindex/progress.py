@@ -14,7 +14,7 @@ __all__ = ["progress_bar"]
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[..., None]]:
-    """A bar on a terminal and in a notebook that has ipywidgets, silence in a pipe.
+    """A bar named ``what`` on a terminal and in a notebook with ipywidgets, silence in a pipe.
 
     Yields ``report(done, total, task="")``, which the ``progress`` argument of
     :func:`dpindex.plan`, :func:`dpindex.evaluate.recall_curve` and

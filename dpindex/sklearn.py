@@ -92,6 +92,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def fit(self, X: Vectors, y: Any = None) -> PrivateProjection:
         """Make the spec for the width of ``X``. Values are checked; nothing is learned from them.
 
+        ``y`` is there for pipelines only.
+
         Raises
         ------
         ValueError
@@ -105,8 +107,10 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return self
 
     def transform(self, X: Vectors) -> npt.NDArray[np.float32]:
-        """Private codes as float32, shape (n, k): unbiased projections, ±1 for sign methods, or
-        codewords, shape (n, dim), for methods with a codebook.
+        """Private codes of ``X`` as float32, shape (n, k).
+
+        They are unbiased projections, ±1 for sign methods, or codewords, shape (n, dim), for
+        methods with a codebook.
 
         Spends the budget of every row. Raises the errors of ``fit``, and NotFittedError before it.
         """

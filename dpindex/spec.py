@@ -112,7 +112,7 @@ class Spec(Parameters):
         )
 
     def refuse_unprotected(self, allowed: bool, purpose: str) -> None:
-        """InputError for a method that protects nothing, unless that is allowed."""
+        """InputError for a method that protects nothing, unless ``allowed`` for a ``purpose``."""
         if not self.mechanism.private and not allowed:
             raise InputError(
                 f"{self.method} protects nothing; pass allow_unprotected=True to {purpose}."

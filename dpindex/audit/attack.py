@@ -50,6 +50,11 @@ class AttackReport:
         How long it took.
     histogram : (values, counts, counts)
         What was seen of the first pair under either neighbour while training, for the picture.
+
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> report = attack(spec, trials=2000, through_files=False)
+    >>> report.confidence, len(report.findings) > 0
+    (0.999, True)
     """
 
     spec: Spec
@@ -168,7 +173,19 @@ def attack(
 def attack_png(report: AttackReport) -> bytes:
     """A PNG of the released values, the log of their ratio, and every test's bound and the claim.
 
-    Raises InputError without matplotlib.
+    Parameters
+    ----------
+    report : AttackReport
+        What :func:`attack` returned.
+
+    Raises
+    ------
+    InputError
+        Without matplotlib.
+
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> attack_png(attack(spec, trials=2000, through_files=False))[1:4]
+    b'PNG'
     """
     figures = import_extra("matplotlib.figure", "drawing a picture needs matplotlib", "eval")
     figure = figures.Figure(figsize=(12, 4.8), layout="constrained")

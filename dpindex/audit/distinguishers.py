@@ -329,6 +329,9 @@ class Finding:
         The counts behind it: under the neighbour that favours the event, then under the other.
     trials : int
         Independent observations of each neighbour.
+
+    >>> Finding("sign of the first number", 0.9, "800 against 300 of 1000", trials=1000).lower_bound
+    0.9
     """
 
     name: str

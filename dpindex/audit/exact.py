@@ -125,6 +125,9 @@ def verify_default() -> Iterator[ExactReport]:
     """Reports on :func:`default_specs`; the first spec of each kind of law is released at large.
 
     The secret stream, which all of them draw from, is looked at once.
+
+    >>> next(verify_default()).passed  # the first of some hundred
+    True
     """
     seen, looked_at = set(), cache(_stream_checks)
     for spec in default_specs():
@@ -136,13 +139,45 @@ def verify_default() -> Iterator[ExactReport]:
 def read_claim(path: str | os.PathLike[str]) -> Spec | SketchSpec:
     """The spec in a JSON file, of an index or of a released sketch: what is claimed there.
 
-    Raises InputError if there is none, or if several releases were merged into the sketch.
+    Parameters
+    ----------
+    path : path
+        The file of a spec or of a sketch, or the directory of an index.
+
+    Raises
+    ------
+    InputError
+        If there is none, or if several releases were merged into the sketch.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "spec.json")
+    ...     _ = path.write_text(spec.to_json())
+    ...     read_claim(path) == spec
+    True
     """
     return read_subject(path)[0]
 
 
 def read_subject(path: str | os.PathLike[str]) -> tuple[Spec | SketchSpec, Codes | None]:
-    """As :func:`read_claim`; and the codes of an index, None if it is none or has no rows."""
+    """As :func:`read_claim` of ``path``; and the codes of an index, None if there are none.
+
+    Raises
+    ------
+    InputError
+        As :func:`read_claim`.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "spec.json")
+    ...     _ = path.write_text(Spec("dp-oporp-staircase", dim=6, epsilon=1.0).to_json())
+    ...     spec, codes = read_subject(path)
+    >>> codes is None
+    True
+    """
     if os.path.isdir(path):
         index = PrivateIndex.open(path)
         return index.spec, index.codes if len(index) else None
@@ -181,13 +216,21 @@ def _definition(spec: Spec | SketchSpec, verifier: LawVerifier) -> Check:
 
 
 def default_specs() -> Iterator[Spec | SketchSpec]:
-    """Every guarantee that is covered, at budgets from 0.01 to 50: see :func:`not_covered`."""
+    """Every guarantee that is covered, at budgets from 0.01 to 50: see :func:`not_covered`.
+
+    >>> len(list(default_specs())) > 100
+    True
+    """
     yield from (spec for spec in _candidates() if uncovered(spec) is None)
     yield from default_sketches(_EPSILONS)
 
 
 def not_covered() -> dict[str, str]:
-    """Methods with a guarantee that the verifier does not cover, and why."""
+    """Methods with a guarantee that the verifier does not cover, and why.
+
+    >>> all(isinstance(reason, str) for reason in not_covered().values())
+    True
+    """
     reasons = ((spec, uncovered(spec)) for spec in _candidates())
     return {spec.method: reason for spec, reason in reasons if reason is not None}
 

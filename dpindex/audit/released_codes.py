@@ -41,6 +41,9 @@ class CodesReport:
     ----------
     checks : tuple of Check
         Each wrong about codes that the claimed law made with probability at most 1e-7.
+
+    >>> CodesReport(()).passed
+    True
     """
 
     checks: tuple[Check, ...]

@@ -30,6 +30,9 @@ class Check:
         Why this check, passed, gives its part of the guarantee.
     passed : bool
         Decided in exact arithmetic, never from the rounded numbers in ``found``.
+
+    >>> Check("the sum of both", found="2", bound="3", theorem="2 ≤ 3", passed=True).passed
+    True
     """
 
     name: str
@@ -40,7 +43,9 @@ class Check:
 
     @classmethod
     def none(cls, name: str, faults: npt.ArrayLike, what: str, theorem: str) -> Check:
-        """The check that none of ``faults`` is true; ``what`` is the name of a fault."""
+        """The check ``name`` that none of ``faults`` is true, by a ``theorem``.
+
+        ``what`` is the name of a fault."""
         found = f"{np.count_nonzero(faults)} of {np.size(faults)} {what}"
         return cls(name, found, "0", theorem, not np.any(faults))
 
@@ -112,6 +117,10 @@ class ExactReport:
         Every link of the argument.
     seconds : float
         How long it took.
+
+    >>> check = Check("the sum of both", found="4", bound="3", theorem="4 > 3", passed=False)
+    >>> ExactReport("an example", None, (check,), seconds=0.1).passed
+    False
     """
 
     subject: str

@@ -29,6 +29,11 @@ def codes_from_bytes(data: bytes | bytearray | memoryview) -> Codes:
 
     Length and digest are checked before anything is interpreted.
 
+    Parameters
+    ----------
+    data : bytes
+        What ``to_bytes`` of codes gave, and a device sent.
+
     Raises
     ------
     InputError

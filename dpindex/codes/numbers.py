@@ -25,7 +25,14 @@ def narrowest(values: Integers) -> Integers:
 
 
 class FloatCodes(Codes):
-    """Private number codes: the noisy grid integers, in int8, int16 or int32, shape (n, k)."""
+    """Private number codes: the noisy grid integers, in int8, int16 or int32, shape (n, k).
+
+    >>> from dpindex.privatizer import Privatizer
+    >>> from dpindex.spec import Spec
+    >>> codes = Privatizer(Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)).privatize(np.eye(6))
+    >>> type(codes).__name__, len(codes), codes.to_float().shape
+    ('FloatCodes', 6, (6, 2))
+    """
 
     @property
     def values(self) -> Integers:

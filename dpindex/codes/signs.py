@@ -15,6 +15,10 @@ class BitCodes(Codes):
     """Private sign codes: k bits a vector, packed eight to a byte, first bit lowest.
 
     Bit 1 stands for +1; unused bits of the last byte are 0.
+
+    >>> codes = BitCodes.from_signs(np.array([[True, False, True]]), bytes(16))
+    >>> codes, codes.to_signs().tolist()
+    (<BitCodes: 1 codes of 3 signs>, [[1, -1, 1]])
     """
 
     @property
@@ -24,7 +28,10 @@ class BitCodes(Codes):
 
     @classmethod
     def from_signs(cls, positive: npt.NDArray[np.bool_], fingerprint: bytes) -> BitCodes:
-        """Codes of signs, True for +1, shape (n, k)."""
+        """Codes of signs: ``positive`` is True for +1, shape (n, k).
+
+        ``fingerprint``, 16 bytes, is that of the spec.
+        """
         format_ = SignFormat(positive.shape[1], fingerprint)
         return format_.codes(format_.pack(positive))
 

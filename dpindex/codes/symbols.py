@@ -14,7 +14,14 @@ from dpindex.errors import InputError
 
 
 class SymbolCodes(Codes):
-    """Private symbol codes: uint16, shape (n, 1)."""
+    """Private symbol codes: uint16, shape (n, 1).
+
+    >>> from dpindex import Codebook, Privatizer, Spec, record
+    >>> terms = {"adjacency": record(), "codebook": Codebook(np.eye(4))}
+    >>> spec = Spec("record-codebook", dim=4, epsilon=30.0, **terms)
+    >>> Privatizer(spec).privatize(np.eye(4)).stored.ravel().tolist()
+    [0, 1, 2, 3]
+    """
 
     @property
     def symbols(self) -> npt.NDArray[np.uint16]:

@@ -60,9 +60,24 @@ _SHARED = ("scale", "bounds", "clip", "norm", "seed")
 
 @dataclass(frozen=True)
 class Run:
-    """Measurements of one build of one spec in one query mode, under the public seed ``seed``.
+    """Measurements of one build of one spec in one query mode.
 
-    ``denoised`` says whether a denoiser was fitted, ``key`` identifies the run in ``runs.csv``.
+    Attributes
+    ----------
+    spec : Spec
+    query : "private" or "exact"
+    seed : int
+        The public seed of the build.
+    values : mapping from str to float
+        What was measured, by its name in ``MEASURES``.
+    denoised : bool
+        Whether a denoiser was fitted.
+    key : str
+        Identifies the run in ``runs.csv``.
+
+    >>> spec = Spec("dp-oporp", dim=8, epsilon=1.0, delta=1e-6)
+    >>> Run(spec, "exact", 0, {"recall@10": 0.5}).denoised
+    False
     """
 
     spec: Spec
@@ -77,8 +92,20 @@ class Run:
 class Point:
     """All runs of one spec and query mode: mean and sample standard deviation by measure.
 
-    ``std`` is NaN if there was one run only. ``denoised`` says whether a denoiser was fitted in any
-    run of this method at any epsilon.
+    Attributes
+    ----------
+    spec : Spec
+    query : "private" or "exact"
+    runs : int
+        How many there were.
+    mean, std : mapping from str to float
+        By the names in ``MEASURES``; ``std`` is NaN if there was one run only.
+    denoised : bool
+        Whether a denoiser was fitted in any run of this method at any epsilon.
+
+    >>> spec = Spec("dp-oporp", dim=8, epsilon=1.0, delta=1e-6)
+    >>> Point(spec, "exact", 2, {"recall@10": 0.5}, {"recall@10": 0.1}).mean["recall@10"]
+    0.5
     """
 
     spec: Spec
@@ -112,6 +139,11 @@ class Curve:
         Budget of a private query; None means that of the index.
     denoise : str or None
         The kind of denoiser that was fitted to every private index.
+
+    >>> base = np.random.default_rng(0).random((200, 12))
+    >>> curve = recall_curve(base, base[:5], [Spec("none-oporp", dim=12, k=12)], runs=1)
+    >>> [(point.query, point.mean["recall@10"]) for point in curve.points]
+    [('private', 1.0), ('exact', 1.0)]
     """
 
     runs: tuple[Run, ...]
@@ -148,7 +180,7 @@ class Curve:
         return f"{measure} of the true {true[measure]}" if measure in true else measure
 
     def cells(self, measured: Run | Point) -> dict[str, Any]:
-        """What tells runs apart, as columns of a table."""
+        """What tells runs apart: facts of ``measured`` as columns of a table."""
         spec, query = measured.spec, measured.query
         private = query == "private" and spec.epsilon is not None
         return {
@@ -172,7 +204,7 @@ class Curve:
         return {**self.cells(run), "seed": run.seed, **values, "run": run.key}
 
     def run_of(self, line: Mapping[str, str], spec: Spec, query: QueryMode) -> Run:
-        """The inverse of :meth:`line`."""
+        """The inverse of :meth:`line`: the run of ``spec`` and ``query`` in a ``line``."""
         values = {name: float(line[self.full_name(name)]) for name in MEASURES}
         return Run(spec, query, int(line["seed"]), values, line["denoiser"] != "", line["run"])
 
@@ -255,6 +287,10 @@ class SpecGrid:
         Without duplicates, in the order of the methods as given.
     refused : tuple of str
         One sentence for each method and code length that has no guarantee under these parameters.
+
+    >>> grid = spec_grid(64, ["dp-oporp-staircase"], [1, 2], [32])
+    >>> len(grid.specs), grid.refused
+    (2, ())
     """
 
     specs: tuple[Spec, ...]

@@ -105,6 +105,9 @@ def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine")
     InputError
         If widths differ, the base has fewer than ``depth`` rows, a value is NaN or infinite, or,
         under cosine, a query is the zero vector, which has no direction.
+
+    >>> ground_truth(np.eye(3), np.array([[3.0, 2.0, 1.0]]), depth=3).ids.tolist()
+    [[0, 1, 2]]
     """
     if metric not in get_args(Metric):
         raise InputError(f"metric must be one of {', '.join(get_args(Metric))}, not {metric!r}.")

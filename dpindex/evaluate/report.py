@@ -51,9 +51,21 @@ _MAX_TICKS = 9
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG, the caption below it and the heading above it.
+    """A picture in a report.
 
-    ``small`` ones keep their own size. One with a ``file`` name is written beside the report too.
+    Attributes
+    ----------
+    png : bytes
+        The picture.
+    caption, title : str
+        What stands below it, and the heading above it.
+    small : bool
+        Keep its own size.
+    file : str
+        Name under which it is written beside the report too.
+
+    >>> Picture(b"", "Reconstructions at epsilon 2").title
+    ''
     """
 
     png: bytes
@@ -103,6 +115,15 @@ def write_curve(
     InputError
         If Matplotlib or Jinja2 is missing (the CSV files are written first), the directory cannot
         be written, or it holds a report of other runs.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dpindex.evaluate.curve import recall_curve, spec_grid
+    >>> base = np.random.default_rng(0).random((60, 8))
+    >>> specs = spec_grid(8, ["dp-oporp-staircase"], [2, 20]).specs
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_curve(recall_curve(base, base[:5], specs, runs=1, neighbours=10), folder).name
+    'report.html'
     """
     folder = Path(directory)
     lines = [curve.line(run) for run in curve.runs]
@@ -202,7 +223,10 @@ def _promises(curve: Curve) -> list[tuple[str, Guarantee]]:
 
 
 def require_matplotlib() -> None:
-    """Raise InputError unless Matplotlib and Jinja2 are installed: check before hours of work."""
+    """Raise InputError unless Matplotlib and Jinja2 are installed: check before hours of work.
+
+    >>> require_matplotlib()
+    """
     _library("matplotlib.figure")
     _library("jinja2")
 

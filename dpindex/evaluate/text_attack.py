@@ -49,6 +49,9 @@ class TextAttack:
         For each spec and record the public text nearest to the rebuilt vector.
     public : int
         Number of public texts.
+
+    >>> TextAttack(("yes",), (), (), public=2).records
+    ('yes',)
     """
 
     records: tuple[str, ...]
@@ -116,6 +119,14 @@ def text_attack(
     ------
     InputError
         If texts and vectors differ in number.
+
+    >>> import numpy as np
+    >>> public = np.eye(4)
+    >>> said = ["yes", "no", "thanks", "stop"]
+    >>> spec = Spec("raw-staircase", dim=4, epsilon=60.0)
+    >>> found = text_attack(public, [spec], public, said, records=4)
+    >>> [guess.text for guess in found.guesses[0][1]]
+    ['yes', 'no', 'thanks', 'stop']
     """
     base, public = as_source(base, "base"), as_source(public, "the public vectors")
     for source, lines in ((public, public_texts), (base, texts)):

@@ -216,6 +216,8 @@ class PrivateIndex(Collection):
 
         Parameters
         ----------
+        X, payload, skip_leak_check
+            As for :meth:`add`.
         ids : sequence of n whole numbers or strings
             Unique; those that are in the index are replaced.
         ledger : Ledger, optional
@@ -390,6 +392,8 @@ class PrivateIndex(Collection):
 
         Parameters
         ----------
+        Q, query, allow_unprotected
+            As for :meth:`search`.
         threshold : float
             Least ``similarity`` (for ``l2``: greatest squared distance).
         filter : optional
@@ -539,6 +543,13 @@ class PrivateIndex(Collection):
         that ``DPINDEX_STATE`` names (default ``~/.local/state/dpindex``): what is interrupted after
         that is finished when the index is next opened or saved, on this machine.
 
+        Parameters
+        ----------
+        path : path
+            The directory; created if missing.
+        allow_unprotected : bool
+            Save the exact codes of a ``none-*`` baseline.
+
         Raises
         ------
         InputError
@@ -549,7 +560,13 @@ class PrivateIndex(Collection):
         self.save_and_tell(path, lambda: None)
 
     def save_and_tell(self, path: str | os.PathLike[str], sealed: Callable[[], object]) -> None:
-        """As :meth:`save`; ``sealed`` is called when what remains can only be delayed."""
+        """As :meth:`save` to ``path``; ``sealed`` is called when the rest can only be delayed.
+
+        Raises
+        ------
+        InputError
+            As :meth:`save`, and for a URL.
+        """
         if is_url(path):
             raise InputError(f"an index is saved to a folder; {os.fspath(path)} is none.")
 
@@ -570,6 +587,11 @@ class PrivateIndex(Collection):
         saved to a folder.
 
         A save that this user began here and that was cut off is finished first, if it can be.
+
+        Parameters
+        ----------
+        path : path
+            The directory of the index, or its URL.
 
         Raises
         ------

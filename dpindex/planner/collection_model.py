@@ -79,6 +79,9 @@ class Facts:
     ------
     InputError
         For a fact out of its range.
+
+    >>> Facts(norm=1.0, neighbour_cosine=0.8, decay=1.5).sample(16).shape[1]
+    16
     """
 
     norm: float

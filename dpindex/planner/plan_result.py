@@ -41,6 +41,9 @@ class Found:
     recall : float
         recall@k of the true k: share of the k nearest that are among the first k answers, for the
         plan's k. It is never easier than precision where k is 10.
+
+    >>> Found(precision=0.5, recall=0.3).recall
+    0.3
     """
 
     precision: float
@@ -65,6 +68,11 @@ class Row:
     noise : float
         Standard deviation of the noise relative to that of a coordinate; for signs, the share that
         is flipped; for symbols, the share outside the set of nearest codewords.
+
+    >>> spec = Spec("dp-oporp-staircase", dim=8, epsilon=1.0)
+    >>> row = Row(spec, "plain", Found(0.2, 0.1), Found(0.5, 0.3), bytes_per_vector=16, noise=0.4)
+    >>> row.found("exact").recall
+    0.3
     """
 
     spec: Spec
@@ -109,6 +117,7 @@ class Row:
         return self.private if query == "private" else self.exact
 
     def to_dict(self, at: int) -> dict[str, Any]:
+        """The row as plain JSON values; recall is recall@``at``."""
         return {
             "method": self.method,
             "k": self.k,
@@ -129,7 +138,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to build: ``PrivateIndex(spec)``, and then ``fit_denoiser()`` if ``denoise``."""
+    """What to build: ``PrivateIndex(spec)``, and then ``fit_denoiser()`` if ``denoise``.
+
+    >>> Choice(Spec("dp-oporp-staircase", dim=8, epsilon=1.0), denoise=False).denoise
+    False
+    """
 
     spec: Spec
     denoise: bool
@@ -246,6 +259,7 @@ class Plan:
         return (*lines, _FROM_FACTS if self.from_facts else _FROM_SAMPLE)
 
     def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON values."""
         choice = self.recommended
         return {
             "recommended": {"spec": choice.spec.to_dict(), "denoise": choice.denoise},
@@ -273,7 +287,7 @@ def nearby(epsilon: float) -> tuple[float, ...]:
 
 
 def names_of(at: int) -> dict[str, str]:
-    """The full names of the measures of :class:`Found`, recall first.
+    """The full names of the measures of :class:`Found`, recall first; ``at`` is the k of recall.
 
     >>> names_of(10)
     {'recall': 'recall@10 of the true 10', 'precision': 'precision@10 of the true 50'}

@@ -21,7 +21,22 @@ def plan_png(outcome: Plan) -> bytes:
 
     The lines are the plan's ``curves``, for the query mode of the plan.
 
-    Raises InputError if Matplotlib is missing.
+    Parameters
+    ----------
+    outcome : Plan
+        What :func:`dpindex.plan` returned, with ``curves``.
+
+    Raises
+    ------
+    InputError
+        If Matplotlib is missing.
+
+    >>> from dpindex.planner.collection_model import Facts
+    >>> from dpindex.planner.planner import plan
+    >>> facts = Facts(norm=1.0, neighbour_cosine=0.9)
+    >>> wanted = {"methods": ["raw-staircase"], "curves": True}
+    >>> plan_png(plan(dim=8, n=500, epsilon=4.0, facts=facts, **wanted))[1:4]
+    b'PNG'
     """
     figure_class = import_extra("matplotlib.figure", "a plot needs matplotlib", "eval").Figure
     lines = outcome.curves

@@ -29,6 +29,9 @@ class Adjacency(ABC):
         What is released, in the sentence "whoever holds …".
     against : str
         The sentences that say against whom the guarantee holds.
+
+    >>> Attribute(0.5).to_dict()
+    {'kind': 'attribute', 'beta': 0.5}
     """
 
     kind: ClassVar[str]
@@ -51,6 +54,7 @@ class Adjacency(ABC):
         return 1 if change == self else None
 
     def to_dict(self) -> dict[str, Any]:
+        """Kind and parameters as plain JSON values."""
         return {"kind": self.kind, **asdict(self)}
 
 
@@ -94,14 +98,17 @@ class VectorAdjacency(Adjacency):
         return replace(self, **sizes)
 
     def steps(self, change: Adjacency) -> int | None:
-        """Of one kind: the ratio of their sizes, rounded up (a straight way, cut into pieces)."""
+        """Of one kind: the ratio of ``change`` to this, rounded up (a way cut into pieces)."""
         if change == self or not isinstance(change, type(self)):
             return super().steps(change)
         return math.ceil(Fraction(change.size) / Fraction(self.size))
 
     @abstractmethod
     def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
-        """What changes beyond this adjacency cost; see ``does_not_protect``."""
+        """What changes beyond this adjacency cost.
+
+        ``epsilon``, ``growth`` and ``dim`` are those of ``does_not_protect``.
+        """
 
     def does_not_protect(self, epsilon: float, growth: str, dim: int) -> list[str]:
         return [*self._visible, *self.larger_changes(epsilon, growth, dim)]
@@ -117,6 +124,9 @@ class Attribute(VectorAdjacency):
 
     This is Definition 2.3 of Li & Li (2023). It is not the L1 ball of radius ``beta``: a change
     spread over many coordinates is many changes, and costs epsilon for each.
+
+    >>> Attribute(0.5)
+    Attribute(beta=0.5)
     """
 
     beta: float
@@ -146,6 +156,9 @@ class L2(VectorAdjacency):
     """Two vectors are neighbours when their Euclidean distance is at most ``radius``.
 
     Radius 2 on unit-norm vectors makes every two vectors neighbours: the whole record is hidden.
+
+    >>> L2(2.0)
+    L2(radius=2.0)
     """
 
     radius: float
@@ -173,6 +186,9 @@ class Record(VectorAdjacency):
     """Any two vectors are neighbours: the whole record is hidden, whatever it holds.
 
     The adjacency of local differential privacy (Duchi, Jordan & Wainwright 2013).
+
+    >>> Record()
+    Record()
     """
 
     kind = "record"
@@ -197,9 +213,22 @@ class Record(VectorAdjacency):
 class Records(Adjacency):
     """Two *collections* are neighbours when they differ in one whole record.
 
-    ``"add-remove"``: one of them holds one record more (how many there are is protected too).
-    ``"replace"``: both hold equally many and one record differs, so every count may change twice.
+    Parameters
+    ----------
+    neighbouring : "add-remove" or "replace"
+        ``"add-remove"``: one of them holds one record more (how many there are is protected too).
+        ``"replace"``: both hold equally many and one record differs, so every count may change
+        twice.
+
     The adjacency of sketches, which speak about a collection; codes speak about one vector.
+
+    Raises
+    ------
+    InputError
+        For any other text.
+
+    >>> Records("replace")
+    Records(neighbouring='replace')
     """
 
     neighbouring: Neighbouring
@@ -266,5 +295,9 @@ _KINDS: dict[str, type[VectorAdjacency]] = {cls.kind: cls for cls in (Attribute,
 
 
 def adjacency_from_dict(data: Any) -> VectorAdjacency:
-    """The inverse of ``to_dict`` for vectors; raises InputError on anything else."""
+    """The inverse of ``to_dict`` for vectors; InputError if ``data`` is anything else.
+
+    >>> adjacency_from_dict({"kind": "l2", "radius": 0.5})
+    L2(radius=0.5)
+    """
     return from_kind(data, _KINDS, "adjacency")

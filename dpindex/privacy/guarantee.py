@@ -157,7 +157,7 @@ class Guarantee:
         )
 
     def does_not_protect(self, dim: int) -> list[str]:
-        """What stays visible or costs more than one epsilon, one clear line each."""
+        """What stays visible or costs more than one epsilon at ``dim`` attributes, a line each."""
         if self.definition == "none":
             return ["anything at all"]
         growth = "" if self.delta == 0 else "; delta grows to m·exp((m−1)·epsilon)·delta"
@@ -176,7 +176,7 @@ class Guarantee:
         return lines
 
     def statement(self, dim: int) -> dict[str, Any]:
-        """The guarantee and what it does and does not protect, as plain JSON values."""
+        """What is and what is not protected at ``dim`` attributes, as plain JSON values."""
         return {
             "guarantee": self.to_dict(),
             "protects": self.protects(),
@@ -185,6 +185,7 @@ class Guarantee:
         }
 
     def to_dict(self) -> dict[str, Any]:
+        """Its fields as plain JSON values."""
         epsilon = None if self.definition == "none" else self.epsilon
         return asdict(self) | {"epsilon": epsilon, "adjacency": self.adjacency.to_dict()}
 
@@ -195,6 +196,11 @@ def compose(*guarantees: Guarantee) -> Guarantee:
     Basic sequential composition, for adaptive releases too (Dwork & Roth 2014, Thm 3.16; Li & Li
     2023, Thm 2.3; for iDP Soria-Comas et al. 2017). Sums are exact and rounded up to the next
     float. :func:`dpindex.total` does the same for specs, and knows a tighter way.
+
+    Parameters
+    ----------
+    guarantees : Guarantee
+        One for each release; a guarantee twice is two releases.
 
     Raises
     ------

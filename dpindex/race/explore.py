@@ -28,6 +28,9 @@ class Modes:
     points : float64 array, shape (m, dim)
     density : float64 array, shape (m,)
         Private estimates of the density there.
+
+    >>> Modes(np.zeros((1, 2)), np.array([0.5])).points.shape
+    (1, 2)
     """
 
     points: Floats

@@ -62,6 +62,9 @@ class Hash(ABC):
         Its name in JSON.
     label : str
         Its name in the public stream; the functions of a seed never change, so neither does this.
+
+    >>> SRP(4).to_dict()
+    {'kind': 'srp', 'bits': 4}
     """
 
     kind: ClassVar[str]
@@ -83,16 +86,19 @@ class Hash(ABC):
 
     @abstractmethod
     def scaled(self, records: Any) -> Any:
-        """Records, float64 and the callee's to change, in the units in which they are rounded."""
+        """``records``, float64 and the callee's to change, in the units of their rounding."""
 
     @abstractmethod
     def codes_of(self, projected: Doubles, offsets: Doubles) -> Codes:
-        """Codes (rows, parts, n) of exact products (rows, directions, n) of rounded integers.
+        """Codes (rows, parts, n) of ``projected``, exact products of rounded integers.
+
+        These have the shape (rows, directions, n).
 
         ``offsets``, (rows, directions, 1), are uniform in a bucket of ``PStable``.
         """
 
     def to_dict(self) -> dict[str, Any]:
+        """Kind and parameters as plain JSON values."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
 
@@ -127,7 +133,7 @@ class SRP(Hash):
         return np.asarray((1.0 - _angles(x, q) / math.pi) ** self.bits)
 
     def scaled(self, records: Any) -> Any:
-        """Only direction matters: each record times a power of two, for full precision."""
+        """Only direction matters: ``records`` times powers of two, for full precision."""
         bits = min(30, 33 - max(0, (records.shape[1] - 1).bit_length()))
         magnitudes = abs(records).max(axis=1)
         if sparse.issparse(records):
@@ -211,7 +217,7 @@ class PStable(Hash):
         return np.asarray(single**self.hashes)
 
     def scaled(self, records: Any) -> Any:
-        """In grid steps, 4096 a bandwidth."""
+        """``records`` in grid steps, 4096 a bandwidth."""
         with np.errstate(over="ignore"):  # what overflows has an infinite sum
             records *= 2.0**_STEP_BITS / self.bandwidth
         return records
@@ -331,8 +337,19 @@ class Hasher:
 def kernel_sum(hash: Hash, x: Any, q: Any) -> Doubles:
     """``Σ_x k(x, q)`` for every query, computed exactly from all records: *not private*.
 
-    What a sketch estimates, for tests and for tuning on public data. Shapes (n, dim) and (nq, dim)
-    to (nq,); memory is bounded, time is n · nq · dim.
+    What a sketch estimates, for tests and for tuning on public data. Memory is bounded, time is
+    n · nq · dim.
+
+    Parameters
+    ----------
+    hash : Hash
+        The family of hash functions; its collision probability is the kernel k.
+    x, q : array, shapes (n, dim) and (nq, dim)
+        Records and queries.
+
+    Returns
+    -------
+    float64 array, shape (nq,)
 
     >>> kernel_sum(SRP(2), np.eye(2), np.array([[1.0, 0.0]])).tolist()
     [1.25]

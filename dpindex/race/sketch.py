@@ -102,7 +102,7 @@ class RaceSketch:
     # Filling: nothing can be read out.
 
     def fit(self, x: Vectors) -> RaceSketch:
-        """Add all records, shape (n, dim), of any real dtype, dense or sparse; returns self.
+        """Add all records ``x``, shape (n, dim), of any real dtype, dense or sparse; returns self.
 
         Raises InputError for a wrong shape, NaN or infinities (and then adds nothing), and for a
         sketch that already holds records (``partial_fit`` adds more) or has been released.
@@ -112,7 +112,7 @@ class RaceSketch:
         return self.partial_fit([x])
 
     def partial_fit(self, chunks: Vectors | Iterable[Vectors]) -> RaceSketch:
-        """Add records: an array or sparse matrix, or an iterable of them that is read once.
+        """Add records: ``chunks`` is an array or sparse matrix, or an iterable of them, read once.
 
         All of it is added, or none if anything raises. Every record must be added only once.
         """
@@ -155,6 +155,12 @@ class RaceSketch:
         and so do the epsilons and deltas (sequential composition), unless you state that the two
         collections are ``disjoint``: then a record is in one of them only, and the larger epsilon
         and the larger delta hold (parallel composition).
+
+        Raises
+        ------
+        InputError
+            For a sketch of other hashes or parameters, one that was emptied or is this one, and for
+            a released one with one that is not.
         """
         if not isinstance(other, RaceSketch) or other is self:
             raise InputError("merge takes another RaceSketch.")
@@ -248,7 +254,10 @@ class RaceSketch:
     def density(
         self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE
     ) -> Floats:
-        """Kernel density ``count(q) / size``: the mean kernel over records (Algorithm 2), (nq,)."""
+        """Kernel density ``count(q) / size``: the mean kernel over records (Algorithm 2), (nq,).
+
+        ``q``, ``estimator`` and ``failure`` are those of :meth:`count`.
+        """
         return self.count(q, estimator, failure) / max(1.0, self.size)
 
     def stderr(self, q: Vectors) -> Floats:
@@ -256,7 +265,9 @@ class RaceSketch:
         return self._over_rows(q, self._deviation())[0]
 
     def error_bound(self, q: Vectors, failure: float = _FAILURE) -> Floats:
-        """Theorem 4's bound on the error of the median of means, shape (nq,).
+        """Theorem 4's bound on the error of the median of means at ``q``, shape (nq,).
+
+        It is exceeded with probability at most ``failure``.
 
         The unknown ``f̃ = Σ√k`` is replaced by its bound ``√(N·Σk)`` (Cauchy–Schwarz), read from the
         sketch itself; the paper's constants make the result generous.
@@ -266,7 +277,9 @@ class RaceSketch:
     def summary(
         self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE
     ) -> dict[str, Floats]:
-        """``count``, ``stderr`` and ``density`` by name, each of shape (nq,), hashing queries once.
+        """``count``, ``stderr`` and ``density`` by name, each of shape (nq,), hashing ``q`` once.
+
+        ``estimator`` and ``failure`` are those of :meth:`count`.
 
         With the median of means also ``bound``: its ``error_bound``.
         """
@@ -382,7 +395,7 @@ class RaceSketch:
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> RaceSketch:
-        """Read what ``to_bytes`` wrote; raises InputError for anything else."""
+        """Read what ``to_bytes`` wrote; raises InputError if ``data`` is anything else."""
         facts, arrays = sketch_from_bytes_1(data) or unpack(data, "sketch")
         sketch = cls.__new__(cls)
         sketch._counts = None
@@ -390,7 +403,7 @@ class RaceSketch:
         return sketch
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the released sketch to a new file; an existing one is never overwritten."""
+        """Write the released sketch to a new file, ``path``; one that exists is not overwritten."""
         create_file(path, self.to_bytes())
 
     @classmethod
@@ -461,6 +474,17 @@ def optimal_rows(
     twice, so ε/2 takes the place of ε. With delta > 0 there is no such optimum, and InputError: the
     noise of the mean does not grow with R, and every further row helps.
 
+    Parameters
+    ----------
+    expected_count : float
+        f̃, (0, ∞).
+    epsilon : float
+        Budget of the release, (0, ∞).
+    neighbouring : "add-remove" or "replace"
+        What neighbouring collections differ in.
+    delta : float
+        0, the only one with an optimum.
+
     >>> optimal_rows(1000, 1.0)
     708
     """
@@ -495,6 +519,17 @@ def error_bound(
     ``m = ⌊R/groups⌋`` rows, misses by more than ``2σ/√m`` with probability at most ¼ (Chebyshev),
     and the median of the groups with at most ``failure`` (Hoeffding). Where the groups divide R
     this is the paper's ``√(f̃²/R + 2R/ε²) √(32 log 1/δ')``.
+
+    Parameters
+    ----------
+    root_kernel_sum : array, shape (nq,)
+        ``f̃ = Σ_x √k(x, q)`` of each query.
+    rows : int
+        R, rows of the sketch.
+    noise_variance : float
+        Of the noise in one count.
+    failure : float
+        Probability that the bound is exceeded, (0, 1).
 
     >>> error_bound(np.array([1000.0]), rows=800, noise_variance=2 * 800.0**2, failure=0.05).round()
     array([526.])

@@ -121,7 +121,7 @@ class SketchSpec:
 
     @classmethod
     def from_dict(cls, data: Any) -> SketchSpec:
-        """The inverse of ``to_dict``; raises InputError on anything else."""
+        """The inverse of ``to_dict``; InputError if ``data`` is anything else."""
         if isinstance(data, dict) and "as_published" in data:  # a field of older sketches
             data = dict(data)
             if data.pop("as_published") is not False:
@@ -135,5 +135,5 @@ class SketchSpec:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> SketchSpec:
-        """The inverse of ``to_json``; raises InputError on anything else."""
+        """The inverse of ``to_json``; InputError if ``text`` is anything else."""
         return cls.from_dict(json_value(text, "the spec of a sketch"))

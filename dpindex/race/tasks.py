@@ -153,20 +153,20 @@ class RaceDensity(base.DensityMixin, _KernelEstimator):  # type: ignore[misc]
     """
 
     def fit(self, X: Vectors, y: Any = None) -> RaceDensity:
-        """Sketch the records, shape (n, dim), and release; ``y`` is there for pipelines only."""
+        """Sketch the records ``X``, shape (n, dim), and release; ``y`` is for pipelines only."""
         records = validate_data(self, X, accept_sparse=self._sparse)
         self.sketch_ = self._empty(self._kernel_spec()).fit(records).release()
         _warn(noise_drowns(self.sketch_))
         return self
 
     def score_samples(self, X: Vectors) -> Floats:
-        """Logarithm of the density at each row, shape (n,); never below half a record's."""
+        """Log of the density at each row of ``X``, shape (n,); never below half a record's."""
         records = self._records(X)
         counts = _floored(self.sketch_.count(records))
         return np.asarray(np.log(counts / max(1.0, self.sketch_.size)))
 
     def score(self, X: Vectors, y: Any = None) -> float:
-        """Sum of the log densities."""
+        """Sum of the log densities at ``X``; ``y`` is there for pipelines only."""
         return float(self.score_samples(X).sum())
 
 
@@ -190,6 +190,13 @@ class RaceOutliers(base.OutlierMixin, _KernelEstimator):  # type: ignore[misc]
     sketch_ : RaceSketch
     offset_ : float
         The threshold.
+
+    >>> import numpy as np
+    >>> from dpindex.race.hashes import PStable
+    >>> X = np.random.default_rng(0).normal(size=(5000, 2))
+    >>> model = RaceOutliers(PStable(4.0, hashes=4), rows=50, epsilon=5.0).fit(X)
+    >>> model.predict([[0.0, 0.0], [40.0, 40.0]]).tolist()
+    [1, -1]
     """
 
     fraction: float = 0.1
@@ -201,7 +208,7 @@ class RaceOutliers(base.OutlierMixin, _KernelEstimator):  # type: ignore[misc]
     }
 
     def fit(self, X: Vectors, y: Any = None) -> RaceOutliers:
-        """Sketch the records, shape (n, dim), and release."""
+        """Sketch the records ``X``, shape (n, dim), and release; ``y`` is for pipelines only."""
         share = finite_number(self.fraction, "fraction", above=0.0)
         records = validate_data(self, X, accept_sparse=self._sparse)
         self.sketch_ = self._empty(self._kernel_spec()).fit(records).release()
@@ -210,16 +217,16 @@ class RaceOutliers(base.OutlierMixin, _KernelEstimator):  # type: ignore[misc]
         return self
 
     def score_samples(self, X: Vectors) -> Floats:
-        """Density of each row, shape (n,): the lower, the more abnormal."""
+        """Density of each row of ``X``, shape (n,): the lower, the more abnormal."""
         records = self._records(X)
         return self.sketch_.density(records)
 
     def decision_function(self, X: Vectors) -> Floats:
-        """``score_samples − offset_``: negative for outliers."""
+        """``score_samples(X) − offset_``: negative for outliers."""
         return self.score_samples(X) - self.offset_
 
     def predict(self, X: Vectors) -> npt.NDArray[np.int64]:
-        """−1 for outliers, +1 for the rest, shape (n,)."""
+        """−1 for the outliers among the rows of ``X``, +1 for the rest, shape (n,)."""
         return np.where(self.decision_function(X) < 0, -1, 1)
 
 
@@ -277,7 +284,13 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
     }
 
     def fit(self, X: Vectors, y: Any) -> RaceClassifier:
-        """Sketch every class, records (n, dim) and labels (n,), and release."""
+        """Sketch every class and release: records ``X``, (n, dim), and labels ``y``, (n,).
+
+        Raises
+        ------
+        InputError
+            For labels that do not fit the records or the stated classes.
+        """
         if self.rule not in ("ml", "map"):
             raise InputError(f"rule must be 'ml' or 'map', not {self.rule!r}.")
         records, labels = validate_data(self, X, y, accept_sparse="csr")
@@ -304,18 +317,18 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
         return self.classes
 
     def predict_proba(self, X: Vectors) -> Floats:
-        """Share of each class in the sum of the densities (ml) or counts (map), shape (n, m)."""
+        """Share of each class in the sum of densities (ml) or counts (map) at ``X``, (n, m)."""
         records = self._records(X)
         scores = np.stack([_floored(sketch.count(records)) for sketch in self.sketches_], axis=1)
         scores /= class_weights(self.sketches_, self.rule)
         return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
     def predict_log_proba(self, X: Vectors) -> Floats:
-        """Logarithm of ``predict_proba``."""
+        """Logarithm of ``predict_proba(X)``."""
         return np.log(self.predict_proba(X))
 
     def predict(self, X: Vectors) -> AnyArray:
-        """The likeliest class of each row, shape (n,)."""
+        """The likeliest class of each row of ``X``, shape (n,)."""
         best = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[best])
 
@@ -380,7 +393,13 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
     _sparse = False  # scaling moves every attribute
 
     def fit(self, X: Vectors, y: Any) -> RaceRegressor:
-        """Sketch records (n, dim) and targets (n,), release, and solve."""
+        """Sketch records ``X``, shape (n, dim), and targets ``y``, shape (n,), release, and solve.
+
+        Raises
+        ------
+        InputError
+            For targets that do not fit the records or the stated bounds.
+        """
         if self.solver not in _SOLVERS:
             raise InputError(f"solver must be 'moments' or 'surrogate', not {self.solver!r}.")
         x, target = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
@@ -399,7 +418,7 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
         return self
 
     def predict(self, X: Vectors) -> Floats:
-        """The linear prediction of each row, shape (n,)."""
+        """The linear prediction of each row of ``X``, shape (n,)."""
         return np.asarray(self._records(X) @ self.coef_ + self.intercept_)
 
 

@@ -65,6 +65,10 @@ class Dataset:
     columns : int
         Attributes of a vector.
     parts : tuple of Part
+        Files, row groups or ranges of rows; what a worker reads at a time.
+
+    >>> Dataset("nothing yet", columns=384, parts=()).rows
+    0
     """
 
     name: str
@@ -73,6 +77,7 @@ class Dataset:
 
     @property
     def rows(self) -> int:
+        """Rows of all parts."""
         return sum(part.rows for part in self.parts)
 
 

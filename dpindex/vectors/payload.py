@@ -27,6 +27,14 @@ def read_payload(location: str | os.PathLike[str], columns: Sequence[str] | None
     ------
     InputError
         For a file that cannot be read, and a column that is not there.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "payload.csv")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write("title,year\\none,1999\\ntwo,2001\\n")
+    ...     read_payload(path, ["year"]).to_pydict()
+    {'year': [1999, 2001]}
     """
     found, read = locate(location, _TABLES, "file of payload columns")
     with found.reading(), found.resources:

@@ -169,6 +169,15 @@ class VectorSource(AbstractContextManager["VectorSource"]):
     Values are passed on as they are stored, NaN and infinity included: their user checks them. Use
     one source in one thread at a time.
 
+    Parameters
+    ----------
+    location : Location
+        How the user named the source, for messages.
+    shape, dtype, is_sparse
+        As below.
+    stream : callable
+        Yields the rows from a given one on.
+
     Attributes
     ----------
     name : str
@@ -208,7 +217,7 @@ class VectorSource(AbstractContextManager["VectorSource"]):
 
     @classmethod
     def in_memory(cls, location: Location, array: Chunk) -> VectorSource:
-        """A source of an ndarray or a canonical CSR matrix."""
+        """A source of ``array``, an ndarray or a canonical CSR matrix; ``location`` is its name."""
         stream = by_rows(lambda start, stop: array[start:stop])
         is_sparse = issparse(array)
         return cls(location, array.shape, array.dtype, stream, is_sparse=is_sparse)

@@ -1,0 +1,79 @@
+"""How ``mkdocs build`` makes the site: which files it has, and how docstrings are read.
+
+Files have the paths of the repository, so that links are the same in both. A page
+``reference/MODULE.md`` in the navigation is made of the public names of that module.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import griffe
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+PUBLISHED = (
+    *("*.md", "LICENSE", "docs/*.md", "docs/*.png", "examples/*.ipynb", "examples/*.py"),
+    *("bench/**/*.md", "bench/**/*.png", "bench/**/*.csv", "bench/**/*.txt", "bench/*.py"),
+)
+"""What of the repository is on the site: the documents, and what they link to."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """The published files and the reference, besides the files of the theme."""
+    paths = {path for pattern in PUBLISHED for path in ROOT.glob(pattern)}
+    site = Files([file for file in files if not (ROOT / "docs" / file.src_uri).exists()])
+    for path in sorted(paths):
+        uri = path.relative_to(ROOT).as_posix()
+        site.append(File(uri, str(ROOT), config.site_dir, config.use_directory_urls))
+    for module in re.findall(r"'reference/([\w.]+)\.md'", str(config.nav)):
+        uri = f"reference/{module}.md"
+        site.append(File.generated(config, uri, content=reference(module)))
+    return site
+
+
+def reference(name: str) -> str:
+    """The page of a module: what it is for, a table of its public names, an entry for each."""
+    module = import_module(name)
+    lines = [f"# {name}\n", inspect.getdoc(module) or "", "\n| name | what it is |\n|---|---|"]
+    entries = []
+    for public in module.__all__:
+        entry, path = getattr(module, public), f"{name}.{public}"
+        if inspect.ismodule(entry):
+            continue
+        if path in sys.modules:  # a function that has the name of its file
+            path = f"{entry.__module__}.{entry.__qualname__}"
+        first = (inspect.getdoc(entry) or "").partition("\n\n")[0].replace("\n", " ")
+        told = first.replace("|", "\\|") if callable(entry) else "A constant."
+        lines.append(f"| [`{public}`](#{path}) | {told} |")
+        entries.append(f"\n::: {path}")
+    return _plain("\n".join(lines + entries)) + "\n"
+
+
+class Docstrings(griffe.Extension):
+    """Docstrings as they are written here, in the form that the numpy parser expects."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring is None:
+            return
+        text = _plain(obj.docstring.value)
+        if "\nExamples\n---" not in text:
+            text = re.sub(r"^>>> ", r"Examples\n--------\n>>> ", text, count=1, flags=re.MULTILINE)
+        returned = re.search(r"\nReturns\n-+\n((?:.+\n?)+)", text)
+        if returned and "\n " not in returned[1]:  # a sentence without a type above it
+            kind = str(obj.returns) if isinstance(obj, griffe.Function) else "value"
+            told = "\n    ".join([kind, *returned[1].splitlines()]) + "\n"
+            text = text[: returned.start(1)] + told + text[returned.end(1) :]
+        obj.docstring.value = text
+
+
+def _plain(text: str) -> str:
+    """Roles such as ``:func:`dpindex.plan``` as code, and shapes as words, not as Python."""
+    shown = re.sub(r":(?:class|func|meth|mod):`~?([^`]+)`", r"`\1`", text)
+    return re.sub(r"\b(shapes?) \(", "\\1\N{NO-BREAK SPACE}(", shown)

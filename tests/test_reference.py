@@ -1,0 +1,104 @@
+"""Every public name has an entry in the reference: parameters, errors, an example that runs.
+
+What is public is in the ``__all__`` of the modules that the navigation of the site lists.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MODULES = re.findall(r"reference/([\w.]+)\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+CLOSE = ("self", "cls")
+TOO_LONG = {
+    "dpindex.evaluate.run_demo": "tests/test_demo.py",
+    "dpindex.evaluate.DemoResult": "tests/test_demo.py",
+}
+"""Names whose example takes a minute, and the tests that run them instead."""
+
+
+def _names() -> Iterator[tuple[str, Any]]:
+    for module in MODULES:
+        for name in import_module(module).__all__:
+            value = getattr(import_module(module), name)
+            if inspect.isclass(value) or inspect.isfunction(inspect.unwrap(value)):
+                yield f"{module}.{name}", value
+
+
+PUBLIC = dict(_names())
+
+
+def _functions() -> Iterator[tuple[str, Any]]:
+    """Every public function, and every public method of a public class."""
+    for name, value in PUBLIC.items():
+        if not inspect.isclass(value):
+            yield name, value
+            continue
+        for member in vars(value):
+            method = inspect.unwrap(getattr(value, member))
+            if not member.startswith("_") and (
+                inspect.isfunction(method) or inspect.ismethod(method)
+            ):
+                yield f"{name}.{member}", method
+
+
+FUNCTIONS = dict(_functions())
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name not in CLOSE]
+
+
+def _raises(function: Callable[..., Any]) -> bool:
+    """Whether the function itself, and not only what it calls, raises InputError."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    raised = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc]
+    return any(isinstance(e, ast.Call) and ast.unparse(e.func) == "InputError" for e in raised)
+
+
+def test_the_navigation_has_what_users_import() -> None:
+    assert {"dpindex", "dpindex.device", "dpindex.evaluate", "dpindex.audit"} <= set(MODULES)
+    assert {"dpindex.race", "dpindex.sklearn", "dpindex.planner", "dpindex.vectors"} <= set(MODULES)
+    assert len(PUBLIC) > 70
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_name_has_an_example(name: str) -> None:
+    """A doctest, which the suite runs: of a name itself, or of one of its methods."""
+    if name in TOO_LONG:
+        assert (ROOT / TOO_LONG[name]).exists()
+        return
+    value = PUBLIC[name]
+    about = [value, *vars(value).values()] if inspect.isclass(value) else [value]
+    assert any(">>> " in (inspect.getdoc(part) or "") for part in about), name
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if inspect.isclass(PUBLIC[name])])
+def test_every_class_says_what_it_is_made_of(name: str) -> None:
+    text = inspect.getdoc(PUBLIC[name]) or ""
+    own = PUBLIC[name].__dict__.get("__init__")
+    for parameter in _parameters(own) if inspect.isfunction(own) else []:
+        assert re.search(rf"\b{parameter}\b", text), f"{name}: {parameter}"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_parameter_is_described(name: str) -> None:
+    """In a section of its own or in the text."""
+    text = inspect.getdoc(FUNCTIONS[name]) or ""
+    assert text, name
+    for parameter in _parameters(FUNCTIONS[name]):
+        assert re.search(rf"\b{parameter}\b", text), f"{name}: {parameter}"
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if _raises(FUNCTIONS[name])])
+def test_errors_are_described(name: str) -> None:
+    assert "InputError" in (inspect.getdoc(FUNCTIONS[name]) or ""), name

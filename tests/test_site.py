@@ -1,0 +1,101 @@
+"""The documentation site: it builds without a warning, and nothing in it leads nowhere."""
+
+from __future__ import annotations
+
+import html.parser
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from test_reference import PUBLIC
+
+ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.slow
+
+
+class _Page(html.parser.HTMLParser):
+    """What a page links to, what it loads, and its anchors."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.anchors |= {given[name] for name in ("id", "name") if given.get(name)}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        if "src" in given:
+            self.loads.append(given["src"])
+        if tag == "link":
+            self.loads.append(given["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for library in ("mkdocs", "mkdocstrings_handlers.python"):
+        pytest.importorskip(library, reason="the site needs pip install 'dpindex[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, _Page]:
+    return {path: _Page(path) for path in sorted(site.rglob("*.html"))}
+
+
+def test_links_and_anchors_exist(pages: dict[Path, _Page]) -> None:
+    assert len(pages) > 25
+    for path, page in pages.items():
+        if path.name == "404.html":  # its links are absolute: a server shows it anywhere
+            continue
+        for link in page.links:
+            target, _, anchor = unquote(link).partition("#")
+            if re.match(r"\w+:", target):
+                continue
+            place = (path.parent / target).resolve() if target else path
+            place = place / "index.html" if place.is_dir() else place
+            assert place.exists(), f"{path.name}: {link}"
+            if anchor and place in pages:
+                assert anchor in pages[place].anchors, f"{path.name}: {link}"
+
+
+def test_nothing_is_loaded_from_the_network(site: Path, pages: dict[Path, _Page]) -> None:
+    for path, page in pages.items():
+        for source in page.loads:
+            assert not re.match(r"(\w+:)?//", source), f"{path.name} loads {source}"
+    for sheet in site.rglob("*.css"):
+        text = sheet.read_text(encoding="utf-8")
+        assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", text), sheet.name
+
+
+def test_every_public_name_has_an_entry(site: Path, pages: dict[Path, _Page]) -> None:
+    """Of the class or function itself: some share their name with a file."""
+    for name, value in PUBLIC.items():
+        path = site / "reference" / f"{name.rpartition('.')[0]}.html"
+        assert {name, f"{value.__module__}.{value.__qualname__}"} & pages[path].anchors, name
+        assert "doc-symbol-module" not in path.read_text(encoding="utf-8"), path.name
+
+
+def test_no_markup_of_docstrings_is_left(site: Path) -> None:
+    for path in (site / "reference").glob("*.html"):
+        text = re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8"))
+        left = re.search(r":(?:class|func|meth|mod):|^-{4,}$|^Returns\n-", text, re.MULTILINE)
+        assert not left, f"{path.name}: {left}"
