@@ -108,7 +108,12 @@ def _checked(found: Location, read: Callable[[Location], _Ids]) -> AnyArray:
 
 
 def _is_pipe(name: str) -> bool:
-    """Whether it is the standard input or a named pipe: what is in it is seen by reading alone."""
+    """Whether it is the standard input or a named pipe: what is in it is seen by reading alone.
+
+    Pipes hold text, so one under the suffix of another format is none of these.
+    """
+    if os.path.splitext(name)[1] in _IDS.keys() - {".txt"}:
+        return False
     try:
         return name == "/dev/stdin" or stat.S_ISFIFO(os.stat(name).st_mode)
     except (OSError, ValueError):
