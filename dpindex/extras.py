@@ -9,7 +9,13 @@ from dpindex.errors import InputError
 
 __all__ = ["EXTRAS", "import_extra"]
 
-EXTRAS = {"eval": "jinja2 matplotlib pillow scikit-learn", "io": "h5py pyarrow"}
+EXTRAS = {
+    "cloud": "obstore pyarrow",
+    "dask": "dask[dataframe] distributed",
+    "eval": "jinja2 matplotlib pillow scikit-learn",
+    "io": "h5py pyarrow",
+    "serve": "fastapi uvicorn",
+}
 """Packages of each extra. Messages name them: pip finds them wherever dpindex came from."""
 
 

@@ -302,7 +302,7 @@ def test_similarities_do_not_depend_on_what_found_the_rows(index: PrivateIndex) 
     plain.add_codes(index.codes)
     asked = low_rank(20, dim=WIDTH, seed=3)
     ours, theirs = (i.search(asked, k=1500) for i in (index, plain))
-    for name in ("similarity", "stderr"):
+    for name in ("unbiased", "unbiased_stderr"):
         of_rows = [
             np.take_along_axis(getattr(hits, name), np.argsort(hits.ids, axis=1), axis=1)
             for hits in (ours, theirs)

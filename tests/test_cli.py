@@ -300,7 +300,7 @@ def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
     for options, parts in (
         (("--epsilons", "two"), ("--epsilons", "two")),
         (("--beta", 0), ("beta",)),
-        (("--max-queries", 0), ("max_queries",)),
+        (("--max-queries", 0), ("--max-queries",)),
         (("--image-shape", "5x5"), ("--image-shape", "24 numbers")),
     ):
         fails(run("evaluate", "x.npy", "q.npy", "--report", "r", *options), *parts)
@@ -318,14 +318,14 @@ def test_denoised_and_compact_indexes(run: Run, files: Path) -> None:
     )
     assert code == 0, err
     assert "learned from 1000 codes" in out
-    before = json.loads(run("info", "ix", "--json")[1])
+    before = json.loads(run("info", "ix", "--json", "--index-recall")[1])
     assert before["denoiser"]["rows"] == 1000
     assert 0.8 < before["index_recall"] <= 1
     assert run("add", "ix", "more.npy")[0] == 0
     after = json.loads(run("info", "ix", "--json")[1])
     assert (after["count"], after["denoiser"]) == (1200, before["denoiser"])
     assert after["guarantee"] == before["guarantee"]
-    code, out, _ = run("info", "ix")
+    code, out, _ = run("info", "ix", "--index-recall")
     assert "learned from 1000 codes; predicts coordinates" in out
     assert "of the ten nearest that a flat search finds" in out
     assert run("query", "ix", "more.npy", "--query", "private")[0] == 0

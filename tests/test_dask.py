@@ -192,5 +192,5 @@ def test_without_dask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import dpindex.dask
 
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"run pip install 'dpindex\[dask\]'"):
+    with pytest.raises(InputError, match=r"run pip install dask\[dataframe\] distributed"):
         dpindex.dask.build("x.npy", tmp_path / "index", SPEC)

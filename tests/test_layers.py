@@ -20,6 +20,7 @@ LAYERS = (
     ("dpindex.__main__",),
     ("dpindex",),  # the package's face: it names what lies below, nothing imports it
     ("dpindex.cli",),
+    ("dpindex.server", "dpindex.client"),
     ("dpindex.planner", "dpindex.dask"),
     ("dpindex.evaluate", "dpindex.audit"),
     ("dpindex.shards",),

@@ -17,6 +17,7 @@ from dpindex.cli import audit_commands as audit
 from dpindex.cli import index_commands as index
 from dpindex.cli import quality_commands as quality
 from dpindex.cli import race_commands as race
+from dpindex.cli import server_commands as server
 from dpindex.cli.options import Command, as_command
 from dpindex.errors import InputError
 from dpindex.version import __version__
@@ -67,6 +68,7 @@ _register(app, index.build, index.privatize, index.add, index.denoise, index.que
 _register(app, index.methods, index.spec, index.codebook)
 _register(app, quality.plan, quality.evaluate, quality.explore, quality.demo)
 _register(app, audit.audit, audit.ledger)
+_register(app, server.serve)
 _register(race_app, race.build, race.query, race.info)
 
 

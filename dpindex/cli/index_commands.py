@@ -34,7 +34,9 @@ _TELLING_BITS = 128
 
 def build(
     vectors: Annotated[
-        str, typer.Argument(help="Vector file, or a folder or s3:// prefix of .parquet files.")
+        str,
+        typer.Argument(help="Vector file, or a folder or s3:// prefix of .parquet files."),
+        Takes(("vectors",)),
     ],
     index: Annotated[
         str, typer.Argument(help="Directory, or s3://, gs:// or az:// prefix, to make.")

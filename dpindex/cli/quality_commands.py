@@ -104,8 +104,6 @@ def evaluate(
     public = public_sample or (None if options.codebook is None else str(options.codebook))
     if public_texts is None and (public_sample or (base_texts and not explore)):
         raise InputError("--public-sample and --base-texts need --public-texts.")
-    if image_shape is not None and not explore:
-        raise InputError("--image-shape needs --explore.")
     if public_texts is not None and public is None:
         raise InputError("--public-texts needs the vectors of these texts: --public-sample FILE.")
     with open_vectors(base) as base_source, open_vectors(queries) as query_source:

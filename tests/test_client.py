@@ -1,0 +1,110 @@
+"""The client: where it sends a token, and what it makes of answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.client import Client
+
+Answers = dict[str, tuple[int, Any]]
+ESTIMATES = ("similarity", "stderr", "unbiased", "unbiased_stderr")
+
+
+class Server(HTTPServer):
+    """Gives fixed answers by path and remembers what was asked."""
+
+    answers: Answers
+    asked: list[tuple[str, dict[str, str], bytes]]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        names = {name.lower(): value for name, value in self.headers.items()}
+        self.server.asked.append((self.path, names, body))
+        status, content = self.server.answers[self.path]
+        self.send_response(status)
+        if status == 302:
+            self.send_header("location", content)
+        self.end_headers()
+        self.wfile.write(json.dumps(content).encode())
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Handler) as made:
+        made.answers, made.asked = {}, []
+        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+def client(server: Server) -> Client:
+    return Client(f"http://127.0.0.1:{server.server_port}/", "secret")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://collector.example", "ftp://localhost", "collector.example", "", "https://",
+     "http://localhost.example", "http://localhost@a.example", "file:///etc/passwd"],
+)  # fmt: skip
+def test_a_token_does_not_travel_in_the_clear(url: str) -> None:
+    with pytest.raises(dpi.InputError, match="begins with https://"):
+        Client(url, "secret")
+
+
+def test_redirections_are_not_followed(server: Server) -> None:
+    server.answers = {"/spec": (302, "/elsewhere"), "/elsewhere": (200, {})}
+    with pytest.raises(dpi.InputError, match="answers 302"):
+        client(server).spec()
+    assert [path for path, _, _ in server.asked] == ["/spec"]
+
+
+def test_submissions_have_keys(server: Server) -> None:
+    for status, outcome in ((201, "stored"), (200, "repeated"), (409, "taken")):
+        server.answers = {"/codes": (status, {"detail": "…"})}
+        assert client(server).submit(b"codes", ["é"], key=16 * "k") == outcome
+    _, headers, body = server.asked[-1]
+    assert (headers["authorization"], headers["dpindex-ids"]) == ("Bearer secret", '["\\u00e9"]')
+    assert (headers["idempotency-key"], body) == (16 * "k", b"codes")
+    for _ in range(2):
+        client(server).submit(b"codes", [1])
+    keys = {names["idempotency-key"] for _, names, _ in server.asked}
+    assert len(keys) == 3
+
+
+def test_hits(server: Server) -> None:
+    numbers = [[0.5, None]]
+    content = {"ids": [["a", "b"]], "scores": [[2, 1]], **dict.fromkeys(ESTIMATES, numbers)}
+    server.answers = {"/search?k=2": (200, content)}
+    hits = client(server).search(b"codes", k=2)
+    assert hits.ids.tolist() == [["a", "b"]]
+    assert np.isnan(hits.similarity[0, 1])
+    assert len(hits) == 1
+
+
+def test_refusals_and_silence(server: Server) -> None:
+    server.answers = {"/codes": (413, {"detail": "too\x1b[2J much."}), "/spec": (500, [])}
+    with pytest.raises(dpi.InputError, match=r"answers 413: too\[2J much\."):
+        client(server).submit(b"", [])
+    with pytest.raises(dpi.InputError, match="answers 500: it does not say why"):
+        client(server).spec()
+    with pytest.raises(dpi.InputError, match="does not answer"):
+        Client("http://127.0.0.1:1").spec()

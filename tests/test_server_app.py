@@ -1,0 +1,273 @@
+"""The collector over HTTP: what is answered to whom, and that refusals change nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.server.app import make_app
+from dpindex.server.collector import Collector
+from dpindex.server.requests import max_body, max_rows
+from dpindex.server.tokens import Tokens
+
+pytest.importorskip("fastapi")
+anyio = pytest.importorskip("anyio")
+testclient = pytest.importorskip("fastapi.testclient")
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+ESTIMATES = ("similarity", "stderr", "unbiased", "unbiased_stderr")
+SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0)
+OTHER = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=5.0)
+SUBMIT, SEARCH = 32 * "a", 32 * "b"
+CODES = {"content-type": "application/octet-stream"}
+VECTORS = np.random.default_rng(0).uniform(-1, 1, (40, 16))
+
+Make = Callable[..., Any]
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def codes(rows: slice | int = 0, spec: dpi.Spec = SPEC) -> bytes:
+    return dpi.Privatizer(spec).privatize(VECTORS[rows]).to_bytes()
+
+
+def as_submitter(ids: Any, **more: str) -> dict[str, str]:
+    return {**CODES, **bearer(SUBMIT), "dpindex-ids": json.dumps(ids), **more}
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> dpi.PrivateIndex:
+    made = dpi.PrivateIndex(SPEC, query_epsilon=6.0)
+    made.add(VECTORS[20:], ids=[f"old {i}" for i in range(20)])
+    made.save(tmp_path / "index")
+    return made
+
+
+@pytest.fixture
+def make(index: dpi.PrivateIndex) -> Iterator[Make]:
+    """Makes a client of the collector; the index is as it was saved when the test ends."""
+    path = index.path
+    assert path is not None
+    with Collector(index, path / ".accepted", lambda: index.save(path)) as collector:
+
+        def client(tokens: bool = True, **options: Any) -> Any:
+            known = Tokens(f"submit {SUBMIT}\nsearch {SEARCH}") if tokens else None
+            app = make_app(collector, known, **options)
+            return testclient.TestClient(app, base_url="http://localhost")
+
+        yield client
+
+
+def test_submit_and_search(make: Make) -> None:
+    client = make()
+    sent = codes(slice(0, 2))
+    key = {"idempotency-key": "0123456789abcdef"}
+    for status in (201, 200):
+        answer = client.post("/codes", content=sent, headers=as_submitter(["a", "é"], **key))
+        assert answer.status_code == status
+    answer = client.post("/codes", content=sent, headers=as_submitter(["a", "é"]))
+    assert answer.status_code == 409
+    for spec in (SPEC, SPEC.with_epsilon(6.0)):
+        asked = codes(slice(20, 23), spec)
+        found = client.post("/search?k=5", content=asked, headers={**CODES, **bearer(SEARCH)})
+        assert found.status_code == 200
+        assert set(found.json()) == {"ids", "scores", *ESTIMATES}
+        assert {np.shape(lists) for lists in found.json().values()} == {(3, 5)}
+
+
+def test_documents_are_open_and_search_is_not_a_submitter_s(make: Make) -> None:
+    client = make()
+    assert client.get("/health").json() == {"status": "ok"}
+    assert dpi.Spec.from_json(client.get("/spec").text) == SPEC
+    stated = client.get("/guarantee").json()
+    assert (stated["guarantee"]["epsilon"], stated["query_epsilon"]) == (4.0, 6.0)
+    assert stated["does_not_protect"]
+    page = client.get("/openapi.json").json()
+    assert set(page["paths"]) == {"/health", "/spec", "/guarantee", "/codes", "/search"}
+    assert "413" in page["paths"]["/codes"]["post"]["responses"]
+    for path in ("/docs", "/redoc", "/codes/old 1", "/../spec.json"):
+        assert client.get(path).status_code == 404
+
+
+WRONG_TOKENS: list[tuple[str, dict[str, str], int]] = [
+    ("/codes", {}, 401),
+    ("/codes", {"authorization": "Bearer "}, 401),
+    ("/codes", {"authorization": f"Basic {SUBMIT}"}, 401),
+    ("/codes", bearer(SUBMIT + "x"), 401),
+    ("/codes", bearer(SEARCH), 403),
+    ("/search", {}, 401),
+    ("/search", bearer(SUBMIT), 403),
+]
+
+
+@pytest.mark.parametrize(("path", "token", "status"), WRONG_TOKENS)
+def test_wrong_tokens(make: Make, path: str, token: dict[str, str], status: int) -> None:
+    headers = {**CODES, "dpindex-ids": '["a"]', **token}
+    answer = make().post(path, content=codes(), headers=headers)
+    assert answer.status_code == status
+    assert ("www-authenticate" in answer.headers) == (status == 401)
+
+
+WRONG_IDS: list[Any] = [
+    None, "xyzzy", "[1", "[]", '["xyzzy", "b"]', "[1]", '[""]', '["xyzzy\\u0000"]', "[null]",
+    json.dumps([65 * "x"]), '["xyzzy\\n"]', '["\\ud800"]', "[" * 5000, "é", '{"xyzzy": 1}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ids", WRONG_IDS)
+def test_wrong_ids(make: Make, index: dpi.PrivateIndex, ids: str | None) -> None:
+    headers: dict[str, Any] = {**CODES, **bearer(SUBMIT)}
+    if ids is not None:
+        headers["dpindex-ids"] = ids.encode("utf-8")
+    answer = make().post("/codes", content=codes(), headers=headers)
+    assert answer.status_code == 422
+    assert "xyzzy" not in answer.text
+    assert len(index) == 20
+
+
+def test_ids_that_are_numbers(make: Make) -> None:
+    client = make(id_type=int)
+    for ids in ([True], [-1], [2**53 + 1], [1.0], ["1"]):
+        answer = client.post("/codes", content=codes(), headers=as_submitter(ids))
+        assert answer.status_code == 422
+
+
+def _wrong_bodies() -> dict[str, tuple[bytes, dict[str, str], int]]:
+    good, kind = codes(), "content-type"
+    many = codes(np.zeros(max_rows(SPEC) + 1, np.int64))  # type: ignore[arg-type]
+    return {
+        "nothing": (b"", {}, 422),
+        "no codes": (b"xyzzy", {}, 422),
+        "cut off": (good[:-1], {}, 422),
+        "damaged": (good[:-1] + bytes([good[-1] ^ 1]), {}, 422),
+        "foreign": (codes(spec=OTHER), {}, 422),
+        "another form": (codes(spec=dpi.Spec("dp-oporp-staircase", 16, 8, 2.0)), {}, 422),
+        "a form that lies": (_lying(), {}, 422),
+        "no row": (_empty(), {}, 422),
+        "too many": (many, {}, 413),
+        "huge": (bytes(max_body(SPEC) + 1), {}, 413),
+        "huge, in parts": (bytes(3 * max_body(SPEC)), {"transfer-encoding": "chunked"}, 413),
+        "huge, asked before": (bytes(max_body(SPEC) + 1), {"expect": "100-continue"}, 413),
+        "compressed": (good, {"content-encoding": "gzip"}, 415),
+        "JSON": (good, {kind: "application/json"}, 415),
+        "a form": (good, {kind: "text/plain"}, 415),
+        "a short key": (good, {"idempotency-key": "xyzzy"}, 422),
+    }
+
+
+def _lying() -> bytes:
+    """Codes of another form under the right fingerprint."""
+    spec = dpi.Spec("dp-signoporp-rr", dim=16, k=8, epsilon=4.0)
+    made = dpi.Privatizer(spec).privatize(VECTORS[0])
+    form = type(made.format)(8, SPEC.fingerprint)
+    return form.codes(made.stored).to_bytes()
+
+
+def _empty() -> bytes:
+    return SPEC.format.codes(np.empty((0, SPEC.format.width), np.uint8)).to_bytes()
+
+
+def test_wrong_bodies(make: Make, index: dpi.PrivateIndex) -> None:
+    client = make()
+    for name, (body, more, status) in _wrong_bodies().items():
+        answer = client.post("/codes", content=body, headers=as_submitter(["a"], **more))
+        assert answer.status_code == status, name
+        assert "xyzzy" not in answer.text
+    assert index.path is not None
+    assert (index.path / ".accepted").stat().st_size == 0
+
+
+def test_wrong_queries(make: Make) -> None:
+    client = make()
+    headers = {**CODES, **bearer(SEARCH)}
+    for k in ("0", "1001", "-1", "ten", "１", "1e2", ""):
+        answer = client.post("/search", params={"k": k}, content=codes(), headers=headers)
+        assert answer.status_code == 422, k
+    for body in (b"", b"xyzzy", codes(spec=OTHER), _lying(), _empty()):
+        assert client.post("/search", content=body, headers=headers).status_code == 422
+    many = codes(np.zeros(65, np.int64))  # type: ignore[arg-type]
+    assert client.post("/search", content=many, headers=headers).status_code == 413
+
+
+def test_exact_queries_are_off_unless_allowed(make: Make) -> None:
+    headers = bearer(SEARCH)
+    body = {"vectors": VECTORS[20:22].tolist()}
+    assert make().post("/search", json=body, headers=headers).status_code == 403
+    client = make(exact_queries=True)
+    found = client.post("/search?k=3", json=body, headers=headers)
+    assert found.status_code == 200
+    assert np.shape(found.json()["ids"]) == (2, 3)
+    for wrong in (
+        [], {}, {"vectors": []}, {"vectors": [[0.777]]}, {"vectors": "xyzzy"},
+        {"vectors": [["0.777"] * 16]}, {"vectors": [[10**400] * 16]}, {"vectors": [[True] * 16]},
+        {"vectors": [[0.777] * 15 + [7e7]]}, {**body, "more": 1}, {"vectors": [[7e7] * 16] * 2},
+    ):  # fmt: skip
+        answer = client.post("/search", json=wrong, headers=headers)
+        assert answer.status_code == 422, wrong
+        assert "777" not in answer.text
+        assert "xyzzy" not in answer.text
+
+
+def test_slow_bodies_are_given_up(make: Make, index: dpi.PrivateIndex) -> None:
+    async def call() -> int:
+        answered: list[Any] = []
+        headers = {**as_submitter(["a"]), "host": "localhost"}
+
+        async def receive() -> Any:
+            await anyio.sleep_forever()
+
+        async def send(message: Any) -> None:
+            answered.append(message)
+
+        scope = {
+            "type": "http", "method": "POST", "path": "/codes", "raw_path": b"/codes",
+            "query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1",
+            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+        }  # fmt: skip
+        await app(scope, receive, send)
+        return int(answered[0]["status"])
+
+    app = make(body_seconds=0.01).app
+    assert anyio.run(call) == 408
+    assert index.path is not None
+    assert (index.path / ".accepted").stat().st_size == 0
+
+
+def test_without_tokens_only_local_names_are_answered(make: Make) -> None:
+    client = make(tokens=False)
+    assert client.post("/search", content=codes(), headers=CODES).status_code == 200
+    # As from a page in a browser, whose name was made to mean this machine.
+    headers = {**CODES, "host": "attacker.example"}
+    assert client.post("/search", content=codes(), headers=headers).status_code == 400
+
+
+def test_a_failure_is_logged_without_what_was_sent(
+    make: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("".join(["xyz", "zy"]))  # lines of code are logged
+
+    monkeypatch.setattr(dpi.PrivateIndex, "search", fail)
+    with caplog.at_level(logging.DEBUG):
+        answer = make().post("/search", content=codes(), headers={**CODES, **bearer(SEARCH)})
+    assert answer.status_code == 500
+    assert "RuntimeError" in caplog.text
+    assert "xyzzy" not in caplog.text + answer.text
+
+
+def test_a_collector_that_cannot_write_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = make()
+    monkeypatch.setattr(Collector, "accepts", property(lambda self: False))
+    assert client.get("/health").status_code == 503
+    answer = client.post("/codes", content=codes(), headers=as_submitter(["a"]))
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "1"

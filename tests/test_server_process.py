@@ -1,0 +1,186 @@
+"""A collector in a process of its own: it is killed while clients submit, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.client import Client
+from dpindex.server.process import _impatient
+
+pytest.importorskip("fastapi")
+uvicorn = pytest.importorskip("uvicorn")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+
+SPEC = dpi.Spec("dp-signoporp-rr", dim=64, k=64, epsilon=4.0)
+SUBMIT, SEARCH = 32 * "a", 32 * "b"
+CLIENTS, EACH = 8, 250
+Run = Callable[..., tuple[int, str, str]]
+
+
+def codes(rows: int) -> dpi.BitCodes:
+    """Codes that differ from each other, as codes of vectors do with high probability."""
+    bits = np.random.default_rng(0).integers(0, 2, (rows, 64)).astype(bool)
+    return dpi.BitCodes.from_signs(bits, SPEC.fingerprint)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    dpi.PrivateIndex(SPEC).save(tmp_path / "index")
+    (tmp_path / "tokens").write_text(f"submit {SUBMIT}\nsearch {SEARCH}\n")
+    (tmp_path / "tokens").chmod(0o600)
+    return tmp_path / "index"
+
+
+@contextmanager
+def served(index: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process and its address; it is killed when the block ends, if it still runs."""
+    options = ("--tokens", str(index.parent / "tokens"), "--port", "0")
+    command = [sys.executable, "-m", "dpindex", "serve", str(index), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:[0-9]+", said)
+            assert found, said
+            yield process, found[0]
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_what_was_answered_is_there_once_after_kill_9(index: Path) -> None:
+    all_codes = codes(CLIENTS * EACH)
+    answered: dict[str, int] = {}
+    half = threading.Event()
+
+    def send(first: int, url: str) -> None:
+        client = Client(url, SUBMIT, timeout=60)
+        for row in range(first, first + EACH):
+            one = all_codes.take(slice(row, row + 1)).to_bytes()
+            try:
+                if client.submit(one, [f"device {row}"]) == "stored":
+                    answered[f"device {row}"] = row
+            except dpi.InputError:  # the server was killed
+                return
+            if len(answered) > CLIENTS * EACH // 2:
+                half.set()
+
+    def ask(url: str) -> None:
+        client = Client(url, SEARCH, timeout=60)
+        try:
+            while not half.is_set():
+                client.search(all_codes.take(slice(0, 2)).to_bytes(), k=3)
+        except dpi.InputError:
+            pass
+
+    with served(index) as (process, url):
+        Client(url, SUBMIT).submit(all_codes.take(slice(0, 1)).to_bytes(), ["first"])
+        starts = range(0, CLIENTS * EACH, EACH)
+        threads = [threading.Thread(target=send, args=(start, url)) for start in starts]
+        threads.append(threading.Thread(target=ask, args=(url,)))
+        for thread in threads:
+            thread.start()
+        assert half.wait(120)
+        process.send_signal(signal.SIGKILL)
+        for thread in threads:
+            thread.join(120)
+    assert CLIENTS * EACH // 2 < len(answered) < CLIENTS * EACH
+    with served(index) as (process, url):  # what was accepted is put into the index first
+        assert Client(url, SUBMIT).submit(all_codes.take(slice(0, 1)).to_bytes(), ["x"]) == "stored"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    saved = dpi.PrivateIndex.open(index)
+    assert set(answered) <= set(saved)
+    assert len(set(saved)) == len(saved)
+    stored = saved.codes.stored
+    for place, name in enumerate(saved):
+        row = int(str(name).partition(" ")[2] or 0)
+        assert np.array_equal(stored[place], all_codes.stored[row])
+
+
+@pytest.mark.slow
+def test_the_example_of_the_page(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = dpi.Spec("dp-oporp-staircase", dim=8, k=4, epsilon=2.0)
+    place = index.parent / "other"
+    vectors = np.random.default_rng(0).uniform(-1, 1, (3, 8))
+    other = dpi.PrivateIndex(spec, query_epsilon=4.0)
+    other.add(vectors[2], ids=["berta"])
+    other.save(place)
+    page = (Path(__file__).parents[1] / "docs" / "collector.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    known: dict[str, Any] = {"submit_token": SUBMIT, "search_token": SEARCH}
+    known |= {"vector": vectors[0], "query": vectors[1]}
+    with served(place) as (_, url):
+        exec(block.replace("http://127.0.0.1:8000", url), known)
+    assert "berta" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_one_writer_and_an_end_by_ctrl_c(index: Path, run: Run) -> None:
+    with served(index) as (process, _):
+        code, _, err = run("serve", index, "--tokens", index.parent / "tokens", "--port", 0)
+        assert code == 2
+        assert "is being written by another process" in err
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+
+
+def test_slow_headers_are_given_up() -> None:
+    """Bytes of a request that never becomes whole, on a server that waits a tenth of a second."""
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        raise AssertionError
+
+    config = uvicorn.Config(app, http=_impatient(0.1), ws="none", log_level="error")
+    config.load()
+
+    async def ask() -> bytes:
+        loop, state = asyncio.get_running_loop(), uvicorn.server.ServerState()
+        server = await loop.create_server(lambda: config.http(config, state, {}), "127.0.0.1", 0)
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(b"POST /codes HTTP/1.1\r\nHost: x\r\n")
+            answer = await asyncio.wait_for(reader.read(), 60)
+            writer.close()
+            await writer.wait_closed()
+            return answer
+
+    assert asyncio.run(ask()).startswith(b"HTTP/1.1 408 ")
+
+
+WRONG: list[tuple[list[object], str]] = [
+    ([], "give --tokens FILE, or --open-to-all"),
+    (["--open-to-all", "--tokens", "tokens"], "give --tokens FILE, or --open-to-all"),
+    (["--open-to-all", "--host", "0.0.0.0"], "without tokens only 127.0.0.1 and localhost"),
+    (["--tokens", "none"], "none cannot be read"),
+    (["--open-to-all", "--port", 70000], "port must be from 0 to 65535"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), WRONG)
+def test_wrong_commands(index: Path, run: Run, options: list[object], said: str) -> None:
+    code, _, err = run("serve", index, *options)
+    assert code == 2
+    assert said in err
+
+
+def test_what_protects_nothing_is_not_served(tmp_path: Path, run: Run) -> None:
+    bare = dpi.PrivateIndex(dpi.Spec("none-oporp", 16, 8))
+    bare.save(tmp_path / "bare", allow_unprotected=True)
+    code, _, err = run("serve", tmp_path / "bare", "--open-to-all", "--port", 0)
+    assert code == 2
+    assert "protects nothing" in err

@@ -1,0 +1,62 @@
+"""Tokens: who may submit and who may search."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from pathlib import Path
+
+import pytest
+
+from dpindex import InputError
+from dpindex.server.tokens import Tokens
+
+A, B, C = (32 * letter for letter in "abc")
+
+
+def written(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_roles(tmp_path: Path) -> None:
+    text = f"# devices\nsubmit {A}\n\nsearch {B}\nsubmit  {C}\nsearch {C}\n"
+    tokens = Tokens.read(written(tmp_path / "tokens", text))
+    may = {t: (tokens.allow(t, "submit"), tokens.allow(t, "search")) for t in (A, B, C)}
+    assert may == {A: (True, False), B: (False, True), C: (True, True)}
+    for wrong in ("", A[:-1], A + "a", A.upper(), "\udcff", "é" * 32):
+        assert not tokens.know(wrong)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "# none\n", f"admin {A}", "submit short", f"submit {A} {B}", f"submit {'é' * 32}", A],
+)
+def test_other_lines_are_refused_and_not_repeated(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError) as refused:
+        Tokens.read(written(tmp_path / "tokens", text))
+    assert A not in str(refused.value)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
+def test_a_file_that_others_read_is_refused(tmp_path: Path, mode: int) -> None:
+    with pytest.raises(InputError, match="chmod 600"):
+        Tokens.read(written(tmp_path / "tokens", f"submit {A}", mode))
+
+
+def test_every_token_is_compared_whatever_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work does not depend on which token was given, and tokens themselves are not compared."""
+    compared: list[tuple[int, int]] = []
+
+    def compare(a: bytes, b: bytes) -> bool:
+        compared.append((len(a), len(b)))
+        return a == b
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    tokens = Tokens(f"submit {A}\nsubmit {B}\nsearch {C}")
+    for given in (A, B, C, "x", ""):
+        compared.clear()
+        tokens.know(given)
+        assert compared == [(32, 32)] * 3
