@@ -113,8 +113,9 @@ def fork(action: Callable[[], object], errors: Path | None = None) -> int:
 
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # a full disk: the child must end all the same
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
 
 
