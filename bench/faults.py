@@ -242,7 +242,8 @@ def works(shop: Workshop) -> dict[Callable[[Path], None], int]:
         ingest_module._CHUNK_BYTES = STEP * DIM * 8
         sink, ledger = NewDirectory(path, Settings(SPEC)), Ledger(path.with_name("ledger"))
         try:
-            ingest(as_source(rows), sink, ids=np.array(names), ledger=ledger)
+            payload = {"name": names}
+            ingest(as_source(rows), sink, ids=np.array(names), payload=payload, ledger=ledger)
         except InputError:  # it was finished by the first run
             directory = IndexDirectory(path)
             if not directory.exists or directory.manifest().state != "complete":
@@ -252,7 +253,8 @@ def works(shop: Workshop) -> dict[Callable[[Path], None], int]:
         index, ledger = PrivateIndex.open(path), Ledger(path.with_name("ledger"))
         if len(index) == len(rows):
             new = [f"new{i}" for i in range(STEP)]
-            index.add(rows[:STEP], new, ledger=ledger, allow_rerelease=True)
+            payload = {"name": new}
+            index.add(rows[:STEP], new, payload=payload, ledger=ledger, allow_rerelease=True)
             index.save(path)
 
     def remove(path: Path) -> None:
@@ -291,6 +293,7 @@ def check_again(
     now = in_view(path)
     index = PrivateIndex.open(path)
     must(len(index) == len(set(index.ids)) == count, "rows are missing or doubled")
+    must(index.payload["name"].to_pylist() == index.ids.tolist(), "the payload is of other rows")
     fresh = seen if work.__name__ != "remove" else seen.keys() - before
     must(all(now[name].startswith(seen[name]) for name in fresh), "seen, and drawn again")
     manifest = IndexDirectory(path).manifest()

@@ -549,3 +549,61 @@ def test_one_vector_without_a_second_dimension(run: Run, files: Path) -> None:
     )
     assert run("privatize", "one.npy", "one.codes", "--spec", "spec.json")[0] == 0
     assert len(dpi.codes_from_bytes((files / "one.codes").read_bytes())) == 1
+
+
+def test_the_size_of_what_is_written_is_limited(run: Run, files: Path) -> None:
+    (files / "spec.json").write_text(run("spec", "--dim", 24, *STAIRCASE)[1])
+    size = ("--max-size", "1KB")
+    fails(run("privatize", "x.npy", "x.codes", "--spec", "spec.json", *size), "--max-size 1GB")
+    assert not (files / "x.codes").exists()
+    assert "at most" in run("privatize", "x.npy", "x.codes", "--spec", "spec.json")[1]
+    run("build", "q.npy", "ix", *STAIRCASE)
+    for items in ("x.npy", "x.codes"):
+        fails(run("add", "ix", items, *size), "305 codes", "--max-size 1GB")
+    assert len(dpi.PrivateIndex.open(files / "ix")) == 5
+
+
+def test_add_replaces_ids(run: Run, files: Path) -> None:
+    """Of vectors a second release, which must be allowed; of codes what their makers paid for."""
+    (files / "few.txt").write_text("doc-1\ndoc-2\nnew\n")
+    np.save(files / "few.npy", np.eye(3, 24, dtype=np.float32))
+    build = ("build", "x.npy", "ix", *STAIRCASE, "--ids", "ids.txt", "--ledger", "ledger")
+    assert run(*build)[0] == 0
+    replace = ("add", "ix", "few.npy", "--upsert")
+    fails(run(*replace), "give every vector an id (--ids)")
+    replace = (*replace, "--ids", "few.txt")
+    fails(run(*replace), "2 of these 3 ids are in the index", "--allow-rerelease")
+    code, out, _ = run(*replace, "--allow-rerelease", "--ledger", "ledger")
+    assert (code, "3 added (2 replaced), 301 in all" in out) == (0, True)
+    assert "2 ids, 2 releases each: epsilon = 40 (pure DP)" in out
+    hits = json.loads(run("query", "ix", "few.npy", "-k", 1, "--format", "json")[1])
+    assert hits["ids"] == [["doc-1"], ["doc-2"], ["new"]]
+    code, out, _ = run(*replace, "--allow-rerelease")
+    assert (code, "3 added (3 replaced), 301 in all" in out) == (0, True)
+    (files / "spec.json").write_text(run("info", "ix", "--spec")[1])
+    run("privatize", "few.npy", "few.codes", "--spec", "spec.json")
+    code, out, _ = run("add", "ix", "few.codes", "--ids", "few.txt", "--upsert")
+    assert (code, "3 added (3 replaced), 301 in all" in out) == (0, True)
+
+
+def test_payload_filter_and_show(run: Run, files: Path) -> None:
+    """Columns published beside the codes filter a search and stand beside its hits."""
+    rows = "".join(f"{1900 + i},{'de' if i % 2 else 'en'}\n" for i in range(300))
+    (files / "facts.csv").write_text("year,lang\n" + rows)
+    code, out, _ = run("build", "x.npy", "ix", *STAIRCASE, "--payload", "facts.csv")
+    assert (code, "not protected" in out) == (0, True)
+    query = ("query", "ix", "q.npy", "-k", 3)
+    kept = ("--filter", "year >= 1903 and lang == 'de'", "--show", "lang,year")
+    hits = json.loads(run(*query, *kept, "--format", "json")[1])
+    assert {lang for row in hits["payload_lang"] for lang in row} == {"de"}
+    assert [ids[0] for ids in hits["ids"]][3] == 3
+    assert hits["payload_year"] == [[1900 + i for i in row] for row in hits["ids"]]
+    out = run(*query, *kept)[1]
+    assert "lang" in out
+    assert "1903" in out
+    code, _, _ = run(*query, *kept, "--format", "npz", "--output", "hits.npz")
+    with np.load(files / "hits.npz") as saved:
+        assert (saved["payload_lang"] == "de").all()
+    fails(run(*query, "--filter", "yeer > 3"), "yeer", "year")
+    fails(run(*query, "--show", "title"), "no payload column 'title'", "year, lang")
+    fails(run("build", "x.npy", "b", *STAIRCASE, "--payload", "x.npy"), "x.npy")

@@ -198,6 +198,25 @@ def test_finding_10_the_ledger_counts_sketches(run: Run) -> None:
     assert tight.guarantees[0].epsilon == 8.0
 
 
+def test_an_interrupted_release_is_counted_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the ledger and the file nothing was seen: the same command does it again."""
+    Path("ids.txt").write_text("".join(f"p{i}\n" for i in range(4000)))
+    known = (*BUILD, *HASH, "--ledger", "ledger", "--ids", "ids.txt")
+
+    def killed(sketch: RaceSketch) -> RaceSketch:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RaceSketch, "release", killed)
+        run(*known)
+    assert not Path("s.race").exists()
+    assert len(Ledger("ledger").entries()) == 1
+    assert run(*known).exit_code == 0
+    assert len(Ledger("ledger").entries()) == 1
+    second = run(*BUILD[:3], "t.race", *known[4:])
+    assert "was released before" in str(second.exception)
+
+
 def test_finding_10_far_records_are_counted(run: Run) -> None:
     x = np.load("x.npy")
     x[7] = 1e30

@@ -88,11 +88,11 @@ def test_fewer_rows_than_wanted_and_none(index: dpi.PrivateIndex) -> None:
     assert len(none.payload or ()) == 0
 
 
+@pytest.mark.parametrize("index", ["flat"], indirect=True)
 def test_subsets_that_do_not_fit_into_memory(
     index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if index.spec is not NUMBERS:
-        pytest.skip("only decoded vectors are searched in parts")
+    """Only decoded vectors are searched in parts."""
     mask = np.arange(N) % 10 == 3
     whole = index.search(Q, k=5, filter=mask)
     monkeypatch.setattr(index._ranking.backend, "max_subset", 50)

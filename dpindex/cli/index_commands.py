@@ -118,6 +118,7 @@ def privatize(
     max_epsilon: Annotated[
         float | None, "Refuse a spec with more, or of iDP.  [default: any epsilon]"
     ] = None,
+    max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Turn vectors into codes, as a device does.
@@ -131,6 +132,7 @@ def privatize(
     stated = {**release.stated(), "max_epsilon": max_epsilon}
     sink = CodesFile(codes, described, allow_unprotected=allow_unprotected)
     with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
+        out.announce_size(source.shape[0], described.format, max_size)
         done = ingest(source, sink, progress=report, **stated)
     typer.echo(f"{codes}: {done} codes, {codes.stat().st_size} bytes. {sink.spec.guarantee}.")
     out.print_totals(stated)
@@ -146,6 +148,10 @@ def add(
     release: o.ReleaseOptions,
     beside: o.PayloadOptions,
     denoise: o.Denoise = None,
+    upsert: Annotated[
+        bool, "Replace ids that are in the index; of vectors a second release (--allow-rerelease)."
+    ] = False,
+    max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Add codes of devices, or vectors.
@@ -159,20 +165,30 @@ def add(
     stated, codes, payload = release.stated(), read_codes(items), beside.read(items)
     if codes is not None and (stated["ledger"] or stated["allow_rerelease"]):
         raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
+    ids = stated["ids"]
+    if upsert and ids is None:
+        raise InputError("--upsert replaces by id; give every vector an id (--ids).")
     # Nobody else may write between what is booked and what is saved.
     with PrivateIndex.changing(index, _waiting(index)) as opened:
-        before = len(opened)
-        sink = OpenIndex(opened, allow_unprotected=allow_unprotected)
+        sink = OpenIndex(opened, allow_unprotected=allow_unprotected, replace=upsert)
+        allowed = release.allow_rerelease or codes is not None
+        replaced = opened.check_rerelease(ids, allowed) if upsert else 0
+        before = len(opened) - replaced
         if codes is None:
+            # A ledger knows more of earlier releases than the index; without one this is all.
+            stated["allow_rerelease"] &= not (upsert and stated["ledger"] is None)
             with open_vectors(items) as source, out.progress_bar("privatizing") as report:
+                out.announce_size(len(opened) + source.shape[0], opened.spec.format, max_size)
                 ingest(source, sink, payload=payload, progress=report, **stated)
         else:
             opened.spec.refuse_unprotected(allow_unprotected, "add to it")
+            out.announce_size(len(opened) + len(codes), opened.spec.format, max_size)
             _note_repeats(opened, codes, items)
-            opened.add_codes(codes, stated["ids"], payload=payload)
+            opened.add_codes(codes, ids, payload=payload, replace=upsert)
         sink.save()
     added, promise = len(opened) - before, opened.spec.guarantee
-    typer.echo(f"{index}: {added} added, {len(opened)} in all.")
+    again = f" ({replaced} replaced)" if upsert else ""
+    typer.echo(f"{index}: {added} added{again}, {len(opened)} in all.")
     if codes is None:
         typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
     else:

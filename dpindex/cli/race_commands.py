@@ -57,6 +57,7 @@ def build(
     With a ledger each id is one record; a record in a second sketch spends its epsilon again.
     """
     from dpindex.index.code_store import Ids
+    from dpindex.index.pending import PendingRelease
     from dpindex.race import RaceSketch, SketchSpec, optimal_rows
     from dpindex.race.diagnosis import noise_drowns
     from dpindex.race.hashes import hash_from_dict
@@ -69,6 +70,7 @@ def build(
         raise InputError(
             "--ids and --allow-rerelease are for the ledger; name the ledger (--ledger)."
         )
+    pending: PendingRelease | None = None
     if expected_count is not None:
         if rows is not None:
             raise InputError("give --rows or --expected-count, not both.")
@@ -80,13 +82,19 @@ def build(
         dim = source.shape[1]
         spec = SketchSpec(dim, rows, width, kernel, epsilon, delta, neighbouring, seed)
         if ledger is not None:
-            ids = None if ids is None else Ids().check(ids, source.shape[0])
-            ledger.check(ids, **allowed)
+            if ids is not None:
+                ids = Ids().check(ids, source.shape[0])
+                pending = PendingRelease(sketch, ids, ledger)
+            if pending is None or not pending.begun:
+                ledger.check(ids, **allowed)
         with naming(source.name):
             made = RaceSketch(spec).partial_fit(_chunks(source, report))
-    if ledger is not None:
-        ledger.record(spec, ids, **allowed)
-    made.release().save(sketch)
+    if pending is not None:
+        ledger.record(spec, ids, **allowed, token=pending.token())
+    made.release()
+    if pending is not None:
+        pending.seen()
+    made.save(sketch)
     facts = _facts(sketch, made)
     if as_json:
         out.print_json({"sketch": str(sketch), **facts})

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from dpindex.arrays import AnyArray
 from dpindex.codes import CodeFormat, Codes
+from dpindex.errors import InputError
 from dpindex.index.code_store import CodeStore
 from dpindex.index.locks import ReadWriteLock
 from dpindex.index.payload import Table
@@ -87,10 +88,23 @@ class Collection:
         with self._lock.read():
             return self._store.repeats(codes)
 
-    def check_ids(self, ids: Any | None, count: int) -> AnyArray:
-        """The ids that ``count`` new rows would get, or the InputError that adding would raise."""
+    def check_ids(self, ids: Any | None, count: int, *, replace: bool = False) -> AnyArray:
+        """The ids that ``count`` new rows would get, or the InputError that adding would raise.
+
+        With ``replace`` they may be in the index already.
+        """
         with self._lock.read():
-            return self._store.checked_ids(ids, count)
+            return self._store.checked_ids(ids, count, replace=replace)
+
+    def check_rerelease(self, ids: AnyArray, allow_rerelease: bool) -> int:
+        """How many of these ids new vectors would replace; InputError unless that is allowed."""
+        replaced = len(self._store.rows(ids, missing=True))
+        if replaced and not allow_rerelease:
+            raise InputError(
+                f"{replaced} of these {len(ids)} ids are in the index: replacing a vector is a "
+                f"second release of it, and its epsilons add up; allow_rerelease=True allows it."
+            )
+        return replaced
 
     def check_payload(self, payload: Any, count: int) -> Table:
         """The payload of ``count`` new rows as a table, or the InputError of adding it."""

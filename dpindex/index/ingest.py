@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import secrets
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,9 +22,9 @@ from dpindex.files import create_file
 from dpindex.index.claim import Claim
 from dpindex.index.code_store import Ids, ids_to_bytes
 from dpindex.index.directory import IndexDirectory, Manifest, Settings, rows_per_segment
-from dpindex.index.journal import Journal
 from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.index.payload import Payload, Table, payload_to_bytes
+from dpindex.index.pending import PendingRelease
 from dpindex.index.private_index import PrivateIndex
 from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
@@ -355,66 +353,54 @@ class NewDirectory(Sink):
 
 
 class _AllAtOnce(Sink):
-    """A sink that takes all codes or none.
-
-    Work that dies after the ledger has written it down, and before a code could be seen, may be
-    done again without being counted again: until then a token lies beside the ledger, under the
-    sink's ``place`` and the ids.
-    """
+    """A sink that takes all codes or none, at its ``place`` if it has one."""
 
     def __init__(
         self, spec: Spec, take: Callable[[Codes], None], place: Path | None, allow_unprotected: bool
     ) -> None:
         self.spec, self._take, self.allow_unprotected = spec, take, allow_unprotected
         self._place = place
-        self._journal: Journal | None = None
+        self._pending: PendingRelease | None = None
 
     def started(
         self, source: VectorSource, ids: AnyArray | None, payload: Table, ledger: Ledger | None
     ) -> int | None:
         if ledger is None or ids is None or self._place is None:
             return None
-        work = self._place.resolve() / hashlib.sha256(ids_to_bytes(ids)).hexdigest()
-        self._journal = Journal(work, ledger.builds_path)
-        return None if self._journal.claim(bytes.decode) is None else 0
+        self._pending = PendingRelease(self._place, ids, ledger)
+        return 0 if self._pending.begun else None
 
     @contextmanager
     def writing(self) -> Iterator[tuple[int, str]]:
         self._parts: list[Integers] = []
-        yield 0, self._token()
+        yield 0, "" if self._pending is None else self._pending.token()
         self._take(self.spec.format.codes(self.spec.format.concatenate(self._parts)))
 
-    def _token(self) -> str:
-        if self._journal is None:
-            return ""
-        token = self._journal.claim(bytes.decode)
-        if token is None:
-            token = secrets.token_hex(16)
-            self._journal.begin()
-            self._journal.write_claim(token.encode())
-        return token
-
     def _seen(self) -> None:
-        """From now on codes may be seen: doing the work again would be another release."""
-        if self._journal is not None:
-            self._journal.clear()
+        if self._pending is not None:
+            self._pending.seen()
 
     def put(self, codes: Codes, ids: AnyArray, payload: Table) -> None:
         self._parts.append(codes.stored)
 
 
 class OpenIndex(_AllAtOnce):
-    """An index in memory, which gets all rows or none; then :meth:`save` it."""
+    """An index in memory, which gets all rows or none; then :meth:`save` it.
 
-    def __init__(self, index: PrivateIndex, *, allow_unprotected: bool = False) -> None:
+    With ``replace`` rows take the place of those with the same ids: a second release of each.
+    """
+
+    def __init__(
+        self, index: PrivateIndex, *, allow_unprotected: bool = False, replace: bool = False
+    ) -> None:
         def take(codes: Codes) -> None:
-            index.add_codes(codes, self._ids, payload=self._payload)
+            index.add_codes(codes, self._ids, payload=self._payload, replace=replace)
 
         super().__init__(index.spec, take, index.path, allow_unprotected)
-        self.path, self._index = index.path, index
+        self.path, self._index, self._replace = index.path, index, replace
 
     def checked_ids(self, ids: Any | None, count: int) -> AnyArray | None:
-        self._ids, checked = ids, self._index.check_ids(ids, count)
+        self._ids, checked = ids, self._index.check_ids(ids, count, replace=self._replace)
         return None if ids is None else checked
 
     def checked_payload(self, payload: Any, count: int) -> Table:

@@ -240,13 +240,7 @@ class PrivateIndex(Collection):
             rows = self._projector.rows(X)
             checked = self._store.checked_ids(ids, rows.shape[0], replace=True)
             columns = self.check_payload(payload, len(checked))
-            replaced = len(self._store.rows(checked, missing=True))
-            if replaced and not allow_rerelease:
-                raise InputError(
-                    f"{replaced} of these {len(checked)} ids are in the index: replacing a vector "
-                    f"is a second release of it, and its epsilons add up; allow_rerelease=True "
-                    f"allows it."
-                )
+            replaced = self.check_rerelease(checked, allow_rerelease)
             codes = self._released(rows, checked, ledger, allow_rerelease, skip_leak_check)
             self._store.replace(codes, checked, columns)
             return replaced
@@ -277,10 +271,20 @@ class PrivateIndex(Collection):
         privatizer = Privatizer(self.spec, allow_unprotected=True)
         return privatizer.privatize(rows, before=before)
 
-    def add_codes(self, codes: Codes, ids: Any | None = None, *, payload: Any = None) -> None:
+    def add_codes(
+        self, codes: Codes, ids: Any | None = None, *, payload: Any = None, replace: bool = False
+    ) -> None:
         """Add codes that devices made under the same spec; spends nothing.
 
-        ``payload`` is one row for each code, **published in the clear**: see :meth:`add`.
+        Parameters
+        ----------
+        codes : Codes
+        ids : sequence of whole numbers or strings, optional
+            Unique; default the next free numbers.
+        payload : table, optional
+            One row for each code, **published in the clear**: see :meth:`add`.
+        replace : bool
+            Put codes in the place of those with the same ids: see :meth:`upsert`.
 
         Raises
         ------
@@ -293,8 +297,9 @@ class PrivateIndex(Collection):
             raise InputError("these codes were made under another spec than this index.")
         check_format(codes, self.spec.format)
         with self._lock.write():
-            checked = self._store.checked_ids(ids, len(codes))
-            self._store.append(codes, checked, self.check_payload(payload, len(codes)))
+            checked = self._store.checked_ids(ids, len(codes), replace=replace)
+            put = self._store.replace if replace else self._store.append
+            put(codes, checked, self.check_payload(payload, len(codes)))
 
     def fit_denoiser(self, kind: Kind = "auto") -> Denoiser:
         """Learn from the private codes how their coordinates hang together, and rank with it.

@@ -58,8 +58,9 @@ class SymbolLists(SearchBackend):
     def _sort(self, names: Rows) -> None:
         """Make the lists; within one, the row numbers in the whole index decide the order."""
         (symbols,) = self._parts
-        mixed = _shuffled(names.astype(np.uint64))
-        self._rows = np.lexsort((mixed, symbols)).astype(np.int64)
+        key = symbols.astype(np.uint64) << np.uint64(48)
+        key |= _shuffled(names.astype(np.uint64)) >> np.uint64(16)
+        self._rows = np.argsort(key).astype(np.int64, copy=False)
         self._starts = np.searchsorted(symbols[self._rows], np.arange(int(symbols.max()) + 2))
 
     def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
