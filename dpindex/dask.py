@@ -28,6 +28,7 @@ from dpindex.checks import id_array
 from dpindex.errors import InputError
 from dpindex.extras import import_extra
 from dpindex.index import Settings
+from dpindex.index.payload import Payload
 from dpindex.ledger import Ledger
 from dpindex.shards import Shard
 from dpindex.spec import Spec
@@ -50,6 +51,7 @@ def build(
     column: str | None = None,
     id_column: str | None = None,
     ids: Any | None = None,
+    payload_columns: Sequence[str] = (),
     ledger: Ledger | None = None,
     allow_rerelease: bool = False,
     allow_unprotected: bool = False,
@@ -77,6 +79,8 @@ def build(
         DataFrame and Parquet files: the column of ids. Default the numbers of the rows.
     ids : array or path, optional
         Ids of an array; of an array file, their file.
+    payload_columns : sequence of str
+        DataFrame and Parquet files: columns that are **published in the clear**, beside the codes.
     ledger, allow_rerelease, allow_unprotected, skip_leak_check
         As in :func:`dpindex.shards.build`. The ledger stays on this machine.
     progress : callable, optional
@@ -96,9 +100,10 @@ def build(
     options: dict[str, Any] = {"allow_unprotected": allow_unprotected}
     run = engine(client)
     if isinstance(data, str | os.PathLike):
-        dataset = open_dataset(data, id_column=id_column, ids=ids)
+        named: Any = {"id_column": id_column, "payload_columns": payload_columns}
+        dataset = open_dataset(data, ids=ids, **named)
     else:
-        found = _collection(data, client, column, id_column, ids)
+        found = _collection(data, client, column, id_column, ids, tuple(payload_columns))
         parts = found.parts()
         dataset = Dataset(found.name, found.columns, tuple(parts))
         options["read_ids"] = found.ids_of
@@ -186,16 +191,21 @@ class _Block(Part):
 
 
 def _collection(
-    data: Any, client: Any, column: str | None, id_column: str | None, ids: Any | None
+    data: Any,
+    client: Any,
+    column: str | None,
+    id_column: str | None,
+    ids: Any | None,
+    payload_columns: tuple[str, ...],
 ) -> _Collection:
     if hasattr(data, "compute_chunk_sizes"):
-        if column is not None or id_column is not None:
+        if column is not None or id_column is not None or payload_columns:
             raise InputError("an array has no columns with names; give ids.")
         return _of_array(data, ids)
     if hasattr(data, "map_partitions") and hasattr(data, "columns"):
         if ids is not None:
             raise InputError("the ids of a DataFrame are one of its columns; give id_column.")
-        return _of_frame(data, client, column, id_column)
+        return _of_frame(data, client, column, id_column, payload_columns)
     kind = type(data).__name__
     raise InputError(f"data is a path, a Dask array or a Dask DataFrame, not {kind}.")
 
@@ -219,10 +229,9 @@ def _keep_freed_memory() -> None:
 
 
 def _with_block(
-    function: Callable[[Shard], _Result], shard: Shard, block: tuple[Any, Any]
+    function: Callable[[Shard], _Result], shard: Shard, block: tuple[Any, Any, Any]
 ) -> _Result:
-    vectors, ids = block
-    part = InMemoryPart(shard.part.name, vectors, ids)
+    part = InMemoryPart(shard.part.name, *block)
     return _in_worker(function, replace(shard, part=part))
 
 
@@ -236,7 +245,7 @@ class _Collection:
         Which Dask gives it, the same for the same computation.
     columns : int
         Attributes of a vector.
-    blocks : list of delayed (vectors, ids)
+    blocks : list of delayed (vectors, ids, payload)
     rows : list of int
         Of every block.
     ids : list of arrays, optional
@@ -277,48 +286,62 @@ def _of_array(data: Any, ids: Any | None) -> _Collection:
         known = np.split(every, np.cumsum(rows)[:-1])
     some: list[Any] = [None] * len(rows) if known is None else known
     pairs = zip(data.to_delayed().ravel(), some, strict=True)
-    blocks = [delayed((block, names)) for block, names in pairs]
+    blocks = [delayed((block, names, None)) for block, names in pairs]
     return _Collection(str(data.name), int(data.shape[1]), blocks, rows, known)
 
 
-def _of_frame(data: Any, client: Any, column: str | None, id_column: str | None) -> _Collection:
+def _of_frame(
+    data: Any, client: Any, column: str | None, id_column: str | None, payload: tuple[str, ...]
+) -> _Collection:
     delayed = import_extra("dask", _NEED, "dask").delayed
-    wanted = [name for name in (column, id_column) if name is not None]
+    wanted = [name for name in (column, id_column, *payload) if name is not None]
     if missing := [name for name in wanted if name not in data.columns]:
         raise InputError(f"the DataFrame has no column {missing[0]!r}.")
-    others = [name for name in data.columns if name != id_column]
-    split = _Columns(others if column is None else column, id_column)
+    others = [name for name in data.columns if name != id_column and name not in payload]
+    split = _Columns(others if column is None else column, id_column, payload)
     frames = data.to_delayed()
     facts = client.gather(client.compute([delayed(split.facts)(frame) for frame in frames]))
-    rows, columns, ids = (list(some) for some in zip(*facts, strict=True))
+    rows, columns, ids, kinds = (list(some) for some in zip(*facts, strict=True))
+    if differ := [found for found in kinds if found not in (None, kinds[0])]:
+        raise InputError(
+            f"the payload columns of one partition are {differ[0]} and of the first {kinds[0]}; "
+            f"give every column one type."
+        )
     blocks = [delayed(split.split)(frame) for frame in frames]
     return _Collection(data._name, max(columns), blocks, rows, None if id_column is None else ids)
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """Which columns of a frame are the vectors, one of lists or one an attribute, and the ids."""
+    """Which columns of a frame are the vectors (one of lists or one an attribute), ids, payload."""
 
     vectors: str | list[Any]
     ids: str | None
+    payload: tuple[str, ...]
 
     def _names(self, frame: Any) -> AnyArray | None:
         return None if self.ids is None else id_array(frame[self.ids].tolist())
 
-    def split(self, frame: Any) -> tuple[Any, Any]:
-        """The vectors and ids of a frame with rows."""
+    def split(self, frame: Any) -> tuple[Any, Any, Any]:
+        """The vectors, ids and payload of a frame with rows."""
+        beside = self._names(frame), self._payload(frame)
         if isinstance(self.vectors, list):
-            return frame[self.vectors].to_numpy(), self._names(frame)
-        return np.stack(frame[self.vectors].tolist()), self._names(frame)
+            return frame[self.vectors].to_numpy(), *beside
+        return np.stack(frame[self.vectors].tolist()), *beside
 
-    def facts(self, frame: Any) -> tuple[int, int, AnyArray | None]:
-        """Rows, attributes of a vector, and the ids."""
+    def _payload(self, frame: Any) -> Any:
+        return Payload().checked(frame[[*self.payload]], len(frame)) if self.payload else None
+
+    def facts(self, frame: Any) -> tuple[int, int, AnyArray | None, str | None]:
+        """Rows, attributes of a vector, the ids, and the types of the payload columns."""
+        beside = self._payload(frame) if len(frame) else None
+        kinds = None if beside is None else ", ".join(map(str, beside.schema))
         if isinstance(self.vectors, list):
-            return len(frame), len(self.vectors), self._names(frame)
+            return len(frame), len(self.vectors), self._names(frame), kinds
         first = frame[self.vectors].iloc[0] if len(frame) else ()
         if isinstance(first, str):
             raise InputError(
                 f"column {self.vectors!r} holds text; lists become text if a DataFrame is made "
                 f"under Dask's setting dataframe.convert-string, so make it without."
             )
-        return len(frame), len(first), self._names(frame)
+        return len(frame), len(first), self._names(frame), kinds

@@ -21,12 +21,12 @@ def vectors(rows: int, dim: int = DIM) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def tables(rows: int, files: int, dim: int = DIM) -> Iterator[tuple[str, Any]]:
-    """Names and tables of a partitioned dataset: ids ``n0``, ``n1``, … and vectors."""
+    """Names and tables of a partitioned dataset: ids ``n0``, …, vectors, row numbers."""
     import pyarrow as pa
 
     x = vectors(rows, dim)
     for number, part in enumerate(np.array_split(np.arange(rows), files)):
-        columns = {"id": [f"n{row}" for row in part], "v": list(x[part])}
+        columns = {"id": [f"n{row}" for row in part], "v": list(x[part]), "row": part}
         yield f"day={number % 2}/{number:03d}.parquet", pa.table(columns)
 
 

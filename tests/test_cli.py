@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from datasets import write_dataset
 from specs import needed
 from test_denoise import low_rank
 from test_docs import COMMANDS
@@ -607,3 +608,12 @@ def test_payload_filter_and_show(run: Run, files: Path) -> None:
     fails(run(*query, "--filter", "yeer > 3"), "yeer", "year")
     fails(run(*query, "--show", "title"), "no payload column 'title'", "year, lang")
     fails(run("build", "x.npy", "b", *STAIRCASE, "--payload", "x.npy"), "x.npy")
+
+
+def test_a_folder_of_files_brings_its_payload(run: Run, files: Path) -> None:
+    build = ("build", write_dataset(files / "data"), "ix", "--id-column", "id", *STAIRCASE)
+    fails(run(*build, "--payload", "ids.txt"), "takes its payload from", "--payload-columns")
+    code, out, _ = run(*build, "--payload-columns", "row")
+    assert (code, "not protected" in out) == (0, True)
+    index = dpi.PrivateIndex.open(files / "ix")
+    assert [f"n{row}" for row in index.payload["row"].to_pylist()] == index.ids.tolist()

@@ -97,7 +97,7 @@ def test_collections(client: Any, tmp_path: Path) -> None:
     spec = dpi.Spec("none-oporp", dim=DIM, k=4)
     exact = dpi.Privatizer(spec, allow_unprotected=True).privatize(x).to_float()
     frame = pd.DataFrame({f"x{i}": column for i, column in enumerate(x.T)})
-    lists = pd.DataFrame({"v": list(x), "id": ids})
+    lists = pd.DataFrame({"v": list(x), "id": ids, "row": range(90)})
     array = da.from_array(x, chunks=(40, 5))
     with dask.config.set({"dataframe.convert-string": False}):
         listed = dd.from_pandas(lists, npartitions=3)
@@ -106,6 +106,7 @@ def test_collections(client: Any, tmp_path: Path) -> None:
         (array[array[:, 0] > -2], {}, range(90)),  # of unknown length
         (dd.from_pandas(frame.assign(id=ids), npartitions=2), {"id_column": "id"}, ids),
         (listed, {"column": "v", "id_column": "id"}, ids),
+        (listed, {"column": "v", "id_column": "id", "payload_columns": ["row"]}, ids),
     ]
     for number, (data, options, expected) in enumerate(cases):
         target = tmp_path / str(number)
@@ -114,6 +115,7 @@ def test_collections(client: Any, tmp_path: Path) -> None:
         index = dpi.PrivateIndex.open(target)
         assert index.ids.tolist() == list(expected)
         np.testing.assert_array_equal(index.codes.to_float(), exact)
+    assert index.payload["row"].to_pylist() == list(range(90))
 
 
 @pytest.mark.slow
@@ -144,6 +146,10 @@ def test_what_is_refused(client: Any, tmp_path: Path) -> None:
     refused("one of its columns", frame, ids=[1])
     refused("column 'v' holds text", text, column="v")
     refused("rows 0 and 1 have the same id", frame, column="v", id_column="id")
+    refused("no columns with names", array, payload_columns=["v"])
+    with dask.config.set({"dataframe.convert-string": False}):
+        mixed = dd.from_pandas(table.assign(what=[1] * 5 + ["one"] * 4), npartitions=2)
+    refused("give every column one type", mixed, column="v", payload_columns=["what"])
     with (
         pytest.raises(InputError, match="there is no Dask scheduler at"),
         dpindex.dask.connected("nonsense://x:1"),

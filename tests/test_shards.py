@@ -23,7 +23,7 @@ from specs import example
 import dpindex as dpi
 from dpindex.cli import main
 from dpindex.errors import InputError
-from dpindex.index import Settings
+from dpindex.index import Settings, summarize
 from dpindex.method_table import methods
 from dpindex.shards import Plan, build, commit, plan_shards, privatize_shard
 from dpindex.vectors import open_dataset
@@ -70,6 +70,45 @@ def test_codes_lie_beside_their_ids(data: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(index.codes.to_float(), exact.to_float())
 
 
+def test_the_payload_is_published_with_the_codes(data: Path, tmp_path: Path) -> None:
+    """Columns of the dataset lie beside their ids, in the index that goes on as well."""
+    dataset = open_dataset(data, id_column="id", payload_columns=["row"], rows_per_part=60)
+    target = str(tmp_path / "index")
+    plan = plan_shards(dataset, target, SPEC, rows=20)
+    plan.begin()
+    privatize_shard(plan.shards[1])
+    assert build(plan_shards(dataset, target, SPEC, rows=20)) == ROWS - plan.shards[1].part.rows
+    index = dpi.PrivateIndex.open(target)
+    assert [f"n{row}" for row in index.payload["row"].to_pylist()] == index.ids.tolist()
+    assert index.search(vectors(ROWS)[:1], k=3, filter="row < 2").ids.shape == (1, 2)
+    with pytest.raises(InputError, match="finished index"):
+        plan_shards(dataset, target, SPEC)
+
+
+def test_what_cannot_be_a_payload(data: Path, tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    with pytest.raises(InputError, match="no single column 'title'; name one of id, v, row"):
+        open_dataset(data, payload_columns=["title"])
+    dataset = open_dataset(data, payload_columns=["v"])
+    with pytest.raises(InputError, match=r"from row group|parquet: payload column 'v' is of type"):
+        build(plan_shards(dataset, str(tmp_path / "index"), SPEC))
+    assert not (tmp_path / "index").exists()
+    odd = pa.table({"id": ["x"], "v": [[0.0] * DIM], "row": ["one"]})
+    write_table(odd, data / "day=0" / "zzz.parquet")
+    with pytest.raises(InputError, match="are of the types string and those of the first file int"):
+        open_dataset(data, payload_columns=["row"])
+    np.save(tmp_path / "x.npy", vectors(3))
+    with pytest.raises(InputError, match="has no columns for a payload"):
+        open_dataset(tmp_path / "x.npy", payload_columns=["row"])
+
+
+def test_noise_that_drowns_is_said(data: Path, tmp_path: Path) -> None:
+    build(planned(data, tmp_path / "index", dpi.Spec("raw-staircase", DIM, epsilon=0.01)))
+    assert "expect no neighbours" in str(summarize(tmp_path / "index").noise_warning)
+
+
 @pytest.mark.parametrize("row", methods(), ids=lambda row: row.name)
 def test_shards_travel_light(row: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((9, 24)))
@@ -103,7 +142,7 @@ def test_attempts_at_the_same_time_publish_one(data: Path, tmp_path: Path) -> No
             results = list(pool.map(privatize_shard, plan.shards * 6))
         receipts = [receipt for result in results for receipt in result]
         assert sum(receipt.made for receipt in receipts) == ROWS
-        assert len({(r.number, r.codes) for r in receipts}) == len(plan.segments)
+        assert len({str(r.files) for r in receipts}) == len(plan.segments)
         with ThreadPoolExecutor(4) as pool:
             manifests = list(pool.map(lambda _: commit(plan, receipts), range(4)))
     assert all(manifest == manifests[0] for manifest in manifests)
@@ -306,7 +345,8 @@ def test_what_lies_under_the_name_of_a_segment_is_checked(data: Path, tmp_path: 
         privatize_shard(plan.shards[0])
     (target / "segments" / "000000.codes").unlink()
     receipts = [receipt for shard in plan.shards for receipt in privatize_shard(shard)]
-    twice = [*receipts, replace(receipts[0], codes=receipts[1].codes)]
+    changed = dict(zip(receipts[0].files, receipts[1].files.values(), strict=True))
+    twice = [*receipts, replace(receipts[0], files=changed)]
     with pytest.raises(InputError, match="was changed after it was published"):
         commit(plan, twice)
     (target / "segments" / "000003.codes").write_bytes(b"")

@@ -66,8 +66,11 @@ def build(
 
     if shards.needs_shards(vectors, index, id_column, dask):
         _refuse_url(index, denoise)
-        if beside.payload or beside.payload_columns:
-            raise InputError("a build in shards takes no payload yet; build from one file.")
+        if beside.payload is not None:
+            raise InputError(
+                f"a build in shards takes its payload from {vectors} itself; name its columns "
+                f"(--payload-columns)."
+            )
 
         def settings_of(rows: int, columns: int) -> Settings:
             spec = Spec(method, columns, code_length, epsilon, **options.stated())
@@ -75,12 +78,13 @@ def build(
             fields: Any = (spec, metric, index_type, query_epsilon)
             return Settings(*fields)
 
-        what = (vectors, index, settings_of, release, id_column, dask)
+        what = (vectors, index, settings_of, release, id_column, beside.names, dask)
         rows, done, promise = shards.build_in_shards(*what, allow_unprotected=allow_unprotected)
         typer.echo(f"{index}: {rows} vectors ({done} privatized now).")
         if denoise is not None:
             _denoise(index, denoise)
         typer.echo(f"{promise}.")
+        _warn_of_payload(beside)
         if release.allow_rerelease and release.ledger is not None:
             out.print_totals({"ledger": Ledger(release.ledger), "ids": None})
         typer.echo(f"What this protects and what it does not: dpindex info {index}")

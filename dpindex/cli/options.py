@@ -183,12 +183,17 @@ class PayloadOptions:
         str | None, "Its columns to take, A,B,…; without --payload those of VECTORS (.parquet)."
     ] = None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns to take, empty for all."""
+        return () if self.payload_columns is None else tuple(self.payload_columns.split(","))
+
     def read(self, vectors: str) -> Any:
         """The table, or None; InputError if it would publish the vectors."""
         if self.payload is None and self.payload_columns is None:
             return None
         path = vectors if self.payload is None else str(self.payload)
-        names = None if self.payload_columns is None else self.payload_columns.split(",")
+        names = list(self.names) or None
         file = vectors if os.path.exists(vectors) else vectors.rpartition(":")[0]
         same = os.path.exists(path) and os.path.exists(file) and os.path.samefile(path, file)
         if same and (names is None or file.endswith(".csv")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from dpindex.cli import options as o
 from dpindex.cli import output as out
@@ -31,6 +32,7 @@ def build_in_shards(
     settings: Callable[[int, int], Settings],
     release: o.ReleaseOptions,
     id_column: str | None,
+    payload_columns: tuple[str, ...],
     dask: str | None,
     *,
     allow_unprotected: bool,
@@ -39,7 +41,8 @@ def build_in_shards(
 
     ``settings`` makes the settings from the numbers of rows and attributes.
     """
-    dataset = open_dataset(vectors, id_column=id_column, ids=release.ids)
+    stated: Any = {"id_column": id_column, "payload_columns": payload_columns}
+    dataset = open_dataset(vectors, ids=release.ids, **stated)
     plan = plan_shards(
         dataset, index, settings(dataset.rows, dataset.columns), allow_unprotected=allow_unprotected
     )

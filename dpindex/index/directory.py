@@ -52,7 +52,7 @@ _MAX_FILE_BYTES = 1 << 33
 MAX_MANIFEST_BYTES = 1 << 24
 _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
-_SAMPLED_SEGMENTS = 8
+SAMPLED_SEGMENTS = 8
 # Share of exact copies that are found, below which few neighbours can be.
 _VISIBLE = 0.3
 
@@ -123,9 +123,9 @@ def rows_per_segment(spec: Spec) -> int:
     return max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // spec.format.max_row_bytes))
 
 
-def segment_paths(number: str) -> tuple[str, str]:
-    """Where the codes and the ids of a segment lie."""
-    return _CODES.format(number), _IDS.format(number)
+def segment_paths(number: str) -> tuple[str, str, str]:
+    """Where the codes, the ids and the payload of a segment lie."""
+    return _CODES.format(number), _IDS.format(number), _PAYLOAD.format(number)
 
 
 def codebook_path(number: str) -> str:
@@ -329,7 +329,7 @@ class IndexDirectory:
     def sample(self, manifest: Manifest) -> Codes:
         """Evenly spaced codes of a few evenly spaced segments, verified; there must be one."""
         numbers = list(manifest.segments)
-        chosen = [numbers[i] for i in spaced(len(numbers), _SAMPLED_SEGMENTS)]
+        chosen = [numbers[i] for i in spaced(len(numbers), SAMPLED_SEGMENTS)]
         some = replace(manifest, segments={name: manifest.segments[name] for name in chosen})
         parts = [
             codes.take(rows_to_sample(len(codes), len(chosen) * codes.k))

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from dpindex.codebook import spaced
+from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
+from dpindex.estimators.visibility import rows_to_sample
 from dpindex.index.directory import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
+    SAMPLED_SEGMENTS,
     FileMark,
     Manifest,
     segment_paths,
@@ -17,6 +21,8 @@ from dpindex.shards.plan import Plan, token_of
 from dpindex.shards.work import Receipt
 
 __all__ = ["commit"]
+
+_MAX_SEGMENT_BYTES = 1 << 33
 
 
 def commit(plan: Plan, receipts: Iterable[Receipt]) -> Manifest:
@@ -43,24 +49,40 @@ def commit(plan: Plan, receipts: Iterable[Receipt]) -> Manifest:
         raise InputError(f"{job.target} is not being built under this plan; begin it first.")
     if text is not None:
         return Manifest.from_bytes(text, place)
-    codes, there = _marks(receipts), store.sizes()
+    published, there = _marks(receipts), store.sizes()
     for segment in plan.segments:
-        path, ids_path = segment_paths(segment.number)
-        mark = codes.get(segment.number)
-        if mark is None:
+        path, ids_path, _ = segment_paths(segment.number)
+        if path not in published:
             raise InputError(f"segment {segment.number} has no receipt; privatize its shard.")
-        if (there.get(path), there.get(ids_path)) != (mark.bytes, segment.ids.bytes):
+        published[ids_path] = segment.ids
+    for path, mark in published.items():
+        if there.get(path) != mark.bytes:
             raise InputError(f"{store.location}/{path} is missing or was changed.")
-    data = plan.manifest(codes).to_bytes()
+    data = plan.manifest(published, _sample(plan)).to_bytes()
     if not store.end(job.token, MANIFEST, data):
         raise InputError(f"{store.location} was committed with other codes; it was changed.")
     return Manifest.from_bytes(data, place)
 
 
 def _marks(receipts: Iterable[Receipt]) -> dict[str, FileMark]:
-    """The codes by segment; InputError if two receipts contradict each other."""
-    codes: dict[str, FileMark] = {}
+    """Codes and payload by path; InputError if two receipts contradict each other."""
+    files: dict[str, FileMark] = {}
     for receipt in receipts:
-        if codes.setdefault(receipt.number, receipt.codes) != receipt.codes:
-            raise InputError(f"segment {receipt.number} was changed after it was published.")
-    return codes
+        for path, mark in receipt.files.items():
+            if files.setdefault(path, mark) != mark:
+                raise InputError(f"segment {receipt.number} was changed after it was published.")
+    return files
+
+
+def _sample(plan: Plan) -> Codes:
+    """Evenly spaced codes of a few evenly spaced segments."""
+    store, format_, segments = plan.store, plan.settings.spec.format, plan.segments
+    chosen = [segments[i] for i in spaced(len(segments), SAMPLED_SEGMENTS)]
+    parts = []
+    for segment in chosen:
+        data = store.read(segment_paths(segment.number)[0], _MAX_SEGMENT_BYTES)
+        if data is None:
+            raise InputError(f"segment {segment.number} was removed after it was published.")
+        codes = codes_from_bytes(data)
+        parts.append(codes.take(rows_to_sample(len(codes), len(chosen) * codes.k)).stored)
+    return format_.codes(format_.concatenate(parts))

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from dpindex.arrays import AnyArray
+from dpindex.codes import Codes
 from dpindex.errors import InputError
+from dpindex.estimators.visibility import visibility
 from dpindex.index.code_store import ids_to_bytes
 from dpindex.index.directory import (
     MANIFEST,
@@ -142,19 +144,28 @@ class Plan:
     def store(self) -> Store:
         return open_store(self.job.target)
 
-    def manifest(self, codes: Mapping[str, FileMark]) -> Manifest:
-        """The manifest of the finished index, from the marks of the codes by segment."""
-        files: dict[str, FileMark] = {}
+    def manifest(self, published: Mapping[str, FileMark], sample: Codes | None = None) -> Manifest:
+        """The manifest of the finished index.
+
+        Parameters
+        ----------
+        published : mapping of paths to FileMark
+            Of the codes and payload of every segment.
+        sample : Codes, optional
+            Some of the codes, that tell what noise leaves of a search.
+        """
+        files = dict(published)
         for segment in self.segments:
-            place, ids_place = segment_paths(segment.number)
-            files |= {place: codes[segment.number], ids_place: segment.ids}
+            files[segment_paths(segment.number)[1]] = segment.ids
         counts = {segment.number: segment.rows for segment in self.segments}
         number, book = None, self.settings.spec.codebook
         if book is not None:
             number = f"{len(counts):06d}"
             files[codebook_path(number)] = FileMark.of(book.to_bytes())
         following = len(counts) + (book is not None)
-        return Manifest(self.settings, "complete", following, counts, None, number, files)
+        seen = None if sample is None else visibility(sample, self.settings.spec, self.rows)
+        stated: Any = (following, counts, None, number, files, None, seen)
+        return Manifest(self.settings, "complete", *stated)
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
@@ -323,7 +334,8 @@ def plan_shards(
         job = replace(job, codebook=codebook_path(f"{count:06d}"))
         shards = tuple(replace(shard, job=job) for shard in shards)
     plan = Plan(settings, shards, token is not None, read_ids)
-    likely = {segment.number: FileMark(1 << 30, "0" * 64) for segment in plan.segments}
+    paths = [path for segment in plan.segments for path in segment_paths(segment.number)]
+    likely = dict.fromkeys(paths, FileMark(1 << 30, "0" * 64))
     if count >= _MOST_SEGMENTS or len(plan.manifest(likely).to_bytes()) > MAX_MANIFEST_BYTES:
         raise InputError(
             f"{dataset.name} would make {count} segments, too many for one manifest; use larger "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +16,7 @@ from dpindex.errors import InputError
 from dpindex.index.code_store import ids_to_bytes
 from dpindex.index.directory import FileMark, segment_paths
 from dpindex.index.leak_check import shared_words
+from dpindex.index.payload import Payload, Table, payload_to_bytes
 from dpindex.privatizer import Privatizer
 from dpindex.projector import Projector
 from dpindex.shards.plan import Job, Segment, Shard, default_ids, token_of
@@ -30,6 +31,7 @@ _CHUNK_BYTES = 1 << 25
 _SPARSE_ROWS = 8192
 _MAX_HEADER_BYTES = 1 << 16
 _MAX_CODEBOOK_BYTES = 1 << 33
+_MAX_PAYLOAD_BYTES = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -40,19 +42,19 @@ class Receipt:
     ----------
     number : str
         Of the segment.
-    codes : FileMark
-        Of its codes.
+    files : mapping of paths to FileMark
+        Of its codes and payload.
     made : int
         Rows that this attempt published; 0 if another one had.
     """
 
     number: str
-    codes: FileMark
+    files: Mapping[str, FileMark]
     made: int
 
 
 def check_shard(shard: Shard, codebook: Codebook | None = None) -> dict[int, int]:
-    """Check every vector of a shard, before any budget is spent.
+    """Check every vector of a shard and its payload, before any budget is spent.
 
     Parameters
     ----------
@@ -78,6 +80,8 @@ def check_shard(shard: Shard, codebook: Codebook | None = None) -> dict[int, int
                 projector.check(chunk, first_row=first)
             yield shard.first_row + first, chunk
 
+    with _naming(shard.part):
+        Payload().checked(shard.part.payload(), shard.part.rows)
     with shard.part.vectors() as source:
         if codebook is not None:
             return shared_words(codebook, checked(source))
@@ -110,15 +114,19 @@ def privatize_shard(shard: Shard, *, threads: int | None = None) -> list[Receipt
     job, store = shard.job, open_store(shard.job.target)
     if token_of(store) != job.token:
         raise InputError(f"{job.target} is not being built under this plan; begin it first.")
-    receipts = {segment.number: _found(store, job, segment) for segment in shard.segments}
+    beside = bool(shard.part.payload_columns)
+    receipts = {segment.number: _found(store, job, segment, beside) for segment in shard.segments}
     missing = [segment for segment in shard.segments if receipts[segment.number] is None]
     if missing:
         ids = _ids(shard)
+        payload = Payload().checked(shard.part.payload(), shard.part.rows)
         with shard.part.vectors() as source:
             for segment, start, codes in _privatized(shard, missing, source, threads):
                 shard.part.refuse_changed()
                 some = ids[start : start + segment.rows]
-                receipts[segment.number] = _published(store, job, segment, some, codes)
+                columns = None if payload is None else payload.slice(start, segment.rows)
+                made = _published(store, job, segment, some, columns, codes)
+                receipts[segment.number] = made
     return [receipt for receipt in receipts.values() if receipt is not None]
 
 
@@ -163,25 +171,33 @@ def _rows_at_a_time(source: VectorSource) -> int:
     return _SPARSE_ROWS if source.is_sparse else max(1, _CHUNK_BYTES // row_bytes)
 
 
-def _published(store: Store, job: Job, segment: Segment, ids: AnyArray, codes: bytes) -> Receipt:
-    """Publish a segment, its ids first, or take what was published under its name."""
-    place, ids_place = segment_paths(segment.number)
+def _published(
+    store: Store, job: Job, segment: Segment, ids: AnyArray, payload: Table, codes: bytes
+) -> Receipt:
+    """Publish a segment, its codes last, or take what was published under its name."""
+    place, ids_place, payload_place = segment_paths(segment.number)
     names = ids_to_bytes(ids)
     if FileMark.of(names) != segment.ids:
         raise InputError(f"the ids of segment {segment.number} are not those of the plan.")
-    if not store.create(job.token, ids_place, names):
-        raise InputError(f"{store.location}/{ids_place} is not of this build; remove it.")
+    beside = {ids_place: names}
+    if payload is not None:
+        beside[payload_place] = payload_to_bytes(payload)
+    for path, data in beside.items():
+        if not store.create(job.token, path, data):
+            raise InputError(f"{store.location}/{path} is not of this build; remove it.")
     if store.create(job.token, place, codes):
-        return Receipt(segment.number, FileMark.of(codes), segment.rows)
-    found = _found(store, job, segment)
+        files = {place: codes, **beside}
+        marks = {path: FileMark.of(data) for path, data in files.items() if path != ids_place}
+        return Receipt(segment.number, marks, segment.rows)
+    found = _found(store, job, segment, payload is not None)
     if found is None:  # nothing that is published is ever removed
         raise InputError(f"{store.location}/{place} cannot be seen; build again to go on.")
     return found
 
 
-def _found(store: Store, job: Job, segment: Segment) -> Receipt | None:
+def _found(store: Store, job: Job, segment: Segment, has_payload: bool) -> Receipt | None:
     """The receipt of a segment that is published, None if it is not."""
-    place, _ = segment_paths(segment.number)
+    place, _, payload_place = segment_paths(segment.number)
     spec = _privatizer(job).spec
     data = store.read(place, segment.rows * spec.format.max_row_bytes + _MAX_HEADER_BYTES)
     if data is None:
@@ -189,7 +205,13 @@ def _found(store: Store, job: Job, segment: Segment) -> Receipt | None:
     codes = codes_from_bytes(data)
     if codes.fingerprint != spec.fingerprint or len(codes) != segment.rows:
         raise InputError(f"{store.location}/{place} is not of this build; remove it.")
-    return Receipt(segment.number, FileMark.of(data), 0)
+    files = {place: FileMark.of(data)}
+    if has_payload:
+        beside = store.read(payload_place, _MAX_PAYLOAD_BYTES)
+        if beside is None:
+            raise InputError(f"{store.location}/{payload_place} is missing; it was removed.")
+        files[payload_place] = FileMark.of(beside)
+    return Receipt(segment.number, files, 0)
 
 
 def _ids(shard: Shard) -> AnyArray:

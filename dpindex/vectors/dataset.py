@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +16,7 @@ from dpindex.arrays import AnyArray
 from dpindex.checks import id_array
 from dpindex.errors import InputError
 from dpindex.stores import Store, is_url, open_store
-from dpindex.vectors.parquet import ids_of, open_file, vectors_of
+from dpindex.vectors.parquet import column_type, ids_of, open_file, vectors_of
 from dpindex.vectors.readers import open_vectors, read_ids
 from dpindex.vectors.source import Chunk, Location, VectorSource, as_source
 
@@ -33,10 +33,13 @@ class Part(ABC):
     name : str
         What messages call it.
     rows : int
+    payload_columns : tuple of str
+        Columns to be published in the clear; empty for none.
     """
 
     name: str
     rows: int
+    payload_columns: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -50,6 +53,10 @@ class Part(ABC):
     @abstractmethod
     def ids(self) -> AnyArray | None:
         """The ids, None if there are none."""
+
+    def payload(self) -> Any:
+        """The payload columns as an Arrow table, None if there are none."""
+        return None
 
     def refuse_changed(self) -> None:  # noqa: B027
         """InputError if the rows were changed since the dataset was opened."""
@@ -86,6 +93,7 @@ def open_dataset(
     *,
     id_column: str | None = None,
     ids: str | os.PathLike[str] | None = None,
+    payload_columns: Sequence[str] = (),
     rows_per_part: int = 65536,
 ) -> Dataset:
     """Open vectors as a dataset: list its files and rows; vectors are read later, a part at a time.
@@ -101,6 +109,8 @@ def open_dataset(
         The column of whole numbers or strings that holds the ids, of a Parquet dataset.
     ids : path, optional
         The file of ids of any other file, as :func:`dpindex.vectors.read_ids` reads it.
+    payload_columns : sequence of str
+        Columns of a Parquet dataset that an index publishes in the clear, beside the codes.
     rows_per_part : int
         Parts of an array file have so many rows; parts of a Parquet file are as many row groups as
         have no more, and at least one.
@@ -123,10 +133,12 @@ def open_dataset(
     if not (is_url(place) or os.path.isdir(place) or place.lower().endswith(_SUFFIX)):
         if id_column is not None:
             raise InputError(f"{name} has no column of ids; name a file of ids (--ids).")
+        if payload_columns:
+            raise InputError(f"{name} has no columns for a payload; those of .parquet files do.")
         return _open_array(name, ids, rows_per_part)
     if ids is not None:
         raise InputError(f"{name} holds its ids itself; name their column (--id-column).")
-    return _open_parquet(name, place, column, id_column, rows_per_part)
+    return _open_parquet(name, place, column, id_column, tuple(payload_columns), rows_per_part)
 
 
 def _split(name: str) -> tuple[str, str | None]:
@@ -146,6 +158,7 @@ class _ParquetPart(Part):
     id_column: str | None
     groups: tuple[int, int]
     rows: int
+    payload_columns: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -154,7 +167,8 @@ class _ParquetPart(Part):
 
     @property
     def fingerprint(self) -> str:
-        return repr((self.path, self.stamp, self.column, self.id_column, self.groups, self.rows))
+        columns = self.column, self.id_column, self.payload_columns
+        return repr((self.path, self.stamp, columns, self.groups, self.rows))
 
     def refuse_changed(self) -> None:
         if open_store(self.store).stamp(self.path) != self.stamp:
@@ -181,6 +195,12 @@ class _ParquetPart(Part):
         with self._opened(self.id_column) as (location, file), location.resources:
             return _checked(ids_of(location, file, range(*self.groups)), location)
 
+    def payload(self) -> Any:
+        if not self.payload_columns:
+            return None
+        with self._opened(None) as (location, file), location.resources:
+            return file.read_row_groups(list(range(*self.groups)), columns=[*self.payload_columns])
+
 
 def _file(store: Store, path: str, location: Location) -> Any:
     return open_file(location, location.resources.enter_context(store.open(path)))
@@ -198,19 +218,32 @@ def _changed(name: str) -> InputError:
 
 
 def _open_parquet(
-    name: str, place: str, column: str | None, id_column: str | None, rows: int
+    name: str,
+    place: str,
+    column: str | None,
+    id_column: str | None,
+    payload_columns: tuple[str, ...],
+    rows: int,
 ) -> Dataset:
     store, paths = _parquet_files(place)
     parts: list[Part] = []
+    kinds: list[Any] = []
     for path in paths:
         stamp = store.stamp(path)
         location = Location(f"{store.location}/{path}", "", None, 0, 0)
         with location.reading(), location.resources:
-            meta = _file(store, path, location).metadata
+            file = _file(store, path, location)
+            meta = file.metadata
+            kinds.append([column_type(location, file, key) for key in payload_columns])
+            if kinds[-1] != kinds[0]:
+                raise location.error(
+                    f"its payload columns are of the types {', '.join(map(str, kinds[-1]))} and "
+                    f"those of the first file {', '.join(map(str, kinds[0]))}; make them the same."
+                )
             counts = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
         for first, stop, count in _packed(counts, rows):
             here = (store.location, path, stamp, column, id_column, (first, stop), count)
-            parts.append(_ParquetPart(*here))
+            parts.append(_ParquetPart(*here, payload_columns))
     if not parts:
         raise InputError(f"{name}: there are no {_SUFFIX} files with rows; check the path.")
     with parts[0].vectors() as source:
@@ -323,10 +356,14 @@ class InMemoryPart(Part):
     name : str
     vectors : array or sparse matrix, shape (n, p)
     ids : array, optional
+    payload : pyarrow.Table, optional
     """
 
-    def __init__(self, name: str, vectors: Any, ids: Any | None = None) -> None:
-        self._vectors, self.name = vectors, name
+    def __init__(
+        self, name: str, vectors: Any, ids: Any | None = None, payload: Any = None
+    ) -> None:
+        self._vectors, self._payload, self.name = vectors, payload, name
+        self.payload_columns = () if payload is None else tuple(payload.column_names)
         self.rows = self.vectors().shape[0]
         self._ids = None if ids is None else id_array(ids)
 
@@ -339,3 +376,6 @@ class InMemoryPart(Part):
 
     def ids(self) -> AnyArray | None:
         return self._ids
+
+    def payload(self) -> Any:
+        return self._payload

@@ -27,7 +27,7 @@ def vectors_of(location: Location, file: Any, groups: Sequence[int]) -> VectorSo
         kinds = {field.name: field.type for field in file.schema_arrow}
         held = "{} list columns of numbers among its columns"
         location = location.sole(kinds, _is_list, held)
-    kind = _column_type(location, file)
+    kind = column_type(location, file, str(location.key))
     if not _is_list(kind):
         raise location.error(f"column {location.key!r} is {kind}; vectors need a list of numbers.")
     dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype
@@ -54,7 +54,7 @@ def ids_of(location: Location, file: Any, groups: Sequence[int]) -> AnyArray | l
     from pyarrow import types
 
     key = location.key
-    kind = _column_type(location, file)
+    kind = column_type(location, file, str(location.key))
     is_text = types.is_string(kind) or types.is_large_string(kind)
     if not (is_text or types.is_integer(kind)):
         raise location.error(f"column {key!r} is of type {kind}; ids are integers or strings.")
@@ -74,8 +74,9 @@ def open_file(location: Location, stream: IO[bytes] | None = None) -> Any:
     return location.resources.enter_context(ParquetFile(stream or location.path, **options))
 
 
-def _column_type(location: Location, file: Any) -> Any:
-    key, names = location.key, file.schema_arrow.names
+def column_type(location: Location, file: Any, key: str) -> Any:
+    """The Arrow type of one column of an open file."""
+    names = file.schema_arrow.names
     if names.count(key) != 1:
         raise location.error(f"it has no single column {key!r}; name one of {', '.join(names)}.")
     return file.schema_arrow.field(key).type
