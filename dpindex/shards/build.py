@@ -22,6 +22,10 @@ class Engine(Protocol):
     """What runs shards: gives the results of a function of all of them, in any order.
 
     It may run a shard several times and give one or all of the results.
+
+    >>> def backwards(function, shards):
+    ...     return [function(shard) for shard in reversed(shards)]
+    >>> engine: Engine = backwards
     """
 
     def __call__(
@@ -32,7 +36,11 @@ class Engine(Protocol):
 def one_by_one(
     function: Callable[[Shard], _Result], shards: Sequence[Shard], /
 ) -> Iterator[_Result]:
-    """The engine of this process alone."""
+    """The engine of this process alone: ``function`` of each of the ``shards``, in order.
+
+    >>> list(one_by_one(repr, []))
+    []
+    """
     return map(function, shards)
 
 
@@ -72,6 +80,20 @@ def build(
     ------
     InputError
         As :func:`check_shard`, :meth:`Plan.begin`, :func:`privatize_shard` and :func:`commit`.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dpindex import Spec
+    >>> from dpindex.shards import plan_shards
+    >>> from dpindex.vectors import open_dataset
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> np.save(folder.name + "/x.npy", np.zeros((5, 6)))
+    >>> dataset = open_dataset(folder.name + "/x.npy", rows_per_part=4)
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
+    >>> plan = plan_shards(dataset, folder.name + "/index", spec)
+    >>> build(plan)
+    5
+    >>> folder.cleanup()
     """
     if ledger is None and allow_rerelease:
         raise InputError(

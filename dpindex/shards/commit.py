@@ -42,6 +42,21 @@ def commit(plan: Plan, receipts: Iterable[Receipt]) -> Manifest:
     ------
     InputError
         If a segment has no receipt, or is not there as its receipts say.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dpindex import Spec
+    >>> from dpindex.shards import plan_shards, privatize_shard
+    >>> from dpindex.vectors import open_dataset
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> np.save(folder.name + "/x.npy", np.zeros((5, 6)))
+    >>> dataset = open_dataset(folder.name + "/x.npy", rows_per_part=4)
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
+    >>> plan = plan_shards(dataset, folder.name + "/index", spec)
+    >>> plan.begin()
+    >>> commit(plan, [r for shard in plan.shards for r in privatize_shard(shard)]).count
+    5
+    >>> folder.cleanup()
     """
     job, store = plan.job, plan.store
     text, place = store.read(MANIFEST, MAX_MANIFEST_BYTES), Path(MANIFEST)

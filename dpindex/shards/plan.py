@@ -61,6 +61,7 @@ class Job:
     codebook : str, optional
         Where the codewords lie in the target.
     allow_unprotected : bool
+        Whether it may be a ``none-*`` baseline.
     """
 
     target: str
@@ -81,6 +82,9 @@ class Segment:
     rows : int
     ids : FileMark
         Of the file of their ids.
+
+    >>> Segment("000007", 65536, FileMark.of(b"")).number
+    '000007'
     """
 
     number: str
@@ -101,6 +105,16 @@ class Shard:
     first_row : int
         Of the part in the dataset.
     segments : tuple of Segment
+
+    >>> import pickle, tempfile
+    >>> from dpindex.vectors import open_dataset
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> np.save(folder.name + "/x.npy", np.zeros((5, 6)))
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
+    >>> plan = plan_shards(open_dataset(folder.name + "/x.npy"), folder.name + "/index", spec)
+    >>> pickle.loads(pickle.dumps(plan.shards[0])) == plan.shards[0]
+    True
+    >>> folder.cleanup()
     """
 
     job: Job
@@ -111,7 +125,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """All shards of a build.
+    """All shards of a build, from :func:`plan_shards`.
 
     Attributes
     ----------
@@ -120,12 +134,24 @@ class Plan:
     shards : tuple of Shard
     begun : bool
         Whether the build had begun when it was planned.
+    read_ids : callable
+        Gives the ids of a part.
+
+    >>> import tempfile
+    >>> from dpindex.vectors import open_dataset
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> np.save(folder.name + "/x.npy", np.zeros((5, 6)))
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
+    >>> plan = plan_shards(open_dataset(folder.name + "/x.npy"), folder.name + "/index", spec)
+    >>> plan.rows, plan.begun
+    (5, False)
+    >>> folder.cleanup()
     """
 
     settings: Settings
     shards: tuple[Shard, ...]
     begun: bool
-    _read_ids: Callable[[Part], AnyArray | None] = field(repr=False)
+    read_ids: Callable[[Part], AnyArray | None] = field(repr=False)
 
     @property
     def job(self) -> Job:
@@ -235,7 +261,7 @@ class Plan:
         """All ids, some millions at a time; None if there are none."""
         batch: list[AnyArray] = []
         for shard in self.shards:
-            ids = self._read_ids(shard.part)
+            ids = self.read_ids(shard.part)
             if ids is None:
                 yield None
                 return

@@ -46,6 +46,9 @@ class Receipt:
         Of its codes and payload.
     made : int
         Rows that this attempt published; 0 if another one had.
+
+    >>> Receipt("000000", {"segments/000000.codes": FileMark.of(b"codes")}, made=1).made
+    1
     """
 
     number: str
@@ -71,6 +74,20 @@ def check_shard(shard: Shard, codebook: Codebook | None = None) -> dict[int, int
     InputError
         For vectors that were changed, and those that privatizing would refuse; rows are counted
         from the first of the part that the message names.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dpindex import Spec
+    >>> from dpindex.shards import plan_shards
+    >>> from dpindex.vectors import open_dataset
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> np.save(folder.name + "/x.npy", np.zeros((5, 6)))
+    >>> dataset = open_dataset(folder.name + "/x.npy", rows_per_part=4)
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
+    >>> plan = plan_shards(dataset, folder.name + "/index", spec)
+    >>> [check_shard(shard) for shard in plan.shards]
+    [{}, {}]
+    >>> folder.cleanup()
     """
     projector = _projector(shard.job.spec)
 
@@ -110,6 +127,21 @@ def privatize_shard(shard: Shard, *, threads: int | None = None) -> list[Receipt
     InputError
         If the plan has not begun or has ended, the vectors or ids were changed, or the store cannot
         be reached.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dpindex import Spec
+    >>> from dpindex.shards import plan_shards
+    >>> from dpindex.vectors import open_dataset
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> np.save(folder.name + "/x.npy", np.zeros((5, 6)))
+    >>> dataset = open_dataset(folder.name + "/x.npy", rows_per_part=4)
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
+    >>> plan = plan_shards(dataset, folder.name + "/index", spec)
+    >>> plan.begin()
+    >>> [[r.made for r in privatize_shard(shard)] for shard in [*plan.shards, plan.shards[0]]]
+    [[4], [1], [0]]
+    >>> folder.cleanup()
     """
     job, store = shard.job, open_store(shard.job.target)
     if token_of(store) != job.token:
