@@ -91,10 +91,10 @@ def summary_of(path: Path, spec: dpi.Spec, vectors: Any) -> Summary:
 
 
 @pytest.mark.slow
-def test_embeddings_at_epsilon_3_are_warned_about(tmp_path: Path) -> None:
+def test_embeddings_at_epsilon_2_are_warned_about(tmp_path: Path) -> None:
     vectors = unit_vectors(3000, 1, dim=384)
     for method in ("dp-oporp-staircase", "raw-staircase"):
-        about = summary_of(tmp_path / method, dpi.Spec(method, 384, epsilon=3.0), vectors)
+        about = summary_of(tmp_path / method, dpi.Spec(method, 384, epsilon=2.0), vectors)
         assert str(about.noise_warning).startswith("expect no neighbours at this setting")
     about = summary_of(tmp_path / "weak", dpi.Spec("raw-staircase", 384, epsilon=9.0), vectors)
     assert about.noise_warning is None

@@ -1,10 +1,10 @@
 """How far similar vectors stand out of the noise, from codes and public parameters alone.
 
-The best case of a search is a query of which copies are in the index. A copy is more similar to the
-query than a typical vector by ``1 − c``, c the typical cosine; noise scatters all similarities with
-a deviation that the law tells. Where that gap is few deviations wide, the noise on the other
-codes of the collection hides even copies, and neighbours all the more. Codes in, numbers out: this
-is post-processing and spends nothing.
+The best case of a search is a query of which copies are in the index. The score of a copy has to be
+above those of almost all other codes, which are scattered by their own cosines to the query, by
+the noise, and by the lengths of the vectors. Two moments of the cosines and of the squared lengths
+are estimated from the codes, without the noise, whose law is public; a beta and a gamma
+distribution have the same. Codes in, numbers out: this is post-processing and spends nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.special import ndtr, ndtri
+from scipy.special import betaincinv, gammaincinv, ndtr, ndtri
 
 from dpindex.codebook import spaced
 from dpindex.codes import Codes
+from dpindex.estimators.float_codes import NoisyVectorStats
 from dpindex.estimators.similarity import sign_deviation
 from dpindex.spec import Spec
 
@@ -26,6 +27,9 @@ COPIES = 10
 """Copies of a query that are looked for, among as many answers."""
 
 _NEAR_ZERO, _QUANTILES = 1e-6, 1000
+_TINY, _ENERGIES = 1e-9, 16
+_TAIL = np.geomspace(1.0, 1e-6, 61)  # chances of more, each a tenth of a decade apart
+_LEVELS, _WEIGHTS = 1 - np.sqrt(_TAIL[1:] * _TAIL[:-1]), -np.diff(_TAIL)
 _MAX_ROWS, _MAX_NUMBERS = 4096, 1 << 22
 """What is looked at: of short codes so many, and the gap is known to a tenth of a deviation."""
 
@@ -63,7 +67,7 @@ def visibility(sample: Codes, spec: Spec, n: int) -> Visibility:
     >>> visibility(Privatizer(spec).privatize(vectors), spec, 500).exact > 0.99
     True
     >>> spec = Spec("dp-oporp-staircase", dim=64, k=64, epsilon=0.1)
-    >>> visibility(Privatizer(spec).privatize(vectors), spec, 500).exact < 0.1
+    >>> visibility(Privatizer(spec).privatize(vectors), spec, 500).exact < 0.5
     True
     """
     return _BY_FORMAT[spec.format.name](sample, spec, n)
@@ -72,25 +76,46 @@ def visibility(sample: Codes, spec: Spec, n: int) -> Visibility:
 def _numbers(sample: Codes, spec: Spec, n: int) -> Visibility:
     y, k = sample.to_float().astype(np.float64), sample.k
     law: Any = spec.law
-    constant, first, second = law.moments.in_units(spec.step).variance_of_x
-    noise = (constant + first * y + second * y**2) / (1 + second)  # unbiased, number by number
-    energies = (y**2 - noise).sum(axis=1)
-    mean_square = float((y.mean(axis=0) ** 2 - _error(y)).sum())
-    typical = _share(mean_square, float(energies.mean()))
-    # The median: a few long vectors are no measure of the others.
-    energy, variance = max(float(np.median(energies)), 0.0), max(float(noise.mean()), 0.0)
-    gap = (1 - typical) * energy
-    # A cosine does not feel the noise along the code itself.
-    felt = 1 - typical**2 * energy / (energy + k * variance + 1e-300)
-    exact = gap / math.sqrt(felt * variance * energy + 1e-300)
-    private = gap / math.sqrt(2 * felt * variance * energy + k * variance**2 + 1e-300)
-    return Visibility(_found(exact, n), _found(private, n))
+    stats = NoisyVectorStats.of(y, law.moments.in_units(spec.step))
+    constant, first, second = stats.noise.variance_of_x
+    variance = float(np.mean((constant + first * y + second * y**2) / (1 + second)))
+    variance = max(variance, 0.0) + _TINY
+    energy = max(float(stats.energy.mean()), _TINY)
+    spread = max(float(stats.energy.var() - stats.energy_variance.mean()), 0.0)
+    energies = _gamma(energy, spread)
+    # Cosines: of rows over their lengths, as far as the noise lets these be known.
+    known = spread / (spread + float(stats.energy_variance.mean()) + _TINY)
+    own = np.maximum(energy + known * (stats.energy - energy), energy / 8)
+    y /= np.sqrt(own)[:, None]
+    noise = variance * float(np.mean(1 / own))
+    typical = float(np.mean(np.sqrt(_gamma(1.0, (1 - known) * spread / energy**2)))) ** 2
+    mean = float((y.mean(axis=0) ** 2 - _error(y)).sum()) / typical
+    cosines = _beta(mean, _mean_squared_product(y) - 2 * noise - k * noise**2)
+
+    def scores(cosine: Any, energy: Any, asked: float, private: bool) -> tuple[Any, Any]:
+        """Mean and variance of a code's cosine with a query of the energy ``asked``."""
+        beside = private * k * variance
+        errors = variance * (asked + private * energy) + beside * variance
+        lengths = (energy + k * variance) * (asked + beside)  # expected squares
+        mean = cosine * np.sqrt(energy * asked / lengths)
+        # A cosine does not feel the noise along the code itself.
+        return mean, (1 - mean**2) * errors / lengths
+
+    def share(private: bool) -> float:
+        """Copies have the energy of their query."""
+        found = [
+            _found(*scores(1.0, e, e, private), *scores(cosines, energies[:, None], e, private), n)
+            for e in energies
+        ]
+        return float(np.mean(found))
+
+    return Visibility(share(False), share(True))
 
 
 def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
     y, k = sample.to_float().astype(np.float64), sample.k
     law: Any = spec.law
-    mean_square = max(float((y.mean(axis=0) ** 2 - _error(y)).mean()), 0.0)
+    mean = max(float((y.mean(axis=0) ** 2 - _error(y)).mean()), 0.0)
     rms = sign_deviation(spec)
     # Without a declared norm: as for coordinates near 0, where flips are likeliest.
     rms = _NEAR_ZERO if math.isnan(rms) else rms
@@ -98,9 +123,16 @@ def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
     kept = 1 - 2 * law.flip_probability(size * rms, rms)
     weighed, square = float(np.mean(size * kept)), float(np.mean(kept**2))
     # Coordinates that are larger than that show in means of the collection.
-    larger = max(1.0, math.sqrt(mean_square / square)) if square > 0 else 1.0
-    gap = (1 - math.sin(math.pi / 2 * _share(mean_square, square))) * math.sqrt(k)
-    return Visibility(_found(gap * weighed * larger, n), _found(gap * square * larger**2, n))
+    larger = max(1.0, math.sqrt(mean / square)) if square > 0 else 1.0
+    agreement = max(square * larger**2, _TINY)
+    squared = (_mean_squared_product(y) / k - 1) / max(k - 1, 1)
+    others = np.sin(np.pi / 2 * _beta(mean / agreement, squared / agreement**2))
+    return Visibility(
+        *(
+            _found(height, 1.0, height * others, np.ones_like(others), n)
+            for height in (math.sqrt(k) * weighed * larger, math.sqrt(k) * agreement)
+        )
+    )
 
 
 def _symbols(sample: Codes, spec: Spec, n: int) -> Visibility:
@@ -120,16 +152,41 @@ def _error(y: Any) -> Any:
     return y.var(axis=0) / max(len(y) - 1, 1)
 
 
-def _share(part: float, whole: float) -> float:
-    return min(max(part / whole, 0.0), 1.0) if whole > 0 else 0.0
+def _mean_squared_product(y: Any) -> float:
+    """Mean of the squares of the inner products of different rows."""
+    products = y @ y.T if len(y) < y.shape[1] else y.T @ y
+    squares = float((products**2).sum() - (np.einsum("ij,ij->i", y, y) ** 2).sum())
+    return squares / max(len(y) * (len(y) - 1), 1)
 
 
-def _found(gap: float, n: int) -> float:
-    """Share of ten copies among ten answers out of n, at that gap in standard deviations."""
+def _gamma(mean: float, variance: float) -> Any:
+    """Evenly spaced quantiles of a gamma distribution."""
+    shape = mean**2 / (variance + _TINY * mean**2)
+    levels = (np.arange(_ENERGIES) + 0.5) / _ENERGIES
+    return np.maximum(gammaincinv(shape, levels) * (mean / shape), _TINY * mean)
+
+
+def _beta(mean: float, square: float) -> Any:
+    """Quantiles of a beta distribution on [−1, 1] of that mean and mean square, finest on top."""
+    mean = min(max(mean, 0.0), 1 - _TINY)
+    variance = min(max(square - mean**2, _TINY), (1 - mean**2) * (1 - _TINY))
+    total = (1 - mean**2) / variance - 1
+    return 2 * betaincinv(total * (1 + mean) / 2, total * (1 - mean) / 2, _LEVELS) - 1
+
+
+def _found(copy: Any, copy_variance: Any, others: Any, variances: Any, n: int) -> float:
+    """Share of ten copies among ten answers out of n, from normal scores.
+
+    ``others`` are the scores of other codes at :data:`_LEVELS`, shape (…, levels).
+    """
     if n <= COPIES:
         return 1.0
+    width, widths = math.sqrt(copy_variance) + _TINY, np.sqrt(variances) + _TINY
 
     def answers(threshold: float) -> float:
-        return float(COPIES * ndtr(gap - threshold) + (n - COPIES) * ndtr(-threshold)) - COPIES
+        above = float(np.mean(ndtr((others - threshold) / widths) @ _WEIGHTS))
+        return COPIES * float(ndtr((copy - threshold) / width)) + (n - COPIES) * above - COPIES
 
-    return float(ndtr(gap - brentq(answers, -40.0, gap + 40.0)))
+    reach = 40 * (width + float(widths.max())) + 1
+    low, high = float(others.min()) - reach, max(copy, float(others.max())) + reach
+    return float(ndtr((copy - brentq(answers, low, high)) / width))
