@@ -6,15 +6,18 @@ Sizes and digest are checked before anything is interpreted; nothing is ever unp
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import math
+import mmap
 import os
 import stat
 import struct
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
@@ -50,6 +53,15 @@ def read_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = Tru
         If there is no such file, it is larger, it is a folder, a pipe or a device, or, without
         ``links``, it or its folder is a symbolic link.
     """
+    with _opened(path, max_bytes, links=links) as (file, size):
+        return file.read(size)  # allocated at once, so never the limit itself
+
+
+@contextmanager
+def _opened(
+    path: str | os.PathLike[str], max_bytes: int, *, links: bool
+) -> Iterator[tuple[BinaryIO, int]]:
+    """A plain file and its size, as :func:`read_file` promises."""
     name = os.fspath(path)
     if "\0" in name:
         raise InputError(f"{name!r} cannot be the name of a file.")
@@ -66,9 +78,61 @@ def read_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = Tru
                 raise InputError(
                     f"{name} has {status.st_size} bytes; at most {max_bytes} are read."
                 )
-            return file.read(status.st_size)  # allocated at once, so never the limit itself
+            yield file, status.st_size
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror}; check the path.") from None
+
+
+def map_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = True) -> memoryview:
+    """As :func:`read_file`, but mapped: pages are read when they are used, and take no memory that
+    the system could not have back. They stay what they are when the file is deleted or replaced,
+    and must not be written or cut off in place.
+
+    Where a mapped file cannot be deleted (Windows), it is read.
+    """
+    with _opened(path, max_bytes, links=links) as (file, size):
+        if os.name != "posix" or size == 0:
+            return memoryview(file.read(size))
+        # Python's mmap keeps a descriptor open for each file (before 3.13), and an index may have
+        # more segments than a process may have descriptors.
+        place = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+        if place == _MAP_FAILED:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+    mapped = (ctypes.c_ubyte * size).from_address(place)
+    _MAPPED[place] = size
+    weakref.finalize(mapped, _unmap, place).atexit = False
+    return np.frombuffer(memoryview(mapped), np.uint8).data.toreadonly()
+
+
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_MAPPED: dict[int, int] = {}
+"""Bytes of each mapped file by its address."""
+
+
+@cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    sizes, flags = (ctypes.c_void_p, ctypes.c_size_t), (ctypes.c_int, ctypes.c_int, ctypes.c_int)
+    libc.mmap.argtypes, libc.mmap.restype = (*sizes, *flags, ctypes.c_long), ctypes.c_void_p
+    libc.munmap.argtypes = sizes
+    libc.madvise.argtypes = (*sizes, ctypes.c_int)
+    return libc
+
+
+def _unmap(place: int) -> None:
+    _libc().munmap(place, _MAPPED.pop(place))
+
+
+def release_pages(array: Any) -> None:
+    """Let go of the memory of a mapped file that ``array`` shows a part of; it is read again when
+    it is next used. Nothing happens to any other array.
+    """
+    source: Any = array
+    while isinstance(source, np.ndarray | memoryview):
+        source = source.obj if isinstance(source, memoryview) else source.base
+    if isinstance(source, ctypes.Array) and (place := ctypes.addressof(source)) in _MAPPED:
+        _libc().madvise(place, _MAPPED[place], mmap.MADV_DONTNEED)
 
 
 def parse_file(
@@ -225,8 +289,11 @@ def pack(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, AnyArray]) ->
     return _FRAME.pack(MAGIC, _VERSION, 0, len(header), len(body), digest) + header + body
 
 
-def unpack(data: Buffer, kind: str) -> Contents:
+def unpack(data: Buffer, kind: str, *, verified: bool = False) -> Contents:
     """Facts and arrays (read-only views of the bytes) of a container; the inverse of :func:`pack`.
+
+    With ``verified`` all bytes were compared with a digest before, and the container's own digest
+    is not computed once more.
 
     Raises
     ------
@@ -244,7 +311,7 @@ def unpack(data: Buffer, kind: str) -> Contents:
         raise InputError(f"{these} {have} format version {data[4]}; this is version {_VERSION}.")
     if header_bytes > _MAX_HEADER or _FRAME.size + header_bytes + body_bytes != len(data):
         raise InputError(f"{these} {are} cut off or {have} bytes too many.")
-    if hashlib.sha256(data[_FRAME.size :]).digest() != digest:
+    if not verified and hashlib.sha256(data[_FRAME.size :]).digest() != digest:
         raise InputError(f"{these} {are} damaged: the checksum does not match.")
     wrong = InputError(f"{these} {have} a header that no dpindex writes.")
     try:

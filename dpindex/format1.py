@@ -23,9 +23,9 @@ _DTYPES = {0: "|u1", 1: "|i1", 2: "<i2", 4: "<i4"}
 
 def codes_from_bytes_1(data: Buffer) -> Contents | None:
     """Facts and arrays of codes of format 1, or None if the bytes are of another format."""
-    data = bytes(data)
     if data[:5] != b"DPIX\x01" or len(data) < _CODES.size:
         return None
+    data = bytes(data)
     _, _, size, reserved, k, n, scale, offset, mark, digest = _CODES.unpack_from(data)
     blank = data[: _CODES.size - _DIGEST] + bytes(_DIGEST)
     if hashlib.sha256(blank + data[_CODES.size :]).digest()[:_DIGEST] != digest:
@@ -45,7 +45,7 @@ _IDS = struct.Struct("<4sBxxxQ")
 """Magic, 0 for integers or 1 for strings, and the number of ids."""
 
 
-def ids_from_bytes_1(data: bytes) -> AnyArray:
+def ids_from_bytes_1(data: Buffer) -> AnyArray:
     """Ids of an index: int64 numbers, or the lengths of strings in bytes and their UTF-8 text."""
     damaged = InputError("an ids file of the index is damaged.")
     if len(data) < _IDS.size or data[:4] != MAGIC_IDS:

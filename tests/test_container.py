@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpindex.errors import InputError
-from dpindex.files import create_file, pack, parse_file, unpack
+from dpindex.files import create_file, map_file, pack, parse_file, release_pages, unpack
 
 DATA = {"x": np.arange(6, dtype=np.int16).reshape(2, 3), "y": np.ones(2)}
 
@@ -65,3 +67,54 @@ def test_a_fault_in_a_file_names_it(tmp_path: Path) -> None:
     assert parse_file(tmp_path / "a", 5, len) == 5
     with pytest.raises(InputError, match=r"a: these bytes are not dpindex codes"):
         parse_file(tmp_path / "a", 5, lambda data: unpack(data, "codes"))
+
+
+def test_a_mapped_file_stays_as_it_was_when_it_is_replaced_or_deleted(tmp_path: Path) -> None:
+    path, other = tmp_path / "a", tmp_path / "b"
+    path.write_bytes(pack("codes", {}, DATA))
+    other.write_bytes(b"x" * 10_000)
+    _, arrays = unpack(map_file(path, 10_000), "codes")
+    assert not arrays["x"].flags.writeable
+    os.replace(other, path)
+    path.unlink()
+    gc.collect()
+    for _ in range(2):
+        assert (arrays["x"] == DATA["x"]).all()
+        release_pages(arrays["x"])
+
+
+def test_other_arrays_keep_their_pages() -> None:
+    for array in (np.arange(9)[2:], np.frombuffer(b"12345678", np.uint8)):
+        before = array.copy()
+        release_pages(array)
+        assert (array == before).all()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at this process's files")
+def test_a_mapped_file_takes_no_descriptor_and_is_given_back(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * 10_000)
+
+    def seen() -> tuple[int, bool]:
+        maps = Path("/proc/self/maps").read_text()
+        return len(os.listdir("/proc/self/fd")), str(tmp_path / "a") in maps
+
+    files, _ = seen()
+    view = map_file(tmp_path / "a", 10_000)
+    assert seen() == (files, True)
+    del view
+    gc.collect()
+    assert seen() == (files, False)
+
+
+def test_what_cannot_be_mapped_is_refused_in_the_words_of_reading(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (tmp_path / "empty").write_bytes(b"")
+    assert bytes(map_file(tmp_path / "a", 5)) == b"12345"
+    assert bytes(map_file(tmp_path / "empty", 5)) == b""
+    with pytest.raises(InputError, match="at most 4"):
+        map_file(tmp_path / "a", 4)
+    with pytest.raises(InputError, match="symbolic link"):
+        map_file(tmp_path / "link", 5, links=False)
+    with pytest.raises(InputError, match="cannot be read"):
+        map_file(tmp_path / "none", 5)

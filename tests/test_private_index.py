@@ -637,3 +637,92 @@ def test_codes_of_any_width_are_kept() -> None:
         assert store.codes.stored.dtype == (np.int8 if number == 0 else store.codes.stored.dtype)
         assert store.codes.stored.tolist() == wanted
     assert [len(codes) for codes in store.blocks(start=1, rows=100)] == [100, 70]
+
+
+@pytest.fixture
+def _all_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of any size are mapped."""
+    for module in ("code_store", "directory"):
+        monkeypatch.setattr(f"dpindex.index.{module}.MAPPED_BYTES", 1)
+
+
+@pytest.mark.usefixtures("_all_mapped")
+@pytest.mark.parametrize("method", [FLOAT, BITS, "none-oporp", "none-signrp"])
+@pytest.mark.parametrize("names", [False, True])
+def test_an_index_of_mapped_segments_is_the_one_in_memory(
+    method: str, names: bool, tmp_path: Path
+) -> None:
+    """Three segments, opened; then the same changes to both, and every way to read them."""
+    plain = PrivateIndex(_spec(method))
+    for start in range(0, 90, 30):
+        ids = [f"r{row}" for row in range(start, start + 30)] if names else None
+        plain.add(_vectors(30, seed=start), ids)
+        plain.save(tmp_path / "i", allow_unprotected=True)
+    mapped = PrivateIndex.open(tmp_path / "i")
+    assert len(mapped._store._fixed.arrays) == 3
+    more = Privatizer(plain.spec, allow_unprotected=True).privatize(_vectors(7, seed=8))
+    new = [f"n{row}" for row in range(7)] if names else None
+    gone = plain.ids[[0, 31, 32, 93 - 4]].tolist()
+    changes: list[Any] = [
+        lambda index: None,
+        lambda index: index.add_codes(more, new),
+        lambda index: index.remove(gone),
+        lambda index: index.remove(index.ids[-1:]),
+    ]
+    for change in changes:
+        for index in (plain, mapped):
+            change(index)
+        _equal(plain, mapped)
+    reader = PrivateIndex.open(tmp_path / "i")  # and now the segments under it are replaced
+    before = reader.codes.stored
+    mapped.save(tmp_path / "i", allow_unprotected=True)
+    np.testing.assert_array_equal(reader.codes.stored, before)
+    assert reader.search(_vectors(3), k=5).ids.shape == (3, 5)
+    _equal(plain, PrivateIndex.open(tmp_path / "i"))
+    with pytest.raises(InputError, match="was changed since"):
+        reader.save(tmp_path / "i", allow_unprotected=True)
+
+
+def _equal(plain: PrivateIndex, mapped: PrivateIndex) -> None:
+    assert plain.ids.tolist() == mapped.ids.tolist() == list(mapped)
+    np.testing.assert_array_equal(plain.codes.stored, mapped.codes.stored)
+    assert plain.repeats(mapped.codes) == len(plain)
+    codes = plain.codes.take(slice(5))
+    kept = plain.ids[::3].tolist()
+    for asked in (_vectors(5, seed=1), codes):
+        for k in (3, len(plain)):
+            for filter_ in (None, kept):
+                found = [index.search(asked, k=k, filter=filter_) for index in (plain, mapped)]
+                for name, column in found[0].columns.items():
+                    np.testing.assert_array_equal(column, found[1].columns[name])
+    for id_ in plain.ids[[0, len(plain) // 2, -1]].tolist():
+        assert id_ in mapped
+        np.testing.assert_array_equal(mapped[id_].stored, plain[id_].stored)
+    assert "nothing" not in mapped
+
+
+@pytest.mark.usefixtures("_all_mapped")
+def test_mapped_integers_of_several_widths(tmp_path: Path) -> None:
+    index = PrivateIndex(_spec("none-oporp"))
+    format_, values = index.spec.format, [3, 300, 70_000]
+    for value in values:
+        rows = np.full((4, format_.width), value, dtype=np.int32)
+        index.add_codes(format_.codes(rows))
+        index.save(tmp_path / "i", allow_unprotected=True)
+    mapped = PrivateIndex.open(tmp_path / "i")
+    types = [part.dtype for part in mapped._store._fixed.arrays]
+    assert types == [np.int8, np.int16, np.int32]
+    _equal(index, mapped)
+
+
+@pytest.mark.usefixtures("_all_mapped")
+def test_a_changed_mapped_segment_is_refused(tmp_path: Path) -> None:
+    _filled().save(tmp_path / "i")
+    for file in sorted((tmp_path / "i").glob("*/*")):
+        data = file.read_bytes()
+        for wrong in (data[:-1], data[:-1] + bytes([data[-1] ^ 1]), data + b"x"):
+            file.write_bytes(wrong)
+            with pytest.raises(InputError, match=r"restore it from a copy|at most"):
+                PrivateIndex.open(tmp_path / "i")
+        file.write_bytes(data)
+    PrivateIndex.open(tmp_path / "i")

@@ -50,7 +50,9 @@ def build(
     beside: o.PayloadOptions,
     metric: o.Metric = "cosine",
     index_type: Annotated[
-        str, "f32, f16, int8, or a Faiss factory string such as SQ4 or HNSW32."
+        str,
+        "f32, f16, int8, or a Faiss factory string such as SQ4 or HNSW32; list: print those that "
+        "suit, with bytes a vector, and build nothing.",
     ] = "f32",
     denoise: o.Denoise = None,
     query_epsilon: Annotated[float | None, "Budget of a private query.  [default: epsilon]"] = None,
@@ -64,6 +66,11 @@ def build(
     from dpindex.index import Settings, summarize
     from dpindex.index.ingest import NewDirectory, ingest
 
+    if index_type == "list":
+        rows, columns = shards.shape_of(vectors, index, id_column, dask)
+        spec = Spec(method, columns, code_length, epsilon, **options.stated())
+        _print_structures(spec, rows, metric, denoised=denoise is not None)
+        return
     if shards.needs_shards(vectors, index, id_column, dask):
         _refuse_url(index, denoise)
         if beside.payload is not None:
@@ -111,6 +118,25 @@ def build(
     if (warning := summarize(index).noise_warning) is not None:
         typer.echo(f"Note: {warning}", err=True)
     typer.echo(f"What this protects and what it does not: dpindex info {index}")
+
+
+def _print_structures(spec: Spec, rows: int, metric: Any, *, denoised: bool) -> None:
+    from rich.table import Table
+
+    from dpindex.index.structures import structures
+
+    codes = out.size_in_words(spec.format.max_row_bytes)
+    size = out.size_in_words(rows * spec.format.max_row_bytes)
+    typer.echo(
+        f"{rows} codes of {spec.format.contents}, at most {codes} each: {size} on disk, mapped. "
+        f"A search structure in memory:"
+    )
+    table = Table("index type", "bytes a vector", "in all", "neighbours")
+    for name, row_bytes, exact in structures(spec, rows, metric, denoised=denoised):
+        found = "exact" if exact else "approximate"
+        table.add_row(name, f"{row_bytes:g}", out.size_in_words(rows * row_bytes), found)
+    out.print_table(table)
+    typer.echo("dpindex info INDEX --index-recall measures what an approximate one finds.")
 
 
 def privatize(

@@ -103,7 +103,7 @@ def parse_size(text: str) -> float:
 
 
 def announce_size(count: int, format_: CodeFormat, max_size: str) -> None:
-    """Say how large the codes may become, which is what a search holds in memory too.
+    """Say how large the codes may become.
 
     Raises InputError if that is more than ``max_size``.
     """

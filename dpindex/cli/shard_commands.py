@@ -14,9 +14,9 @@ from dpindex.ledger import Ledger
 from dpindex.privacy import Guarantee
 from dpindex.shards import Engine, build, one_by_one, plan_shards
 from dpindex.stores import is_url
-from dpindex.vectors import open_dataset
+from dpindex.vectors import open_dataset, open_vectors
 
-__all__ = ["build_in_shards", "needs_shards"]
+__all__ = ["build_in_shards", "needs_shards", "shape_of"]
 
 
 def needs_shards(vectors: str, index: str, id_column: str | None, dask: str | None) -> bool:
@@ -24,6 +24,15 @@ def needs_shards(vectors: str, index: str, id_column: str | None, dask: str | No
     if id_column is not None or dask is not None or is_url(vectors) or is_url(index):
         return True
     return os.path.isdir(vectors) or os.path.isdir(vectors.rpartition(":")[0])
+
+
+def shape_of(vectors: str, index: str, id_column: str | None, dask: str | None) -> tuple[int, int]:
+    """Rows and attributes of what a build reads."""
+    if needs_shards(vectors, index, id_column, dask):
+        dataset = open_dataset(vectors, id_column=id_column)
+        return dataset.rows, dataset.columns
+    with open_vectors(vectors) as source:
+        return source.shape
 
 
 def build_in_shards(

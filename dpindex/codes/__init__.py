@@ -24,7 +24,7 @@ _FORMATS: dict[str, type[CodeFormat]] = {
 }
 
 
-def codes_from_bytes(data: bytes | bytearray | memoryview) -> Codes:
+def codes_from_bytes(data: bytes | bytearray | memoryview, *, verified: bool = False) -> Codes:
     """Read codes written by ``to_bytes``. The bytes may come from anyone, so nothing is trusted.
 
     Length and digest are checked before anything is interpreted.
@@ -33,6 +33,8 @@ def codes_from_bytes(data: bytes | bytearray | memoryview) -> Codes:
     ----------
     data : bytes
         What ``to_bytes`` of codes gave, and a device sent.
+    verified : bool
+        Whether all bytes were compared with a trusted digest, so that their own is not computed.
 
     Raises
     ------
@@ -44,7 +46,7 @@ def codes_from_bytes(data: bytes | bytearray | memoryview) -> Codes:
     >>> codes_from_bytes(codes.to_bytes()).to_signs().tolist()
     [[1, -1, 1]]
     """
-    facts, arrays = codes_from_bytes_1(data) or unpack(data, "codes")
+    facts, arrays = codes_from_bytes_1(data) or unpack(data, "codes", verified=verified)
     try:
         format_ = _FORMATS[facts["format"]].from_dict(facts)
         stored = arrays["stored"]

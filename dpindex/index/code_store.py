@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpindex.arrays import AnyArray, Integers
 from dpindex.checks import MAX_ID_LENGTH, check_id_lengths, id_array
-from dpindex.codes import CodeFormat, Codes
+from dpindex.codes import CodeFormat, Codes, check_format
 from dpindex.errors import InputError
-from dpindex.files import pack, unpack
+from dpindex.files import Buffer, pack, unpack
 from dpindex.format1 import MAGIC_IDS, ids_from_bytes_1
 from dpindex.index.payload import Payload, Table
+from dpindex.index.row_parts import RowParts, Rows
+from dpindex.index.stored_ids import IdBlock, StoredIds, TextIds
 
-Rows = npt.NDArray[np.int64]
+MAPPED_BYTES = 1 << 20
+"""Files of segments that are mapped where they lie; smaller ones are read and joined."""
 
 _MAX_BYTES = 1 << 30
 """What the 65536 rows that a segment may have take as an array, at 4096 characters each."""
@@ -33,8 +36,10 @@ class Ids:
 
     Attributes
     ----------
-    array : int64 or unicode array, shape (n,)
-        All ids.
+    added : int64 or unicode array
+        Those that were added in memory, after the stored ones.
+    stored : StoredIds
+        Those of saved segments.
 
     >>> ids = Ids()
     >>> ids.append(ids.check(["a", "b", "c"], 3))
@@ -42,20 +47,47 @@ class Ids:
     (3, array([0, 2]))
     """
 
-    array: AnyArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    added: AnyArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    stored: StoredIds = field(default_factory=StoredIds)
 
     def __len__(self) -> int:
-        return len(self.array)
+        return len(self.stored) + len(self.added)
+
+    @property
+    def array(self) -> AnyArray:
+        """All ids, int64 or unicode, shape (n,)."""
+        return self.take(slice(None))
+
+    def take(self, rows: slice | Rows) -> AnyArray:
+        """The ids of some rows."""
+        if not len(self.stored):
+            return self.added[rows]
+        return RowParts([self.stored, self.added] if len(self.added) else [self.stored]).take(rows)
+
+    @property
+    def _kind(self) -> str | None:
+        return self.stored.kind or (self.added.dtype.kind if len(self.added) else None)
 
     @cached_property
     def _known(self) -> dict[Any, int]:
-        """Rows by id, made when it is first needed: numbering new rows does without."""
-        return {value: row for row, value in enumerate(self.array.tolist())}
+        """Rows of added ids, made when first needed: numbering new rows does without."""
+        return {value: row for row, value in enumerate(self.added.tolist(), len(self.stored))}
+
+    def _found(self, ids: AnyArray) -> Rows:
+        """The row of each id, −1 for one that is not there."""
+        rows = self.stored.rows(ids)
+        if len(self.added):
+            for place in np.flatnonzero(rows < 0):
+                rows[place] = self._known.get(ids[place].item(), -1)
+        return rows
 
     def __contains__(self, value: object) -> bool:
         if isinstance(value, np.integer | np.str_):
             value = value.item()
-        return type(value) in (int, str) and value in self._known
+        try:
+            return type(value) in (int, str) and self._found(id_array([value]))[0] >= 0
+        except InputError:  # it cannot be an id
+            return False
 
     def check(self, ids: Any | None, count: int, *, replace: bool = False) -> AnyArray:
         """``ids`` as an array that may be added: ``count`` new ids, or the next free numbers.
@@ -63,20 +95,23 @@ class Ids:
         With ``replace`` they may be there already.
         """
         if ids is None:
-            if self.array.dtype.kind == "U" and len(self.array):
+            if self._kind == "U":
                 raise InputError("this index has string ids, so new vectors need ids too.")
-            start = max(int(self.array.max(initial=-1)) + 1, 0)
+            parts = (self.added, self.stored[:])
+            start = max(0, *(int(part.max(initial=-1)) + 1 for part in parts))
             if start + count > 1 << 63:
                 raise InputError("the next free ids pass 64 bits; give ids to new vectors.")
             return np.arange(start, start + count, dtype=np.int64)
         array = id_array(ids)
         if len(array) != count:
             raise InputError(f"there are {len(array)} ids for {count} vectors.")
-        if len(self.array) and array.dtype.kind != self.array.dtype.kind:
-            kind = "strings" if self.array.dtype.kind == "U" else "whole numbers"
+        if self._kind not in (None, array.dtype.kind):
+            kind = "strings" if self._kind == "U" else "whole numbers"
             raise InputError(f"the ids of this index are {kind}; new ids must be {kind} too.")
-        values, known = array.tolist(), {} if replace else self._known
-        if len(set(values)) < count or not known.keys().isdisjoint(values):
+        values, known = array.tolist(), set[Any]()
+        if not replace and len(self):
+            known.update(array[self._found(array) >= 0].tolist())
+        if len(set(values)) < count or known:
             seen: set[Any] = set()
             for row, value in enumerate(values):
                 if value in seen or value in known:
@@ -87,29 +122,32 @@ class Ids:
 
     def append(self, ids: AnyArray) -> None:
         """Add ids that ``check`` returned."""
-        bytes_after = (len(self) + len(ids)) * max(self.array.itemsize, ids.itemsize)
+        count = len(self.added)
+        bytes_after = (count + len(ids)) * max(self.added.itemsize, ids.itemsize)
         if ids.dtype.kind == "U" and bytes_after > _MAX_BYTES:
-            parts = [part for part in (self.array, ids) if part.dtype.kind == "U"]
+            parts = [part for part in (self.added, ids) if part.dtype.kind == "U"]
             check_id_lengths(np.concatenate([np.char.str_len(part) for part in parts]))
         known = vars(self).pop("_known", None)  # made again, should anything go wrong half-way
-        count = len(self)
-        self.array = np.concatenate([self.array, ids]) if count else ids.copy()
+        before = len(self)
+        self.added = np.concatenate([self.added, ids]) if count else ids.copy()
         if known is not None:
-            known.update(zip(ids.tolist(), range(count, len(self)), strict=True))
+            known.update(zip(ids.tolist(), range(before, len(self)), strict=True))
             self._known = known
 
     def rows(self, ids: Any, *, missing: bool = False) -> Rows:
         """Rows of ids, ascending; unless ``missing`` is allowed, InputError for one not there."""
-        found = {value: self._known.get(value) for value in id_array(ids).tolist()}
-        if None in found.values() and not missing:
-            first = next(value for value, row in found.items() if row is None)
+        wanted = id_array(ids)
+        rows = self._found(wanted)
+        if not missing and (rows < 0).any():
+            first = wanted[np.argmin(rows)].item()
             raise InputError(f"id {first!r} is not in the index; nothing was removed.")
-        return np.array(sorted(row for row in found.values() if row is not None), np.int64)
+        return np.unique(rows[rows >= 0])
 
-
-def _row_bytes(stored: Integers, other: np.dtype[Any]) -> list[bytes]:
-    """Each row as bytes that can be compared with rows of another type, which may be wider."""
-    return [row.tobytes() for row in stored.astype(np.promote_types(stored.dtype, other))]
+    def without(self, rows: Rows) -> Ids:
+        """These ids but those of some rows."""
+        count = len(self.stored)
+        stored = self.stored.without(rows[rows < count]) if count else self.stored
+        return Ids(np.delete(self.added, rows[rows >= count] - count), stored)
 
 
 def ids_to_bytes(ids: AnyArray) -> bytes:
@@ -124,20 +162,27 @@ def ids_to_bytes(ids: AnyArray) -> bytes:
     return pack("ids", {}, {"lengths": np.char.str_len(ids).astype(np.uint32), "text": text})
 
 
-def ids_from_bytes(data: bytes) -> AnyArray:
+def ids_from_bytes(data: Buffer, *, verified: bool = False) -> AnyArray:
     """The inverse of :func:`ids_to_bytes`, also for format 1; InputError for anything else."""
-    if data.startswith(MAGIC_IDS):
+    block = id_block(data, verified=verified)
+    return block[:] if isinstance(block, TextIds) else block
+
+
+def id_block(data: Buffer, *, verified: bool = False) -> IdBlock:
+    """As :func:`ids_from_bytes`, but strings stay in ``data``, which is not to change."""
+    if data[: len(MAGIC_IDS)] == MAGIC_IDS:
         return ids_from_bytes_1(data)
-    _, arrays = unpack(data, "ids")
+    _, arrays = unpack(data, "ids", verified=verified)
     forms = {name: (array.dtype.str, array.ndim) for name, array in arrays.items()}
     if forms == {"numbers": ("<i8", 1)}:
         return arrays["numbers"].astype(np.int64)
     if forms == {"lengths": ("<u4", 1), "text": ("|u1", 1)}:
-        return _texts(arrays["lengths"], arrays["text"])
+        _refuse_damaged(arrays["lengths"], arrays["text"])
+        return TextIds(arrays["text"], arrays["lengths"])
     raise InputError("these ids are neither numbers nor strings; the file is damaged.")
 
 
-def _texts(lengths: AnyArray, text: AnyArray) -> AnyArray:
+def _refuse_damaged(lengths: AnyArray, text: AnyArray) -> None:
     damaged = InputError("these ids have strings that do not fit together; the file is damaged.")
     longest = int(lengths.max(initial=1))
     if longest > MAX_ID_LENGTH or 4 * len(lengths) * longest > _MAX_BYTES:
@@ -146,14 +191,9 @@ def _texts(lengths: AnyArray, text: AnyArray) -> AnyArray:
         points = np.frombuffer(text.tobytes().decode().encode("utf-32-le"), "<u4")
     except UnicodeDecodeError:
         raise damaged from None
-    if int(lengths.sum()) != len(points):
-        raise damaged
-    padded = np.zeros((len(lengths), longest), np.uint32)
-    padded[np.arange(longest) < lengths[:, None]] = points
-    ids = padded.view(f"U{longest}")[:, 0]
-    if (np.char.str_len(ids) != lengths).any():  # one ends with a NUL character
-        raise damaged
-    return ids
+    ends = np.cumsum(lengths, dtype=np.int64)
+    if int(lengths.sum()) != len(points) or not points[ends[lengths > 0] - 1].all():
+        raise damaged  # also where one ends with a NUL character
 
 
 class CodeStore:
@@ -182,8 +222,38 @@ class CodeStore:
         self.payload = Payload()
         self.removals = 0
         self._ids = Ids()
-        # Stored codes in one array that doubles its room, and widens its integers where needed.
+        # Codes of saved segments, mapped where they lie; then those that were added, in one array
+        # that doubles its room, and widens its integers where needed.
         self._room: Integers = np.empty((0, format_.width), dtype=np.int8)
+        self._fixed = RowParts([self._room])
+
+    @classmethod
+    def of_segments(
+        cls, format_: CodeFormat, segments: Iterable[tuple[Codes, IdBlock, Table]]
+    ) -> CodeStore:
+        """A store of segments, whose codes it does not copy; they are not to change.
+
+        Raises
+        ------
+        InputError
+            For codes of another form, ids that are there twice, and payloads that do not fit.
+        """
+        store, parts, blocks, count = cls(format_), [], [], 0
+        for codes, ids, table in segments:
+            check_format(codes, format_)
+            beside = store.payload.checked(table, len(codes))
+            store.payload = store.payload.extended(count, beside, len(codes))
+            parts.append(codes.stored)
+            blocks.append(ids)
+            count += len(codes)
+        if not parts:
+            return store
+        runs = groupby(parts, lambda part: part.nbytes < MAPPED_BYTES)
+        store._fixed = RowParts(
+            [part for small, run in runs for part in (_joined(format_, run) if small else run)]
+        )
+        store._ids = Ids(stored=StoredIds(blocks))
+        return store
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -193,10 +263,19 @@ class CodeStore:
         """The ids in row order, int64 or strings, shape (n,)."""
         return self._ids.array
 
+    def ids_of(self, rows: slice | Rows) -> AnyArray:
+        """The ids of some rows."""
+        return self._ids.take(rows)
+
     @property
     def codes(self) -> Codes:
         """All codes in row order, as a copy."""
-        return self.format.codes(self._room[: len(self)].copy())
+        parts = self._table.arrays
+        return self.format.codes(self.format.concatenate(parts if parts[1:] else [parts[0].copy()]))
+
+    @property
+    def _added(self) -> Integers:
+        return self._room[: len(self) - len(self._fixed)]
 
     def __contains__(self, value: object) -> bool:
         return value in self._ids
@@ -214,7 +293,7 @@ class CodeStore:
 
     def _put(self, rows: Integers) -> None:
         """Write rows after those that have ids."""
-        rows, count = self.format.concatenate([rows]), len(self)  # as narrow as they can be
+        rows, count = self.format.concatenate([rows]), len(self._added)  # as narrow as can be
         end = count + len(rows)
         dtype = np.promote_types(rows.dtype, self._room.dtype) if count else rows.dtype
         if end > len(self._room) or dtype != self._room.dtype:
@@ -223,26 +302,34 @@ class CodeStore:
             self._room = room
         self._room[count:end] = rows
 
-    def take(self, rows: slice | npt.NDArray[np.int64]) -> Codes:
-        """The codes of some rows."""
-        return self.format.codes(self._room[: len(self)][rows])
+    def take(self, rows: slice | Rows) -> Codes:
+        """The codes of some rows; those of a slice are shown where they lie, if it can be."""
+        return self.format.codes(self._table.take(rows))
+
+    @property
+    def _table(self) -> RowParts:
+        return self._fixed.plus(self._added) if len(self) > len(self._fixed) else self._fixed
 
     def rows(self, ids: Any, *, missing: bool = False) -> Rows:
         """Rows of ids, ascending; InputError for an id that is not there, unless allowed."""
         return self._ids.rows(ids, missing=missing)
 
     def blocks(self, start: int = 0, rows: int | None = None) -> Iterator[Codes]:
-        """The codes from row ``start`` on, in blocks of that many rows, or of a few megabytes."""
+        """The codes from row ``start`` on, in blocks of at most that many rows, or of a few
+        megabytes; none is copied.
+        """
         step = rows or max(1, _BLOCK_NUMBERS // self.format.code_length)
-        for first in range(start, len(self), step):
-            yield self.take(slice(first, first + step))
+        for _, stored in self._table.within(start, len(self), step):
+            yield self.format.codes(stored)
 
     def repeats(self, codes: Codes) -> int:
         """How many of these codes are here already, byte for byte."""
-        new = _row_bytes(codes.stored, self.take(slice(0)).stored.dtype)
+        parts = [part.dtype for part in self._table.arrays]
+        common = np.result_type(codes.stored.dtype, *parts)
+        new = _row_bytes(codes.stored, common)
         wanted, here = set(new), set[bytes]()
         for block in self.blocks():
-            here |= wanted.intersection(_row_bytes(block.stored, codes.stored.dtype))
+            here |= wanted.intersection(_row_bytes(block.stored, common))
         return sum(code in here for code in new)
 
     def remove(self, ids: Any) -> int:
@@ -268,12 +355,27 @@ class CodeStore:
         left = CodeStore(self.format)
         kept = np.ones(len(self), dtype=np.bool_)
         kept[rows] = False
-        left._ids = Ids(self.ids[kept])
+        left._ids = self._ids.without(rows)
         left.payload = Payload(self.payload.take(np.flatnonzero(kept)))
-        left._room = self.format.concatenate([self._room[: len(self)][kept]])
+        left._fixed = RowParts(
+            [
+                part if (here := kept[start : start + len(part)]).all() else part[here]
+                for start, part in self._fixed
+            ]
+        )
+        left._room = self.format.concatenate([self._added[kept[len(self._fixed) :]]])
         return left
 
     def _become(self, other: CodeStore) -> None:
         """Take over what another store keeps: all of it, also where Ctrl-C strikes."""
-        kept = other._ids, other._room, other.payload, self.removals + 1
-        self._ids, self._room, self.payload, self.removals = kept
+        kept = other._ids, other._fixed, other._room, other.payload, self.removals + 1
+        self._ids, self._fixed, self._room, self.payload, self.removals = kept
+
+
+def _joined(format_: CodeFormat, parts: Iterable[Integers]) -> list[Integers]:
+    return [format_.concatenate(list(parts))]
+
+
+def _row_bytes(stored: Integers, common: np.dtype[Any]) -> list[bytes]:
+    """Each row as bytes that can be compared with rows of another type."""
+    return [row.tobytes() for row in stored.astype(common)]

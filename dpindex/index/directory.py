@@ -30,13 +30,23 @@ from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_t
 from dpindex.estimators.float_codes import METRICS
 from dpindex.estimators.similarity import Metric
 from dpindex.estimators.visibility import Visibility, rows_to_sample, visibility
-from dpindex.files import Buffer, holding_lock, make_folder, read_file, sync_folder, write_file
+from dpindex.files import (
+    Buffer,
+    holding_lock,
+    make_folder,
+    map_file,
+    read_file,
+    release_pages,
+    sync_folder,
+    write_file,
+)
 from dpindex.format1 import manifest_from_1
-from dpindex.index.code_store import CodeStore, ids_from_bytes, ids_to_bytes
+from dpindex.index.code_store import MAPPED_BYTES, CodeStore, id_block, ids_to_bytes
 from dpindex.index.journal import Journal, state_folder
 from dpindex.index.payload import Payload, Table, payload_from_bytes, payload_to_bytes
 from dpindex.index.ranking import new_ranking
 from dpindex.index.search_backend import EXACT
+from dpindex.index.stored_ids import IdBlock
 from dpindex.spec import Spec
 from dpindex.version import __version__
 
@@ -56,8 +66,8 @@ SAMPLED_SEGMENTS = 8
 # Share of exact copies that are found, below which few neighbours can be.
 _VISIBLE = 0.3
 
-Segment: TypeAlias = tuple[Codes, AnyArray, Table]
-"""Codes, ids, and payload or None."""
+Segment: TypeAlias = tuple[Codes, IdBlock, Table]
+"""Codes, ids, and payload or None; what is large is mapped where it lies."""
 
 
 @dataclass(frozen=True)
@@ -307,8 +317,9 @@ class IndexDirectory:
         fingerprint = manifest.settings.spec.fingerprint
         for number, count in manifest.segments.items():
             path = _CODES.format(number)
-            codes = codes_from_bytes(self._verified(manifest, path))
-            ids = ids_from_bytes(self._verified(manifest, _IDS.format(number)))
+            codes = codes_from_bytes(self._mapped(manifest, path), verified=True)
+            ids = id_block(self._mapped(manifest, _IDS.format(number)), verified=True)
+            release_pages(codes.stored)
             if codes.fingerprint != fingerprint:
                 raise InputError(f"{self.path / path} was made under another spec.")
             payload, columns = None, _PAYLOAD.format(number)
@@ -362,13 +373,25 @@ class IndexDirectory:
                 raise InputError(f"{place} is cut off or was changed; restore it from a copy.")
 
     def _verified(self, manifest: Manifest, path: str) -> bytes:
+        data = read_file(self.path / path, manifest.files[path].bytes, links=False)
+        self._compare(data, manifest, path)
+        return data
+
+    def _mapped(self, manifest: Manifest, path: str) -> Buffer:
+        """As ``_verified``, but of a large file its pages where they lie, each read once."""
         mark = manifest.files[path]
-        data = read_file(self.path / path, mark.bytes, links=False)
+        if mark.bytes < MAPPED_BYTES:
+            return self._verified(manifest, path)
+        data = map_file(self.path / path, mark.bytes, links=False)
+        self._compare(data, manifest, path)
+        return data
+
+    def _compare(self, data: Buffer, manifest: Manifest, path: str) -> None:
+        mark = manifest.files[path]
         if len(data) != mark.bytes:
             raise InputError(f"{self.path / path} is cut off; restore it from a copy.")
         if FileMark.of(data) != mark:
             raise InputError(f"{self.path / path} was changed or damaged; restore it from a copy.")
-        return data
 
     @contextmanager
     def held(self, waiting: Callable[[], object] | None = None) -> Iterator[None]:
@@ -628,7 +651,7 @@ def write_index(
         step = rows_per_segment(settings.spec)
         for row in range(start, len(store), step):
             rows = slice(row, row + step)
-            segment = store.take(rows), store.ids[rows], store.payload.take(rows)
+            segment = store.take(rows), store.ids_of(rows), store.payload.take(rows)
             manifest = directory.write_segment(manifest, *segment)
         if denoiser is not None and (last is None or denoiser is not last.denoiser):
             manifest = directory.write_denoiser(manifest, denoiser)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import faiss
@@ -9,8 +10,11 @@ import numpy as np
 
 from dpindex.arrays import AnyArray, Bytes, Doubles, Floats
 from dpindex.errors import InputError
+from dpindex.files import release_pages
+from dpindex.index.row_parts import RowParts
 from dpindex.index.search_backend import EXACT, Rows, SearchBackend, best_of
 
+_SMALL_ROWS, _SCAN_ROWS = 4096, 1 << 18
 _BLOCK_ROWS, _BLOCK_QUERIES = 8192, 256
 _BLOCK_NUMBERS = 1 << 20
 
@@ -18,11 +22,16 @@ _BLOCK_NUMBERS = 1 << 20
 class FaissSigns(SearchBackend):
     """Signs, packed eight to a byte, first sign lowest.
 
+    Private queries are compared with the codes where they lie, exact ones with a copy in the order
+    that fast scan reads, of as many bytes, which is made piece by piece for the first of them.
+
     A code of k signs is a product-quantizer code whose 4-bit centroids are the sign patterns, so
     ``Σ y_j s_j`` is a product quantizer's inner product and runs at the speed of its fast scan.
     Fast scan rounds its tables to bytes; the rounding is bounded, so the candidates it returns are
     rescored exactly and the answer is provably the exact ranking, or more candidates are fetched.
     """
+
+    block_rows = 65536
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
         if index_type != EXACT:
@@ -31,48 +40,58 @@ class FaissSigns(SearchBackend):
                 f"as they are: leave it out."
             )
         self._width, self._bytes = width, -(-width // 8)
+        self._building = threading.Lock()
         self.begin(np.empty((0, self._bytes), dtype=np.uint8))
 
     def __len__(self) -> int:
-        return int(self._hamming.ntotal)
+        return len(self._codes)
+
+    @property
+    def row_bytes(self) -> float:
+        return self._bytes  # once there was an exact query, 0 before
 
     def begin(self, sample: AnyArray) -> None:
-        self._hamming = faiss.IndexBinaryFlat(8 * self._bytes)
-        self._scan: Any = None
+        self._codes = RowParts([sample[:0]])
+        self._scans: list[Any] = []
 
     def add(self, items: Bytes) -> None:
-        self._scan = None
-        self._hamming.add(np.ascontiguousarray(items))
+        *others, last = self._codes.arrays
+        if len(last) < _SMALL_ROWS:  # each part costs every search some time
+            items = np.concatenate([last, items]) if len(last) else items
+            self._codes = RowParts([*others, items])
+        else:
+            self._codes = self._codes.plus(items)
 
-    def finish(self) -> None:
-        """Build the asymmetric structure (it cannot be appended to; 0.1 s per million codes)."""
-        if self._scan is not None:
-            return
-        groups = 2 * self._bytes
-        index = faiss.IndexPQ(4 * groups, groups, 4, faiss.METRIC_INNER_PRODUCT)
-        patterns = 2.0 * ((np.arange(16)[:, None] >> np.arange(4)) & 1) - 1.0
-        centroids = np.tile(patterns.astype(np.float32), (groups, 1, 1))
-        faiss.copy_array_to_vector(centroids.ravel(), index.pq.centroids)
-        faiss.copy_array_to_vector(self._codes().ravel(), index.codes)
-        index.ntotal = len(self)
-        index.is_trained = True
-        self._scan = faiss.IndexPQFastScan(index)
-
-    def _codes(self) -> Bytes:
-        stored = self._hamming.xb  # seen in place: a copy for every batch would cost more than it
-        flat = faiss.rev_swig_ptr(stored.data(), stored.size())
-        return np.asarray(flat, dtype=np.uint8).reshape(-1, self._bytes)
+    def _scanned(self) -> list[Any]:
+        """Fast scans of all codes, of :data:`_SCAN_ROWS` each; 0.3 s per million to be made."""
+        with self._building:  # searches run side by side
+            scans = self._scans
+            if scans and scans[-1].ntotal < min(
+                _SCAN_ROWS, len(self) - _SCAN_ROWS * len(scans[1:])
+            ):
+                scans.pop()  # a scan cannot be appended to
+            for start in range(_SCAN_ROWS * len(scans), len(self), _SCAN_ROWS):
+                scans.append(_fast_scan(self._codes.take(slice(start, start + _SCAN_ROWS))))
+                for _, part in self._codes.within(start, start + _SCAN_ROWS):
+                    release_pages(part)
+            return scans
 
     def subset(self, rows: Rows) -> FaissSigns:
         part = FaissSigns(self._width, "cosine", EXACT)
-        part.add(self._codes()[rows])
-        part.finish()
+        part.add(self._codes.take(rows))
         return part
 
     def search(self, queries: Bytes, count: int) -> tuple[Doubles, Rows]:
         """Scores ``k − 2·hamming = Σ s_j t_j`` and rows of the best ``count`` for each query."""
-        distance, rows = self._hamming.search(np.ascontiguousarray(queries), count)
-        return self._width - 2.0 * distance, rows
+        queries = np.ascontiguousarray(queries)
+        near = np.empty((len(queries), 0), dtype=np.int32)
+        rows = np.empty((len(queries), 0), dtype=np.int64)
+        for start, part in self._codes:
+            distance, found = faiss.knn_hamming(queries, part, min(count, len(part)))
+            near, rows = best_of(
+                np.hstack([near, -distance]), np.hstack([rows, found + start]), count
+            )
+        return self._width + 2 * near.astype(np.float64), rows
 
     def search_exact(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
         """Scores ``Σ y_j s_j``, exact, and rows of the best ``count`` for each query."""
@@ -89,7 +108,7 @@ class FaissSigns(SearchBackend):
                 uncertain = uncertain[~certain]
         for start in range(0, len(uncertain), _BLOCK_QUERIES):
             some = uncertain[start : start + _BLOCK_QUERIES]
-            scores[some], rows[some] = rank_all(self._codes(), padded[some], count)
+            scores[some], rows[some] = rank_all(self._codes, padded[some], count)
         return scores, rows
 
     def _rescored(self, queries: Doubles, candidates: int, count: int) -> tuple[AnyArray, ...]:
@@ -109,7 +128,13 @@ class FaissSigns(SearchBackend):
         """
         # A common scale keeps float32 tables exact enough; ranking does not depend on it.
         largest = np.maximum(np.abs(queries).max(axis=1, keepdims=True), 1e-300)
-        coarse, rows = self._scan.search((queries / largest).astype(np.float32), count)
+        asked = (queries / largest).astype(np.float32)
+        coarse = np.empty((len(asked), 0), dtype=np.float32)
+        rows = np.empty((len(asked), 0), dtype=np.int64)
+        for number, scan in enumerate(self._scanned()):
+            near, found = scan.search(asked, min(count, scan.ntotal))
+            found = np.where(found >= 0, found + number * _SCAN_ROWS, -1)
+            coarse, rows = best_of(np.hstack([coarse, near]), np.hstack([rows, found]), count)
         return coarse * largest, rows
 
     def _exact_scores(self, queries: Doubles, rows: Rows) -> Doubles:
@@ -117,7 +142,8 @@ class FaissSigns(SearchBackend):
         scores = np.empty(rows.shape)
         step = max(1, _BLOCK_NUMBERS // (rows.shape[1] * queries.shape[1]))
         for some in (slice(start, start + step) for start in range(0, len(rows), step)):
-            bits = np.unpackbits(self._codes()[rows[some]], axis=2, bitorder="little")
+            codes = self._codes.take(np.maximum(rows[some], 0))
+            bits = np.unpackbits(codes, axis=2, bitorder="little")
             scores[some] = 2 * np.matmul(bits.astype(np.float64), queries[some, :, None])[:, :, 0]
         scores -= queries.sum(axis=1, keepdims=True)
         return scores
@@ -133,12 +159,24 @@ def rounding_bound(queries: Doubles) -> Doubles:
     return np.asarray(spans.shape[1] * step * (1 + 1e-3))
 
 
-def rank_all(codes: Bytes, queries: Doubles, count: int) -> tuple[Doubles, Rows]:
+def _fast_scan(codes: Bytes) -> Any:
+    groups = 2 * codes.shape[1]
+    index = faiss.IndexPQ(4 * groups, groups, 4, faiss.METRIC_INNER_PRODUCT)
+    patterns = 2.0 * ((np.arange(16)[:, None] >> np.arange(4)) & 1) - 1.0
+    centroids = np.tile(patterns.astype(np.float32), (groups, 1, 1))
+    faiss.copy_array_to_vector(centroids.ravel(), index.pq.centroids)
+    faiss.copy_array_to_vector(codes.ravel(), index.codes)
+    index.ntotal = len(codes)
+    index.is_trained = True
+    return faiss.IndexPQFastScan(index)
+
+
+def rank_all(codes: RowParts, queries: Doubles, count: int) -> tuple[Doubles, Rows]:
     """All codes against a few queries: for small indexes, and for crowds of equal codes."""
     scores = np.empty((len(queries), 0))
     rows = np.empty((len(queries), 0), dtype=np.int64)
-    for start in range(0, len(codes), _BLOCK_ROWS):
-        bits = np.unpackbits(codes[start : start + _BLOCK_ROWS], axis=1, bitorder="little")
+    for start, part in codes.within(0, len(codes), _BLOCK_ROWS):
+        bits = np.unpackbits(part, axis=1, bitorder="little")
         block = np.broadcast_to(np.arange(start, start + len(bits)), (len(queries), len(bits)))
         scores = np.hstack([scores, queries @ (2.0 * bits - 1.0).T])
         scores, rows = best_of(scores, np.hstack([rows, block]), count)

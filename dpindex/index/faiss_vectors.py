@@ -58,14 +58,14 @@ class IndexType:
         Leading directions that are kept.
     lists : int
         Lists of an inverted file, 0 without one.
-    graph : bool
-        Whether it is an HNSW graph.
+    links : int
+        Links of a node of an HNSW graph, 0 without one.
     """
 
     factory: str
     rotation: int | None
     lists: int
-    graph: bool
+    links: int
 
     @property
     def exact(self) -> bool:
@@ -80,7 +80,7 @@ class IndexType:
     @property
     def efforts(self) -> tuple[int, int]:
         """Least and greatest number of lists, or of a graph's nodes, that a search visits."""
-        return (16, 1024) if self.graph else (1, max(1, self.lists))
+        return (16, 1024) if self.links else (1, max(1, self.lists))
 
 
 def parse_index_type(index_type: Any, width: int) -> IndexType:
@@ -94,7 +94,7 @@ def parse_index_type(index_type: Any, width: int) -> IndexType:
         PQmx4fs, and for a length that does not divide.
 
     >>> parse_index_type("ROT64,SQ4", 256)
-    IndexType(factory='SQ4', rotation=64, lists=0, graph=False)
+    IndexType(factory='SQ4', rotation=64, lists=0, links=0)
     >>> parse_index_type("f32", 256) == parse_index_type("Flat", 256)
     True
     """
@@ -120,7 +120,7 @@ def parse_index_type(index_type: Any, width: int) -> IndexType:
         wrong = [f"has {numbers['links']} links a node; 2 to 256 are possible"]
     if wrong:
         raise InputError(f"index_type {index_type!r} {wrong[0]}.")
-    return IndexType(match["factory"], rotation, lists, "links" in numbers)
+    return IndexType(match["factory"], rotation, lists, numbers.get("links", 0))
 
 
 class FaissVectors(SearchBackend):
@@ -131,6 +131,8 @@ class FaissVectors(SearchBackend):
     search visits: the fewest that find 98 % of the ten nearest, or beyond which twice as many find
     no more.
     """
+
+    of_vectors = True
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
         self._type, self._width = parse_index_type(index_type, width), width
@@ -146,6 +148,14 @@ class FaissVectors(SearchBackend):
 
     def __len__(self) -> int:
         return 0 if self._index is None else int(self._index.ntotal)
+
+    @property
+    def row_bytes(self) -> float:
+        kind, kept = self._type, self._type.rotation or self._width
+        coder = kind.factory.rsplit(",")[-1].removeprefix(f"HNSW{kind.links}") or "Flat"
+        size = int(faiss.index_factory(kept, coder).sa_code_size())
+        # A row number in its list; two links for each of a node and some of the levels above.
+        return size + 8 * (kind.lists > 0) + (8 * kind.links + 16) * (kind.links > 0)
 
     def needs_retraining(self, count: int) -> bool:
         return not self.exact and self._fitted < self.sample_rows and count >= 2 * self._fitted
@@ -172,6 +182,12 @@ class FaissVectors(SearchBackend):
         self._true = np.empty((len(probes), 0), dtype=np.int64)
         self._effort, self.recall = self._type.efforts[0], None
         self._index, self._fitted = index, len(vectors)
+
+    def reserve(self, count: int) -> None:
+        """Take the memory of vectors at once, where they lie in one array: to grow takes thrice."""
+        if isinstance(self._index, faiss.IndexFlatCodes):
+            self._index.codes.resize(count * self._index.code_size)
+            self._index.codes.resize(0)
 
     def add(self, items: Floats) -> None:
         vectors = self._prepared(items)
@@ -232,7 +248,7 @@ class FaissVectors(SearchBackend):
     def _visit(self, rotated: Singles, count: int, effort: int) -> tuple[Singles, Rows]:
         """As Faiss returns them: scores or distances and rows, −1 where no more were visited."""
         parameters: Any = None
-        if self._type.graph:
+        if self._type.links:
             parameters = faiss.SearchParametersHNSW(efSearch=max(effort, count))
         elif self._type.lists:
             parameters = faiss.SearchParametersIVF(nprobe=effort)
@@ -243,7 +259,7 @@ class FaissVectors(SearchBackend):
 
     def _exhaustive(self, rotated: Singles, count: int) -> tuple[Singles, Rows]:
         """The same with every place filled: everything is visited."""
-        if self._type.graph:
+        if self._type.links:
             scores, rows = faiss.downcast_index(self._index.storage).search(rotated, count)
         else:
             scores, rows = self._visit(rotated, count, self._type.efforts[1])

@@ -17,8 +17,9 @@ import numpy as np
 from dpindex.checks import id_array
 from dpindex.errors import InputError
 from dpindex.extras import import_extra
-from dpindex.index.code_store import CodeStore, Rows
+from dpindex.index.code_store import CodeStore
 from dpindex.index.payload import ID
+from dpindex.index.row_parts import Rows
 
 Filter: TypeAlias = Any
 """Ids, a mask, a function of a row, or an expression: see :func:`kept_rows`."""
@@ -86,8 +87,9 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
             )
         return np.flatnonzero(values)
     wanted = id_array(values if values.dtype.kind in "iuU" else filter_, _no_filter)
-    if len(wanted) and wanted.dtype.kind != store.ids.dtype.kind:
-        kind = "strings" if store.ids.dtype.kind == "U" else "whole numbers"
+    here = store.ids_of(slice(1)).dtype.kind
+    if len(wanted) and wanted.dtype.kind != here:
+        kind = "strings" if here == "U" else "whole numbers"
         raise InputError(f"the ids of this index are {kind}; a filter of ids must be {kind} too.")
     return store.rows(wanted, missing=True)
 
@@ -108,7 +110,7 @@ def _dicts(store: CodeStore) -> Any:
     """Every row as a dict of its id and payload."""
     for first in range(0, len(store), _BLOCK_ROWS):
         some = slice(first, min(first + _BLOCK_ROWS, len(store)))
-        table, ids = store.payload.take(some), store.ids[some].tolist()
+        table, ids = store.payload.take(some), store.ids_of(some).tolist()
         rows = [{} for _ in ids] if table is None else table.to_pylist()
         yield from ({ID: id_, **row} for id_, row in zip(ids, rows, strict=True))
 

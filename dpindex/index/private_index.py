@@ -20,6 +20,7 @@ from dpindex.estimators.float_codes import Estimate
 from dpindex.estimators.observation import SAMPLE_ROWS, LearnedSimilarity, can_learn
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.html import facts_html
+from dpindex.index.code_store import CodeStore
 from dpindex.index.collection import Collection
 from dpindex.index.directory import (
     Checkpoint,
@@ -469,13 +470,15 @@ class PrivateIndex(Collection):
             kept = kept_rows(filter_, self._store)
             ranking, count = Selection(ranking, kept), min(k, len(kept))
         if count == 0:
-            return no_hits(sum(map(len, batches)), self._store.ids, self._beside(np.arange(0)))
+            return no_hits(
+                sum(map(len, batches)), self._store.ids_of(slice(0)), self._beside(np.arange(0))
+            )
         return joined([self._hits(batch, *ranking.search(batch, count)) for batch in batches])
 
     def _hits(self, queries: Queries, scores: Doubles, rows: Rows) -> Hits:
         posterior, unbiased = self._estimates(queries, rows)
         estimates = (*posterior, *unbiased)
-        return Hits(self._store.ids[rows], scores, *estimates, payload=self._beside(rows))
+        return Hits(self._store.ids_of(rows), scores, *estimates, payload=self._beside(rows))
 
     def _beside(self, rows: Rows) -> Table:
         """The payload of rows that were found."""
@@ -532,7 +535,7 @@ class PrivateIndex(Collection):
             estimates = [part[near] for part in (*posterior, *unbiased)]
             parts.append((near[0], some[near[1]], *estimates))
         asked, rows, a, b, c, d = map(np.concatenate, zip(*parts, strict=True))
-        ids, scores = self._store.ids[rows], sign * a
+        ids, scores = self._store.ids_of(rows), sign * a
         order = np.lexsort((rows, -scores, asked))
         cuts = np.searchsorted(asked[order], np.arange(1, len(queries)))
         return [
@@ -586,6 +589,10 @@ class PrivateIndex(Collection):
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:
         """Open a saved index: sizes and hashes are verified before anything is parsed.
+
+        Large segments are mapped where they lie and not copied, except on Windows. Their files must
+        not be written in place while the index is in use; when they are deleted or replaced, as by
+        a save after rows were removed, this index keeps what it opened.
 
         ``path`` may be the URL of one that was built in an object store, such as
         ``s3://bucket/index``. It is copied to a temporary folder first, and to keep changes it is
@@ -650,10 +657,7 @@ class PrivateIndex(Collection):
     def _read(cls, directory: IndexDirectory) -> PrivateIndex:
         settings, segments, checkpoint = read_index(directory)
         index = cls(**vars(settings))
-        for codes, ids, payload in segments:
-            check_format(codes, settings.spec.format)
-            columns = index.check_payload(payload, len(codes))
-            index._store.append(codes, index._store.checked_ids(ids, len(codes)), columns)
+        index._store = CodeStore.of_segments(settings.spec.format, segments)
         index._rank_with(checkpoint.denoiser)
         index._checkpoint = checkpoint
         return index

@@ -11,6 +11,7 @@ from dpindex.codes import Codes
 from dpindex.estimators.denoise import Denoiser
 from dpindex.estimators.similarity import Metric, Queries
 from dpindex.estimators.symbol_codes import codeword_similarities
+from dpindex.files import release_pages
 from dpindex.index.code_store import CodeStore
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
@@ -59,9 +60,11 @@ class Ranking:
             self._removals, self._rows = None, 0
             rows = np.linspace(0, len(store) - 1, min(len(store), backend.sample_rows))
             backend.begin(self._items(store.take(rows.astype(np.int64))))
+            backend.reserve(len(store))
             self._removals = store.removals
-        for codes in store.blocks(len(backend)):
+        for codes in store.blocks(len(backend), backend.block_rows):
             backend.add(self._items(codes))
+            release_pages(codes.stored)
         backend.finish()
         self._rows = len(store)
 
@@ -127,13 +130,24 @@ A format without an entry of its own is searched as "any": as vectors.
 """
 
 
+def new_backend(
+    spec: Spec, metric: Metric, index_type: str, *, denoised: bool = False
+) -> SearchBackend:
+    """An empty backend of the codes of a spec; InputError for an index type they cannot have."""
+    _, backend = _entry(spec, denoised=denoised)
+    # The denoiser itself brings vectors to the norm under which inner products rank best.
+    ranked_by = "ip" if denoised and metric == "cosine" else metric
+    return backend(spec.code_length, ranked_by, index_type)
+
+
 def new_ranking(
     spec: Spec, metric: Metric, index_type: str, denoiser: Denoiser | None = None
 ) -> Ranking:
     """An empty ranking of the codes of a spec; InputError for an index type they cannot have."""
     denoised = denoiser is not None
-    own = BACKENDS.get((spec.mechanism.codes, denoised))
-    ranking, backend = own or BACKENDS["any", denoised]
-    # The denoiser itself brings vectors to the norm under which inner products rank best.
-    ranked_by = "ip" if denoised and metric == "cosine" else metric
-    return ranking(backend(spec.code_length, ranked_by, index_type), metric, denoiser)
+    ranking, _ = _entry(spec, denoised=denoised)
+    return ranking(new_backend(spec, metric, index_type, denoised=denoised), metric, denoiser)
+
+
+def _entry(spec: Spec, *, denoised: bool) -> tuple[type[Ranking], type[SearchBackend]]:
+    return BACKENDS.get((spec.mechanism.codes, denoised)) or BACKENDS["any", denoised]

@@ -46,6 +46,12 @@ class SearchBackend(ABC):
     sample_rows: int = 0
     """Items that :meth:`begin` should be given a sample of."""
 
+    block_rows: int | None = None
+    """Items that :meth:`add` should be given at most, None for a few megabytes of coordinates."""
+
+    of_vectors: bool = False
+    """Whether items are vectors of numbers, for which there are several index types."""
+
     exact: bool = True
     """Whether a search finds the true neighbours always."""
 
@@ -59,13 +65,21 @@ class SearchBackend(ABC):
     def __len__(self) -> int:
         """Items that were added."""
 
+    @property
+    @abstractmethod
+    def row_bytes(self) -> float:
+        """Bytes of memory that an item takes, the codes themselves aside."""
+
     @abstractmethod
     def begin(self, sample: AnyArray) -> None:
         """Forget all items, and fit whatever is fitted to a sample of those that will come."""
 
+    def reserve(self, count: int) -> None:  # noqa: B027
+        """Called after :meth:`begin`, with the number of items that come; by default nothing."""
+
     @abstractmethod
     def add(self, items: AnyArray) -> None:
-        """Append items, shape (n, …)."""
+        """Append items, shape (n, …), which nobody changes afterwards: it may keep them."""
 
     def finish(self) -> None:  # noqa: B027
         """Called before a search when items were added; by default nothing."""

@@ -36,6 +36,10 @@ class SymbolLists(SearchBackend):
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def row_bytes(self) -> float:
+        return 10  # a row number and a symbol
+
     def begin(self, sample: AnyArray) -> None:
         self._parts, self._count = [], 0
         self._rows: Rows = np.empty(0, dtype=np.int64)

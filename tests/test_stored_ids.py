@@ -1,0 +1,100 @@
+"""Ids of saved segments against a dict: rows, duplicates, and strings of equal hash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpindex.errors import InputError
+from dpindex.index import stored_ids
+from dpindex.index.code_store import Ids, id_block, ids_to_bytes
+from dpindex.index.stored_ids import StoredIds, TextIds
+
+NUMBERS = st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, min_size=2, max_size=20)
+TEXTS = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=6).filter(
+        lambda text: not text.endswith("\0")
+    ),
+    unique=True,
+    min_size=2,
+    max_size=20,
+)
+
+
+def _array(values: list[Any]) -> Any:
+    return np.array(values, np.str_ if isinstance(values[0], str) else np.int64)
+
+
+def _stored(values: list[Any], pieces: int = 3) -> StoredIds:
+    return StoredIds(
+        [id_block(ids_to_bytes(part)) for part in np.array_split(_array(values), pieces)]
+    )
+
+
+@given(NUMBERS | TEXTS, st.booleans())
+def test_rows_are_those_of_a_dict(values: list[Any], one_hash: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if one_hash and isinstance(values[0], str):
+            patch.setattr(stored_ids, "_keys", lambda ids: np.zeros(len(ids), np.int64))
+        half = len(values) // 2
+        ids = _stored(values[:half] + values[half + 1 :])
+        known = {value: row for row, value in enumerate(ids[:].tolist())}
+        assert ids.rows(_array(values)).tolist() == [known.get(value, -1) for value in values]
+        there = list(known)
+        assert ids[np.array([len(ids) - 1, 0])].tolist() == [there[-1], there[0]]
+        left = ids.without(np.array([0]))
+        assert left[:].tolist() == there[1:]
+        assert left.rows(ids[:])[0] == -1
+
+
+@pytest.mark.parametrize("values", [[3, 1, 2, 1], [1, 2, 2, 3], ["b", "a", "c", "a"]])
+def test_an_id_that_is_there_twice_is_refused(values: list[Any]) -> None:
+    with pytest.raises(InputError, match=r"id .* is already in the index; ids must be unique"):
+        _stored(values)
+
+
+def test_both_kinds_are_refused() -> None:
+    with pytest.raises(InputError, match="numbers and others strings"):
+        StoredIds([np.array([1]), TextIds(np.frombuffer(b"a", np.uint8), np.array([1]))])
+
+
+def test_ids_of_the_other_kind_are_not_there() -> None:
+    assert _stored([5, 6]).rows(np.array(["5"])).tolist() == [-1]
+    assert _stored(["5", "6"]).rows(np.array([5])).tolist() == [-1]
+    assert StoredIds().rows(np.array([5])).tolist() == [-1]
+
+
+def test_ascending_numbers_take_eight_bytes_each() -> None:
+    ids = StoredIds([np.arange(10), np.arange(10, 20)])
+    (array,) = ids._parts.arrays
+    assert ids._order is None
+    assert np.shares_memory(ids._sorted, array)
+
+
+@given(
+    st.lists(st.sampled_from("abcdefgh"), unique=True),
+    st.lists(st.sampled_from("ijk"), unique=True),
+)
+def test_ids_added_to_stored_ones(first: list[str], then: list[str]) -> None:
+    """As if all had been added."""
+    ids, plain = Ids(stored=_stored(first) if first else StoredIds()), Ids()
+    for values in ([first] if first else []), ([then] if then else []):
+        for some in values:
+            plain.append(plain.check(some, len(some)))
+            if some is then:
+                ids.append(ids.check(some, len(some)))
+    assert ids.array.tolist() == plain.array.tolist() == first + then
+    for value in "abcijkz":
+        assert (value in ids) == (value in plain) == (value in first + then)
+        assert (
+            ids.rows([value], missing=True).tolist() == plain.rows([value], missing=True).tolist()
+        )
+        if value in plain:
+            with pytest.raises(InputError, match="is already in the index"):
+                ids.check([value], 1)
+            rows = plain.rows([value])
+            assert ids.without(rows).array.tolist() == plain.without(rows).array.tolist()
