@@ -71,8 +71,7 @@ def test_the_ten_best_are_stated_as_they_are(
     assert abs(hits.similarity.mean() - truth.mean()) < 0.03
     assert 0.9 <= np.mean(np.abs(hits.similarity - truth) <= 2 * hits.stderr) <= 0.99
     assert hits.unbiased.mean() > truth.mean() + 0.03
-    if "sign" in facts["method"]:
-        assert (np.diff(hits.similarity, axis=1) <= 1e-6).all()
+    assert (np.diff(hits.similarity, axis=1) <= 1e-9).all()
 
 
 @pytest.mark.parametrize("facts", [SIGNS, FLOATS, {**FLOATS, "norm": None}])

@@ -6,7 +6,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dpindex.estimators.posterior import EDGES, GRID, ObservationLaw, PosteriorTable, Prior
+from dpindex.estimators.posterior import (
+    EDGES,
+    GRID,
+    ObservationLaw,
+    Priors,
+    in_ranking_order,
+    posterior,
+)
 
 Array = npt.NDArray[np.float64]
 ONES, NONE = np.ones(len(GRID)), np.zeros(len(GRID))
@@ -30,12 +37,12 @@ def test_the_best_of_many_are_stated_as_they_are(deviation: float) -> None:
     learned = _truths(400_000, 2)
     law = _law(deviation)
     value = learned + deviation * rng.normal(size=learned.shape)
-    prior = Prior.learn(value, np.ones_like(value), law, 5000)
+    prior = Priors.of_pairs(value, np.ones_like(value), law, 5000)
     truth = _truths(500_000, 3).reshape(100, 5000)
     seen = truth + deviation * rng.normal(size=truth.shape)
     best = np.argsort(-seen, axis=1)[:, :10]
     truth, seen = np.take_along_axis(truth, best, 1), np.take_along_axis(seen, best, 1)
-    mean, error = PosteriorTable(prior, law)(seen, np.ones_like(seen))
+    mean, error = posterior(prior, law, seen, np.ones_like(seen))
     assert abs(mean.mean() - truth.mean()) < 0.02
     assert 0.9 <= np.mean(np.abs(mean - truth) <= 2 * error) <= 0.99
     assert seen.mean() - truth.mean() > 0.4 * deviation
@@ -46,7 +53,7 @@ def test_the_prior_is_recovered() -> None:
     """Deconvolved: the share of near neighbours, and the width of the others."""
     truth = _truths(400_000, 4)
     value = truth + 0.15 * np.random.default_rng(5).normal(size=truth.shape)
-    density = Prior.learn(value, np.ones_like(value), _law(0.15), 10**6).density
+    density = Priors.of_pairs(value, np.ones_like(value), _law(0.15), 10**6).density[0]
     mean = density @ GRID
     assert mean == pytest.approx(truth.mean(), abs=0.002)
     assert density @ (GRID - mean) ** 2 == pytest.approx(truth.var(), rel=0.05)
@@ -55,8 +62,8 @@ def test_the_prior_is_recovered() -> None:
 
 def test_without_information_the_default_is_stated() -> None:
     value = 30.0 * np.random.default_rng(6).normal(size=200_000)
-    prior = Prior.learn(value, np.ones_like(value), _law(30.0), 1000)
-    mean, error = PosteriorTable(prior, _law(30.0))(np.array([100.0]), np.ones(1))
+    prior = Priors.of_pairs(value, np.ones_like(value), _law(30.0), 1000)
+    mean, error = posterior(prior, _law(30.0), np.array([[100.0]]), np.ones((1, 1)))
     assert abs(mean[0]) < 0.25
     assert error[0] == pytest.approx(0.125, abs=0.03)
 
@@ -64,28 +71,41 @@ def test_without_information_the_default_is_stated() -> None:
 def test_without_noise_observations_are_the_truth() -> None:
     truth = np.linspace(-0.99, 0.99, 501)
     law = ObservationLaw(GRID, NONE, NONE)
-    prior = Prior.learn(_truths(1000, 7), np.ones(1000), _law(1e-6), 1000)
-    mean, error = PosteriorTable(prior, law)(truth, np.ones_like(truth))
-    np.testing.assert_allclose(mean, truth, atol=1e-9)
+    prior = Priors.of_pairs(_truths(1000, 7), np.ones(1000), _law(1e-6), 1000)
+    mean, error = posterior(prior, law, truth[None], np.ones((1, 501)))
+    np.testing.assert_allclose(mean[0], truth, atol=1e-9)
     assert error.max() < 1e-8
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 2.7])
 def test_against_a_quadrature(scale: float) -> None:
     """A fine grid in place of the table, for noise that depends on pair and truth."""
-    prior = Prior.learn(_truths(20_000, 8), np.ones(20_000), _law(0.01), 20_000)
+    prior = Priors.of_pairs(_truths(20_000, 8), np.ones(20_000), _law(0.01), 20_000)
     law = ObservationLaw(GRID, 0.02 * (1 - 0.5 * GRID**2), 0.002 * ONES)
     fine = np.linspace(-1, 1, 20_001)
-    density = np.interp(fine, GRID, prior.density)
+    density = np.interp(fine, GRID, prior.density[0])
     variance = scale * 0.02 * (1 - 0.5 * fine**2) + 0.002
     value = np.linspace(-0.8, 1.5, 47)
     weight = density * np.exp(-((value[:, None] - fine) ** 2) / variance / 2) / np.sqrt(variance)
     weight /= weight.sum(axis=1, keepdims=True)
     mean = weight @ fine
     deviation = np.sqrt(weight @ fine**2 - mean**2)
-    found = PosteriorTable(prior, law)(value, np.full_like(value, scale))
-    np.testing.assert_allclose(found[0], mean, atol=6e-3)
-    np.testing.assert_allclose(found[1], deviation, atol=6e-3)
+    found = posterior(prior, law, value[None], np.full((1, len(value)), scale))
+    np.testing.assert_allclose(found[0][0], mean, atol=6e-3)
+    np.testing.assert_allclose(found[1][0], deviation, atol=6e-3)
+
+
+@pytest.mark.parametrize("own", [0.0, 0.02])
+def test_the_table_is_near_what_it_tabulates(own: float) -> None:
+    prior = Priors.of_pairs(_truths(20_000, 8), np.ones(20_000), _law(0.01), 20_000)
+    law = ObservationLaw(GRID, own * ONES, 0.01 * ONES, excess=0.5)
+    value = np.linspace(-0.9, 1.5, 600)[None].repeat(2, 0)
+    scale = np.random.default_rng(14).uniform(0.5, 2.0, value.shape)
+    mean, error = posterior(prior, law, value, scale)
+    for part in (slice(0, 300), slice(300, 600)):
+        exact = posterior(prior, law, value[:, part], scale[:, part])
+        np.testing.assert_allclose(mean[:, part], exact[0], atol=5e-3)
+        np.testing.assert_allclose(error[:, part], exact[1], atol=5e-3)
 
 
 def test_observations_on_a_lattice() -> None:
@@ -93,15 +113,76 @@ def test_observations_on_a_lattice() -> None:
     truth = _truths(200_000, 9)
     agreed = np.random.default_rng(10).binomial(40, (1 + 0.5 * truth) / 2) / 20.0 - 1
     law = ObservationLaw(0.5 * GRID, NONE, (1 - 0.25 * GRID**2) / 40, 0.05)
-    density = Prior.learn(agreed, np.ones_like(agreed), law, 10**6).density
+    density = Priors.of_pairs(agreed, np.ones_like(agreed), law, 10**6).density[0]
     assert density @ GRID == pytest.approx(truth.mean(), abs=0.005)
     assert density @ GRID**2 == pytest.approx(np.mean(truth**2), rel=0.15)
 
 
 @pytest.mark.parametrize("pairs", [0, 1, 3])
 def test_few_pairs(pairs: int) -> None:
-    prior = Prior.learn(np.full(pairs, 0.4), np.ones(pairs), _law(0.1), pairs)
-    mean, error = PosteriorTable(prior, _law(0.1))(np.array([[-3.0, 0.9, 5.0]]), np.ones((1, 3)))
+    prior = Priors.of_pairs(np.full(pairs, 0.4), np.ones(pairs), _law(0.1), pairs)
+    mean, error = posterior(prior, _law(0.1), np.array([[-3.0, 0.9, 5.0]]), np.ones((1, 3)))
     assert (np.abs(mean) <= 1).all()
     assert np.isfinite(error).all()
     assert EDGES[0] == -1.0
+
+
+def test_queries_have_their_own_distributions() -> None:
+    """Half of the queries have near neighbours, twice the usual number, and half have none."""
+    rng = np.random.default_rng(11)
+    law = _law(0.15)
+    usual = _truths(400_000, 12)
+    usual += 0.15 * rng.normal(size=usual.shape)
+    prior = Priors.of_pairs(usual, np.ones_like(usual), law, 5000)
+    truth = rng.normal(0.1, 0.1, (100, 5000))
+    truth[:50, :100] = rng.normal(0.6, 0.1, (50, 100))
+    seen = truth + 0.15 * rng.normal(size=truth.shape)
+    own = prior.of_queries(seen, law, shared=0.0)
+    assert own.density.shape == (100, 128)
+    best = np.argsort(-seen, axis=1)[:, :10]
+    truth, seen = np.take_along_axis(truth, best, 1), np.take_along_axis(seen, best, 1)
+    ones = np.ones_like(seen)
+    mean, error = posterior(own, law, seen, ones)
+    for some in (slice(0, 50), slice(50, 100)):
+        assert abs(mean[some].mean() - truth[some].mean()) < 0.06  # shrunk to the usual
+    assert 0.9 <= np.mean(np.abs(mean - truth) <= 2 * error) <= 0.99
+    common = posterior(prior, law, seen, ones)[0]
+    assert common[50:].mean() > truth[50:].mean() + 0.05
+    alone = posterior(prior.of_queries(seen[:1], law, 0.0), law, seen[:1], ones[:1])
+    both = posterior(prior.of_queries(seen[:2], law, 0.0), law, seen[:2], ones[:2])
+    np.testing.assert_allclose(alone[0], both[0][:1], rtol=1e-9)
+    # Where all observations share a large error, they tell nothing.
+    np.testing.assert_allclose(
+        prior.of_queries(seen, law, shared=1e9).density, np.repeat(prior.density, 100, 0), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("excess", [0.0, 0.8, 2.0])
+def test_the_law_has_its_moments(excess: float) -> None:
+    law = ObservationLaw(GRID, NONE, 0.04 * ONES, excess=excess)
+    z = np.linspace(-4, 4, 8001)
+    middle = 64
+    log = law.log_density(z + GRID[middle], law.variance(np.ones(len(z))))[:, middle]
+    density = np.exp(log - log.max())
+    density /= density.sum()
+    assert density @ z**2 == pytest.approx(0.04, rel=0.01)
+    assert density @ z**4 / 0.04**2 - 3 == pytest.approx(excess, abs=0.05)
+    assert (np.diff(log, 2) <= 1e-9).all()  # log-concave
+    inside = law.usual_chances[middle]
+    edges = law.edges - GRID[middle]
+    for i in range(1, len(inside) - 1):
+        expected = density[(z >= edges[i]) & (z < edges[i + 1])].sum()
+        assert inside[i] == pytest.approx(expected, abs=2e-3)
+
+
+def test_pools_along_the_ranking() -> None:
+    rng = np.random.default_rng(13)
+    cosine, error = rng.random((20, 30)), rng.random((20, 30))
+    pooled, wider = in_ranking_order(cosine, error)
+    assert (np.diff(pooled, axis=1) <= 1e-12).all()
+    np.testing.assert_allclose(pooled.mean(axis=1), cosine.mean(axis=1))
+    np.testing.assert_allclose(
+        (pooled**2 + wider**2).mean(axis=1), (cosine**2 + error**2).mean(axis=1)
+    )
+    ordered = -np.sort(-cosine, axis=1)
+    np.testing.assert_array_equal(in_ranking_order(ordered, error)[0], ordered)

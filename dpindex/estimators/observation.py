@@ -10,18 +10,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Doubles
+from dpindex.arrays import AnyArray, Doubles, Singles
 from dpindex.codes import Codes
+from dpindex.estimators.denoise.channel import Channel, ScoreTable
 from dpindex.estimators.float_codes import Estimate, NoisyVectorStats
-from dpindex.estimators.posterior import GRID, ObservationLaw, PosteriorTable, Prior
+from dpindex.estimators.posterior import GRID, ObservationLaw, Priors, posterior
 from dpindex.estimators.sign_codes import (
     agreement_curve,
     agreement_variance,
     score_variance,
-    signal_kept,
+    self_score,
 )
 from dpindex.estimators.similarity import Metric, Queries, sign_deviation
 from dpindex.randomness import PublicStream
@@ -31,6 +33,12 @@ SAMPLE_ROWS = 16384
 """Codes that the distribution of cosines is learned from."""
 
 _BLOCK = 512
+
+_MODEL_ERROR = 0.25
+"""Relative deviation of a cosine where each bin holds one attribute; measured on MNIST."""
+
+_TRUSTED_OWN_NORMS = 3e4
+"""Pairs that are trusted where norms come from the codes: these differ with the cosine."""
 
 
 class Observer(ABC):
@@ -46,6 +54,13 @@ class Observer(ABC):
     def __init__(self, spec: Spec, codes: Codes) -> None:
         self.spec = spec
 
+    projection_variance: float
+    """Variance that the projection alone gives to the observation of a cosine of 0."""
+
+    def model_error(self, cosine: Doubles) -> Doubles:
+        """Deviation of stated cosines by what the law of observations leaves out."""
+        return np.zeros_like(cosine)
+
     @abstractmethod
     def law(self, spec: Spec, private: bool) -> ObservationLaw:
         """The law for exact queries, or for private ones under that spec."""
@@ -56,6 +71,21 @@ class Observer(ABC):
 
         x has shape (nq or 1, count, k).
         """
+
+    def refined_law(self, spec: Spec, private: bool) -> ObservationLaw:
+        """The law of inner products of :meth:`refined_items` and :meth:`refined_queries`."""
+        return self.law(spec, private)
+
+    def refined_items(self, x: AnyArray) -> Singles | None:
+        """Decoded codes, shape (n, k), as they tell most of a distribution of cosines.
+
+        None where observations have scales, and :meth:`of` is all there is.
+        """
+        return None
+
+    def refined_queries(self, queries: Queries) -> Singles:
+        """The other side, shape (nq, k)."""
+        raise NotImplementedError
 
 
 def _products(x: AnyArray, y: AnyArray) -> Doubles:
@@ -68,6 +98,19 @@ def _products(x: AnyArray, y: AnyArray) -> Doubles:
 class SignObserver(Observer):
     """Signs: their agreement, or the score of an exact query."""
 
+    def __init__(self, spec: Spec, codes: Codes) -> None:
+        super().__init__(spec, codes)
+        self.projection_variance = 1.0 / spec.code_length
+
+    def model_error(self, cosine: Doubles) -> Doubles:
+        """Of non-negative attributes many may be 0, and sums of few are then not normal.
+
+        Neither codes nor public parameters say how many.
+        """
+        if self.spec.bounds is None or self.spec.bounds[0] < 0:
+            return np.zeros_like(cosine)
+        return _MODEL_ERROR * math.sqrt(self.spec.code_length / self.spec.dim) * np.abs(cosine)
+
     def law(self, spec: Spec, private: bool) -> ObservationLaw:
         rms, factor = sign_deviation(self.spec), self.spec.projection.inner_product_factor
         k, none = self.spec.code_length, np.zeros(len(GRID))
@@ -77,16 +120,23 @@ class SignObserver(Observer):
         curve = agreement_curve(self.spec.law, rms, spec.law, sign_deviation(spec))
         expected = np.interp(np.arcsin(GRID), curve.angles, curve.agreement)
         variance = agreement_variance(GRID, k, curve, factor)
-        return ObservationLaw(expected, none, variance, 2.0 / k)
+        return ObservationLaw(k * expected, none, k**2 * variance, step=2.0)
 
     def of(self, x: AnyArray, queries: Queries) -> tuple[Doubles, Doubles]:
-        y = queries.to_float().astype(np.float32)
-        seen = _products(x.astype(np.float32, copy=False), y)
+        seen = _products(x.astype(np.float32, copy=False), self.refined_queries(queries))
+        return seen, np.ones_like(seen)
+
+    def refined_items(self, x: AnyArray) -> Singles:
+        return x.astype(np.float32, copy=False)
+
+    def refined_queries(self, queries: Queries) -> Singles:
+        y = queries.to_float()
         if queries.private:
-            return seen / y.shape[1], np.ones_like(seen)
-        kept = signal_kept(self.spec.law, sign_deviation(self.spec))
-        norms = np.linalg.norm(y.astype(np.float64), axis=1)[:, None]
-        return seen / (math.sqrt(y.shape[1]) * np.maximum(norms, 1e-300) * kept), np.ones_like(seen)
+            return np.asarray(y, np.float32)
+        # Over what a vector equal to the query scores: so its cosine is 1 whatever the law of the
+        # coordinates.
+        full = self_score(y, self.spec.law, sign_deviation(self.spec))
+        return np.asarray(y / full[:, None], np.float32)
 
 
 class NumberObserver(Observer):
@@ -94,8 +144,13 @@ class NumberObserver(Observer):
 
     def __init__(self, spec: Spec, codes: Codes) -> None:
         super().__init__(spec, codes)
+        self.projection_variance = spec.projection.inner_product_factor
         self._noises: dict[bytes, tuple[float, float]] = {}
-        stats = NoisyVectorStats.of(codes.to_float(), spec.law.moments.in_units(spec.step))
+        self._scores: dict[bytes, CoordinateScore] = {}
+        x = codes.to_float()
+        stats = NoisyVectorStats.of(x, spec.law.moments.in_units(spec.step))
+        fourth = np.einsum("nk,nk->n", x**2, x**2) / np.maximum(stats.squares, 1e-300) ** 2
+        self._fourth = float(fourth.mean())
         self._energy, self._spread = 0.0, 0.0
         if spec.norm is not None:
             self._energy = spec.norm**2
@@ -134,8 +189,6 @@ class NumberObserver(Observer):
             # what the shrinkage leaves of the vectors' own differences.
             noise, energy_noise = self._noise(side)
             w = self._weight(noise, energy_noise)
-            if self.spec.norm is not None and self._by_products(spec, private):
-                w = 0.0
             rest = w**2 * energy_noise + (1 - w) ** 2 * self._spread
             own += (rest / (4 * m) - 2 * w * noise) / m * rho
             weights.append(w)
@@ -144,12 +197,23 @@ class NumberObserver(Observer):
         v, w = weights[-2:]
         lost = 1 + rho * (1 - 2 * (v + w) + (v**2 + w**2) / 2 + rho * v * w)
         factor = self.spec.projection.inner_product_factor
-        scale = max(self._scale(spec, private), 1e-300)
-        return ObservationLaw(GRID, np.maximum(own, 0.02 * scale), factor * lost)
+        own = np.maximum(own, 0.02 * max(self._scale(spec, private), 1e-300))
+        excess = self._excess() if private and self.spec.norm is not None else 0.0
+        return ObservationLaw(GRID, own, factor * lost, excess=excess, trusted=_TRUSTED_OWN_NORMS)
+
+    def _excess(self) -> float:
+        """Excess kurtosis of the cosine of two codes whose signs are independent.
+
+        Their largest coordinates may meet: ``E[3V² − 2F]/E[V]² − 3`` with V the sum of the products
+        of squares and F that of their squares, the places of squares being exchangeable.
+        """
+        k, fourth = self.spec.code_length, self._fourth
+        excess = k * fourth**2 + 3 * k * (1 - fourth) ** 2 / max(k - 1, 1) - 3
+        return min(max(excess, 0.0), 2.9)
 
     def _by_products(self, spec: Spec, private: bool) -> bool:
         """Whether noise times noise, which has heavy tails, is most of the noise."""
-        if not private:
+        if not private or self.spec.norm is not None:
             return False
         noise, asked = self._noise(self.spec)[0], self._noise(spec)[0]
         return spec.code_length * noise * asked > (noise + asked) * self._energy
@@ -197,6 +261,50 @@ class NumberObserver(Observer):
             value = value * np.sqrt(ratio * asked_ratio)
         return value, variance / max(self._scale(queries.spec, True), 1e-300)
 
+    def refined_law(self, spec: Spec, private: bool) -> ObservationLaw:
+        m, factor = self._energy, self.spec.projection.inner_product_factor
+        noise, asked = self._score(self.spec).noise, self._score(spec).noise if private else 0.0
+        own = (noise + asked) / m + self.spec.code_length * noise * asked / m**2
+        return ObservationLaw(GRID, np.full(len(GRID), own), factor * (1 + GRID**2))
+
+    def refined_items(self, x: AnyArray) -> Singles | None:
+        norm = self.spec.norm
+        return None if norm is None else self._score(self.spec)(x) / np.float32(norm)
+
+    def refined_queries(self, queries: Queries) -> Singles:
+        y = queries.to_float()
+        if queries.private:
+            return self._score(queries.spec)(y) / np.float32(math.sqrt(self._energy))
+        norms = np.linalg.norm(y, axis=1, keepdims=True)
+        return np.asarray(y / np.maximum(norms, 1e-300), np.float32)
+
+    def _score(self, spec: Spec) -> CoordinateScore:
+        if spec.fingerprint not in self._scores:
+            variance = self._energy / spec.code_length
+            self._scores[spec.fingerprint] = CoordinateScore(spec, variance)
+        return self._scores[spec.fingerprint]
+
+
+class CoordinateScore:
+    """Codes read by the score g of their law, as observations of coordinates N(0, v).
+
+    ``E[x | code] = v·g`` (Tweedie's formula), and ``g/E[g²]`` is an observation of x whose noise is
+    far below the code's where the law is not normal: see
+    :class:`dpindex.estimators.denoise.channel.ScoreTable`.
+    """
+
+    def __init__(self, spec: Spec, variance: float) -> None:
+        self._channel = Channel(spec)
+        self._table = ScoreTable(self._channel.likelihood, variance)
+        self._row = self._table.row(np.array([variance]))
+        self._scale = float(self._table.inverse_information[self._row[0]])
+        self.noise = max(self._scale - variance, 0.0)
+        """Variance of the observation's noise."""
+
+    def __call__(self, y: AnyArray) -> Singles:
+        location = self._channel.locate(y.astype(np.float32, copy=False))
+        return self._table.look_up(self._row, location) * np.float32(self._scale)
+
 
 _OBSERVERS: dict[str, type[Observer]] = {"numbers": NumberObserver, "signs": SignObserver}
 
@@ -228,20 +336,26 @@ class LearnedSimilarity:
 
     def __init__(self, spec: Spec, codes: Codes, rows: int) -> None:
         self._observer = _OBSERVERS[spec.format.name](spec, codes)
+        self._sample = self._observer.refined_items(codes.to_float())
         value, scale = (
             np.concatenate(part) for part in zip(*self._pairs(spec, codes), strict=True)
         )
-        self.prior = Prior.learn(value, scale, self._observer.law(spec, True), rows)
-        self._tables: dict[tuple[bytes, bool], PosteriorTable] = {}
+        laws = self._observer.law if self._sample is None else self._observer.refined_law
+        self.prior = Priors.of_pairs(value, scale, laws(spec, True), rows)
+        self._law, self._refined_law = lru_cache(self._observer.law), lru_cache(laws)
 
     def _pairs(self, spec: Spec, codes: Codes) -> Iterator[tuple[Doubles, Doubles]]:
         """Observations of every pair within blocks of a random order."""
         order = PublicStream(0, "pairs of codes").permutation(len(codes))
         for first in range(0, len(codes), _BLOCK):
-            block = codes.take(order[first : first + _BLOCK])
-            value, scale = self._observer.of(block.to_float()[None], Queries(block, spec, True))
-            upper = np.triu_indices(len(block), 1)
-            yield value[upper], scale[upper]
+            some = order[first : first + _BLOCK]
+            asked, upper = Queries(codes.take(some), spec, True), np.triu_indices(len(some), 1)
+            if self._sample is None:
+                value, scale = self._observer.of(asked.to_float()[None], asked)
+                yield value[upper], scale[upper]
+            else:
+                seen = self._observer.refined_queries(asked) @ self._sample[some].T
+                yield seen[upper].astype(np.float64), np.ones(len(upper[0]))
 
     def of_found(self, codes: Codes, queries: Queries) -> Estimate:
         """Each query with codes of its own: see :class:`Similarity`."""
@@ -252,8 +366,21 @@ class LearnedSimilarity:
         return self._of(codes.to_float()[None], queries)
 
     def _of(self, x: AnyArray, queries: Queries) -> Estimate:
-        key = queries.spec.fingerprint, queries.private
-        if key not in self._tables:
-            law = self._observer.law(queries.spec, queries.private)
-            self._tables[key] = PosteriorTable(self.prior, law)
-        return self._tables[key](*self._observer.of(x.astype(np.float64), queries))
+        law = self._law(queries.spec, queries.private)
+        value, scale = self._observer.of(x.astype(np.float64), queries)
+        cosine, error = posterior(self._priors(queries), law, value, scale)
+        return cosine, np.hypot(error, self._observer.model_error(cosine))
+
+    def _priors(self, queries: Queries) -> Priors:
+        """Each exact query's own, learned from what it shows of the sample.
+
+        The noise of a private query is in all that it shows, so there the collection's is taken.
+        """
+        if queries.private or self._sample is None:
+            return self.prior
+        seen = self._observer.refined_queries(queries) @ self._sample.T
+        law = self._refined_law(queries.spec, False)
+        # What all vectors have in common is projected once, with one error.
+        mean = float(self.prior.density[0] @ GRID)
+        shared = mean**2 * self._observer.projection_variance
+        return self.prior.of_queries(seen.astype(np.float64), law, shared)

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.interpolate import BSpline
-from scipy.special import ndtr
+from scipy.ndimage import map_coordinates
+from scipy.special import betainc, expit, polygamma
 
 from dpindex.arrays import Doubles
 
@@ -30,10 +32,7 @@ GRID = (EDGES[1:] + EDGES[:-1]) / 2
 _DEFAULT_DEVIATION = 0.125
 """Of the cosines of a collection, if its codes do not tell."""
 
-_TRUSTED_PAIRS = 1e5
-"""Pairs count as so many at most: laws of observations are known to a few parts in a thousand."""
-
-_BINS, _CLASSES, _MAX_STEPS = 64, 16, 60
+_BINS, _REACH, _CLASSES, _MAX_STEPS = 64, 5.0, 16, 60
 _VALUES, _SCALES = 512, 2.0 ** np.linspace(-4.0, 4.0, 33)
 
 _KNOTS = -1.0 + 2.0 / _SEGMENTS * np.arange(-3, _SEGMENTS + 4)
@@ -47,14 +46,18 @@ def _difference(order: int) -> Doubles:
 
 
 # Third differences, which a normal density does not have; and, in units of the default density's
-# second differences, a departure from it.
-_SMOOTH = _difference(3)
+# second differences, a departure from where the fit starts.
 _WEAK = _difference(2) / (2.0 / _SEGMENTS / _DEFAULT_DEVIATION) ** 4 + 1e-4 * np.eye(_SPLINES)
+_PENALTY = _difference(3) + _WEAK
 
 
 @dataclass(frozen=True, eq=False)
 class ObservationLaw:
-    """How an observation depends on the true cosine: normal, with these moments on :data:`GRID`.
+    """How an observation depends on the true cosine: moments on :data:`GRID`.
+
+    The law is a symmetric generalised logistic one (the logit of a beta variable) of these moments,
+    nearly normal where ``excess`` is 0. Its density is log-concave, so that posterior means rise
+    with the observation.
 
     Attributes
     ----------
@@ -64,165 +67,243 @@ class ObservationLaw:
         The variance of an observation of scale s is ``s·own + common``; s is about 1.
     step : float
         Distance of possible observations, 0 for real numbers.
+    excess : float
+        Excess kurtosis, [0, 3).
+    trusted : float
+        Pairs count as so many at most, as the law is known to a few parts in a thousand.
     """
 
     expected: Doubles
     own: Doubles
     common: Doubles
     step: float = 0.0
+    excess: float = 0.0
+    trusted: float = 1e6
+
+    @cached_property
+    def _shape(self) -> tuple[float, float]:
+        """Both parameters α of the beta variable, and the deviation of its logit."""
+        shapes = np.geomspace(0.1, 1e4, 200)
+        excess = polygamma(3, shapes) / (2 * polygamma(1, shapes) ** 2)
+        alpha = float(np.interp(-self.excess, -excess, shapes))
+        return alpha, float(np.sqrt(2 * polygamma(1, alpha)))
 
     def variance(self, scale: Doubles) -> Doubles:
         """Variances of observations of these scales, shape (…, 128)."""
         return np.asarray(np.maximum(scale[..., None] * self.own + self.common, 1e-20))
 
-    def chances(self, edges: Doubles, scale: float) -> Doubles:
-        """Chances of the bins between edges, shape (128, bins)."""
-        deviation = np.sqrt(self.variance(np.asarray(scale)))
-        return np.diff(ndtr((edges - self.expected[:, None]) / deviation[:, None]), axis=1)
+    def log_density(self, value: Doubles, variance: Doubles) -> Doubles:
+        """Of values of these variances, (…, 128), given each cosine, up to a constant."""
+        alpha, deviation = self._shape
+        off = np.abs(value[..., None] - self.expected) * (deviation / np.sqrt(variance))
+        # log cosh in a form that does not overflow
+        return np.asarray(-2 * alpha * (off / 2 + np.log1p(np.exp(-off))) - np.log(variance) / 2)
+
+    def inverse(self, value: Doubles) -> Doubles:
+        """The cosines of which observations are the expected ones, beyond ±1 on a line."""
+        low, high = self.expected[0], self.expected[-1]
+        beyond = (np.minimum(value - low, 0) + np.maximum(value - high, 0)) * (2 / (high - low))
+        return np.asarray(np.interp(value, self.expected, GRID) + beyond)
+
+    @cached_property
+    def edges(self) -> Doubles:
+        """Edges of the bins in which observations are counted; the outermost are infinite."""
+        reach = _REACH * np.sqrt(self.variance(np.ones(())).max())
+        low, high = self.expected[0] - reach, self.expected[-1] + reach
+        width = (high - low) / _BINS
+        if self.step:  # bins hold equally many of the possible values
+            width = self.step * np.ceil(width / self.step)
+            low = self.step * (np.ceil(low / self.step) - 0.5)
+        edges = low + width * np.arange(int((high - low) / width) + 2, dtype=np.float64)
+        edges[0], edges[-1] = -np.inf, np.inf
+        return np.asarray(edges)
+
+    def chances(self, scale: float) -> Doubles:
+        """Chances of the bins, shape (128, bins)."""
+        alpha, deviation = self._shape
+        off = (self.edges - self.expected[:, None]) * deviation
+        off /= np.sqrt(self.variance(np.asarray(scale)))[:, None]
+        return np.asarray(np.diff(betainc(alpha, alpha, expit(off)), axis=1) + 1e-30)
+
+    @cached_property
+    def usual_chances(self) -> Doubles:
+        """Those of scale 1."""
+        return self.chances(1.0)
+
+    def count(self, value: Doubles) -> Doubles:
+        """How many values of each row fall in each bin, shape (n, bins)."""
+        bins, (low, high) = len(self.edges) - 1, self.edges[1:3]
+        place = np.clip((value - low) / (high - low) + 1, 0, bins - 1).astype(np.intp)
+        place += bins * np.arange(len(value))[:, None]
+        counts = np.bincount(place.ravel(), minlength=bins * len(value))
+        return counts.reshape(-1, bins).astype(np.float64)
 
 
-class Prior:
-    """A distribution of true cosines.
+class Priors:
+    """Distributions of true cosines, one for each query, or one for all.
 
     Parameters
     ----------
-    coefficients : float64 array
-        Of the log density, a cubic spline.
+    coefficients : float64 array, shape (n, splines)
+        Of the log densities, cubic splines.
     elsewhere : float
         Chance of a vector that is unlike all others: it may have any cosine.
     """
 
     def __init__(self, coefficients: Doubles, elsewhere: float) -> None:
-        self.coefficients = coefficients
+        self.coefficients, self.elsewhere = coefficients, elsewhere
         self.density = (1 - elsewhere) * _density(coefficients) + elsewhere / _CELLS
 
+    def of(self, query: int) -> Priors:
+        """Of one query alone."""
+        return Priors(self.coefficients[query : query + 1], self.elsewhere)
+
     @classmethod
-    def learn(cls, value: Doubles, scale: Doubles, law: ObservationLaw, rows: int) -> Prior:
+    def of_pairs(cls, value: Doubles, scale: Doubles, law: ObservationLaw, rows: int) -> Priors:
         """From observations of pairs among so many rows; of none, the default about 0."""
-        mean = float(np.interp(value.mean(), law.expected, GRID)) if len(value) else 0.0
+        mean = float(np.clip(law.inverse(value.mean()), -1, 1)) if len(value) else 0.0
         log_normal = -0.5 * ((GRID - mean) / _DEFAULT_DEVIATION) ** 2
         start = np.asarray(np.linalg.lstsq(_BASIS, log_normal, rcond=None)[0], np.float64)
-        if len(value):
-            counts, chances = _histogram(value, scale, law)
-            start = _penalised_fit(start, counts, chances)
-        return cls(start, 1.0 / (rows + 1))
+        default = cls(start[None], 1.0 / (rows + 1))
+        if not len(value):
+            return default
+        levels = np.quantile(scale[:: max(1, len(scale) >> 16)], np.arange(1, _CLASSES) / _CLASSES)
+        group = np.searchsorted(np.unique(levels), scale)
+        share = np.bincount(group) / len(group)
+        scales = np.bincount(group, scale) / np.maximum(np.bincount(group), 1)
+        counts = [law.count(value[None, group == g]) for g in range(len(share))]
+        chances = [s * law.chances(a) for s, a in zip(share, scales, strict=True)]
+        trust = min(1.0, law.trusted / len(value))
+        return default._fitted(
+            trust * np.concatenate(counts, 1), np.concatenate(chances, 1) + 1e-30
+        )
+
+    def of_queries(self, value: Doubles, law: ObservationLaw, shared: float) -> Priors:
+        """Each query's own, near these, given observations of scale 1, shape (nq, items).
+
+        ``shared`` is the variance of an error that all observations of a query have in common:
+        they tell no more of its distribution than so many independent ones that their mean has it.
+        """
+        trusted = value.var(axis=1) / max(shared, 1e-300)
+        counts = law.count(value) * np.minimum(trusted / value.shape[1], 1.0)[:, None]
+        return self._fitted(counts, law.usual_chances)
+
+    def _fitted(self, counts: Doubles, chances: Doubles) -> Priors:
+        start = np.broadcast_to(self.coefficients, (len(counts), _SPLINES))
+        return Priors(_penalised_fit(start, counts, chances), self.elsewhere)
 
 
 def _density(coefficients: Doubles) -> Doubles:
-    log_density = _BASIS @ coefficients
-    density = np.exp(log_density - log_density.max())
-    return np.asarray(density / density.sum())
-
-
-def _histogram(value: Doubles, scale: Doubles, law: ObservationLaw) -> tuple[Doubles, Doubles]:
-    """Counts in bins of value and classes of scale, and the chances of these given the cosine."""
-    low, high = float(value.min()), float(value.max())
-    width = max((high - low) / _BINS, 1e-9)
-    if law.step:  # bins hold equally many of the possible values
-        width, low = law.step * np.ceil(width / law.step), low - law.step / 2
-    bins = int((high - low) / width) + 1
-    edges = low + width * np.arange(bins + 1, dtype=np.float64)
-    edges[0], edges[-1] = -np.inf, np.inf
-    levels = np.quantile(scale[:: max(1, len(scale) >> 16)], np.arange(1, _CLASSES) / _CLASSES)
-    group = np.searchsorted(np.unique(levels), scale)
-    place = np.minimum((value - low) / width, bins - 1).astype(np.intp) + bins * group
-    share = np.bincount(group) / len(group)
-    scales = np.bincount(group, scale) / np.maximum(np.bincount(group), 1)
-    counts = np.bincount(place, minlength=bins * len(share)).astype(np.float64)
-    parts = [s * law.chances(edges, a) for s, a in zip(share, scales, strict=True)]
-    counts *= min(1.0, _TRUSTED_PAIRS / len(value))
-    return counts, np.concatenate(parts, axis=1) + 1e-30
+    log_density = coefficients @ _BASIS.T
+    density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    return np.asarray(density / density.sum(axis=1, keepdims=True))
 
 
 def _penalised_fit(start: Doubles, counts: Doubles, chances: Doubles) -> Doubles:
-    """The coefficients of largest penalised likelihood, by damped scoring from ``start``."""
-    total, damping, current = counts.sum(), 1e-3, start
+    """The coefficients of largest penalised likelihood, by damped scoring, each row alone."""
+    current, total = start.copy(), counts.sum(axis=1)
+    damping, active = np.full(len(start), 1e-3), np.arange(len(start))
 
-    def objective(a: Doubles) -> float:
-        off = a - start
-        likelihood = counts @ np.log(_density(a) @ chances)
-        return float(likelihood - (a @ _SMOOTH @ a + off @ _WEAK @ off) / 2)
+    def objective(a: Doubles, rows: Any) -> Doubles:
+        off = a - start[rows]
+        likelihood = np.einsum("nb,nb->n", counts[rows], np.log(_density(a) @ chances))
+        return np.asarray(likelihood - np.einsum("ns,ns->n", off @ _PENALTY, off) / 2)
 
-    reached = objective(current)
+    reached = objective(current, active)
     for _ in range(_MAX_STEPS):
-        density = _density(current)
+        a, n = current[active], total[active, None]
+        density = _density(a)
         binned = density @ chances
-        slope = _BASIS.T @ (density * (chances @ (counts / binned)) - total * density)
-        slope -= _SMOOTH @ current + _WEAK @ (current - start)
-        jacobian = (chances.T * density) @ _BASIS - np.outer(binned, density @ _BASIS)
-        curvature = (jacobian.T * (total / binned)) @ jacobian + _SMOOTH + _WEAK
-        curvature += damping * np.diag(np.diag(curvature))
-        tried = current + np.linalg.solve(curvature, slope)
-        gain = objective(tried) - reached
-        if gain >= 0:
-            current, reached, damping = tried, reached + gain, damping / 5
-        else:
-            damping *= 20
-        if 0 <= gain < 1e-4 or damping > 1e12:
+        slope = (density * ((counts[active] / binned) @ chances.T - n)) @ _BASIS
+        slope -= (a - start[active]) @ _PENALTY
+        jacobian = np.matmul(chances.T * density[:, None, :], _BASIS)
+        jacobian -= binned[..., None] * (density @ _BASIS)[:, None, :]
+        curvature = np.matmul((jacobian * (n / binned)[..., None]).transpose(0, 2, 1), jacobian)
+        curvature += _PENALTY
+        diagonal = np.einsum("nss->ns", curvature)
+        diagonal += damping[active, None] * diagonal
+        tried = a + np.linalg.solve(curvature, slope[..., None])[..., 0]
+        gain = objective(tried, active) - reached[active]
+        better = gain >= 0
+        taken = active[better]
+        current[taken], reached[taken] = tried[better], reached[taken] + gain[better]
+        damping[active] = np.where(better, damping[active] / 5, damping[active] * 20)
+        active = active[(gain >= 1e-4) | (~better & (damping[active] <= 1e12))]
+        if not len(active):
             break
     return current
 
 
-class PosteriorTable:
-    """Posterior means and deviations of cosines by what is observed: one prior, one law.
+def posterior(
+    priors: Priors, law: ObservationLaw, value: Doubles, scale: Doubles
+) -> tuple[Doubles, Doubles]:
+    """Posterior means and deviations of cosines given observations and their scales, (nq, count).
 
-    Parameters
-    ----------
-    prior : Prior
-    law : ObservationLaw
+    ``priors`` are one for each query, or one for all. Many observations are looked up in a table.
     """
+    if value.shape[1] <= _VALUES:
+        return _posterior(priors, law, value, scale)
+    scales = _SCALES if law.own.any() and np.ptp(scale) else np.ones(1)
+    reach = 8.0 * np.sqrt(law.variance(np.ones(())).max())
+    grid = np.linspace(law.expected[0] - reach, law.expected[-1] + reach, _VALUES)
+    shape, queries = (len(scales), _VALUES), range(len(value))
+    known = [np.broadcast_to(x, shape).reshape(1, -1) for x in (grid, scales[:, None])]
+    parts = [_posterior(priors.of(q), law, *known) for q in range(len(priors.density))]
+    means, errors = (np.reshape(part, (-1, *shape)) for part in zip(*parts, strict=True))
+    plain = law.inverse(grid)  # the correction is looked up, not to blur exact observations
+    column = (value - grid[0]) / (grid[1] - grid[0])
+    row = np.zeros(value.shape)
+    if len(scales) > 1:
+        logs = np.log2(np.maximum(scale, 1e-300))
+        row = np.interp(logs, np.log2(scales), np.arange(len(scales)))
+    shift, error = (
+        np.stack(
+            [
+                map_coordinates(table[q % len(table)], (row[q], column[q]), order=1, mode="nearest")
+                for q in queries
+            ]
+        )
+        for table in (means - plain, errors)
+    )
+    return np.clip(law.inverse(value) + shift, -1.0, 1.0), error
 
-    def __init__(self, prior: Prior, law: ObservationLaw) -> None:
-        self._prior, self._law = prior, law
 
-    @cached_property
-    def _table(self) -> tuple[Doubles, Doubles, Doubles]:
-        """Values, and corrections of the mean and deviations for these and the scales."""
-        law = self._law
-        scales = _SCALES if law.own.any() else np.ones(1)
-        reach = 8.0 * np.sqrt(law.variance(np.ones(1)).max())
-        value = np.linspace(law.expected[0] - reach, law.expected[-1] + reach, _VALUES)
-        parts = [self._exact(value, np.full(_VALUES, scale)) for scale in scales]
-        # Means rise with the observation, but for impossible ones under a variance that falls.
-        mean = np.maximum.accumulate(np.stack([part[0] for part in parts]), axis=1)
-        return value, mean - self._plain(value), np.stack([part[1] for part in parts])
+def _posterior(
+    priors: Priors, law: ObservationLaw, value: Doubles, scale: Doubles
+) -> tuple[Doubles, Doubles]:
+    variance = law.variance(scale)
+    # A law finer than the grid is widened to it, and what that adds is taken off again.
+    wide = np.maximum(variance, (0.75 * np.gradient(law.expected)) ** 2)
+    log_weight = law.log_density(value, wide) + np.log(priors.density)[:, None]
+    weight = np.exp(log_weight - log_weight.max(axis=2, keepdims=True))
+    weight /= weight.sum(axis=2, keepdims=True)
+    mean, plain = weight @ GRID, np.clip(law.inverse(value), -1.0, 1.0)
+    spread = np.sqrt(np.maximum(weight @ GRID**2 - mean**2, 0.0))
+    kept = np.einsum("qcg,qcg->qc", weight, variance / wide)
+    return plain + (mean - plain) * kept, spread * np.sqrt(kept)
 
-    def _plain(self, value: Doubles) -> Doubles:
-        """The cosines of which observations are the expected ones, beyond ±1 on a line."""
-        low, high = self._law.expected[0], self._law.expected[-1]
-        beyond = (np.minimum(value - low, 0) + np.maximum(value - high, 0)) * (2 / (high - low))
-        return np.asarray(np.interp(value, self._law.expected, GRID) + beyond)
 
-    def _exact(self, value: Doubles, scale: Doubles) -> tuple[Doubles, Doubles]:
-        law = self._law
-        variance = law.variance(scale)
-        # A law finer than the grid is widened to it, and what that adds is taken off again.
-        least = (0.75 * np.gradient(law.expected)) ** 2
-        wide = np.maximum(variance, least)
-        log_weight = -0.5 * ((value[:, None] - law.expected) ** 2 / wide + np.log(wide))
-        log_weight += np.log(self._prior.density)
-        weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
-        weight /= weight.sum(axis=1, keepdims=True)
-        mean, plain = weight @ GRID, np.clip(self._plain(value), -1.0, 1.0)
-        spread = np.sqrt(np.maximum(weight @ GRID**2 - mean**2, 0.0))
-        kept = np.einsum("ng,ng->n", weight, variance / wide)
-        return plain + (mean - plain) * kept, spread * np.sqrt(kept)
+def in_ranking_order(cosine: Doubles, error: Doubles) -> tuple[Doubles, Doubles]:
+    """Estimates that nowhere rise along the ranking, shape (nq, count).
 
-    def __call__(self, value: Doubles, scale: Doubles) -> tuple[Doubles, Doubles]:
-        """Means and deviations for observations and their scales, of one shape."""
-        values, shift, deviation = self._table
-        column = (value - values[0]) / (values[1] - values[0])
-        column = np.clip(column, 0.0, _VALUES - 1 - 1e-9)
-        row = np.zeros(value.shape)
-        if len(shift) > 1:
-            row = np.interp(np.log2(np.maximum(scale, 1e-300)), np.log2(_SCALES), np.arange(33.0))
-        i, j = row.astype(np.intp), column.astype(np.intp)
-        down, right = row - i, column - j
-        below = np.minimum(i + 1, len(shift) - 1)
+    Neighbours whose order the codes do not bear out share their mean (isotonic regression by
+    pooling adjacent violators), and their spread is added to the error.
 
-        def between(table: Doubles) -> Doubles:
-            upper = table[i, j] * (1 - right) + table[i, j + 1] * right
-            lower = table[below, j] * (1 - right) + table[below, j + 1] * right
-            return np.asarray(upper * (1 - down) + lower * down)
-
-        return np.clip(self._plain(value) + between(shift), -1.0, 1.0), between(deviation)
+    >>> in_ranking_order(np.array([[0.9, 0.5, 0.7]]), np.zeros((1, 3)))[0].round(3).tolist()
+    [[0.9, 0.6, 0.6]]
+    """
+    cosine, error = cosine.copy(), error.copy()
+    for q in np.flatnonzero((np.diff(cosine, axis=1) > 0).any(axis=1)):
+        pools: list[tuple[float, int]] = []  # sums and sizes
+        for value in cosine[q].tolist():
+            total, size = value, 1
+            while pools and total * pools[-1][1] >= pools[-1][0] * size:
+                total, size = total + pools[-1][0], size + pools.pop()[1]
+            pools.append((total, size))
+        sizes = np.array([size for _, size in pools])
+        pooled = np.repeat([total / size for total, size in pools], sizes)
+        squares = error[q] ** 2 + (cosine[q] - pooled) ** 2
+        starts = np.cumsum(sizes) - sizes
+        error[q] = np.sqrt(np.repeat(np.add.reduceat(squares, starts) / sizes, sizes))
+        cosine[q] = pooled
+    return cosine, error

@@ -138,6 +138,14 @@ def cosine_from_score(
     return bounded, np.sqrt(score_variance(bounded, k, law, rms, factor))
 
 
+def self_score(query: Doubles, law: SignLaw, rms: float) -> Doubles:
+    """What an exact query expects of its own code, ``Σ_j |y_j|(1−2q_j)``, shape (nq,)."""
+    size = np.abs(query)
+    deviation = np.sqrt(np.mean(query**2, axis=1, keepdims=True))
+    kept = _kept(law, size / np.maximum(deviation, 1e-300), rms)
+    return np.asarray(np.maximum(np.sum(size * kept, axis=1), 1e-300))
+
+
 def score_variance(rho: Doubles, k: int, law: SignLaw, rms: float, factor: float) -> Doubles:
     """Variance of the unclipped estimate that :func:`cosine_from_score` makes, at a true cosine."""
     kept, cubed, squared = signal_kept(law, rms), signal_kept(law, rms, 3), rho**2

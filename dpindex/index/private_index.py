@@ -16,8 +16,10 @@ from dpindex.checks import finite_number
 from dpindex.codes import Codes, check_format
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
+from dpindex.estimators.denoised import DenoisedSimilarity
 from dpindex.estimators.float_codes import Estimate
 from dpindex.estimators.observation import SAMPLE_ROWS, LearnedSimilarity, can_learn
+from dpindex.estimators.posterior import in_ranking_order
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.html import facts_html
 from dpindex.index.code_store import CodeStore
@@ -112,7 +114,6 @@ class PrivateIndex(Collection):
         Projector(self.query_spec)  # refuses now what could not be asked later
         super().__init__(spec.format)
         self._similarity = similarity_of(spec, metric)
-        self._learned: tuple[tuple[int, int], LearnedSimilarity] | None = None
         self._rank_with(None)
         self._checkpoint: Checkpoint | None = None
 
@@ -335,6 +336,7 @@ class PrivateIndex(Collection):
     def _rank_with(self, denoiser: Denoiser | None) -> None:
         ranking = new_ranking(self.spec, self.metric, self.index_type, denoiser)
         self._denoiser, self._ranking = denoiser, ranking
+        self._learned: tuple[tuple[int, int], LearnedSimilarity | DenoisedSimilarity] | None = None
 
     def search(
         self,
@@ -494,20 +496,29 @@ class PrivateIndex(Collection):
             posterior = unbiased if learned is None else learned.of_found(codes, queries)
             parts.append((*posterior, *unbiased))
         columns = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
-        return (columns[0], columns[1]), (columns[2], columns[3])
+        unbiased = columns[2], columns[3]
+        if learned is None:
+            return unbiased, unbiased
+        return in_ranking_order(columns[0], columns[1]), unbiased
 
-    def _posterior(self) -> LearnedSimilarity | None:
+    def _posterior(self) -> LearnedSimilarity | DenoisedSimilarity | None:
         """What gives posterior similarities, learned anew after any change; None without one.
 
-        A denoiser ranks by more than the two codes of a pair, so its best hits are better than
-        these two say: there the unbiased estimates are nearer to the truth.
+        A denoiser ranks by more than the two codes of a pair, so there the denoised codes say what
+        the cosines are; of denoised signs nothing is known.
         """
-        if self._denoiser is not None or not can_learn(self.spec, self.metric):
+        denoised = self._denoiser is not None
+        if not can_learn(self.spec, self.metric) or (denoised and self.spec.format.name == "signs"):
             return None
         state = self._store.removals, len(self)
         if self._learned is None or self._learned[0] != state:
             rows = np.linspace(0, len(self) - 1, min(len(self), SAMPLE_ROWS)).astype(np.int64)
-            learned = LearnedSimilarity(self.spec, self._store.take(rows), len(self))
+            codes = self._store.take(rows)
+            learned: LearnedSimilarity | DenoisedSimilarity
+            if self._denoiser is None:
+                learned = LearnedSimilarity(self.spec, codes, len(self))
+            else:
+                learned = DenoisedSimilarity(self._denoiser, codes)
             self._learned = state, learned  # in one step: several readers may be here
         return self._learned[1]
 

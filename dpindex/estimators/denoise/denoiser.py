@@ -199,6 +199,18 @@ class Denoiser:
         """
         return self._blockwise(codes, self._scaled_posterior)
 
+    def error_root(self, spec: Spec) -> Singles:
+        """L such that the errors of estimates have the covariance LLᵀ, shape (k, R).
+
+        As the filters claim it, averaged over the components of the prior; for codes made under
+        another epsilon, of the linear filter for their noise.
+        """
+        if spec == self.spec:
+            last = self.iterations[-1].filter if self.iterations else self.linear
+            return last.error_root()
+        mean = self.linear.mean.astype(np.float64)
+        return self.linear.error_root_under(np.asarray(polyval(mean, Channel(spec).variance)))
+
     def _blockwise(self, codes: Codes, estimate: Callable[[Singles], Singles]) -> Singles:
         self._channel.check(codes)
         out = np.empty((len(codes), codes.k), dtype=np.float32)

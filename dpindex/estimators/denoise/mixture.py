@@ -238,11 +238,27 @@ class Mixture:
         total[full:, full:] += np.diag(weights @ (gains / (1 - gains)))
         return np.asarray(total)
 
+    def error(self) -> Doubles:
+        """Posterior covariance, averaged over components, shape (R, R).
+
+        Under unit noise that of a component is its filter ``S(S+I)⁻¹``.
+        """
+        full, total = self._full, np.diag(np.zeros(self.mean.shape[1]))
+        total[:full, :full] = np.tensordot(self.weights, self.filters.astype(np.float64), 1)
+        total[full:, full:] = np.diag(self.weights @ self.gains)
+        return total
+
     @property
     def weights(self) -> Doubles:
         """``π_c``."""
         roots, gains = self.roots.astype(np.float64), self.gains.astype(np.float64)
         return np.asarray(np.exp(self.log_weight - _half_log_det(roots, gains)))
+
+
+def _root(covariance: Doubles) -> Doubles:
+    """L with ``LLᵀ`` the symmetric covariance, negative eigenvalues taken for 0."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def _half_log_det(roots: AnyArray, gains: AnyArray) -> Doubles:
@@ -340,13 +356,27 @@ class Filter:
 
         The prior's own mean and covariance, components taken together, replace the mixture.
         """
-        values, vectors = np.linalg.eigh(self.prior.covariance())
-        factor = self.synthesis.astype(np.float64) @ vectors
-        factor *= np.sqrt(np.maximum(values, 0.0))
+        factor = self._signal_root
         seen = factor / noise[:, None]
         # Woodbury: D⁻¹L(I + LᵀD⁻¹L)⁻¹Lᵀ
-        inner = np.linalg.solve(np.eye(len(values)) + factor.T @ seen, factor.T)
+        inner = np.linalg.solve(np.eye(factor.shape[1]) + factor.T @ seen, factor.T)
         return np.asarray(seen @ inner, dtype=np.float32)
+
+    @property
+    def _signal_root(self) -> Doubles:
+        """L such that the signal has the covariance LLᵀ, components taken together."""
+        return np.asarray(self.synthesis.astype(np.float64) @ _root(self.prior.covariance()))
+
+    def error_root(self) -> Singles:
+        """L such that the errors of ``apply`` have the covariance LLᵀ, as the prior claims it."""
+        return np.asarray(self.synthesis @ _root(self.prior.error()), dtype=np.float32)
+
+    def error_root_under(self, noise: Doubles) -> Singles:
+        """The same for the filter ``under`` that noise: ``L(I + LᵀD⁻¹L)⁻¹Lᵀ``."""
+        factor = self._signal_root
+        precision = np.eye(factor.shape[1]) + factor.T @ (factor / noise[:, None])
+        error = np.asarray(np.linalg.inv(precision), dtype=np.float64)
+        return np.asarray(factor @ _root(error), dtype=np.float32)
 
     def predict(self, z: Singles) -> tuple[Singles, Singles, Singles]:
         """Each coordinate predicted from the others, and the variance the filter claims for it.
