@@ -39,13 +39,10 @@ COLUMNS = ("data", "epsilon", "method", "k", "denoiser", "promised", "found", "s
 
 @dataclass(frozen=True)
 class Recipe:
-    """A kind of data, and options that say what is secret in it: of ``dpindex plan``, or, where
-    that takes fewer attributes, of ``dpindex build`` with a method.
-    """
+    """A kind of data, and options of ``dpindex plan`` that say what is secret in it."""
 
     vectors: Callable[[], Any]
     options: str
-    method: str = ""
 
 
 def embeddings() -> Any:
@@ -88,7 +85,7 @@ RECIPES = {
     "embeddings": Recipe(embeddings, "--record --epsilon 8"),
     "pictures": Recipe(pictures, "--scale 255 --bounds 0 1 --beta 1 --epsilon 2"),
     "counts": Recipe(counts, "--scale 10 --bounds 0 1 --beta 1 --epsilon 3"),
-    "sparse": Recipe(trigrams, "--bounds 0 1 --beta 1 --epsilon 3", "dp-oporp-staircase"),
+    "sparse": Recipe(trigrams, "--bounds 0 1 --beta 1 --epsilon 3"),
     "table": Recipe(table, "--bounds 0 1 --beta 0.1 --epsilon 5"),
 }
 
@@ -124,21 +121,15 @@ def measured(recipe: Recipe, folder: Path) -> tuple[Any, ...]:
     for name, rows in (("queries", queries), ("public", public), ("vectors", base)):
         save(folder / name, rows)
     suffix = next(folder.glob("public.*")).suffix
-    uses, promised, commands = [], float("nan"), _unplanned(recipe)
     line = (
         f"dpindex plan {recipe.options} --public-sample public{suffix} --dim {base.shape[1]} "
         f"--n {base.shape[0]} --format json"
     )
-    if not recipe.method:
-        print(line, flush=True)
-        said, *use = run(line, folder)
-        uses.append(use)
-        plan = json.loads(said)
-        promised, commands = (
-            plan["rows"][0]["precision@10 of the true 50, exact queries"],
-            plan["commands"],
-        )
-    for command in commands:
+    print(line, flush=True)
+    said, *use = run(line, folder)
+    uses, plan = [use], json.loads(said)
+    promised = plan["rows"][0]["precision@10 of the true 50, exact queries"]
+    for command in plan["commands"]:
         print(command, flush=True)
         output = " --format npz --output hits.npz" if command.startswith("dpindex query") else ""
         said, *use = run(command + output, folder)
@@ -153,11 +144,6 @@ def measured(recipe: Recipe, folder: Path) -> tuple[Any, ...]:
     named = (spec.budget, spec.method, size, denoiser and denoiser.kind)
     seconds, memory = map(max, zip(*uses, strict=True))
     return (*named, promised, float(near.mean()), round(seconds), round(memory))
-
-
-def _unplanned(recipe: Recipe) -> list[str]:
-    build = f"dpindex build vectors.npz my-index --method {recipe.method} {recipe.options}"
-    return [build, "dpindex query my-index queries.npz -k 10"]
 
 
 def main() -> None:

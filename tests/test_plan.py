@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from streams import Seeded
 
 import dpindex as dpi
@@ -63,11 +64,9 @@ def base() -> np.ndarray:
 @pytest.mark.parametrize("n", [500, 900, 2000, 4500, 100_000])
 def test_candidates_stand_for_the_whole_collection(sample: np.ndarray, n: int) -> None:
     model = CollectionModel(sample, n, (0.0, 1.0), None)
-    everyone = model.near_weight.sum() + model.sampled_weight.sum(axis=1)
-    np.testing.assert_allclose(everyone, n)
+    np.testing.assert_allclose(model.weight.sum(axis=1), n)
     for neighbours in (1, 10, NEIGHBOURS):
-        sampled, near = model.true(neighbours)
-        counted = near.sum(axis=1) + sampled.sum(axis=1)
+        counted = model.true(neighbours).sum(axis=1)
         assert (counted > neighbours - 1e-9).all()
         assert counted.mean() < 1.01 * neighbours  # a few tie with the last
     assert model.near.min(initial=0.0) >= 0.0
@@ -78,20 +77,21 @@ def test_what_ties_with_the_last_true_neighbour_is_true_too() -> None:
     """Tables of few columns repeat rows, and an answer that equals a true one is right."""
     rows = np.random.default_rng(0).integers(1, 4, (2000, 2)).astype(np.float32)
     model = CollectionModel(rows, 1800, (0.0, 4.0), None)
-    sampled, near = model.true(NEIGHBOURS)
+    true = model.true(NEIGHBOURS)
     cosines = model.queries @ model.sampled.T
     cosines /= np.outer(*(np.linalg.norm(x, axis=1) for x in (model.queries, model.sampled)))
     same = cosines > 1 - 1e-6
-    assert near.shape[1] == 0
+    assert true.shape == cosines.shape
     assert (same.sum(axis=1) > NEIGHBOURS).any()
-    assert (sampled[same] == 1).all()
+    assert (true[same] == 1).all()
 
 
 def test_neighbours_are_predicted_as_near_as_they_are(sample: np.ndarray, base: np.ndarray) -> None:
     model = CollectionModel(sample, N, (0.0, 1.0), None)
     truth = ground_truth(base, collection(300, 3), NEIGHBOURS)
     heads = model.queries / np.linalg.norm(model.queries, axis=1, keepdims=True)
-    near = model.near / np.linalg.norm(model.near, axis=2, keepdims=True)
+    near = model.near.reshape(len(heads), -1, DIM)
+    near /= np.linalg.norm(near, axis=2, keepdims=True)
     cosines = np.einsum("qsk,qk->qs", near, heads)
     stranger = 1 - float((heads @ heads.T).mean())
     for rank in (9, 29, 49):
@@ -103,8 +103,46 @@ def test_neighbours_are_predicted_as_near_as_they_are(sample: np.ndarray, base: 
 def test_a_stated_neighbour_cosine_is_kept(sample: np.ndarray) -> None:
     model = CollectionModel(sample, N, (0.0, 1.0), neighbour_cosine=0.9995)
     heads = model.queries / np.linalg.norm(model.queries, axis=1, keepdims=True)
-    tenth = model.near[:, 4:6] / np.linalg.norm(model.near[:, 4:6], axis=2, keepdims=True)
+    tenth = model.near.reshape(len(heads), -1, DIM)[:, 4:6]
+    tenth /= np.linalg.norm(tenth, axis=2, keepdims=True)
     assert np.einsum("qsk,qk->qs", tenth, heads).mean() == pytest.approx(0.9995, abs=2e-4)
+
+
+def wide(rows: int, seed: int) -> scipy.sparse.csr_matrix:
+    """Twelve of 5000 words in each row, most of them from its topic."""
+    rng = np.random.default_rng(seed)
+    topic = rng.integers(0, 30, (rows, 1))
+    words = np.where(rng.random((rows, 12)) < 0.7, 40 * topic, 0) + rng.integers(0, 40, (rows, 12))
+    ends = 12 * np.arange(rows + 1)
+    x = scipy.sparse.csr_matrix((np.ones(words.size), words.ravel(), ends), (rows, 5000))
+    x.sum_duplicates()
+    x.data[:] = 1.0
+    return x
+
+
+def test_sparse_near_vectors_have_the_cosines_that_are_wanted() -> None:
+    model = CollectionModel(wide(600, 1).astype(np.float32), 5000, (0.0, 1.0), 0.9)
+    assert set(model.near.data) == {1.0}
+    dense = model.near.toarray().reshape(len(model.weight), -1, 5000)
+    heads = model.queries.toarray()
+    cosines = np.einsum("qsp,qp->qs", dense, heads)
+    cosines /= np.linalg.norm(dense, axis=2) * np.linalg.norm(heads, axis=1)[:, None]
+    assert 0.9 <= cosines[:, 4:6].mean() < 0.95  # words are few: one more is much
+
+
+@pytest.mark.slow
+def test_predictions_for_sparse_vectors(tmp_path: Path) -> None:
+    base, queries = wide(N, 2), wide(300, 3)
+    terms = {"dim": 5000, "n": N, "epsilon": 6.0, "bounds": (0.0, 1.0)}
+    made = dpi.plan(**terms, public_sample=wide(2000, 1), methods=FEW)
+    assert made.refused[0] == "raw-square-wave is not planned above 4096 attributes."
+    assert {row.k for row in made.rows} == {256, 512, 1024}
+    index = dpi.PrivateIndex(made.best.spec)
+    index.add(base)
+    truth = ground_truth(base, queries, NEIGHBOURS)
+    for query in ("private", "exact"):
+        found = truth.recall(index.search(queries, k=10, query=query).ids, 10, 10).mean()
+        assert abs(made.best.found(query).recall - found) < 0.15
 
 
 # Plans
@@ -231,7 +269,9 @@ def test_record_level_terms_lead_to_record_level_methods(sample: np.ndarray) -> 
         ),
         ({"at": 51}, "at must be a whole number from 1 to 50"),
         ({"n": 10}, "n must be a whole number from 500"),
-        ({"dim": 5000}, "dim must be a whole number from 2 to 4096"),
+        ({"dim": 1}, "dim must be a whole number from 2"),
+        ({"dim": 5000}, "raw-staircase is not planned above 4096 attributes"),
+        ({"dim": 5000, "adjacency": dpi.record()}, "dim must be a whole number from 2 to 4096"),
         ({"dim": 23}, "has 24 columns, not dim = 23"),
         ({"query": "both"}, "'private' or 'exact'"),
         ({"max_bytes": 0}, "max_bytes must be"),

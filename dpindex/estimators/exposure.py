@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.special import betainc, log_ndtr, ndtri
 
-from dpindex.arrays import Doubles, Singles, unit
+from dpindex.arrays import Doubles, Singles, Vectors, issparse
 from dpindex.codebook import spaced
 from dpindex.spec import Spec
 
@@ -63,18 +63,23 @@ class Prior:
         return cls(mean, variance)
 
     @classmethod
-    def of_sample(cls, vectors: Singles, spec: Spec) -> Prior:
-        """That of public vectors, shape (rows, dim), in the units of the data."""
-        scaled = vectors / np.float32(spec.scale)
+    def of_sample(cls, vectors: Vectors, spec: Spec) -> Prior:
+        """That of public vectors, an array or CSR matrix (rows, dim), in the units of the data."""
+        inner = vectors @ vectors.T
+        inner = np.asarray(inner.toarray() if issparse(inner) else inner, dtype=np.float64)
+        inner /= spec.scale**2
         if not spec.mechanism.calibration.rounded:
-            scaled = scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-30)
-        means = scaled.mean(axis=0, dtype=np.float64)
-        centred = scaled - means.astype(np.float32)
-        some, directions = spaced(len(centred), _COMPARED), unit(centred)
-        cosines = directions[some] @ directions.T
+            norms = np.sqrt(np.maximum(np.diag(inner), 1e-60))
+            inner /= np.outer(norms, norms)
+        # Less the mean vector, which need not be made: it may have millions of attributes.
+        to_mean = inner.mean(axis=1)
+        squared_mean = float(to_mean.mean())
+        inner += squared_mean - to_mean - to_mean[:, None]
+        squares = np.maximum(np.diag(inner), 1e-30)
+        some = spaced(len(inner), _COMPARED)
+        cosines = (inner[some] / np.sqrt(np.outer(squares[some], squares))).astype(np.float32)
         cosines[np.arange(len(some)), some] = -1.0  # itself
-        variance = max(float(np.square(centred, dtype=np.float64).mean()), 1e-30)
-        return cls(math.sqrt(float(np.square(means).mean())), variance, cosines)
+        return cls(math.sqrt(squared_mean / spec.dim), squares.mean() / spec.dim, cosines)
 
 
 @dataclass(frozen=True)

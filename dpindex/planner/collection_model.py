@@ -16,17 +16,25 @@ If a Gaussian with variances λ is weighted by ``exp(−τ‖x − q‖²/2)``, 
 is divided by ``1 + τλ`` in each direction; the difference of a sampled vector to the query is
 shrunk in the same way, with the τ that gives the cosine. Otherwise predictions for denoisers, which
 keep the directions of large variance, are too low.
+
+A sparse vector is moved by replacing attributes by those of the query instead, in random order
+until the cosine is reached: counts stay counts, and what is empty in both stays empty.
 """
 
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 
-from dpindex.arrays import Doubles, Integers, Singles, unit
+from dpindex.arrays import Doubles, Integers, Singles, Vectors, issparse, unit
 from dpindex.checks import finite_number
+from dpindex.codebook import spaced
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
@@ -38,13 +46,16 @@ from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 
 _SYNTHETIC_ROWS, _NORMAL_BITS = 2000, 8
-_QUERIES = 200
+_QUERIES, _MIN_QUERIES = 200, 20
+# Entries of sparse near vectors, of which there are as many as attributes of dense ones: 256 MB.
+_MAX_NEAR_ENTRIES = 1 << 25
 # Ranks of the sample that the exponent is estimated from, and that near vectors replace.
 _TAIL = 10
 # Ranks of the sampled vectors that near vectors are made from.
 _ANCHORS = slice(5, 30)
 # Ranks that a near vector stands for among the true neighbours; number of near vectors after them.
 _NEAREST_WIDTH, _FARTHER_STEPS = 2, 20
+_MAX_NEAR = NEIGHBOURS // _NEAREST_WIDTH + _FARTHER_STEPS
 _LOG_TAU, _HALVINGS = (-8.0, 12.0), 16
 _MIN_DISTANCE = 1e-6
 
@@ -128,7 +139,7 @@ class CollectionModel:
 
     Parameters
     ----------
-    sample : float32 array, shape (m, p)
+    sample : float32 array or CSR matrix, shape (m, p)
     n : int
         Vectors in the collection.
     limits : (float, float)
@@ -138,57 +149,76 @@ class CollectionModel:
 
     Attributes
     ----------
-    queries : float32 array, shape (q, p)
-    sampled : float32 array, shape (m, p)
+    queries : as the sample, shape (q, p)
+    sampled : as the sample, shape (m, p)
         Candidates of every query; denoisers are fitted to their codes.
-    near : float32 array, shape (q, s, p)
-        Further candidates of each query; s may be 0.
-    near_weight : float64 array, shape (s,)
-        Vectors that a candidate stands for.
-    sampled_weight : float64 array, shape (q, m)
-        The same for the sampled vectors.
+    near : as the sample, shape (q·s, p)
+        Further candidates: s of the first query, then of the next; s may be 0.
+    weight : float64 array, shape (q, m + s)
+        Vectors that each sampled and each near candidate stands for.
     vectors_per_row : float
         Vectors of the collection for each sampled vector, [1, ∞).
     """
 
     def __init__(
-        self, sample: Singles, n: int, limits: tuple[float, float], neighbour_cosine: float | None
+        self, sample: Vectors, n: int, limits: tuple[float, float], neighbour_cosine: float | None
     ) -> None:
         stream = PublicStream(0, "plan population")
-        sample = sample[stream.permutation(len(sample))]
-        count = min(_QUERIES, len(sample) // 4)
+        rows = sample.shape[0]
+        sample = sample[stream.permutation(rows)]
+        count = min(_QUERIES, rows // 4)
+        if issparse(sample):
+            most = _MAX_NEAR_ENTRIES * rows // (_MAX_NEAR * max(sample.nnz, 1))
+            count = min(count, max(_MIN_QUERIES, most))
         self.queries, self.sampled = sample[:count], sample[count:][:n]
-        self.vectors_per_row = per_row = n / len(self.sampled)
-        cosines = unit(self.queries) @ unit(self.sampled).T
+        self.vectors_per_row = per_row = n / self.sampled.shape[0]
+        cosines = _cosines(self.queries, self.sampled)
         order = np.argsort(-cosines, axis=1)
         rank = np.argsort(order, axis=1)
         edges = _near_ranks(per_row)
-        self.near = np.empty((count, 0, sample.shape[1]), dtype=np.float32)
-        wanted = np.empty((count, 0))
+        self.near, wanted = sample[:0], np.empty((count, 0))
         if len(edges) > 1:
             nearest = np.take_along_axis(cosines, order[:, : _TAIL + 1], axis=1).astype(np.float64)
             place = (edges[1:] + edges[:-1] + 1) / 2 / per_row
             wanted = _predicted_cosines(1.0 - nearest, place, neighbour_cosine, per_row)
-            anchors = order[:, _ANCHORS]
-            self.near = _synthesize(self.queries, self.sampled, anchors, wanted, stream)
-            np.clip(self.near, *limits, out=self.near)
-        kept = rank >= (_TAIL if self.near.shape[1] else 0)
-        self.near_weight = np.diff(edges)
-        self.sampled_weight = np.where(kept, per_row, 0.0)
-        self._nearer = _weight_of_nearer(
-            np.hstack([cosines, wanted]),
-            np.hstack([self.sampled_weight, np.tile(self.near_weight, (count, 1))]),
-        )
+            moved = _anchors(cosines, order[:, _ANCHORS], wanted, stream)
+            if issparse(sample):
+                self.near = _replaced(self.queries, self.sampled, moved, wanted, stream)
+            else:
+                self.near = _synthesize(self.queries, self.sampled, order, moved, wanted)
+                np.clip(self.near, *limits, out=self.near)
+        kept = rank >= (_TAIL if wanted.size else 0)
+        near_weight = np.tile(np.diff(edges), (count, 1))
+        self.weight = np.hstack([np.where(kept, per_row, 0.0), near_weight])
+        self._nearer = _weight_of_nearer(np.hstack([cosines, wanted]), self.weight)
 
-    def true(self, neighbours: int) -> tuple[Doubles, Doubles]:
-        """How many true neighbours each sampled, (q, m), and near, (q, s), vector stands for.
+    def true(self, neighbours: int) -> Doubles:
+        """How many true neighbours each candidate of each query stands for, (q, m + s).
 
         ``neighbours`` is in [1, 50]. What is as near as the last of them counts too.
         """
-        left = neighbours - self._nearer
-        split = len(self.sampled)
-        sampled = np.clip(left[:, :split], 0.0, self.sampled_weight)
-        return sampled, np.clip(left[:, split:], 0.0, self.near_weight)
+        return np.asarray(np.clip(neighbours - self._nearer, 0.0, self.weight))
+
+    def of_queries(self, count: int) -> CollectionModel:
+        """The same model with evenly spaced ones of its queries, at most so many."""
+        whole = len(self.weight)
+        part, some = copy(self), spaced(whole, count)
+        part.queries = self.queries[some]
+        part.near = self.near[np.arange(self.near.shape[0]).reshape(whole, -1)[some].ravel()]
+        part.weight, part._nearer = self.weight[some], self._nearer[some]
+        return part
+
+    @lru_cache  # noqa: B019
+    def tie_breaks(self, rounds: int) -> Singles:
+        """To add to scores of sampled vectors, so many codes of each, and of near ones.
+
+        Many short sign codes have equal scores, and an index returns them in any order. What stands
+        for no vector is never found.
+        """
+        split = self.sampled.shape[0]
+        weight = np.hstack([np.tile(self.weight[:, :split], rounds), self.weight[:, split:]])
+        chance = PublicStream(0, "plan ties").words(weight.size, np.uint16).reshape(weight.shape)
+        return np.where(weight == 0, -np.inf, _TIE * (chance / 2.0**16)).astype(np.float32)
 
 
 def _weight_of_nearer(cosines: Doubles, weight: Doubles) -> Doubles:
@@ -231,27 +261,70 @@ def _predicted_cosines(
     return np.asarray(1.0 - last * (place / (_TAIL + 1)) ** power)
 
 
-def _synthesize(
-    queries: Singles, sampled: Singles, anchors: Integers, wanted: Doubles, stream: PublicStream
-) -> Singles:
-    """Vectors at the wanted cosines to each query: sampled vectors moved towards it, (q, s, p)."""
-    near = np.empty((*wanted.shape, sampled.shape[1]), dtype=np.float32)
+def _cosines(queries: Vectors, sampled: Vectors) -> Singles:
+    """Cosines of all queries and all sampled vectors, (q, m)."""
+    if not issparse(queries):
+        return np.asarray(unit(queries) @ unit(sampled).T)
+    inner = (queries @ sampled.T).toarray()
+    norms = (scipy.sparse.linalg.norm(x, axis=1) for x in (queries, sampled))
+    return np.asarray(inner / np.maximum(np.outer(*norms), 1e-30), dtype=np.float32)
+
+
+def _anchors(
+    cosines: Singles, anchors: Integers, wanted: Doubles, stream: PublicStream
+) -> Integers:
+    """A sampled vector for each near one, drawn from those that are no nearer than it: (q, s)."""
     picks = stream.words(wanted.size, np.uint32).reshape(wanted.shape) / 2.0**32
+    behind = np.take_along_axis(cosines, anchors, axis=1)  # in order of falling cosine
+    first = np.stack([np.searchsorted(-b, -w) for b, w in zip(behind, wanted, strict=True)])
+    first = np.minimum(first, anchors.shape[1] - 1)
+    chosen = (first + picks * (anchors.shape[1] - first)).astype(np.intp)
+    return np.take_along_axis(anchors, chosen, axis=1)
+
+
+def _synthesize(
+    queries: Singles, sampled: Singles, order: Integers, moved: Integers, wanted: Doubles
+) -> Singles:
+    """Vectors at the wanted cosines to each query: sampled vectors moved towards it, (q·s, p)."""
+    near = np.empty((*wanted.shape, sampled.shape[1]), dtype=np.float32)
     directions, heads = unit(sampled), unit(queries)
-    differences = (directions[anchors] - heads[:, None]).reshape(-1, sampled.shape[1])
+    differences = (directions[order[:, _ANCHORS]] - heads[:, None]).reshape(-1, sampled.shape[1])
     moment = differences.T @ differences / np.float32(len(differences))
     variance, basis = np.linalg.eigh(moment.astype(np.float64))
     variance = np.maximum(variance / max(variance.mean(), 1e-30), 0.0).astype(np.float32)
     basis = basis.astype(np.float32)
     lengths = np.linalg.norm(sampled, axis=1)
     for i, head in enumerate(heads @ basis):
-        # Anchors are in order of falling cosine; those that are nearer than wanted cannot be used.
-        behind = directions[anchors[i]] @ heads[i]
-        first = np.minimum(np.searchsorted(-behind, -wanted[i]), len(behind) - 1)
-        chosen = anchors[i][(first + picks[i] * (len(behind) - first)).astype(np.intp)]
-        vectors = _moved_to(head, directions[chosen] @ basis - head, variance, wanted[i])
-        near[i] = unit(vectors @ basis.T) * lengths[chosen][:, None]
-    return near
+        vectors = _moved_to(head, directions[moved[i]] @ basis - head, variance, wanted[i])
+        near[i] = unit(vectors @ basis.T) * lengths[moved[i]][:, None]
+    return near.reshape(-1, sampled.shape[1])
+
+
+def _replaced(
+    queries: Any, sampled: Any, moved: Integers, wanted: Doubles, stream: PublicStream
+) -> scipy.sparse.csr_matrix:
+    """The same for CSR matrices: attributes are replaced by the query's until the cosine is met."""
+    parts: list[tuple[Integers, Singles]] = []
+    for i, cosines in enumerate(wanted):
+        head = queries[i]
+        for other, cosine in zip(moved[i], cosines, strict=True):
+            row = sampled[other]
+            columns = np.union1d(head.indices, row.indices)
+            goal, values = np.zeros((2, len(columns)), dtype=np.float32)
+            goal[np.searchsorted(columns, head.indices)] = head.data
+            values[np.searchsorted(columns, row.indices)] = row.data
+            differ = np.flatnonzero(goal != values)
+            differ = differ[np.argsort(stream.words(len(differ), np.uint32))]
+            gain = np.cumsum(goal[differ] * (goal - values)[differ], dtype=np.float64)
+            growth = np.cumsum((goal**2 - values**2)[differ], dtype=np.float64)
+            squares = (goal @ goal) * np.maximum(values @ values + growth, 1e-30)
+            near_enough = goal @ values + gain >= cosine * np.sqrt(squares)
+            some = differ[: 1 + int(np.argmax(near_enough))]
+            values[some] = goal[some]
+            parts.append((columns[values != 0], values[values != 0]))
+    indices, data = map(np.concatenate, zip(*parts, strict=True))
+    ends = np.cumsum([0, *(len(row) for row, _ in parts)])
+    return scipy.sparse.csr_matrix((data, indices, ends), shape=(len(parts), sampled.shape[1]))
 
 
 def _moved_to(head: Singles, difference: Singles, variance: Singles, wanted: Doubles) -> Singles:
@@ -292,9 +365,10 @@ class Simulation:
     def __init__(self, spec: Spec, model: CollectionModel, rounds: int) -> None:
         self.spec, self._model, self._rounds = spec, model, rounds
         privatizer = Privatizer(spec)
-        self._sampled = privatizer.privatize(np.concatenate([model.sampled] * rounds))
-        near = model.near.reshape(-1, model.near.shape[2])
-        self._near = privatizer.privatize(near) if len(near) else self._sampled.take(slice(0))
+        stack: Any = scipy.sparse.vstack if issparse(model.sampled) else np.concatenate
+        self._sampled = privatizer.privatize(stack([model.sampled] * rounds))
+        some = model.near.shape[0] > 0
+        self._near = privatizer.privatize(model.near) if some else self._sampled.take(slice(0))
         self._queries = privatizer.privatize(model.queries)
         self._exact = privatizer.project(model.queries)
         self.bytes_per_vector = int(self._sampled.stored[0].nbytes)
@@ -314,7 +388,7 @@ class Simulation:
             if self.noise < _NO_NOISE:
                 return None
             # A collection has no more codes than vectors.
-            count = int(len(self._model.sampled) * self._model.vectors_per_row)
+            count = round(self._model.sampled.shape[0] * self._model.vectors_per_row)
             try:
                 denoiser = fit_denoiser(self._sampled.take(slice(count)), self.spec, ranking)
             except InputError:  # too few codes, or nothing but noise
@@ -332,26 +406,27 @@ class Simulation:
     def _found(self, queries: Singles, sampled: Singles, near: Singles, at: int) -> Found:
         """Shares of true neighbours among the best, by weight; the last one counts in part."""
         model, rounds = self._model, self._rounds
-        near = near.reshape(len(queries), -1, sampled.shape[1])
-        score = np.hstack([queries @ sampled.T, np.einsum("qsk,qk->qs", near, queries)])
-
-        def stands_for(sampled: Doubles, near: Doubles) -> Doubles:
-            return np.hstack([np.tile(sampled / rounds, rounds), near])
-
-        near_weight = np.tile(model.near_weight, (len(queries), 1))
-        weight = stands_for(model.sampled_weight, near_weight)
-        # Many short sign codes have equal scores, and an index returns them in any order.
-        chance = PublicStream(0, "plan ties").words(score.size, np.uint16).reshape(score.shape)
-        score = np.where(weight == 0, -np.inf, score + _TIE * (chance / 2.0**16))
+        score = np.hstack([queries @ sampled.T, _row_by_row(near, queries)])
+        score += model.tie_breaks(rounds)
         best = np.argpartition(-score, _CANDIDATES, axis=1)[:, :_CANDIDATES]
         best = np.take_along_axis(best, np.argsort(-np.take_along_axis(score, best, 1), axis=1), 1)
-        weight = np.take_along_axis(weight, best, axis=1)
+        # Which candidate a code is of; those of a sampled vector share what it stands for.
+        several, count = best < len(sampled), model.sampled.shape[0]
+        candidate = np.where(several, best % count, best - count * (rounds - 1))
+        codes = np.where(several, rounds, 1)
+        weight = np.take_along_axis(model.weight, candidate, axis=1) / codes
         before = np.cumsum(weight, axis=1) - weight
 
         def share(found: int, neighbours: int) -> float:
             """Share of the first ``found`` that are true neighbours, at most all of those."""
-            hits = np.take_along_axis(stands_for(*model.true(neighbours)), best, axis=1)
+            hits = np.take_along_axis(model.true(neighbours), candidate, axis=1) / codes
             counted = np.clip(found - before, 0.0, weight) / np.maximum(weight, 1e-30)
             return float(np.minimum((counted * hits).sum(axis=1), found).mean() / found)
 
         return Found(share(FOUND, NEIGHBOURS), share(at, at))
+
+
+def _row_by_row(near: Singles, queries: Singles) -> Singles:
+    """Inner products of each query with its own near vectors, (q·s, k): shape (q, s)."""
+    several = near.reshape(len(queries), -1, queries.shape[1])
+    return np.asarray(np.matmul(several, queries[..., None])[..., 0])

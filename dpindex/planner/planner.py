@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import scipy.sparse
 
 from dpindex.checks import checked_epsilon, finite_number, whole_number
 from dpindex.codebook import dense_rows, spaced
@@ -29,16 +30,24 @@ from dpindex.vectors import VectorSource, as_source
 
 _MIN_ROWS, _MAX_ROWS = 500, 2000
 _MIN_VECTORS, _MAX_VECTORS = 500, 2**40
-_MAX_DIM, _MAX_BYTES = 4096, 2**20
+_MAX_DIM, _MAX_BYTES = 2**31 - 1, 2**20
+# Attributes up to which vectors are held dense and every method is tried; above, vectors are sparse
+# matrices, of so many entries a row, and projected by a few entries for each attribute.
+_MAX_DENSE_DIM, _MAX_ENTRIES = 4096, 2**17
+_WIDE_LENGTHS = {256, 512, 1024}
 
 # Attributes in a bin of OPORP. Numbers with one attribute in each bin are those of a raw method.
 _SHARES, _MIN_BINS = (1, 2, 4, 8, 16), 8
 # Code lengths of dense projections, whatever the number of attributes.
 _NUMBER_LENGTHS, _SIGN_LENGTHS = (128, 256, 512), (512, 1024)
 
-_QUICK_ROUNDS = 4
-# Numbers that the denoiser of a finalist is fitted to, which takes less than a minute.
-_FITTED_NUMBERS = 1 << 24
+# All specs are compared on few queries and codes, and those within so many standard errors of the
+# best, as if a query found all or nothing, on the whole model.
+_SCREENING_QUERIES, _SCREENING_ROUNDS, _MARGIN = 50, 2, 1.5
+_ROUNDS = 4
+# Codes, and numbers in them, that the denoiser of a finalist is fitted to: with three times as many
+# no prediction moved by more than its own deviation of 0.01.
+_FITTED_CODES, _FITTED_NUMBERS = 10_000, 3 << 21
 _FINALISTS = 2
 # Above this prediction no denoisers are fitted to more codes.
 _ENOUGH = 0.99
@@ -77,7 +86,8 @@ def plan(
     Parameters
     ----------
     dim, n : int
-        Attributes of a vector, [2, 4096]; vectors in the collection, [500, 2^40].
+        Attributes of a vector, [2, 2^31), or at most 4096 under ``record()`` and from facts;
+        vectors in the collection, [500, 2^40].
     epsilon : float, optional
         Target epsilon.
     recall : float, optional
@@ -126,7 +136,8 @@ def plan(
         raise InputError("give either an epsilon or a target recall.")
     if (public_sample is None) == (facts is None):
         raise InputError("give either a public sample or public facts to plan with.")
-    whole_number(dim, "dim", 2, _MAX_DIM)
+    dense = facts is not None or isinstance(fields.get("adjacency"), Record)
+    whole_number(dim, "dim", 2, _MAX_DENSE_DIM if dense else _MAX_DIM)
     whole_number(n, "n", _MIN_VECTORS, _MAX_VECTORS)
     whole_number(at, "at", 1, NEIGHBOURS)
     if max_bytes is not None:
@@ -145,7 +156,7 @@ def plan(
             )
         if facts is None:
             most = None if skip_leak_check else n
-            sample = _dense_sample(public_sample, dim, most, MAX_CODEBOOK)
+            sample = _sample(public_sample, dim, most, MAX_CODEBOOK)
         else:
             sample = facts.sample(dim)
         return record_plan(
@@ -170,7 +181,7 @@ def plan(
     target = _MAX_EPSILON if epsilon is None else epsilon
     first = grid_at(target).specs[0]
     if facts is None:
-        sample = _dense_sample(public_sample, dim, None if skip_leak_check else n)
+        sample = _sample(public_sample, dim, None if skip_leak_check else n)
         Privatizer(first).check(sample)
     else:
         sample = np.clip(facts.sample(dim), *first.bounds) * np.float32(first.scale)
@@ -192,8 +203,11 @@ def _silent(done: int, total: int, task: str) -> None:
     """No progress is shown."""
 
 
-def _dense_sample(vectors: Any, dim: int, n: int | None, most: int = _MAX_ROWS) -> Any:
-    """At most so many rows, evenly spaced, dense float32; checked against leaks if n is given."""
+def _sample(vectors: Any, dim: int, n: int | None, most: int = _MAX_ROWS) -> Any:
+    """At most so many rows, evenly spaced, float32; checked against leaks if n is given.
+
+    Wide ones are a CSR matrix, others an array.
+    """
     source = as_source(vectors, "the public sample")
     rows, columns = source.shape
     if columns != dim:
@@ -210,7 +224,22 @@ def _dense_sample(vectors: Any, dim: int, n: int | None, most: int = _MAX_ROWS) 
             f"name a public sample or public facts instead, or pass "
             f"skip_leak_check=True if it is public after all or you accept that."
         )
-    return dense_rows(source, spaced(rows, most)).astype(np.float32)
+    chosen = spaced(rows, most)
+    if columns <= _MAX_DENSE_DIM:
+        return dense_rows(source, chosen).astype(np.float32)
+    parts = [
+        scipy.sparse.csr_matrix(chunk[place[place < chunk.shape[0]]], dtype=np.float32)
+        for first, chunk in source.chunks()
+        if (place := chosen[chosen >= first] - first).size
+    ]
+    sample = scipy.sparse.vstack(parts, format="csr")
+    sample.eliminate_zeros()
+    if sample.nnz > _MAX_ENTRIES * sample.shape[0]:
+        raise InputError(
+            f"{source.name} has {sample.nnz // sample.shape[0]} entries a row; a plan takes at "
+            f"most {_MAX_ENTRIES}."
+        )
+    return sample
 
 
 def _suspicion(source: VectorSource, n: int) -> str | None:
@@ -252,6 +281,10 @@ def _grid(
     specs: list[Spec] = []
     refused: list[str] = []
     for row in rows:
+        few = row.family.bins or row.family.blocks or common.get("entries") == "very-sparse"
+        if dim > _MAX_DENSE_DIM and not few:
+            refused.append(f"{row.name} is not planned above {_MAX_DENSE_DIM} attributes.")
+            continue
         grid = spec_grid(dim, [row.name], [epsilon], **common)
         if names is None and any(s.guarantee.delta_over == "projection" for s in grid.specs):
             continue
@@ -273,7 +306,9 @@ def _lengths(spec: Spec, max_bytes: int | None) -> list[int]:
     """
     row, signs = spec.mechanism, spec.mechanism.codes == "signs"
     lengths = set(_SIGN_LENGTHS if signs else _NUMBER_LENGTHS)
-    if row.family.bins:
+    if spec.dim > _MAX_DENSE_DIM:
+        lengths = _WIDE_LENGTHS
+    elif row.family.bins:
         bins = {spec.dim // share for share in (_SHARES if signs else _SHARES[1:])}
         lengths = {k for k in bins if k >= _MIN_BINS} or {spec.dim}
     if max_bytes is not None:
@@ -286,8 +321,8 @@ def _lengths(spec: Spec, max_bytes: int | None) -> list[int]:
 class _Predictor:
     """Predictions on one model of the collection.
 
-    ``refused`` holds, after a method has been called, a sentence for each spec at the last epsilon
-    whose noise no code can hold.
+    ``refused`` holds, after specs have been ranked, a sentence for each whose noise no code can
+    hold.
     """
 
     refused: dict[str, None]
@@ -301,18 +336,26 @@ class _Predictor:
         progress: Progress,
     ) -> None:
         self._model, self._query, self._at, self._max_bytes = model, query, at, max_bytes
+        self._screen = model.of_queries(_SCREENING_QUERIES)
         self._progress = progress
 
     def ranked(self, specs: Sequence[Spec]) -> tuple[Row, ...]:
-        """A row for each spec, best first; the best methods with denoisers fitted to more codes."""
-        rows = self._quick(specs, _FINALISTS)
-        leaders = {row.method: row for row in reversed(rows) if not row.signs}
-        finalists = sorted(leaders.values(), key=self._value, reverse=True)[:_FINALISTS]
+        """A row for each spec, best first.
+
+        All specs are screened; those near the best are simulated on the whole model, and the best
+        methods with denoisers fitted to more codes.
+        """
+        rows = self._screened(specs)
+        leading = {row.method: row for row in reversed(rows) if not row.signs}
+        finalists = sorted(leading.values(), key=self._value, reverse=True)[:_FINALISTS]
+        enough = self._value(rows[0]) - _screening_margin(self._value(rows[0]))
+        leaders = [row for row in rows if self._value(row) >= enough and row not in finalists]
+        rows = [row for row in rows if row not in (*leaders, *finalists)]
+        rows += self._simulated([row.spec for row in leaders]) if leaders else []
         for done, row in enumerate(finalists, len(rows)):
-            if max(map(self._value, rows)) > _ENOUGH:
-                break
-            self._progress(done, len(rows) + len(finalists), f"{_task(row.spec)}, denoised")
-            rows[rows.index(row)] = self._refined(row.spec)
+            self._progress(done, len(specs), f"{_task(row.spec)}, denoised")
+            settled = max(map(self._value, rows), default=0.0) > _ENOUGH
+            rows += self._simulated([row.spec]) if settled else [self._refined(row.spec)]
         self._progress(1, 1, "done")
         rows.sort(key=self._value, reverse=True)
         even = [row for row in rows if self._value(row) >= (1 - _EVEN) * self._value(rows[0])]
@@ -321,13 +364,13 @@ class _Predictor:
 
     def smallest_epsilon(self, specs_at: Callable[[float], Sequence[Spec]], recall: float) -> float:
         """The smallest epsilon at which the best method reaches the recall, to two digits."""
-        contenders = [row.spec for row in self._quick(specs_at(_MIDDLE_EPSILON))[:_CONTENDERS]]
+        contenders = [row.spec for row in self._screened(specs_at(_MIDDLE_EPSILON))[:_CONTENDERS]]
 
         def quick(epsilon: float) -> Row:
-            return self._quick([spec.with_epsilon(epsilon) for spec in contenders])[0]
+            return self._simulated([spec.with_epsilon(epsilon) for spec in contenders])[0]
 
         def refined(epsilon: float) -> Row:
-            return self._refined(best.spec.with_epsilon(epsilon), _QUICK_ROUNDS)
+            return self._refined(best.spec.with_epsilon(epsilon))
 
         best, high = quick(_MAX_EPSILON), _MAX_EPSILON
         if self._value(best) < recall:
@@ -366,45 +409,64 @@ class _Predictor:
     def _tried(self, row: Row, epsilon: float) -> list[Row]:
         """The same spec at another epsilon, or nothing where no code can hold the noise."""
         try:
-            return self._quick([row.spec.with_epsilon(epsilon)])
+            return self._simulated([row.spec.with_epsilon(epsilon)])
         except InputError:
             return []
 
     def _value(self, row: Row) -> float:
         return row.found(self._query).recall
 
-    def _quick(self, specs: Sequence[Spec], more: int = 0) -> list[Row]:
+    def _screened(self, specs: Sequence[Spec]) -> list[Row]:
+        """Rows of the specs whose codes fit on a part of the model, best first."""
+        rows, self.refused = self._rows(specs, self._screen, _SCREENING_ROUNDS)
+        return rows
+
+    def _simulated(self, specs: Sequence[Spec]) -> list[Row]:
+        """The same on the whole model."""
+        return self._rows(specs, self._model, _ROUNDS)[0]
+
+    def _rows(
+        self, specs: Sequence[Spec], model: CollectionModel, rounds: int
+    ) -> tuple[list[Row], dict[str, None]]:
         """Rows of the specs whose codes fit, best first, with linear denoisers of few codes.
 
-        Raises InputError if there is none.
+        And a sentence for each spec whose noise no code can hold. Raises InputError if no spec is
+        left.
         """
-        rows, self.refused = [], {}
+        rows, refused = [], dict[str, None]()
         for i, spec in enumerate(specs):
-            self._progress(i, len(specs) + more, _task(spec))
+            self._progress(i, len(specs), _task(spec))
             try:
-                simulation = Simulation(spec, self._model, _QUICK_ROUNDS)
+                simulation = Simulation(spec, model, rounds)
             except InputError as error:  # noise that no code can hold
-                self.refused[f"{spec.method}, k = {spec.code_length}: {error}"] = None
+                refused[f"{spec.method}, k = {spec.code_length}: {error}"] = None
                 continue
             if self._max_bytes is None or simulation.bytes_per_vector <= self._max_bytes:
                 rows.append(self._row(simulation, "linear"))
         if not rows:
-            for sentence in self.refused:
+            for sentence in refused:
                 raise InputError(f"no method is left at this epsilon: {sentence}")
             raise InputError(f"no method makes codes of at most {self._max_bytes} bytes.")
-        return sorted(rows, key=self._value, reverse=True)
+        return sorted(rows, key=self._value, reverse=True), refused
 
-    def _refined(self, spec: Spec, max_rounds: int = 64) -> Row:
+    def _refined(self, spec: Spec) -> Row:
         """The row of a spec with the denoiser that ``fit_denoiser()`` would choose."""
-        rounds = _FITTED_NUMBERS // (len(self._model.sampled) * spec.code_length)
-        rounds = max(1, min(max_rounds, rounds, int(self._model.vectors_per_row)))
-        return self._row(Simulation(spec, self._model, rounds), "auto")
+        model = self._model
+        codes = min(_FITTED_CODES, _FITTED_NUMBERS // spec.code_length)
+        rounds = max(1, min(codes // model.sampled.shape[0], int(model.vectors_per_row)))
+        return self._row(Simulation(spec, model, rounds), "auto")
 
     def _row(self, simulation: Simulation, denoiser: Ranking) -> Row:
         """The better of ranking codes as they are and of ranking them after a denoiser."""
         tried: tuple[Ranking, ...] = ("plain", denoiser)
         rows = [row for ranking in tried if (row := simulation.predict(ranking, self._at))]
         return max(rows, key=self._value)
+
+
+def _screening_margin(best: float) -> float:
+    """How far below the best screened recall a spec may be that is better in truth."""
+    chance = (best * _SCREENING_QUERIES + 1.0) / (_SCREENING_QUERIES + 2.0)
+    return _MARGIN * math.sqrt(chance * (1.0 - chance) / _SCREENING_QUERIES)
 
 
 def _task(spec: Spec) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from dpindex.checks import whole_number
 from dpindex.errors import InputError
@@ -144,10 +145,20 @@ class Family:
         return sparsity
 
 
-def _made(kind: Callable[..., Projection], stated: Parameters) -> Projection:
-    """A projection of that kind, made from dim, length and seed, and a sparsity if it needs one."""
+_in_use: WeakValueDictionary[tuple[Any, ...], Projection] = WeakValueDictionary()
+
+
+def _made(kind: Callable[..., Projection], stated: Parameters, *more: int) -> Projection:
+    """A projection of that kind, made from dim, length and seed, and a sparsity if it needs one.
+
+    Specs that have it in common share it: for millions of attributes it takes seconds.
+    """
     sparsity = () if stated.sparsity is None else (stated.sparsity,)
-    return kind(stated.dim, stated.k, stated.seed, *sparsity)
+    key = (kind, stated.dim, stated.k, stated.seed, *sparsity, *more)
+    made = _in_use.get(key)
+    if made is None:
+        made = _in_use[key] = kind(*key[1:])
+    return made
 
 
 _BY_ENTRIES = {
@@ -169,7 +180,7 @@ def _dense(default: str, length: _Length, **changed: Callable[[Parameters], Proj
 
 
 def _oporp(stated: Parameters) -> Projection:
-    return _made(partial(Oporp, repetitions=stated.repetitions), stated)
+    return _made(Oporp, stated, stated.repetitions)
 
 
 def _oporp_length(stated: Parameters) -> int:
