@@ -14,7 +14,6 @@ from test_denoise import low_rank
 from dpindex import Codebook, Spec, attribute, record
 from dpindex.errors import InputError
 from dpindex.evaluate import MEASURES, recall_curve, spec_grid, write_curve
-from dpindex.index import Hits
 from dpindex.vectors import open_vectors
 
 CURVE = import_module("dpindex.evaluate.curve")
@@ -48,9 +47,8 @@ class FakeIndex:
     def add_codes(self, codes: Any) -> None:
         self.count += len(codes)
 
-    def search(self, queries: Any, k: int, query: str, allow_unprotected: bool) -> Hits:
-        ids = self.answers[: len(queries), :k]
-        return Hits(ids, *(np.zeros(ids.shape),) * 5)
+    def nearest(self, queries: Any, k: int, query: str, allow_unprotected: bool) -> np.ndarray:
+        return self.answers[: len(queries), :k]
 
 
 @pytest.fixture
@@ -265,6 +263,7 @@ def test_csv_files_say_what_was_measured(tmp_path):
     ]
 
 
+@pytest.mark.usefixtures("known_noise")
 def test_denoised_curves_find_more_and_say_what_is_exposed():
     """At the same budget; the gain of 0.09 is eight deviations of chance over 300 queries."""
     base = 2 * np.clip(low_rank(2000) - 0.25, 0, 0.5)

@@ -16,13 +16,9 @@ from dpindex.arrays import AnyArray
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.cli.kinds import Takes
-from dpindex.codebook import Codebook
 from dpindex.codes import Codes, read_codes
 from dpindex.errors import InputError, naming
 from dpindex.files import create_file
-from dpindex.ledger import Ledger
-from dpindex.method_table import methods as all_methods
-from dpindex.spec import Spec
 from dpindex.stores import is_url
 from dpindex.threads import limited_threads
 from dpindex.vectors import open_vectors
@@ -65,6 +61,8 @@ def build(
     from dpindex.cli import shard_commands as shards
     from dpindex.index import Settings, summarize
     from dpindex.index.ingest import NewDirectory, ingest
+    from dpindex.ledger import Ledger
+    from dpindex.spec import Spec
 
     if index_type == "list":
         rows, columns = shards.shape_of(vectors, index, id_column, dask)
@@ -120,7 +118,7 @@ def build(
     typer.echo(f"What this protects and what it does not: dpindex info {index}")
 
 
-def _print_structures(spec: Spec, rows: int, metric: Any, *, denoised: bool) -> None:
+def _print_structures(spec: Any, rows: int, metric: Any, *, denoised: bool) -> None:
     from rich.table import Table
 
     from dpindex.index.structures import structures
@@ -156,6 +154,7 @@ def privatize(
     Codes carry no ids: those are for the ledger.
     """
     from dpindex.index.ingest import CodesFile, ingest
+    from dpindex.spec import Spec
 
     out.refuse_existing(codes)
     described = o.with_codebook(Spec.read(spec), codebook)
@@ -440,6 +439,8 @@ def info(
 
 def methods(as_json: o.AsJson = False) -> None:
     """List every method, its promise and its source."""
+    from dpindex.method_table import methods as all_methods
+
     rows = [row.to_dict() for row in all_methods()]
     if as_json:
         out.print_json(rows)
@@ -467,6 +468,7 @@ def codebook(
 
     Codewords beyond the number of vectors are points between near neighbours.
     """
+    from dpindex.codebook import Codebook
     from dpindex.planner import fit_codebook
 
     if output.suffix != ".npy":
@@ -490,4 +492,6 @@ def spec(
     options: o.SpecOptions,
 ) -> None:
     """Print a spec as JSON, for devices to use."""
+    from dpindex.spec import Spec
+
     typer.echo(Spec(method, dim, code_length, epsilon, **options.stated()).to_json())

@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
 from dpindex.cli.kinds import Takes, mistaken
-from dpindex.codebook import Codebook
 from dpindex.errors import InputError
-from dpindex.ledger import Ledger
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
-from dpindex.spec import Spec
 from dpindex.vectors import read_ids, read_payload
+
+if TYPE_CHECKING:  # help loads no noise laws
+    from dpindex.spec import Spec
 
 LOCAL = "local"
 """The address of a cluster on this machine, for ``--dask`` alone."""
@@ -161,6 +161,8 @@ class SpecOptions(DataOptions):
     seed: Annotated[int, "Public seed of the projection."] = 0
 
     def stated(self) -> dict[str, Any]:
+        from dpindex.codebook import Codebook
+
         book = None if self.codebook is None else Codebook(self.codebook)
         return {**super().stated(), "codebook": book}
 
@@ -219,6 +221,8 @@ class ReleaseOptions:
 
     def stated(self) -> dict[str, Any]:
         """The options as arguments of ``ingest``."""
+        from dpindex.ledger import Ledger
+
         return {
             "ids": None if self.ids is None else read_ids(self.ids),
             "ledger": None if self.ledger is None else Ledger(self.ledger),
@@ -234,6 +238,8 @@ def note(sentence: str) -> None:
 
 def with_codebook(spec: Spec, path: Path | None) -> Spec:
     """The spec with the codewords in that file, if one was named."""
+    from dpindex.codebook import Codebook
+
     return spec if path is None else spec.with_codebook(Codebook(path))
 
 

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
-from scipy.special import betaincinv, gammaincinv, ndtr, ndtri
+import scipy
 
 from dpindex.codebook import spaced
 from dpindex.codes import Codes
@@ -119,7 +118,9 @@ def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
     rms = sign_deviation(spec)
     # Without a declared norm: as for coordinates near 0, where flips are likeliest.
     rms = _NEAR_ZERO if math.isnan(rms) else rms
-    size = ndtri((1 + (np.arange(_QUANTILES) + 0.5) / _QUANTILES) / 2)  # of normal coordinates
+    size = scipy.special.ndtri(
+        (1 + (np.arange(_QUANTILES) + 0.5) / _QUANTILES) / 2
+    )  # of normal coordinates
     kept = 1 - 2 * law.flip_probability(size * rms, rms)
     weighed, square = float(np.mean(size * kept)), float(np.mean(kept**2))
     # Coordinates that are larger than that show in means of the collection.
@@ -163,7 +164,7 @@ def _gamma(mean: float, variance: float) -> Any:
     """Evenly spaced quantiles of a gamma distribution."""
     shape = mean**2 / (variance + _TINY * mean**2)
     levels = (np.arange(_ENERGIES) + 0.5) / _ENERGIES
-    return np.maximum(gammaincinv(shape, levels) * (mean / shape), _TINY * mean)
+    return np.maximum(scipy.special.gammaincinv(shape, levels) * (mean / shape), _TINY * mean)
 
 
 def _beta(mean: float, square: float) -> Any:
@@ -171,7 +172,7 @@ def _beta(mean: float, square: float) -> Any:
     mean = min(max(mean, 0.0), 1 - _TINY)
     variance = min(max(square - mean**2, _TINY), (1 - mean**2) * (1 - _TINY))
     total = (1 - mean**2) / variance - 1
-    return 2 * betaincinv(total * (1 + mean) / 2, total * (1 - mean) / 2, _LEVELS) - 1
+    return 2 * scipy.special.betaincinv(total * (1 + mean) / 2, total * (1 - mean) / 2, _LEVELS) - 1
 
 
 def _found(copy: Any, copy_variance: Any, others: Any, variances: Any, n: int) -> float:
@@ -184,9 +185,13 @@ def _found(copy: Any, copy_variance: Any, others: Any, variances: Any, n: int) -
     width, widths = math.sqrt(copy_variance) + _TINY, np.sqrt(variances) + _TINY
 
     def answers(threshold: float) -> float:
-        above = float(np.mean(ndtr((others - threshold) / widths) @ _WEIGHTS))
-        return COPIES * float(ndtr((copy - threshold) / width)) + (n - COPIES) * above - COPIES
+        above = float(np.mean(scipy.special.ndtr((others - threshold) / widths) @ _WEIGHTS))
+        return (
+            COPIES * float(scipy.special.ndtr((copy - threshold) / width))
+            + (n - COPIES) * above
+            - COPIES
+        )
 
     reach = 40 * (width + float(widths.max())) + 1
     low, high = float(others.min()) - reach, max(copy, float(others.max())) + reach
-    return float(ndtr((copy - brentq(answers, low, high)) / width))
+    return float(scipy.special.ndtr((copy - scipy.optimize.brentq(answers, low, high)) / width))

@@ -69,8 +69,10 @@ class GroundTruth:
         true = self.scores >= _lowest(self.scores, neighbours)[:, None]
         span = 1 + max(int(self.ids.max()), int(found.max(initial=0)))
         offsets = span * np.arange(len(self.ids), dtype=np.int64)[:, None]
-        wanted = (self.ids + offsets)[true & (self.ids >= 0)]
-        return np.isin(found + offsets, wanted) & (found >= 0)
+        wanted = np.sort((self.ids + offsets)[true & (self.ids >= 0)])
+        asked = found + offsets
+        place = np.minimum(np.searchsorted(wanted, asked), len(wanted) - 1)
+        return np.asarray((wanted[place] == asked) & (found >= 0))
 
     def precision(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
         """Share of the first ``at`` found ids that are true neighbours, shape (nq,)."""

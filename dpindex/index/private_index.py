@@ -374,13 +374,38 @@ class PrivateIndex(Collection):
             For bad queries, k < 1, a filter without meaning, an empty index, or a private query
             that would not be private.
         """
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise InputError(f"k must be a whole number of at least 1, not {k!r}.")
+        count = _checked_count(k)
         batches = self._batches(Q, query, allow_unprotected)
         if filter is None:
-            parts = [self._searching(partial(self._search, [batch], int(k))) for batch in batches]
+            parts = [self._searching(partial(self._search, [batch], count)) for batch in batches]
             return joined(parts)
-        return self._searching(partial(self._search, batches, int(k), filter))
+        return self._searching(partial(self._search, batches, count, filter))
+
+    def nearest(
+        self,
+        Q: Vectors | Codes,
+        k: int = 10,
+        query: QueryMode = "exact",
+        *,
+        allow_unprotected: bool = False,
+    ) -> AnyArray:
+        """Ids of the k nearest neighbours of each query, shape (nq, k), without similarities.
+
+        The ids are those of :meth:`search`, which takes several times as long for its estimates.
+        Parameters and errors are those of :meth:`search`.
+
+        >>> index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=8, epsilon=60.0))
+        >>> index.add(np.eye(8))
+        >>> index.nearest(np.eye(8)[:2], k=1).tolist()
+        [[0], [1]]
+        """
+        count = _checked_count(k)
+
+        def ids(batch: Queries) -> AnyArray:
+            return self._store.ids[self._ranking.search(batch, min(count, len(self)))[1]]
+
+        batches = self._batches(Q, query, allow_unprotected)
+        return np.concatenate([self._searching(partial(ids, batch)) for batch in batches])
 
     def range_search(
         self,
@@ -672,3 +697,9 @@ class PrivateIndex(Collection):
         index._rank_with(checkpoint.denoiser)
         index._checkpoint = checkpoint
         return index
+
+
+def _checked_count(k: Any) -> int:
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InputError(f"k must be a whole number of at least 1, not {k!r}.")
+    return int(k)

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.signal import fftconvolve
-from scipy.special import ndtr
+import scipy
 
 from dpindex.arrays import Doubles, Singles, cores
 from dpindex.codes import Codes
@@ -18,7 +17,7 @@ from dpindex.errors import InputError
 from dpindex.noise.law import Likelihood, NumberLaw, SignLaw
 from dpindex.spec import Spec
 
-_BLOCK_NUMBERS = 1 << 20
+_BLOCK_NUMBERS = 1 << 18
 _VARIANCES = 64
 _MAX_POINTS = 4096
 _MIN_LIKELIHOOD = 1e-14
@@ -124,18 +123,15 @@ class ScoreTable:
         points = 2 * self._half + 1
         places = np.rint(likelihood.edges / step).astype(np.intp) + self._half
         jumps = np.bincount(places, likelihood.jumps, points)
-        t = step * np.arange(-points + 1, points)
-        self.scores = np.empty((_VARIANCES, points), dtype=np.float32)
-        self.information = np.empty(_VARIANCES)
         # Rounding x to cells has variance cell²/6; the tabulated steps contain half of that.
-        for i, variance in enumerate(self.variances):
-            deviation = math.sqrt(variance + likelihood.cell**2 / 12)
-            density = np.exp(-((t / deviation) ** 2) / 2) / (deviation * math.sqrt(2 * math.pi))
-            chance = likelihood.base + fftconvolve(jumps, ndtr(t / deviation), mode="valid")
-            chance = np.maximum(chance, _MIN_LIKELIHOOD * chance.max())
-            score = -fftconvolve(jumps, density, mode="valid") / chance
-            self.scores[i] = score
-            self.information[i] = np.sum(score**2 * chance) * step
+        deviations = np.sqrt(self.variances + likelihood.cell**2 / 12)[:, None]
+        t = step * np.arange(-points + 1, points) / deviations
+        density = np.exp(t**2 / -2) / (deviations * math.sqrt(2 * math.pi))
+        chance = likelihood.base + _convolved(scipy.special.ndtr(t), jumps)
+        np.maximum(chance, _MIN_LIKELIHOOD * chance.max(axis=1, keepdims=True), out=chance)
+        scores = -_convolved(density, jumps) / chance
+        self.information = np.sum(scores**2 * chance, axis=1) * step
+        self.scores = scores.astype(np.float32)
         self.inverse_information = 1 / np.maximum(self.information, 1e-300)
 
     def row(self, variance: Doubles) -> npt.NDArray[np.intp]:
@@ -151,8 +147,17 @@ class ScoreTable:
 
     def look_up(self, row: npt.NDArray[Any], distance: Singles) -> Singles:
         """Scores at distances ``code − m``, float32."""
-        place = np.rint(distance * np.float32(self._per_unit))
+        place = distance * np.float32(self._per_unit)
+        np.rint(place, out=place)
         np.clip(place, -self._half, self._half, out=place)
-        index = place.astype(np.int32)
-        index += (row * self.scores.shape[1] + self._half).astype(np.int32)
-        return np.asarray(np.take(self.scores.ravel(), index))
+        index = place.astype(np.intp)
+        index += row * self.scores.shape[1] + self._half
+        return np.asarray(np.take(self.scores, index))
+
+
+def _convolved(rows: Doubles, kernel: Doubles) -> Doubles:
+    """Convolution of each row with the kernel, where they overlap wholly."""
+    # What a circular convolution wraps around lies outside of that.
+    size = 1 << (rows.shape[1] - 1).bit_length()
+    whole = np.fft.irfft(np.fft.rfft(rows, size) * np.fft.rfft(kernel, size), size)
+    return np.asarray(whole[:, len(kernel) - 1 : rows.shape[1]])

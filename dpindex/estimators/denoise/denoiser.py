@@ -53,15 +53,24 @@ class CalibrationBins:
     SIDE = 24
     BINS = SIDE**2
 
-    def place(self, prediction: Singles, claimed: Singles) -> npt.NDArray[np.int32]:
+    def place(self, prediction: Singles, claimed: Singles) -> npt.NDArray[np.intp]:
         """The bin of each element."""
-        place = np.zeros(prediction.shape, dtype=np.int32)
-        log_claimed = np.log(np.maximum(claimed, np.float32(1e-30)))
-        for x, (low, high) in zip((prediction, log_claimed), self.ranges.tolist(), strict=True):
-            scaled = (x - np.float32(low)) * np.float32(self.SIDE / max(high - low, 1e-30))
-            place *= self.SIDE
-            place += np.clip(scaled, 0, self.SIDE - 1).astype(np.int32)
-        return place
+        log_claimed = np.maximum(claimed, np.float32(1e-30))
+        np.log(log_claimed, out=log_claimed)
+        row, column = (
+            self._along(x, *ends)
+            for x, ends in zip((prediction, log_claimed), self.ranges.tolist(), strict=True)
+        )
+        np.floor(row, out=row)
+        row *= self.SIDE
+        row += column
+        return row.astype(np.intp)
+
+    def _along(self, x: Singles, low: float, high: float) -> Singles:
+        """Where on a side of the table, in [0, SIDE)."""
+        place = x - np.float32(low)
+        place *= np.float32(self.SIDE / max(high - low, 1e-30))
+        return np.clip(place, 0, np.float32(self.SIDE - 1), out=place)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +89,7 @@ class EPIteration:
         """The row of the score table for each bin."""
         return self.table.row(self.bins.variance.astype(np.float64))
 
-    def predict(self, z: Singles) -> tuple[Singles, npt.NDArray[np.int32], Singles]:
+    def predict(self, z: Singles) -> tuple[Singles, npt.NDArray[np.intp], Singles]:
         """Calibrated predictions, shape (n, k), their bins, and responsibilities, (n, K)."""
         prediction, claimed, share = self.filter.predict(z)
         place = self.bins.place(prediction, claimed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -30,6 +31,11 @@ _COMPONENTS = 16
 _MIXTURE_ROWS = 32768
 _MIN_ROWS_FOR_MIXTURE = 4096
 _MAX_ITERATIONS = 4
+
+_ADOPTED, _CONTINUED = 0.98, 0.9
+"""Shares of the error that an iteration may leave to be adopted, and for another one to be tried.
+
+The gain falls by a factor of five or more from one iteration to the next."""
 
 _MIN_Z = 2.0
 """Standard errors by which an iteration, or the whole, must improve on what it replaces."""
@@ -105,7 +111,7 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
     prediction = linear.predict(rows.held)[0][_VALIDATION]
     if kind != "linear" and not signs:
         table = ScoreTable(channel.likelihood, 4 * float(y.var(axis=0).max()))
-        iterations, refined, error_variance = _fit_iterations(rows, table)
+        iterations, refined, error_variance = _fit_iterations(rows, linear, table)
         if kind == "score" or _clearly_better(refined, prediction, y):
             error = _unbiased_error(refined, y, channel)
             return Denoiser(spec, error, len(codes), linear, tuple(iterations), error_variance)
@@ -124,6 +130,8 @@ class TrainingCodes:
         The held-out observations as refined so far, and their decoded codes.
     mean, noise : float32 arrays, shape (k,)
         Mean of the codes, and mean noise variance of the observations as refined so far.
+    share : float32 array, shape (rows, K), optional
+        Responsibilities of the last mixture that was fitted, with which the next one begins.
 
     Raises
     ------
@@ -145,6 +153,7 @@ class TrainingCodes:
         self._stored = stored[~held]
         self.held = self.held_codes = channel.format.decode(stored[held])
         self._refined: Singles | None = None
+        self.share: Singles | None = None
         total, noise = np.zeros(self.k), np.zeros(self.k)
         for y in self.blocks():
             total += y.sum(axis=0, dtype=np.float64)
@@ -156,15 +165,40 @@ class TrainingCodes:
     def __len__(self) -> int:
         return len(self._stored)
 
-    def blocks(self) -> Iterator[Singles]:
-        """The training observations, in blocks of shape (·, k)."""
-        decode, refined = self.channel.format.decode, self._refined
-        for rows in self.channel.blocks(len(self)):
-            yield decode(self._stored[rows]) if refined is None else refined[rows]
+    @property
+    def step(self) -> int:
+        """Every so many observations are enough for the priors of later iterations."""
+        return -(-len(self) // _MIXTURE_ROWS)
+
+    def blocks(self, step: int = 1) -> Iterator[Singles]:
+        """The training observations, or every so many of them, in blocks of shape (·, k)."""
+        decode, refined, stored = self.channel.format.decode, self._refined, self._stored[::step]
+        for rows in self.channel.blocks(len(stored)):
+            yield decode(stored[rows]) if refined is None else refined[::step][rows]
+
+    @cached_property
+    def basis(self) -> Singles:
+        """Leading directions of the whitened observations, shape (k, R); InputError for none."""
+        moment, count = np.zeros((self.k, self.k)), len(self)
+        scale = (1 / np.sqrt(self.noise)).astype(np.float32)
+        for z in self.blocks():
+            whitened = (z - self.mean) * scale
+            moment += whitened.T @ whitened
+        basis, _ = signal_directions(moment / count, count, _MAX_DIRECTIONS)
+        if basis.shape[1] == 0:
+            raise InputError(
+                f"{count} codes are too few to denoise: nothing stands out of the noise; add more "
+                f"vectors or use a larger epsilon."
+            )
+        return basis
 
     def advance(self, iteration: EPIteration) -> None:
-        """Replace all observations by the messages of an iteration."""
-        self.noise, before = iteration.message_noise(self.held), self._refined
+        """Replace the observations by the messages of an iteration, in every ``step``-th row.
+
+        Messages have so little noise that more rows would not improve later iterations.
+        """
+        before = self._refined
+        self._stored, self.noise = self._stored[:: self.step], iteration.message_noise(self.held)
         out = np.empty((len(self), self.k), dtype=np.float32) if before is None else before
 
         def refine(rows: slice) -> None:
@@ -175,26 +209,21 @@ class TrainingCodes:
         self.channel.for_each_block(len(self), refine)
         self._refined = out
         self.held = iteration.message(self.held, self.channel.locate(self.held_codes))
+        del self.basis
 
 
 def _filter(rows: TrainingCodes, prior: str) -> Filter:
     """The filter for the present observations under a prior of that kind."""
-    scale = (1 / np.sqrt(rows.noise)).astype(np.float32)
-    moment, count = np.zeros((rows.k, rows.k)), len(rows)
-    for z in rows.blocks():
-        whitened = (z - rows.mean) * scale
-        moment += whitened.T @ whitened
-    basis, _ = signal_directions(moment / count, count, _MAX_DIRECTIONS)
-    if basis.shape[1] == 0:
-        raise InputError(
-            f"{count} codes are too few to denoise: nothing stands out of the noise; add more "
-            f"vectors or use a larger epsilon."
-        )
-    step = 1 if prior == "gaussian" else max(1, -(-count // _MIXTURE_ROWS))
-    analysis = basis * scale[:, None]
-    inner = np.concatenate([(z[::step] - rows.mean) @ analysis for z in rows.blocks()])
-    components = _COMPONENTS if prior == "mixture" else 1
-    mixture = Mixture.of_scales(inner) if prior == "scales" else Mixture.fit(inner, components)
+    basis = rows.basis
+    analysis = basis / np.sqrt(rows.noise)[:, None]
+    step = 1 if prior == "gaussian" else rows.step
+    inner = np.concatenate([(z - rows.mean) @ analysis for z in rows.blocks(step)])
+    if prior == "scales":
+        mixture = Mixture.of_scales(inner)
+    else:
+        mixture = Mixture.fit(inner, _COMPONENTS if prior == "mixture" else 1, rows.share)
+    if prior == "mixture":
+        rows.share = mixture.responsibilities(inner)
     mixing = mixture.mixing_leverage((rows.held[:_LEVERAGE_ROWS] - rows.mean) @ analysis, basis)
     return Filter(rows.mean, rows.noise, basis, mixture, mixture.leverage(basis), mixing)
 
@@ -251,7 +280,7 @@ def _clearly_better(new: Singles, old: Singles, y: Singles, min_z: float = _MIN_
 
 
 def _fit_iterations(
-    rows: TrainingCodes, table: ScoreTable
+    rows: TrainingCodes, linear: Filter, table: ScoreTable
 ) -> tuple[list[EPIteration], Singles, Doubles]:
     """Iterations, until predictions of the held-out rows no longer improve.
 
@@ -259,28 +288,31 @@ def _fit_iterations(
     ``error_variance`` of :class:`Denoiser`. The observations in ``rows`` are overwritten.
     """
     y, chosen = rows.held_codes[_VALIDATION], "gaussian"
-    first = {chosen: _iteration(rows, chosen, table)}
+    first = {chosen: _iteration(rows, linear, table)}
     if len(rows) >= _MIN_ROWS_FOR_MIXTURE:  # the first iteration decides for all
         for other, min_z in (("scales", _MIN_Z_SCALES), ("mixture", _MIN_Z_MIXTURE)):
-            first[other] = _iteration(rows, other, table)
+            first[other] = _iteration(rows, _filter(rows, other), table)
             if _clearly_better(first[other][1], first[chosen][1], y, min_z):
                 chosen = other
     # Scales come in the last iteration only: in earlier ones they would make the remaining noise
     # vary between vectors, which the next iteration cannot represent.
     before = "gaussian" if chosen == "scales" else chosen
     iteration, best = first[before]
-    iterations = [iteration]
-    while len(iterations) < _MAX_ITERATIONS:
+    iterations, left = [iteration], _unbiased_error(best, y, rows.channel)
+    advanced, worthwhile = False, True
+    while worthwhile and len(iterations) < _MAX_ITERATIONS:
         rows.advance(iterations[-1])
-        iteration, prediction = _iteration(rows, before, table)
-        if not _clearly_better(prediction, best, y):
+        iteration, prediction = _iteration(rows, _filter(rows, before), table)
+        share = _unbiased_error(prediction, y, rows.channel) / left
+        advanced = not (_clearly_better(prediction, best, y) and share < _ADOPTED)
+        if advanced:
             break
         iterations.append(iteration)
-        best = prediction
+        best, left, worthwhile = prediction, left * share, share < _CONTINUED
     if chosen == "scales":
-        if len(iterations) == _MAX_ITERATIONS:
+        if not advanced:
             rows.advance(iterations[-1])
-        iteration, prediction = _iteration(rows, chosen, table)
+        iteration, prediction = _iteration(rows, _filter(rows, chosen), table)
         if not _clearly_better(best, prediction, y):
             return [*iterations, iteration], prediction, _error_variance(iteration.filter, rows)
     return iterations, best, np.empty(0)
@@ -300,9 +332,10 @@ def _error_variance(filter_: Filter, rows: TrainingCodes) -> Doubles:
     return np.asarray(within + beyond * SCALES / (prior.weights @ SCALES), dtype=np.float64)
 
 
-def _iteration(rows: TrainingCodes, prior: str, table: ScoreTable) -> tuple[EPIteration, Singles]:
-    """An iteration fitted to the present observations, and its predictions of validation rows."""
-    filter_ = _filter(rows, prior)
+def _iteration(
+    rows: TrainingCodes, filter_: Filter, table: ScoreTable
+) -> tuple[EPIteration, Singles]:
+    """An iteration with that filter, calibrated, and its predictions of the validation rows."""
     prediction, claimed, _ = filter_.predict(rows.held)
     bins = _calibrated(prediction[_CALIBRATION], claimed[_CALIBRATION], rows)
     prediction, claimed = prediction[_VALIDATION], claimed[_VALIDATION]

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import softmax
+import scipy
 
 from dpindex.arrays import AnyArray, Doubles, Singles
 from dpindex.randomness import PublicStream
@@ -32,7 +32,7 @@ _FULL = 96
 _PRIOR_ROWS = 200.0
 """Each component's covariance is averaged with the common one, which counts for so many rows."""
 
-_ROUNDS = 8
+_ROUNDS, _WARM_ROUNDS = 6, 2
 _CENTRE_ROUNDS = 8
 _SCALE_ROUNDS = 50
 _UNLIKELY = 1e-3
@@ -139,14 +139,15 @@ class Mixture:
         return cls(log_weight, *(array.astype(np.float32) for array in arrays))
 
     @classmethod
-    def fit(cls, rows: Singles, components: int) -> Mixture:
+    def fit(cls, rows: Singles, components: int, share: Singles | None = None) -> Mixture:
         """Expectation–maximisation from rows of shape (n, R), with soft assignments throughout.
 
-        Hard clusters would take each row's own noise for structure.
+        Hard clusters would take each row's own noise for structure. A few rounds are enough where
+        the responsibilities, shape (n, components), are known from noisier rows.
         """
-        common = _Common(rows)
-        mixture = common.maximise(common.first_responsibilities(components))
-        for _ in range(_ROUNDS if components > 1 else 0):
+        common, warm = _Common(rows), share is not None and components > 1
+        mixture = common.maximise(share if warm else common.first_responsibilities(components))
+        for _ in range(_WARM_ROUNDS if warm else _ROUNDS if components > 1 else 0):
             mixture = common.maximise(mixture.responsibilities(rows))
         return mixture
 
@@ -163,17 +164,18 @@ class Mixture:
         rest = SCALES[:, None] * np.maximum(common.rest - 1.0, 0.0)
         unweighted = cls.of_signals(np.ones(len(SCALES)), mean, signals, rest)
         odds = unweighted._log_odds(rows)
+        likelihood = np.exp(odds - odds.max(axis=1, keepdims=True))
         weight = np.full(len(SCALES), 1 / len(SCALES))
         for _ in range(_SCALE_ROUNDS):  # expectation–maximisation over the weights alone
-            share = softmax(odds + np.log(weight), axis=1)
-            weight = share.mean(axis=0) + _UNLIKELY / len(rows)
+            weight *= (1 / (likelihood @ weight)) @ likelihood / len(rows)
+            weight += _UNLIKELY / len(rows)
         return replace(unweighted, log_weight=unweighted.log_weight + np.log(weight))
 
     def responsibilities(self, rows: Singles) -> Singles:
         """Posterior probability of each component, shape (n, K)."""
         if self.components == 1:
             return np.ones((len(rows), 1), dtype=np.float32)
-        return np.asarray(softmax(self._log_odds(rows), axis=1))
+        return np.asarray(scipy.special.softmax(self._log_odds(rows), axis=1))
 
     def _log_odds(self, rows: Singles) -> Singles:
         """``log π_c`` plus the log-likelihood of each row, up to a constant: shape (n, K)."""
@@ -346,7 +348,7 @@ class Filter:
     def apply(self, z: Singles) -> tuple[Singles, Singles]:
         """Posterior means, shape (n, k), and the responsibilities behind them, (n, K)."""
         analysis = self.basis / np.sqrt(self.noise)[:, None]
-        inner, share = self.prior.posterior(np.asarray((z - self.mean) @ analysis))
+        inner, share = self.prior.posterior(z @ analysis - self.mean @ analysis)
         out = inner @ self.synthesis.T
         out += self.mean
         return out, share
@@ -382,15 +384,15 @@ class Filter:
         """Each coordinate predicted from the others, and the variance the filter claims for it.
 
         Also the responsibilities, as ``apply`` gives them. A Gaussian estimate is
-        ``a·z + (1−a)·prediction`` with a the coordinate's leverage.
+        ``a·z + (1−a)·prediction`` with a the coordinate's leverage, so the prediction is
+        ``estimate + a/(1−a)·(estimate − z)``.
         """
         estimate, share = self.apply(z)
-        own = share @ self.leverage
-        own += self.mixing_leverage
+        own = share @ (self.leverage + self.mixing_leverage)
         np.minimum(own, np.float32(_MAX_LEVERAGE), out=own)
-        others = 1 - own
-        estimate -= own * z
-        estimate /= others
-        own /= others
+        own /= 1 - own
+        change = estimate - z
+        change *= own
+        estimate += change
         own *= self.noise
         return estimate, own, share
