@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import tracemalloc
 from collections.abc import Callable
@@ -726,3 +728,47 @@ def test_a_changed_mapped_segment_is_refused(tmp_path: Path) -> None:
                 PrivateIndex.open(tmp_path / "i")
         file.write_bytes(data)
     PrivateIndex.open(tmp_path / "i")
+
+
+LIMITED = """
+import resource, sys
+import numpy as np
+from dpindex import PrivateIndex
+
+def size(name):  # in kilobytes
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return int(status[name].split()[0])
+
+def search(index):
+    x = np.full((3, 768), 0.1)
+    assert index.search(x, query="private").ids.shape == (3, 10)
+    assert 7 in index and index[7].stored.shape == (1, 64)
+    index.search(x[:1], filter=[7, len(index) - 1])
+    return index
+
+small = search(PrivateIndex.open(sys.argv[1]))  # what is loaded once
+before, most = size("RssAnon"), resource.RLIM_INFINITY
+resource.setrlimit(resource.RLIMIT_DATA, (1024 * size("VmData") + (40 << 20), most))
+large = PrivateIndex.open(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_DATA, (most, most))  # to learn a prior takes more for a moment
+search(large)
+print(len(large), size("RssAnon") - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="limits memory as Linux does")
+def test_a_large_index_opens_and_searches_in_little_memory(tmp_path: Path) -> None:
+    """64 MB of codes and 8 MB of ids are opened and searched within 40 MB of its own."""
+    spec = Spec("dp-signoporp-rr", dim=768, k=512, epsilon=3.0)
+    rng = np.random.default_rng(0)
+    for name, rows in (("small", 70_000), ("large", 1_000_000)):
+        index = PrivateIndex(spec)
+        index.add_codes(spec.format.codes(rng.integers(0, 256, (rows, 64), dtype=np.uint8)))
+        index.save(tmp_path / name)
+    command = [sys.executable, "-c", LIMITED, str(tmp_path / "small"), str(tmp_path / "large")]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    rows, kilobytes = map(int, run.stdout.split())
+    assert rows == 1_000_000
+    assert kilobytes < 40 << 10

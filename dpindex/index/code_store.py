@@ -73,12 +73,22 @@ class Ids:
         """Rows of added ids, made when first needed: numbering new rows does without."""
         return {value: row for row, value in enumerate(self.added.tolist(), len(self.stored))}
 
+    @cached_property
+    def _ascend(self) -> bool:
+        """Whether the added ids are numbers that ascend, as the default ones do."""
+        numbers = self.added.dtype.kind == "i"
+        return numbers and bool((self.added[1:] > self.added[:-1]).all())
+
     def _found(self, ids: AnyArray) -> Rows:
         """The row of each id, −1 for one that is not there."""
         rows = self.stored.rows(ids)
         if len(self.added):
-            for place in np.flatnonzero(rows < 0):
-                rows[place] = self._known.get(ids[place].item(), -1)
+            left, before = np.flatnonzero(rows < 0), len(self.stored)
+            if self._ascend and ids.dtype.kind == "i":
+                place = np.minimum(np.searchsorted(self.added, ids[left]), len(self.added) - 1)
+                rows[left] = np.where(self.added[place] == ids[left], before + place, -1)
+            else:
+                rows[left] = [self._known.get(value, -1) for value in ids[left].tolist()]
         return rows
 
     def __contains__(self, value: object) -> bool:
@@ -127,6 +137,7 @@ class Ids:
         if ids.dtype.kind == "U" and bytes_after > _MAX_BYTES:
             parts = [part for part in (self.added, ids) if part.dtype.kind == "U"]
             check_id_lengths(np.concatenate([np.char.str_len(part) for part in parts]))
+        vars(self).pop("_ascend", None)
         known = vars(self).pop("_known", None)  # made again, should anything go wrong half-way
         before = len(self)
         self.added = np.concatenate([self.added, ids]) if count else ids.copy()
@@ -141,7 +152,8 @@ class Ids:
         if not missing and (rows < 0).any():
             first = wanted[np.argmin(rows)].item()
             raise InputError(f"id {first!r} is not in the index; nothing was removed.")
-        return np.unique(rows[rows >= 0])
+        rows = rows[rows >= 0]
+        return rows if (rows[1:] > rows[:-1]).all() else np.unique(rows)
 
     def without(self, rows: Rows) -> Ids:
         """These ids but those of some rows."""
@@ -225,7 +237,7 @@ class CodeStore:
         # Codes of saved segments, mapped where they lie; then those that were added, in one array
         # that doubles its room, and widens its integers where needed.
         self._room: Integers = np.empty((0, format_.width), dtype=np.int8)
-        self._fixed = RowParts([self._room])
+        self._fixed = RowParts()
 
     @classmethod
     def of_segments(
@@ -308,7 +320,8 @@ class CodeStore:
 
     @property
     def _table(self) -> RowParts:
-        return self._fixed.plus(self._added) if len(self) > len(self._fixed) else self._fixed
+        added = self._added
+        return self._fixed.plus(added) if len(added) or not len(self._fixed) else self._fixed
 
     def rows(self, ids: Any, *, missing: bool = False) -> Rows:
         """Rows of ids, ascending; InputError for an id that is not there, unless allowed."""

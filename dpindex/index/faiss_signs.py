@@ -17,6 +17,9 @@ from dpindex.index.search_backend import EXACT, Rows, SearchBackend, best_of
 _SMALL_ROWS, _SCAN_ROWS = 4096, 1 << 18
 _BLOCK_ROWS, _BLOCK_QUERIES = 8192, 256
 _BLOCK_NUMBERS = 1 << 20
+_GAP = 0.25
+"""By how many standard deviations of a score few candidates lie below the best of a million: where
+rounding errs by more, they are not worth a scan of their own."""
 
 
 class FaissSigns(SearchBackend):
@@ -99,15 +102,18 @@ class FaissSigns(SearchBackend):
         padded[:, : self._width] = queries
         scores = np.empty((len(queries), count))
         rows = np.empty((len(queries), count), dtype=np.int64)
-        uncertain = np.arange(len(queries))
-        for candidates in (2 * count + 16, 8 * count + 256):
-            if uncertain.size and candidates < len(self):
-                best, places, certain = self._rescored(padded[uncertain], candidates, count)
-                settled = uncertain[certain]
+        uncertain = np.ones(len(queries), dtype=np.bool_)
+        few_suffice = rounding_bound(padded) < _GAP * np.linalg.norm(padded, axis=1)
+        for candidates, asked in ((2 * count + 16, few_suffice), (8 * count + 256, uncertain)):
+            some = np.flatnonzero(uncertain & asked)
+            if some.size and candidates < len(self):
+                best, places, certain = self._rescored(padded[some], candidates, count)
+                settled = some[certain]
                 scores[settled], rows[settled] = best[certain], places[certain]
-                uncertain = uncertain[~certain]
-        for start in range(0, len(uncertain), _BLOCK_QUERIES):
-            some = uncertain[start : start + _BLOCK_QUERIES]
+                uncertain[settled] = False
+        left = np.flatnonzero(uncertain)
+        for start in range(0, len(left), _BLOCK_QUERIES):
+            some = left[start : start + _BLOCK_QUERIES]
             scores[some], rows[some] = rank_all(self._codes, padded[some], count)
         return scores, rows
 
