@@ -137,7 +137,7 @@ def test_queries_have_their_own_distributions() -> None:
     truth = rng.normal(0.1, 0.1, (100, 5000))
     truth[:50, :100] = rng.normal(0.6, 0.1, (50, 100))
     seen = truth + 0.15 * rng.normal(size=truth.shape)
-    own = prior.of_queries(seen, law, shared=0.0)
+    own = prior.of_queries(seen, law, weight=1.0)
     assert own.density.shape == (100, 128)
     best = np.argsort(-seen, axis=1)[:, :10]
     truth, seen = np.take_along_axis(truth, best, 1), np.take_along_axis(seen, best, 1)
@@ -148,12 +148,11 @@ def test_queries_have_their_own_distributions() -> None:
     assert 0.9 <= np.mean(np.abs(mean - truth) <= 2 * error) <= 0.99
     common = posterior(prior, law, seen, ones)[0]
     assert common[50:].mean() > truth[50:].mean() + 0.05
-    alone = posterior(prior.of_queries(seen[:1], law, 0.0), law, seen[:1], ones[:1])
-    both = posterior(prior.of_queries(seen[:2], law, 0.0), law, seen[:2], ones[:2])
+    alone = posterior(prior.of_queries(seen[:1], law, 1.0), law, seen[:1], ones[:1])
+    both = posterior(prior.of_queries(seen[:2], law, 1.0), law, seen[:2], ones[:2])
     np.testing.assert_allclose(alone[0], both[0][:1], rtol=1e-9)
-    # Where all observations share a large error, they tell nothing.
     np.testing.assert_allclose(
-        prior.of_queries(seen, law, shared=1e9).density, np.repeat(prior.density, 100, 0), atol=1e-6
+        prior.of_queries(seen, law, weight=0.0).density, np.repeat(prior.density, 100, 0), atol=1e-6
     )
 
 

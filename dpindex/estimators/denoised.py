@@ -35,64 +35,68 @@ class DenoisedSimilarity:
         self._denoiser, spec = denoiser, denoiser.spec
         some = codes.take(np.linspace(0, len(codes) - 1, min(len(codes), _SAMPLE_ROWS)).astype(int))
         noise = spec.law.moments.in_units(spec.step)
-        # to_rank divides by what the denoiser takes for the vector's length.
-        found, ranked = (
-            np.sum(x.astype(np.float64) ** 2, axis=1)
-            for x in (denoiser(some), denoiser.to_rank(some))
-        )
+        found = float(np.mean(np.sum(denoiser(some).astype(np.float64) ** 2, axis=1)))
         energy = float(NoisyVectorStats.of(some.to_float(), noise).energy.mean())
-        self._energy = max(energy, float(found.mean()), 1e-300)
-        explained = float(np.mean(found / np.maximum(ranked, 1e-300))) / self._energy
-        self._kept = min(math.sqrt(explained), 1.0)
-        self._sides: dict[Spec, tuple[float, Singles]] = {}
+        self._energy = max(energy, found, 1e-300)
+        self._hidden = self._energy - found
+        self._errors: dict[Spec, tuple[float, Singles]] = {}
 
     def of_found(self, codes: Codes, queries: Queries) -> Estimate:
         """Each query with codes of its own: see :class:`Similarity`."""
-        return self._of(self._denoiser.to_rank(codes), queries, len(queries))
+        return self._of(self._denoiser(codes), queries, len(queries))
 
     def of_all(self, codes: Codes, queries: Queries) -> Estimate:
         """Every query with all of the codes."""
-        return self._of(self._denoiser.to_rank(codes), queries, 1)
+        return self._of(self._denoiser(codes), queries, 1)
 
-    def _of(self, items: Singles, queries: Queries, groups: int) -> Estimate:
-        """Of items, in as many groups as there are queries, or one for all."""
-        spec, asked = self._denoiser.spec, queries.to_float()
+    def _of(self, x: Singles, queries: Queries, groups: int) -> Estimate:
+        """Of denoised codes, in as many groups as there are queries, or one for all."""
+        spec, y = self._denoiser.spec, queries.to_float()
         if queries.private:
-            asked = self._denoiser(queries.values, queries.spec).astype(np.float64)
-        v = unit(asked)[:, None]
-        items, u = (x.reshape(groups, -1, items.shape[1]) for x in (items, unit(items)))
-        score = np.matmul(items, v.swapaxes(1, 2))[..., 0].astype(np.float64)
-        kept, root = self._side(spec)
-        value, variance = score * kept, self._variance(v, u, root) + (score * (1 - kept)) ** 2
+            y = self._denoiser(queries.values, queries.spec).astype(np.float64)
+        u, v = unit(x).reshape(groups, -1, x.shape[1]), unit(y)[:, None]
+        squares = np.sum(x.astype(np.float64) ** 2, axis=1).reshape(groups, -1)
+        score = np.matmul(u, v.swapaxes(1, 2))[..., 0].astype(np.float64)
+        hidden, root = self._error(spec)
+        kept = math.sqrt(1 - hidden / self._energy)
+        value = score * kept
+        least = 1e-12 * self._energy
+        variance = (
+            self._variance(v, u, root) / (squares + hidden + least) + (score * (1 - kept)) ** 2
+        )
         if queries.private:
-            kept, root = self._side(queries.spec)
-            variance += self._variance(u, v, root) + (score * (1 - kept)) ** 2
+            hidden, root = self._error(queries.spec)
+            squares = np.sum(y**2, axis=1)[:, None]
+            kept = math.sqrt(1 - hidden / self._energy)
             value *= kept
+            variance += (
+                self._variance(u, v, root) / (squares + hidden + least) + (score * (1 - kept)) ** 2
+            )
         variance += (1 - value**2) ** 2 * spec.projection.inner_product_factor
         return np.clip(value, -1.0, 1.0), np.sqrt(variance)
 
-    def _side(self, spec: Spec) -> tuple[float, Singles]:
-        """What denoised codes of a spec keep of the length, and the root of their error."""
-        if spec not in self._sides:
+    def _error(self, spec: Spec) -> tuple[float, Singles]:
+        """Squared length that estimates lack, and the root of the covariance of their errors."""
+        if spec not in self._errors:
             root = self._denoiser.error_root(spec)
-            hidden = float(np.sum(root**2)) / self._energy
-            kept = math.sqrt(max(1 - hidden, 0.0))
+            claimed = float(np.sum(root**2))
             if spec == self._denoiser.spec:  # the error is at least what the lengths show
-                kept = self._kept
-                root = root * np.float32(max(1, (1 - kept**2) / max(hidden, 1e-30)) ** 0.5)
-            self._sides[spec] = kept, root
-        return self._sides[spec]
+                larger = max(1.0, self._hidden / max(claimed, 1e-30))
+                self._errors[spec] = self._hidden, root * np.float32(math.sqrt(larger))
+            else:
+                self._errors[spec] = min(claimed, self._energy), root
+        return self._errors[spec]
 
-    def _variance(self, other: Singles, own: Singles, root: Singles) -> Doubles:
-        """Of the cosine, by the error of one side, unit vectors of which are ``own``.
+    @staticmethod
+    def _variance(other: Singles, own: Singles, root: Singles) -> Doubles:
+        """Of the cosine, times ‖x‖², by the error of one side x, whose directions are ``own``.
 
-        The cosine ρ changes with that side's vector x by ``(other − ρ·own)/‖x‖``.
+        The cosine ρ changes with x by ``(other − ρ·own)/‖x‖``.
         """
         a, b = other @ root, own @ root
         rho, mixed = (
-            np.matmul(x, y.swapaxes(1, 2)).reshape(max(len(x), len(y)), -1)
-            for x, y in ((other, own), (a, b))
+            np.matmul(p, q.swapaxes(1, 2)).reshape(max(len(p), len(q)), -1)
+            for p, q in ((other, own), (a, b))
         )
         along, across = np.sum(a**2, axis=2), np.sum(b**2, axis=2)
-        changed = along - 2 * rho * mixed + rho**2 * across
-        return np.asarray(np.maximum(changed, 0.0) / self._energy, np.float64)
+        return np.asarray(np.maximum(along - 2 * rho * mixed + rho**2 * across, 0.0), np.float64)

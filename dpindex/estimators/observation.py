@@ -54,12 +54,15 @@ class Observer(ABC):
     def __init__(self, spec: Spec, codes: Codes) -> None:
         self.spec = spec
 
-    projection_variance: float
-    """Variance that the projection alone gives to the observation of a cosine of 0."""
+    @abstractmethod
+    def independence(self, law: ObservationLaw, prior: Priors, items: int) -> float:
+        """How much of an independent observation of a query each of so many items is, [0, 1].
 
-    def model_error(self, cosine: Doubles) -> Doubles:
-        """Deviation of stated cosines by what the law of observations leaves out."""
-        return np.zeros_like(cosine)
+        Vectors that are like each other are projected with like errors.
+        """
+
+    model_error = 0.0
+    """Of cosines of private queries, what the law of observations leaves out, as a share."""
 
     @abstractmethod
     def law(self, spec: Spec, private: bool) -> ObservationLaw:
@@ -95,21 +98,35 @@ def _products(x: AnyArray, y: AnyArray) -> Doubles:
     return np.asarray(np.matmul(x, y[:, :, None])[:, :, 0], dtype=np.float64)
 
 
+def _independence(law: ObservationLaw, prior: Priors, items: int, projection: float) -> float:
+    """What all vectors have in common is projected once, with an error that all observations share.
+
+    The mean of so many independent ones would have that error.
+    """
+    mean, square = (float(prior.density[0] @ GRID**power) for power in (1, 2))
+    own = (square - mean**2 + float(law.variance(np.ones(()))[len(GRID) // 2])) / items
+    return own / max(own, mean**2 * projection)
+
+
 class SignObserver(Observer):
-    """Signs: their agreement, or the score of an exact query."""
+    """Signs: their agreement, or the score of an exact query.
+
+    Of attributes that are never negative many may be 0, and sums of few of them are then not
+    normal. Neither codes nor public parameters say how many.
+    """
 
     def __init__(self, spec: Spec, codes: Codes) -> None:
         super().__init__(spec, codes)
-        self.projection_variance = 1.0 / spec.code_length
+        if spec.bounds is not None and spec.bounds[0] >= 0:
+            self.model_error = _MODEL_ERROR * math.sqrt(spec.code_length / spec.dim)
 
-    def model_error(self, cosine: Doubles) -> Doubles:
-        """Of non-negative attributes many may be 0, and sums of few are then not normal.
-
-        Neither codes nor public parameters say how many.
-        """
-        if self.spec.bounds is None or self.spec.bounds[0] < 0:
-            return np.zeros_like(cosine)
-        return _MODEL_ERROR * math.sqrt(self.spec.code_length / self.spec.dim) * np.abs(cosine)
+    def independence(self, law: ObservationLaw, prior: Priors, items: int) -> float:
+        # Near neighbours share the error of their projection too: where flips are less than that,
+        # observations of one query mislead.
+        projection = 1.0 / self.spec.code_length
+        if law.common[len(GRID) // 2] < 2 * projection:
+            return 0.0
+        return _independence(law, prior, items, projection)
 
     def law(self, spec: Spec, private: bool) -> ObservationLaw:
         rms, factor = sign_deviation(self.spec), self.spec.projection.inner_product_factor
@@ -144,7 +161,6 @@ class NumberObserver(Observer):
 
     def __init__(self, spec: Spec, codes: Codes) -> None:
         super().__init__(spec, codes)
-        self.projection_variance = spec.projection.inner_product_factor
         self._noises: dict[bytes, tuple[float, float]] = {}
         self._scores: dict[bytes, CoordinateScore] = {}
         x = codes.to_float()
@@ -267,6 +283,9 @@ class NumberObserver(Observer):
         own = (noise + asked) / m + self.spec.code_length * noise * asked / m**2
         return ObservationLaw(GRID, np.full(len(GRID), own), factor * (1 + GRID**2))
 
+    def independence(self, law: ObservationLaw, prior: Priors, items: int) -> float:
+        return _independence(law, prior, items, self.spec.projection.inner_product_factor)
+
     def refined_items(self, x: AnyArray) -> Singles | None:
         norm = self.spec.norm
         return None if norm is None else self._score(self.spec)(x) / np.float32(norm)
@@ -369,7 +388,8 @@ class LearnedSimilarity:
         law = self._law(queries.spec, queries.private)
         value, scale = self._observer.of(x.astype(np.float64), queries)
         cosine, error = posterior(self._priors(queries), law, value, scale)
-        return cosine, np.hypot(error, self._observer.model_error(cosine))
+        beyond = self._observer.model_error if queries.private else 0.0
+        return cosine, np.hypot(error, beyond * cosine)
 
     def _priors(self, queries: Queries) -> Priors:
         """Each exact query's own, learned from what it shows of the sample.
@@ -378,9 +398,9 @@ class LearnedSimilarity:
         """
         if queries.private or self._sample is None:
             return self.prior
-        seen = self._observer.refined_queries(queries) @ self._sample.T
         law = self._refined_law(queries.spec, False)
-        # What all vectors have in common is projected once, with one error.
-        mean = float(self.prior.density[0] @ GRID)
-        shared = mean**2 * self._observer.projection_variance
-        return self.prior.of_queries(seen.astype(np.float64), law, shared)
+        weight = self._observer.independence(law, self.prior, len(self._sample))
+        if weight == 0:
+            return self.prior
+        seen = self._observer.refined_queries(queries) @ self._sample.T
+        return self.prior.of_queries(seen.astype(np.float64), law, weight)

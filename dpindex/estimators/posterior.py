@@ -178,15 +178,12 @@ class Priors:
             trust * np.concatenate(counts, 1), np.concatenate(chances, 1) + 1e-30
         )
 
-    def of_queries(self, value: Doubles, law: ObservationLaw, shared: float) -> Priors:
+    def of_queries(self, value: Doubles, law: ObservationLaw, weight: float) -> Priors:
         """Each query's own, near these, given observations of scale 1, shape (nq, items).
 
-        ``shared`` is the variance of an error that all observations of a query have in common:
-        they tell no more of its distribution than so many independent ones that their mean has it.
+        ``weight``, [0, 1], is how much of an independent observation each one is.
         """
-        trusted = value.var(axis=1) / max(shared, 1e-300)
-        counts = law.count(value) * np.minimum(trusted / value.shape[1], 1.0)[:, None]
-        return self._fitted(counts, law.usual_chances)
+        return self._fitted(weight * law.count(value), law.usual_chances)
 
     def _fitted(self, counts: Doubles, chances: Doubles) -> Priors:
         start = np.broadcast_to(self.coefficients, (len(counts), _SPLINES))

@@ -43,9 +43,9 @@ class Hits:
         squared distance, corrected for noise and flips. Cosines are posterior means, under the
         distribution of cosines that was learned from the collection's codes: right on average also
         for the best of many candidates (see :mod:`dpindex.estimators.posterior`). Of codeword
-        codes they are means under the codebook's cosines. Inner products, squared distances and
-        what a denoiser ranked are the unbiased estimates. NaN where flips depend on norms nobody
-        declared (``Spec.norm``).
+        codes they are means under the codebook's cosines. Those of ``search`` fall in the order of
+        the ranking. Inner products, squared distances and cosines of denoised sign codes are the
+        unbiased estimates. NaN where flips depend on norms nobody declared (``Spec.norm``).
     stderr : float64 array, shape (nq, k)
         Its error: the posterior deviation of cosines, the standard error of the others. The truth
         lies within two of it about 95 times in 100.

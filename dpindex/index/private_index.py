@@ -310,8 +310,8 @@ class PrivateIndex(Collection):
         costs no budget. Codes and private queries are denoised, exact queries need not be; codes
         that are added later go through the same denoiser, until it is fitted again. It is saved
         with the index. ``Hits.scores`` rank denoised vectors, which are shrunken towards what is
-        usual in the collection. ``similarity`` and ``stderr`` are then the unbiased estimates,
-        which need not fall in the order of the ranking.
+        usual in the collection; ``similarity`` and ``stderr`` of cosines correct for that. Of
+        denoised signs they are the unbiased estimates, which need not fall in that order.
 
         Parameters
         ----------
