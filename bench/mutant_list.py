@@ -290,15 +290,15 @@ MUTANTS = [
            "        for first, chunk in source.chunks(step, 0):\n", STAIRCASE, "test_ingest.py",
            audited=False),
     # Private queries
-    Mutant("queries", "private queries without noise", "index/private_index.py", _ASKED,
+    Mutant("queries", "private queries without noise", "index/asked.py", _ASKED,
            "        bare = self._projector.project(asked)\n"
            "        bits = getattr(getattr(self.spec.law, 'source', 0), 'cell_bits', 0)\n"
            "        codes = self.query_spec.format.codes(bare.astype(np.int32) >> bits)\n",
            STAIRCASE, "test_private_index.py test_oracle.py"),
-    Mutant("queries", "queries under the spec of the collection", "index/private_index.py", _ASKED,
+    Mutant("queries", "queries under the spec of the collection", "index/asked.py", _ASKED,
            "        codes = Privatizer(self.spec).privatize(asked)\n", STAIRCASE,
            "test_private_index.py test_oracle.py"),
-    Mutant("queries", "the mean of ten private queries", "index/private_index.py", _ASKED,
+    Mutant("queries", "the mean of ten private queries", "index/asked.py", _ASKED,
            "        coder = Privatizer(self.query_spec)\n"
            "        ten = [coder.privatize(asked).stored.astype(np.int32) for _ in range(10)]\n"
            "        codes = self.query_spec.format.codes(sum(ten) // 10)\n", STAIRCASE,

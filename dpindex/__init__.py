@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpindex.codebook import Codebook
     from dpindex.codes import BitCodes, FloatCodes, SymbolCodes, codes_from_bytes
     from dpindex.errors import InputError
-    from dpindex.index import Hits, PrivateIndex
+    from dpindex.index import Hits, PrivateIndex, PublishedIndex, connect
     from dpindex.ledger import Ledger
     from dpindex.method_table import methods
     from dpindex.planner import fit_codebook, plan
@@ -37,11 +37,13 @@ __all__ = [
     "Ledger",
     "PrivateIndex",
     "Privatizer",
+    "PublishedIndex",
     "Spec",
     "SymbolCodes",
     "attribute",
     "codes_from_bytes",
     "compose",
+    "connect",
     "evaluate",
     "fit_codebook",
     "l2",
@@ -58,7 +60,7 @@ _HOME = {
     "codebook": ["Codebook"],
     "codes": ["BitCodes", "FloatCodes", "SymbolCodes", "codes_from_bytes"],
     "errors": ["InputError"],
-    "index": ["Hits", "PrivateIndex"],
+    "index": ["Hits", "PrivateIndex", "PublishedIndex", "connect"],
     "ledger": ["Ledger"],
     "method_table": ["methods"],
     "planner": ["fit_codebook", "plan"],

@@ -21,7 +21,7 @@ TEXT = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page i
 COOKBOOK = "docs/cookbook.md"
 COMMANDS = (
     *("build", "privatize", "add", "denoise", "query", "info", "methods", "spec", "codebook"),
-    *("plan", "evaluate", "explore", "demo", "audit", "ledger", "serve"),
+    *("publish", "plan", "evaluate", "explore", "demo", "audit", "ledger", "serve"),
     *("race build", "race query", "race info"),
 )
 

@@ -37,7 +37,7 @@ LAYERS = (
     ("dpindex.projections",),
     ("dpindex.codebook",),
     ("dpindex.codes", "dpindex.grid", "dpindex.privacy", "dpindex.randomness", "dpindex.vectors"),
-    ("dpindex.format1", "dpindex.stores"),
+    ("dpindex.engines", "dpindex.format1", "dpindex.stores"),
     ("dpindex.checks", "dpindex.files", "dpindex.normal", "dpindex.threads"),
     ("dpindex.arrays", "dpindex.extras", "dpindex.html", "dpindex.progress"),
     ("dpindex.errors", "dpindex.version"),

@@ -65,7 +65,7 @@ def _register(group: typer.Typer, *functions: Callable[..., None]) -> None:
 
 
 _register(app, index.build, index.privatize, index.add, index.denoise, index.query, index.info)
-_register(app, index.methods, index.spec, index.codebook)
+_register(app, index.publish, index.methods, index.spec, index.codebook)
 _register(app, quality.plan, quality.evaluate, quality.explore, quality.demo)
 _register(app, audit.audit, audit.ledger)
 _register(app, server.serve)

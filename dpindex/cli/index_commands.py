@@ -294,6 +294,7 @@ def query(
     show: Annotated[
         str | None, "Payload columns to show with the hits, A,B,….  [default: none]"
     ] = None,
+    collection: o.Collection = "dpindex",
     form: out.Format = "table",
     output: out.Output = None,
     allow_unprotected: o.Unprotected = False,
@@ -304,10 +305,11 @@ def query(
     errors about 95 times in 100. The unbiased estimates, which are too high for the best of many,
     are in json and npz.
     """
-    from dpindex.index import PrivateIndex
+    from dpindex.engines import is_engine_url
+    from dpindex.index import PrivateIndex, connect
 
     out.check_output(form, output)
-    opened = PrivateIndex.open(index)
+    opened: Any = connect(index, collection) if is_engine_url(index) else PrivateIndex.open(index)
     shown_columns = [] if show is None else show.split(",")
     for name in shown_columns:
         if name not in opened.payload_columns:
@@ -337,6 +339,36 @@ def query(
     )
     if form == "table" and shown < len(hits.ids):
         typer.echo(f"… and {len(hits.ids) - shown} more queries: see --format json or npz.")
+
+
+def publish(
+    index: o.IndexPath,
+    uri: Annotated[str, typer.Argument(help="milvus://HOST:PORT, or a file of Milvus Lite, .db.")],
+    collection: o.Collection = "dpindex",
+    private_only: Annotated[
+        bool, "Keep signs for private queries alone, which takes a 33rd of the room."
+    ] = False,
+    allow_unprotected: o.Unprotected = False,
+) -> None:
+    """Write an index to a vector database.
+
+    `dpindex query URI` searches it there. Codes, ids, payload, spec and denoiser are published, and
+    nothing else: it costs no budget. What was interrupted is gone on with by the same command.
+    """
+    from dpindex.index import PrivateIndex
+
+    opened = PrivateIndex.open(index)
+    with out.progress_bar("publishing") as report:
+        opened.publish(
+            uri,
+            collection,
+            exact_queries=not private_only,
+            allow_unprotected=allow_unprotected,
+            progress=report,
+        )
+    typer.echo(f"{uri}, collection {collection}: {len(opened)} codes. {opened.spec.guarantee}.")
+    if opened.payload_columns:
+        typer.echo("The payload is published in the clear, beside the codes: it is not protected.")
 
 
 def _shown_column(hits: Any, name: str, texts: bool) -> AnyArray:

@@ -45,6 +45,7 @@ IndexPath = Annotated[
     typer.Argument(help="Index directory, or s3://, gs:// or az:// URL."),
     Takes(("index",)),
 ]
+Collection = Annotated[str, "Name in the vector database, for a URI of one."]
 Dask = Annotated[
     str | None,
     typer.Option(

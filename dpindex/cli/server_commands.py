@@ -14,6 +14,7 @@ from dpindex.errors import InputError
 def serve(
     index: o.IndexPath,
     *,
+    collection: o.Collection = "dpindex",
     tokens: Annotated[
         Path | None, 'File of lines "submit TOKEN" and "search TOKEN", yours alone (chmod 600).'
     ] = None,
@@ -30,7 +31,7 @@ def serve(
     """Collect codes of devices over HTTP, and search.
 
     A code is on the disk before its sender is answered, and no other process writes the index
-    meanwhile. Ctrl-C or SIGTERM saves it and ends.
+    meanwhile. Ctrl-C or SIGTERM saves it and ends. The URI of a published index is served too.
     """
     from dpindex.server.process import LOOPBACK, serve
     from dpindex.server.tokens import Tokens
@@ -45,6 +46,7 @@ def serve(
 
     serve(
         index,
+        collection=collection,
         host=host,
         port=port,
         tokens=None if tokens is None else Tokens.read(tokens),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from dpindex.arrays import AnyArray, Doubles, Vectors
 from dpindex.checks import finite_number
 from dpindex.codes import Codes, check_format
-from dpindex.errors import InputError
+from dpindex.engines import open_engine
+from dpindex.errors import InputError, naming
 from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.estimators.denoised import DenoisedSimilarity
 from dpindex.estimators.float_codes import Estimate
@@ -22,6 +23,7 @@ from dpindex.estimators.observation import SAMPLE_ROWS, LearnedSimilarity, can_l
 from dpindex.estimators.posterior import in_ranking_order
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.html import facts_html
+from dpindex.index.asked import Asked, QueryMode, checked_k
 from dpindex.index.code_store import CodeStore
 from dpindex.index.collection import Collection
 from dpindex.index.directory import (
@@ -36,25 +38,21 @@ from dpindex.index.filters import Filter, kept_rows
 from dpindex.index.hits import Hits, joined, no_hits
 from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.index.payload import Table
+from dpindex.index.publication import publish
 from dpindex.index.ranking import new_ranking
 from dpindex.index.search_backend import EXACT, Rows
 from dpindex.index.selection import Selection
 from dpindex.ledger import Ledger
-from dpindex.projector import Projector
 from dpindex.spec import Spec
 from dpindex.stores import is_url
 
-QueryMode = Literal["exact", "private"]
 _Answer = TypeVar("_Answer")
-
-_BATCH_QUERIES = 64
-"""Query batch size: Ctrl-C is honoured between batches, a tenth of a second on a million codes."""
 
 _BLOCK_NUMBERS = 1 << 22
 """Numbers that are handled together where similarities are estimated: 32 MB."""
 
 
-class PrivateIndex(Collection):
+class PrivateIndex(Asked, Collection):
     """A searchable set of private codes, each under an id and perhaps with a payload in the clear.
 
     Think of it as a dictionary from ids to codes: ``id in index``, ``index[id]`` and ``len(index)``
@@ -105,14 +103,11 @@ class PrivateIndex(Collection):
         query_epsilon: float | None = None,
     ) -> None:
         self._settings = Settings(spec, metric, index_type, query_epsilon)
-        self.spec: Final = spec
         self.metric: Final = metric
         self.index_type: Final = index_type
         self.query_epsilon: Final = self._settings.query_epsilon
-        self.query_spec: Final = self._settings.query_spec
-        self._projector = Projector(spec)
-        Projector(self.query_spec)  # refuses now what could not be asked later
-        super().__init__(spec.format)
+        Asked.__init__(self, spec, self._settings.query_spec)
+        Collection.__init__(self, spec.format)
         self._similarity = similarity_of(spec, metric)
         self._rank_with(None)
         self._checkpoint: Checkpoint | None = None
@@ -374,7 +369,7 @@ class PrivateIndex(Collection):
             For bad queries, k < 1, a filter without meaning, an empty index, or a private query
             that would not be private.
         """
-        count = _checked_count(k)
+        count = checked_k(k)
         batches = self._batches(Q, query, allow_unprotected)
         if filter is None:
             parts = [self._searching(partial(self._search, [batch], count)) for batch in batches]
@@ -399,10 +394,10 @@ class PrivateIndex(Collection):
         >>> index.nearest(np.eye(8)[:2], k=1).tolist()
         [[0], [1]]
         """
-        count = _checked_count(k)
+        count = checked_k(k)
 
         def ids(batch: Queries) -> AnyArray:
-            return self._store.ids[self._ranking.search(batch, min(count, len(self)))[1]]
+            return self._store.ids_of(self._ranking.search(batch, min(count, len(self)))[1])
 
         batches = self._batches(Q, query, allow_unprotected)
         return np.concatenate([self._searching(partial(ids, batch)) for batch in batches])
@@ -445,36 +440,6 @@ class PrivateIndex(Collection):
                 rows = None if filter is None else kept_rows(filter, self._store)
                 found += self._range(batch, least, rows)
         return found
-
-    def _batches(
-        self, asked: Vectors | Codes, query: QueryMode, allow_unprotected: bool
-    ) -> list[Queries]:
-        queries = self._queries(asked, query, allow_unprotected)
-        return [queries[i : i + _BATCH_QUERIES] for i in range(0, len(queries), _BATCH_QUERIES)]
-
-    def _queries(
-        self, asked: Vectors | Codes, query: QueryMode, allow_unprotected: bool
-    ) -> Queries:
-        """Vectors projected or privatized; codes as they are."""
-        if query not in ("exact", "private"):
-            raise InputError(f"query must be 'exact' or 'private', not {query!r}.")
-        if isinstance(asked, Codes):
-            known = {spec.fingerprint: spec for spec in (self.query_spec, self.spec)}
-            if asked.fingerprint not in known:
-                raise InputError("these query codes were made under another spec than this index.")
-            check_format(asked, self.spec.format)
-            if len(asked) == 0:
-                raise InputError("there are no query codes.")
-            # The spec decodes them, whatever they say of themselves.
-            spec = known[asked.fingerprint]
-            return Queries(spec.format.codes(asked.stored), spec, private=True)
-        if query == "exact":
-            return Queries(self._projector.project(asked), self.spec, private=False)
-        from dpindex.privatizer import Privatizer  # here: other queries need no secret stream
-
-        self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
-        codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(asked)
-        return Queries(codes, self.query_spec, private=True)
 
     def _searching(self, action: Callable[[], _Answer]) -> _Answer:
         """Run under the read lock with a search structure that holds every row."""
@@ -622,6 +587,47 @@ class PrivateIndex(Collection):
             stated = self._settings, self._store, self._denoiser, self._checkpoint
             write_index(Path(path), *stated, remember)
 
+    def publish(
+        self,
+        uri: str | os.PathLike[str],
+        collection: str = "dpindex",
+        *,
+        exact_queries: bool = True,
+        allow_unprotected: bool = False,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> None:
+        """Write the index to a vector database, where :func:`dpindex.connect` finds it.
+
+        Codes, ids, payload, spec and denoiser are published, and nothing else. It costs no budget.
+        What was interrupted is gone on with by the same call.
+
+        Parameters
+        ----------
+        uri : str
+            As for :func:`dpindex.connect`.
+        collection : str
+            Its name there; new.
+        exact_queries : bool
+            Whether signs are kept as vectors too, 32 times as large, to rank by exact queries.
+        allow_unprotected : bool
+            Publish the exact codes of a ``none-*`` baseline.
+        progress : callable, optional
+            Called with the rows that are published, and all.
+
+        Raises
+        ------
+        InputError
+            If the index is empty, the collection is there, or the database refuses something.
+        """
+        self.spec.refuse_unprotected(allow_unprotected, "publish it")
+        with (
+            self._lock.read(),
+            naming(f"{os.fspath(uri)}, collection {collection}"),
+            closing(open_engine(uri, collection, new=True)) as engine,
+        ):
+            stated = self._settings, self._store, self._denoiser
+            publish(engine, *stated, exact_queries=exact_queries, progress=progress)
+
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:
         """Open a saved index: sizes and hashes are verified before anything is parsed.
@@ -697,9 +703,3 @@ class PrivateIndex(Collection):
         index._rank_with(checkpoint.denoiser)
         index._checkpoint = checkpoint
         return index
-
-
-def _checked_count(k: Any) -> int:
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise InputError(f"k must be a whole number of at least 1, not {k!r}.")
-    return int(k)

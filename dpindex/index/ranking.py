@@ -41,11 +41,11 @@ class Ranking:
         self._removals: int | None = None
         self._rows = 0
 
-    def _items(self, codes: Codes) -> AnyArray:
+    def items(self, codes: Codes) -> AnyArray:
         """The backend's items of some codes."""
         return codes.to_float()
 
-    def _asked(self, queries: Queries) -> AnyArray:
+    def asked(self, queries: Queries) -> AnyArray:
         """What the backend is asked: items if the queries are private, else exact vectors."""
         return queries.to_float()
 
@@ -59,11 +59,11 @@ class Ranking:
         if self._removals != store.removals or backend.needs_retraining(len(store)):
             self._removals, self._rows = None, 0
             rows = np.linspace(0, len(store) - 1, min(len(store), backend.sample_rows))
-            backend.begin(self._items(store.take(rows.astype(np.int64))))
+            backend.begin(self.items(store.take(rows.astype(np.int64))))
             backend.reserve(len(store))
             self._removals = store.removals
         for codes in store.blocks(len(backend), backend.block_rows):
-            backend.add(self._items(codes))
+            backend.add(self.items(codes))
             release_pages(codes.stored)
         backend.finish()
         self._rows = len(store)
@@ -77,26 +77,26 @@ class Ranking:
     ) -> tuple[Doubles, Rows]:
         """The same in another backend of the same items, such as a subset of this one."""
         find = backend.search if queries.private else backend.search_exact
-        return find(self._asked(queries), count)
+        return find(self.asked(queries), count)
 
 
 class PackedSigns(Ranking):
     """Sign codes as they are; exact queries in grid integers, so that scores are exact."""
 
-    def _items(self, codes: Codes) -> AnyArray:
+    def items(self, codes: Codes) -> AnyArray:
         return codes.stored
 
-    def _asked(self, queries: Queries) -> AnyArray:
+    def asked(self, queries: Queries) -> AnyArray:
         return np.asarray(queries.values.stored if queries.private else queries.values)
 
 
 class Symbols(Ranking):
     """Symbols; a query is the similarities of all codewords to it, or to its own symbol."""
 
-    def _items(self, codes: Codes) -> AnyArray:
+    def items(self, codes: Codes) -> AnyArray:
         return codes.stored
 
-    def _asked(self, queries: Queries) -> AnyArray:
+    def asked(self, queries: Queries) -> AnyArray:
         return codeword_similarities(queries)
 
 
@@ -108,10 +108,10 @@ class DenoisedVectors(Ranking):
 
     _denoiser: Denoiser
 
-    def _items(self, codes: Codes) -> AnyArray:
+    def items(self, codes: Codes) -> AnyArray:
         return self._denoiser.to_rank(codes) if self._metric == "cosine" else self._denoiser(codes)
 
-    def _asked(self, queries: Queries) -> AnyArray:
+    def asked(self, queries: Queries) -> AnyArray:
         asked: AnyArray = queries.to_float()
         if queries.private:
             asked = self._denoiser(queries.values, queries.spec)

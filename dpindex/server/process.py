@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
+from dpindex.engines import is_engine_url
 from dpindex.errors import InputError
 from dpindex.extras import import_extra
-from dpindex.index import PrivateIndex
+from dpindex.files import holding_lock, make_folder
+from dpindex.index import PrivateIndex, connect
+from dpindex.index.journal import state_folder
 from dpindex.server.app import make_app
-from dpindex.server.collector import Collector
+from dpindex.server.collector import Collector, Engine
 from dpindex.server.tokens import Tokens
 
 __all__ = ["LOG_NAME", "LOOPBACK", "serve"]
@@ -33,6 +38,7 @@ _BACKLOG = 1024
 def serve(
     index: str | os.PathLike[str],
     *,
+    collection: str = "dpindex",
     host: str = "127.0.0.1",
     port: int = 8000,
     tokens: Tokens | None,
@@ -47,7 +53,9 @@ def serve(
     Parameters
     ----------
     index : path
-        Directory of the index.
+        Directory of the index, or the address of a published one: see :func:`dpindex.connect`.
+    collection : str
+        Name of a published index.
     host, port
         Where to listen; port 0 is any that is free.
     tokens : Tokens or None
@@ -68,17 +76,11 @@ def serve(
         raise InputError(
             f"without tokens only {' and '.join(LOOPBACK)} may be served; give tokens."
         )
-    path = Path(index)
-
-    def refuse() -> NoReturn:
-        raise InputError(f"{path} is being written by another process; wait for it to end.")
-
-    with PrivateIndex.changing(path, refuse) as opened:
+    with (_published if is_engine_url(index) else _local)(index, collection) as served:
+        opened, id_type, log, save = served
         opened.spec.refuse_unprotected(allow_unprotected, "serve it")
-        # An index without codes takes strings: whoever submits first must not decide for others.
-        id_type = int if len(opened) and opened.ids.dtype.kind == "i" else str
         listening = _listening(host, port)
-        with listening, Collector(opened, path / LOG_NAME, lambda: opened.save(path)) as collector:
+        with listening, Collector(opened, log, save) as collector:
             app = make_app(collector, tokens, id_type=id_type, exact_queries=exact_queries)
             config = uvicorn.Config(
                 app,
@@ -103,6 +105,37 @@ def serve(
                 pass
             finally:
                 signal.signal(signal.SIGTERM, before)
+
+
+_Served: TypeAlias = tuple[Engine, type, Path, Callable[[], object]]
+"""What searches, type of its ids, where the log of accepted codes lies, and what saves."""
+
+
+@contextmanager
+def _local(index: str | os.PathLike[str], collection: str) -> Iterator[_Served]:
+    path = Path(index)
+
+    def refuse() -> NoReturn:
+        raise InputError(f"{path} is being written by another process; wait for it to end.")
+
+    with PrivateIndex.changing(path, refuse) as opened:
+        # An index without codes takes strings: whoever submits first must not decide for others.
+        id_type = int if len(opened) and opened.ids.dtype.kind == "i" else str
+        yield opened, id_type, path / LOG_NAME, lambda: opened.save(path)
+
+
+@contextmanager
+def _published(index: str | os.PathLike[str], collection: str) -> Iterator[_Served]:
+    """The log lies on this machine, where the journals do: the database keeps rows alone."""
+    place = os.path.abspath(index) if "://" not in os.fspath(index) else os.fspath(index)
+    name = hashlib.sha256(f"{place} {collection}".encode()).hexdigest()[:16]
+    folder = state_folder() / "collectors" / name
+    make_folder(folder, 0o700)
+    with (
+        holding_lock(folder / "lock", place),
+        closing(connect(index, collection)) as opened,
+    ):
+        yield opened, opened.id_type, folder / LOG_NAME, opened.save
 
 
 def _listening(host: str, port: int) -> socket.socket:

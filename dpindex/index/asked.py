@@ -1,0 +1,77 @@
+"""What is asked of an index: vectors that are projected or privatized, or codes."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from dpindex.arrays import Vectors
+from dpindex.codes import Codes, check_format
+from dpindex.errors import InputError
+from dpindex.estimators.similarity import Queries
+from dpindex.projector import Projector
+from dpindex.spec import Spec
+
+QueryMode = Literal["exact", "private"]
+
+_BATCH_QUERIES = 64
+"""Query batch size: Ctrl-C is honoured between batches, a tenth of a second on a million codes."""
+
+
+def checked_k(k: Any) -> int:
+    """``k``; InputError unless it is a whole number of at least 1."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InputError(f"k must be a whole number of at least 1, not {k!r}.")
+    return int(k)
+
+
+class Asked:
+    """Something that is searched with queries of one spec.
+
+    Parameters
+    ----------
+    spec, query_spec : Spec
+        Of the codes, and of private queries.
+
+    Raises
+    ------
+    InputError
+        For a spec of queries that could not be asked.
+    """
+
+    def __init__(self, spec: Spec, query_spec: Spec) -> None:
+        self.spec: Final = spec
+        self.query_spec: Final = query_spec
+        self._projector = Projector(spec)
+        Projector(query_spec)  # refuses now what could not be asked later
+
+    def _batches(
+        self, asked: Vectors | Codes, query: QueryMode, allow_unprotected: bool
+    ) -> list[Queries]:
+        queries = self._queries(asked, query, allow_unprotected)
+        return [queries[i : i + _BATCH_QUERIES] for i in range(0, len(queries), _BATCH_QUERIES)]
+
+    def _queries(
+        self, asked: Vectors | Codes, query: QueryMode, allow_unprotected: bool
+    ) -> Queries:
+        """Vectors projected or privatized; codes as they are."""
+        if query not in ("exact", "private"):
+            raise InputError(f"query must be 'exact' or 'private', not {query!r}.")
+        if isinstance(asked, Codes):
+            known = {spec.fingerprint: spec for spec in (self.query_spec, self.spec)}
+            if asked.fingerprint not in known:
+                raise InputError("these query codes were made under another spec than this index.")
+            check_format(asked, self.spec.format)
+            if len(asked) == 0:
+                raise InputError("there are no query codes.")
+            # The spec decodes them, whatever they say of themselves.
+            spec = known[asked.fingerprint]
+            return Queries(spec.format.codes(asked.stored), spec, private=True)
+        if query == "exact":
+            return Queries(self._projector.project(asked), self.spec, private=False)
+        from dpindex.privatizer import Privatizer  # here: other queries need no secret stream
+
+        self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
+        codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(asked)
+        return Queries(codes, self.query_spec, private=True)

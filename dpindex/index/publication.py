@@ -1,0 +1,269 @@
+"""Publishing an index to a vector database: what is written there, and in which order.
+
+Codes, ids, payload, spec, codebook and denoiser go out: what an index directory holds, and nothing
+of a ledger or a journal. Vectors to rank by are functions of codes and public parameters.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dpindex.arrays import AnyArray, Singles, unit
+from dpindex.codebook import Codebook
+from dpindex.codes import Codes
+from dpindex.engines import Engine, Layout, Rows
+from dpindex.errors import InputError
+from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
+from dpindex.estimators.observation import SAMPLE_ROWS
+from dpindex.index.code_store import CodeStore, ids_to_bytes
+from dpindex.index.directory import Settings
+from dpindex.index.ranking import Ranking, new_ranking
+from dpindex.index.search_backend import EXACT
+
+FACTS, SAMPLE = "facts", "sample"
+"""Names of documents: the publication itself, and the ids that its prior is learned from."""
+_CODEBOOK, _DENOISER = "codebook", "denoiser"
+_FORMAT = 1
+_WIDER = {"|i1": "<i2", "<i2": "<i4"}
+"""What integers are kept as: noise of codes that are added later may go beyond what is there."""
+_CHUNK_BYTES = 1 << 20
+"""Of a request: Milvus Lite takes 50 times as long for a row in one of eight megabytes."""
+_ROW_BYTES = 256
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What is known of a published collection beside its rows.
+
+    Attributes
+    ----------
+    settings : Settings
+    denoiser : Denoiser, optional
+    dtype : str
+        Type of the integers of a code.
+    text_ids, exact_queries : bool
+        Whether ids are strings, and whether there are vectors for exact queries.
+    schema : str, optional
+        The payload's Arrow schema in base64.
+    rows : int
+        How many were to be published.
+    digest : str
+        SHA-256 of all that was to be published.
+    done : int
+        Rows that are published for certain.
+    complete : bool
+        Whether it may be searched.
+    """
+
+    settings: Settings
+    denoiser: Denoiser | None
+    dtype: str
+    text_ids: bool
+    exact_queries: bool
+    schema: str | None
+    rows: int
+    digest: str
+    done: int = 0
+    complete: bool = False
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """What turns codes into vectors to rank by, and queries likewise."""
+        settings = self.settings
+        return new_ranking(settings.spec, settings.metric, EXACT, self.denoiser)
+
+    @property
+    def kind(self) -> str:
+        """What is searched: "signs", "symbols", or "numbers", which denoised codes are."""
+        return "numbers" if self.denoiser else self.settings.spec.format.name
+
+    @property
+    def layout(self) -> Layout:
+        """The columns of the collection."""
+        spec, symbols = self.settings.spec, self.kind == "symbols"
+        has_vectors = not symbols and (self.kind == "numbers" or self.exact_queries)
+        schema = None
+        if self.schema is not None:
+            import pyarrow as pa
+
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
+        return Layout(
+            text_ids=self.text_ids,
+            code_bytes=0 if symbols else spec.format.width * np.dtype(self.dtype).itemsize,
+            vector_width=spec.code_length if has_vectors else 0,
+            metric="l2" if self.settings.metric == "l2" else "ip",
+            schema=schema,
+        )
+
+    def ranked(self, vectors: AnyArray) -> Singles:
+        """Vectors of codes or queries of which inner products, or distances, are the scores."""
+        single = np.ascontiguousarray(vectors, np.float32)
+        plain = self.kind == "signs" or self.denoiser or self.settings.metric != "cosine"
+        return single if plain else unit(single)
+
+    def rows_of(self, codes: Codes, ids: AnyArray, payload: Any) -> Rows:
+        """Rows of a collection with this layout."""
+        layout = self.layout
+        if self.kind == "symbols":
+            return Rows(ids, codes.stored[:, 0], payload=payload)
+        stored = codes.format.concatenate([codes.stored])  # as narrow as they can be
+        if not np.can_cast(stored.dtype, self.dtype):
+            raise InputError("these codes have larger numbers than the published index can hold.")
+        packed = np.ascontiguousarray(stored.astype(self.dtype)).view(np.uint8)
+        vectors = None
+        if layout.vector_width:
+            signs = self.kind == "signs"
+            vectors = self.ranked(codes.to_float() if signs else self.ranking.items(codes))
+        return Rows(ids, packed, vectors, payload)
+
+    def codes_of(self, rows: Rows) -> Codes:
+        """The codes of rows that came out of the collection; InputError if they are none."""
+        format_ = self.settings.spec.format
+        if self.kind == "symbols":
+            stored = rows.codes.astype(np.uint16).reshape(-1, 1)
+        else:
+            stored = np.ascontiguousarray(rows.codes).view(self.dtype)
+        if fault := format_.fault(stored):
+            raise InputError(f"the collection is damaged: codes in it {fault}; publish it anew.")
+        return format_.codes(stored)
+
+    def to_bytes(self) -> bytes:
+        """As JSON; denoiser and codewords are documents of their own."""
+        stated = {f.name: getattr(self, f.name) for f in fields(self)}
+        denoised, spec = self.denoiser is not None, self.settings.spec
+        about = {"format": _FORMAT, "denoiser": denoised, "settings": self.settings.to_dict()}
+        return json.dumps({**stated, **about, "fingerprint": spec.fingerprint.hex()}).encode()
+
+    @classmethod
+    def read(cls, engine: Engine) -> Publication | None:
+        """What the documents of a collection say; None if there is no publication.
+
+        Raises
+        ------
+        InputError
+            If they contradict themselves or were written by a later version.
+        """
+        if (text := engine.read(FACTS)) is None:
+            return None
+        try:
+            facts: dict[str, Any] = json.loads(text)
+            if facts.pop("format") != _FORMAT:
+                raise InputError("it was published by another version of dpindex.")
+            settings, mark = Settings.from_dict(facts.pop("settings")), facts.pop("fingerprint")
+            if (book := engine.read(_CODEBOOK)) is not None:
+                spec = settings.spec.with_codebook(Codebook.from_bytes(book))
+                settings = replace(settings, spec=spec)
+            if settings.spec.fingerprint.hex() != mark:
+                raise InputError("its spec does not have the fingerprint of its codes.")
+            denoiser = None
+            if facts.pop("denoiser"):
+                denoiser = denoiser_from_bytes(engine.read(_DENOISER) or b"", settings.spec)
+            return cls(settings, denoiser, **facts)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = str(error) if isinstance(error, InputError) else "a field is missing or wrong."
+            raise InputError(f"the published collection cannot be read: {reason}") from None
+
+
+def publish(
+    engine: Engine,
+    settings: Settings,
+    store: CodeStore,
+    denoiser: Denoiser | None,
+    *,
+    exact_queries: bool,
+    progress: Callable[[int, int], object] | None,
+) -> None:
+    """Write codes, ids and payload to a collection; what was cut off is gone on with.
+
+    Raises
+    ------
+    InputError
+        If the store is empty, or the collection is there and not an unfinished publication.
+    """
+    if len(store) == 0:
+        raise InputError("the index is empty: there is nothing to publish.")
+    schema = None if store.payload.table is None else store.payload.table.schema.serialize()
+    wanted = Publication(
+        settings=settings,
+        denoiser=denoiser,
+        dtype=_WIDER.get(dtype := store.take(slice(0)).stored.dtype.str, dtype),
+        text_ids=store.ids_of(slice(1)).dtype.kind == "U",
+        exact_queries=exact_queries,
+        schema=None if schema is None else base64.b64encode(schema).decode(),
+        rows=len(store),
+        digest="",
+    )
+    wanted = replace(wanted, digest=_digest(wanted, store))
+    done = _begin(engine, wanted, store)
+    report = progress or (lambda done, total: None)
+    for number, rows in enumerate(_chunks(wanted, done)):
+        part = wanted.rows_of(store.take(rows), store.ids_of(rows), store.payload.take(rows))
+        engine.insert(part, replace=number == 0 and done > 0)
+        done += len(part.ids)
+        engine.write(FACTS, replace(wanted, done=done).to_bytes())
+        report(done, len(store))
+    engine.finish()
+    if (found := engine.count()) != len(store):
+        raise InputError(
+            f"the collection has {found} rows in place of {len(store)}: something else writes it; "
+            f"drop it and publish again."
+        )
+    engine.write(FACTS, replace(wanted, done=done, complete=True).to_bytes())
+
+
+def _begin(engine: Engine, wanted: Publication, store: CodeStore) -> int:
+    """Make the collection, or go on with one; returns how many rows it has for certain."""
+    found = Publication.read(engine) if engine.exists() else None
+    if found is None and engine.exists():
+        raise InputError("there is a collection of that name, which is none of dpindex's.")
+    if found is not None and found.complete:
+        raise InputError(
+            "there is a published index of that name; name another collection, or drop that one."
+        )
+    if found is not None and found.done and found.digest == wanted.digest:
+        engine.open(wanted.layout)
+        return found.done
+    engine.drop()
+    book = wanted.settings.spec.codebook
+    if book is not None:
+        engine.write(_CODEBOOK, book.to_bytes())
+    if wanted.denoiser is not None:
+        engine.write(_DENOISER, denoiser_to_bytes(wanted.denoiser))
+    sample = np.linspace(0, len(store) - 1, min(len(store), SAMPLE_ROWS)).astype(np.int64)
+    engine.write(SAMPLE, ids_to_bytes(store.ids_of(sample)))
+    engine.write(FACTS, wanted.to_bytes())
+    engine.create(wanted.layout)
+    return 0
+
+
+def _chunks(wanted: Publication, start: int) -> Iterator[slice]:
+    layout = wanted.layout
+    step = max(1, _CHUNK_BYTES // (layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES))
+    for first in range(start, wanted.rows, step):
+        yield slice(first, min(first + step, wanted.rows))
+
+
+def _digest(wanted: Publication, store: CodeStore) -> str:
+    """SHA-256 of everything that is published."""
+    found = hashlib.sha256(wanted.to_bytes())
+    if wanted.denoiser is not None:
+        found.update(denoiser_to_bytes(wanted.denoiser))
+    for rows in _chunks(wanted, 0):
+        found.update(store.take(rows).stored.tobytes())
+        found.update(ids_to_bytes(store.ids_of(rows)))
+        if (table := store.payload.take(rows)) is not None:
+            found.update(json.dumps(table.to_pylist(), default=str).encode())
+    return found.hexdigest()
+
+
+def stated_columns(schema: Any) -> Mapping[str, str]:
+    """Type of each payload column by its name, in Arrow's words."""
+    return {} if schema is None else {field.name: str(field.type) for field in schema}

@@ -1,0 +1,38 @@
+"""Addresses of engines: which are understood, and what is said of the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpindex import InputError
+from dpindex.engines import is_engine_url, open_engine
+
+
+@pytest.mark.parametrize("text", ["milvus://h:1", "milvus+tls://h", "milvus:///a/b.db", "b.db"])
+def test_addresses_of_engines(text: str) -> None:
+    assert is_engine_url(text)
+
+
+@pytest.mark.parametrize("text", ["index", "/a/index", "s3://bucket/x.db", "http://h:1"])
+def test_folders_and_stores_are_none(text: str) -> None:
+    assert not is_engine_url(text)
+    with pytest.raises(InputError, match="names no engine"):
+        open_engine(text, "books")
+
+
+@pytest.mark.parametrize(
+    ("address", "name", "said"),
+    [
+        ("b.db", "two words", "is called by letters"),
+        ("milvus://me:secret@h:1", "books", "MILVUS_TOKEN"),
+        ("milvus:///a/b", "books", "ends in .db"),
+        ("missing.db", "books", "there is no file missing.db"),
+    ],
+)
+def test_wrong_addresses(address: str, name: str, said: str) -> None:
+    with pytest.raises(InputError, match=said) as raised:
+        open_engine(address, name)
+    assert "secret" not in str(raised.value)
+    assert not Path("missing.db").exists()

@@ -1,0 +1,143 @@
+"""What is published, in which order, and how it is gone on with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from lite import LITE
+
+import dpindex as dpi
+from dpindex import InputError
+from dpindex.engines.milvus import Milvus
+from dpindex.index import publication
+
+pytestmark = LITE
+SPEC = dpi.Spec("dp-oporp-staircase", dim=16, k=8, epsilon=8.0)
+X = np.random.default_rng(0).uniform(-1, 1, (60, 16))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(publication, "_CHUNK_BYTES", 3000)  # some ten rows
+    return str(tmp_path / "x.db")
+
+
+def _index(rows: int = 60) -> dpi.PrivateIndex:
+    index = dpi.PrivateIndex(SPEC)
+    index.add(X[:rows])
+    return index
+
+
+def _fail_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
+    """Let one call of the engine end as a lost connection does, after it was carried out."""
+    real, calls = getattr(Milvus, name), iter(range(1000))
+
+    def lost(self: Milvus, *args: Any, **named: Any) -> Any:
+        answer = real(self, *args, **named)
+        if next(calls) == call:
+            raise ConnectionError
+        return answer
+
+    monkeypatch.setattr(Milvus, name, lost)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [("write", 0), ("write", 1), ("create", 0), ("insert", 0), ("insert", 3), ("write", 4),
+     ("finish", 0)],
+)  # fmt: skip
+def test_what_was_cut_off_is_gone_on_with(
+    name: str, call: int, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = _index()
+    with monkeypatch.context() as patch:
+        _fail_at(patch, name, call)
+        with pytest.raises(ConnectionError):
+            index.publish(place, "books")
+    with pytest.raises(InputError, match=r"no published index|unfinished"):
+        dpi.connect(place, "books")
+    if (name, call) == ("write", 0):  # not yet known as dpindex's
+        with pytest.raises(InputError, match="none of dpindex's"):
+            index.publish(place, "books")
+        return
+    index.publish(place, "books")
+    served = dpi.connect(place, "books")
+    assert len(served) == 60
+    for id_ in (0, 17, 59):
+        assert np.array_equal(served[id_].stored, index[id_].stored)
+    served.close()
+
+
+def test_another_state_of_the_index_begins_anew(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        _fail_at(patch, "insert", 3)
+        with pytest.raises(ConnectionError):
+            _index().publish(place, "books")
+    other = _index(5)
+    other.publish(place, "books")
+    served = dpi.connect(place, "books")
+    assert len(served) == 5
+    assert np.array_equal(served[3].stored, other[3].stored)
+    served.close()
+
+
+def test_what_is_there_is_left_alone(place: str) -> None:
+    index = _index()
+    index.publish(place, "books")
+    with pytest.raises(InputError, match="there is a published index of that name"):
+        _index().publish(place, "books")
+    with pytest.raises(InputError, match="empty"):
+        dpi.PrivateIndex(SPEC).publish(place, "none")
+    bare = dpi.PrivateIndex(dpi.Spec("none-oporp", dim=16, k=8))
+    bare.add(X)
+    with pytest.raises(InputError, match="protects nothing"):
+        bare.publish(place, "none")
+    foreign = Milvus(place, "foreign")
+    foreign._create_documents()
+    foreign._client.create_collection("foreign", dimension=3)
+    foreign.close()
+    with pytest.raises(InputError, match="none of dpindex's"):
+        index.publish(place, "foreign")
+
+
+def test_wrong_documents_are_named(place: str) -> None:
+    _index().publish(place, "books")
+    engine = Milvus(place, "books")
+    facts = json.loads(engine.read("facts") or b"")
+    for change, said in (
+        ({"format": 99}, "another version"),
+        ({"fingerprint": "00" * 16}, "fingerprint"),
+        ({"rows": None, "more": 1}, "missing or wrong"),
+        ({"denoiser": True}, "no denoiser"),
+    ):
+        engine.write("facts", json.dumps({**facts, **change}).encode())
+        with pytest.raises(InputError, match=said):
+            dpi.connect(place, "books")
+    engine.close()
+
+
+def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
+    """No ledger, no path, no projected vector: documents and columns are those of the index."""
+    index = dpi.PrivateIndex(SPEC)
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    index.add(X, ids=[f"name{i}" for i in range(60)], ledger=ledger)
+    index.save(tmp_path / "index")
+    index.publish(place, "books")
+    engine = Milvus(place, "books")
+    rows = engine._client.query("books_dpindex", filter="id != ''", output_fields=["id"])
+    assert {row["id"] for row in rows} == {"facts/0", "sample/0"}
+    facts = engine.read("facts") or b""
+    assert str(tmp_path).encode() not in facts
+    assert set(json.loads(facts)) == {
+        *("format", "settings", "denoiser", "dtype", "text_ids", "exact_queries", "schema"),
+        *("rows", "digest", "done", "complete", "fingerprint"),
+    }
+    columns = engine._client.describe_collection("books")["fields"]
+    assert [column["name"] for column in columns] == ["id", "code", "vector"]
+    engine.close()

@@ -1,0 +1,233 @@
+"""A published index answers as the index itself does."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from lite import LITE
+
+import dpindex as dpi
+from dpindex import InputError
+from dpindex.client import Client
+from dpindex.server.collector import Collector, Submission
+
+pytest.importorskip("pyarrow")
+pytestmark = LITE
+
+N, NQ, DIM = 900, 70, 32
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 8)) @ RNG.normal(size=(8, DIM)) + 0.3 * RNG.normal(size=(N, DIM))
+X /= np.linalg.norm(X, axis=1, keepdims=True)
+Q = X[:NQ] + 0.1 * RNG.normal(size=(NQ, DIM)) / DIM**0.5
+Q /= np.linalg.norm(Q, axis=1, keepdims=True)
+PAYLOAD = {
+    "year": [None if i % 7 == 0 else 1990 + i % 30 for i in range(N)],
+    "title": [f"it's {i}" for i in range(N)],
+}
+TEXT_IDS = [f'it\'s "{i}"' for i in range(N)]
+
+SIGNS = dpi.Spec("dp-signrp-rr", DIM, k=124, epsilon=60.0, norm=1.0)
+NUMBERS = dpi.Spec("dp-oporp-staircase", DIM, k=32, epsilon=20.0, norm=1.0)
+SYMBOLS = dpi.Spec("record-codebook", DIM, epsilon=8.0, adjacency=dpi.record(),
+                   codebook=dpi.Codebook(RNG.normal(size=(50, DIM))))  # fmt: skip
+CASES: dict[str, tuple[dpi.Spec, Any, bool]] = {
+    "signs": (SIGNS, "cosine", False),
+    "cosine": (NUMBERS, "cosine", False),
+    "ip": (NUMBERS, "ip", False),
+    "l2": (NUMBERS, "l2", False),
+    "denoised": (NUMBERS, "cosine", True),
+    "denoised_l2": (NUMBERS, "l2", True),
+    "denoised_signs": (SIGNS, "cosine", True),
+    "symbols": (SYMBOLS, "cosine", False),
+}
+FILTERS = (None, "year >= 2000 and not (year == 2005)", 'year is None or title == "it\'s 8"')
+Made = tuple[dpi.PrivateIndex, dpi.PublishedIndex]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
+    place = tmp_path_factory.mktemp("lite") / "x.db"
+    pairs: dict[str, Made] = {}
+
+    def make(name: str) -> Made:
+        if name not in pairs:
+            spec, metric, denoised = CASES[name]
+            index = dpi.PrivateIndex(spec, metric=metric, query_epsilon=12.0)
+            ids = TEXT_IDS if name in ("signs", "symbols") else None
+            index.add(X, ids, payload=PAYLOAD)
+            if denoised:
+                index.fit_denoiser("linear")
+            index.publish(place, name)
+            pairs[name] = index, dpi.connect(place, name)
+        return pairs[name]
+
+    return make
+
+
+def _same(here: dpi.Hits, there: dpi.Hits, ties: bool) -> None:
+    """The same hits; with ties, other rows of the same score may stand at a place."""
+    assert here.ids.shape == there.ids.shape
+    largest = np.abs(here.scores).max()
+    np.testing.assert_allclose(there.scores, here.scores, atol=2e-6 * largest)
+    same = here.ids == there.ids
+    if not ties:
+        gaps = np.abs(np.diff(here.scores, axis=1)).min(axis=1, initial=np.inf)
+        swapped = gaps < 2e-6 * largest
+        assert (same | swapped[:, None]).all()
+        for name in ("similarity", "stderr", "unbiased", "unbiased_stderr"):
+            expected, found = getattr(here, name), getattr(there, name)
+            np.testing.assert_allclose(found[same], expected[same], atol=1e-5)
+    rows = np.flatnonzero(same.ravel())
+    assert there.payload.schema == here.payload.schema
+    assert there.payload.take(rows).equals(here.payload.take(rows))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_hits_are_those_of_the_index(name: str, made: Callable[[str], Made]) -> None:
+    index, served = made(name)
+    codes = dpi.Privatizer(index.query_spec).privatize(Q)
+    few = index.ids[3:7].tolist()
+    for filter_ in (*FILTERS, few, set(few), [few[0]]):
+        for asked in (Q, codes):
+            here = index.search(asked, 10, filter=filter_)
+            # Distances of private queries are whole numbers, so many are equal.
+            _same(here, served.search(asked, 10, filter=filter_), name in ("symbols", "signs"))
+    assert served.search(Q[:2], 10, "private").ids.shape == (2, 10)
+    assert served.search(Q[:2], 5, filter="year > 3000").ids.shape == (2, 0)
+    assert served.search(Q[:2], 2 * N).ids.shape == (2, N)
+
+
+@pytest.mark.parametrize("name", ["signs", "symbols"])
+def test_similarities_of_ties_are_those_of_their_codes(
+    name: str, made: Callable[[str], Made]
+) -> None:
+    index, served = made(name)
+    for asked in (Q, dpi.Privatizer(index.query_spec).privatize(Q)):
+        found, all_ = served.search(asked, 10), index.search(asked, N)
+        for one, whole in zip(found, all_, strict=True):
+            places = [np.flatnonzero(whole.ids == id_)[0] for id_ in one.ids]
+            for column in ("scores", "similarity", "stderr", "unbiased", "unbiased_stderr"):
+                expected = getattr(whole, column)[places]
+                np.testing.assert_allclose(getattr(one, column), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_it_is_a_dictionary_too(made: Callable[[str], Made]) -> None:
+    for name in ("signs", "cosine", "symbols"):
+        index, served = made(name)
+        one = index.ids[5].item()
+        assert len(served) == N
+        assert one in served
+        assert "nobody" not in served
+        assert (7 in served) == (name == "cosine")
+        assert np.array_equal(served[one].stored, index[one].stored)
+        assert served.payload_columns == index.payload_columns
+        assert repr(served).startswith(f"<PublishedIndex: {N} codes")
+        with pytest.raises(KeyError):
+            served["nobody"]
+
+
+@pytest.mark.parametrize(
+    ("filter_", "said"),
+    [("year >", "cannot be read"), ("pages > 3", "the columns are"), ("1 == 1", "compares no"),
+     ([True] * N, "list of ids or a text"), (lambda row: True, "list of ids or a text"),
+     (["x"], "whole numbers"), ("year == 'x'", "refuses")],
+)  # fmt: skip
+def test_filters_without_meaning(filter_: Any, said: str, made: Callable[[str], Made]) -> None:
+    with pytest.raises(InputError, match=said):
+        made("cosine")[1].search(Q[:1], filter=filter_)
+
+
+def test_k_and_codes_are_checked(made: Callable[[str], Made]) -> None:
+    _, served = made("cosine")
+    for k, said in ((0, "at least 1"), (20_000, "at most 16384")):
+        with pytest.raises(InputError, match=said):
+            served.search(Q[:1], k)
+    codes = dpi.Privatizer(SIGNS).privatize(X[:2])
+    with pytest.raises(InputError, match="another spec"):
+        served.search(codes)
+    with pytest.raises(InputError, match="another spec"):
+        served.add_codes(codes, [901, 902])
+    own = dpi.Privatizer(NUMBERS).privatize(X[:2])
+    for ids, said in (([1, 901], "are in the index"), ([901, 901], "each another"),
+                      (["a", "b"], "whole numbers"), ([901], "each another")):  # fmt: skip
+        with pytest.raises(InputError, match=said):
+            served.add_codes(own, ids)
+
+
+def test_signs_without_vectors_are_for_private_queries(tmp_path: Path) -> None:
+    index = dpi.PrivateIndex(SIGNS)
+    index.add(X)
+    index.publish(tmp_path / "x.db", exact_queries=False)
+    served = dpi.connect(tmp_path / "x.db")
+    codes = dpi.Privatizer(SIGNS).privatize(Q)
+    assert np.array_equal(served.search(codes).scores, index.search(codes).scores)
+    with pytest.raises(InputError, match="private queries alone"):
+        served.search(Q)
+    served.close()
+
+
+@pytest.mark.parametrize("spec", [SIGNS, NUMBERS, SYMBOLS], ids=lambda spec: spec.method)
+def test_a_collector_writes_to_it(spec: dpi.Spec, tmp_path: Path) -> None:
+    index = dpi.PrivateIndex(spec)
+    index.add(X[:50], [f"old{i}" for i in range(50)], payload={"year": [1999] * 50})
+    index.publish(tmp_path / "x.db")
+    served = dpi.connect(tmp_path / "x.db")
+    codes = dpi.Privatizer(spec).privatize(X[50:60])
+    with Collector(served, tmp_path / "log", served.save) as collector:
+        outcomes = [
+            collector.submit(Submission(codes.take(slice(i, i + 1)), np.array([name]))).result()
+            for i, name in enumerate(["it's new", "new1", "old3"])
+        ]
+    assert outcomes == ["stored", "stored", "taken"]
+    assert len(served) == 52
+    assert np.array_equal(served["it's new"].stored, codes.stored[:1])
+    hits = served.search(X[50:51], 52)
+    assert "it's new" in hits.ids
+    years = dict(zip(hits.ids[0].tolist(), hits.payload["year"].to_pylist(), strict=True))
+    assert (years["it's new"], years["old0"]) == (None, 1999)
+    served.close()
+
+
+def test_a_collector_over_http_survives_a_kill(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    index, place = dpi.PrivateIndex(SIGNS), str(tmp_path / "x.db")
+    index.add(X[:9], [f"old{i}" for i in range(9)])
+    index.publish(place)
+    codes = dpi.Privatizer(SIGNS).privatize(X[9:10])
+    command = [sys.executable, "-m", "dpindex", "serve", place, "--open-to-all", "--port", "0"]
+    state = {**os.environ, "DPINDEX_STATE": str(tmp_path / "state")}
+    told: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "env": state}
+    for end in (signal.SIGKILL, signal.SIGTERM):
+        with subprocess.Popen(command, **told) as server:
+            assert server.stdout is not None
+            client = Client(server.stdout.readline().split()[-1], "")
+            if end == signal.SIGKILL:
+                assert client.submit(codes.to_bytes(), ["new"]) == "stored"
+            server.send_signal(end)
+    served = dpi.connect(place)
+    assert np.array_equal(served["new"].stored, codes.stored)
+    assert len(served) == 10
+    served.close()
+
+
+def test_the_page_runs_as_it_is_typed(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "serving.md").read_text(encoding="utf-8")
+    dpindex = f"'{sys.executable}' -W ignore -m dpindex "
+    said = ""
+    for kind, block in re.findall(r"^```(sh|py)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        text = re.sub(r"^dpindex ", dpindex, re.sub(r"^pip .*$", "", block, flags=re.M), flags=re.M)
+        command = ["sh", "-ec", text] if kind == "sh" else [sys.executable, "-c", text]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        said += done.stdout
+    assert "books.db, collection books: 20000 codes" in said
+    assert said.count("±") == 16  # the heading, and five hits of each query
