@@ -24,11 +24,12 @@ from streams import Seeded
 import dpindex as dpi
 from dpindex.cli import main
 from dpindex.evaluate import ground_truth
+from dpindex.evaluate.linkage import Linkage
 from dpindex.index import IndexDirectory, Settings
 from dpindex.index.directory import Manifest
 from dpindex.index.ingest import NewDirectory, ingest
 from dpindex.planner import Facts, collection_model
-from dpindex.planner.collection_model import CollectionModel
+from dpindex.planner.collection_model import CollectionModel, linked_share
 from dpindex.planner.plan_result import NEIGHBOURS
 from dpindex.planner.planner import _grid
 from dpindex.vectors import open_vectors
@@ -146,6 +147,23 @@ def test_predictions_for_sparse_vectors(tmp_path: Path) -> None:
 
 
 # Plans
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "k"), [("dp-signoporp-rr", 16), ("dp-oporp-staircase", 12)])
+def test_how_often_codes_are_recognised_is_simulated(method: str, k: int) -> None:
+    """Thirty topics: signs of one topic depend on each other, which no closed form knows."""
+    rng = np.random.default_rng(5)
+    topics = rng.uniform(0.3, 0.7, (30, DIM))
+    x = topics[rng.integers(0, 30, 5000)] + rng.normal(0, 0.03, (5000, DIM))
+    sample, base = np.split(2 * x.astype(np.float32) - 1, [1000])
+    spec = dpi.Spec(method, DIM, k=k, epsilon=6.0, adjacency=dpi.attribute(2.0))
+    model = CollectionModel(sample, len(base), spec.bounds, None)
+    privatizer = dpi.Privatizer(spec)
+    linkage = Linkage(privatizer, base[:500], codes := privatizer.privatize(base))
+    linkage.count(codes)
+    assert 0.02 < linkage.share < 0.98
+    assert abs(linked_share(spec, model) - linkage.share) < 0.12
 
 
 @contextmanager

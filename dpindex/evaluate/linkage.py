@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 
 from dpindex.arrays import Doubles, Singles, Vectors, unit
@@ -21,6 +22,8 @@ __all__ = ["LINKED", "Linkage"]
 
 LINKED = "linked"
 """The name of this measure: the share of known vectors whose own code fits best among all."""
+
+Flags = npt.NDArray[np.bool_]
 
 _MOST = 1.0 - 1e-6
 _TIE = 1e-5
@@ -63,11 +66,16 @@ class Linkage:
 
     def count(self, codes: Codes) -> None:
         """Compare with further codes; every code of the collection is counted once."""
+        above, tied = self.compare(codes)
+        self._above += above.sum(axis=1)
+        self._tied += tied.sum(axis=1)
+
+    def compare(self, codes: Codes) -> tuple[Flags, Flags]:
+        """Which codes fit each known vector better than its own, and as well, (m, n) each."""
         scores = self._scores(codes)
         margin = _TIE * np.maximum(np.abs(self._own), 1e-30)
         above = scores > (self._own + margin)[:, None]
-        self._above += above.sum(axis=1)
-        self._tied += (scores >= (self._own - margin)[:, None]).sum(axis=1) - above.sum(axis=1)
+        return above, (scores >= (self._own - margin)[:, None]) & ~above
 
     @property
     def share(self) -> float:

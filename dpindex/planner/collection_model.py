@@ -39,6 +39,7 @@ from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import fit_denoiser
 from dpindex.evaluate.ground_truth import TIE
+from dpindex.evaluate.linkage import Linkage
 from dpindex.planner.plan_result import FOUND, NEIGHBOURS, Found, Ranking, Row
 from dpindex.privatizer import Privatizer
 from dpindex.projections.dense import normal_integers
@@ -61,6 +62,7 @@ _MIN_DISTANCE = 1e-6
 
 # Noise relative to a coordinate, or share of flipped signs, below which no denoiser is tried.
 _NO_NOISE = 1e-3
+_LINKED_ROUNDS = 4
 # Cosines that differ by less are equal, up to rounding.
 _TIE = 2e-6
 # Best candidates that stand for at least ten vectors: few stand for less than half a vector.
@@ -424,6 +426,31 @@ class Simulation:
             return float(np.minimum((counted * hits).sum(axis=1), found).mean() / found)
 
         return Found(share(FOUND, NEIGHBOURS), share(at, at))
+
+
+def linked_share(spec: Spec, model: CollectionModel) -> float:
+    """Share of the queries whose own code fits best in the collection: see :class:`Linkage`.
+
+    Each candidate beats the own code with a chance, estimated from four codes of it, and stands for
+    so many vectors.
+    """
+    privatizer, count = Privatizer(spec), len(model.weight)
+    stack: Any = scipy.sparse.vstack if issparse(model.sampled) else np.concatenate
+    codes = privatizer.privatize(stack([model.queries, model.sampled]))
+    linkage = Linkage(privatizer, model.queries, codes)
+    beaten = np.zeros(model.weight.shape)
+    mine = np.arange(model.near.shape[0]).reshape(count, -1)
+    for _ in range(_LINKED_ROUNDS):
+        above, tied = linkage.compare(privatizer.privatize(model.sampled))
+        share = above + tied / 2
+        if model.near.shape[0]:
+            above, tied = (
+                np.take_along_axis(part, mine, axis=1)
+                for part in linkage.compare(privatizer.privatize(model.near))
+            )
+            share = np.hstack([share, above + tied / 2])
+        beaten += share / _LINKED_ROUNDS
+    return float(np.prod((1.0 - beaten) ** model.weight, axis=1).mean())
 
 
 def _row_by_row(near: Singles, queries: Singles) -> Singles:

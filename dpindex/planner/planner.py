@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +20,7 @@ from dpindex.evaluate.curve import Progress, SpecGrid, spec_grid
 from dpindex.index import IndexDirectory, QueryMode
 from dpindex.method_table import find_method
 from dpindex.method_table import methods as all_methods
-from dpindex.planner.collection_model import CollectionModel, Facts, Simulation
+from dpindex.planner.collection_model import CollectionModel, Facts, Simulation, linked_share
 from dpindex.planner.plan_result import FOUND, NEIGHBOURS, Plan, Ranking, Row, nearby
 from dpindex.planner.record_plan import MAX_CODEBOOK, record_plan
 from dpindex.privacy import Record
@@ -196,6 +197,7 @@ def plan(
     lines = predictor.curves(rows) if curves else ()
     best = rows[0].spec
     exposed = predicted_exposure(best, n, Prior.of_sample(sample, best))
+    exposed = replace(exposed, linked=linked_share(best, model))
     return Plan(rows, query, n, at, refused, facts is not None, exposure=exposed, curves=lines)
 
 

@@ -1,14 +1,16 @@
 """What record-level methods find in a collection, predicted on a public sample of its kind.
 
-The sample itself plays the collection: each of m vectors stands for n/m vectors of it, so the true
-neighbours of a query are its nearest by the same share. Vectors between the sampled ones, as in
+Sampled vectors play the collection: each of m stands for n/m vectors of it, so the true neighbours
+of a query are its nearest by the same share. Vectors between the sampled ones, as in
 :mod:`dpindex.planner.collection_model`, would lie in the middle between codewords, where private
 vectors do not.
 
-A codebook is made of the same sample, and no vector may be encoded by itself: every record and
-every query is compared with the *other* codewords (leave one out), and a query does not meet the
-records that its own codeword would have attracted. So codebooks of up to the whole sample are
-predicted without keeping a part of it back.
+For a codebook the sample is split: at most a third of it are codewords, the rest records and
+queries, which are no codewords themselves: their own codewords would hide from each other. Fewer
+records to a codeword would leave some codewords without any, which is rare in a collection. What
+more codewords find is extrapolated: the log-odds of an answer to be right rise by the same amount
+whenever the codewords double. Twice the codewords make subsets of w of them half as wide, or, if w
+doubles too, leave them as wide: both rises are measured, from half of that third to the whole.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit, logit
 
-from dpindex.arrays import Floats, Singles, in_units_of_largest, unit
+from dpindex.arrays import Doubles, Floats, Singles, in_units_of_largest, unit
 from dpindex.codebook import Codebook, spaced
 from dpindex.planner.plan_result import FOUND, NEIGHBOURS, Found, Row
 from dpindex.privatizer import Privatizer
@@ -29,10 +32,12 @@ from dpindex.spec import Spec
 
 __all__ = ["RecordModel"]
 
-UNLIKE = 1 / 8
-"""Share of a collection that is assumed to be unlike its sample, so that no codebook finds it."""
-
 _RECORDS, _QUERIES, _ROUNDS, _BEST = 2000, 250, 4, 128
+# A third of the sample, at most, plays the codebook, and so many codewords; twice as many records.
+_SHARE, _CODEWORDS = 3, 4000
+# Shares of found neighbours are kept this far from 0 and 1, where log-odds have no end.
+_CHANCE = 0.001
+
 _BLOCK = 256
 _TIE = 2e-6
 
@@ -51,21 +56,11 @@ class RecordModel:
     """
 
     def __init__(self, sample: Floats, n: int) -> None:
-        self._sample = sample
+        self._sample, self._n = sample, n
         self._unit = unit(in_units_of_largest(sample))
-        self._rows = spaced(len(sample), min(_RECORDS, n))
-        self._records = self._unit[self._rows]
-        self._asked = spaced(len(self._rows), _QUERIES)
-        self._queries = self._records[self._asked]
-        count = len(self._rows)
-        self._per_record = n / (count - 1)
-        cosines = self._queries @ self._records.T
-        cosines[np.arange(len(self._asked)), self._asked] = np.inf  # itself: before all others
-        order = np.argsort(-cosines, axis=1, kind="stable")
-        rank = np.argsort(order, axis=1) - 1.0
-        self._before = rank
+        self._everyone = _Records(self._unit[spaced(len(sample), min(_RECORDS, n))])
         self.codebook = lru_cache(maxsize=None)(self._codebook)
-        self._nearest = lru_cache(maxsize=None)(self._nearest_codewords)
+        self._split = lru_cache(maxsize=None)(self._split_at)
 
     def _codebook(self, size: int) -> Codebook:
         """That many vectors of the sample, evenly spaced."""
@@ -75,14 +70,15 @@ class RecordModel:
         """What is expected to be found, in both query modes; recall is that of ``at`` answers."""
         if spec.mechanism.codes == "symbols":
             return self._symbols(spec, at)
-        privatizer = Privatizer(spec)
-        codes = privatizer.privatize(np.concatenate([self._records] * _ROUNDS))
-        decoded = unit(codes.to_float())
-        queries = privatizer.privatize(self._queries).to_float(), privatizer.project(self._queries)
+        privatizer, those = Privatizer(spec), self._everyone
+        codes = privatizer.privatize(np.concatenate([those.vectors] * _ROUNDS))
+        decoded, queries = unit(codes.to_float()), those.vectors[those.asked]
+        noisy, plain = privatizer.privatize(queries).to_float(), privatizer.project(queries)
         private, exact = (
-            self._found([row @ decoded.T for row in unit(asked)], at) for asked in queries
+            those.found([row @ decoded.T for row in unit(asked)], at, self._n)
+            for asked in (noisy, plain)
         )
-        noisy, true = queries[0], queries[1] * spec.step
+        true = plain * spec.step
         if spec.mechanism.codes == "signs":
             noise = float(np.mean((noisy > 0) != (true > 0)))
         else:
@@ -91,67 +87,91 @@ class RecordModel:
 
     def _symbols(self, spec: Spec, at: int) -> Row:
         law: Any = spec.law
-        size, subset, stream = law.size, law.subset, PublicStream(0, "plan symbols")
-        words = spaced(len(self._sample), size)
-        near = self._nearest(size)
-        shape = (_ROUNDS, len(self._rows))
-
-        def uniform(limit: int, shape: tuple[int, ...]) -> Indices:
-            draws = stream.words(math.prod(shape), np.uint32).reshape(shape) / 2.0**32
-            return (draws * limit).astype(np.intp)
-
-        def inside(shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-            return stream.words(math.prod(shape), np.uint64).reshape(shape) < np.uint64(law.inside)
-
-        kept, place, other = inside(shape), uniform(subset, shape), uniform(size, shape)
-        everyone = np.arange(len(self._rows))
-        asked = self._asked, uniform(subset, (len(self._asked),))
-        reported = np.where(inside((len(self._asked),)), near[asked], uniform(size, asked[1].shape))
-        of_row = np.full(len(self._sample), -1)
-        of_row[words] = np.arange(size)
-        scores: tuple[list[Singles], list[Singles]] = ([], [])
-        vectors = self._unit[words]
-        for query, said in zip(self._asked, reported, strict=True):
-            # Without the codeword that is the query itself, the next one takes its place.
-            own = of_row[self._rows[query]]
-            met = near == own
-            first = np.where(met.any(axis=1) & (own >= 0), met.argmax(axis=1), subset)
-            symbols = np.where(kept, near[everyone, place + (place >= first)], other)
-            for into, vector in zip(scores, (vectors[said], self._records[query]), strict=True):
-                value = vectors @ vector
-                if own >= 0:
-                    value[own] = -1.0
-                into.append(value[symbols].ravel())
-        private, exact = (self._found(part, at, 1 - UNLIKE) for part in scores)
+        size = min(law.size, len(self._unit) // _SHARE, _CODEWORDS)
+        subset = max(1.0, law.subset * size / law.size)
+        both = self._found_with(size, subset, law, at)
+        if size < law.size:
+            half = self._found_with(size // 2, subset, law, at)
+            wide = self._found_with(size, 2 * subset, law, at)
+            wider = math.log2(law.subset / subset)
+            finer = math.log2(law.size / size) - wider
+            both = both + finer * _rise(half, both) + wider * _rise(half, wide)
+        private, exact = (Found(*row) for row in expit(both).tolist())
         return Row(spec, "plain", private, exact, 2, 1.0 - law.inside / 2.0**64)
 
-    def _nearest_codewords(self, size: int) -> Indices:
-        """The nearest codewords of each record but for itself, best first."""
-        words = spaced(len(self._sample), size)
-        count = min(size - 1, _BEST)
-        vectors = self._unit[words]
-        parts = []
-        for start in range(0, len(self._rows), _BLOCK):
-            rows = self._rows[start : start + _BLOCK]
-            cosines = self._unit[rows] @ vectors.T
-            cosines[rows[:, None] == words[None, :]] = -np.inf
+    def _found_with(self, size: int, subset: float, law: Any, at: int) -> Doubles:
+        """Log-odds of what is found with so many codewords and nearest ones, and the law's chance.
+
+        By query mode, private and exact, and by precision and recall: shape (2, 2). What ``subset``
+        has above a whole number is the share of records with one more.
+        """
+        stream = PublicStream(0, "plan symbols")
+
+        def uniform(limit: float, count: int) -> Indices:
+            return (stream.words(count, np.uint32) / 2.0**32 * limit).astype(np.intp)
+
+        def reported(near: Indices) -> Indices:
+            """A symbol for each row of nearest codewords."""
+            count = len(near)
+            kept = stream.words(count, np.uint64) < np.uint64(law.inside)
+            inside = near[np.arange(count), uniform(subset, count)]
+            return np.where(kept, inside, uniform(size, count))
+
+        shares = np.zeros((2, 2))
+        for first in range(_SHARE):
+            words, those, near = self._split(size, first)
+            symbols = reported(np.concatenate([near] * _ROUNDS))
+            queries = words[reported(near[those.asked])], those.vectors[those.asked]
+            for mode, asked in enumerate(queries):
+                found = those.found([row[symbols] for row in asked @ words.T], at, self._n)
+                shares[mode] += np.array([found.precision, found.recall]) / _SHARE
+        return np.asarray(logit(np.clip(shares, _CHANCE, 1.0 - _CHANCE)))
+
+    def _split_at(self, size: int, first: int) -> tuple[Singles, _Records, Indices]:
+        """So many codewords, records among the others, and the nearest codewords of each record.
+
+        Best first; at most 128. ``first`` is the row of the first codeword.
+        """
+        chosen = (spaced(len(self._unit), size) + first) % len(self._unit)
+        rest = np.setdiff1d(np.arange(len(self._unit)), chosen)
+        words = self._unit[chosen]
+        those = _Records(self._unit[rest[spaced(len(rest), min(2 * _CODEWORDS, self._n))]])
+        count, parts = min(size - 1, _BEST), []
+        for start in range(0, len(those.vectors), _BLOCK):
+            cosines = those.vectors[start : start + _BLOCK] @ words.T
             near = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
             order = np.argsort(-np.take_along_axis(cosines, near, axis=1), axis=1)
             parts.append(np.take_along_axis(near, order, axis=1))
-        return np.concatenate(parts)
+        return words, those, np.concatenate(parts)
 
-    def _found(self, scores: list[Singles], at: int, like: float = 1.0) -> Found:
-        """Shares of true neighbours among the best; a code stands for ``n/(4m)`` vectors.
 
-        They are multiplied by ``like``, the share of the collection that is like the sample.
-        """
-        weight = self._per_record / _ROUNDS
+class _Records:
+    """Vectors that play the collection, and the queries among them.
+
+    Attributes
+    ----------
+    vectors : float32 array, shape (m, dim)
+        Of norm 1.
+    asked : integer array, shape (q,)
+        Rows of the queries, which do not find themselves.
+    """
+
+    def __init__(self, vectors: Singles) -> None:
+        self.vectors = vectors
+        self.asked = spaced(len(vectors), _QUERIES)
+        cosines = vectors[self.asked] @ vectors.T
+        cosines[np.arange(len(self.asked)), self.asked] = np.inf  # itself: before all others
+        order = np.argsort(-cosines, axis=1, kind="stable")
+        self._before = np.argsort(order, axis=1) - 1.0
+
+    def found(self, scores: list[Singles], at: int, n: float) -> Found:
+        """Shares of true neighbours among the best of n, by the scores of four codes of each."""
+        each = n / (len(self.vectors) - 1)
+        weight = each / _ROUNDS
         chance = PublicStream(0, "plan ties").words(scores[0].size, np.uint16) / 2.0**16
         count = min(max(_BEST, math.ceil(max(FOUND, at) / weight)), scores[0].size - 1)
         ranks = np.empty((len(scores), count))
-        for into, query, before, score in zip(
-            ranks, self._asked, self._before, scores, strict=True
-        ):
+        for into, query, before, score in zip(ranks, self.asked, self._before, scores, strict=True):
             value = score + _TIE * chance
             value[query :: len(before)] = -np.inf
             best = np.argpartition(-value, count - 1)[:count]
@@ -159,10 +179,15 @@ class RecordModel:
 
         def share(found: int, neighbours: int) -> float:
             counted = np.clip(found - weight * np.arange(count), 0.0, weight)
-            true = np.clip(neighbours / self._per_record - ranks, 0.0, 1.0)
-            return like * float((true @ counted).mean()) / found
+            true = np.clip(neighbours / each - ranks, 0.0, 1.0)
+            return float((true @ counted).mean()) / found
 
         return Found(share(FOUND, NEIGHBOURS), share(at, at))
+
+
+def _rise(half: Doubles, whole: Doubles) -> Doubles:
+    """Of log-odds by a doubling of the codewords; what falls does so by chance."""
+    return np.maximum(whole - half, 0.0)
 
 
 def promising_subsets(size: int, epsilon: float) -> tuple[int, ...]:
