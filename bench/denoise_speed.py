@@ -47,7 +47,7 @@ class Peak:
 
 def made(rows: int, spec: Spec) -> Any:
     rng = np.random.default_rng(0)
-    spread = rng.normal(size=(RANK, DIM)).astype(np.float32) / 40
+    spread = rng.normal(size=(RANK, spec.dim)).astype(np.float32) / 40
     privatizer, parts = Privatizer(spec), []
     for start in range(0, rows, BLOCK):
         count = min(BLOCK, rows - start)

@@ -387,7 +387,11 @@ class PrivateIndex(Asked, Collection):
         """Ids of the k nearest neighbours of each query, shape (nq, k), without similarities.
 
         The ids are those of :meth:`search`, which takes several times as long for its estimates.
-        Parameters and errors are those of :meth:`search`.
+
+        Parameters
+        ----------
+        Q, k, query, allow_unprotected
+            As for :meth:`search`. Errors are those of ``search`` too.
 
         >>> index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=8, epsilon=60.0))
         >>> index.add(np.eye(8))

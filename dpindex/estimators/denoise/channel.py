@@ -122,7 +122,7 @@ class ScoreTable:
         self.variances = np.geomspace(smallest, max(max_variance, 4 * smallest), _VARIANCES)
         points = 2 * self._half + 1
         places = np.rint(likelihood.edges / step).astype(np.intp) + self._half
-        jumps = np.bincount(places, likelihood.jumps, points)
+        jumps = np.bincount(places, likelihood.jumps, points).astype(np.float64)
         # Rounding x to cells has variance cell²/6; the tabulated steps contain half of that.
         deviations = np.sqrt(self.variances + likelihood.cell**2 / 12)[:, None]
         t = step * np.arange(-points + 1, points) / deviations

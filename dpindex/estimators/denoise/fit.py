@@ -218,12 +218,11 @@ def _filter(rows: TrainingCodes, prior: str) -> Filter:
     analysis = basis / np.sqrt(rows.noise)[:, None]
     step = 1 if prior == "gaussian" else rows.step
     inner = np.concatenate([(z - rows.mean) @ analysis for z in rows.blocks(step)])
-    if prior == "scales":
-        mixture = Mixture.of_scales(inner)
-    else:
-        mixture = Mixture.fit(inner, _COMPONENTS if prior == "mixture" else 1, rows.share)
     if prior == "mixture":
+        mixture = Mixture.fit(inner, _COMPONENTS, rows.share)
         rows.share = mixture.responsibilities(inner)
+    else:
+        mixture = Mixture.of_scales(inner) if prior == "scales" else Mixture.fit(inner, 1)
     mixing = mixture.mixing_leverage((rows.held[:_LEVERAGE_ROWS] - rows.mean) @ analysis, basis)
     return Filter(rows.mean, rows.noise, basis, mixture, mixture.leverage(basis), mixing)
 
@@ -299,18 +298,17 @@ def _fit_iterations(
     before = "gaussian" if chosen == "scales" else chosen
     iteration, best = first[before]
     iterations, left = [iteration], _unbiased_error(best, y, rows.channel)
-    advanced, worthwhile = False, True
-    while worthwhile and len(iterations) < _MAX_ITERATIONS:
+    adopted, share = True, 0.0
+    while adopted and share < _CONTINUED and len(iterations) < _MAX_ITERATIONS:
         rows.advance(iterations[-1])
         iteration, prediction = _iteration(rows, _filter(rows, before), table)
         share = _unbiased_error(prediction, y, rows.channel) / left
-        advanced = not (_clearly_better(prediction, best, y) and share < _ADOPTED)
-        if advanced:
-            break
-        iterations.append(iteration)
-        best, left, worthwhile = prediction, left * share, share < _CONTINUED
+        adopted = _clearly_better(prediction, best, y) and share < _ADOPTED
+        if adopted:
+            iterations.append(iteration)
+            best, left = prediction, left * share
     if chosen == "scales":
-        if not advanced:
+        if adopted:
             rows.advance(iterations[-1])
         iteration, prediction = _iteration(rows, _filter(rows, chosen), table)
         if not _clearly_better(best, prediction, y):

@@ -145,9 +145,11 @@ class Mixture:
         Hard clusters would take each row's own noise for structure. A few rounds are enough where
         the responsibilities, shape (n, components), are known from noisier rows.
         """
-        common, warm = _Common(rows), share is not None and components > 1
-        mixture = common.maximise(share if warm else common.first_responsibilities(components))
-        for _ in range(_WARM_ROUNDS if warm else _ROUNDS if components > 1 else 0):
+        common, rounds = _Common(rows), _ROUNDS if share is None else _WARM_ROUNDS
+        if share is None:
+            share = common.first_responsibilities(components)
+        mixture = common.maximise(share)
+        for _ in range(rounds if components > 1 else 0):
             mixture = common.maximise(mixture.responsibilities(rows))
         return mixture
 
@@ -348,7 +350,8 @@ class Filter:
     def apply(self, z: Singles) -> tuple[Singles, Singles]:
         """Posterior means, shape (n, k), and the responsibilities behind them, (n, K)."""
         analysis = self.basis / np.sqrt(self.noise)[:, None]
-        inner, share = self.prior.posterior(z @ analysis - self.mean @ analysis)
+        inner = np.asarray(z @ analysis - self.mean @ analysis, dtype=np.float32)
+        inner, share = self.prior.posterior(inner)
         out = inner @ self.synthesis.T
         out += self.mean
         return out, share

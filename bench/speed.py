@@ -1,0 +1,334 @@
+"""How long does one wait, as ratios against the alternative measured in the same run.
+
+    python bench/speed.py [PART ...]
+
+Absolute figures depend on the machine; ratios travel. Every pair is timed in turn, several times;
+the median ratio is printed with the spread, and a row for each is appended to ``speed/speed.csv``
+with the facts of the machine, so that a regression is seen. Commands are timed in processor
+seconds of a process of their own, the rest in wall-clock seconds: run it on a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import multiprocessing
+import platform
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import denoise_speed
+import faiss
+import filter as filtering
+import numpy as np
+import sparse
+from cryptography.hazmat.backends.openssl import backend
+from threadpoolctl import threadpool_limits
+
+from dpindex import PrivateIndex, Privatizer, Spec, __version__
+from dpindex.arrays import cores
+from dpindex.estimators.denoise import fit_denoiser
+from dpindex.noise.geometric import staircase_noise
+from dpindex.noise.randomized_response import draw_flips, randomized_response
+from dpindex.randomness.secret import secret_stream
+
+HERE = Path(__file__).parent
+FILE = HERE / "speed" / "speed.csv"
+ROUNDS, ROWS, CODES = 15, 20_000, 200_000
+README = (
+    "--methods dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp --epsilons 1,2,3,5,10"
+)
+_measured: list[dict[str, object]] = []
+
+
+def seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def note(what: str, ours: list[float], theirs: list[float], wanted: float) -> None:
+    """Print how many times faster ``ours`` is, and keep it; both were timed in every round."""
+    ratios = sorted(other / mine for mine, other in zip(ours, theirs, strict=True))
+    middle, best = statistics.median(ratios), min(ours)
+    verdict = "ok  " if middle >= wanted else "LOW "
+    spread = f"({ratios[0]:.2f} to {ratios[-1]:.2f}; wanted {wanted:g})"
+    print(f"{verdict} {what:<66} {middle:7.3f} x  {spread}  {best:.3g} s", flush=True)
+    numbers = {"ratio": middle, "wanted": wanted, "seconds": best, "alternative": min(theirs)}
+    _measured.append({"what": what, **{name: f"{x:.4g}" for name, x in numbers.items()}})
+
+
+def compare(
+    what: str,
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    wanted: float,
+    rounds: int = ROUNDS,
+    clock: Callable[[Callable[[], object]], float] = seconds,
+) -> None:
+    """Time both in turn; the first round warms up, where there are several."""
+    pairs = [(clock(ours), clock(theirs)) for _ in range(rounds + (rounds > 1))]
+    mine, other = zip(*pairs[rounds > 1 :], strict=True)
+    note(what, list(mine), list(other), wanted)
+
+
+def child_seconds(action: Callable[[], object]) -> float:
+    """Processor seconds of the processes that an action runs and waits for."""
+
+    def spent() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    start = spent()
+    action()
+    return spent() - start
+
+
+def python(line: str, *options: str) -> None:
+    subprocess.run([sys.executable, "-c", line, *options], check=True, capture_output=True)
+
+
+def dpindex(line: str) -> None:
+    python("from dpindex.__main__ import main; main()", *shlex.split(line))
+
+
+def commands() -> None:
+    """Start of the commands that many people run often; plan and evaluate as the README has them.
+
+    Evaluation searches 10 000 vectors 320 times with 500 queries, which is its alternative.
+    """
+    rng = np.random.default_rng(0)
+    x = np.tanh(rng.normal(size=(12_500, 8)) @ rng.normal(size=(8, 64)) / 2).astype(np.float32)
+    base, queries, public = x[:10_000], x[10_000:10_500], x[10_500:]
+    with tempfile.TemporaryDirectory() as folder:
+        at = Path(folder)
+        files = {"base": base, "queries": queries, "public": public, "me": base[:1]}
+        for name, rows in files.items():
+            np.save(at / f"{name}.npy", rows)
+        dpindex(f"build {at}/base.npy {at}/index --method dp-oporp-staircase --epsilon 8")
+        stated = at / "spec.json"
+        stated.write_text(PrivateIndex.open(at / "index").spec.to_json())
+        numpy = lambda: python("import numpy")  # noqa: E731
+        numbers = iter(range(ROUNDS * 9))
+        starts = {
+            "import dpindex": lambda: python("import dpindex"),
+            "import dpindex.device": lambda: python("import dpindex.device"),
+            "dpindex --help": lambda: dpindex("--help"),
+            "dpindex info": lambda: dpindex(f"info {at}/index"),
+            "dpindex privatize, one vector": lambda: dpindex(
+                f"privatize {at}/me.npy {at}/{next(numbers)}.codes --spec {stated}"
+            ),
+        }
+        for name, start in starts.items():
+            compare(f"{name} / import numpy", start, numpy, 0.25, 7, child_seconds)
+        plan = f"plan --dim 64 --n 100000 --epsilon 5 --beta 2 --public-sample {at}/public.npy"
+        evaluation = f"evaluate {at}/base.npy {at}/queries.npy --report {at}/report {README}"
+
+        def exact() -> None:
+            for _ in range(320):
+                faiss.knn(queries, base, 100, metric=faiss.METRIC_INNER_PRODUCT)
+
+        ours = child_seconds(lambda: dpindex(evaluation))
+        note("dpindex evaluate / exact search of all queries as often", [ours], [cpu(exact)], 0.1)
+        note("dpindex plan / dpindex evaluate", [child_seconds(lambda: dpindex(plan))], [ours], 4.0)
+
+
+def cpu(action: Callable[[], object]) -> float:
+    """Processor seconds of all threads of this process."""
+    start = time.process_time()
+    action()
+    return time.process_time() - start
+
+
+def denoising() -> None:
+    """60 000 codes of length 784; the alternative is the linear denoiser."""
+    spec = Spec(method="raw-square-wave", dim=784, epsilon=2.0, bounds=(0, 1))
+    codes, _ = denoise_speed.made(60_000, spec)
+
+    def fit_and_apply(kind: str) -> None:
+        fit_denoiser(codes, spec, kind)(codes)  # type: ignore[arg-type]
+
+    score, linear = (lambda: fit_and_apply("score")), (lambda: fit_and_apply("linear"))
+    compare("score denoiser, fit and apply / linear", score, linear, 0.1, 1, cpu)
+
+
+def sparse_products() -> None:
+    if not sparse.FILE.exists():
+        print(f"skipped: no data at {sparse.FILE}; set DPINDEX_DATA")
+        return
+    for name in sparse.METHODS:
+        times = sparse.alone("speed", name)
+        note(f"{name} / csr @ csr", times[::2], times[1::2], sparse.WANTED)
+
+
+def filters() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(CODES, filtering.DIM)).astype(np.float32)
+    base /= np.linalg.norm(base, axis=1, keepdims=True)
+    index = PrivateIndex(Spec("dp-oporp-staircase", filtering.DIM, k=64, epsilon=20.0))
+    index.add(base, payload={"part": np.arange(len(base)) % 100})
+    compare(
+        "search with a filter that keeps 1 % / without",
+        lambda: index.search(base[:100], filter="part == 7"),
+        lambda: index.search(base[:100]),
+        1.0,
+        5,
+    )
+
+
+def noise() -> None:
+    count = 1 << 15
+    stream, generator = secret_stream(), np.random.default_rng()
+    law = staircase_noise(1.0)
+    compare(
+        "staircase noise / Generator.laplace",
+        lambda: [law.source.sample(count, stream) for _ in range(32)],
+        lambda: [generator.laplace(size=count) for _ in range(32)],
+        3.0,
+    )
+    thresholds = np.array([randomized_response(1.0).thresholds[0]], dtype=np.uint64)
+    index = np.zeros(count, dtype=np.intp)
+    compare(
+        "flips / (Generator.random(n) < q)",
+        lambda: [draw_flips(thresholds, index, stream) for _ in range(32)],
+        lambda: [generator.random(count) < 0.27 for _ in range(32)],
+        1.0,
+    )
+
+
+def ingest(rows: int = ROWS) -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (rows, 768)).astype(np.float32)
+    privatizer = Privatizer(Spec(method="dp-oporp-staircase", dim=768, k=256, epsilon=2.0))
+    matrix = np.random.default_rng(1).choice([-1.0, 1.0], (768, 256)).astype(np.float32)
+    generator = np.random.default_rng()
+
+    def gemm_and_laplace() -> object:
+        return x @ matrix + generator.laplace(size=(rows, 256))
+
+    one = lambda: privatizer.privatize(x, threads=1)  # noqa: E731
+    compare("ingest 768 -> 256 / (GEMM + Generator.laplace)", one, gemm_and_laplace, 2.0)
+    compare("ingest 768 -> 256 / plain copy of the array", one, lambda: x.copy(), 0.2)
+    compare("two threads / one", lambda: privatizer.privatize(x, threads=2), one, 1.6)
+
+
+_worker: tuple[Privatizer, np.ndarray]
+
+
+def _prepare(rows: int) -> None:
+    global _worker
+    x = np.random.default_rng(0).uniform(-1, 1, (rows, 768)).astype(np.float32)
+    _worker = Privatizer(Spec(method="dp-oporp-staircase", dim=768, k=256, epsilon=2.0)), x
+
+
+def _ingest_once(_: int) -> None:
+    privatizer, x = _worker
+    privatizer.privatize(x, threads=1)
+
+
+def two_processes(rows: int = ROWS) -> None:
+    """What two cores of this machine can do at most: two processes that share nothing."""
+    with multiprocessing.get_context("spawn").Pool(2, _prepare, (rows,)) as pool:
+        pool.map(_ingest_once, range(8), chunksize=1)
+        compare(
+            "two processes / one (what the machine allows)",
+            lambda: pool.map(_ingest_once, range(2), chunksize=1),
+            lambda: [pool.map(_ingest_once, range(1)), pool.map(_ingest_once, range(1))],
+            0.0,
+        )
+
+
+def search(rows: int = CODES) -> None:
+    k, queries = 256, 256
+    generator = np.random.default_rng(2)
+    x = generator.normal(size=(rows, k)).clip(-3, 3).astype(np.float32) / 3
+    spec = Spec(method="dp-signoporp-rr", dim=k, k=k, epsilon=2.0)
+    index = PrivateIndex(spec)
+    index.add(x)
+    codes = index.codes
+    asked = Privatizer(spec).privatize(x[:queries])
+    bare = faiss.IndexBinaryFlat(k)
+    bare.add(codes.stored)
+
+    def hamming() -> object:
+        return [bare.search(asked.stored[i : i + 64], 10) for i in range(0, queries, 64)]
+
+    compare(
+        f"private sign search / bare IndexBinaryFlat, {rows} x {k} bits",
+        lambda: index.search(asked, k=10),
+        hamming,
+        0.9,
+    )
+    compare(
+        "asymmetric sign search / bare Hamming, same size",
+        lambda: index.search(x[:queries], k=10, query="exact"),
+        hamming,
+        0.7,
+    )
+    some = x[:32]
+    exact = Privatizer(spec).project(some).astype(np.float64) @ codes.to_signs().T.astype(float)
+    order = np.lexsort((np.broadcast_to(np.arange(rows), exact.shape), -exact), axis=1)[:, :100]
+    same = np.array_equal(order, index.search(some, k=100).ids)
+    print(f"{'ok  ' if same else 'LOW '} asymmetric ranking identical to NumPy's: {same}")
+
+
+def machine() -> dict[str, str]:
+    """What the figures depend on besides the code; nothing that names the machine or its paths."""
+    model = platform.processor()
+    if (facts := Path("/proc/cpuinfo")).exists():
+        lines = facts.read_text().splitlines()
+        model = next((x.partition(": ")[2] for x in lines if x.startswith("model name")), model)
+    git = ["git", "-C", str(HERE), "log", "-1", "--format=%cs"]
+    return {
+        "commit date": subprocess.run(git, capture_output=True, text=True).stdout.strip(),
+        "dpindex": __version__,
+        "processor": model,
+        "cores": str(cores()),
+        "python": platform.python_version(),
+        "numpy": metadata.version("numpy"),
+        "faiss": faiss.__version__,
+        "openssl": backend.openssl_version_text(),
+    }
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "commands": commands,
+    "denoise": denoising,
+    "noise": noise,
+    "ingest": ingest,
+    "processes": two_processes,
+    "search": search,
+    "filter": filters,
+    "sparse": sparse_products,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("part", nargs="*", help=f"only these of: {', '.join(PARTS)}")
+    chosen = parser.parse_args().part or list(PARTS)
+    if unknown := set(chosen) - set(PARTS):
+        parser.error(f"no part is called {', '.join(sorted(unknown))}")
+    facts = machine()
+    with threadpool_limits(1):  # one thread for BLAS and Faiss: ratios of work, not of cores
+        for name in chosen:
+            PARTS[name]()
+    if not _measured:
+        return
+    FILE.parent.mkdir(exist_ok=True)
+    with FILE.open("a", newline="") as file:
+        writer = csv.DictWriter(file, [*facts, *_measured[0]], lineterminator="\n")
+        if file.tell() == 0:
+            writer.writeheader()
+        writer.writerows({**facts, **line} for line in _measured)
+
+
+if __name__ == "__main__":
+    main()
