@@ -29,9 +29,6 @@ from dpindex.estimators.similarity import Metric, Queries, sign_deviation
 from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
 
-SAMPLE_ROWS = 16384
-"""Codes that the distribution of cosines is learned from."""
-
 _BLOCK = 512
 
 _MODEL_ERROR = 0.25

@@ -17,9 +17,8 @@ from dpindex.codes import Codes, check_format
 from dpindex.engines import open_engine
 from dpindex.errors import InputError, naming
 from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
-from dpindex.estimators.denoised import DenoisedSimilarity
 from dpindex.estimators.float_codes import Estimate
-from dpindex.estimators.observation import SAMPLE_ROWS, LearnedSimilarity, can_learn
+from dpindex.estimators.learned import SAMPLE_ROWS, Learned, learned_similarity
 from dpindex.estimators.posterior import in_ranking_order
 from dpindex.estimators.similarity import Metric, Queries, similarity_of
 from dpindex.html import facts_html
@@ -331,7 +330,7 @@ class PrivateIndex(Asked, Collection):
     def _rank_with(self, denoiser: Denoiser | None) -> None:
         ranking = new_ranking(self.spec, self.metric, self.index_type, denoiser)
         self._denoiser, self._ranking = denoiser, ranking
-        self._learned: tuple[tuple[int, int], LearnedSimilarity | DenoisedSimilarity] | None = None
+        self._learned: tuple[tuple[int, int], Learned | None] | None = None
 
     def search(
         self,
@@ -493,27 +492,19 @@ class PrivateIndex(Asked, Collection):
         unbiased = columns[2], columns[3]
         if learned is None:
             return unbiased, unbiased
+        if not self._ranking.backend.exact:  # its order is not that of the codes
+            return (columns[0], columns[1]), unbiased
         return in_ranking_order(columns[0], columns[1]), unbiased
 
-    def _posterior(self) -> LearnedSimilarity | DenoisedSimilarity | None:
-        """What gives posterior similarities, learned anew after any change; None without one.
-
-        A denoiser ranks by more than the two codes of a pair, so there the denoised codes say what
-        the cosines are; of denoised signs nothing is known.
-        """
-        denoised = self._denoiser is not None
-        if not can_learn(self.spec, self.metric) or (denoised and self.spec.format.name == "signs"):
-            return None
+    def _posterior(self) -> Learned | None:
+        """What gives posterior similarities, learned anew after any change; None without one."""
         state = self._store.removals, len(self)
         if self._learned is None or self._learned[0] != state:
             rows = np.linspace(0, len(self) - 1, min(len(self), SAMPLE_ROWS)).astype(np.int64)
-            codes = self._store.take(rows)
-            learned: LearnedSimilarity | DenoisedSimilarity
-            if self._denoiser is None:
-                learned = LearnedSimilarity(self.spec, codes, len(self))
-            else:
-                learned = DenoisedSimilarity(self._denoiser, codes)
-            self._learned = state, learned  # in one step: several readers may be here
+            sample = partial(self._store.take, rows)
+            terms = self.spec, self.metric, self._denoiser, sample, len(self)
+            # In one step: several readers may be here.
+            self._learned = state, learned_similarity(*terms)
         return self._learned[1]
 
     def _block_rows(self, queries: int) -> int:

@@ -22,7 +22,7 @@ from dpindex.codes import Codes
 from dpindex.engines import Engine, Layout, Rows
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
-from dpindex.estimators.observation import SAMPLE_ROWS
+from dpindex.estimators.learned import SAMPLE_ROWS
 from dpindex.index.code_store import CodeStore, ids_to_bytes
 from dpindex.index.directory import Settings
 from dpindex.index.ranking import Ranking, new_ranking

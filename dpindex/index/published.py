@@ -16,7 +16,8 @@ from dpindex.codes import Codes, check_format
 from dpindex.engines import Condition, Engine, Rows, open_engine
 from dpindex.errors import InputError, naming
 from dpindex.estimators.denoise import Denoiser
-from dpindex.estimators.observation import LearnedSimilarity, can_learn
+from dpindex.estimators.learned import Learned, learned_similarity
+from dpindex.estimators.posterior import in_ranking_order
 from dpindex.estimators.similarity import Queries, similarity_of
 from dpindex.index.asked import Asked, QueryMode, checked_k
 from dpindex.index.code_store import ids_from_bytes
@@ -182,7 +183,7 @@ class PublishedIndex(Asked):
         unbiased = self._similarity.of_found(codes, queries)
         posterior = unbiased
         if self._learned is not None:
-            posterior = self._learned.of_found(codes, queries)
+            posterior = in_ranking_order(*self._learned.of_found(codes, queries))
         payload = None if rows.payload is None else rows.payload.take(places.ravel())
         return Hits(ids, scores, *posterior, *unbiased, payload=payload)
 
@@ -229,14 +230,15 @@ class PublishedIndex(Asked):
         return np.concatenate(ids), np.concatenate(scores)
 
     @cached_property
-    def _learned(self) -> LearnedSimilarity | None:
+    def _learned(self) -> Learned | None:
         """What gives posterior similarities; None without one."""
-        if self.denoiser is not None or not can_learn(self.spec, self.metric):
-            return None
+        rows = self._publication.rows
+        return learned_similarity(self.spec, self.metric, self.denoiser, self._sample, rows)
+
+    def _sample(self) -> Codes:
         names = ids_from_bytes(self._engine.read(SAMPLE) or b"")
         known, order = np.unique(names, return_inverse=True)
-        codes = self._publication.codes_of(self._fetched(known)).take(order)
-        return LearnedSimilarity(self.spec, codes, self._publication.rows)
+        return self._publication.codes_of(self._fetched(known)).take(order)
 
     def _fetched(self, names: AnyArray, *, payload: bool = False) -> Rows:
         """The rows of these ids, which are sorted and unique, in their order."""
