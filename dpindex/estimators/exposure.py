@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy.special import betainc, log_ndtr, ndtri
+import scipy
 
 from dpindex.arrays import Doubles, Singles, Vectors, issparse
 from dpindex.codebook import spaced
@@ -24,7 +25,6 @@ __all__ = ["Exposure", "Prior", "nearness", "number_channel", "predicted_exposur
 
 _NODES, _COMPARED = 32, 100
 _UNIFORM = (np.arange(4096) + 0.5) / 4096
-_NORMAL: Doubles = ndtri(_UNIFORM)
 _PLAYED = 256
 _ALMOST = 1.0 - 1e-12
 
@@ -169,7 +169,7 @@ def _explained(spec: Spec, prior: Prior) -> tuple[float, float]:
     energy = spec.dim * (spec.projection.rms * spec.projection.scale) ** 2
     # Sums of attributes are normal, and random signs spread their means about 0; single attributes
     # are uniform.
-    nodes, quantiles = ndtri((np.arange(_NODES) + 0.5) / _NODES), _NORMAL
+    nodes, quantiles = scipy.special.ndtri((np.arange(_NODES) + 0.5) / _NODES), _normal()
     if spec.mechanism.family.keeps_all or getattr(spec.projection, "bins", 0) == spec.dim:
         nodes, quantiles = np.ones(1), math.sqrt(12) * (_UNIFORM - 0.5)
     means = nodes * prior.mean * math.sqrt(energy)
@@ -217,9 +217,9 @@ def _first(correlation: float, spec: Spec, n: int, prior: Prior) -> float:
     noise = (1.0 - rho**2) / k
     freedom = 1.0 / (rho**2 / min(spec.dim, k) + noise)
     if spec.format.name == "signs":
-        own = rho + _NORMAL * math.sqrt(noise)
+        own = rho + _normal() * math.sqrt(noise)
     else:
-        own = np.tanh(math.atanh(rho) + _NORMAL / math.sqrt(k))
+        own = np.tanh(math.atanh(rho) + _normal() / math.sqrt(k))
     own = np.clip(own, -1.0, 1.0)
     if prior.cosines is not None:
         nodes = own[len(own) // _NODES // 2 :: len(own) // _NODES]
@@ -228,11 +228,12 @@ def _first(correlation: float, spec: Spec, n: int, prior: Prior) -> float:
             shared = np.arcsin(np.clip(shared, -1.0, 1.0)) * np.float32(2 / math.pi)
         spread = np.float32(math.sqrt(noise) + 1e-9)
         lost = [
-            log_ndtr((node - rho * shared) / spread).sum(axis=1, dtype=np.float64) * each
+            scipy.special.log_ndtr((node - rho * shared) / spread).sum(axis=1, dtype=np.float64)
+            * each
             for node in nodes.astype(np.float32)
         ]
         return float(np.exp(lost).mean())
-    above = betainc(max(freedom - 1.0, 1e-3) / 2, 0.5, 1.0 - own**2) / 2
+    above = scipy.special.betainc(max(freedom - 1.0, 1e-3) / 2, 0.5, 1.0 - own**2) / 2
     above = np.where(own > 0, above, 1.0 - above)
     return float(np.exp(max(n - 1, 0) * np.log1p(-np.minimum(above, _ALMOST))).mean())
 
@@ -262,11 +263,17 @@ def number_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
     return np.ones_like(mean), mean, noise * step**2
 
 
+@cache
+def _normal() -> Doubles:
+    """Quantiles of the normal distribution, shape (4096,)."""
+    return np.asarray(scipy.special.ndtri(_UNIFORM))
+
+
 def sign_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
     """The same for signs, by the best linear approximation (Bussgang 1952)."""
-    sign = _signs(spec, mean, variance, _NORMAL)
+    sign = _signs(spec, mean, variance, _normal())
     expected = sign.mean(axis=1)
-    covariance = (sign * _NORMAL).mean(axis=1) * np.sqrt(variance)
+    covariance = (sign * _normal()).mean(axis=1) * np.sqrt(variance)
     slope = np.divide(covariance, variance, out=np.zeros_like(covariance), where=variance > 0)
     return slope, expected, 1 - expected**2 - slope**2 * variance
 

@@ -17,9 +17,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.interpolate import BSpline
-from scipy.ndimage import map_coordinates
-from scipy.special import betainc, expit, polygamma
+import scipy
 
 from dpindex.arrays import Doubles
 
@@ -35,8 +33,12 @@ _DEFAULT_DEVIATION = 0.125
 _BINS, _REACH, _CLASSES, _MAX_STEPS = 64, 5.0, 16, 60
 _VALUES, _SCALES = 512, 2.0 ** np.linspace(-4.0, 4.0, 33)
 
-_KNOTS = -1.0 + 2.0 / _SEGMENTS * np.arange(-3, _SEGMENTS + 4)
-_BASIS: Doubles = BSpline.design_matrix(GRID, _KNOTS, 3).toarray()
+_CENTRES = -1.0 + 2.0 / _SEGMENTS * np.arange(-1, _SEGMENTS + 2)
+_AWAY = np.abs(GRID[:, None] - _CENTRES) * (_SEGMENTS / 2)
+# Cubic B-splines on a uniform grid.
+_BASIS: Doubles = np.where(
+    _AWAY < 1, 2 / 3 - _AWAY**2 + _AWAY**3 / 2, np.maximum(2 - _AWAY, 0) ** 3 / 6
+)
 _SPLINES = _BASIS.shape[1]
 
 
@@ -84,9 +86,9 @@ class ObservationLaw:
     def _shape(self) -> tuple[float, float]:
         """Both parameters α of the beta variable, and the deviation of its logit."""
         shapes = np.geomspace(0.1, 1e4, 200)
-        excess = polygamma(3, shapes) / (2 * polygamma(1, shapes) ** 2)
+        excess = scipy.special.polygamma(3, shapes) / (2 * scipy.special.polygamma(1, shapes) ** 2)
         alpha = float(np.interp(-self.excess, -excess, shapes))
-        return alpha, float(np.sqrt(2 * polygamma(1, alpha)))
+        return alpha, float(np.sqrt(2 * scipy.special.polygamma(1, alpha)))
 
     def variance(self, scale: Doubles) -> Doubles:
         """Variances of observations of these scales, shape (…, 128)."""
@@ -123,7 +125,9 @@ class ObservationLaw:
         alpha, deviation = self._shape
         off = (self.edges - self.expected[:, None]) * deviation
         off /= np.sqrt(self.variance(np.asarray(scale)))[:, None]
-        return np.asarray(np.diff(betainc(alpha, alpha, expit(off)), axis=1) + 1e-30)
+        return np.asarray(
+            np.diff(scipy.special.betainc(alpha, alpha, scipy.special.expit(off)), axis=1) + 1e-30
+        )
 
     @cached_property
     def usual_chances(self) -> Doubles:
@@ -256,7 +260,9 @@ def posterior(
     shift, error = (
         np.stack(
             [
-                map_coordinates(table[q % len(table)], (row[q], column[q]), order=1, mode="nearest")
+                scipy.ndimage.map_coordinates(
+                    table[q % len(table)], (row[q], column[q]), order=1, mode="nearest"
+                )
                 for q in queries
             ]
         )
