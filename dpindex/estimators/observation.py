@@ -162,7 +162,7 @@ class NumberObserver(Observer):
         self._scores: dict[bytes, CoordinateScore] = {}
         x = codes.to_float()
         stats = NoisyVectorStats.of(x, spec.law.moments.in_units(spec.step))
-        fourth = np.einsum("nk,nk->n", x**2, x**2) / np.maximum(stats.squares, 1e-300) ** 2
+        fourth = np.einsum("nk,nk->n", x**2, x**2) / np.maximum(stats.squares**2, 1e-300)
         self._fourth = float(fourth.mean())
         self._energy, self._spread = 0.0, 0.0
         if spec.norm is not None:
