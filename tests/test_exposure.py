@@ -128,3 +128,11 @@ def test_vectors_that_resemble_each_other_are_recognised_less(method: str) -> No
     linked = (scores.argmax(axis=1) == np.arange(KNOWN)).mean()
     assert -0.12 < told.linked - linked < (0.2 if method == "dp-signoporp-rr" else 0.12)
     assert told.linked < predicted_exposure(spec, ROWS).linked - 0.2
+
+
+def test_a_sample_of_bytes_is_that_of_its_numbers() -> None:
+    sample = np.random.default_rng(0).integers(0, 256, (300, 20), dtype=np.uint8)
+    spec = Spec("dp-oporp-staircase", dim=20, k=20, epsilon=3.0, scale=255.0, bounds=(0, 1))
+    told, wide = (Prior.of_sample(x, spec) for x in (sample, sample.astype(np.float64)))
+    assert (told.mean, told.variance) == (wide.mean, wide.variance)
+    np.testing.assert_array_equal(told.cosines, wide.cosines)

@@ -65,8 +65,9 @@ class Prior:
     @classmethod
     def of_sample(cls, vectors: Vectors, spec: Spec) -> Prior:
         """That of public vectors, an array or CSR matrix (rows, dim), in the units of the data."""
-        inner = vectors @ vectors.T
-        inner = np.asarray(inner.toarray() if issparse(inner) else inner, dtype=np.float64)
+        wide: Any = vectors.astype(np.float64)  # products of bytes would not fit into bytes
+        inner = wide @ wide.T
+        inner = np.asarray(inner.toarray() if issparse(inner) else inner)
         inner /= spec.scale**2
         if not spec.mechanism.calibration.rounded:
             norms = np.sqrt(np.maximum(np.diag(inner), 1e-60))
