@@ -1,6 +1,8 @@
-"""A published index on Milvus Lite against the same index in Faiss: hits, similarities, time.
+"""A published index on Milvus Lite, or at another address, against the same index in Faiss.
 
-    python bench/engines.py [--rows 100000] [--queries 50] [--uri FILE.db] [--csv FILE]
+    python bench/engines.py [--rows 100000] [--queries 50] [--uri FOLDER.lance] [--csv FILE]
+
+Hits, similarities and times are compared; rows are appended to the CSV.
 
 "ids" is the share of hits that both find. Where ids at a rank differ, "off" is the largest
 difference of their scores, relative to the best score: below 1e-6 the codes tie. "similarity" is
@@ -95,15 +97,17 @@ def main() -> None:
                 served.search(asked[:1] if kind == "exact" else codes.take(slice(1)), K)
                 a, here = seconds(lambda q=asked, i=index: i.search(q, K))
                 b, there = seconds(lambda q=asked, s=served: s.search(q, K))
-                facts = {"codes": name, "queries": kind, **compare(here, there)}
+                about = {"place": Path(uri).name, "codes": name, "queries": kind}
+                facts = {**about, **compare(here, there)}
                 found.append({**facts, "publish seconds": took, "ratio": b / a})
                 print(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else str(v)
                                 for k, v in found[-1].items()), flush=True)  # fmt: skip
             served.close()
     if options.csv:
-        with options.csv.open("w", newline="") as file:
+        with options.csv.open("a", newline="") as file:
             writer = csv.DictWriter(file, list(found[0]))
-            writer.writeheader()
+            if not file.tell():
+                writer.writeheader()
             writer.writerows(found)
 
 

@@ -320,6 +320,11 @@ def main() -> None:
     with threadpool_limits(1):  # one thread for BLAS and Faiss: ratios of work, not of cores
         for name in chosen:
             PARTS[name]()
+            keep(facts)
+
+
+def keep(facts: dict[str, str]) -> None:
+    """Append what was measured since the last time."""
     if not _measured:
         return
     FILE.parent.mkdir(exist_ok=True)
@@ -328,6 +333,7 @@ def main() -> None:
         if file.tell() == 0:
             writer.writeheader()
         writer.writerows({**facts, **line} for line in _measured)
+    _measured.clear()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ EXTRAS = {
     "dask": "dask[dataframe] distributed",
     "eval": "jinja2 matplotlib pillow scikit-learn",
     "io": "h5py pyarrow",
+    "lance": "lancedb",
     "milvus": "pymilvus milvus-lite==2.5.1 setuptools~=80.9 pyarrow",
     "serve": "fastapi uvicorn",
 }

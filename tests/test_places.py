@@ -10,7 +10,9 @@ from dpindex import InputError
 from dpindex.engines import is_engine_url, open_engine
 
 
-@pytest.mark.parametrize("text", ["milvus://h:1", "milvus+tls://h", "milvus:///a/b.db", "b.db"])
+@pytest.mark.parametrize(
+    "text", ["milvus://h:1", "milvus+tls://h", "milvus:///a/b.db", "b.db", "/a/b.lance"]
+)
 def test_addresses_of_engines(text: str) -> None:
     assert is_engine_url(text)
 
@@ -28,11 +30,12 @@ def test_folders_and_stores_are_none(text: str) -> None:
         ("b.db", "two words", "is called by letters"),
         ("milvus://me:secret@h:1", "books", "MILVUS_TOKEN"),
         ("milvus:///a/b", "books", "ends in .db"),
-        ("missing.db", "books", "there is no file missing.db"),
+        ("missing.db", "books", "nothing at missing.db"),
+        ("missing.lance", "books", "nothing at missing.lance"),
     ],
 )
 def test_wrong_addresses(address: str, name: str, said: str) -> None:
     with pytest.raises(InputError, match=said) as raised:
         open_engine(address, name)
     assert "secret" not in str(raised.value)
-    assert not Path("missing.db").exists()
+    assert not Path(address).exists()

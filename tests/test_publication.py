@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lite import LITE
+from lite import LITE, PLACES
 
 import dpindex as dpi
 from dpindex import InputError
+from dpindex.engines import Engine, Layout, open_engine
+from dpindex.engines.lance import Lance
 from dpindex.engines.milvus import Milvus
 from dpindex.index import publication
 
@@ -20,10 +22,10 @@ SPEC = dpi.Spec("dp-oporp-staircase", dim=16, k=8, epsilon=8.0)
 X = np.random.default_rng(0).uniform(-1, 1, (60, 16))
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(publication, "_CHUNK_BYTES", 3000)  # some ten rows
-    return str(tmp_path / "x.db")
+    return str(tmp_path / request.param)
 
 
 def _index(rows: int = 60) -> dpi.PrivateIndex:
@@ -34,15 +36,21 @@ def _index(rows: int = 60) -> dpi.PrivateIndex:
 
 def _fail_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
     """Let one call of the engine end as a lost connection does, after it was carried out."""
-    real, calls = getattr(Milvus, name), iter(range(1000))
+    calls = iter(range(1000))
 
-    def lost(self: Milvus, *args: Any, **named: Any) -> Any:
-        answer = real(self, *args, **named)
-        if next(calls) == call:
-            raise ConnectionError
-        return answer
+    def patch(engine: type[Engine]) -> None:
+        real = getattr(engine, name)
 
-    monkeypatch.setattr(Milvus, name, lost)
+        def lost(self: Engine, *args: Any, **named: Any) -> Any:
+            answer = real(self, *args, **named)
+            if next(calls) == call:
+                raise ConnectionError
+            return answer
+
+        monkeypatch.setattr(engine, name, lost)
+
+    patch(Milvus)
+    patch(Lance)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +106,9 @@ def test_what_is_there_is_left_alone(place: str) -> None:
     bare.add(X)
     with pytest.raises(InputError, match="protects nothing"):
         bare.publish(place, "none")
-    foreign = Milvus(place, "foreign")
-    foreign._create_documents()
-    foreign._client.create_collection("foreign", dimension=3)
+    foreign = open_engine(place, "foreign")
+    foreign.write("another", b"")
+    foreign.create(Layout(False, 2, 3, "ip"))
     foreign.close()
     with pytest.raises(InputError, match="none of dpindex's"):
         index.publish(place, "foreign")
@@ -108,7 +116,7 @@ def test_what_is_there_is_left_alone(place: str) -> None:
 
 def test_wrong_documents_are_named(place: str) -> None:
     _index().publish(place, "books")
-    engine = Milvus(place, "books")
+    engine = open_engine(place, "books")
     facts = json.loads(engine.read("facts") or b"")
     for change, said in (
         ({"format": 99}, "another version"),
@@ -129,15 +137,20 @@ def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
     index.add(X, ids=[f"name{i}" for i in range(60)], ledger=ledger)
     index.save(tmp_path / "index")
     index.publish(place, "books")
-    engine = Milvus(place, "books")
-    rows = engine._client.query("books_dpindex", filter="id != ''", output_fields=["id"])
-    assert {row["id"] for row in rows} == {"facts/0", "sample/0"}
+    engine = open_engine(place, "books")
+    if isinstance(engine, Milvus):
+        rows = engine._client.query("books_dpindex", filter="id != ''", output_fields=["id"])
+        columns = [f["name"] for f in engine._client.describe_collection("books")["fields"]]
+    else:
+        assert isinstance(engine, Lance)
+        rows = engine._database.open_table("books_dpindex").to_arrow().to_pylist()
+        columns = engine._database.open_table("books").schema.names
+    assert {row["id"].removesuffix("/0") for row in rows} == {"facts", "sample"}
+    assert columns == ["id", "code", "vector"]
     facts = engine.read("facts") or b""
     assert str(tmp_path).encode() not in facts
     assert set(json.loads(facts)) == {
         *("format", "settings", "denoiser", "dtype", "text_ids", "exact_queries", "schema"),
         *("rows", "digest", "done", "complete", "fingerprint"),
     }
-    columns = engine._client.describe_collection("books")["fields"]
-    assert [column["name"] for column in columns] == ["id", "code", "vector"]
     engine.close()

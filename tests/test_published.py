@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lite import LITE
+from lite import LITE, PLACES
 
 import dpindex as dpi
 from dpindex import InputError
@@ -53,9 +53,11 @@ FILTERS = (None, "year >= 2000 and not (year == 2005)", 'year is None or title =
 Made = tuple[dpi.PrivateIndex, dpi.PublishedIndex]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
-    place = tmp_path_factory.mktemp("lite") / "x.db"
+@pytest.fixture(scope="module", params=PLACES)
+def made(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Made]:
+    place = tmp_path_factory.mktemp("lite") / request.param
     pairs: dict[str, Made] = {}
 
     def make(name: str) -> Made:
@@ -163,11 +165,12 @@ def test_k_and_codes_are_checked(made: Callable[[str], Made]) -> None:
             served.add_codes(own, ids)
 
 
-def test_signs_without_vectors_are_for_private_queries(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", PLACES)
+def test_signs_without_vectors_are_for_private_queries(place: str, tmp_path: Path) -> None:
     index = dpi.PrivateIndex(SIGNS)
     index.add(X)
-    index.publish(tmp_path / "x.db", exact_queries=False)
-    served = dpi.connect(tmp_path / "x.db")
+    index.publish(tmp_path / place, exact_queries=False)
+    served = dpi.connect(tmp_path / place)
     codes = dpi.Privatizer(SIGNS).privatize(Q)
     assert np.array_equal(served.search(codes).scores, index.search(codes).scores)
     with pytest.raises(InputError, match="private queries alone"):
@@ -176,11 +179,12 @@ def test_signs_without_vectors_are_for_private_queries(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spec", [SIGNS, NUMBERS, SYMBOLS], ids=lambda spec: spec.method)
-def test_a_collector_writes_to_it(spec: dpi.Spec, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", PLACES)
+def test_a_collector_writes_to_it(place: str, spec: dpi.Spec, tmp_path: Path) -> None:
     index = dpi.PrivateIndex(spec)
     index.add(X[:50], [f"old{i}" for i in range(50)], payload={"year": [1999] * 50})
-    index.publish(tmp_path / "x.db")
-    served = dpi.connect(tmp_path / "x.db")
+    index.publish(tmp_path / place)
+    served = dpi.connect(tmp_path / place)
     codes = dpi.Privatizer(spec).privatize(X[50:60])
     with Collector(served, tmp_path / "log", served.save) as collector:
         outcomes = [
@@ -197,9 +201,10 @@ def test_a_collector_writes_to_it(spec: dpi.Spec, tmp_path: Path) -> None:
     served.close()
 
 
-def test_a_collector_over_http_survives_a_kill(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", PLACES)
+def test_a_collector_over_http_survives_a_kill(name: str, tmp_path: Path) -> None:
     pytest.importorskip("fastapi")
-    index, place = dpi.PrivateIndex(SIGNS), str(tmp_path / "x.db")
+    index, place = dpi.PrivateIndex(SIGNS), str(tmp_path / name)
     index.add(X[:9], [f"old{i}" for i in range(9)])
     index.publish(place)
     codes = dpi.Privatizer(SIGNS).privatize(X[9:10])
@@ -219,8 +224,11 @@ def test_a_collector_over_http_survives_a_kill(tmp_path: Path) -> None:
     served.close()
 
 
-def test_the_page_runs_as_it_is_typed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", PLACES)
+def test_the_page_runs_as_it_is_typed(place: str, tmp_path: Path) -> None:
     page = (Path(__file__).parents[1] / "docs" / "serving.md").read_text(encoding="utf-8")
+    books = f"books{Path(place).suffix}"
+    page = page.replace("books.db", books)
     dpindex = f"'{sys.executable}' -W ignore -m dpindex "
     said = ""
     for kind, block in re.findall(r"^```(sh|py)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
@@ -229,5 +237,5 @@ def test_the_page_runs_as_it_is_typed(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         said += done.stdout
-    assert "books.db, collection books: 20000 codes" in said
+    assert f"{books}, collection books: 20000 codes" in said
     assert said.count("±") == 16  # the heading, and five hits of each query

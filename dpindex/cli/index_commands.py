@@ -343,7 +343,12 @@ def query(
 
 def publish(
     index: o.IndexPath,
-    uri: Annotated[str, typer.Argument(help="milvus://HOST:PORT, or a file of Milvus Lite, .db.")],
+    uri: Annotated[
+        str,
+        typer.Argument(
+            help="milvus://HOST:PORT, a file of Milvus Lite, .db, or a folder of LanceDB, .lance."
+        ),
+    ],
     collection: o.Collection = "dpindex",
     private_only: Annotated[
         bool, "Keep signs for private queries alone, which takes a 33rd of the room."

@@ -7,12 +7,14 @@ import re
 from pathlib import Path
 
 from dpindex.engines.engine import Engine
+from dpindex.engines.lance import Lance
 from dpindex.engines.milvus import Milvus
 from dpindex.errors import InputError
 
 __all__ = ["is_engine_url", "open_engine"]
 
 _MILVUS = {"milvus": "http", "milvus+tls": "https"}
+_LOCAL: dict[str, type[Milvus | Lance]] = {".db": Milvus, ".lance": Lance}
 _NAME = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
 
 
@@ -23,13 +25,17 @@ def is_engine_url(location: str | os.PathLike[str]) -> bool:
     (True, False)
     """
     text = os.fspath(location)
-    return text.partition("://")[0] in _MILVUS or ("://" not in text and text.endswith(".db"))
+    return text.partition("://")[0] in _MILVUS or ("://" not in text and _suffix(text) in _LOCAL)
+
+
+def _suffix(place: str) -> str:
+    return Path(place).suffix
 
 
 def open_engine(location: str | os.PathLike[str], collection: str, *, new: bool = False) -> Engine:
     """A collection, which need not be there yet, of the engine at an address.
 
-    A file is made only if it may be ``new``.
+    A file or folder is made only if it may be ``new``.
 
     Raises
     ------
@@ -41,7 +47,8 @@ def open_engine(location: str | os.PathLike[str], collection: str, *, new: bool 
     if not is_engine_url(text):
         raise InputError(
             f"{text} names no engine: give milvus://host:port, milvus+tls://host:port, or the "
-            f"path of a file of Milvus Lite, which ends in .db."
+            f"path of a file of Milvus Lite, which ends in .db, or of a folder of LanceDB, which "
+            f"ends in .lance."
         )
     if not _NAME.fullmatch(collection):
         raise InputError(f"a collection is called by letters, digits and _, not {collection!r}.")
@@ -50,8 +57,8 @@ def open_engine(location: str | os.PathLike[str], collection: str, *, new: bool 
         raise InputError("an address holds no password; give user:password as MILVUS_TOKEN.")
     if scheme and not place.startswith("/"):
         return Milvus(f"{_MILVUS[scheme]}://{place}", collection)
-    if not place.endswith(".db"):
+    if scheme and not place.endswith(".db"):
         raise InputError(f"a file of Milvus Lite ends in .db; {place} does not.")
-    if not (new or Path(place).is_file()):
-        raise InputError(f"there is no file {place}; dpindex publish makes one.")
-    return Milvus(place, collection)
+    if not (new or Path(place).exists()):
+        raise InputError(f"there is nothing at {place}; dpindex publish makes one.")
+    return _LOCAL[_suffix(place)](place, collection)

@@ -293,7 +293,8 @@ def connect(uri: str | os.PathLike[str], collection: str = "dpindex") -> Publish
     ----------
     uri : str
         ``milvus://host:port``, ``milvus+tls://host:port``, or the path of a file of Milvus Lite,
-        which ends in ``.db``. A token is read from the environment, ``MILVUS_TOKEN``.
+        which ends in ``.db``, or of a folder of LanceDB, which ends in ``.lance``. A token of
+        Milvus is read from the environment, ``MILVUS_TOKEN``.
     collection : str
         Its name there.
 
@@ -306,7 +307,8 @@ def connect(uri: str | os.PathLike[str], collection: str = "dpindex") -> Publish
     Traceback (most recent call last):
       ...
     dpindex.errors.InputError: books.sqlite names no engine: give milvus://host:port, \
-milvus+tls://host:port, or the path of a file of Milvus Lite, which ends in .db.
+milvus+tls://host:port, or the path of a file of Milvus Lite, which ends in .db, or of a folder \
+of LanceDB, which ends in .lance.
     """
     engine = open_engine(uri, collection)
     with naming(f"{os.fspath(uri)}, collection {collection}"), ExitStack() as opened:
