@@ -104,6 +104,7 @@ def test_what_cannot_be_a_payload(data: Path, tmp_path: Path) -> None:
         open_dataset(tmp_path / "x.npy", payload_columns=["row"])
 
 
+@pytest.mark.usefixtures("known_noise")
 def test_noise_that_drowns_is_said(data: Path, tmp_path: Path) -> None:
     build(planned(data, tmp_path / "index", dpi.Spec("raw-staircase", DIM, epsilon=0.01)))
     assert "expect no neighbours" in str(summarize(tmp_path / "index").noise_warning)

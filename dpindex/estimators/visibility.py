@@ -62,11 +62,11 @@ def visibility(sample: Codes, spec: Spec, n: int) -> Visibility:
 
     >>> from dpindex import Privatizer
     >>> spec = Spec("dp-oporp-staircase", dim=64, k=64, epsilon=8.0)
-    >>> vectors = np.random.default_rng(0).uniform(-1, 1, (500, 64))
-    >>> visibility(Privatizer(spec).privatize(vectors), spec, 500).exact > 0.99
+    >>> vectors = np.random.default_rng(0).uniform(-1, 1, (4000, 64))
+    >>> visibility(Privatizer(spec).privatize(vectors), spec, 4000).exact > 0.99
     True
     >>> spec = Spec("dp-oporp-staircase", dim=64, k=64, epsilon=0.1)
-    >>> visibility(Privatizer(spec).privatize(vectors), spec, 500).exact < 0.5
+    >>> visibility(Privatizer(spec).privatize(vectors), spec, 4000).exact < 0.1
     True
     """
     return _BY_FORMAT[spec.format.name](sample, spec, n)

@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain, islice
@@ -62,7 +62,7 @@ _MAX_FILE_BYTES = 1 << 33
 MAX_MANIFEST_BYTES = 1 << 24
 _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
-SAMPLED_SEGMENTS = 8
+_SAMPLED_SEGMENTS = 8
 # Share of exact copies that are found, below which few neighbours can be.
 _VISIBLE = 0.3
 
@@ -141,6 +141,16 @@ def segment_paths(number: str) -> tuple[str, str, str]:
 def codebook_path(number: str) -> str:
     """Where a codebook lies."""
     return _CODEBOOK.format(number)
+
+
+def sampled(numbers: Sequence[str], read: Callable[[str], Codes]) -> Codes:
+    """Evenly spaced codes of a few evenly spaced segments, of which there must be one."""
+    chosen, parts = [numbers[i] for i in spaced(len(numbers), _SAMPLED_SEGMENTS)], []
+    for number in chosen:
+        codes = read(number)
+        parts.append(codes.take(rows_to_sample(len(codes), len(chosen) * codes.k)))
+    format_ = parts[0].format
+    return format_.codes(format_.concatenate([part.stored for part in parts]))
 
 
 @dataclass(frozen=True)
@@ -339,15 +349,13 @@ class IndexDirectory:
 
     def sample(self, manifest: Manifest) -> Codes:
         """Evenly spaced codes of a few evenly spaced segments, verified; there must be one."""
-        numbers = list(manifest.segments)
-        chosen = [numbers[i] for i in spaced(len(numbers), SAMPLED_SEGMENTS)]
-        some = replace(manifest, segments={name: manifest.segments[name] for name in chosen})
-        parts = [
-            codes.take(rows_to_sample(len(codes), len(chosen) * codes.k))
-            for codes, _, _ in self.segments(some)
-        ]
-        format_ = parts[0].format
-        return format_.codes(format_.concatenate([part.stored for part in parts]))
+
+        def read(number: str) -> Codes:
+            alone = replace(manifest, segments={number: manifest.segments[number]})
+            ((codes, _, _),) = self.segments(alone)
+            return codes
+
+        return sampled(list(manifest.segments), read)
 
     def settings(self, manifest: Manifest) -> Settings:
         """The settings, with the codewords of the spec's codebook if it has one."""

@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -193,6 +192,7 @@ class CollectionModel:
         near_weight = np.tile(np.diff(edges), (count, 1))
         self.weight = np.hstack([np.where(kept, per_row, 0.0), near_weight])
         self._nearer = _weight_of_nearer(np.hstack([cosines, wanted]), self.weight)
+        self._ties: dict[int, Singles] = {}
 
     def true(self, neighbours: int) -> Doubles:
         """How many true neighbours each candidate of each query stands for, (q, m + s).
@@ -208,19 +208,22 @@ class CollectionModel:
         part.queries = self.queries[some]
         part.near = self.near[np.arange(self.near.shape[0]).reshape(whole, -1)[some].ravel()]
         part.weight, part._nearer = self.weight[some], self._nearer[some]
+        part._ties = {}
         return part
 
-    @lru_cache  # noqa: B019
     def tie_breaks(self, rounds: int) -> Singles:
         """To add to scores of sampled vectors, so many codes of each, and of near ones.
 
         Many short sign codes have equal scores, and an index returns them in any order. What stands
         for no vector is never found.
         """
-        split = self.sampled.shape[0]
-        weight = np.hstack([np.tile(self.weight[:, :split], rounds), self.weight[:, split:]])
-        chance = PublicStream(0, "plan ties").words(weight.size, np.uint16).reshape(weight.shape)
-        return np.where(weight == 0, -np.inf, _TIE * (chance / 2.0**16)).astype(np.float32)
+        if rounds not in self._ties:
+            split = self.sampled.shape[0]
+            weight = np.hstack([np.tile(self.weight[:, :split], rounds), self.weight[:, split:]])
+            words = PublicStream(0, "plan ties").words(weight.size, np.uint16)
+            add = np.where(weight == 0, -np.inf, _TIE * (words.reshape(weight.shape) / 2.0**16))
+            self._ties[rounds] = add.astype(np.float32)
+        return self._ties[rounds]
 
 
 def _weight_of_nearer(cosines: Doubles, weight: Doubles) -> Doubles:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from dpindex.codebook import spaced
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
-from dpindex.estimators.visibility import rows_to_sample
 from dpindex.index.directory import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
-    SAMPLED_SEGMENTS,
     FileMark,
     Manifest,
+    sampled,
     segment_paths,
 )
 from dpindex.shards.plan import Plan, token_of
@@ -90,14 +88,10 @@ def _marks(receipts: Iterable[Receipt]) -> dict[str, FileMark]:
 
 
 def _sample(plan: Plan) -> Codes:
-    """Evenly spaced codes of a few evenly spaced segments."""
-    store, format_, segments = plan.store, plan.settings.spec.format, plan.segments
-    chosen = [segments[i] for i in spaced(len(segments), SAMPLED_SEGMENTS)]
-    parts = []
-    for segment in chosen:
-        data = store.read(segment_paths(segment.number)[0], _MAX_SEGMENT_BYTES)
+    def read(number: str) -> Codes:
+        data = plan.store.read(segment_paths(number)[0], _MAX_SEGMENT_BYTES)
         if data is None:
-            raise InputError(f"segment {segment.number} was removed after it was published.")
-        codes = codes_from_bytes(data)
-        parts.append(codes.take(rows_to_sample(len(codes), len(chosen) * codes.k)).stored)
-    return format_.codes(format_.concatenate(parts))
+            raise InputError(f"segment {number} was removed after it was published.")
+        return codes_from_bytes(data)
+
+    return sampled([segment.number for segment in plan.segments], read)

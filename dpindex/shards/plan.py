@@ -176,13 +176,11 @@ class Plan:
         Parameters
         ----------
         published : mapping of paths to FileMark
-            Of the codes and payload of every segment.
+            Of the codes, ids and payload of every segment.
         sample : Codes, optional
             Some of the codes, that tell what noise leaves of a search.
         """
         files = dict(published)
-        for segment in self.segments:
-            files[segment_paths(segment.number)[1]] = segment.ids
         counts = {segment.number: segment.rows for segment in self.segments}
         number, book = None, self.settings.spec.codebook
         if book is not None:
@@ -190,8 +188,15 @@ class Plan:
             files[codebook_path(number)] = FileMark.of(book.to_bytes())
         following = len(counts) + (book is not None)
         seen = None if sample is None else visibility(sample, self.settings.spec, self.rows)
-        stated: Any = (following, counts, None, number, files, None, seen)
-        return Manifest(self.settings, "complete", *stated)
+        return Manifest(
+            self.settings,
+            "complete",
+            next_number=following,
+            segments=counts,
+            codebook=number,
+            files=files,
+            visibility=seen,
+        )
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
