@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from lite import LITE, PLACES
+from streams import Seeded
 
 import dpindex as dpi
 from dpindex import InputError
@@ -21,7 +23,7 @@ from dpindex.client import Client
 from dpindex.server.collector import Collector, Submission
 
 pytest.importorskip("pyarrow")
-pytestmark = LITE
+pytestmark = [*LITE, pytest.mark.usefixtures("known_noise")]
 
 N, NQ, DIM = 900, 70, 32
 RNG = np.random.default_rng(0)
@@ -59,13 +61,16 @@ def made(
 ) -> Callable[[str], Made]:
     place = tmp_path_factory.mktemp("lite") / request.param
     pairs: dict[str, Made] = {}
+    seeds = count()
 
     def make(name: str) -> Made:
         if name not in pairs:
             spec, metric, denoised = CASES[name]
             index = dpi.PrivateIndex(spec, metric=metric, query_epsilon=12.0)
             ids = TEXT_IDS if name in ("signs", "symbols") else None
-            index.add(X, ids, payload=PAYLOAD)
+            with pytest.MonkeyPatch.context() as patched:  # near ties come always or never
+                patched.setattr("dpindex.privatizer.secret_stream", lambda: Seeded(next(seeds)))
+                index.add(X, ids, payload=PAYLOAD)
             if denoised:
                 index.fit_denoiser("linear")
             index.publish(place, name)
