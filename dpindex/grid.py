@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,7 @@ class Grid:
         """
         if x.size == 0:
             return None
-        low, high = self._accepted(x.dtype)
+        low, high = _accepted(*self._limits, x.dtype)
         # min and max carry NaN along, so these two passes see every kind of fault.
         least, most = float(x.min()), float(x.max())
         if low <= least and most <= high:
@@ -158,32 +159,33 @@ class Grid:
     def _limits(self) -> tuple[float, float]:
         return self.bounds[0] * self.scale, self.bounds[1] * self.scale
 
-    def _accepted(self, dtype: np.dtype[Any]) -> tuple[float, float]:
-        """The limits, or where they come to lie in the data's own floats if that is further out.
-
-        float32(0.1) lies above 0.1, and is what 0.1 becomes in float32. ``round`` moves such a
-        value back to the limit. Clipping never moves two vectors apart, and it leaves all within
-        the bounds, so neither the sensitivity nor the capacity of the grid depends on this.
-        """
-        low, high = self._limits
-        if dtype.kind != "f" or dtype.itemsize >= 8:
-            return low, high
-        with np.errstate(over="ignore"):
-            nearest = np.array([low, high]).astype(dtype).astype(np.float64)
-        if not np.isfinite(nearest).all():
-            return low, high
-        return min(low, float(nearest[0])), max(high, float(nearest[1]))
-
     def round(self, x: AnyArray) -> Floats:
         """Grid integers, held exactly in floats of ``dtype``, of faultless attributes ``x``.
 
         ``x`` holds attributes before division by ``scale``, of any shape and real dtype.
         """
-        if self.clip or self._accepted(x.dtype) != self._limits:
+        if self.clip or _accepted(*self._limits, x.dtype) != self._limits:
             x = np.clip(x.astype(np.float64), *self._limits)
         factor = self.dtype(1.0 / (self.step * self.scale))
         out = np.multiply(x, factor, dtype=self.dtype, casting="unsafe")
         return np.rint(out, out=out)
+
+
+@lru_cache(maxsize=64)
+def _accepted(low: float, high: float, dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The limits, or where they come to lie in the data's own floats if that is further out.
+
+    float32(0.1) lies above 0.1, and is what 0.1 becomes in float32. ``Grid.round`` moves such a
+    value back to the limit. Clipping never moves two vectors apart, and it leaves all within the
+    bounds, so neither the sensitivity nor the capacity of the grid depends on this.
+    """
+    if dtype.kind != "f" or dtype.itemsize >= 8:
+        return low, high
+    with np.errstate(over="ignore"):
+        nearest = np.array([low, high]).astype(dtype).astype(np.float64)
+    if not np.isfinite(nearest).all():
+        return low, high
+    return min(low, float(nearest[0])), max(high, float(nearest[1]))
 
 
 class AnyNumbers:

@@ -7,27 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from dpindex.arrays import Integers, Vectors, cores
+from dpindex.arrays import Integers, Vectors, cores, issparse
 from dpindex.checks import finite_number
 from dpindex.codes import Codes
 from dpindex.errors import InputError
-from dpindex.projector import Projector, rows_of
+from dpindex.projector import Projector, block_rows, rows_of
 from dpindex.randomness import BitSource
 from dpindex.randomness.secret import secret_stream
 from dpindex.spec import Spec
 
-__all__ = ["Privatizer", "task_numbers"]
-
-_TASK_NUMBERS = 1 << 19
-
-
-def task_numbers(spec: Spec) -> int:
-    """Projected numbers that a thread is handed at a time, and that get their noise together.
-
-    Enough that the few draws which need a second look are handled in one go, as small steps make
-    threads wait for each other.
-    """
-    return max(_TASK_NUMBERS, spec.projection.block_numbers)
+__all__ = ["Privatizer"]
 
 
 # Freeing one large block tells glibc's malloc to keep blocks of that size instead of handing every
@@ -112,21 +101,20 @@ class Privatizer(Projector):
             self.check(rows, first_row=first_row)
             before()
         law, format_ = self.spec.law, self.spec.format
-        step = max(1, task_numbers(self.spec) // self.spec.projection.k)
+        step = block_rows(self.spec, issparse(rows))
         starts = range(0, rows.shape[0], step)
 
         def task(start: int) -> Integers:
             stream = self._stream()  # of its own where tests put one in
-            exact = self._project(
-                rows_of(rows, start, start + step), first_row + start, before is not None
-            )
+            block = rows_of(rows, start, start + step)
+            exact = self._project_block(block, first_row + start, before is not None)
             return format_.pack(law.perturb(exact, stream))
 
         workers = min(threads or cores(), len(starts))
         if workers == 1:
-            return format_.codes(format_.concatenate([task(start) for start in starts]))
+            return format_.codes(np.concatenate([task(start) for start in starts]))
         with ThreadPoolExecutor(workers) as pool:
-            return format_.codes(format_.concatenate(list(pool.map(task, starts))))
+            return format_.codes(np.concatenate(list(pool.map(task, starts))))
 
 
 def _refuse_above(most: float, spec: Spec) -> None:

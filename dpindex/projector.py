@@ -13,10 +13,16 @@ from dpindex.errors import InputError
 from dpindex.noise.randomized_response import norm_slack
 from dpindex.spec import Spec
 
-__all__ = ["Projector", "rows_of"]
+__all__ = ["Projector", "block_rows", "rows_of"]
 
 _CHECK_ROWS = 4096
 _NORM_TOLERANCE = 0.01
+
+
+def block_rows(spec: Spec, sparse: bool) -> int:
+    """Vectors that are projected at a time, and get their noise together."""
+    width = spec.projection.k if sparse else max(spec.dim, spec.projection.k)
+    return max(16, spec.projection.block_numbers // width)
 
 
 class Projector:
@@ -57,10 +63,8 @@ class Projector:
         return rows
 
     def _project(self, rows: Any, first_row: int, checked: bool = False) -> Floats:
-        """Projected rows, made a cacheful at a time."""
-        dim, k = self.spec.dim, self.spec.projection.k
-        width = k if issparse(rows) else max(dim, k)
-        step = max(16, self.spec.projection.block_numbers // width)
+        """Projected rows, a block at a time."""
+        step = block_rows(self.spec, issparse(rows))
         parts = [
             self._project_block(rows_of(rows, start, start + step), first_row + start, checked)
             for start in range(0, rows.shape[0], step)

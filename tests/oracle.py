@@ -569,10 +569,6 @@ def discrete_gaussian(sigma: float, bits: int) -> Table:
 
 # Draws
 
-_BATCH = 1 << 17
-"""First words are read so many at a time, all others after them."""
-
-
 def draw_cells(law: Any, cell_bits: int, count: int, words: Words) -> list[int]:
     """Values of a law times 2^cell_bits, each with a uniform offset inside its cell.
 
@@ -591,9 +587,7 @@ def draw_cells(law: Any, cell_bits: int, count: int, words: Words) -> list[int]:
         return (law.end(inside) >> shift) << 16
 
     lowest, highest = law.value(0), law.value((1 << law.bits) - 1) - 1
-    first = []
-    for start in range(0, count, _BATCH):
-        first += words.take(32, min(_BATCH, count - start), some_boundary)
+    first = words.take(32, count, some_boundary)
     offsets = [word & ((1 << cell_bits) - 1) for word in first]
     draws, unclear = [0] * count, []
     for i, word in enumerate(first):

@@ -225,7 +225,7 @@ def demand_released(
 
 def demand_tasks(spec: Spec, x: Any, rows: int, threads: int, patch: pytest.MonkeyPatch) -> None:
     """Tasks of so many rows: the noise of each is that of one stream, and no stream serves two."""
-    patch.setattr(dpindex.privatizer, "task_numbers", lambda spec: rows * spec.code_length)
+    patch.setattr(dpindex.privatizer, "block_rows", lambda spec, sparse: rows)
     recorder = Recorder()
     privatizer = dpi.Privatizer(spec, allow_unprotected=True)
     privatizer._stream = recorder
@@ -384,7 +384,7 @@ def test_each_task_draws_from_its_own_stream(
 def test_tasks_of_one_thread_share_its_stream(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As they do with the stream that ships: words are read on, task after task."""
     spec = Case(method).spec
-    monkeypatch.setattr(dpindex.privatizer, "task_numbers", lambda spec: 3 * spec.code_length)
+    monkeypatch.setattr(dpindex.privatizer, "block_rows", lambda spec, sparse: 3)
     x, words, judge = vectors(spec, 11), Words(3, edges=True), oracle_for(spec)
     wanted = [row for i in range(0, 11, 3) for row in judge.codes(exact(x[i : i + 3]), words)]
     privatizer, stream = dpi.Privatizer(spec, allow_unprotected=True), Dealt(words.dealt)
@@ -395,11 +395,12 @@ def test_tasks_of_one_thread_share_its_stream(method: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix])
 @pytest.mark.parametrize("method", ["dp-oporp-laplace", "dp-fjlt-gaussian", "dp-signrp-geometric"])
-def test_blocks_within_a_task(method: str, layout: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vectors are projected sixteen at a time, their noise is drawn together."""
-    monkeypatch.setattr(Projection, "block_numbers", 1)
+def test_the_smallest_blocks(method: str, layout: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long vectors are, sixteen are projected at a time and get their noise together."""
     spec = Case(method).spec
-    demand_released(spec, layout(vectors(spec, 37)), Words(1, edges=True))
+    monkeypatch.setattr(Projection, "block_numbers", 1)
+    assert dpindex.projector.block_rows(spec, layout is not np.asarray) == 16
+    demand_tasks(spec, layout(vectors(spec, 37)), 16, 2, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -436,7 +437,7 @@ def test_index_keeps_and_searches_with_those_codes(
 @pytest.mark.parametrize("method", ["dp-oporp-staircase", "dp-signoporp-geometric"])
 def test_tasks_of_the_size_that_ships(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = Case(method).spec
-    rows = dpindex.privatizer.task_numbers(spec) // spec.code_length
+    rows = dpindex.privatizer.block_rows(spec, sparse=False)
     x = vectors(spec, 40)[np.random.default_rng(1).integers(0, 40, rows + 5000)]
     demand_tasks(spec, x, rows, 2, monkeypatch)
 

@@ -37,7 +37,8 @@ from dpindex.errors import InputError
 from dpindex.index import PrivateIndex
 from dpindex.index.directory import Settings
 from dpindex.index.ingest import CodesFile, NewDirectory, OpenIndex, Sink, ingest
-from dpindex.privatizer import Privatizer, task_numbers
+from dpindex.privatizer import Privatizer
+from dpindex.projector import block_rows
 from dpindex.race import RaceSketch, SketchSpec
 from dpindex.spec import Spec
 from dpindex.vectors import as_source
@@ -136,10 +137,8 @@ class _Paths:
     def _many(self, sparsely: bool = False, chunk: int = 0) -> int:
         """Rows that fill ``chunk``, or else two tasks, and a few more."""
         k, dim = self.spec.projection.k, self.spec.dim
-        rows = (chunk or 2 * max(1, task_numbers(self.spec) // k)) + 7
+        rows = (chunk or 2 * block_rows(self.spec, sparsely)) + 7 if self.large else _SMALL
         width = k if sparsely else max(k, dim)
-        if not self.large or k > task_numbers(self.spec):
-            rows = _SMALL
         return max(3, min(rows, _MOST_NUMBERS // width))
 
     def _drawn(self, rows: int) -> Ints:

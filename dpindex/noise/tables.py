@@ -22,9 +22,6 @@ from dpindex.randomness import BitSource
 
 _BUCKET_BITS = 16
 _KEY_BITS = 64
-_PIECE = 1 << 17
-"""Draws made at a time, so that words and look-ups stay in the cache."""
-
 _REFINE = np.iinfo(np.int32).min
 """Marks a bucket that holds a boundary (or a tail) and must be refined."""
 
@@ -99,26 +96,17 @@ class CellTable:
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
         """``count`` independent draws, int32, shape (count,)."""
-        draws = np.empty(count, dtype=np.int32)
-        unclear = [self._look_up(draws, start, stream) for start in range(0, count, _PIECE)]
-        if unclear:
-            places, buckets, offsets = (np.concatenate(part) for part in zip(*unclear, strict=True))
-            if places.size:
-                draws[places] = self._refined(buckets, offsets, stream)
-        return draws
-
-    def _look_up(self, draws: AnyArray, start: int, stream: BitSource) -> tuple[AnyArray, ...]:
-        """Fill a piece of ``draws``; returns the places to refine, their buckets and offsets."""
-        target = draws[start : start + _PIECE]
-        words = stream.words(len(target), np.uint32)
+        words = stream.words(count, np.uint32)
         top = np.right_shift(words, 32 - _BUCKET_BITS).astype(np.intp)
-        np.take(self._buckets, top, out=target, mode="wrap")  # every index is in range
-        refine = np.flatnonzero(target == _REFINE)
+        draws: npt.NDArray[np.int32] = np.take(self._buckets, top, mode="wrap")  # all in range
+        refine = np.flatnonzero(draws == _REFINE)
         offsets = words.view(np.int32)
         offsets &= (1 << self.cell_bits) - 1
         if self.cell_bits:
-            target += offsets
-        return refine + start, top[refine], offsets[refine]
+            draws += offsets
+        if refine.size:
+            draws[refine] = self._refined(top[refine], offsets[refine], stream)
+        return draws
 
     def _refined(self, buckets: AnyArray, offsets: AnyArray, stream: BitSource) -> AnyArray:
         count = len(buckets)

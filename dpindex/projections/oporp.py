@@ -79,11 +79,8 @@ class Oporp(Projection):
         for repetition in range(self.repetitions):
             terms = np.take(x, columns[repetition].ravel(), axis=1, mode="wrap")
             terms = terms.reshape(len(x), self.max_column_l1, self.bins)
-            terms *= signs[repetition]
             target = out[:, repetition * self.bins : (repetition + 1) * self.bins]
-            np.copyto(target, terms[:, 0])
-            for slot in range(1, self.max_column_l1):
-                np.add(target, terms[:, slot], out=target)
+            np.einsum("nlb,lb->nb", terms, signs[repetition], out=target)
         return out
 
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:

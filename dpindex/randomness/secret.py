@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-_BLOCK = 1 << 18
-"""Bytes enciphered at a time: large enough that the call costs nothing, small enough for L2."""
+_BLOCK = 1 << 20
+"""Bytes enciphered at a time: threads wait for each other before and after every call."""
 
 _ZEROS = bytes(_BLOCK)
 
