@@ -27,6 +27,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from dpindex import Privatizer, Spec
+from dpindex.projections import Projection
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 FILE = DATA / "news20_chartri_csr.npz"
@@ -58,13 +59,23 @@ def memory(name: str) -> list[float]:
     return [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit]
 
 
-def realised(name: str, dim: int) -> sparse.csr_matrix:
-    """The projection as a CSR matrix, read off its own images of blocks of unit vectors."""
-    projection, parts, step = spec_of(name, dim).projection, [], 1 << 15
-    for start in range(0, dim, step):
-        unit = sparse.eye(min(step, dim - start), dim, k=start, format="csr", dtype=np.float32)
-        parts.append(sparse.csr_matrix(projection.apply_sparse(unit)))
-    return sparse.csr_matrix(sparse.vstack(parts, format="csr"), dtype=np.float64)
+def realised(projection: Projection, columns: np.ndarray) -> sparse.csr_matrix:
+    """The projection as a CSR matrix whose other rows are left empty, from images of unit vectors.
+
+    Parameters
+    ----------
+    columns : integer array, shape (m,)
+        Attributes that occur, ascending.
+    """
+    parts = []
+    for start in range(0, len(columns), 1 << 13):
+        some = columns[start : start + (1 << 13)]
+        entries = (np.ones(len(some), np.float32), some, np.arange(len(some) + 1))
+        unit = sparse.csr_matrix(entries, (len(some), projection.dim))
+        parts.append(sparse.csr_matrix(projection.apply_sparse(unit), dtype=np.float64))
+    found = sparse.vstack(parts, format="csr")
+    starts = found.indptr[np.searchsorted(columns, np.arange(projection.dim + 1))]
+    return sparse.csr_matrix((found.data, found.indices, starts), (projection.dim, projection.k))
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -77,7 +88,8 @@ def speed(name: str) -> list[float]:
     """Processor seconds of one privatization, with noise, and of ``csr @ csr``, round by round."""
     x = documents()
     privatizer = Privatizer(spec_of(name, x.shape[1]))
-    wide, matrix = sparse.csr_matrix(x, dtype=np.float64), realised(name, x.shape[1])
+    wide = sparse.csr_matrix(x, dtype=np.float64)
+    matrix = realised(privatizer.spec.projection, np.unique(x.indices))
     rounds = [
         (seconds(lambda: privatizer.privatize(x, threads=1)), seconds(lambda: wide @ matrix))
         for _ in range(1 + ROUNDS)

@@ -569,6 +569,7 @@ def discrete_gaussian(sigma: float, bits: int) -> Table:
 
 # Draws
 
+
 def draw_cells(law: Any, cell_bits: int, count: int, words: Words) -> list[int]:
     """Values of a law times 2^cell_bits, each with a uniform offset inside its cell.
 

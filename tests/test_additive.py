@@ -52,6 +52,15 @@ def test_codes_are_the_convolution_of_cells_and_dither(dtype: Any, x: int) -> No
     assert counted == _law(x)
 
 
+@pytest.mark.parametrize("largest", [0, 2**24, 2**30 - 1, 2**30, 2**31, 2**33 - 1])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_wide_sums_are_exact_whatever_integers_hold_them(largest: int, sign: int) -> None:
+    x = np.array([[sign * largest, 7, -8, 0]], dtype=np.float64)
+    noise = TABLE.sample(4, Seeded(1)).astype(object)
+    codes = AdditiveNoise(TABLE, grid_bits=12).perturb(x, Seeded(1))
+    assert codes.tolist() == [[(int(v) + n) >> CELL_BITS for v, n in zip(x[0], noise, strict=True)]]
+
+
 def test_mean_is_linear_and_variance_averages_to_the_stated() -> None:
     """The mean of a code is x/cell plus a constant for every x; the variance averages to 1/6 more
     than that of the cells, but for 1/CELL² of the dither, which real positions would not lack."""

@@ -15,8 +15,8 @@ from dpindex.spec import Spec
 
 QueryMode = Literal["exact", "private"]
 
-_BATCH_QUERIES = 64
-"""Query batch size: Ctrl-C is honoured between batches, a tenth of a second on a million codes."""
+_BATCH_QUERIES = 128
+"""Query batch size: Ctrl-C is honoured between batches, 0.2 seconds on a million sign codes."""
 
 
 def checked_k(k: Any) -> int:

@@ -34,7 +34,7 @@ class FaissSigns(SearchBackend):
     rescored exactly and the answer is provably the exact ranking, or more candidates are fetched.
     """
 
-    block_rows = 65536
+    block_rows = 1 << 18
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
         if index_type != EXACT:

@@ -16,6 +16,7 @@ from dpindex.noise.tables import Profile
 from dpindex.randomness import BitSource
 
 _NEGLIGIBLE = 1e-7
+_NARROW = 2**30
 
 
 class NoiseSource(Protocol):
@@ -73,7 +74,8 @@ class AdditiveNoise(NumberLaw):
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
         noise = self.source.sample(x.size, stream).reshape(x.shape)
         # Sums held in float64 may pass 2^31 before their low bits are dropped.
-        narrow = x.dtype == np.float32 and noise.dtype == np.int32
+        small = x.dtype == np.float32 or -_NARROW < x.min(initial=0) <= x.max(initial=0) < _NARROW
+        narrow = small and noise.dtype == np.int32
         noisy: npt.NDArray[Any] = x.astype(np.int32 if narrow else np.int64)
         noisy += noise
         noisy >>= self.source.cell_bits
