@@ -21,8 +21,8 @@ _NORM_TOLERANCE = 0.01
 
 def block_rows(spec: Spec, sparse: bool) -> int:
     """Vectors that are projected at a time, and get their noise together."""
-    width = spec.projection.k if sparse else max(spec.dim, spec.projection.k)
-    return max(16, spec.projection.block_numbers // width)
+    codes = 2 * spec.projection.k  # noise takes twice the memory of what it is added to
+    return max(16, spec.projection.block_numbers // (codes if sparse else max(spec.dim, codes)))
 
 
 class Projector:

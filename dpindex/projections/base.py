@@ -78,8 +78,8 @@ class Projection(ABC):
     max_column_l1 : int
         The largest ``Σ_i |w_ij|``: bounds a coordinate, and every sum on the way to it.
     block_numbers : int
-        Numbers of vectors, or of codes if those are longer, that it is fastest to project at a
-        time: few for the cache, many for threads, which wait for each other between steps.
+        Numbers of vectors that it is fastest to project at a time: few for the cache, many for
+        threads, which wait for each other between steps.
     """
 
     dim: int
@@ -88,7 +88,7 @@ class Projection(ABC):
     rms: float
     inner_product_factor: float
     max_column_l1: int
-    block_numbers = 1 << 19
+    block_numbers = 1 << 20
 
     @cached_property
     def sensitivity(self) -> Sensitivity:

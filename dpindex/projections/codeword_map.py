@@ -24,7 +24,7 @@ class CodewordMap(Projection):
     scale = 1.0 / RADIUS**2
     rms = 1.0
     inner_product_factor = 0.0
-    block_numbers = 1 << 21  # all codewords are read for every block
+    block_numbers = 1 << 22  # all codewords are read for every block
 
     def __init__(self, codebook: Codebook) -> None:
         self.codebook, self.dim, self.k = codebook, codebook.dim, len(codebook)
