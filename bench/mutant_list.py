@@ -104,7 +104,7 @@ MUTANTS = [
            "        keys = buckets.astype(np.uint64) << np.uint64(_KEY_BITS - _BUCKET_BITS)\n",
            STAIRCASE, "test_tables.py"),
     Mutant("sampler", "dither lost", "noise/tables.py",
-           "        if self.cell_bits:\n            target += offsets\n", "",
+           "        if self.cell_bits:\n            draws += offsets\n", "",
            STAIRCASE, "test_tables.py"),
     Mutant("sampler", "ratio of the staircase e^{1.05 ε}", "noise/geometric.py",
            _TABLE, _TABLE.replace("mpf(epsilon)", "mpf(1.05 * epsilon)"), STAIRCASE,

@@ -47,7 +47,12 @@ class Projector:
 
         Times ``spec.step`` it is in units of the scaled attributes.
         """
-        return self._project(self.rows(x), first_row)
+        rows = self.rows(x)
+        step = block_rows(self.spec, issparse(rows))
+        starts = range(0, rows.shape[0], step)
+        return np.concatenate(
+            [self._project_block(rows_of(rows, i, i + step), first_row + i) for i in starts]
+        )
 
     def check(self, x: Vectors, *, first_row: int = 0) -> None:
         """Raise the InputError that projecting would raise, if any."""
@@ -62,16 +67,7 @@ class Projector:
             raise InputError("sparse vectors hold zeros, which lie outside the public bounds.")
         return rows
 
-    def _project(self, rows: Any, first_row: int, checked: bool = False) -> Floats:
-        """Projected rows, a block at a time."""
-        step = block_rows(self.spec, issparse(rows))
-        parts = [
-            self._project_block(rows_of(rows, start, start + step), first_row + start, checked)
-            for start in range(0, rows.shape[0], step)
-        ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def _project_block(self, block: Any, first_row: int, checked: bool) -> Floats:
+    def _project_block(self, block: Any, first_row: int, checked: bool = False) -> Floats:
         grid, projection = self.spec.grid, self.spec.projection
         if not checked:
             self._check_values(block, first_row)

@@ -63,7 +63,7 @@ def test_known_answer_of_nist(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> No
 
 def test_a_request_of_any_size_is_one_key_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against one independent encryption, over block edges and partial blocks of the cipher."""
-    sizes = [1, 3, 15, 16, 17, 0, (1 << 18) - 1, 1 << 18, (1 << 19) + 5, 7]
+    sizes = [1, 3, 15, 16, 17, 0, (1 << 20) - 1, 1 << 20, (1 << 21) + 5, 7]
     keys = [bytes([number]) * 32 for number in range(len(sizes))]
     stream = _keyed(monkeypatch, *(part for key in keys for part in (key, COUNTER)))
     for key, size in zip(keys, sizes, strict=True):
