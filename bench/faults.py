@@ -37,8 +37,9 @@ import dpindex.index.ingest as ingest_module
 from dpindex import Ledger, PrivateIndex, Privatizer, Spec
 from dpindex.cli import main as command_line
 from dpindex.errors import InputError
-from dpindex.index import IndexDirectory, Settings
-from dpindex.index.ingest import NewDirectory, ingest
+from dpindex.index.directory import IndexDirectory, Settings
+from dpindex.index.index_sinks import NewDirectory
+from dpindex.index.ingest import ingest
 from dpindex.vectors import as_source, open_vectors
 
 ROWS, DIM, STEP = 4000, 16, 50

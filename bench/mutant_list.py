@@ -281,7 +281,7 @@ MUTANTS = [
            "                privatizer = Privatizer(spec.with_epsilon(2 * spec.budget))\n"
            + _CHUNK + "            codes = spec.format.codes(codes.stored)\n", STAIRCASE,
            "test_ingest.py test_path_checks.py"),
-    Mutant("build", "a finished index is built into again", "index/ingest.py",
+    Mutant("build", "a finished index is built into again", "index/index_sinks.py",
            '        if manifest.state == "complete" and not (',
            '        if manifest.state == "never" and not (', STAIRCASE,
            "test_ingest.py", audited=False),

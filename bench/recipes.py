@@ -29,7 +29,7 @@ import numpy as np
 from scipy import sparse
 
 from dpindex.evaluate import ground_truth
-from dpindex.index import summarize
+from dpindex.index.directory import summarize
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 QUERIES, SAMPLE, NEIGHBOURS, FOUND = 500, 2000, 50, 10

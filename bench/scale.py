@@ -26,7 +26,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import dpindex as dpi
-from dpindex.index import IndexDirectory, Settings
+from dpindex.index.directory import IndexDirectory, Settings
 from dpindex.index.structures import structures
 from dpindex.ledger import Ledger
 from dpindex.noise.geometric import staircase_noise

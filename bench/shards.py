@@ -68,8 +68,9 @@ def cluster(workers: int) -> Iterator[Any]:
 
 def throughput(rows: int) -> None:
     import dpindex.dask
-    from dpindex.index import Settings
-    from dpindex.index.ingest import NewDirectory, ingest
+    from dpindex.index.directory import Settings
+    from dpindex.index.index_sinks import NewDirectory
+    from dpindex.index.ingest import ingest
     from dpindex.vectors import open_vectors
 
     with ExitStack() as stack:

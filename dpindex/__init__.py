@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from dpindex.codebook import Codebook
     from dpindex.codes import BitCodes, FloatCodes, SymbolCodes, codes_from_bytes
     from dpindex.errors import InputError
-    from dpindex.index import Hits, PrivateIndex, PublishedIndex, connect
+    from dpindex.index.hits import Hits
+    from dpindex.index.private_index import PrivateIndex
+    from dpindex.index.published_index import PublishedIndex, connect
     from dpindex.ledger import Ledger
     from dpindex.method_table import methods
     from dpindex.planner import fit_codebook, plan
@@ -60,7 +62,9 @@ _HOME = {
     "codebook": ["Codebook"],
     "codes": ["BitCodes", "FloatCodes", "SymbolCodes", "codes_from_bytes"],
     "errors": ["InputError"],
-    "index": ["Hits", "PrivateIndex", "PublishedIndex", "connect"],
+    "index.hits": ["Hits"],
+    "index.private_index": ["PrivateIndex"],
+    "index.published_index": ["PublishedIndex", "connect"],
     "ledger": ["Ledger"],
     "method_table": ["methods"],
     "planner": ["fit_codebook", "plan"],

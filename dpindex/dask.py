@@ -27,7 +27,7 @@ from dpindex.arrays import AnyArray
 from dpindex.checks import id_array
 from dpindex.errors import InputError
 from dpindex.extras import import_extra
-from dpindex.index import Settings
+from dpindex.index.directory import Settings
 from dpindex.index.payload import Payload
 from dpindex.ledger import Ledger
 from dpindex.shards import Shard

@@ -15,7 +15,8 @@ from test_cli import Run, fails
 from test_denoise import low_rank
 
 from dpindex import Ledger, PrivateIndex, Privatizer, Spec
-from dpindex.index import IndexDirectory, directory, journal, private_index
+from dpindex.index import directory, journal, private_index
+from dpindex.index.directory import IndexDirectory
 from dpindex.index.ingest import CodesFile, ingest
 from dpindex.vectors import as_source
 

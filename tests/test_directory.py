@@ -16,8 +16,9 @@ import pytest
 
 from dpindex.codes import Codes
 from dpindex.errors import InputError
-from dpindex.index import IndexDirectory, PrivateIndex, Settings
-from dpindex.index.directory import Manifest, rows_per_segment
+from dpindex.index.code_store import rows_per_segment
+from dpindex.index.directory import IndexDirectory, Manifest, Settings
+from dpindex.index.private_index import PrivateIndex
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
 

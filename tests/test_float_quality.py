@@ -11,7 +11,7 @@ from streams import Seeded
 
 import dpindex as dpi
 import dpindex.privatizer
-from dpindex.index import PrivateIndex
+from dpindex.index.private_index import PrivateIndex
 from dpindex.method_table import find_method
 from dpindex.noise.gaussian import optimal_sigma
 from dpindex.randomness import public

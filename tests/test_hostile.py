@@ -26,9 +26,9 @@ from dpindex.cli import main
 from dpindex.codes import Codes, NumberFormat, SignFormat
 from dpindex.errors import InputError
 from dpindex.files import read_file
-from dpindex.index import IndexDirectory, PrivateIndex, Settings
 from dpindex.index.code_store import Ids
-from dpindex.index.directory import Manifest
+from dpindex.index.directory import IndexDirectory, Manifest, Settings
+from dpindex.index.private_index import PrivateIndex
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)

@@ -20,9 +20,11 @@ from scipy import sparse
 
 from dpindex.errors import InputError
 from dpindex.grid import Grid
-from dpindex.index import IndexDirectory, PrivateIndex, Settings
 from dpindex.index.claim import Claim
-from dpindex.index.ingest import CodesFile, NewDirectory, OpenIndex, ingest
+from dpindex.index.directory import IndexDirectory, Settings
+from dpindex.index.index_sinks import NewDirectory, OpenIndex
+from dpindex.index.ingest import CodesFile, ingest
+from dpindex.index.private_index import PrivateIndex
 from dpindex.ledger import Ledger
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
@@ -378,7 +380,7 @@ _CHILD = """
 import sys
 import numpy as np
 import dpindex.index.ingest as module
-from dpindex.index import Settings
+from dpindex.index.directory import Settings
 from dpindex.spec import Spec
 from dpindex.vectors import open_vectors
 module._CHUNK_BYTES = 50 * 8 * 8
@@ -424,8 +426,9 @@ def test_killed_for_real_at_random_moments(tmp_path: Path) -> None:
 
 _MEASURED = """
 import resource, sys
-from dpindex.index import Settings
-from dpindex.index.ingest import NewDirectory, ingest
+from dpindex.index.directory import Settings
+from dpindex.index.index_sinks import NewDirectory
+from dpindex.index.ingest import ingest
 from dpindex.spec import Spec
 from dpindex.vectors import open_vectors
 spec = Spec(method="dp-oporp-staircase", dim=1024, k=128, epsilon=2.0)

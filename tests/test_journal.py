@@ -17,11 +17,13 @@ import pytest
 from dpindex import files
 from dpindex.errors import InputError
 from dpindex.files import create_file
-from dpindex.index import IndexDirectory, PrivateIndex, Settings
 from dpindex.index import directory as directory_module
 from dpindex.index.claim import Claim
-from dpindex.index.ingest import CodesFile, NewDirectory, ingest
+from dpindex.index.directory import IndexDirectory, Settings
+from dpindex.index.index_sinks import NewDirectory
+from dpindex.index.ingest import CodesFile, ingest
 from dpindex.index.journal import Journal, state_folder
+from dpindex.index.private_index import PrivateIndex
 from dpindex.spec import Spec
 from dpindex.vectors import as_source
 
@@ -34,7 +36,7 @@ CALLS = ("replace", "fsync", "unlink", "mkdir", "rmdir")
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpindex.index.ingest._CHUNK_BYTES", 6 * 8 * 8)  # six rows
-    monkeypatch.setattr("dpindex.index.directory._SEGMENT_ROWS", 6)
+    monkeypatch.setattr("dpindex.index.code_store._SEGMENT_ROWS", 6)
 
 
 class _Crash(BaseException):

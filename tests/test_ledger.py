@@ -23,8 +23,9 @@ from typer.testing import CliRunner
 
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
 from dpindex.cli import app
-from dpindex.index import IndexDirectory, Settings
-from dpindex.index.ingest import NewDirectory, ingest
+from dpindex.index.directory import IndexDirectory, Settings
+from dpindex.index.index_sinks import NewDirectory
+from dpindex.index.ingest import ingest
 from dpindex.ledger import Total
 from dpindex.vectors import as_source
 
@@ -664,7 +665,7 @@ def test_killed_builds_are_counted_once(ledger: Ledger, tmp_path: Path) -> None:
         "import os, signal, sys, numpy as np\n"
         "import dpindex.index.ingest as b\n"
         "from dpindex import Ledger, Privatizer, Spec\n"
-        "from dpindex.index import Settings\n"
+        "from dpindex.index.directory import Settings\n"
         "from dpindex.vectors import as_source\n"
         "path, book, spec, left = sys.argv[1:]\n"
         "b._CHUNK_BYTES = 3 * 6 * 8\n"

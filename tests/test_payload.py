@@ -10,8 +10,9 @@ import pytest
 
 from dpindex import PrivateIndex, Spec
 from dpindex.errors import InputError
-from dpindex.index import IndexDirectory, Settings
-from dpindex.index.ingest import CodesFile, NewDirectory, ingest
+from dpindex.index.directory import IndexDirectory, Settings
+from dpindex.index.index_sinks import NewDirectory
+from dpindex.index.ingest import CodesFile, ingest
 from dpindex.index.payload import Payload, payload_from_bytes, payload_to_bytes
 from dpindex.vectors import as_source
 

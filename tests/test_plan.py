@@ -25,9 +25,9 @@ import dpindex as dpi
 from dpindex.cli import main
 from dpindex.evaluate import ground_truth
 from dpindex.evaluate.linkage import Linkage
-from dpindex.index import IndexDirectory, Settings
-from dpindex.index.directory import Manifest
-from dpindex.index.ingest import NewDirectory, ingest
+from dpindex.index.directory import IndexDirectory, Manifest, Settings
+from dpindex.index.index_sinks import NewDirectory
+from dpindex.index.ingest import ingest
 from dpindex.planner import Facts, collection_model
 from dpindex.planner.collection_model import CollectionModel, linked_share
 from dpindex.planner.plan_result import NEIGHBOURS

@@ -21,11 +21,11 @@ import dpindex as dpi
 from dpindex.codes import Codes, NumberFormat, SignFormat
 from dpindex.errors import InputError
 from dpindex.estimators.similarity import InnerProductSimilarity
-from dpindex.index import PrivateIndex
 from dpindex.index.code_store import CodeStore
 from dpindex.index.directory import IndexDirectory
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
+from dpindex.index.private_index import PrivateIndex
 from dpindex.index.ranking import Ranking
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
@@ -560,7 +560,7 @@ def test_removed_codes_are_physically_gone_after_saving(tmp_path: Path) -> None:
 
 
 def test_many_segments_keep_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpindex.index.directory._SEGMENT_ROWS", 7)
+    monkeypatch.setattr("dpindex.index.code_store._SEGMENT_ROWS", 7)
     index = _filled()
     index.save(tmp_path / "i")
     assert len(_code_files(tmp_path / "i")) == 9

@@ -23,7 +23,7 @@ from specs import example
 import dpindex as dpi
 from dpindex.cli import main
 from dpindex.errors import InputError
-from dpindex.index import Settings, summarize
+from dpindex.index.directory import Settings, summarize
 from dpindex.method_table import methods
 from dpindex.shards import Plan, build, commit, plan_shards, privatize_shard
 from dpindex.vectors import open_dataset

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpindex import InputError, Spec
-from dpindex.index import Settings
+from dpindex.index.directory import Settings
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.structures import structures

@@ -10,9 +10,9 @@ import pytest
 
 import dpindex as dpi
 from dpindex.estimators.visibility import Visibility, rows_to_sample, visibility
-from dpindex.index import Settings, Summary, summarize
-from dpindex.index.directory import IndexDirectory, Manifest
-from dpindex.index.ingest import NewDirectory, ingest
+from dpindex.index.directory import IndexDirectory, Manifest, Settings, Summary, summarize
+from dpindex.index.index_sinks import NewDirectory
+from dpindex.index.ingest import ingest
 from dpindex.vectors import as_source
 
 pytestmark = pytest.mark.usefixtures("known_noise")

@@ -40,9 +40,9 @@ from dpindex.estimators.denoise import (
 from dpindex.estimators.denoise.channel import Channel, ScoreTable
 from dpindex.estimators.denoise.denoiser import CalibrationBins, EPIteration
 from dpindex.files import pack
-from dpindex.index import PrivateIndex
 from dpindex.index.code_store import ids_from_bytes, ids_to_bytes
 from dpindex.index.directory import Manifest
+from dpindex.index.private_index import PrivateIndex
 from dpindex.ledger import Ledger
 from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.vectors import open_vectors, read_ids

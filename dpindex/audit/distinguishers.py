@@ -30,7 +30,7 @@ from scipy import optimize, sparse, special
 from dpindex.arrays import AnyArray, Floats
 from dpindex.codes import BitCodes, Codes, codes_from_bytes
 from dpindex.errors import InputError
-from dpindex.index import PrivateIndex
+from dpindex.index.private_index import PrivateIndex
 from dpindex.privacy import Attribute, Record
 from dpindex.privatizer import Privatizer
 from dpindex.randomness import PublicStream

@@ -38,7 +38,7 @@ from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.files import MAGIC, read_file
 from dpindex.format1 import SKETCH_MAGIC_1
-from dpindex.index import PrivateIndex
+from dpindex.index.private_index import PrivateIndex
 from dpindex.method_table import Method, methods
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.privatizer import Privatizer

@@ -34,9 +34,10 @@ from dpindex.audit.law_verifiers import LawVerifier, law_verifier, law_verifier_
 from dpindex.audit.verdict import Check
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
-from dpindex.index import PrivateIndex
 from dpindex.index.directory import Settings
-from dpindex.index.ingest import CodesFile, NewDirectory, OpenIndex, Sink, ingest
+from dpindex.index.index_sinks import NewDirectory, OpenIndex
+from dpindex.index.ingest import CodesFile, Sink, ingest
+from dpindex.index.private_index import PrivateIndex
 from dpindex.privatizer import Privatizer
 from dpindex.projector import block_rows
 from dpindex.race import RaceSketch, SketchSpec

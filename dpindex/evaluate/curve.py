@@ -21,12 +21,14 @@ import numpy as np
 from dpindex.checks import whole_number
 from dpindex.errors import InputError
 from dpindex.estimators.denoise import Denoiser, Kind
+from dpindex.estimators.similarity import Metric
 from dpindex.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.evaluate.inversion import EXPOSURE, exposure
 from dpindex.evaluate.linkage import LINKED, Linkage
 from dpindex.evaluate.runs_file import kept_in, run_key
-from dpindex.index import Metric, PrivateIndex, QueryMode
+from dpindex.index.asked import QueryMode
 from dpindex.index.leak_check import refuse_shared_rows
+from dpindex.index.private_index import PrivateIndex
 from dpindex.method_table import Method, find_method
 from dpindex.privacy import Adjacency, l2, record
 from dpindex.privatizer import Privatizer

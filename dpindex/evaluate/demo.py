@@ -17,7 +17,7 @@ from dpindex.evaluate.explorer import Shown, measured_views, view, write_page
 from dpindex.evaluate.inversion import cosines, invert
 from dpindex.evaluate.report import Picture, gallery_png, require_matplotlib, write_curve
 from dpindex.extras import import_extra
-from dpindex.index import PrivateIndex
+from dpindex.index.private_index import PrivateIndex
 from dpindex.privacy import record
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec

@@ -12,7 +12,7 @@ import scipy.sparse
 
 from dpindex.arrays import AnyArray, Doubles, Singles
 from dpindex.errors import InputError
-from dpindex.index import Metric
+from dpindex.estimators.similarity import Metric
 from dpindex.index.search_backend import Rows
 from dpindex.vectors import VectorSource, as_source
 

@@ -29,7 +29,7 @@ from dpindex.evaluate.runs_file import NAME, as_text, csv_bytes, refuse_other_re
 from dpindex.evaluate.text_attack import TextAttack
 from dpindex.extras import import_extra
 from dpindex.files import write_file
-from dpindex.index import QueryMode
+from dpindex.index.asked import QueryMode
 from dpindex.privacy import Guarantee
 from dpindex.spec import Spec
 from dpindex.version import __version__

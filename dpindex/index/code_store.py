@@ -19,15 +19,22 @@ from dpindex.format1 import MAGIC_IDS, ids_from_bytes_1
 from dpindex.index.payload import Payload, Table
 from dpindex.index.row_parts import RowParts, Rows
 from dpindex.index.stored_ids import IdBlock, StoredIds, TextIds
+from dpindex.spec import Spec
 
 MAPPED_BYTES = 1 << 20
 """Files of segments that are mapped where they lie; smaller ones are read and joined."""
 
+_SEGMENT_BYTES, _SEGMENT_ROWS = 1 << 25, 65536
 _MAX_BYTES = 1 << 30
 """What the 65536 rows that a segment may have take as an array, at 4096 characters each."""
 
 _BLOCK_NUMBERS = 1 << 22
 """Coordinates of codes that are handled together: 16 MB of float32."""
+
+
+def rows_per_segment(spec: Spec) -> int:
+    """Rows whose codes fill a segment: few enough for memory, and for one file to be read whole."""
+    return max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // spec.format.max_row_bytes))
 
 
 @dataclass(eq=False)

@@ -20,13 +20,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpindex.arrays import AnyArray
 from dpindex.codebook import Codebook, spaced
 from dpindex.codes import Codes, codes_from_bytes
 from dpindex.errors import InputError
-from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.estimators.float_codes import METRICS
 from dpindex.estimators.similarity import Metric
 from dpindex.estimators.visibility import Visibility, rows_to_sample, visibility
@@ -41,7 +40,13 @@ from dpindex.files import (
     write_file,
 )
 from dpindex.format1 import manifest_from_1
-from dpindex.index.code_store import MAPPED_BYTES, CodeStore, id_block, ids_to_bytes
+from dpindex.index.code_store import (
+    MAPPED_BYTES,
+    CodeStore,
+    id_block,
+    ids_to_bytes,
+    rows_per_segment,
+)
 from dpindex.index.journal import Journal, state_folder
 from dpindex.index.payload import Payload, Table, payload_from_bytes, payload_to_bytes
 from dpindex.index.ranking import new_ranking
@@ -49,6 +54,9 @@ from dpindex.index.search_backend import EXACT
 from dpindex.index.stored_ids import IdBlock
 from dpindex.spec import Spec
 from dpindex.version import __version__
+
+if TYPE_CHECKING:  # most indexes have none
+    from dpindex.estimators.denoise import Denoiser
 
 _FORMAT = 2
 MANIFEST = "manifest.json"
@@ -60,8 +68,6 @@ _NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|arrows|model|vectors)(\.tmp)?
 _STATED = ("state", "next_number", "segments", "denoiser", "input")
 _MAX_FILE_BYTES = 1 << 33
 MAX_MANIFEST_BYTES = 1 << 24
-_SEGMENT_BYTES = 1 << 25
-_SEGMENT_ROWS = 65536
 _SAMPLED_SEGMENTS = 8
 # Share of exact copies that are found, below which few neighbours can be.
 _VISIBLE = 0.3
@@ -126,11 +132,6 @@ class Settings:
         """The inverse of :meth:`to_dict`, other keys aside; InputError or KeyError if it is not."""
         stated = {field.name: data[field.name] for field in fields(cls)}
         return cls(**{**stated, "spec": Spec.from_dict(data["spec"])})
-
-
-def rows_per_segment(spec: Spec) -> int:
-    """Rows whose codes fill a segment: few enough for memory, and for one file to be read whole."""
-    return max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // spec.format.max_row_bytes))
 
 
 def segment_paths(number: str) -> tuple[str, str, str]:
@@ -368,6 +369,8 @@ class IndexDirectory:
         """The denoiser, verified against the manifest; None if there is none."""
         if manifest.denoiser is None:
             return None
+        from dpindex.estimators.denoise import denoiser_from_bytes
+
         data = self._verified(manifest, _MODEL.format(manifest.denoiser))
         return denoiser_from_bytes(data, manifest.settings.spec)
 
@@ -515,6 +518,8 @@ class IndexDirectory:
 
     def write_denoiser(self, manifest: Manifest, denoiser: Denoiser) -> Manifest:
         """Stage a denoiser and return the manifest that names it, which is not yet committed."""
+        from dpindex.estimators.denoise import denoiser_to_bytes
+
         number, manifest = self._numbered(manifest, {_MODEL: denoiser_to_bytes(denoiser)})
         return replace(manifest, denoiser=number)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import secrets
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpindex.arrays import AnyArray
 from dpindex.index.code_store import ids_to_bytes
 from dpindex.index.journal import Journal
-from dpindex.ledger import Ledger
+
+if TYPE_CHECKING:
+    from dpindex.ledger import Ledger
 
 
 class PendingRelease:

@@ -25,19 +25,13 @@ from dpindex.html import facts_html
 from dpindex.index.asked import Asked, QueryMode, checked_k
 from dpindex.index.code_store import CodeStore
 from dpindex.index.collection import Collection
-from dpindex.index.directory import (
-    Checkpoint,
-    IndexDirectory,
-    Settings,
-    read_index,
-    write_index,
-)
+from dpindex.index.directory import Checkpoint, IndexDirectory, Settings, read_index, write_index
 from dpindex.index.fetch import fetched
 from dpindex.index.filters import Filter, kept_rows
 from dpindex.index.hits import Hits, joined, no_hits
 from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.index.payload import Table
-from dpindex.index.publication import publish
+from dpindex.index.publish import publish
 from dpindex.index.ranking import new_ranking
 from dpindex.index.search_backend import EXACT, Rows
 from dpindex.index.selection import Selection

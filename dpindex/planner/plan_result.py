@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from dpindex.estimators.exposure import Exposure
 from dpindex.html import table_html
-from dpindex.index import QueryMode
+from dpindex.index.asked import QueryMode
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.spec import Spec
 

@@ -17,7 +17,8 @@ from dpindex.codebook import dense_rows, spaced
 from dpindex.errors import InputError
 from dpindex.estimators.exposure import Prior, predicted_exposure
 from dpindex.evaluate.curve import Progress, SpecGrid, spec_grid
-from dpindex.index import IndexDirectory, QueryMode
+from dpindex.index.asked import QueryMode
+from dpindex.index.directory import IndexDirectory
 from dpindex.method_table import find_method
 from dpindex.method_table import methods as all_methods
 from dpindex.planner.collection_model import CollectionModel, Facts, Simulation, linked_share

@@ -11,7 +11,7 @@ from dpindex.arrays import Floats
 from dpindex.errors import InputError
 from dpindex.estimators.exposure import Prior, predicted_exposure
 from dpindex.evaluate.curve import Progress
-from dpindex.index import QueryMode
+from dpindex.index.asked import QueryMode
 from dpindex.method_table import find_method
 from dpindex.method_table import methods as all_methods
 from dpindex.planner.plan_result import Plan, Row, nearby

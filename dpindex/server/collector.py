@@ -22,7 +22,7 @@ import numpy as np
 from dpindex.arrays import AnyArray
 from dpindex.codes import Codes
 from dpindex.errors import InputError
-from dpindex.index.directory import rows_per_segment
+from dpindex.index.code_store import rows_per_segment
 from dpindex.index.hits import Hits
 from dpindex.server.accepted_log import AcceptedLog, Batch
 from dpindex.spec import Spec

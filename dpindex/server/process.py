@@ -15,8 +15,9 @@ from dpindex.engines import is_engine_url
 from dpindex.errors import InputError
 from dpindex.extras import import_extra
 from dpindex.files import holding_lock, make_folder
-from dpindex.index import PrivateIndex, connect
 from dpindex.index.journal import state_folder
+from dpindex.index.private_index import PrivateIndex
+from dpindex.index.published_index import connect
 from dpindex.server.app import make_app
 from dpindex.server.collector import Collector, Engine
 from dpindex.server.tokens import Tokens

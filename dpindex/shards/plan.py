@@ -17,7 +17,7 @@ from dpindex.arrays import AnyArray
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.visibility import visibility
-from dpindex.index.code_store import ids_to_bytes
+from dpindex.index.code_store import ids_to_bytes, rows_per_segment
 from dpindex.index.directory import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
@@ -25,7 +25,6 @@ from dpindex.index.directory import (
     Manifest,
     Settings,
     codebook_path,
-    rows_per_segment,
     segment_paths,
 )
 from dpindex.ledger import Ledger

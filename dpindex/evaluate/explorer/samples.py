@@ -12,7 +12,8 @@ from dpindex.codebook import dense_rows, spaced
 from dpindex.evaluate.curve import Curve, Progress, fit_where_possible, label
 from dpindex.evaluate.ground_truth import ground_truth
 from dpindex.evaluate.inversion import attackers_denoiser, cosines, invert
-from dpindex.index import PrivateIndex, QueryMode
+from dpindex.index.asked import QueryMode
+from dpindex.index.private_index import PrivateIndex
 from dpindex.index.search_backend import Rows
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec

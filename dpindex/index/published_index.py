@@ -24,7 +24,7 @@ from dpindex.index.code_store import ids_from_bytes
 from dpindex.index.filters import parsed
 from dpindex.index.hits import Hits, joined, no_hits
 from dpindex.index.payload import ID, Payload, Table
-from dpindex.index.publication import SAMPLE, Publication, stated_columns
+from dpindex.index.publish import SAMPLE, Publication, stated_columns
 
 __all__ = ["PublishedIndex", "connect"]
 

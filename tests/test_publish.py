@@ -15,7 +15,7 @@ from dpindex import InputError
 from dpindex.engines import Engine, Layout, open_engine
 from dpindex.engines.lance import Lance
 from dpindex.engines.milvus import Milvus
-from dpindex.index import publication
+from dpindex.index import publish
 
 pytestmark = LITE
 SPEC = dpi.Spec("dp-oporp-staircase", dim=16, k=8, epsilon=8.0)
@@ -24,7 +24,7 @@ X = np.random.default_rng(0).uniform(-1, 1, (60, 16))
 
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(publication, "_CHUNK_BYTES", 3000)  # some ten rows
+    monkeypatch.setattr(publish, "_CHUNK_BYTES", 3000)  # some ten rows
     return str(tmp_path / request.param)
 
 
