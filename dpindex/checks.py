@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import numbers
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
@@ -82,7 +83,7 @@ def real_matrix(x: Vectors, columns: int, name: str = "vectors", min_rows: int =
 
     A single vector of shape (columns,) is one row. The values themselves are not looked at.
     """
-    if np.ma.isMaskedArray(x):
+    if "numpy.ma" in sys.modules and np.ma.isMaskedArray(x):  # which takes a while to load
         raise InputError(f"{name} have a mask, which would be lost; fill the missing values.")
     is_sparse = issparse(x)
     try:

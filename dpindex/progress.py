@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-
-from rich.console import Console
-from rich.progress import Progress
 
 __all__ = ["progress_bar"]
 
@@ -23,8 +21,16 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
     >>> with progress_bar("planning") as report:
     ...     report(1, 2)
     """
+    if not (sys.stderr and sys.stderr.isatty()) and "IPython" not in sys.modules:
+        yield lambda *_: None  # nobody waits for rich to be imported
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
     console = Console(stderr=True)
-    with Progress(console=console, disable=not _is_seen(console), transient=True) as progress:
+    # rich warns about a notebook without ipywidgets and shows nothing.
+    seen = find_spec("ipywidgets") is not None if console.is_jupyter else console.is_terminal
+    with Progress(console=console, disable=not seen, transient=True) as progress:
         bar = progress.add_task(what, total=None)
 
         def report(done: int, total: int, task: str = "") -> None:
@@ -32,10 +38,3 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
             progress.update(bar, completed=done, total=total, description=description)
 
         yield report
-
-
-def _is_seen(console: Console) -> bool:
-    """Whether someone looks; rich warns about a notebook without ipywidgets and shows nothing."""
-    if console.is_jupyter:
-        return find_spec("ipywidgets") is not None
-    return console.is_terminal

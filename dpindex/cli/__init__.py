@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import sys
 from collections.abc import Callable
-from importlib import metadata
 from typing import Annotated, Any
 
 import typer
@@ -76,6 +74,9 @@ def _version(wanted: bool) -> None:
     """The version, and what a bug report needs to know about the machine."""
     if not wanted:
         return
+    import platform
+    from importlib import metadata
+
     from cryptography.hazmat.backends.openssl import backend
 
     typer.echo(f"dpindex {__version__}")

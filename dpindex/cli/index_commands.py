@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich import box
-from rich.table import Table
 
 from dpindex.arrays import AnyArray
 from dpindex.cli import options as o
@@ -59,8 +57,9 @@ def build(
 ) -> None:
     """Privatize vectors into an index; run again to resume."""
     from dpindex.cli import shard_commands as shards
-    from dpindex.index import Settings, summarize
-    from dpindex.index.ingest import NewDirectory, ingest
+    from dpindex.index.directory import Settings, summarize
+    from dpindex.index.index_sinks import NewDirectory
+    from dpindex.index.ingest import ingest
     from dpindex.ledger import Ledger
     from dpindex.spec import Spec
 
@@ -119,8 +118,6 @@ def build(
 
 
 def _print_structures(spec: Any, rows: int, metric: Any, *, denoised: bool) -> None:
-    from rich.table import Table
-
     from dpindex.index.structures import structures
 
     codes = out.size_in_words(spec.format.max_row_bytes)
@@ -129,7 +126,7 @@ def _print_structures(spec: Any, rows: int, metric: Any, *, denoised: bool) -> N
         f"{rows} codes of {spec.format.contents}, at most {codes} each: {size} on disk, mapped. "
         f"A search structure in memory:"
     )
-    table = Table("index type", "bytes a vector", "in all", "neighbours")
+    table = out.new_table("index type", "bytes a vector", "in all", "neighbours")
     for name, row_bytes, exact in structures(spec, rows, metric, denoised=denoised):
         found = "exact" if exact else "approximate"
         table.add_row(name, f"{row_bytes:g}", out.size_in_words(rows * row_bytes), found)
@@ -187,8 +184,9 @@ def add(
 
     If a denoiser was fitted, it is used for them too.
     """
-    from dpindex.index import PrivateIndex
-    from dpindex.index.ingest import OpenIndex, ingest
+    from dpindex.index.index_sinks import OpenIndex
+    from dpindex.index.ingest import ingest
+    from dpindex.index.private_index import PrivateIndex
 
     _refuse_url(index, items)
     stated, codes, payload = release.stated(), read_codes(items), beside.read(items)
@@ -251,7 +249,7 @@ def denoise(
 
     Reads private codes only: it costs no budget. It replaces an earlier denoiser.
     """
-    from dpindex.index.ingest import fit_saved_denoiser
+    from dpindex.index.index_sinks import fit_saved_denoiser
 
     _refuse_url(index, kind)
     learned = fit_saved_denoiser(index, kind, _waiting(index))
@@ -306,7 +304,8 @@ def query(
     are in json and npz.
     """
     from dpindex.engines import is_engine_url
-    from dpindex.index import PrivateIndex, connect
+    from dpindex.index.private_index import PrivateIndex
+    from dpindex.index.published_index import connect
 
     out.check_output(form, output)
     opened: Any = connect(index, collection) if is_engine_url(index) else PrivateIndex.open(index)
@@ -360,7 +359,7 @@ def publish(
     `dpindex query URI` searches it there. Codes, ids, payload, spec and denoiser are published, and
     nothing else: it costs no budget. What was interrupted is gone on with by the same command.
     """
-    from dpindex.index import PrivateIndex
+    from dpindex.index.private_index import PrivateIndex
 
     opened = PrivateIndex.open(index)
     with out.progress_bar("publishing") as report:
@@ -389,9 +388,9 @@ def _shown_column(hits: Any, name: str, texts: bool) -> AnyArray:
 
 def _hits_table(
     columns: Mapping[str, AnyArray], beside: Mapping[str, AnyArray], metric: str, shown: int
-) -> Table:
+) -> Any:
     estimate_of = f"{metric} (estimate ± error)"
-    table = Table("query", "rank", "id", estimate_of, box=box.SIMPLE)
+    table = out.new_table("query", "rank", "id", estimate_of, box="SIMPLE")
     for heading in beside:
         table.add_column(out.plain(heading))
     for row, rank in np.ndindex(shown, columns["ids"].shape[1]):
@@ -417,10 +416,11 @@ def info(
     Reads the manifest and no codes.
     """
     from dpindex.estimators.exposure import predicted_exposure
-    from dpindex.index import PrivateIndex, summarize
-    from dpindex.index.fetch import fetched
+    from dpindex.index.directory import summarize
 
     if is_url(index):
+        from dpindex.index.fetch import fetched
+
         with fetched(index) as folder:
             about = summarize(folder)
     else:
@@ -430,8 +430,11 @@ def info(
         typer.echo(spec.to_json())
         return
     facts, recall = about.to_dict(), None
-    facts["exposure"] = predicted_exposure(spec, about.count).to_dict()
+    exposure = predicted_exposure(spec, about.count)
+    facts["exposure"] = exposure.to_dict()
     if index_recall:
+        from dpindex.index.private_index import PrivateIndex
+
         recall = facts["index_recall"] = PrivateIndex.open(index).index_recall
     if as_json:
         out.print_json(facts)
@@ -470,8 +473,7 @@ def info(
     if about.noise_warning is not None:
         lines["noise"] = about.noise_warning
     title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
-    exposed = predicted_exposure(spec, about.count).lines(about.count)
-    out.print_facts(title, lines, spec.guarantee, spec.dim, exposed)
+    out.print_facts(title, lines, spec.guarantee, spec.dim, exposure.lines(about.count))
 
 
 def methods(as_json: o.AsJson = False) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_hints
 
@@ -222,11 +222,14 @@ class ReleaseOptions:
 
     def stated(self) -> dict[str, Any]:
         """The options as arguments of ``ingest``."""
-        from dpindex.ledger import Ledger
+        ledger = None
+        if self.ledger is not None:
+            from dpindex.ledger import Ledger
 
+            ledger = Ledger(self.ledger)
         return {
             "ids": None if self.ids is None else read_ids(self.ids),
-            "ledger": None if self.ledger is None else Ledger(self.ledger),
+            "ledger": ledger,
             "allow_rerelease": self.allow_rerelease,
             "skip_leak_check": self.skip_leak_check,
         }
@@ -255,6 +258,11 @@ class Command(TyperCommand):
         return super().parse_args(ctx, whole)
 
 
+@cache
+def _hints(annotated: Any) -> dict[str, Any]:
+    return get_type_hints(annotated, include_extras=True)
+
+
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
     """A function as typer takes it: groups of options become single ones, and strings their help.
 
@@ -262,14 +270,14 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     is an option with that name and help; without a name it is called as the parameter, and a flag
     has no ``--no-`` form.
     """
-    hints = get_type_hints(function, include_extras=True)
+    hints = _hints(function)
     flags: dict[str, str] = {}
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for name, own in inspect.signature(function).parameters.items():
         group = groups.get(name)
         stated = inspect.signature(group).parameters.values() if group else [own]
-        types = get_type_hints(group, include_extras=True) if group else hints
+        types = _hints(group) if group else hints
         flags |= {p.name: _flag(p.name, types[p.name]) for p in stated}
         parameters += [p.replace(annotation=_option(p.name, types[p.name])) for p in stated]
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]

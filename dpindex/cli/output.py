@@ -13,9 +13,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from dpindex.arrays import AnyArray
 from dpindex.codes import CodeFormat
@@ -43,14 +40,26 @@ def print_json(facts: Any, indent: int | None = 1) -> None:
     typer.echo(json.dumps(facts, indent=indent))
 
 
-def plain(value: object) -> Text:
+def plain(value: object) -> Any:
     """Foreign text for a terminal: no markup, and control characters are shown, not obeyed."""
+    from rich.text import Text
+
     text = "" if value is None else str(value)
     return Text("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
 
 
-def print_table(table: Table) -> None:
+def new_table(*headings: str, box: str = "HEAVY_HEAD") -> Any:
+    """An empty table of rich, which commands without one need not import."""
+    from rich import box as boxes
+    from rich.table import Table
+
+    return Table(*headings, box=getattr(boxes, box, None))
+
+
+def print_table(table: Any) -> None:
     """Print a table as wide as the terminal."""
+    from rich.console import Console
+
     Console().print(table)
 
 
@@ -142,7 +151,7 @@ def write_answers(
     form: str,
     output: Path | None,
     columns: Mapping[str, AnyArray],
-    table: Callable[[], Table],
+    table: Callable[[], Any],
     facts: Mapping[str, Any] | None = None,
 ) -> None:
     """Write named arrays; ``table`` shows them to people, JSON has ``facts`` as well.
@@ -160,6 +169,8 @@ def write_answers(
         lists = {name: _plain(column) for name, column in columns.items()}
         data = json.dumps({**(facts or {}), **lists}).encode() + b"\n"
     else:
+        from rich.console import Console
+
         text = StringIO()
         Console(file=text, width=100).print(table())
         data = text.getvalue().encode()

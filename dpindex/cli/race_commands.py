@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
-from rich.table import Table
 
 from dpindex.arrays import AnyArray
 from dpindex.cli import options as o
@@ -211,8 +210,8 @@ def _chunks(source: VectorSource, report: Callable[..., None]) -> Iterator[Any]:
         report(first + chunk.shape[0], source.shape[0])
 
 
-def _table(answers: dict[str, AnyArray]) -> Table:
-    table = Table("query", *answers, box=None)
+def _table(answers: dict[str, AnyArray]) -> Any:
+    table = out.new_table("query", *answers, box="NONE")
     for row, values in enumerate(zip(*answers.values(), strict=True)):
         table.add_row(str(row), *(f"{value:.6g}" for value in values))
     return table

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.index import Settings
+from dpindex.index.directory import Settings
 from dpindex.ledger import Ledger
 from dpindex.privacy import Guarantee
 from dpindex.shards import Engine, build, one_by_one, plan_shards

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +18,7 @@ import scipy
 
 from dpindex.arrays import Doubles, Singles, Vectors, issparse
 from dpindex.codebook import spaced
+from dpindex.normal import cosine_tails, quantiles
 from dpindex.spec import Spec
 
 __all__ = ["Exposure", "Prior", "nearness", "number_channel", "predicted_exposure", "sign_channel"]
@@ -170,9 +170,9 @@ def _explained(spec: Spec, prior: Prior) -> tuple[float, float]:
     energy = spec.dim * (spec.projection.rms * spec.projection.scale) ** 2
     # Sums of attributes are normal, and random signs spread their means about 0; single attributes
     # are uniform.
-    nodes, quantiles = scipy.special.ndtri((np.arange(_NODES) + 0.5) / _NODES), _normal()
+    nodes, shape = quantiles(_NODES), _normal()
     if spec.mechanism.family.keeps_all or getattr(spec.projection, "bins", 0) == spec.dim:
-        nodes, quantiles = np.ones(1), math.sqrt(12) * (_UNIFORM - 0.5)
+        nodes, shape = np.ones(1), math.sqrt(12) * (_UNIFORM - 0.5)
     means = nodes * prior.mean * math.sqrt(energy)
     variances = np.full(len(means), prior.variance * energy)
     if spec.format.name == "numbers":
@@ -180,10 +180,10 @@ def _explained(spec: Spec, prior: Prior) -> tuple[float, float]:
         signal = float((slope**2 * variances).sum())
         share = signal / (signal + float(noise.sum()))
         return share, share
-    signs = _signs(spec, means, variances, quantiles)
+    signs = _signs(spec, means, variances, shape)
     expected = signs.mean(axis=1)
     whole = float((1 - expected**2).sum())
-    slope = (signs * quantiles).mean(axis=1)
+    slope = (signs * shape).mean(axis=1)
     return float((slope**2).sum()) / whole, float(signs.var(axis=1).sum()) / whole
 
 
@@ -234,8 +234,7 @@ def _first(correlation: float, spec: Spec, n: int, prior: Prior) -> float:
             for node in nodes.astype(np.float32)
         ]
         return float(np.exp(lost).mean())
-    above = scipy.special.betainc(max(freedom - 1.0, 1e-3) / 2, 0.5, 1.0 - own**2) / 2
-    above = np.where(own > 0, above, 1.0 - above)
+    above = cosine_tails(own, max(freedom, 1.001))
     return float(np.exp(max(n - 1, 0) * np.log1p(-np.minimum(above, _ALMOST))).mean())
 
 
@@ -264,10 +263,9 @@ def number_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
     return np.ones_like(mean), mean, noise * step**2
 
 
-@cache
 def _normal() -> Doubles:
     """Quantiles of the normal distribution, shape (4096,)."""
-    return np.asarray(scipy.special.ndtri(_UNIFORM))
+    return quantiles(len(_UNIFORM))
 
 
 def sign_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:

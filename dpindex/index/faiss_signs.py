@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import faiss
 import numpy as np
 
 from dpindex.arrays import AnyArray, Bytes, Doubles, Floats
 from dpindex.errors import InputError
 from dpindex.files import release_pages
+from dpindex.index import faiss_library as faiss
 from dpindex.index.row_parts import RowParts
 from dpindex.index.search_backend import EXACT, Rows, SearchBackend, best_of
 

@@ -13,11 +13,11 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-import faiss
 import numpy as np
 
 from dpindex.arrays import Doubles, Floats, Singles, unit
 from dpindex.errors import InputError
+from dpindex.index import faiss_library as faiss
 from dpindex.index.search_backend import EXACT, Rows, SearchBackend, best_of
 
 _ALIASES = {"f32": "Flat", "f16": "SQfp16", "int8": "SQ8"}
@@ -39,11 +39,6 @@ _NEIGHBOURS = 10
 _WANTED_RECALL = 0.98
 _WORTH_DOUBLING = 0.002
 _MAPPING = threading.Lock()
-
-# Faiss turns to matrix products only for large batches by default; ours are 64 queries, small
-# enough to answer Ctrl-C, and six times faster this way. Older versions count queries, from 20.
-if faiss.cvar.distance_compute_blas_threshold > 4096:
-    faiss.cvar.distance_compute_blas_threshold = 4096
 
 
 @dataclass(frozen=True)
@@ -137,7 +132,6 @@ class FaissVectors(SearchBackend):
     def __init__(self, width: int, metric: str, index_type: str) -> None:
         self._type, self._width = parse_index_type(index_type, width), width
         self._normalise, self._distance = metric == "cosine", metric == "l2"
-        self._metric = faiss.METRIC_L2 if self._distance else faiss.METRIC_INNER_PRODUCT
         self.exact = self._type.exact
         wanted = max(_SAMPLE_ROWS, _ROWS_PER_LIST * self._type.lists)
         wanted = min(_EXACT_SAMPLE_ROWS if self.exact else wanted, _SAMPLE_NUMBERS // width)
@@ -148,6 +142,10 @@ class FaissVectors(SearchBackend):
 
     def __len__(self) -> int:
         return 0 if self._index is None else int(self._index.ntotal)
+
+    @property
+    def _metric(self) -> int:
+        return int(faiss.METRIC_L2 if self._distance else faiss.METRIC_INNER_PRODUCT)
 
     @property
     def row_bytes(self) -> float:

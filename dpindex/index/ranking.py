@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpindex.arrays import AnyArray, Doubles, unit
 from dpindex.codes import Codes
-from dpindex.estimators.denoise import Denoiser
 from dpindex.estimators.similarity import Metric, Queries
 from dpindex.estimators.symbol_codes import codeword_similarities
 from dpindex.files import release_pages
@@ -18,6 +17,9 @@ from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.search_backend import Rows, SearchBackend
 from dpindex.index.symbol_lists import SymbolLists
 from dpindex.spec import Spec
+
+if TYPE_CHECKING:
+    from dpindex.estimators.denoise import Denoiser
 
 
 class Ranking:

@@ -1,0 +1,92 @@
+"""What a command loads before it answers: what it has no need of would be waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex import __main__ as start
+
+HEAVY = {
+    *("cryptography", "dp_accounting", "faiss", "jinja2", "matplotlib", "mpmath", "numpy.ma"),
+    *("numpy.testing", "obstore", "pandas", "PIL", "pyarrow", "rich", "scipy.linalg"),
+    *("scipy.optimize", "scipy.sparse", "scipy.spatial", "scipy.special", "scipy.stats"),
+    *("sklearn", "sqlite3"),
+}
+"""What takes more than a few milliseconds to import; numpy and typer no command can do without."""
+
+SCRIPT = f"""
+import sys
+from dpindex.__main__ import main
+try:
+    main()
+finally:
+    print(*sorted({HEAVY} & sys.modules.keys()))
+"""
+BLAS = "OPENBLAS_THREAD_TIMEOUT"
+SPEC = dpi.Spec("dp-oporp-staircase", 24, k=8, epsilon=2.0)
+X = np.random.default_rng(0).uniform(-1, 1, (9, 24))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An index, vectors and a spec."""
+    index = dpi.PrivateIndex(SPEC)
+    index.add(X)
+    index.save(tmp_path / "index")
+    np.save(tmp_path / "x.npy", X)
+    (tmp_path / "spec.json").write_text(SPEC.to_json())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "loaded"),
+    [
+        ("--help", ""),
+        ("info index", "mpmath"),
+        ("privatize x.npy x.codes --spec spec.json", "cryptography mpmath"),
+        ("spec --method dp-oporp-staircase --epsilon 2 --dim 24", "mpmath"),
+    ],
+)
+def test_a_command_loads_what_it_needs(folder: Path, command: str, loaded: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *command.split()],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.splitlines()[-1] == loaded
+
+
+def test_a_query_loads_no_noise_engine_and_no_tables(folder: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, *["query", "index", "x.npy", "--format", "json"]]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.splitlines()[-1].split())
+    assert "faiss" in loaded
+    assert not loaded & {"cryptography", "rich", "pyarrow", "dp_accounting", "scipy.optimize"}
+
+
+@pytest.mark.parametrize(("stated", "used"), [(None, "20"), ("26", "26")])
+def test_idle_threads_of_blas_sleep_soon(
+    monkeypatch: pytest.MonkeyPatch, stated: str | None, used: str
+) -> None:
+    """What the user says holds."""
+    seen: list[str] = []
+    monkeypatch.setattr("dpindex.cli.main", lambda: seen.append(os.environ[BLAS]))
+    monkeypatch.setenv(BLAS, stated or "")
+    if stated is None:
+        monkeypatch.delenv(BLAS)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        start.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [used]
