@@ -28,6 +28,11 @@ def issparse(array: Any) -> bool:
     return "scipy.sparse" in sys.modules and bool(scipy.sparse.issparse(array))
 
 
+def is_masked(array: Any) -> bool:
+    """Whether this is a masked array, which nothing can be before numpy.ma is loaded."""
+    return "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray)
+
+
 def as_table(X: Any) -> Any:
     """What a user calls vectors as an ndarray: also a column of lists (of Arrow, pandas, polars).
 

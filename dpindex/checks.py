@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 import numbers
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Integers, Vectors, as_table, canonical_csr, issparse
+from dpindex.arrays import AnyArray, Integers, Vectors, as_table, canonical_csr, is_masked, issparse
 from dpindex.errors import InputError
 
 MAX_ID_LENGTH = 4096
@@ -83,7 +82,7 @@ def real_matrix(x: Vectors, columns: int, name: str = "vectors", min_rows: int =
 
     A single vector of shape (columns,) is one row. The values themselves are not looked at.
     """
-    if "numpy.ma" in sys.modules and np.ma.isMaskedArray(x):  # which takes a while to load
+    if is_masked(x):
         raise InputError(f"{name} have a mask, which would be lost; fill the missing values.")
     is_sparse = issparse(x)
     try:

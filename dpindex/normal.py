@@ -6,7 +6,7 @@ And tails of cosines. All without ``scipy.special``, which takes a quarter of a 
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from statistics import NormalDist
 
 import mpmath
@@ -63,7 +63,8 @@ def cosine_tails(cosines: Doubles, dim: float) -> Doubles:
     return np.asarray(np.where(cosines > 0, tails, 1.0 - tails))
 
 
-def upper_tails(sigma: float, bits: int, reach: int) -> list[int]:
+@lru_cache(maxsize=8)  # an index and its queries, or several of one spec, have the same law
+def upper_tails(sigma: float, bits: int, reach: int) -> tuple[int, ...]:
     """``2^bits · P(N(0, σ²) > z − ½)`` for z = 1 … reach, each within one unit.
 
     erfc in high precision is slow, so it is evaluated eight times a deviation only; in between
@@ -83,18 +84,22 @@ def upper_tails(sigma: float, bits: int, reach: int) -> list[int]:
                 for coefficient in reversed(series):
                     total = (total + coefficient) * offset // block
                 tails.append((start + total + (1 << (_GUARD_BITS - 1))) >> _GUARD_BITS)
-    return tails
+    return tuple(tails)
 
 
 def _taylor(x: mpmath.mpf, width: mpmath.mpf, work: int) -> list[int]:
-    """Coefficients of ``Q(x + u·width) − Q(x)`` in powers u, u², … for |u| ≤ ½, times 2^work."""
-    factor = -mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi) * width
-    hermite, before = mpmath.mpf(1), mpmath.mpf(0)
+    """Coefficients of ``Q(x + u·width) − Q(x)`` in powers u, u², … for |u| ≤ ½, times 2^work.
+
+    They follow from ``He_{n+1}(x) = x He_n(x) − n He_{n−1}(x)``, each with its power of the width
+    and its factorial.
+    """
+    step, square = (int(mpmath.ldexp(factor, work)) for factor in (x * width, width * width))
+    density = mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
+    term, before = -int(mpmath.ldexp(density * width, work)), 0
     series: list[int] = []
-    order = 0
     while len(series) < 2 or any(abs(c) >> (len(series) // 2) for c in series[-2:]):
-        series.append(int(mpmath.ldexp(factor * hermite, work)))
-        hermite, before = x * hermite - order * before, hermite
-        order += 1
-        factor *= -width / (order + 1)
+        series.append(term)
+        n = len(series)
+        change = step * term + (n - 1) * square // n * before
+        term, before = -(change >> work) // (n + 1), term
     return series

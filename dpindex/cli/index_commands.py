@@ -68,51 +68,45 @@ def build(
         spec = Spec(method, columns, code_length, epsilon, **options.stated())
         _print_structures(spec, rows, metric, denoised=denoise is not None)
         return
-    if shards.needs_shards(vectors, index, id_column, dask):
+
+    def settings_of(rows: int, columns: int) -> Settings:
+        spec = Spec(method, columns, code_length, epsilon, **options.stated())
+        out.announce_size(rows, spec.format, max_size)
+        fields: Any = (spec, metric, index_type, query_epsilon)
+        return Settings(*fields)
+
+    if in_shards := shards.needs_shards(vectors, index, id_column, dask):
         _refuse_url(index, denoise)
         if beside.payload is not None:
             raise InputError(
                 f"a build in shards takes its payload from {vectors} itself; name its columns "
                 f"(--payload-columns)."
             )
-
-        def settings_of(rows: int, columns: int) -> Settings:
-            spec = Spec(method, columns, code_length, epsilon, **options.stated())
-            out.announce_size(rows, spec.format, max_size)
-            fields: Any = (spec, metric, index_type, query_epsilon)
-            return Settings(*fields)
-
         what = (vectors, index, settings_of, release, id_column, beside.names, dask)
         rows, done, promise = shards.build_in_shards(*what, allow_unprotected=allow_unprotected)
-        typer.echo(f"{index}: {rows} vectors ({done} privatized now).")
-        if denoise is not None:
-            _denoise(index, denoise)
-        typer.echo(f"{promise}.")
-        _warn_of_payload(beside)
-        if release.allow_rerelease and release.ledger is not None:
-            out.print_totals({"ledger": Ledger(release.ledger), "ids": None})
-        typer.echo(f"What this protects and what it does not: dpindex info {index}")
-        return
-    stated = release.stated()
-    with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
-        spec = Spec(method, source.shape[1], code_length, epsilon, **options.stated())
-        out.announce_size(source.shape[0], spec.format, max_size)
-        settings: Any = (spec, metric, index_type, query_epsilon)
-        sink = NewDirectory(
-            index,
-            Settings(*settings),
-            allow_unprotected=allow_unprotected,
-            to_denoise=denoise is not None,
-        )
-        done = ingest(source, sink, payload=beside.read(vectors), progress=report, **stated)
-    typer.echo(f"{index}: {source.shape[0]} vectors ({done} privatized now).")
+        ledger = release.ledger if release.allow_rerelease else None
+        stated: Any = {"ledger": None if ledger is None else Ledger(ledger), "ids": None}
+    else:
+        stated = release.stated()
+        with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
+            rows = source.shape[0]
+            sink = NewDirectory(
+                index,
+                settings_of(*source.shape),
+                allow_unprotected=allow_unprotected,
+                to_denoise=denoise is not None,
+            )
+            done = ingest(source, sink, payload=beside.read(vectors), progress=report, **stated)
+        promise = sink.spec.guarantee
+    typer.echo(f"{index}: {rows} vectors ({done} privatized now).")
     if denoise is not None:
         _denoise(index, denoise)
-        sink.settle()
-    typer.echo(f"{sink.spec.guarantee}.")
-    _warn_of_payload(beside)
+        if not in_shards:
+            sink.settle()
+    typer.echo(f"{promise}.")
+    _warn_of_payload(beside.payload or beside.payload_columns)
     out.print_totals(stated)
-    if (warning := summarize(index).noise_warning) is not None:
+    if not in_shards and (warning := summarize(index).noise_warning) is not None:
         typer.echo(f"Note: {warning}", err=True)
     typer.echo(f"What this protects and what it does not: dpindex info {index}")
 
@@ -220,7 +214,7 @@ def add(
         typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
     else:
         typer.echo("Nothing was spent here: the codes were paid for by who made them.")
-    _warn_of_payload(beside)
+    _warn_of_payload(beside.payload or beside.payload_columns)
     if denoise is not None:
         _denoise(index, denoise)
     out.print_totals(stated)
@@ -236,8 +230,8 @@ def _note_repeats(index: Any, codes: Codes, file: str) -> None:
         )
 
 
-def _warn_of_payload(beside: o.PayloadOptions) -> None:
-    if beside.payload or beside.payload_columns:
+def _warn_of_payload(columns: object) -> None:
+    if columns:
         typer.echo("The payload is published in the clear, beside the codes: it is not protected.")
 
 
@@ -249,10 +243,12 @@ def denoise(
 
     Reads private codes only: it costs no budget. It replaces an earlier denoiser.
     """
-    from dpindex.index.index_sinks import fit_saved_denoiser
+    from dpindex.index.private_index import PrivateIndex
 
     _refuse_url(index, kind)
-    learned = fit_saved_denoiser(index, kind, _waiting(index))
+    with PrivateIndex.changing(index, _waiting(index)) as opened:
+        learned = opened.fit_denoiser(kind)
+        opened.save(index, allow_unprotected=True)
     typer.echo(f"Denoised: {learned.kind}, learned from {learned.rows} codes.")
 
 
@@ -371,8 +367,7 @@ def publish(
             progress=report,
         )
     typer.echo(f"{uri}, collection {collection}: {len(opened)} codes. {opened.spec.guarantee}.")
-    if opened.payload_columns:
-        typer.echo("The payload is published in the clear, beside the codes: it is not protected.")
+    _warn_of_payload(opened.payload_columns)
 
 
 def _shown_column(hits: Any, name: str, texts: bool) -> AnyArray:

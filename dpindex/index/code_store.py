@@ -303,8 +303,18 @@ class CodeStore:
         """``ids`` as ``count`` unique ids, new unless ``replace``, or the next free numbers."""
         return self._ids.check(ids, count, replace=replace)
 
-    def append(self, codes: Codes, ids: AnyArray, payload: Table = None) -> None:
-        """Add codes of the store's format, with ids and payload that were checked."""
+    def append(
+        self, codes: Codes, ids: AnyArray, payload: Table = None, *, replace: bool = False
+    ) -> None:
+        """Add codes of the store's format, with ids and payload that were checked.
+
+        With ``replace`` they take, in one step, the place of rows that have one of these ids.
+        """
+        if replace:
+            made = self._without(self._ids.rows(ids, missing=True))
+            made.append(codes, ids, payload)
+            self._become(made)
+            return
         # The ids say how many rows there are: what lies beyond, left by Ctrl-C, is overwritten.
         self._put(codes.stored)
         self.payload = self.payload.extended(len(self), payload, len(ids))
@@ -363,12 +373,6 @@ class CodeStore:
         rows = self._ids.rows(ids)
         self._become(self._without(rows))
         return len(rows)
-
-    def replace(self, codes: Codes, ids: AnyArray, payload: Table = None) -> None:
-        """Append in one step, in place of the rows that have one of these ids."""
-        made = self._without(self._ids.rows(ids, missing=True))
-        made.append(codes, ids, payload)
-        self._become(made)
 
     def _without(self, rows: Rows) -> CodeStore:
         """A new store without some rows."""

@@ -1,9 +1,9 @@
-"""Vectors into an index: a directory that is built, or an index that is open; and its denoiser."""
+"""Where vectors go in an index: a directory that is built, or an index that is open."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,6 @@ import numpy as np
 from dpindex.arrays import AnyArray
 from dpindex.codes import Codes
 from dpindex.errors import InputError
-from dpindex.estimators.denoise import Denoiser, Kind
 from dpindex.estimators.visibility import visibility
 from dpindex.index.claim import Claim
 from dpindex.index.code_store import ids_to_bytes
@@ -187,23 +186,3 @@ class OpenIndex(AllAtOnce):
         if self.path is None:
             raise InputError("this index was never saved; save it under a name.")
         self._index.save_and_tell(self.path, self._seen)
-
-
-def fit_saved_denoiser(
-    path: str | os.PathLike[str],
-    kind: Kind = "auto",
-    waiting: Callable[[], object] = lambda: None,
-) -> Denoiser:
-    """Learn a denoiser from the codes of a saved index and save it there.
-
-    Nobody else changes the index meanwhile: see :meth:`PrivateIndex.changing`.
-
-    Raises
-    ------
-    InputError
-        As :meth:`PrivateIndex.fit_denoiser`; the directory stays as it was.
-    """
-    with PrivateIndex.changing(path, waiting) as index:
-        denoiser = index.fit_denoiser(kind)
-        index.save(path, allow_unprotected=True)
-        return denoiser

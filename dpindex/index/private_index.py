@@ -177,15 +177,9 @@ class PrivateIndex(Asked, Collection):
             For bad vectors, ids or payload, ids that the ledger knows, and a codebook that holds
             private vectors; nothing is added then.
         """
-        with self._lock.write():
-            if ledger is None and allow_rerelease:
-                raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
-            rows = self._projector.rows(X)
-            checked = self._store.checked_ids(ids, rows.shape[0])
-            columns = self.check_payload(payload, len(checked))
-            names = None if ids is None else checked
-            codes = self._released(rows, names, ledger, allow_rerelease, skip_leak_check)
-            self._store.append(codes, checked, columns)
+        if ledger is None and allow_rerelease:
+            raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
+        self._add(X, ids, payload, ledger, allow_rerelease, skip_leak_check, replace=False)
 
     def upsert(
         self,
@@ -224,15 +218,30 @@ class PrivateIndex(Asked, Collection):
         InputError
             As :meth:`add`, and for ids that would be released again; nothing is changed then.
         """
+        if ids is None:
+            raise InputError("upsert replaces by id; give every vector an id.")
+        return self._add(X, ids, payload, ledger, allow_rerelease, skip_leak_check, replace=True)
+
+    def _add(
+        self,
+        X: Vectors,
+        ids: Any | None,
+        payload: Any,
+        ledger: Ledger | None,
+        allow_rerelease: bool,
+        skip_leak_check: bool,
+        *,
+        replace: bool,
+    ) -> int:
+        """How many rows were replaced."""
         with self._lock.write():
-            if ids is None:
-                raise InputError("upsert replaces by id; give every vector an id.")
             rows = self._projector.rows(X)
-            checked = self._store.checked_ids(ids, rows.shape[0], replace=True)
+            checked = self._store.checked_ids(ids, rows.shape[0], replace=replace)
             columns = self.check_payload(payload, len(checked))
-            replaced = self.check_rerelease(checked, allow_rerelease)
-            codes = self._released(rows, checked, ledger, allow_rerelease, skip_leak_check)
-            self._store.replace(codes, checked, columns)
+            replaced = self.check_rerelease(checked, allow_rerelease) if replace else 0
+            names = None if ids is None else checked
+            codes = self._released(rows, names, ledger, allow_rerelease, skip_leak_check)
+            self._store.append(codes, checked, columns, replace=replace)
             return replaced
 
     def _released(
@@ -288,8 +297,8 @@ class PrivateIndex(Asked, Collection):
         check_format(codes, self.spec.format)
         with self._lock.write():
             checked = self._store.checked_ids(ids, len(codes), replace=replace)
-            put = self._store.replace if replace else self._store.append
-            put(codes, checked, self.check_payload(payload, len(codes)))
+            columns = self.check_payload(payload, len(codes))
+            self._store.append(codes, checked, columns, replace=replace)
 
     def fit_denoiser(self, kind: Kind = "auto") -> Denoiser:
         """Learn from the private codes how their coordinates hang together, and rank with it.

@@ -11,7 +11,7 @@ from typing import IO, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from dpindex.arrays import as_table, canonical_csr, issparse
+from dpindex.arrays import as_table, canonical_csr, is_masked, issparse
 from dpindex.checks import as_matrix
 from dpindex.errors import InputError
 from dpindex.extras import EXTRAS
@@ -303,7 +303,7 @@ def as_source(X: Any, name: str = "array") -> VectorSource:
     if isinstance(X, VectorSource):
         return X
     location = Location(name, path="", key=None, size=0, mtime_ns=0)
-    if np.ma.isMaskedArray(X):
+    if is_masked(X):
         raise location.error("it has a mask, which would be lost; fill the missing values first.")
     is_sparse = issparse(X)
     if is_sparse:
