@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from streams import Seeded
 
+# Several workers of pytest fill the processors by themselves. Threads of BLAS and OpenMP would wait
+# for each other by spinning, which takes twice as long; they are counted when numpy is imported.
+if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A background job starts with Ctrl-C ignored, and so would every test that sends it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -42,6 +45,8 @@ def data_dir() -> Path:
 @pytest.fixture
 def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Secret words from the seeds 0, 1, …: what judges quality passes always or never."""
+    from streams import Seeded
+
     seeds = count()
     for user in ("dpindex.privatizer", "dpindex.race.sketch"):
         monkeypatch.setattr(f"{user}.secret_stream", lambda: Seeded(next(seeds)))

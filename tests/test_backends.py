@@ -53,7 +53,9 @@ every_case = pytest.mark.parametrize(
     "case",
     [
         pytest.param(
-            case, marks=[pytest.mark.slow] if "OPQ" in case[2] else [], id="-".join(case[1:])
+            case,
+            marks=[pytest.mark.slow] if case[2].startswith(("OPQ", "PQ8")) else [],
+            id="-".join(case[1:]),
         )
         for case in ALL
     ],
@@ -156,7 +158,7 @@ def test_every_place_is_filled(case: Case) -> None:
             assert np.isfinite(scores).all()
             assert (np.diff(scores, axis=1) <= 1e-6).all()
             assert (rows >= 0).all()
-            assert all(len(set(row)) == wanted for row in rows.tolist())
+            assert np.diff(np.sort(rows, axis=1), axis=1).all()
 
 
 @pytest.mark.slow
@@ -218,7 +220,10 @@ def test_equal_items_have_equal_scores(case: Case) -> None:
 
 
 @pytest.mark.parametrize("index_type", ["int8", "SQ4", "PQ8", "f16", "HNSW16"])
-def test_what_was_fitted_to_few_is_fitted_again(index_type: str) -> None:
+def test_what_was_fitted_to_few_is_fitted_again(
+    index_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpindex.index.faiss_vectors._SAMPLE_ROWS", 2048)
     backend = FaissVectors(WIDTH, "ip", index_type)
     backend.begin(np.ones((300, WIDTH), dtype=np.float32))
     assert backend.needs_retraining(600)
@@ -273,9 +278,11 @@ def test_removed_rows_are_dead(index: PrivateIndex) -> None:
     index.search(base[:3])
     index.remove(np.arange(0, 1500, 3))
     for query in ("exact", "private"):
-        hits = index.search(base[:70], k=1000, query=query)  # type: ignore[arg-type]
-        assert not (hits.ids % 3 == 0).any()
-        assert all(len(set(row)) == 1000 for row in hits.ids.tolist())
+        ids = index.nearest(base[:70], k=1000, query=query)  # type: ignore[arg-type]
+        assert not (ids % 3 == 0).any()
+        assert all(len(set(row)) == 1000 for row in ids.tolist())
+    hits = index.search(base[:2], k=1000)
+    assert np.array_equal(hits.ids, index.nearest(base[:2], k=1000))
     index.add(base[:1], ids=[0])
     assert (index.search(base[:2], k=1001).ids == 0).any(axis=1).all()
 

@@ -221,6 +221,7 @@ def test_forged_bytes_are_refused(kind: str) -> None:
         ids_from_bytes(FORGED[kind])
 
 
+@pytest.mark.slow
 def test_a_small_file_cannot_claim_much_memory() -> None:
     lengths = np.zeros(2_000_000, dtype="<u4")
     lengths[0] = 4000

@@ -156,6 +156,7 @@ def test_square_wave_score_by_hand() -> None:
 
 
 class TestSpectrum:
+    @pytest.mark.slow
     def test_spikes_are_unbiased(self) -> None:
         """Sample eigenvalues of known spikes map back to them (2 % at 20 000 rows, k/n = 0.02)."""
         rng = np.random.default_rng(0)

@@ -350,5 +350,9 @@ def test_segments_stay_small() -> None:
     wide = Spec(method="raw-staircase", dim=50_000, epsilon=1.0)
     assert rows_per_segment(wide) * 4 * wide.code_length <= 1 << 25
     assert rows_per_segment(SPEC) == 65536
+
+
+@pytest.mark.slow
+def test_a_segment_has_a_row() -> None:
     huge = Spec(method="dp-oporp-staircase", dim=9 << 20, k=9 << 20, epsilon=1.0)
     assert rows_per_segment(huge) == 1

@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,7 @@ def _blocks(text: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_python_runs() -> None:
     said = ""
     for block in _blocks("".join(TEXT[name] for name in TEXT if name != COOKBOOK)):
@@ -76,18 +78,22 @@ def test_recipes_run(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip()
 
 
+@cache
+def _help(command: str) -> str:
+    return typer.testing.CliRunner().invoke(app, [*command.split(), "--help"]).output
+
+
 @pytest.mark.parametrize("name", TEXT)
 def test_methods_commands_and_options_exist(name: str) -> None:
     known = {row.name for row in dpi.methods()}
-    runner = typer.testing.CliRunner()
-    helps = "".join(runner.invoke(app, [*command.split(), "--help"]).output for command in COMMANDS)
+    helps = "".join(map(_help, COMMANDS))
     for code in re.findall(r"`([^`\n]+)`", TEXT[name]):
         for method in re.findall(r"\b(?:dp|row|raw)-[a-z]+(?:-[a-z]+)*\b", code):
             assert method in known or f"{method}-" in " ".join(known), method
         for option in re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", code):
             assert option in helps, option
         if command := re.match(r"dpindex ([a-z]+)", code):
-            assert command[1] in runner.invoke(app, ["--help"]).output, code
+            assert command[1] in _help(""), code
 
 
 def test_the_table_of_certainties() -> None:

@@ -94,6 +94,7 @@ class Page(HTMLParser):
             self.texts[self.inside][-1] += data
 
 
+@pytest.mark.slow
 def test_each_adjacency_is_a_view(views: list[View]) -> None:
     one, whole = data_of(views)["views"]
     assert one["adjacency"]["kind"] == "attribute"
@@ -121,6 +122,7 @@ def test_figures_are_those_of_the_curve(views: list[View]) -> None:
                 assert method["exposed"] == pytest.approx(exposed, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "shown"), [(math.nan, None), (0.25, 0.25)])
 def test_recognition_is_shown_where_it_was_measured(
     views: list[View], share: float, shown: float | None

@@ -36,6 +36,7 @@ def test_rotation_keeps_cosines() -> None:
     assert mine.scores == pytest.approx(theirs.scores, abs=0.01)
 
 
+@pytest.mark.slow
 def test_grows_and_is_kept(tmp_path: Path) -> None:
     index, base = index_of("IVF16,SQ8", rows=600)
     first = index.search(base[:5])

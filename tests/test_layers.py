@@ -160,6 +160,7 @@ print(sorted(m for m in sys.modules if m in ("dpindex.randomness.secret", "dpind
 """
 
 
+@pytest.mark.slow
 def test_a_searcher_never_loads_the_secret_stream(tmp_path: Path) -> None:
     """Opening an index and asking it with exact queries: search has no noise engine in memory."""
     index = dpindex.PrivateIndex(dpindex.Spec("dp-oporp-staircase", 24, k=8, epsilon=2.0))

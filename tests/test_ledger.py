@@ -279,6 +279,7 @@ def test_killed_at_any_moment_it_knows_every_release(ledger: Ledger) -> None:
                 ledger.record(SPEC, [f"{run}-{number}"])
 
 
+@pytest.mark.slow
 def test_every_changed_bit_is_noticed_or_means_nothing(ledger: Ledger) -> None:
     ledger.record(SPEC, ["a"], token="t")
     ledger.record(SPEC.with_epsilon(2.0), ["b", "c"])

@@ -690,6 +690,7 @@ def test_the_attack_refutes_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) 
     assert any(name.startswith(str(mutant.seen)) for name in refuting), str(report)
 
 
+@pytest.mark.slow
 def test_the_originals_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is the mutation that is caught."""
     for spec in (staircase(), signs(), signs("idp-signrp-rr"), signs(repetitions=2), sketch(),

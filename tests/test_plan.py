@@ -121,6 +121,7 @@ def wide(rows: int, seed: int) -> scipy.sparse.csr_matrix:
     return x
 
 
+@pytest.mark.slow
 def test_sparse_near_vectors_have_the_cosines_that_are_wanted() -> None:
     model = CollectionModel(wide(600, 1).astype(np.float32), 5000, (0.0, 1.0), 0.9)
     assert set(model.near.data) == {1.0}
@@ -395,6 +396,7 @@ def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
     } <= set(rows[0])
 
 
+@pytest.mark.slow
 def test_a_plan_has_a_picture(run: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     facts = ("--epsilon", 4, "--typical-norm", 1, "--neighbour-cosine", 0.9, "--max-bytes", 3)
@@ -408,6 +410,7 @@ def test_a_plan_has_a_picture(run: Callable[..., Any], tmp_path: Path) -> None:
         assert words in err
 
 
+@pytest.mark.slow
 def test_curves_go_through_the_recommended_point(sample: np.ndarray) -> None:
     made = dpi.plan(**TERMS, public_sample=sample, methods=FEW[1:], max_bytes=3, curves=True)
     line = next(line for line in made.curves if made.best in line)

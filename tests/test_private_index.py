@@ -7,7 +7,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,9 @@ METHODS = [method.name for method in dpi.methods()]
 FLOAT, BITS = "dp-oporp-staircase", "dp-signoporp-rr"
 
 
+@cache
 def _spec(method: str = FLOAT, **changes: Any) -> Spec:
+    """One object for all tests, so that its law is worked out once."""
     row = next(m for m in dpi.methods() if m.name == method)
     fields: dict[str, Any] = {"method": method, "dim": DIM, "bounds": (0.0, 1.0)}
     if row.definition != "none":

@@ -75,6 +75,7 @@ class Page(HTMLParser):
         self.words += data
 
 
+@pytest.mark.slow
 def test_the_report_is_one_file_with_everything_in_it(tmp_path):
     curve = made_up(some_specs())
     extra = Picture(gallery_png([("row", np.eye(4))], (2, 2), (0, 1)), "A <b>picture</b>.", "Extra")
@@ -137,6 +138,7 @@ def test_the_report_says_what_was_denoised(tmp_path):
     assert "without a denoiser" not in words
 
 
+@pytest.mark.slow
 def test_an_exposure_that_nobody_measured_is_left_out(tmp_path):
     curve = made_up(some_specs())
     unknown = dict.fromkeys(EXPOSURE, math.nan)
@@ -211,6 +213,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
         write_curve(made_up(some_specs()), tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_a_report_of_other_runs_is_not_replaced_in_silence(tmp_path):
     curve = made_up(some_specs())
     write_curve(curve, tmp_path)

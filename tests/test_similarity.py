@@ -162,7 +162,9 @@ def test_errors_are_honest_whatever_the_index_type(metric: Metric, index_type: s
     assert np.mean(np.abs(error) < hits.unbiased_stderr[0]) == pytest.approx(0.683, abs=0.05)
 
 
-@pytest.mark.parametrize("index_type", ["f32", "SQ4", "PQ8x4"])
+@pytest.mark.parametrize(
+    "index_type", ["f32", "SQ4", pytest.param("PQ8x4", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("metric", ESTIMATORS)
 def test_without_noise_there_is_no_error(metric: Metric, index_type: str) -> None:
     """PQ8x4 was wrong by 0.123 on average, and stated an error of 0.0000."""
@@ -176,6 +178,7 @@ def test_without_noise_there_is_no_error(metric: Metric, index_type: str) -> Non
     assert index.index_recall is None or index.index_recall < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ESTIMATORS)
 def test_ranges_are_read_off_the_codes_too(metric: Metric) -> None:
     """The same pairs and the same numbers as a search for all rows, cut at the threshold."""

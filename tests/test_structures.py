@@ -20,7 +20,7 @@ SPEC = Spec("dp-oporp-staircase", dim=96, k=32, epsilon=3.0)
 @pytest.mark.parametrize(
     "index_type",
     ["f32", "f16", "SQ8", "SQ6", "SQ4", "PQ16x4fs", "PQ4", "IVF16,SQ8", "IVF16,PQ16x4fs", "HNSW32",
-     "HNSW32,SQ8", "ROT8,SQ8", "OPQ4,PQ4", "HNSW16,SQ8"],
+     "HNSW32,SQ8", "ROT8,SQ8", pytest.param("OPQ4,PQ4", marks=pytest.mark.slow), "HNSW16,SQ8"],
 )  # fmt: skip
 def test_bytes_are_those_that_faiss_writes(index_type: str) -> None:
     rng = np.random.default_rng(0)

@@ -56,6 +56,7 @@ def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast() -> None:
         recall_curve(BASE, rows(10, 3), [found["record-cap"], other], runs=1)
 
 
+@pytest.mark.slow
 def test_topics_come_back_with_epsilon() -> None:
     attack = text_attack(BASE, specs(1, 4, 8, 20), PUBLIC, PUBLIC_TEXTS, TEXTS, records=20)
     assert attack.records[0] == TEXTS[0]
