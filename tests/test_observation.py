@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from dpindex import PrivateIndex, Privatizer, Spec, attribute
-from dpindex.estimators.observation import _OBSERVERS as OBSERVERS
-from dpindex.estimators.observation import LearnedSimilarity, Observer, can_learn
-from dpindex.estimators.posterior import GRID
+from dpindex.estimators.learned import _OBSERVERS as OBSERVERS
+from dpindex.estimators.learned import LearnedSimilarity, can_learn
+from dpindex.estimators.observation import Observer
+from dpindex.estimators.observation_law import GRID
 from dpindex.estimators.similarity import Queries
 
 pytestmark = pytest.mark.usefixtures("known_noise")

@@ -2,20 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import TypeAlias
 
+import numpy as np
+
+from dpindex.arrays import AnyArray
 from dpindex.codes import Codes
 from dpindex.estimators.denoise import Denoiser
 from dpindex.estimators.denoised import DenoisedSimilarity
-from dpindex.estimators.observation import LearnedSimilarity, can_learn
-from dpindex.estimators.similarity import Metric
+from dpindex.estimators.float_codes import Estimate
+from dpindex.estimators.observation import Observer
+from dpindex.estimators.observed_numbers import NumberObserver
+from dpindex.estimators.observed_signs import SignObserver
+from dpindex.estimators.posterior import Priors, posterior
+from dpindex.estimators.similarity import Metric, Queries, sign_deviation
+from dpindex.randomness import PublicStream
 from dpindex.spec import Spec
-
-Learned: TypeAlias = LearnedSimilarity | DenoisedSimilarity
 
 SAMPLE_ROWS = 16384
 """Codes that the distribution of cosines is learned from."""
+
+_OBSERVERS: dict[str, type[Observer]] = {"numbers": NumberObserver, "signs": SignObserver}
+
+
+def can_learn(spec: Spec, metric: Metric) -> bool:
+    """Whether posteriors are known: for cosines, of codes that show them.
+
+    >>> can_learn(Spec("dp-signoporp-geometric", dim=64, epsilon=2.0), "cosine")  # no norm
+    False
+    """
+    if metric != "cosine" or spec.format.name not in _OBSERVERS:
+        return False
+    return spec.format.name != "signs" or not math.isnan(sign_deviation(spec))
+
+
+class LearnedSimilarity:
+    """Posterior cosines of the codes of a collection, learned from the codes themselves.
+
+    Nothing but codes and public parameters enters, and equal codes give equal posteriors.
+
+    Parameters
+    ----------
+    spec : Spec
+    codes : Codes
+        A sample of the collection, in a fixed order.
+    rows : int
+        Codes in the collection.
+    """
+
+    def __init__(self, spec: Spec, codes: Codes, rows: int) -> None:
+        self._observer = _OBSERVERS[spec.format.name](spec, codes)
+        self._sample = self._observer.refined_items(codes.to_float())
+        values, scales = zip(*self._pairs(spec, codes), strict=True)
+        laws = self._observer.law if self._sample is None else self._observer.refined_law
+        scale = np.concatenate(scales) if self._sample is None else None
+        self.prior = Priors.of_pairs(np.concatenate(values), scale, laws(spec, True), rows)
+        self._law, self._refined_law = lru_cache(self._observer.law), lru_cache(laws)
+
+    def _pairs(self, spec: Spec, codes: Codes) -> Iterator[tuple[AnyArray, AnyArray]]:
+        """Observations, and scales if there are any, of pairs within blocks of a random order."""
+        order = PublicStream(0, "pairs of codes").permutation(len(codes))
+        block = self._observer.pairs_of
+        for first in range(0, len(codes), block):
+            some = order[first : first + block]
+            asked, upper = Queries(codes.take(some), spec, True), np.triu_indices(len(some), 1)
+            if self._sample is None:
+                value, scale = self._observer.of(asked.to_float()[None], asked)
+                yield value[upper], scale[upper]
+            else:
+                seen = self._observer.refined_queries(asked) @ self._sample[some].T
+                yield seen[upper], np.empty(0)
+
+    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
+        """Each query with codes of its own: see :class:`Similarity`."""
+        return self._of(codes.to_float().reshape(len(queries), -1, codes.k), queries)
+
+    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
+        """Every query with all of the codes."""
+        return self._of(codes.to_float()[None], queries)
+
+    def _of(self, x: AnyArray, queries: Queries) -> Estimate:
+        law = self._law(queries.spec, queries.private)
+        value, scale = self._observer.of(x.astype(np.float64), queries)
+        cosine, error = posterior(self._priors(queries), law, value, scale)
+        return cosine, np.hypot(error, self._observer.hidden_error(cosine, queries.private))
+
+    def _priors(self, queries: Queries) -> Priors:
+        """Each exact query's own, learned from what it shows of the sample.
+
+        The noise of a private query is in all that it shows, so there the collection's is taken.
+        """
+        if queries.private or self._sample is None or not self._observer.shows_queries:
+            return self.prior
+        seen = self._observer.refined_queries(queries) @ self._sample.T
+        law = self._refined_law(queries.spec, False)
+        return self.prior.of_queries(seen.astype(np.float64), law)
+
+
+Learned: TypeAlias = LearnedSimilarity | DenoisedSimilarity
 
 
 def learned_similarity(

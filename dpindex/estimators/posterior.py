@@ -12,25 +12,21 @@ the shape, the prior is normal, and where it hides the width too, it is the defa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import scipy
 
-from dpindex.arrays import Doubles
+from dpindex.arrays import AnyArray, Doubles
+from dpindex.estimators.observation_law import CELLS, GRID, AgreementLaw, ObservationLaw
 
-_CELLS, _SEGMENTS = 128, 16
-
-EDGES = np.linspace(-1.0, 1.0, _CELLS + 1)
-GRID = (EDGES[1:] + EDGES[:-1]) / 2
-"""Cosines at which densities are kept, shape (128,)."""
+_SEGMENTS = 16
 
 _DEFAULT_DEVIATION = 0.125
 """Of the cosines of a collection, if its codes do not tell."""
 
-_BINS, _REACH, _CLASSES, _MAX_STEPS = 64, 5.0, 16, 60
+_CLASSES, _MAX_STEPS, _PIECE = 16, 60, 1 << 20
 _VALUES, _SCALES = 512, 2.0 ** np.linspace(-4.0, 4.0, 33)
 
 _CENTRES = -1.0 + 2.0 / _SEGMENTS * np.arange(-1, _SEGMENTS + 2)
@@ -53,96 +49,6 @@ _WEAK = _difference(2) / (2.0 / _SEGMENTS / _DEFAULT_DEVIATION) ** 4 + 1e-4 * np
 _PENALTY = _difference(3) + _WEAK
 
 
-@dataclass(frozen=True, eq=False)
-class ObservationLaw:
-    """How an observation depends on the true cosine: moments on :data:`GRID`.
-
-    The law is a symmetric generalised logistic one (the logit of a beta variable) of these moments,
-    nearly normal where ``excess`` is 0. Its density is log-concave, so that posterior means rise
-    with the observation.
-
-    Attributes
-    ----------
-    expected : float64 array, shape (128,)
-        Mean of the observation, increasing.
-    own, common : float64 arrays, shape (128,)
-        The variance of an observation of scale s is ``s·own + common``; s is about 1.
-    step : float
-        Distance of possible observations, 0 for real numbers.
-    excess : float
-        Excess kurtosis, [0, 3).
-    trusted : float
-        Pairs count as so many at most, as the law is known to a few parts in a thousand.
-    """
-
-    expected: Doubles
-    own: Doubles
-    common: Doubles
-    step: float = 0.0
-    excess: float = 0.0
-    trusted: float = 1e6
-
-    @cached_property
-    def _shape(self) -> tuple[float, float]:
-        """Both parameters α of the beta variable, and the deviation of its logit."""
-        shapes = np.geomspace(0.1, 1e4, 200)
-        excess = scipy.special.polygamma(3, shapes) / (2 * scipy.special.polygamma(1, shapes) ** 2)
-        alpha = float(np.interp(-self.excess, -excess, shapes))
-        return alpha, float(np.sqrt(2 * scipy.special.polygamma(1, alpha)))
-
-    def variance(self, scale: Doubles) -> Doubles:
-        """Variances of observations of these scales, shape (…, 128)."""
-        return np.asarray(np.maximum(scale[..., None] * self.own + self.common, 1e-20))
-
-    def log_density(self, value: Doubles, variance: Doubles) -> Doubles:
-        """Of values of these variances, (…, 128), given each cosine, up to a constant."""
-        alpha, deviation = self._shape
-        off = np.abs(value[..., None] - self.expected) * (deviation / np.sqrt(variance))
-        # log cosh in a form that does not overflow
-        return np.asarray(-2 * alpha * (off / 2 + np.log1p(np.exp(-off))) - np.log(variance) / 2)
-
-    def inverse(self, value: Doubles) -> Doubles:
-        """The cosines of which observations are the expected ones, beyond ±1 on a line."""
-        low, high = self.expected[0], self.expected[-1]
-        beyond = (np.minimum(value - low, 0) + np.maximum(value - high, 0)) * (2 / (high - low))
-        return np.asarray(np.interp(value, self.expected, GRID) + beyond)
-
-    @cached_property
-    def edges(self) -> Doubles:
-        """Edges of the bins in which observations are counted; the outermost are infinite."""
-        reach = _REACH * np.sqrt(self.variance(np.ones(())).max())
-        low, high = self.expected[0] - reach, self.expected[-1] + reach
-        width = (high - low) / _BINS
-        if self.step:  # bins hold equally many of the possible values
-            width = self.step * np.ceil(width / self.step)
-            low = self.step * (np.ceil(low / self.step) - 0.5)
-        edges = low + width * np.arange(int((high - low) / width) + 2, dtype=np.float64)
-        edges[0], edges[-1] = -np.inf, np.inf
-        return np.asarray(edges)
-
-    def chances(self, scale: float) -> Doubles:
-        """Chances of the bins, shape (128, bins)."""
-        alpha, deviation = self._shape
-        off = (self.edges - self.expected[:, None]) * deviation
-        off /= np.sqrt(self.variance(np.asarray(scale)))[:, None]
-        return np.asarray(
-            np.diff(scipy.special.betainc(alpha, alpha, scipy.special.expit(off)), axis=1) + 1e-30
-        )
-
-    @cached_property
-    def usual_chances(self) -> Doubles:
-        """Those of scale 1."""
-        return self.chances(1.0)
-
-    def count(self, value: Doubles) -> Doubles:
-        """How many values of each row fall in each bin, shape (n, bins)."""
-        bins, (low, high) = len(self.edges) - 1, self.edges[1:3]
-        place = np.clip((value - low) / (high - low) + 1, 0, bins - 1).astype(np.intp)
-        place += bins * np.arange(len(value))[:, None]
-        counts = np.bincount(place.ravel(), minlength=bins * len(value))
-        return counts.reshape(-1, bins).astype(np.float64)
-
-
 class Priors:
     """Distributions of true cosines, one for each query, or one for all.
 
@@ -156,38 +62,48 @@ class Priors:
 
     def __init__(self, coefficients: Doubles, elsewhere: float) -> None:
         self.coefficients, self.elsewhere = coefficients, elsewhere
-        self.density = (1 - elsewhere) * _density(coefficients) + elsewhere / _CELLS
+        self.density = (1 - elsewhere) * _density(coefficients) + elsewhere / CELLS
+        self.of_agreements = lru_cache(self._of_agreements)
+
+    def _of_agreements(self, law: AgreementLaw) -> tuple[Doubles, Doubles]:
+        """Posterior means and deviations given each possible agreement of one prior."""
+        values = law.values[None]
+        mean, error = _posterior(self, law, values, np.ones_like(values))
+        return mean[0], error[0]
 
     def of(self, query: int) -> Priors:
         """Of one query alone."""
         return Priors(self.coefficients[query : query + 1], self.elsewhere)
 
     @classmethod
-    def of_pairs(cls, value: Doubles, scale: Doubles, law: ObservationLaw, rows: int) -> Priors:
-        """From observations of pairs among so many rows; of none, the default about 0."""
-        mean = float(np.clip(law.inverse(value.mean()), -1, 1)) if len(value) else 0.0
+    def of_pairs(
+        cls, value: AnyArray, scale: Doubles | None, law: ObservationLaw, rows: int
+    ) -> Priors:
+        """From observations of pairs among so many rows, of these scales; of none, the default."""
+        mean = float(np.clip(law.inverse(value.mean(dtype=float)), -1, 1)) if len(value) else 0.0
         log_normal = -0.5 * ((GRID - mean) / _DEFAULT_DEVIATION) ** 2
         start = np.asarray(np.linalg.lstsq(_BASIS, log_normal, rcond=None)[0], np.float64)
         default = cls(start[None], 1.0 / (rows + 1))
         if not len(value):
             return default
+        trust = min(1.0, law.trusted / len(value))
+        if scale is None:
+            pieces = np.array_split(value, -(-len(value) // _PIECE))
+            counts = sum(law.count(piece[None]) for piece in pieces)
+            return default._fitted(trust * np.asarray(counts), law.chances(1.0))
         levels = np.quantile(scale[:: max(1, len(scale) >> 16)], np.arange(1, _CLASSES) / _CLASSES)
         group = np.searchsorted(np.unique(levels), scale)
         share = np.bincount(group) / len(group)
         scales = np.bincount(group, scale) / np.maximum(np.bincount(group), 1)
-        counts = [law.count(value[None, group == g]) for g in range(len(share))]
+        grouped = [law.count(value[None, group == g]) for g in range(len(share))]
         chances = [s * law.chances(a) for s, a in zip(share, scales, strict=True)]
-        trust = min(1.0, law.trusted / len(value))
         return default._fitted(
-            trust * np.concatenate(counts, 1), np.concatenate(chances, 1) + 1e-30
+            trust * np.concatenate(grouped, 1), np.concatenate(chances, 1) + 1e-30
         )
 
-    def of_queries(self, value: Doubles, law: ObservationLaw, weight: float) -> Priors:
-        """Each query's own, near these, given observations of scale 1, shape (nq, items).
-
-        ``weight``, [0, 1], is how much of an independent observation each one is.
-        """
-        return self._fitted(weight * law.count(value), law.usual_chances)
+    def of_queries(self, value: Doubles, law: ObservationLaw) -> Priors:
+        """Each query's own, near these, given observations of scale 1, shape (nq, items)."""
+        return self._fitted(law.count(value), law.chances(1.0))
 
     def _fitted(self, counts: Doubles, chances: Doubles) -> Priors:
         start = np.broadcast_to(self.coefficients, (len(counts), _SPLINES))
@@ -242,11 +158,10 @@ def posterior(
 
     ``priors`` are one for each query, or one for all. Many observations are looked up in a table.
     """
-    if law.step and len(priors.density) == 1:  # few different values
-        seen, place = np.unique(value, return_inverse=True)
-        found = _posterior(priors, law, seen[None], np.ones((1, len(seen))))
-        mean, error = (part[0][place].reshape(value.shape) for part in found)
-        return mean, error
+    if isinstance(law, AgreementLaw):
+        means, errors = priors.of_agreements(law)
+        place = ((value + law.bits) / 2).astype(np.intp)
+        return means[place], errors[place]
     if value.shape[1] <= _VALUES:
         return _posterior(priors, law, value, scale)
     scales = _SCALES if law.own.any() and np.ptp(scale) else np.ones(1)
@@ -279,15 +194,13 @@ def posterior(
 def _posterior(
     priors: Priors, law: ObservationLaw, value: Doubles, scale: Doubles
 ) -> tuple[Doubles, Doubles]:
-    variance = law.variance(scale)
-    # A law finer than the grid is widened to it, and what that adds is taken off again.
-    wide = np.maximum(variance, (0.75 * np.gradient(law.expected)) ** 2)
-    log_weight = law.log_density(value, wide) + np.log(priors.density)[:, None]
+    log_weight, own = law.log_likelihood(value, scale)
+    log_weight = log_weight + np.log(priors.density)[:, None]
     weight = np.exp(log_weight - log_weight.max(axis=2, keepdims=True))
     weight /= weight.sum(axis=2, keepdims=True)
     mean, plain = weight @ GRID, np.clip(law.inverse(value), -1.0, 1.0)
     spread = np.sqrt(np.maximum(weight @ GRID**2 - mean**2, 0.0))
-    kept = np.einsum("qcg,qcg->qc", weight, variance / wide)
+    kept = np.sum(weight * own, axis=2)  # what widening the law added is taken off again
     return plain + (mean - plain) * kept, spread * np.sqrt(kept)
 
 
