@@ -90,7 +90,7 @@ class NumberObserver(Observer):
         excess = k * fourth**2 + 3 * k * (1 - fourth) ** 2 / max(k - 1, 1) - 3
         return min(max(excess, 0.0), 2.9)
 
-    def _byproducts(self, spec: Spec, private: bool) -> bool:
+    def _by_products(self, spec: Spec, private: bool) -> bool:
         """Whether noise times noise, which has heavy tails, is most of the noise."""
         if not private or self.spec.norm is not None:
             return False
@@ -133,7 +133,7 @@ class NumberObserver(Observer):
             return value * np.sqrt(ratio), np.broadcast_to(noise / energy, value.shape) / typical
         other, k = self._noise(queries.spec)[0], x.shape[2]
         variance = noise / energy + other / asked + k * noise * other / size
-        if self._byproducts(queries.spec, True):  # how much, is seen in the products
+        if self._by_products(queries.spec, True):  # how much, is seen in the products
             seen = products(x * x, (y * y).astype(x.dtype)) / size - 1.0 / k
             variance = np.maximum(seen, 0.3 * variance)
         elif self.spec.norm is not None:
