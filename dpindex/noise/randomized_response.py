@@ -8,7 +8,6 @@ exact zero (an empty bin) has threshold 2^63: it comes out as a fair secret coin
 from __future__ import annotations
 
 import math
-import operator
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,6 +32,7 @@ _ONE = 1 << 64
 _COIN = 1 << 63
 _MAX_LEVELS = 1 << 16
 _STEPS = 1 << GRID_BITS
+_POWER_BITS = 256
 _MARGIN = 1e-9
 _RARE = 8.0
 """Standard deviations beyond which the rounding of a projection may lie: 2e-14."""
@@ -88,10 +88,11 @@ def smooth_thresholds(epsilon: float) -> list[int]:
     each is also kept at e^−ε of the one before.
     """
     levels = min(_MAX_LEVELS, math.ceil(46.0 / epsilon) + 1)
-    with mpmath.workprec(256):
-        ratio = mpmath.exp(mpmath.mpf(epsilon))
-        powers = accumulate(repeat(ratio, levels), operator.mul)
-        wanted = [int(mpmath.ceil(_ONE / (1 + power))) for power in powers]
+    with mpmath.workprec(512):
+        ratio = int(mpmath.ldexp(mpmath.exp(mpmath.mpf(epsilon)), _POWER_BITS))
+    unit = 1 << _POWER_BITS
+    powers = accumulate(repeat(ratio, levels), lambda power, by: power * by >> _POWER_BITS)
+    wanted = [-(-(_ONE << _POWER_BITS) // (unit + power)) for power in powers]
     return geometric_thresholds(epsilon, wanted)
 
 
