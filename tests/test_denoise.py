@@ -175,35 +175,42 @@ class TestSpectrum:
         assert basis.shape[1] == len(strength) <= 1
 
 
+def sizes(z: Any) -> Mixture:
+    """One Gaussian in several sizes, from rows whose coordinates are independent."""
+    return Mixture.of_scales(z, np.maximum(z.var(axis=0, dtype=np.float64) - 1, 0))
+
+
 class TestMixture:
     def test_two_kinds_are_told_apart(self) -> None:
         rng = np.random.default_rng(2)
         kind = rng.integers(0, 2, 6000)
         x = np.where(kind[:, None] == 0, 3.0, -3.0) * np.ones(8) + 0.3 * rng.normal(size=(6000, 8))
         z = (x + rng.normal(size=x.shape)).astype(np.float32)
-        single, double = Mixture.fit(z, 1), Mixture.fit(z, 2)
-        assert error(double.posterior(z)[0], x) < 0.9 * error(single.posterior(z)[0], x)
+        basis, signal = signal_directions(np.cov(z.T), len(z), 8)
+        single, double = Mixture.gaussian(signal), Mixture.fit(z, 2)
+        linear = single.posterior(z @ basis)[0] @ basis.T
+        assert error(double.posterior(z)[0], x) < 0.9 * error(linear, x)
         assert double.weights.sum() == pytest.approx(1.0, abs=1e-3)
 
     def test_covariance_is_that_of_the_signal(self) -> None:
         rng = np.random.default_rng(3)
         x = rng.normal(size=(30_000, 6)) * np.array([3, 2, 1.5, 1, 1, 1])
-        z = (x + rng.normal(size=x.shape)).astype(np.float32)
-        found = Mixture.fit(z, 1).covariance()
+        z = x + rng.normal(size=x.shape)
+        basis, signal = signal_directions(np.cov(z.T), len(z), 6)
+        found = basis @ Mixture.gaussian(signal).covariance() @ basis.T
         assert np.diag(found) == pytest.approx([9, 4, 2.25, 1, 1, 1], rel=0.1)
 
     def test_leverage_is_that_of_the_filter(self) -> None:
         rng = np.random.default_rng(4)
-        z = rng.normal(size=(2000, 6)).astype(np.float32) * 2
         basis = np.linalg.qr(rng.normal(size=(9, 6)))[0].astype(np.float32)
-        mixture = Mixture.fit(z, 1)
+        mixture = Mixture.gaussian(rng.uniform(1, 5, 6))
         step = np.eye(6, dtype=np.float32)
         zero = mixture.posterior(np.zeros((1, 6), dtype=np.float32))[0]
         matrix = mixture.posterior(step)[0] - zero
         wanted = np.diag(basis @ matrix @ basis.T)
         assert mixture.leverage(basis)[0] == pytest.approx(wanted, abs=1e-4)
 
-    @pytest.mark.parametrize("fit", [lambda z: Mixture.fit(z, 3), Mixture.of_scales])
+    @pytest.mark.parametrize("fit", [lambda z: Mixture.fit(z, 3), sizes])
     def test_derivative_of_the_posterior_mean(self, fit: Any) -> None:
         """The sum of both kinds of leverage, against differences of the posterior mean."""
         rng = np.random.default_rng(5)
@@ -239,13 +246,13 @@ class TestSizes:
         odds /= odds.sum(axis=1, keepdims=True)
         best = error((odds @ (spread / (1 + spread))) * z, x)
         single = z.astype(np.float32)
-        found = error(Mixture.of_scales(single).posterior(single)[0], x)
+        found = error(sizes(single).posterior(single)[0], x)
         assert found < 1.03 * best
-        assert found < 0.9 * error(Mixture.fit(single, 1).posterior(single)[0], x)
+        assert found < 0.9 * error(Mixture.gaussian(single.var(axis=0) - 1).posterior(single)[0], x)
 
     def test_weights_and_covariance_are_those_of_the_collection(self) -> None:
         x, z = self.rows(12_000)
-        mixture = Mixture.of_scales(z.astype(np.float32))
+        mixture = sizes(z.astype(np.float32))
         assert mixture.weights.sum() == pytest.approx(1.0, abs=1e-3)
         assert mixture.weights @ SCALES == pytest.approx(1.0, abs=0.1)
         assert np.diag(mixture.covariance()) == pytest.approx((x**2).mean(axis=0), rel=0.1, abs=0.1)
@@ -254,7 +261,7 @@ class TestSizes:
         """Posterior variance by size, on average and vector by vector."""
         x, z = self.rows(12_000)
         single = z.astype(np.float32)
-        mixture = Mixture.of_scales(single)
+        mixture = sizes(single)
         share = mixture.responsibilities(single)
         claimed = share @ mixture.leverage(np.eye(40, dtype=np.float32)).sum(axis=1)
         made = ((mixture.posterior(single)[0] - x) ** 2).sum(axis=1)
@@ -384,7 +391,7 @@ def sized() -> tuple[Doubles, Any, Denoiser]:
         patch.setattr(fitting, "_MIN_Z_MIXTURE", 1e9)
         spec = spec_of("raw-square-wave", 4.0, dim=96)
         x = photographs(10_000, 0)
-        codes = made(spec, x, 7)
+        codes = made(spec, x, 9)
         return x, codes, fit_denoiser(codes, spec, "score")
 
 
@@ -430,7 +437,7 @@ class TestRanking:
     def test_chosen_where_by_far_better(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """And dropped where, at the end, it clearly is not."""
         spec = spec_of("raw-square-wave", 4.0, dim=96)
-        codes = made(spec, photographs(10_000, 0), 7)
+        codes = made(spec, photographs(20_000, 0), 8)
         assert fit_denoiser(codes, spec, "score").error_variance.size == 0
         monkeypatch.setattr(fitting, "_MIN_Z_SCALES", 2.0)
         monkeypatch.setattr(fitting, "_MIN_Z_MIXTURE", 1e9)

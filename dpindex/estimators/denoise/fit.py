@@ -26,6 +26,7 @@ _HELD_NUMBERS = 1 << 22
 _HELD_SHARE = 8
 _MIN_ROWS = 500
 
+_BLOCK_ROWS = 2048
 _MAX_DIRECTIONS = 256
 _COMPONENTS = 16
 _MIXTURE_ROWS = 32768
@@ -173,24 +174,28 @@ class TrainingCodes:
     def blocks(self, step: int = 1) -> Iterator[Singles]:
         """The training observations, or every so many of them, in blocks of shape (·, k)."""
         decode, refined, stored = self.channel.format.decode, self._refined, self._stored[::step]
-        for rows in self.channel.blocks(len(stored)):
+        for first in range(0, len(stored), _BLOCK_ROWS):
+            rows = slice(first, first + _BLOCK_ROWS)
             yield decode(stored[rows]) if refined is None else refined[::step][rows]
 
     @cached_property
-    def basis(self) -> Singles:
-        """Leading directions of the whitened observations, shape (k, R); InputError for none."""
+    def directions(self) -> tuple[Singles, Doubles]:
+        """Leading directions of the whitened observations, (k, R), and the variances of the signal.
+
+        Raises InputError if there are none.
+        """
         moment, count = np.zeros((self.k, self.k)), len(self)
         scale = (1 / np.sqrt(self.noise)).astype(np.float32)
         for z in self.blocks():
             whitened = (z - self.mean) * scale
             moment += whitened.T @ whitened
-        basis, _ = signal_directions(moment / count, count, _MAX_DIRECTIONS)
-        if basis.shape[1] == 0:
+        basis, signal = signal_directions(moment / count, count, _MAX_DIRECTIONS)
+        if not len(signal):
             raise InputError(
                 f"{count} codes are too few to denoise: nothing stands out of the noise; add more "
                 f"vectors or use a larger epsilon."
             )
-        return basis
+        return basis, signal
 
     def advance(self, iteration: EPIteration) -> None:
         """Replace the observations by the messages of an iteration, in every ``step``-th row.
@@ -209,20 +214,22 @@ class TrainingCodes:
         self.channel.for_each_block(len(self), refine)
         self._refined = out
         self.held = iteration.message(self.held, self.channel.locate(self.held_codes))
-        del self.basis
+        del self.directions
 
 
 def _filter(rows: TrainingCodes, prior: str) -> Filter:
     """The filter for the present observations under a prior of that kind."""
-    basis = rows.basis
+    basis, signal = rows.directions
     analysis = basis / np.sqrt(rows.noise)[:, None]
-    step = 1 if prior == "gaussian" else rows.step
-    inner = np.concatenate([(z - rows.mean) @ analysis for z in rows.blocks(step)])
-    if prior == "mixture":
-        mixture = Mixture.fit(inner, _COMPONENTS, rows.share)
-        rows.share = mixture.responsibilities(inner)
+    if prior == "gaussian":
+        mixture = Mixture.gaussian(signal)
     else:
-        mixture = Mixture.of_scales(inner) if prior == "scales" else Mixture.fit(inner, 1)
+        inner = np.concatenate([(z - rows.mean) @ analysis for z in rows.blocks(rows.step)])
+        if prior == "scales":
+            mixture = Mixture.of_scales(inner, signal)
+        else:
+            mixture = Mixture.fit(inner, _COMPONENTS, rows.share)
+            rows.share = mixture.responsibilities(inner)
     mixing = mixture.mixing_leverage((rows.held[:_LEVERAGE_ROWS] - rows.mean) @ analysis, basis)
     return Filter(rows.mean, rows.noise, basis, mixture, mixture.leverage(basis), mixing)
 

@@ -10,7 +10,9 @@ enough parameters to be learned from noisy codes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -32,12 +34,15 @@ _FULL = 96
 _PRIOR_ROWS = 200.0
 """Each component's covariance is averaged with the common one, which counts for so many rows."""
 
-_ROUNDS, _WARM_ROUNDS = 6, 2
+_ROUNDS, _WARM_ROUNDS = 4, 2
 _CENTRE_ROUNDS = 8
 _SCALE_ROUNDS = 50
 _UNLIKELY = 1e-3
+_NO_GAIN = 1e-6
+_BLOCK = 512
 
-SCALES = 2.0 ** np.arange(-5, 5)
+_ONE_SCALE: Doubles = np.ones(1)
+SCALES: Doubles = np.exp2(np.arange(-5, 5, dtype=np.float64))
 """Component variances of a scale mixture, over those of the common Gaussian."""
 
 
@@ -71,31 +76,45 @@ def _likely_rows(share: Singles) -> list[npt.NDArray[np.intp]]:
     return [np.flatnonzero(column > _UNLIKELY) for column in share.T]
 
 
-def _shrunk_spectrum(moment: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
-    """Signal ``t·c²`` along each eigenvector of a covariance of signal plus unit noise.
+def _detected(moment: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
+    """Eigenvalues of a covariance of signal plus unit noise above the noise's own, with vectors."""
+    seen = 1.0 + aspect + 2.0 * math.sqrt(aspect), math.inf
+    eigenvalues, vectors = scipy.linalg.eigh(moment, subset_by_value=seen)
+    return np.asarray(eigenvalues), np.asarray(vectors)
+
+
+def _reliable(eigenvalues: Doubles, aspect: float) -> Doubles:
+    """Signal ``t·c²`` along each sample eigenvector.
 
     It is the shrinkage that is optimal in mean square (Donoho, Gavish & Johnstone 2018): what a
     filter may expect along the *estimated* direction.
     """
-    eigenvalues, vectors = np.linalg.eigh(moment)
     signal, squared_cosine = spiked(eigenvalues, aspect)
-    return signal * squared_cosine, vectors
+    return signal * squared_cosine
 
 
 def signal_directions(moment: Doubles, rows: int, max_count: int) -> tuple[Singles, Doubles]:
-    """Leading eigenvectors of a whitened covariance, shape (k, R), and their shrunk signal.
+    """Leading eigenvectors of a whitened covariance, shape (k, R), and the signal's variance there.
 
-    R is at most ``max_count``, and 0 if no direction is detected above the noise.
+    R is at most ``max_count``, and 0 if no direction is detected above the noise. Once directions
+    are chosen, the variances are shrunk as of a covariance over the first of them only: full
+    shrinkage predicts coordinates better and finds fewer neighbours.
     """
-    strength, vectors = _shrunk_spectrum(moment, len(moment) / rows)
-    kept = min(max_count, int(np.count_nonzero(strength > _MIN_SIGNAL)))
-    return vectors[:, ::-1][:, :kept].astype(np.float32), strength[::-1][:kept]
+    eigenvalues, vectors = _detected(moment, aspect := len(moment) / rows)
+    first = max(len(eigenvalues) - max_count, 0)
+    kept = _reliable(eigenvalues, aspect) > _MIN_SIGNAL
+    kept[:first] = False
+    variances = eigenvalues[kept][::-1]
+    signal = np.maximum(variances - 1.0, 0.0)
+    signal[:_FULL] = _reliable(variances[:_FULL], min(_FULL, len(variances)) / rows)
+    return np.ascontiguousarray(vectors[:, kept][:, ::-1], dtype=np.float32), signal
 
 
 def _shrunk(moment: Doubles, rows: float) -> Doubles:
     """The signal's covariance behind a sample covariance of signal plus unit noise."""
-    strength, vectors = _shrunk_spectrum(moment, min(1.0, len(moment) / max(rows, 1.0)))
-    return np.asarray((vectors * strength) @ vectors.T)
+    aspect = min(1.0, len(moment) / max(rows, 1.0))
+    eigenvalues, vectors = _detected(moment, aspect)
+    return np.asarray((vectors * _reliable(eigenvalues, aspect)) @ vectors.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +158,16 @@ class Mixture:
         return cls(log_weight, *(array.astype(np.float32) for array in arrays))
 
     @classmethod
+    def gaussian(cls, signal: Doubles, scales: Doubles = _ONE_SCALE) -> Mixture:
+        """Mean 0 and these variances, shape (R,), at scales of equal probability, shape (K,)."""
+        mean = np.zeros((len(scales), len(signal)), dtype=np.float32)
+        variances = scales[:, None] * signal
+        first = variances[:, :_FULL, None] * np.eye(min(_FULL, len(signal)))
+        return cls.of_signals(
+            np.full(len(scales), 1 / len(scales)), mean, first, variances[:, _FULL:]
+        )
+
+    @classmethod
     def fit(cls, rows: Singles, components: int, share: Singles | None = None) -> Mixture:
         """Expectation–maximisation from rows of shape (n, R), with soft assignments throughout.
 
@@ -149,29 +178,25 @@ class Mixture:
         if share is None:
             share = common.first_responsibilities(components)
         mixture = common.maximise(share)
-        for _ in range(rounds if components > 1 else 0):
+        for _ in range(rounds):
             mixture = common.maximise(mixture.responsibilities(rows))
         return mixture
 
     @classmethod
-    def of_scales(cls, rows: Singles) -> Mixture:
-        """One Gaussian at scales a factor of two apart, from rows of shape (n, R).
+    def of_scales(cls, rows: Singles, signal: Doubles) -> Mixture:
+        """A Gaussian at scales a factor of two apart, with weights fitted to rows, shape (n, R).
 
         The Gaussian scale mixture of Wainwright & Simoncelli 2000: vectors with one covariance up
         to a factor that varies between them, as contrast does between photographs.
         """
-        common = _Common(rows)
-        mean = np.tile(rows.mean(axis=0), (len(SCALES), 1))
-        signals = SCALES[:, None, None] * _shrunk(common.covariance, len(rows))
-        rest = SCALES[:, None] * np.maximum(common.rest - 1.0, 0.0)
-        unweighted = cls.of_signals(np.ones(len(SCALES)), mean, signals, rest)
-        odds = unweighted._log_odds(rows)
+        even = cls.gaussian(signal, SCALES)
+        odds = even._log_odds(rows)
         likelihood = np.exp(odds - odds.max(axis=1, keepdims=True))
         weight = np.full(len(SCALES), 1 / len(SCALES))
         for _ in range(_SCALE_ROUNDS):  # expectation–maximisation over the weights alone
             weight *= (1 / (likelihood @ weight)) @ likelihood / len(rows)
             weight += _UNLIKELY / len(rows)
-        return replace(unweighted, log_weight=unweighted.log_weight + np.log(weight))
+        return replace(even, log_weight=even.log_weight + np.log(len(SCALES) * weight))
 
     def responsibilities(self, rows: Singles) -> Singles:
         """Posterior probability of each component, shape (n, K)."""
@@ -181,20 +206,30 @@ class Mixture:
 
     def _log_odds(self, rows: Singles) -> Singles:
         """``log π_c`` plus the log-likelihood of each row, up to a constant: shape (n, K)."""
-        full = self._full
-        odds = np.empty((len(rows), self.components), dtype=np.float32)
-        rest = rows[:, full:]
-        for c in range(self.components):
-            near = (rows[:, :full] - self.mean[c, :full]) @ self.roots[c]
-            odds[:, c] = np.einsum("ij,ij->i", near, near)
-        # Σ (z − μ)²(1 − gain) over the other directions, expanded into two products.
-        precision = 1.0 - self.gains
-        centre = self.mean[:, full:]
-        odds += rest**2 @ precision.T - 2 * (rest @ (precision * centre).T)
-        odds += (precision * centre**2).sum(axis=1)
+        # With S(S+I)⁻¹ = VVᵀ: Σ (z − μ)²(1 − gain), expanded, without |Vᵀ(z − μ)|², by components.
+        precision = np.hstack([np.ones_like(self.mean[:, : self._full]), 1.0 - self.gains])
+        odds = rows**2 @ precision.T - 2 * (rows @ (precision * self.mean).T)
+        odds += (precision * self.mean**2).sum(axis=1)
         odds *= -0.5
         odds += self.log_weight.astype(np.float32)
-        return odds
+        roots, shift, members = self._gained
+        for block in range(0, len(rows), _BLOCK):
+            some = slice(block, block + _BLOCK)
+            gained = rows[some, : self._full] @ roots
+            gained -= shift
+            np.square(gained, out=gained)
+            odds[some] += gained @ members
+        return np.asarray(odds)
+
+    @cached_property
+    def _gained(self) -> tuple[Singles, Singles, Singles]:
+        """Columns V/√2 of all components' filters ``2VVᵀ``, their ``Vᵀμ``, and whose they are."""
+        values, vectors = np.linalg.eigh(self.filters.astype(np.float64))
+        component, column = np.nonzero(values > _NO_GAIN)
+        roots = vectors[component, :, column] * np.sqrt(values[component, column, None] / 2)
+        shift = np.einsum("ij,ij->i", roots, self.mean[component, : self._full])
+        members = component[:, None] == np.arange(self.components)
+        return roots.T.astype(np.float32), shift.astype(np.float32), members.astype(np.float32)
 
     def posterior(self, rows: Singles) -> tuple[Singles, Singles]:
         """Posterior means, shape (n, R), and responsibilities, shape (n, K)."""
@@ -285,25 +320,22 @@ class _Common:
         """The most likely mixture given responsibilities, shape (n, K)."""
         rows, full = self.rows, self.full
         count = share.sum(axis=0, dtype=np.float64)
-        prior = _PRIOR_ROWS if share.shape[1] > 1 else 0.0
         divisor = np.maximum(count, 1e-3)[:, None]
         mean = (share.T @ rows) / divisor.astype(np.float32)
         square = (share.T @ rows[:, full:] ** 2) / divisor - mean[:, full:] ** 2
-        mixed = (square * count[:, None] + prior * self.rest) / (count[:, None] + prior)
+        mixed = (square * count[:, None] + _PRIOR_ROWS * self.rest) / (count[:, None] + _PRIOR_ROWS)
         signals = []
         for c, likely in enumerate(_likely_rows(share)):
             centred = rows[likely, :full] - mean[c, :full]
             scatter = (centred * share[likely, c, None]).T @ centred
-            observed = (scatter + prior * self.covariance) / (count[c] + prior)
-            signals.append(_shrunk(observed, count[c] + prior))
+            observed = (scatter + _PRIOR_ROWS * self.covariance) / (count[c] + _PRIOR_ROWS)
+            signals.append(_shrunk(observed, count[c] + _PRIOR_ROWS))
         weight, rest = count / len(rows) + 1e-12, np.maximum(mixed - 1.0, 0.0)
         return Mixture.of_signals(weight, mean, np.stack(signals), rest)
 
     def first_responsibilities(self, components: int) -> Singles:
         """Nearly hard responsibilities from a few rounds of k-means on filtered rows."""
         count = len(self.rows)
-        if components == 1:
-            return np.ones((count, 1), dtype=np.float32)
         signal = _shrunk(self.covariance, count)
         filter_ = signal @ np.linalg.inv(signal + np.eye(self.full))
         points = self.rows[:, : self.full] @ filter_.astype(np.float32)
