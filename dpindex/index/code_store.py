@@ -18,7 +18,7 @@ from dpindex.files import Buffer, pack, unpack
 from dpindex.format1 import MAGIC_IDS, ids_from_bytes_1
 from dpindex.index.payload import Payload, Table
 from dpindex.index.row_parts import RowParts, Rows
-from dpindex.index.stored_ids import IdBlock, StoredIds, TextIds
+from dpindex.index.stored_ids import IdBlock, StoredIds, TextIds, places
 from dpindex.spec import Spec
 
 MAPPED_BYTES = 1 << 20
@@ -92,7 +92,7 @@ class Ids:
         if len(self.added):
             left, before = np.flatnonzero(rows < 0), len(self.stored)
             if self._ascend and ids.dtype.kind == "i":
-                place = np.minimum(np.searchsorted(self.added, ids[left]), len(self.added) - 1)
+                place = np.minimum(places(self.added, ids[left]), len(self.added) - 1)
                 rows[left] = np.where(self.added[place] == ids[left], before + place, -1)
             else:
                 rows[left] = [self._known.get(value, -1) for value in ids[left].tolist()]

@@ -104,7 +104,8 @@ class StoredIds:
         if self.kind != wanted.dtype.kind:
             return found
         keys = _keys(wanted)
-        place = np.searchsorted(self._sorted, keys)
+        ascending = self._order is None
+        place = places(self._sorted, keys) if ascending else np.searchsorted(self._sorted, keys)
         left = np.arange(len(wanted))
         while True:  # a second time only for strings of equal hash
             left = left[place[left] < len(self)]
@@ -131,6 +132,18 @@ class StoredIds:
 
 
 _NONE: Rows = np.empty(0, dtype=np.int64)
+
+
+def places(ascending: Rows, wanted: Rows) -> Rows:
+    """How many of the strictly ascending numbers are below each of ``wanted``.
+
+    >>> places(np.array([3, 4, 5]), np.array([9, 4, 1])), places(np.array([3, 7]), np.array([7, 4]))
+    (array([3, 1, 0]), array([1, 1]))
+    """
+    count = len(ascending)
+    if count and int(ascending[-1]) - (first := int(ascending[0])) == count - 1:  # default ids
+        return np.clip(wanted - first, 0, count)
+    return np.searchsorted(ascending, wanted)
 
 
 def _is_numbers(block: IdBlock) -> bool:

@@ -62,9 +62,9 @@ class SymbolLists(SearchBackend):
     def _sort(self, names: Rows) -> None:
         """Make the lists; within one, the row numbers in the whole index decide the order."""
         (symbols,) = self._parts
-        key = symbols.astype(np.uint64) << np.uint64(48)
-        key |= _shuffled(names.astype(np.uint64)) >> np.uint64(16)
-        self._rows = np.argsort(key).astype(np.int64, copy=False)
+        chance = _shuffled(names.astype("<u8")).view("<u2").reshape(-1, 4)
+        # Keys of 16 bits are sorted by radix.
+        self._rows = np.lexsort((*chance.T[1:], symbols)).astype(np.int64, copy=False)
         self._starts = np.searchsorted(symbols[self._rows], np.arange(int(symbols.max()) + 2))
 
     def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
