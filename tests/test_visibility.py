@@ -85,6 +85,18 @@ def test_without_noise_and_among_ten_everything_is_found() -> None:
     assert of_index(drowned) == (1.0, 1.0)
 
 
+def test_private_queries_among_signs_of_like_vectors() -> None:
+    """Codes that agree leave no room for chance: the scores of copies hardly spread."""
+    vectors = pixels(N, 1)
+    vectors[: 20 * COPIES] = np.repeat(vectors[:20], COPIES, axis=0)
+    spec = dpi.Spec("dp-signoporp-rr", DIM, k=DIM, epsilon=8.0, bounds=(0, 1))
+    index = dpi.PrivateIndex(spec)
+    index.add(vectors)
+    ids = index.search(vectors[: 20 * COPIES : COPIES], k=COPIES, query="private").ids
+    found = np.mean(ids // COPIES == np.arange(20)[:, None])
+    assert abs(found - of_index(index).private) < 0.15
+
+
 def summary_of(path: Path, spec: dpi.Spec, vectors: Any) -> Summary:
     ingest(as_source(vectors), NewDirectory(path, Settings(spec)))
     return summarize(path)

@@ -122,18 +122,31 @@ def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
         (1 + (np.arange(_QUANTILES) + 0.5) / _QUANTILES) / 2
     )  # of normal coordinates
     kept = 1 - 2 * law.flip_probability(size * rms, rms)
-    weighed, square = float(np.mean(size * kept)), float(np.mean(kept**2))
+    square = float(np.mean(kept**2))
     # Coordinates that are larger than that show in means of the collection.
     larger = max(1.0, math.sqrt(mean / square)) if square > 0 else 1.0
-    agreement = max(square * larger**2, _TINY)
+    kept, agreement = np.minimum(kept * larger, 1.0), max(square * larger**2, _TINY)
     squared = (_mean_squared_product(y) / k - 1) / max(k - 1, 1)
-    others = np.sin(np.pi / 2 * _beta(mean / agreement, squared / agreement**2))
+    agreements = _beta(mean / agreement, squared / agreement**2)
+    cosines = np.sin(np.pi / 2 * agreements)[:, None]  # Goemans & Williamson 1995, Lemma 3.2
+
+    def found(copy: Any, copy_variance: Any, others: Any, variances: Any) -> float:
+        """From mean scores of coordinates, and their variances."""
+        height = math.sqrt(k)
+        return _found(height * copy, copy_variance, height * others, variances, n)
+
+    # Expected signs beside normal coordinates of those sizes, of codes at a cosine to them.
+    beside = kept * scipy.special.erf(cosines * size / np.sqrt(2 * (1 - cosines**2) + _TINY))
     return Visibility(
-        *(
-            _found(height, 1.0, height * others, np.ones_like(others), n)
-            for height in (math.sqrt(k) * weighed * larger, math.sqrt(k) * agreement)
-        )
-    )
+        found(
+            np.mean(size * kept), np.mean(size**2 * (1 - kept**2)),
+            np.mean(size * beside, axis=1), np.mean(size**2 * (1 - beside**2), axis=1),
+        ),
+        found(
+            agreement, 1 - agreement**2,
+            agreement * agreements, 1 - (agreement * agreements) ** 2,
+        ),
+    )  # fmt: skip
 
 
 def _symbols(sample: Codes, spec: Spec, n: int) -> Visibility:
