@@ -109,6 +109,28 @@ def test_a_stated_neighbour_cosine_is_kept(sample: np.ndarray) -> None:
     assert np.einsum("qsk,qk->qs", tenth, heads).mean() == pytest.approx(0.9995, abs=2e-4)
 
 
+def counts(rows: int, seed: int) -> np.ndarray:
+    """How often each of 60 words occurs, mostly not at all; from ten topics."""
+    topics = np.random.default_rng(0).gamma(0.3, 1.0, (10, 60))
+    rng = np.random.default_rng(seed)
+    mixed = rng.dirichlet(np.full(10, 0.3), rows) @ topics
+    return np.minimum(rng.poisson(mixed), 10).astype(np.float32)
+
+
+def test_near_vectors_of_counts_are_counts() -> None:
+    """Signs would tell a tenth of a count from none: nearly all of them would be the query's."""
+    model = CollectionModel(counts(1000, 1), N, (0.0, 10.0), None)
+    assert np.isin(model.near, model.sampled).all()
+    spec = dpi.Spec("dp-signoporp-rr", dim=60, k=30, epsilon=3.0, scale=10.0, bounds=(0.0, 1.0))
+    base, queries = counts(N, 2), counts(300, 3)
+    found = ground_truth(base, queries, NEIGHBOURS).ids
+    signs = [np.sign(dpi.Privatizer(spec).project(x)) for x in (base, queries, model.near)]
+    same = (signs[0][found] == signs[1][:, None]).mean()
+    several = signs[2].reshape(len(model.queries), -1, 30)[:, : NEIGHBOURS // 2]
+    asked = np.sign(dpi.Privatizer(spec).project(model.queries))
+    assert abs((several == asked[:, None]).mean() - same) < 0.03
+
+
 def wide(rows: int, seed: int) -> scipy.sparse.csr_matrix:
     """Twelve of 5000 words in each row, most of them from its topic."""
     rng = np.random.default_rng(seed)
