@@ -340,7 +340,7 @@ def _steps(
             continue
         beside = np.abs(np.delete(values, frequent) - values[frequent]).min()
         if beside > gap[column]:
-            steps[column] = values, stream.words(count, np.uint16) / np.float32(2**16)
+            steps[column] = values, np.ldexp(stream.words(count, np.uint16), -16, dtype=np.float32)
     return steps
 
 
