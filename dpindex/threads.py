@@ -23,8 +23,8 @@ def idle_cores() -> int:
 
 
 @contextmanager
-def limited_threads() -> Iterator[None]:
-    """Let BLAS and OpenMP have no more threads than there are idle processors.
+def limited_threads(most: int | None = None) -> Iterator[None]:
+    """Let BLAS and OpenMP have at most so many threads; by default, as many as idle processors.
 
     Threads of these pools wait for each other after every small operation. Where one of them has no
     processor, the others spin, and the work takes several times as long as with a single thread.
@@ -34,7 +34,9 @@ def limited_threads() -> Iterator[None]:
     >>> with limited_threads():
     ...     _ = sum(range(10))
     """
+    import scipy.linalg  # noqa: F401  a pool that is loaded later would not be limited
+
     pools = ThreadpoolController()
     now = [pool.num_threads or 1 for pool in pools.lib_controllers]
-    with pools.limit(limits=min([idle_cores(), *now])):
+    with pools.limit(limits=min([most or idle_cores(), *now])):
         yield

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import faiss
 import numpy as np
@@ -47,3 +49,17 @@ def test_pools_are_limited_and_given_back(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(threads, "idle_cores", lambda: 64)
         with limited_threads():
             assert all(after <= size for after, size in zip(sizes(), before, strict=True))
+        with limited_threads(1):
+            assert set(sizes()) == {1}
+
+
+def test_the_pool_of_scipy_is_limited_too() -> None:
+    """SciPy brings its own, which is loaded at its first use."""
+    code = (
+        "from dpindex.threads import limited_threads\n"
+        "with limited_threads(1):\n"
+        "    import scipy.linalg, threadpoolctl\n"
+        "    scipy.linalg.eigh([[1.0]])\n"
+        "    assert {pool['num_threads'] for pool in threadpoolctl.threadpool_info()} == {1}\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

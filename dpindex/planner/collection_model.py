@@ -57,7 +57,7 @@ _ANCHORS = slice(5, 30)
 # Ranks that a near vector stands for among the true neighbours; number of near vectors after them.
 _NEAREST_WIDTH, _FARTHER_STEPS = 2, 20
 _MAX_NEAR = NEIGHBOURS // _NEAREST_WIDTH + _FARTHER_STEPS
-_LOG_TAU, _HALVINGS = (-8.0, 12.0), 10
+_LOG_TAU = np.linspace(-8.0, 12.0, 61, dtype=np.float32)
 _MIN_DISTANCE = 1e-6
 # Share of the vectors that have a frequent value; a gap beside it, in deviations of the attribute.
 _FREQUENT, _GAP = 0.05, 0.1
@@ -379,14 +379,20 @@ def _replaced(
 
 
 def _moved_to(head: Singles, difference: Singles, variance: Singles, wanted: Doubles) -> Singles:
-    """``head + difference/(1 + τ·variance)``, shape (s, p), with the τ that gives each cosine."""
-    low, high = (np.full(len(wanted), edge) for edge in _LOG_TAU)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        vectors = head + difference / (1 + np.exp(middle, dtype=np.float32)[:, None] * variance)
-        cosine = vectors @ head / np.maximum(np.linalg.norm(vectors, axis=1), 1e-30)
-        low, high = np.where(cosine < wanted, middle, low), np.where(cosine < wanted, high, middle)
-    return np.asarray(vectors, dtype=np.float32)
+    """``head + difference/(1 + τ·variance)``, shape (s, p), with the τ that gives each cosine.
+
+    Interpolated between cosines at some values of τ, which grow with it.
+    """
+    kept = 1 / (1 + np.exp(_LOG_TAU)[:, None] * variance)
+    square, along = head @ head, (difference * head) @ kept.T
+    norms = np.sqrt(square * (square + 2 * along + difference**2 @ (kept**2).T))
+    cosine = (square + along) / np.maximum(norms, 1e-30)
+    reached = np.hstack([cosine[:, 1:-1] >= wanted[:, None], np.ones((len(wanted), 1), np.bool_)])
+    after = 1 + np.argmax(reached, axis=1)
+    low, high = (np.take_along_axis(cosine, i[:, None], axis=1)[:, 0] for i in (after - 1, after))
+    share = np.clip((wanted - low) / np.maximum(high - low, 1e-30), 0, 1)
+    tau = np.exp(_LOG_TAU[after - 1] + share * (_LOG_TAU[1] - _LOG_TAU[0])).astype(np.float32)
+    return np.asarray(head + difference / (1 + tau[:, None] * variance), dtype=np.float32)
 
 
 class Simulation:

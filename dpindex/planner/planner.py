@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 import scipy.sparse
@@ -21,13 +23,15 @@ from dpindex.index.asked import QueryMode
 from dpindex.index.directory import IndexDirectory
 from dpindex.method_table import find_method
 from dpindex.method_table import methods as all_methods
+from dpindex.noise.additive import AdditiveNoise
+from dpindex.noise.randomized_response import FlipsByLevel
 from dpindex.planner.collection_model import CollectionModel, Facts, Simulation, linked_share
 from dpindex.planner.plan_result import FOUND, NEIGHBOURS, Plan, Ranking, Row, nearby
 from dpindex.planner.record_plan import MAX_CODEBOOK, record_plan
 from dpindex.privacy import Record
 from dpindex.privatizer import Privatizer
 from dpindex.spec import Spec
-from dpindex.threads import limited_threads
+from dpindex.threads import idle_cores, limited_threads
 from dpindex.vectors import VectorSource, as_source
 
 _MIN_ROWS, _MAX_ROWS = 500, 2000
@@ -59,8 +63,11 @@ _EVEN = 0.01
 _MIN_EPSILON, _MIDDLE_EPSILON, _MAX_EPSILON = 0.05, 4.0, 64.0
 _CONTENDERS = 5
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
-@limited_threads()
+
+@limited_threads(1)  # several specs at once use the processors better than BLAS does
 def plan(
     *,
     dim: int,
@@ -341,6 +348,7 @@ class _Predictor:
         self._model, self._query, self._at, self._max_bytes = model, query, at, max_bytes
         self._screen = model.of_queries(_SCREENING_QUERIES)
         self._progress = progress
+        self._workers = idle_cores()
 
     def ranked(self, specs: Sequence[Spec]) -> tuple[Row, ...]:
         """A row for each spec, best first.
@@ -355,10 +363,10 @@ class _Predictor:
         leaders = [row for row in rows if self._value(row) >= enough and row not in finalists]
         rows = [row for row in rows if row not in (*leaders, *finalists)]
         rows += self._simulated([row.spec for row in leaders]) if leaders else []
-        for done, row in enumerate(finalists, len(rows)):
-            self._progress(done, len(specs), f"{_task(row.spec)}, denoised")
-            settled = max(map(self._value, rows), default=0.0) > _ENOUGH
-            rows += self._simulated([row.spec]) if settled else [self._refined(row.spec)]
+        self._progress(len(rows), len(specs), "the best of them, denoised")
+        settled = max(map(self._value, rows), default=0.0) > _ENOUGH
+        last = [row.spec for row in finalists]
+        rows += self._simulated(last) if settled else self._parallel(self._refined, last)
         self._progress(1, 1, "done")
         rows.sort(key=self._value, reverse=True)
         even = [row for row in rows if self._value(row) >= (1 - _EVEN) * self._value(rows[0])]
@@ -433,24 +441,43 @@ class _Predictor:
     ) -> tuple[list[Row], dict[str, None]]:
         """Rows of the specs whose codes fit, best first, with linear denoisers of few codes.
 
-        And a sentence for each spec whose noise no code can hold. Raises InputError if no spec is
-        left.
+        Of codes that differ in their noise alone, those with the least are denoised. And a sentence
+        for each spec whose noise no code can hold. Raises InputError if no spec is left.
         """
-        rows, refused = [], dict[str, None]()
-        for i, spec in enumerate(specs):
-            self._progress(i, len(specs), _task(spec))
-            try:
-                simulation = Simulation(spec, model, rounds)
-            except InputError as error:  # noise that no code can hold
-                refused[f"{spec.method}, k = {spec.code_length}: {error}"] = None
-                continue
-            if self._max_bytes is None or simulation.bytes_per_vector <= self._max_bytes:
-                rows.append(self._row(simulation, "linear"))
+        rows, refused, done = [], dict[str, None](), 0
+        alike = defaultdict(list)
+        for spec in specs:
+            alike[_but_for_noise(spec)].append(spec)
+
+        def of_alike(several: Sequence[Spec]) -> tuple[list[Row], list[str]]:
+            simulations, impossible = [], []
+            for spec in several:
+                try:
+                    simulations.append(Simulation(spec, model, rounds))
+                except InputError as error:  # noise that no code can hold
+                    impossible.append(f"{spec.method}, k = {spec.code_length}: {error}")
+            fits = [s for s in simulations if s.bytes_per_vector <= (self._max_bytes or math.inf)]
+            fits.sort(key=lambda simulation: simulation.noise)
+            found = [self._row(simulation, "linear") for simulation in fits[:1]]
+            return found + [self._row(simulation) for simulation in fits[1:]], impossible
+
+        for several, (found, impossible) in zip(
+            alike.values(), self._parallel(of_alike, alike.values()), strict=True
+        ):
+            self._progress(done, len(specs), _task(several[0]))
+            done += len(several)
+            rows += found
+            refused |= dict.fromkeys(impossible)
         if not rows:
             for sentence in refused:
                 raise InputError(f"no method is left at this epsilon: {sentence}")
             raise InputError(f"no method makes codes of at most {self._max_bytes} bytes.")
         return sorted(rows, key=self._value, reverse=True), refused
+
+    def _parallel(self, work: Callable[[_T], _R], tasks: Iterable[_T]) -> Iterator[_R]:
+        """What ``work`` returns for each task, in order."""
+        with ThreadPoolExecutor(self._workers) as pool:
+            yield from pool.map(work, tasks)
 
     def _refined(self, spec: Spec) -> Row:
         """The row of a spec with the denoiser that ``fit_denoiser()`` would choose."""
@@ -459,11 +486,18 @@ class _Predictor:
         rounds = max(1, min(codes // model.sampled.shape[0], int(model.vectors_per_row)))
         return self._row(Simulation(spec, model, rounds), "auto")
 
-    def _row(self, simulation: Simulation, denoiser: Ranking) -> Row:
+    def _row(self, simulation: Simulation, *denoisers: Ranking) -> Row:
         """The better of ranking codes as they are and of ranking them after a denoiser."""
-        tried: tuple[Ranking, ...] = ("plain", denoiser)
+        tried: tuple[Ranking, ...] = ("plain", *denoisers)
         rows = [row for ranking in tried if (row := simulation.predict(ranking, self._at))]
         return max(rows, key=self._value)
+
+
+def _but_for_noise(spec: Spec) -> tuple[object, ...]:
+    """Equal for specs whose codes differ by the deviation of their noise, or the share of flips."""
+    law = spec.law
+    compared = type(law) if isinstance(law, AdditiveNoise | FlipsByLevel) else spec.method
+    return compared, type(spec.projection), spec.code_length, spec.repetitions
 
 
 def _screening_margin(best: float) -> float:
