@@ -380,6 +380,7 @@ _CHILD = """
 import sys
 import numpy as np
 import dpindex.index.ingest as module
+from dpindex.index.index_sinks import NewDirectory
 from dpindex.index.directory import Settings
 from dpindex.spec import Spec
 from dpindex.vectors import open_vectors
@@ -387,7 +388,7 @@ module._CHUNK_BYTES = 50 * 8 * 8
 spec = Spec(method="none-oporp", dim=8, k=8)
 with open_vectors(sys.argv[1]) as source:
     print("go", flush=True)
-    sink = module.NewDirectory(sys.argv[2], Settings(spec), allow_unprotected=True)
+    sink = NewDirectory(sys.argv[2], Settings(spec), allow_unprotected=True)
     module.ingest(source, sink)
 """
 

@@ -667,6 +667,7 @@ def test_killed_builds_are_counted_once(ledger: Ledger, tmp_path: Path) -> None:
         "import dpindex.index.ingest as b\n"
         "from dpindex import Ledger, Privatizer, Spec\n"
         "from dpindex.index.directory import Settings\n"
+        "from dpindex.index.index_sinks import NewDirectory\n"
         "from dpindex.vectors import as_source\n"
         "path, book, spec, left = sys.argv[1:]\n"
         "b._CHUNK_BYTES = 3 * 6 * 8\n"
@@ -680,7 +681,7 @@ def test_killed_builds_are_counted_once(ledger: Ledger, tmp_path: Path) -> None:
         "vectors = np.random.default_rng(0).uniform(-1, 1, (12, 6))\n"
         "ids = [f'person-{i}' for i in range(12)]\n"
         "source, settings = as_source(vectors), Settings(Spec.from_json(spec))\n"
-        "b.ingest(source, b.NewDirectory(path, settings), ids=ids, ledger=Ledger(book))\n"
+        "b.ingest(source, NewDirectory(path, settings), ids=ids, ledger=Ledger(book))\n"
     )
     words = [str(tmp_path / "index"), str(ledger.path), SPEC.to_json()]
     for left, code in (("1", -9), ("9", 0)):

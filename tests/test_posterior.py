@@ -112,7 +112,7 @@ def test_the_collection_is_not_mistaken_for_the_law_of_agreements() -> None:
     truth = np.clip(0.3 + 0.1 * (rng.gamma(4.0, 0.5, 4_000_000) - 2.0), -1, 1)
     agreed = 2.0 * rng.binomial(40, (1 + 0.5 * truth) / 2) - 40
     law = AgreementLaw(20 * GRID, NONE, 40 * (1 - 0.25 * GRID**2), bits=40, trusted=np.inf)
-    density = Priors.of_pairs(agreed, None, law, 10**6).density[0]
+    density = Priors.of_counts(law.count(agreed[None]), law, 10**6).density[0]
     mean = density @ GRID
     assert mean == pytest.approx(truth.mean(), abs=0.002)
     assert density @ (GRID - mean) ** 2 == pytest.approx(truth.var(), rel=0.1)

@@ -56,10 +56,14 @@ class LearnedSimilarity:
     def __init__(self, spec: Spec, codes: Codes, rows: int) -> None:
         self._observer = _OBSERVERS[spec.format.name](spec, codes)
         self._sample = self._observer.refined_items(codes.to_float())
-        values, scales = zip(*self._pairs(spec, codes), strict=True)
         laws = self._observer.law if self._sample is None else self._observer.refined_law
-        scale = np.concatenate(scales) if self._sample is None else None
-        self.prior = Priors.of_pairs(np.concatenate(values), scale, laws(spec, True), rows)
+        law, pairs = laws(spec, True), self._pairs(spec, codes)
+        if self._sample is None:
+            values, scales = map(np.concatenate, zip(*pairs, strict=True))
+            self.prior = Priors.of_pairs(values, scales, law, rows)
+        else:
+            counts = sum(law.count(value[None]) for value, _ in pairs)
+            self.prior = Priors.of_counts(np.asarray(counts), law, rows)
         self._law, self._refined_law = lru_cache(self._observer.law), lru_cache(laws)
 
     def _pairs(self, spec: Spec, codes: Codes) -> Iterator[tuple[AnyArray, AnyArray]]:
@@ -68,7 +72,8 @@ class LearnedSimilarity:
         block = self._observer.pairs_of
         for first in range(0, len(codes), block):
             some = order[first : first + block]
-            asked, upper = Queries(codes.take(some), spec, True), np.triu_indices(len(some), 1)
+            asked = Queries(codes.take(some), spec, True)
+            upper = np.triu(np.ones((len(some), len(some)), np.bool_), 1)
             if self._sample is None:
                 value, scale = self._observer.of(asked.to_float()[None], asked)
                 yield value[upper], scale[upper]

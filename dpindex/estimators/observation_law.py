@@ -79,6 +79,10 @@ class ObservationLaw:
         beyond = (np.minimum(value - low, 0) + np.maximum(value - high, 0)) * (2 / (high - low))
         return np.asarray(np.interp(value, self.expected, GRID) + beyond)
 
+    def cosine(self, mean: float) -> float:
+        """The cosine, [-1, 1], of which observations have this mean."""
+        return float(np.clip(self.inverse(np.array(mean)), -1, 1))
+
     @cached_property
     def edges(self) -> Doubles:
         """Edges of the bins in which observations are counted; the outermost are infinite."""
@@ -88,6 +92,12 @@ class ObservationLaw:
         edges = low + width * np.arange(int((high - low) / width) + 2, dtype=np.float64)
         edges[0], edges[-1] = -np.inf, np.inf
         return np.asarray(edges)
+
+    @property
+    def centres(self) -> Doubles:
+        """The middle of each bin, the outermost taken to be as wide as the others."""
+        first, second = self.edges[1:3]
+        return np.asarray(first + (second - first) * (np.arange(len(self.edges) - 1) - 0.5))
 
     def chances(self, scale: float) -> Doubles:
         """Chances of the bins, shape (128, bins)."""

@@ -26,7 +26,7 @@ _SEGMENTS = 16
 _DEFAULT_DEVIATION = 0.125
 """Of the cosines of a collection, if its codes do not tell."""
 
-_CLASSES, _MAX_STEPS, _PIECE = 16, 60, 1 << 20
+_CLASSES, _MAX_STEPS = 16, 60
 _VALUES, _SCALES = 512, 2.0 ** np.linspace(-4.0, 4.0, 33)
 
 _CENTRES = -1.0 + 2.0 / _SEGMENTS * np.arange(-1, _SEGMENTS + 2)
@@ -76,28 +76,33 @@ class Priors:
         return Priors(self.coefficients[query : query + 1], self.elsewhere)
 
     @classmethod
-    def of_pairs(
-        cls, value: AnyArray, scale: Doubles | None, law: ObservationLaw, rows: int
-    ) -> Priors:
-        """From observations of pairs among so many rows, of these scales; of none, the default."""
-        mean = float(np.clip(law.inverse(value.mean(dtype=float)), -1, 1)) if len(value) else 0.0
+    def _default(cls, mean: float, rows: int) -> Priors:
+        """The default prior about a mean, for so many rows."""
         log_normal = -0.5 * ((GRID - mean) / _DEFAULT_DEVIATION) ** 2
         start = np.asarray(np.linalg.lstsq(_BASIS, log_normal, rcond=None)[0], np.float64)
-        default = cls(start[None], 1.0 / (rows + 1))
+        return cls(start[None], 1.0 / (rows + 1))
+
+    @classmethod
+    def of_counts(cls, counts: Doubles, law: ObservationLaw, rows: int) -> Priors:
+        """From how many pairs among so many rows fall in each bin of the law, shape (1, bins)."""
+        if not (total := counts.sum()):
+            return cls._default(0.0, rows)
+        start = cls._default(law.cosine(counts[0] @ law.centres / total), rows)
+        return start._fitted(min(1.0, law.trusted / total) * counts, law.chances(1.0))
+
+    @classmethod
+    def of_pairs(cls, value: AnyArray, scale: Doubles, law: ObservationLaw, rows: int) -> Priors:
+        """From observations of pairs among so many rows, of these scales; of none, the default."""
         if not len(value):
-            return default
-        trust = min(1.0, law.trusted / len(value))
-        if scale is None:
-            pieces = np.array_split(value, -(-len(value) // _PIECE))
-            counts = sum(law.count(piece[None]) for piece in pieces)
-            return default._fitted(trust * np.asarray(counts), law.chances(1.0))
+            return cls._default(0.0, rows)
         levels = np.quantile(scale[:: max(1, len(scale) >> 16)], np.arange(1, _CLASSES) / _CLASSES)
         group = np.searchsorted(np.unique(levels), scale)
         share = np.bincount(group) / len(group)
         scales = np.bincount(group, scale) / np.maximum(np.bincount(group), 1)
         grouped = [law.count(value[None, group == g]) for g in range(len(share))]
         chances = [s * law.chances(a) for s, a in zip(share, scales, strict=True)]
-        return default._fitted(
+        trust = min(1.0, law.trusted / len(value))
+        return cls._default(law.cosine(value.mean(dtype=float)), rows)._fitted(
             trust * np.concatenate(grouped, 1), np.concatenate(chances, 1) + 1e-30
         )
 
