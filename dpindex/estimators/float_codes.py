@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
-from numpy.polynomial.polynomial import polymul, polyval
 
 from dpindex.arrays import Doubles, Floats
 from dpindex.noise.law import NoiseMoments, Polynomial
@@ -101,7 +100,7 @@ class NoisyVectorStats:
     @property
     def safe_energy(self) -> Doubles:
         """``energy``, at least its own standard deviation for a zero vector."""
-        at_zero = max(float(polyval(-self.noise.centre, self.noise.squared)), 0.0)
+        at_zero = max(float(np.polyval(self.noise.squared[::-1], -self.noise.centre)), 0.0)
         return np.asarray(np.maximum(self.energy, np.sqrt(self.k * at_zero) + 1e-150))
 
     @property
@@ -118,7 +117,7 @@ class NoisyVectorStats:
         (k·fourth/E² + 4/3·σ²/E for additive noise); its Padé form stays bounded.
         """
         energy = self.safe_energy
-        covariance = self._sum(tuple(polymul(self.noise.mixed, (self.noise.centre, 1.0))))
+        covariance = self._sum(tuple(np.convolve(self.noise.mixed, (self.noise.centre, 1.0))))
         t = np.maximum((self.energy_variance - 4 * covariance / 3) / energy**2, 0.0)
         return np.asarray((16 + 29 * t) / (16 + 35 * t) / np.sqrt(energy))
 

@@ -20,8 +20,8 @@ FOUND, NEIGHBOURS = 10, 50
 _POOR, _SHOWN = 0.2, 10
 _FROM_FACTS = "Facts are a rough substitute for a public sample: expect errors of 0.2."
 _UNLIKE = (
-    "Codebooks find less where vectors are unlike the sample: half of what is predicted was measured "
-    "on sentence embeddings of other topics."
+    "Codebooks find less where vectors are unlike the sample: half of what is predicted was "
+    "measured on sentence embeddings of other topics."
 )
 _FROM_SAMPLE = (
     "Predictions assume that the collection resembles the sample, and vary by about 0.04 from one "

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
-from numpy.polynomial.polynomial import polyval
 
 from dpindex.arrays import AnyArray, Doubles, Singles
 from dpindex.checks import finite_number, whole_number
@@ -191,7 +190,7 @@ class Denoiser:
             raise InputError("these codes differ from the denoiser's in more than epsilon.")
         channel, mean = Channel(spec), self.linear.mean
         channel.check(codes)
-        noise = np.asarray(polyval(mean.astype(np.float64), channel.variance), dtype=np.float64)
+        noise = np.asarray(np.polyval(channel.variance[::-1], mean), dtype=np.float64)
         return np.asarray(mean + (codes.to_float() - mean) @ self.linear.under(noise))
 
     def to_rank(self, codes: Codes) -> Singles:
@@ -218,7 +217,8 @@ class Denoiser:
             last = self.iterations[-1].filter if self.iterations else self.linear
             return last.error_root()
         mean = self.linear.mean.astype(np.float64)
-        return self.linear.error_root_under(np.asarray(polyval(mean, Channel(spec).variance)))
+        noise = np.asarray(np.polyval(Channel(spec).variance[::-1], mean))
+        return self.linear.error_root_under(noise)
 
     def _blockwise(self, codes: Codes, estimate: Callable[[Singles], Singles]) -> Singles:
         self._channel.check(codes)
