@@ -255,6 +255,14 @@ def test_a_plan_for_exact_queries_ranks_by_them(sample: np.ndarray) -> None:
     assert made.best.exact.recall >= max(row.exact.recall for row in made.rows) - 0.01
 
 
+def test_signs_that_find_everything_need_no_denoiser(
+    sample: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpindex.planner.planner._ENOUGH", -1.0)
+    outcome = dpi.plan(**TERMS, public_sample=sample, methods=["dp-signoporp-rr"])
+    assert {row.method for row in outcome.rows} == {"dp-signoporp-rr"}
+
+
 def test_a_byte_budget_is_kept(sample: np.ndarray) -> None:
     made = dpi.plan(**TERMS, public_sample=sample, methods=FEW, max_bytes=6)
     assert {row.bytes_per_vector for row in made.rows} <= set(range(7))

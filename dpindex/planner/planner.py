@@ -364,9 +364,11 @@ class _Predictor:
         rows = [row for row in rows if row not in (*leaders, *finalists)]
         rows += self._simulated([row.spec for row in leaders]) if leaders else []
         self._progress(len(rows), len(specs), "the best of them, denoised")
-        settled = max(map(self._value, rows), default=0.0) > _ENOUGH
         last = [row.spec for row in finalists]
-        rows += self._simulated(last) if settled else self._parallel(self._refined, last)
+        if last and max(map(self._value, rows), default=0.0) > _ENOUGH:
+            rows += self._simulated(last)
+        else:
+            rows += self._parallel(self._refined, last)
         self._progress(1, 1, "done")
         rows.sort(key=self._value, reverse=True)
         even = [row for row in rows if self._value(row) >= (1 - _EVEN) * self._value(rows[0])]
