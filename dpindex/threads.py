@@ -30,12 +30,11 @@ def limited_threads(most: int | None = None) -> Iterator[None]:
     processor, the others spin, and the work takes several times as long as with a single thread.
     Pools are never enlarged, so ``OMP_NUM_THREADS`` and other limits hold. They are those of the
     whole process, so this is for commands and long measurements, and not for a search in a server.
+    A pool that is loaded later is not limited; SciPy's comes with ``scipy.linalg``.
 
     >>> with limited_threads():
     ...     _ = sum(range(10))
     """
-    import scipy.linalg  # noqa: F401  a pool that is loaded later would not be limited
-
     pools = ThreadpoolController()
     now = [pool.num_threads or 1 for pool in pools.lib_controllers]
     with pools.limit(limits=min([most or idle_cores(), *now])):

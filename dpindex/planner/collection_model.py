@@ -61,8 +61,6 @@ _LOG_TAU = np.linspace(-8.0, 12.0, 61, dtype=np.float32)
 _MIN_DISTANCE = 1e-6
 # Share of the vectors that have a frequent value; a gap beside it, in deviations of the attribute.
 _FREQUENT, _GAP = 0.05, 0.1
-# Passes that correct the cosines for the rounding.
-_ROUNDINGS = 2
 
 # Noise relative to a coordinate, or share of flipped signs, below which no denoiser is tried.
 _NO_NOISE = 1e-3
@@ -309,17 +307,19 @@ def _synthesize(
     variance, basis = np.linalg.eigh(moment.astype(np.float64))
     variance = np.maximum(variance / max(variance.mean(), 1e-30), 0.0).astype(np.float32)
     basis = basis.astype(np.float32)
+    rotated, rotated_heads = directions @ basis, heads @ basis
     lengths = np.linalg.norm(sampled, axis=1)
     steps = _steps(sampled, wanted.size, stream)
     goal = wanted
-    for _ in range(_ROUNDINGS if steps else 1):
-        for i, head in enumerate(heads @ basis):
-            vectors = _moved_to(head, directions[moved[i]] @ basis - head, variance, goal[i])
+    for last in (False, True) if steps else (True,):
+        for i, head in enumerate(rotated_heads):
+            vectors = _moved_to(head, rotated[moved[i]] - head, variance, goal[i])
             near[i] = unit(vectors @ basis.T) * lengths[moved[i]][:, None]
         for column, (values, chance) in steps.items():
             near[..., column] = _rounded(near[..., column], values, chance.reshape(wanted.shape))
-        reached = np.matmul(near, heads[..., None])[..., 0] / np.linalg.norm(near, axis=2)
-        goal = goal + wanted - reached
+        if not last:  # correct the cosines for the rounding
+            reached = np.matmul(near, heads[..., None])[..., 0] / np.linalg.norm(near, axis=2)
+            goal = goal + wanted - reached
     return near.reshape(-1, sampled.shape[1])
 
 
