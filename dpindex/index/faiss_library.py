@@ -8,8 +8,8 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     import faiss
 
-    # Faiss turns to matrix products only for large batches by default; ours are 64 queries, small
-    # enough to answer Ctrl-C, and six times faster this way. Older versions count queries, from 20.
+    # Faiss turns to matrix products only for large batches by default; ours are small enough to
+    # answer Ctrl-C, and six times faster this way. Older versions count queries, from 20.
     if faiss.cvar.distance_compute_blas_threshold > 4096:
         faiss.cvar.distance_compute_blas_threshold = 4096
     return getattr(faiss, name)
