@@ -18,8 +18,9 @@ shrunk in the same way, with the τ that gives the cosine. Otherwise predictions
 keep the directions of large variance, are too low. Attributes with gaps, as counts, are rounded
 at random to values that they have in the sample.
 
-A sparse vector is moved by replacing attributes by those of the query instead, in random order
-until the cosine is reached: counts stay counts, and what is empty in both stays empty.
+A sparse vector is moved by replacing attributes by those of the query instead, in random order, so
+many that cosine and length are right: counts stay counts, and what is empty in both stays empty.
+Lengths: they follow a power of the rank, too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dpindex.arrays import Doubles, Integers, Singles, Vectors, issparse, unit
+from dpindex.arrays import AnyArray, Doubles, Integers, Singles, Vectors, issparse, unit
 from dpindex.checks import finite_number
 from dpindex.codebook import spaced
 from dpindex.codes import Codes
@@ -180,22 +181,25 @@ class CollectionModel:
         order = np.argsort(-cosines, axis=1)
         rank = np.argsort(order, axis=1)
         edges = _near_ranks(per_row)
-        self.near, wanted = sample[:0], np.empty((count, 0))
+        self.near, reached = sample[:0], np.empty((count, 0))
         if len(edges) > 1:
             nearest = np.take_along_axis(cosines, order[:, : _TAIL + 1], axis=1).astype(np.float64)
             place = (edges[1:] + edges[:-1] + 1) / 2 / per_row
             wanted = _predicted_cosines(1.0 - nearest, place, neighbour_cosine, per_row)
             moved = _anchors(cosines, order[:, _ANCHORS], wanted, stream)
+            passed = np.maximum(place, 0.5) / (1.0 + np.take_along_axis(rank, moved, axis=1))
+            lengths = _lengths(self.sampled, order, moved, passed)
+            near = self.queries, self.sampled, moved, wanted, lengths
             if issparse(sample):
-                self.near = _replaced(self.queries, self.sampled, moved, wanted, stream)
+                self.near = _replaced(*near, stream)
             else:
-                near = self.queries, self.sampled, order, moved, wanted
-                self.near = _synthesize(*near, stream)
+                self.near = _synthesize(*near, order, stream)
                 np.clip(self.near, *limits, out=self.near)
-        kept = rank >= (_TAIL if wanted.size else 0)
+            reached = _own_cosines(self.queries, self.near)
+        kept = rank >= (_TAIL if reached.size else 0)
         near_weight = np.tile(np.diff(edges), (count, 1))
         self.weight = np.hstack([np.where(kept, per_row, 0.0), near_weight])
-        self._nearer = _weight_of_nearer(np.hstack([cosines, wanted]), self.weight)
+        self._nearer = _weight_of_nearer(np.hstack([cosines, reached]), self.weight)
         self._ties: dict[int, Singles] = {}
 
     def true(self, neighbours: int) -> Doubles:
@@ -275,8 +279,20 @@ def _cosines(queries: Vectors, sampled: Vectors) -> Singles:
     if not issparse(queries):
         return np.asarray(unit(queries) @ unit(sampled).T)
     inner = (queries @ sampled.T).toarray()
-    norms = (scipy.sparse.linalg.norm(x, axis=1) for x in (queries, sampled))
-    return np.asarray(inner / np.maximum(np.outer(*norms), 1e-30), dtype=np.float32)
+    norms = np.outer(_norms(queries), _norms(sampled))
+    return np.asarray(inner / np.maximum(norms, 1e-30), dtype=np.float32)
+
+
+def _own_cosines(queries: Any, near: Any) -> Singles:
+    """Cosines of each query and its own near vectors, (q·s, p): shape (q, s)."""
+    count, several = queries.shape[0], near.shape[0] // queries.shape[0]
+    own = (near[several * i : several * (i + 1)] for i in range(count))
+    return np.stack([_cosines(queries[i : i + 1], part)[0] for i, part in enumerate(own)])
+
+
+def _norms(x: Vectors) -> Doubles:
+    norm = scipy.sparse.linalg.norm if issparse(x) else np.linalg.norm
+    return np.asarray(norm(x, axis=1), dtype=np.float64)
 
 
 def _anchors(
@@ -291,12 +307,29 @@ def _anchors(
     return np.take_along_axis(anchors, chosen, axis=1)
 
 
+def _lengths(sampled: Vectors, order: Integers, moved: Integers, passed: Doubles) -> Doubles:
+    """Lengths of near vectors, (q, s), at ``passed`` times the ranks of the ``moved`` ones.
+
+    Lengths follow a power of the rank, as distances do: in many collections of texts the nearest
+    are shorter than those behind them.
+    """
+    norms = _norms(sampled)
+    ranks = np.log(1.0 + np.arange(_ANCHORS.stop))
+    ranks -= ranks.mean()
+    nearest = norms[order[:, : _ANCHORS.stop]]
+    powers = np.log(np.maximum(nearest, 1e-3 * norms.mean())) @ ranks / (ranks @ ranks)
+    power, variance = powers.mean(), powers.var() / len(powers)
+    power *= max(0.0, 1.0 - variance / power**2)  # James & Stein 1961
+    return np.asarray(norms[moved] * passed**power)
+
+
 def _synthesize(
     queries: Singles,
     sampled: Singles,
-    order: Integers,
     moved: Integers,
     wanted: Doubles,
+    lengths: Doubles,
+    order: Integers,
     stream: PublicStream,
 ) -> Singles:
     """Vectors at the wanted cosines to each query: sampled vectors moved towards it, (q·s, p)."""
@@ -308,18 +341,17 @@ def _synthesize(
     variance = np.maximum(variance / max(variance.mean(), 1e-30), 0.0).astype(np.float32)
     basis = basis.astype(np.float32)
     rotated, rotated_heads = directions @ basis, heads @ basis
-    lengths = np.linalg.norm(sampled, axis=1)
     steps = _steps(sampled, wanted.size, stream)
     goal = wanted
     for last in (False, True) if steps else (True,):
         for i, head in enumerate(rotated_heads):
             vectors = _moved_to(head, rotated[moved[i]] - head, variance, goal[i])
-            near[i] = unit(vectors @ basis.T) * lengths[moved[i]][:, None]
+            near[i] = unit(vectors @ basis.T) * lengths[i][:, None]
         for column, (values, chance) in steps.items():
             near[..., column] = _rounded(near[..., column], values, chance.reshape(wanted.shape))
         if not last:  # correct the cosines for the rounding
-            reached = np.matmul(near, heads[..., None])[..., 0] / np.linalg.norm(near, axis=2)
-            goal = goal + wanted - reached
+            norms = np.maximum(np.linalg.norm(near, axis=2), 1e-30)
+            goal = goal + wanted - np.matmul(near, heads[..., None])[..., 0] / norms
     return near.reshape(-1, sampled.shape[1])
 
 
@@ -352,30 +384,65 @@ def _rounded(column: Singles, values: Singles, chance: Singles) -> Singles:
 
 
 def _replaced(
-    queries: Any, sampled: Any, moved: Integers, wanted: Doubles, stream: PublicStream
+    queries: Any,
+    sampled: Any,
+    moved: Integers,
+    wanted: Doubles,
+    lengths: Doubles,
+    stream: PublicStream,
 ) -> scipy.sparse.csr_matrix:
-    """The same for CSR matrices: attributes are replaced by the query's until the cosine is met."""
+    """The same for CSR matrices: attributes are replaced by the query's, in random order.
+
+    So many that vectors of these lengths have the cosine, and so many of the others are kept, or
+    taken from a further vector, that they have it.
+    """
+
+    def shuffled(items: AnyArray) -> AnyArray:
+        return items[np.argsort(stream.words(len(items), np.uint32))]
+
     parts: list[tuple[Integers, Singles]] = []
-    for i, cosines in enumerate(wanted):
-        head = queries[i]
-        for other, cosine in zip(moved[i], cosines, strict=True):
-            row = sampled[other]
-            columns = np.union1d(head.indices, row.indices)
-            goal, values = np.zeros((2, len(columns)), dtype=np.float32)
-            goal[np.searchsorted(columns, head.indices)] = head.data
-            values[np.searchsorted(columns, row.indices)] = row.data
-            differ = np.flatnonzero(goal != values)
-            differ = differ[np.argsort(stream.words(len(differ), np.uint32))]
-            gain = np.cumsum(goal[differ] * (goal - values)[differ], dtype=np.float64)
-            growth = np.cumsum((goal**2 - values**2)[differ], dtype=np.float64)
-            squares = (goal @ goal) * np.maximum(values @ values + growth, 1e-30)
-            near_enough = goal @ values + gain >= cosine * np.sqrt(squares)
-            some = differ[: 1 + int(np.argmax(near_enough))]
-            values[some] = goal[some]
-            parts.append((columns[values != 0], values[values != 0]))
-    indices, data = map(np.concatenate, zip(*parts, strict=True))
+    chances = stream.words(2 * wanted.size, np.uint16).reshape(*wanted.shape, 2) / 2.0**16
+    for i, head in enumerate(queries):
+        goal, norm = head.data, max(float(_norms(head)[0]), 1e-30)
+        for j, cosine in enumerate(np.maximum(wanted[i], 1e-3)):
+            row, further = sampled[moved[i, j]], sampled[moved[i, j - 1]]
+            shared = np.isin(row.indices, head.indices)
+            foreign = ~np.isin(further.indices, np.append(head.indices, row.indices))
+            values = np.zeros_like(goal)
+            values[np.searchsorted(head.indices, row.indices[shared])] = row.data[shared]
+            differ = shuffled(np.flatnonzero(values != goal))
+            inner = _sums(goal @ values, (goal * (goal - values))[differ])
+            square = _sums(values @ values, (goal**2 - values**2)[differ])
+            beyond = (inner / (cosine * norm)) ** 2 - square
+            few = int(np.argmax((beyond >= 0) & (inner > 0)))
+            count = max(
+                few, int(_position(inner, cosine * norm * lengths[i, j]) + chances[i, j, 0])
+            )
+            values[differ[:count]] = goal[differ[:count]]
+            own, taken = np.flatnonzero(~shared), len(shared) + np.flatnonzero(foreign)
+            others = np.append(shuffled(own), shuffled(taken))
+            squares = _sums(0.0, np.append(row.data, further.data)[others] ** 2)
+            others = others[: int(_position(squares, beyond[count]) + chances[i, j, 1])]
+            columns = np.append(row.indices, further.indices)[others]
+            columns = np.append(head.indices[values != 0], columns)
+            data = np.append(row.data, further.data)[others]
+            parts.append((columns, np.append(values[values != 0], data)))
+    indices, entries = map(np.concatenate, zip(*parts, strict=True))
     ends = np.cumsum([0, *(len(row) for row, _ in parts)])
-    return scipy.sparse.csr_matrix((data, indices, ends), shape=(len(parts), sampled.shape[1]))
+    near = scipy.sparse.csr_matrix((entries, indices, ends), (len(parts), sampled.shape[1]))
+    near.sort_indices()
+    return near
+
+
+def _sums(start: float, terms: Singles) -> Doubles:
+    """The sums of the first 0, 1, … terms and ``start``."""
+    return start + np.cumsum(np.append(0.0, terms), dtype=np.float64)
+
+
+def _position(ascending: Doubles, wanted: float) -> float:
+    """How many of the numbers, and which share of the next step, are passed on the way there."""
+    ascending = np.maximum.accumulate(ascending)
+    return float(np.interp(wanted, ascending, np.arange(len(ascending))))
 
 
 def _moved_to(head: Singles, difference: Singles, variance: Singles, wanted: Doubles) -> Singles:
