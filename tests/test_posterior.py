@@ -167,6 +167,26 @@ def test_queries_have_their_own_distributions() -> None:
     np.testing.assert_allclose(alone[0], both[0][:1], rtol=1e-9)
 
 
+def test_moments_of_queries_give_their_own_distributions() -> None:
+    """Normal truths, about 0.1 for all, about 0.3 and wider for one: mean, deviation, and alone."""
+    rng = np.random.default_rng(15)
+    value = rng.normal(0.1, np.hypot(0.1, 0.3), 400_000)
+    prior = Priors.of_pairs(value, np.ones_like(value), _law(0.3), 10**6)
+    means, deviations = np.array([0.1, 0.3, -0.1]), np.array([0.1, 0.15, 0.1])
+    square = means**2 + deviations**2 + 0.3**2
+    seen = np.stack([means, square], axis=1)
+    own = prior.of_moments(seen, _law(0.3), 10**6)
+    found = own.density @ GRID
+    np.testing.assert_allclose(found, means, atol=0.005)
+    np.testing.assert_allclose(np.sqrt(own.density @ GRID**2 - found**2), deviations, atol=0.01)
+    alone = prior.of_moments(seen[1:2], _law(0.3), 10**6)
+    np.testing.assert_allclose(alone.density, own.density[1:2], atol=1e-9)
+    few = prior.of_moments(seen, _law(0.3), 1)  # observations that say nothing
+    np.testing.assert_allclose(few.density @ GRID, 0.1, atol=0.05)
+    wild = prior.of_moments(np.array([[40.0, -3.0], [-9.0, 1e4]]), _law(0.3), 10**6)
+    assert np.isfinite(wild.density).all()
+
+
 @pytest.mark.parametrize("excess", [0.0, 0.8, 2.0])
 def test_the_law_has_its_moments(excess: float) -> None:
     law = ObservationLaw(GRID, NONE, 0.04 * ONES, excess=excess)

@@ -54,6 +54,7 @@ class LearnedSimilarity:
     """
 
     def __init__(self, spec: Spec, codes: Codes, rows: int) -> None:
+        self._rows = max(len(codes), 1)
         self._observer = _OBSERVERS[spec.format.name](spec, codes)
         self._sample = self._observer.refined_items(codes.to_float())
         laws = self._observer.law if self._sample is None else self._observer.refined_law
@@ -64,6 +65,11 @@ class LearnedSimilarity:
         else:
             counts = sum(law.count(value[None]) for value, _ in pairs)
             self.prior = Priors.of_counts(np.asarray(counts), law, rows)
+        self._shown = self._sample if self._observer.shows_queries else None
+        items = self._observer.own_items(codes) if self._shown is None else None
+        self._moments = None
+        if items is not None:
+            self._moments = items.mean(axis=0), items.T @ items / np.float32(self._rows)
         self._law, self._refined_law = lru_cache(self._observer.law), lru_cache(laws)
 
     def _pairs(self, spec: Spec, codes: Codes) -> Iterator[tuple[AnyArray, AnyArray]]:
@@ -100,9 +106,16 @@ class LearnedSimilarity:
 
         The noise of a private query is in all that it shows, so there the collection's is taken.
         """
-        if queries.private or self._sample is None or not self._observer.shows_queries:
+        if queries.private:
             return self.prior
-        seen = self._observer.refined_queries(queries) @ self._sample.T
+        if self._moments is not None:
+            y, (mean, square) = self._observer.refined_queries(queries), self._moments
+            seen = np.stack([y @ mean, np.sum((y @ square) * y, axis=1)], axis=1)
+            law = self._law(queries.spec, False)
+            return self.prior.of_moments(seen.astype(np.float64), law, self._rows)
+        if self._shown is None:
+            return self.prior
+        seen = self._observer.refined_queries(queries) @ self._shown.T
         law = self._refined_law(queries.spec, False)
         return self.prior.of_queries(seen.astype(np.float64), law)
 

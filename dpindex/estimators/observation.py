@@ -32,7 +32,7 @@ class Observer(ABC):
     """Codes that are compared with each other to learn the distribution of cosines."""
 
     shows_queries = True
-    """Whether an exact query's own distribution of cosines can be learned from its observations."""
+    """Whether all observations of an exact query are taken for its own distribution of cosines."""
 
     def __init__(self, spec: Spec, codes: Codes) -> None:
         self.spec = spec
@@ -60,6 +60,14 @@ class Observer(ABC):
         """Decoded codes, shape (n, k), as they tell most of a distribution of cosines.
 
         None where observations have scales, and :meth:`of` is all there is.
+        """
+        return None
+
+    def own_items(self, codes: Codes) -> Singles | None:
+        """Decoded codes whose moments along an exact query say what its own distribution is.
+
+        Their inner products with :meth:`refined_queries` follow :meth:`law`. None where they say
+        less, or where near neighbours share the error of their projection.
         """
         return None
 

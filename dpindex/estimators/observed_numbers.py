@@ -150,6 +150,13 @@ class NumberObserver(Observer):
         norm = self.spec.norm
         return None if norm is None else self._score(self.spec)(x) / np.float32(norm)
 
+    def own_items(self, codes: Codes) -> Singles | None:
+        if self.spec.projection.inner_product_factor > 0:
+            return None
+        x = codes.to_float()
+        energy, ratio = self._sizes(x, self.spec, True)
+        return np.asarray(x * np.sqrt(ratio / energy)[:, None], np.float32)
+
     def refined_queries(self, queries: Queries) -> Singles:
         y = queries.to_float()
         if queries.private:

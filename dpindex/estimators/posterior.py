@@ -36,6 +36,7 @@ _BASIS: Doubles = np.where(
     _AWAY < 1, 2 / 3 - _AWAY**2 + _AWAY**3 / 2, np.maximum(2 - _AWAY, 0) ** 3 / 6
 )
 _SPLINES = _BASIS.shape[1]
+_TO_SPLINES: Doubles = np.asarray(np.linalg.pinv(_BASIS), np.float64)
 
 
 def _difference(order: int) -> Doubles:
@@ -109,6 +110,62 @@ class Priors:
     def of_queries(self, value: Doubles, law: ObservationLaw) -> Priors:
         """Each query's own, near these, given observations of scale 1, shape (nq, items)."""
         return self._fitted(law.count(value), law.chances(1.0))
+
+    def of_moments(self, seen: Doubles, law: ObservationLaw, rows: int) -> Priors:
+        """Each query's own: of those that explain its moments, the nearest in relative entropy.
+
+        That is this density times the exponential of a combination of what the two moments are
+        given each cosine (exponential tilting), each query's alone.
+
+        Parameters
+        ----------
+        seen : float64 array, shape (nq, 2)
+            Mean and mean square of a query's observations of scale 1.
+        law : ObservationLaw
+        rows : int
+            Observations of a query: the moments err by as much.
+        """
+        start = _density(self.coefficients)
+        centre = start[0] @ law.expected
+        off = law.expected - centre
+        given = np.stack([off, off**2 + law.variance(np.ones(()))], axis=1)
+        moments = np.stack([seen[:, 0], seen[:, 1] - centre * (2 * seen[:, 0] - centre)], axis=1)
+        moments[:, 0] -= centre
+        usual = start[0] @ given[:, 1]
+        error = np.diag([usual, 2 * usual**2]) / rows
+
+        def objective(tilt: Doubles, of: Doubles) -> tuple[Doubles, Doubles]:
+            exponent = tilt @ given.T
+            top = exponent.max(axis=1)
+            density = start * np.exp(exponent - top[:, None])
+            total = density.sum(axis=1)
+            reached = np.sum(tilt * (of - tilt @ error / 2), axis=1) - top - np.log(total)
+            return reached, density / total[:, None]
+
+        tilt, size = np.zeros_like(moments), np.ones((len(moments), 1))
+        active = np.arange(len(moments))
+        reached, density = objective(tilt, moments)
+        for _ in range(_MAX_STEPS):
+            mean = density[active] @ given
+            away = given - mean[:, None]
+            curvature = (away * density[active, :, None]).swapaxes(1, 2) @ away + error
+            slope = moments[active] - mean - tilt[active] @ error
+            step = np.linalg.solve(curvature, slope[..., None])[..., 0]
+            tried = tilt[active] + size[active] * step
+            value, changed = objective(tried, moments[active])
+            gain = value - reached[active]
+            better = gain >= 0
+            taken = active[better]
+            tilt[taken], reached[taken], density[taken] = (
+                tried[better],
+                value[better],
+                changed[better],
+            )
+            size[active] = np.where(better[:, None], 1.0, size[active] / 4)
+            active = active[np.where(better, gain >= 1e-5, size[active, 0] > 1e-6)]
+            if not len(active):
+                break
+        return Priors(self.coefficients + tilt @ (_TO_SPLINES @ given).T, self.elsewhere)
 
     def _fitted(self, counts: Doubles, chances: Doubles) -> Priors:
         start = np.broadcast_to(self.coefficients, (len(counts), _SPLINES))
