@@ -80,6 +80,10 @@ class SignObserver(Observer):
     def refined_items(self, x: AnyArray) -> Singles:
         return x.astype(np.float32, copy=False)
 
+    def own_items(self, codes: Codes) -> Singles | None:
+        factor = self.spec.projection.inner_product_factor
+        return None if factor > 0 else self.refined_items(codes.to_float())
+
     def refined_queries(self, queries: Queries) -> Singles:
         y = queries.to_float()
         if queries.private:
