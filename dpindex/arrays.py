@@ -80,6 +80,15 @@ def unit(vectors: Floats) -> npt.NDArray[np.float32]:
     return out
 
 
+def row_by_row(several: Singles, vectors: Singles) -> Singles:
+    """Inner products of each vector, shape (m, k), with as many rows of its own: shape (m, n/m).
+
+    ``several``, shape (n, k), has those of the first vector, then those of the next.
+    """
+    parts = several.reshape(len(vectors), -1, vectors.shape[1])
+    return np.asarray(np.matmul(parts, vectors[..., None])[..., 0])
+
+
 def in_units_of_largest(vectors: Floats) -> Doubles:
     """Rows divided by their largest magnitude, so that no square over- or underflows."""
     wide = vectors.astype(np.float64)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from dpindex.arrays import Doubles, Singles, Vectors, unit
+from dpindex.arrays import Doubles, Singles, Vectors, row_by_row, unit
 from dpindex.codes import Codes
 from dpindex.projector import Projector
 
@@ -58,10 +58,12 @@ class Linkage:
         self._above = np.zeros(len(exact), dtype=np.int64)
         self._tied = np.zeros(len(exact), dtype=np.int64)
 
-    def _scores(self, codes: Codes) -> Singles:
+    def _scores(self, codes: Codes, own: bool = False) -> Singles:
         decoded = codes.to_float()
         if not self._signs:
             decoded = unit(decoded - self._centre)
+        if own:
+            return row_by_row(decoded, self._known)
         return np.asarray(self._known @ decoded.T, dtype=np.float32)
 
     def count(self, codes: Codes) -> None:
@@ -70,9 +72,13 @@ class Linkage:
         self._above += above.sum(axis=1)
         self._tied += tied.sum(axis=1)
 
-    def compare(self, codes: Codes) -> tuple[Flags, Flags]:
-        """Which codes fit each known vector better than its own, and as well, (m, n) each."""
-        scores = self._scores(codes)
+    def compare(self, codes: Codes, own: bool = False) -> tuple[Flags, Flags]:
+        """Which codes fit each known vector better than its own, and as well, (m, n) each.
+
+        With ``own`` the first n/m codes are compared with the first known vector, and so on:
+        (m, n/m) each.
+        """
+        scores = self._scores(codes, own)
         margin = _TIE * np.maximum(np.abs(self._own), 1e-30)
         above = scores > (self._own + margin)[:, None]
         return above, (scores >= (self._own - margin)[:, None]) & ~above

@@ -33,7 +33,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dpindex.arrays import AnyArray, Doubles, Integers, Singles, Vectors, issparse, unit
+from dpindex.arrays import (
+    AnyArray,
+    Doubles,
+    Integers,
+    Singles,
+    Vectors,
+    issparse,
+    row_by_row,
+    unit,
+)
 from dpindex.checks import finite_number
 from dpindex.codebook import spaced
 from dpindex.codes import Codes
@@ -65,7 +74,7 @@ _FREQUENT, _GAP = 0.05, 0.1
 
 # Noise relative to a coordinate, or share of flipped signs, below which no denoiser is tried.
 _NO_NOISE = 1e-3
-_LINKED_ROUNDS = 4
+_LINKED_ROUNDS, _LINKED_QUERIES = 4, 100
 # Cosines that differ by less are equal, up to rounding.
 _TIE = 2e-6
 # Best candidates that stand for at least ten vectors: few stand for less than half a vector.
@@ -530,7 +539,7 @@ class Simulation:
     def _found(self, queries: Singles, sampled: Singles, near: Singles, at: int) -> Found:
         """Shares of true neighbours among the best, by weight; the last one counts in part."""
         model, rounds = self._model, self._rounds
-        score = np.hstack([queries @ sampled.T, _row_by_row(near, queries)])
+        score = np.hstack([queries @ sampled.T, row_by_row(near, queries)])
         score += model.tie_breaks(rounds)
         best = np.argpartition(-score, _CANDIDATES, axis=1)[:, :_CANDIDATES]
         best = np.take_along_axis(best, np.argsort(-np.take_along_axis(score, best, 1), axis=1), 1)
@@ -556,26 +565,15 @@ def linked_share(spec: Spec, model: CollectionModel) -> float:
     Each candidate beats the own code with a chance, estimated from four codes of it, and stands for
     so many vectors.
     """
-    privatizer, count = Privatizer(spec), len(model.weight)
+    model = model.of_queries(_LINKED_QUERIES)
+    privatizer = Privatizer(spec)
     stack: Any = scipy.sparse.vstack if issparse(model.sampled) else np.concatenate
     codes = privatizer.privatize(stack([model.queries, model.sampled]))
     linkage = Linkage(privatizer, model.queries, codes)
     beaten = np.zeros(model.weight.shape)
-    mine = np.arange(model.near.shape[0]).reshape(count, -1)
     for _ in range(_LINKED_ROUNDS):
-        above, tied = linkage.compare(privatizer.privatize(model.sampled))
-        share = above + tied / 2
+        flags = [linkage.compare(privatizer.privatize(model.sampled))]
         if model.near.shape[0]:
-            above, tied = (
-                np.take_along_axis(part, mine, axis=1)
-                for part in linkage.compare(privatizer.privatize(model.near))
-            )
-            share = np.hstack([share, above + tied / 2])
-        beaten += share / _LINKED_ROUNDS
+            flags.append(linkage.compare(privatizer.privatize(model.near), own=True))
+        beaten += np.hstack([above + tied / 2 for above, tied in flags]) / _LINKED_ROUNDS
     return float(np.prod((1.0 - beaten) ** model.weight, axis=1).mean())
-
-
-def _row_by_row(near: Singles, queries: Singles) -> Singles:
-    """Inner products of each query with its own near vectors, (q·s, k): shape (q, s)."""
-    several = near.reshape(len(queries), -1, queries.shape[1])
-    return np.asarray(np.matmul(several, queries[..., None])[..., 0])

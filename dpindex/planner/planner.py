@@ -359,16 +359,13 @@ class _Predictor:
         rows = self._screened(specs)
         leading = {row.method: row for row in reversed(rows) if not row.signs}
         finalists = sorted(leading.values(), key=self._value, reverse=True)[:_FINALISTS]
-        enough = self._value(rows[0]) - _screening_margin(self._value(rows[0]))
-        leaders = [row for row in rows if self._value(row) >= enough and row not in finalists]
+        least = self._value(rows[0]) - _screening_margin(self._value(rows[0]))
+        leaders = [row for row in rows if self._value(row) >= least and row not in finalists]
         rows = [row for row in rows if row not in (*leaders, *finalists)]
-        rows += self._simulated([row.spec for row in leaders]) if leaders else []
+        rows += self._parallel(self._repeated, leaders)
         self._progress(len(rows), len(specs), "the best of them, denoised")
-        last = [row.spec for row in finalists]
-        if last and max(map(self._value, rows), default=0.0) > _ENOUGH:
-            rows += self._simulated(last)
-        else:
-            rows += self._parallel(self._refined, last)
+        enough = max(map(self._value, rows), default=0.0) > _ENOUGH
+        rows += self._parallel(self._repeated if enough else self._refined, finalists)
         self._progress(1, 1, "done")
         rows.sort(key=self._value, reverse=True)
         even = [row for row in rows if self._value(row) >= (1 - _EVEN) * self._value(rows[0])]
@@ -383,7 +380,7 @@ class _Predictor:
             return self._simulated([spec.with_epsilon(epsilon) for spec in contenders])[0]
 
         def refined(epsilon: float) -> Row:
-            return self._refined(best.spec.with_epsilon(epsilon))
+            return self._refined(replace(best, spec=best.spec.with_epsilon(epsilon)))
 
         best, high = quick(_MAX_EPSILON), _MAX_EPSILON
         if self._value(best) < recall:
@@ -460,8 +457,8 @@ class _Predictor:
                     impossible.append(f"{spec.method}, k = {spec.code_length}: {error}")
             fits = [s for s in simulations if s.bytes_per_vector <= (self._max_bytes or math.inf)]
             fits.sort(key=lambda simulation: simulation.noise)
-            found = [self._row(simulation, "linear") for simulation in fits[:1]]
-            return found + [self._row(simulation) for simulation in fits[1:]], impossible
+            found = [self._row(simulation, "plain", "linear") for simulation in fits[:1]]
+            return found + [self._row(simulation, "plain") for simulation in fits[1:]], impossible
 
         for several, (found, impossible) in zip(
             alike.values(), self._parallel(of_alike, alike.values()), strict=True
@@ -481,18 +478,25 @@ class _Predictor:
         with ThreadPoolExecutor(self._workers) as pool:
             yield from pool.map(work, tasks)
 
-    def _refined(self, spec: Spec) -> Row:
-        """The row of a spec with the denoiser that ``fit_denoiser()`` would choose."""
-        model = self._model
+    def _repeated(self, row: Row) -> Row:
+        """The same ranking of the same spec on the whole model."""
+        return self._row(Simulation(row.spec, self._model, _ROUNDS), row.ranking)
+
+    def _refined(self, row: Row) -> Row:
+        """The same with the denoiser that ``fit_denoiser()`` would choose, or without any.
+
+        Codes are not ranked as they are again where that found less.
+        """
+        model, spec = self._model, row.spec
         codes = min(_FITTED_CODES, _FITTED_NUMBERS // spec.code_length)
         rounds = max(1, min(codes // model.sampled.shape[0], int(model.vectors_per_row)))
-        return self._row(Simulation(spec, model, rounds), "auto")
+        rankings: tuple[Ranking, ...] = ("plain", "auto") if row.ranking == "plain" else ("auto",)
+        return self._row(Simulation(spec, model, rounds), *rankings)
 
-    def _row(self, simulation: Simulation, *denoisers: Ranking) -> Row:
-        """The better of ranking codes as they are and of ranking them after a denoiser."""
-        tried: tuple[Ranking, ...] = ("plain", *denoisers)
-        rows = [row for ranking in tried if (row := simulation.predict(ranking, self._at))]
-        return max(rows, key=self._value)
+    def _row(self, simulation: Simulation, *rankings: Ranking) -> Row:
+        """The best of the rankings; of codes as they are, if no denoiser can be fitted."""
+        rows = [row for ranking in rankings if (row := simulation.predict(ranking, self._at))]
+        return max(rows, key=self._value) if rows else self._row(simulation, "plain")
 
 
 def _but_for_noise(spec: Spec) -> tuple[object, ...]:
