@@ -26,8 +26,11 @@ Lengths: they follow a power of the rank, too.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +50,7 @@ from dpindex.checks import finite_number
 from dpindex.codebook import spaced
 from dpindex.codes import Codes
 from dpindex.errors import InputError
-from dpindex.estimators.denoise import fit_denoiser
+from dpindex.estimators.denoise import Denoiser, fit_denoiser
 from dpindex.evaluate.ground_truth import TIE
 from dpindex.evaluate.linkage import Linkage
 from dpindex.planner.plan_result import FOUND, NEIGHBOURS, Found, Ranking, Row
@@ -484,10 +487,12 @@ class Simulation:
     Attributes
     ----------
     bytes_per_vector : int
-        Size of a published code.
+        Size of a published code, of the queries.
     noise : float
         Standard deviation of the noise relative to that of a coordinate; for signs, the share that
         is flipped.
+    snr : float
+        Signal-to-noise ratio, added up over the coordinates; for signs, that of a vote of all.
 
     Raises
     ------
@@ -497,44 +502,55 @@ class Simulation:
 
     def __init__(self, spec: Spec, model: CollectionModel, rounds: int) -> None:
         self.spec, self._model, self._rounds = spec, model, rounds
-        privatizer = Privatizer(spec)
-        stack: Any = scipy.sparse.vstack if issparse(model.sampled) else np.concatenate
-        self._sampled = privatizer.privatize(stack([model.sampled] * rounds))
-        some = model.near.shape[0] > 0
-        self._near = privatizer.privatize(model.near) if some else self._sampled.take(slice(0))
-        self._queries = privatizer.privatize(model.queries)
-        self._exact = privatizer.project(model.queries)
-        self.bytes_per_vector = int(self._sampled.stored[0].nbytes)
+        self._privatizer = Privatizer(spec)
+        self._queries = self._privatizer.privatize(model.queries, threads=1)
+        self._exact = self._privatizer.project(model.queries)
+        self.bytes_per_vector = int(self._queries.stored[0].nbytes)
         noisy, exact = self._queries.to_float(), self._exact * spec.step
         if spec.mechanism.codes == "signs":
             self.noise = float(np.mean((noisy > 0) != (exact > 0)))
+            self.snr = spec.code_length * (1 - 2 * self.noise) ** 2
         else:
             self.noise = float((noisy - exact).std() / max(exact.std(axis=0).mean(), 1e-30))
+            self.snr = spec.code_length / max(self.noise, 1e-9) ** 2
 
-    def predict(self, ranking: Ranking, at: int) -> Row | None:
-        """The predictions for codes that are ranked so; None if no denoiser can be fitted.
+    def found_nothing(self) -> Row:
+        """The predictions where noise leaves nothing of the signal."""
+        nothing = Found(0.0, 0.0)
+        return Row(self.spec, "plain", nothing, nothing, self.bytes_per_vector, self.noise)
+
+    def predict(self, rankings: Sequence[Ranking], at: int) -> list[Row]:
+        """The predictions for codes that are ranked so; as they are, if no denoiser can be fitted.
 
         Recall is that of ``at`` answers against as many true neighbours, in [1, 50].
         """
-        denoiser = None
-        if ranking != "plain":
-            if self.noise < _NO_NOISE:
-                return None
-            # A collection has no more codes than vectors.
-            count = round(self._model.sampled.shape[0] * self._model.vectors_per_row)
-            try:
-                denoiser = fit_denoiser(self._sampled.take(slice(count)), self.spec, ranking)
-            except InputError:  # too few codes, or nothing but noise
-                return None
+        model, privatize = self._model, self._privatizer.privatize
+        stack: Any = scipy.sparse.vstack if issparse(model.sampled) else np.concatenate
+        sampled = privatize(stack([model.sampled] * self._rounds), threads=1)
+        some = model.near.shape[0] > 0
+        near = privatize(model.near, threads=1) if some else sampled.take(slice(0))
+        rows: list[Row] = []
+        for ranking in rankings:
+            denoiser = self._denoiser(sampled, ranking)
+            if denoiser is None and ranking != "plain":
+                continue
+            to_rank = _normalised if denoiser is None else denoiser.to_rank
+            asked = self._queries.to_float() if denoiser is None else denoiser(self._queries)
+            found = partial(self._found, sampled=to_rank(sampled), near=to_rank(near), at=at)
+            private, exact = (found(unit(queries)) for queries in (asked, self._exact))
+            size = int(sampled.stored[0].nbytes)
+            rows.append(Row(self.spec, ranking, private, exact, size, self.noise))
+        return rows or self.predict(["plain"], at)
 
-        def to_rank(codes: Codes) -> Singles:
-            return unit(codes.to_float()) if denoiser is None else denoiser.to_rank(codes)
-
-        asked = self._queries.to_float() if denoiser is None else denoiser(self._queries)
-        sampled, near = to_rank(self._sampled), to_rank(self._near)
-        both = (asked, self._exact)
-        private, exact = (self._found(unit(queries), sampled, near, at) for queries in both)
-        return Row(self.spec, ranking, private, exact, self.bytes_per_vector, self.noise)
+    def _denoiser(self, codes: Codes, ranking: Ranking) -> Denoiser | None:
+        """The one that such a ranking needs; None if it needs none, or none can be fitted."""
+        if ranking == "plain" or self.noise < _NO_NOISE:
+            return None
+        # A collection has no more codes than vectors.
+        count = round(self._model.sampled.shape[0] * self._model.vectors_per_row)
+        with suppress(InputError):  # too few codes, or nothing but noise
+            return fit_denoiser(codes.take(slice(count)), self.spec, ranking)
+        return None
 
     def _found(self, queries: Singles, sampled: Singles, near: Singles, at: int) -> Found:
         """Shares of true neighbours among the best, by weight; the last one counts in part."""
@@ -557,6 +573,10 @@ class Simulation:
             return float(np.minimum((counted * hits).sum(axis=1), found).mean() / found)
 
         return Found(share(FOUND, NEIGHBOURS), share(at, at))
+
+
+def _normalised(codes: Codes) -> Singles:
+    return unit(codes.to_float())
 
 
 def linked_share(spec: Spec, model: CollectionModel) -> float:

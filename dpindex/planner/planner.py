@@ -55,6 +55,9 @@ _ROUNDS = 4
 # no prediction moved by more than its own deviation of 0.01.
 _FITTED_CODES, _FITTED_NUMBERS = 10_000, 3 << 21
 _FINALISTS = 2
+# Codes of less signal tell less than half a nat about a vector (Shannon 1948), where one among a
+# hundred takes five: they find nothing, and are simulated only if all are such.
+_MIN_SNR = 1.0
 # Above this prediction no denoisers are fitted to more codes.
 _ENOUGH = 0.99
 # Among predictions that differ by less than this share, the shortest code is recommended.
@@ -443,35 +446,38 @@ class _Predictor:
         Of codes that differ in their noise alone, those with the least are denoised. And a sentence
         for each spec whose noise no code can hold. Raises InputError if no spec is left.
         """
-        rows, refused, done = [], dict[str, None](), 0
+
+        def simulation(spec: Spec) -> Simulation | str:
+            try:
+                return Simulation(spec, model, rounds)
+            except InputError as error:  # noise that no code can hold
+                return f"{spec.method}, k = {spec.code_length}: {error}"
+
+        made = list(self._parallel(simulation, specs))
+        refused = dict.fromkeys(reason for reason in made if isinstance(reason, str))
+        fits = [s for s in made if not isinstance(s, str) and self._fits(s)]
+        least = min(_MIN_SNR, max((s.snr for s in fits), default=0.0))
+        rows = [s.found_nothing() for s in fits if s.snr < least]
         alike = defaultdict(list)
-        for spec in specs:
-            alike[_but_for_noise(spec)].append(spec)
+        for one in sorted(fits, key=lambda s: s.noise):
+            if one.snr >= least:
+                alike[_but_for_noise(one.spec)].append(one)
 
-        def of_alike(several: Sequence[Spec]) -> tuple[list[Row], list[str]]:
-            simulations, impossible = [], []
-            for spec in several:
-                try:
-                    simulations.append(Simulation(spec, model, rounds))
-                except InputError as error:  # noise that no code can hold
-                    impossible.append(f"{spec.method}, k = {spec.code_length}: {error}")
-            fits = [s for s in simulations if s.bytes_per_vector <= (self._max_bytes or math.inf)]
-            fits.sort(key=lambda simulation: simulation.noise)
-            found = [self._row(simulation, "plain", "linear") for simulation in fits[:1]]
-            return found + [self._row(simulation, "plain") for simulation in fits[1:]], impossible
+        def predicted(several: Sequence[Simulation]) -> list[Row]:
+            found = [self._row(several[0], "plain", "linear")]
+            return found + [self._row(other, "plain") for other in several[1:]]
 
-        for several, (found, impossible) in zip(
-            alike.values(), self._parallel(of_alike, alike.values()), strict=True
-        ):
-            self._progress(done, len(specs), _task(several[0]))
-            done += len(several)
-            rows += found
-            refused |= dict.fromkeys(impossible)
+        for found in self._parallel(predicted, alike.values()):
+            self._progress(len(rows), len(specs), _task(found[0].spec))
+            rows += filter(self._fits, found)
         if not rows:
             for sentence in refused:
                 raise InputError(f"no method is left at this epsilon: {sentence}")
             raise InputError(f"no method makes codes of at most {self._max_bytes} bytes.")
         return sorted(rows, key=self._value, reverse=True), refused
+
+    def _fits(self, one: Simulation | Row) -> bool:
+        return self._max_bytes is None or one.bytes_per_vector <= self._max_bytes
 
     def _parallel(self, work: Callable[[_T], _R], tasks: Iterable[_T]) -> Iterator[_R]:
         """What ``work`` returns for each task, in order."""
@@ -494,9 +500,8 @@ class _Predictor:
         return self._row(Simulation(spec, model, rounds), *rankings)
 
     def _row(self, simulation: Simulation, *rankings: Ranking) -> Row:
-        """The best of the rankings; of codes as they are, if no denoiser can be fitted."""
-        rows = [row for ranking in rankings if (row := simulation.predict(ranking, self._at))]
-        return max(rows, key=self._value) if rows else self._row(simulation, "plain")
+        """The best of the rankings."""
+        return max(simulation.predict(rankings, self._at), key=self._value)
 
 
 def _but_for_noise(spec: Spec) -> tuple[object, ...]:
