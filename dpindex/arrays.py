@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +19,9 @@ Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Integers: TypeAlias = npt.NDArray[np.integer[Any]]
 Vectors: TypeAlias = Any
 """What a user hands over: an ndarray of any real dtype, a memory map, or a scipy CSR/CSC matrix."""
+
+
+_THREAD = threading.local()
 
 
 def issparse(array: Any) -> bool:
@@ -66,10 +70,17 @@ def canonical_csr(matrix: Any) -> scipy.sparse.csr_matrix:
 
 
 def cores() -> int:
-    """Processors this process may use."""
+    """Processors this process may use; 1 in a thread that shares them with others of ours."""
+    if getattr(_THREAD, "shares", False):
+        return 1
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def share_cores() -> None:
+    """Use one processor in this thread from now on: others like it use the rest."""
+    _THREAD.shares = True
 
 
 def unit(vectors: Floats) -> npt.NDArray[np.float32]:

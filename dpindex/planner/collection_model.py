@@ -503,7 +503,7 @@ class Simulation:
     def __init__(self, spec: Spec, model: CollectionModel, rounds: int) -> None:
         self.spec, self._model, self._rounds = spec, model, rounds
         self._privatizer = Privatizer(spec)
-        self._queries = self._privatizer.privatize(model.queries, threads=1)
+        self._queries = self._privatizer.privatize(model.queries)
         self._exact = self._privatizer.project(model.queries)
         self.bytes_per_vector = int(self._queries.stored[0].nbytes)
         noisy, exact = self._queries.to_float(), self._exact * spec.step
@@ -526,9 +526,9 @@ class Simulation:
         """
         model, privatize = self._model, self._privatizer.privatize
         stack: Any = scipy.sparse.vstack if issparse(model.sampled) else np.concatenate
-        sampled = privatize(stack([model.sampled] * self._rounds), threads=1)
+        sampled = privatize(stack([model.sampled] * self._rounds))
         some = model.near.shape[0] > 0
-        near = privatize(model.near, threads=1) if some else sampled.take(slice(0))
+        near = privatize(model.near) if some else sampled.take(slice(0))
         rows: list[Row] = []
         for ranking in rankings:
             denoiser = self._denoiser(sampled, ranking)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 import scipy.sparse
 
+from dpindex.arrays import share_cores
 from dpindex.checks import checked_epsilon, finite_number, whole_number
 from dpindex.codebook import dense_rows, spaced
 from dpindex.errors import InputError
@@ -459,7 +460,7 @@ class _Predictor:
         least = min(_MIN_SNR, max((s.snr for s in fits), default=0.0))
         rows = [s.found_nothing() for s in fits if s.snr < least]
         alike = defaultdict(list)
-        for one in sorted(fits, key=lambda s: s.noise):
+        for one in sorted(fits, key=lambda s: (-s.spec.code_length, s.noise)):  # longest first
             if one.snr >= least:
                 alike[_but_for_noise(one.spec)].append(one)
 
@@ -481,7 +482,7 @@ class _Predictor:
 
     def _parallel(self, work: Callable[[_T], _R], tasks: Iterable[_T]) -> Iterator[_R]:
         """What ``work`` returns for each task, in order."""
-        with ThreadPoolExecutor(self._workers) as pool:
+        with ThreadPoolExecutor(self._workers, initializer=share_cores) as pool:
             yield from pool.map(work, tasks)
 
     def _repeated(self, row: Row) -> Row:
