@@ -59,7 +59,7 @@ _FINALISTS = 2
 # Codes of less signal tell less than half a nat about a vector (Shannon 1948), where one among a
 # hundred takes five: they find nothing, and are simulated only if all are such.
 _MIN_SNR = 1.0
-# Above this prediction no denoisers are fitted to more codes.
+# If one finds more than this in the screening, no denoisers are fitted to more codes.
 _ENOUGH = 0.99
 # Among predictions that differ by less than this share, the shortest code is recommended.
 _EVEN = 0.01
@@ -361,15 +361,19 @@ class _Predictor:
         methods with denoisers fitted to more codes.
         """
         rows = self._screened(specs)
+        most = self._value(rows[0])
         leading = {row.method: row for row in reversed(rows) if not row.signs}
         finalists = sorted(leading.values(), key=self._value, reverse=True)[:_FINALISTS]
-        least = self._value(rows[0]) - _screening_margin(self._value(rows[0]))
+        least = most - _screening_margin(most)
         leaders = [row for row in rows if self._value(row) >= least and row not in finalists]
         rows = [row for row in rows if row not in (*leaders, *finalists)]
-        rows += self._parallel(self._repeated, leaders)
+
+        def again(row: Row) -> Row:
+            refine = row in finalists and most <= _ENOUGH
+            return self._refined(row) if refine else self._repeated(row)
+
         self._progress(len(rows), len(specs), "the best of them, denoised")
-        enough = max(map(self._value, rows), default=0.0) > _ENOUGH
-        rows += self._parallel(self._repeated if enough else self._refined, finalists)
+        rows += self._parallel(again, [*finalists, *leaders])  # longest first
         self._progress(1, 1, "done")
         rows.sort(key=self._value, reverse=True)
         even = [row for row in rows if self._value(row) >= (1 - _EVEN) * self._value(rows[0])]
