@@ -243,7 +243,9 @@ def _figure(width: float, height: float) -> Any:
 
 def _png(figure: Any) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160)
+    figure.dpi = 160
+    canvas = _library("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
+    canvas.print_png(buffer)  # savefig lays it out twice
     return buffer.getvalue()
 
 
