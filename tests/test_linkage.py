@@ -37,6 +37,17 @@ def test_chunks_of_any_size_and_kind_count_the_same(spec: Spec) -> None:
     assert 0.0 <= shares[0] <= 1.0
 
 
+def test_codes_of_each_known_vector_are_compared_with_it_alone() -> None:
+    privatizer = Privatizer(SPECS[0])
+    codes = privatizer.privatize(X)
+    linkage = Linkage(privatizer, X[:100], codes)  # with four codes for each
+    own = np.arange(400).reshape(100, 4)
+    for all_pairs, alone in zip(
+        linkage.compare(codes), linkage.compare(codes, own=True), strict=True
+    ):
+        np.testing.assert_array_equal(alone, np.take_along_axis(all_pairs, own, axis=1))
+
+
 def test_equal_codes_share_the_match() -> None:
     """Four copies of each vector without noise: a fourth of the matches is the own code."""
     spec = Spec("none-oporp", DIM, k=DIM)
