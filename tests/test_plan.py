@@ -29,7 +29,7 @@ from dpindex.index.directory import IndexDirectory, Manifest, Settings
 from dpindex.index.index_sinks import NewDirectory
 from dpindex.index.ingest import ingest
 from dpindex.planner import Facts, collection_model
-from dpindex.planner.collection_model import CollectionModel, linked_share
+from dpindex.planner.collection_model import CollectionModel, Simulation, linked_share
 from dpindex.planner.plan_result import NEIGHBOURS
 from dpindex.planner.planner import _grid
 from dpindex.vectors import open_vectors
@@ -284,6 +284,25 @@ def test_signs_that_find_everything_need_no_denoiser(
     monkeypatch.setattr("dpindex.planner.planner._ENOUGH", -1.0)
     outcome = dpi.plan(**TERMS, public_sample=sample, methods=["dp-signoporp-rr"])
     assert {row.method for row in outcome.rows} == {"dp-signoporp-rr"}
+
+
+def test_codes_with_next_to_no_signal_are_not_simulated(
+    sample: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """128 or more noisy sums have a signal-to-noise ratio of 0.1 in all, raw numbers one of 9."""
+    simulated, predict = set(), Simulation.predict
+
+    def noted(self: Simulation, *rest: Any) -> Any:
+        simulated.add(self.spec.method)
+        return predict(self, *rest)
+
+    monkeypatch.setattr(Simulation, "predict", noted)
+    stated = {**TERMS, "public_sample": sample}
+    rows = dpi.plan(**stated, methods=["dp-rp-l", "raw-staircase"]).rows
+    assert {row.exact.recall for row in rows if row.method == "dp-rp-l"} == {0.0}
+    assert simulated == {"raw-staircase"}
+    dpi.plan(**stated, methods=["dp-rp-l"])
+    assert "dp-rp-l" in simulated  # there is no other
 
 
 def test_a_byte_budget_is_kept(sample: np.ndarray) -> None:

@@ -61,7 +61,7 @@ class Row:
         How codes would be ranked: as they are, or after ``fit_denoiser(kind)``, whichever has the
         higher prediction. "auto" is tried for the most promising specs only.
     private, exact : Found
-        What is expected to be found, by query mode.
+        What is expected to be found, by query mode; 0 where noise leaves next to nothing of a code.
     bytes_per_vector : int
         Size of a published code.
     noise : float

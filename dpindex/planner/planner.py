@@ -362,10 +362,11 @@ class _Predictor:
         """
         rows = self._screened(specs)
         most = self._value(rows[0])
-        leading = {row.method: row for row in reversed(rows) if not row.signs}
+        some = [row for row in rows if self._value(row) > 0.0] or rows
+        leading = {row.method: row for row in reversed(some) if not row.signs}
         finalists = sorted(leading.values(), key=self._value, reverse=True)[:_FINALISTS]
         least = most - _screening_margin(most)
-        leaders = [row for row in rows if self._value(row) >= least and row not in finalists]
+        leaders = [row for row in some if self._value(row) >= least and row not in finalists]
         rows = [row for row in rows if row not in (*leaders, *finalists)]
 
         def again(row: Row) -> Row:
