@@ -495,15 +495,11 @@ class _Predictor:
         return self._row(Simulation(row.spec, self._model, _ROUNDS), row.ranking)
 
     def _refined(self, row: Row) -> Row:
-        """The same with the denoiser that ``fit_denoiser()`` would choose, or without any.
-
-        Codes are not ranked as they are again where that found less.
-        """
+        """The same with the denoiser that ``fit_denoiser()`` would choose, or without any."""
         model, spec = self._model, row.spec
         codes = min(_FITTED_CODES, _FITTED_NUMBERS // spec.code_length)
         rounds = max(1, min(codes // model.sampled.shape[0], int(model.vectors_per_row)))
-        rankings: tuple[Ranking, ...] = ("plain", "auto") if row.ranking == "plain" else ("auto",)
-        return self._row(Simulation(spec, model, rounds), *rankings)
+        return self._row(Simulation(spec, model, rounds), "plain", "auto")
 
     def _row(self, simulation: Simulation, *rankings: Ranking) -> Row:
         """The best of the rankings."""
