@@ -77,7 +77,7 @@ _FREQUENT, _GAP = 0.05, 0.1
 
 # Noise relative to a coordinate, or share of flipped signs, below which no denoiser is tried.
 _NO_NOISE = 1e-3
-_LINKED_ROUNDS, _LINKED_QUERIES = 4, 100
+_LINKED_ROUNDS = 4
 # Cosines that differ by less are equal, up to rounding.
 _TIE = 2e-6
 # Best candidates that stand for at least ten vectors: few stand for less than half a vector.
@@ -585,7 +585,6 @@ def linked_share(spec: Spec, model: CollectionModel) -> float:
     Each candidate beats the own code with a chance, estimated from four codes of it, and stands for
     so many vectors.
     """
-    model = model.of_queries(_LINKED_QUERIES)
     privatizer = Privatizer(spec)
     stack: Any = scipy.sparse.vstack if issparse(model.sampled) else np.concatenate
     codes = privatizer.privatize(stack([model.queries, model.sampled]))
