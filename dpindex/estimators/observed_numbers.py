@@ -15,12 +15,15 @@ from dpindex.estimators.observation_law import GRID, ObservationLaw
 from dpindex.estimators.similarity import Queries
 from dpindex.spec import Spec
 
+_EVEN_ENERGIES = 0.01
+"""Relative variance of squared norms, beside that of the projection, up to which they are equal."""
+
 _TRUSTED_OWN_NORMS = 3e4
 """Pairs that are trusted where norms come from the codes: these differ with the cosine."""
 
 
 class NumberObserver(Observer):
-    """Numbers: inner products over norms, which are declared or shrunk towards the collection's."""
+    """Numbers: inner products over norms: declared, all equal, or shrunk towards the collection's."""
 
     def __init__(self, spec: Spec, codes: Codes) -> None:
         super().__init__(spec, codes)
@@ -30,14 +33,17 @@ class NumberObserver(Observer):
         stats = NoisyVectorStats.of(x, spec.law.moments.in_units(spec.step))
         fourth = np.einsum("nk,nk->n", x**2, x**2) / np.maximum(stats.squares**2, 1e-300)
         self._fourth = float(fourth.mean())
-        self._energy, self._spread = 0.0, 0.0
-        if spec.norm is not None:
-            self._energy = spec.norm**2
-        else:
-            noise = float(stats.energy_variance.mean())
-            self._spread = max(float(stats.energy.var()) - noise, 0.0)
-            floor = math.sqrt(noise / len(codes)) + 1e-150
-            self._energy = max(float(stats.energy.mean()), floor)
+        self._norm, self._spread = spec.norm, 0.0
+        if spec.norm is None:
+            noise, whole = float(stats.energy_variance.mean()), float(stats.energy.var())
+            self._energy = max(float(stats.energy.mean()), math.sqrt(noise / len(codes)) + 1e-150)
+            even = (_EVEN_ENERGIES + 2 * spec.projection.inner_product_factor) * self._energy**2
+            if whole - noise > even + 3 * whole * math.sqrt(2 / len(codes)):
+                self._spread = whole - noise
+            else:
+                self._norm = math.sqrt(self._energy)
+        if self._norm is not None:
+            self._energy = self._norm**2
 
     def _noise(self, spec: Spec) -> tuple[float, float]:
         """Noise of a coordinate of a typical vector, and the noise of its squared norm."""
@@ -55,7 +61,7 @@ class NumberObserver(Observer):
         Norms that are not declared are the codes' own, shrunk towards the collection's mean;
         where they are declared, codes are brought to the length that is expected of them.
         """
-        if self.spec.norm is not None:
+        if self._norm is not None:
             return self._energy / (self._energy + self.spec.code_length * noise)
         total = self._spread + energy_noise
         return self._spread / total if total > 0 else 1.0
@@ -77,7 +83,7 @@ class NumberObserver(Observer):
         lost = 1 + rho * (1 - 2 * (v + w) + (v**2 + w**2) / 2 + rho * v * w)
         factor = self.spec.projection.inner_product_factor
         own = np.maximum(own, 0.02 * max(self._scale(spec, private), 1e-300))
-        excess = self._excess() if private and self.spec.norm is not None else 0.0
+        excess = self._excess() if private and self._norm is not None else 0.0
         return ObservationLaw(GRID, own, factor * lost, excess=excess, trusted=_TRUSTED_OWN_NORMS)
 
     def _excess(self) -> float:
@@ -92,7 +98,7 @@ class NumberObserver(Observer):
 
     def _by_products(self, spec: Spec, private: bool) -> bool:
         """Whether noise times noise, which has heavy tails, is most of the noise."""
-        if not private or self.spec.norm is not None:
+        if not private or self._norm is not None:
             return False
         noise, asked = self._noise(self.spec)[0], self._noise(spec)[0]
         return spec.code_length * noise * asked > (noise + asked) * self._energy
@@ -112,7 +118,7 @@ class NumberObserver(Observer):
             return np.maximum(squares, 1e-300), np.ones_like(squares)
         noise, energy_noise = self._noise(spec)
         energy = np.full_like(squares, self._energy)
-        if self.spec.norm is None:
+        if self._norm is None:
             stats = NoisyVectorStats.of(x, spec.law.moments.in_units(spec.step))
             energy += self._weight(noise, energy_noise) * (stats.energy - self._energy)
             energy = np.maximum(energy, 0.1 * self._energy)
@@ -136,7 +142,7 @@ class NumberObserver(Observer):
         if self._by_products(queries.spec, True):  # how much, is seen in the products
             seen = products(x * x, (y * y).astype(x.dtype)) / size - 1.0 / k
             variance = np.maximum(seen, 0.3 * variance)
-        elif self.spec.norm is not None:
+        elif self._norm is not None:
             value = value * np.sqrt(ratio * asked_ratio)
         return value, variance / max(self._scale(queries.spec, True), 1e-300)
 
@@ -147,7 +153,7 @@ class NumberObserver(Observer):
         return ObservationLaw(GRID, np.full(len(GRID), own), factor * (1 + GRID**2))
 
     def refined_items(self, x: AnyArray) -> Singles | None:
-        norm = self.spec.norm
+        norm = self._norm
         return None if norm is None else self._score(self.spec)(x) / np.float32(norm)
 
     def own_items(self, codes: Codes) -> Singles | None:
