@@ -88,8 +88,6 @@ LONGER = {**SIGNS, "k": 64}
         (LONGER, 8.0, "private"),
         (FLOATS, 8.0, "exact"),
         (FLOATS, 8.0, "private"),
-        ({**FLOATS, "norm": None}, 8.0, "exact"),
-        ({**FLOATS, "norm": None}, 8.0, "private"),
     ],
 )
 def test_the_ten_best_are_stated_as_they_are(
@@ -104,6 +102,17 @@ def test_the_ten_best_are_stated_as_they_are(
     assert 0.9 <= np.mean(np.abs(hits.similarity - truth) <= 2 * hits.stderr) <= 0.99
     assert hits.unbiased.mean() > truth.mean() + 0.03
     assert (np.diff(hits.similarity, axis=1) <= 1e-9).all()
+
+
+def test_equal_norms_need_not_be_declared() -> None:
+    """At much noise the norm of a code says nothing, and that of all codes everything."""
+    base, asked = _clustered(8000, 1), _clustered(200, 2)
+    index = PrivateIndex(_spec(2.0, method="raw-staircase"))
+    index.add(base)
+    hits = index.search(asked, k=10, query="exact")
+    truth = np.einsum("qkd,qd->qk", base[hits.ids], asked)
+    assert abs(hits.similarity.mean() - truth.mean()) < 0.05
+    assert np.mean(np.abs(hits.similarity - truth) <= 2 * hits.stderr) > 0.9
 
 
 @pytest.mark.parametrize("facts", [SIGNS, FLOATS, {**FLOATS, "norm": None}])
