@@ -23,7 +23,7 @@ _TRUSTED_OWN_NORMS = 3e4
 
 
 class NumberObserver(Observer):
-    """Numbers: inner products over norms: declared, all equal, or shrunk towards the collection's."""
+    """Inner products over norms: declared, all equal, or shrunk towards the collection's."""
 
     def __init__(self, spec: Spec, codes: Codes) -> None:
         super().__init__(spec, codes)
