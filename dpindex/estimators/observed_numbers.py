@@ -16,7 +16,8 @@ from dpindex.estimators.similarity import Queries
 from dpindex.spec import Spec
 
 _EVEN_ENERGIES = 0.01
-"""Relative variance of squared norms, beside that of the projection, up to which they are equal."""
+"""Relative variance of squared norms, beside that of the projection, up to which they are taken to
+be equal, where the codes' own squared norms have more noise than that."""
 
 _TRUSTED_OWN_NORMS = 3e4
 """Pairs that are trusted where norms come from the codes: these differ with the cosine."""
@@ -37,11 +38,13 @@ class NumberObserver(Observer):
         if spec.norm is None:
             noise, whole = float(stats.energy_variance.mean()), float(stats.energy.var())
             self._energy = max(float(stats.energy.mean()), math.sqrt(noise / len(codes)) + 1e-150)
-            even = (_EVEN_ENERGIES + 2 * spec.projection.inner_product_factor) * self._energy**2
-            if whole - noise > even + 3 * whole * math.sqrt(2 / len(codes)):
-                self._spread = whole - noise
-            else:
+            even = _EVEN_ENERGIES * self._energy**2
+            lost = 2 * spec.projection.inner_product_factor * self._energy**2
+            spread, error = whole - noise, whole * math.sqrt(2 / len(codes))
+            if noise > even and spread < even + lost + 3 * error:
                 self._norm = math.sqrt(self._energy)
+            else:
+                self._spread = max(spread, 0.0)
         if self._norm is not None:
             self._energy = self._norm**2
 
