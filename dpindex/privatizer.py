@@ -113,8 +113,19 @@ class Privatizer(Projector):
         workers = min(threads or cores(), len(starts))
         if workers == 1:
             return format_.codes(np.concatenate([task(start) for start in starts]))
-        with ThreadPoolExecutor(workers) as pool:
-            return format_.codes(np.concatenate(list(pool.map(task, starts))))
+        with ThreadPoolExecutor(workers - 1) as pool:
+            # This thread works too, from the other end: one that waits for each block in turn is
+            # woken by every one, and takes the interpreter's lock from those that work.
+            others = [pool.submit(task, start) for start in starts]
+            try:
+                own = [task(starts[i]) for i in reversed(range(len(starts))) if others[i].cancel()]
+                done = [other.result() for other in others[: len(starts) - len(own)]]
+            except InputError:
+                self.check(rows, first_row=first_row)  # of several faults, the first is reported
+                raise
+            finally:
+                pool.shutdown(cancel_futures=True)
+            return format_.codes(np.concatenate([*done, *reversed(own)]))
 
 
 def _refuse_above(most: float, spec: Spec) -> None:
