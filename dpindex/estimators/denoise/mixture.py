@@ -78,9 +78,10 @@ def _likely_rows(share: Singles) -> list[npt.NDArray[np.intp]]:
 
 def _detected(moment: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
     """Eigenvalues of a covariance of signal plus unit noise above the noise's own, with vectors."""
-    seen = 1.0 + aspect + 2.0 * math.sqrt(aspect), math.inf
-    eigenvalues, vectors = scipy.linalg.eigh(moment, subset_by_value=seen)
-    return np.asarray(eigenvalues), np.asarray(vectors)
+    # Not SciPy's, which has threads of its own: they and NumPy's would wait for each other's cores.
+    eigenvalues, vectors = np.linalg.eigh(moment)
+    seen = eigenvalues > 1.0 + aspect + 2.0 * math.sqrt(aspect)
+    return eigenvalues[seen], vectors[:, seen]
 
 
 def _reliable(eigenvalues: Doubles, aspect: float) -> Doubles:
