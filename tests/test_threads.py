@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
 
 import faiss
 import numpy as np
@@ -53,15 +54,59 @@ def test_pools_are_limited_and_given_back(monkeypatch: pytest.MonkeyPatch) -> No
             assert set(sizes()) == {1}
 
 
-@pytest.mark.parametrize("module", ["dpindex.evaluate.curve", "dpindex.planner.planner"])
-def test_the_pool_of_scipy_is_limited_too(module: str) -> None:
-    """SciPy brings its own, which comes with its linear algebra."""
-    code = (
-        f"import {module}, sys\n"
-        "assert 'scipy.linalg' in sys.modules\n"
-        "from dpindex.threads import limited_threads\n"
-        "with limited_threads(1):\n"
-        "    import threadpoolctl\n"
-        "    assert {pool['num_threads'] for pool in threadpoolctl.threadpool_info()} == {1}\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(("limits", "kept"), [((1, 1), (1, 1)), ((1, 2), (2, 1)), ((2, 1), (1, 2))])
+def test_limits_may_overlap_in_threads(
+    first: int, limits: tuple[int, int], kept: tuple[int, int]
+) -> None:
+    """While one of two is left its limit holds, and afterwards there is none."""
+    np.ones((4, 4)) @ np.ones((4, 4))
+    before, openmp = sizes(), faiss.omp_get_max_threads()
+    inside, leave, left, end = ([Event(), Event()] for _ in range(4))
+
+    def work(number: int) -> tuple[int, int]:
+        with limited_threads(limits[number]):
+            inside[number].set()
+            leave[number].wait(60)
+            within = faiss.omp_get_max_threads()
+        left[number].set()
+        end[number].wait(60)
+        return within, faiss.omp_get_max_threads()
+
+    def shared() -> int:
+        """The most threads of pools that all threads share; OpenMP's are of this thread alone."""
+        return max(pool["num_threads"] for pool in threadpool_info() if not of_openmp(pool))
+
+    most = shared()
+    with ThreadPoolExecutor(2) as pool:
+        results = []
+        for number in (0, 1):
+            results.append(pool.submit(work, number))
+            assert inside[number].wait(60)
+        assert shared() == min(most, *limits)
+        assert faiss.omp_get_max_threads() == openmp
+        for number in (first, 1 - first):
+            leave[number].set()
+            assert left[number].wait(60)
+            assert shared() == (min(most, kept[number]) if number == first else most)
+        for event in end:
+            event.set()
+        for limit, result in zip(limits, results, strict=True):
+            assert result.result() == (min(limit, openmp), openmp)
+    assert sizes() == before
+
+
+def test_limits_may_be_nested() -> None:
+    with threadpool_limits(limits=3):
+        before = sizes()
+        with limited_threads(2):
+            outer = sizes()
+            for inner in (1, 2, 64):
+                with limited_threads(inner):
+                    assert max(sizes()) <= min(inner, 2)
+                assert sizes() == outer
+        assert sizes() == before
+
+
+def of_openmp(pool: dict[str, Any]) -> bool:
+    return "openmp" in (pool["user_api"], pool.get("threading_layer"))

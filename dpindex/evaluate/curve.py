@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
-import scipy.linalg  # noqa: F401  its threads are limited, by those of the planner too
 
 from dpindex.checks import whole_number
 from dpindex.errors import InputError
