@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+import dpindex as dpi
 from dpindex import threads
+from dpindex.estimators.denoise.channel import Channel
 from dpindex.threads import idle_cores, limited_threads
 
 
@@ -106,6 +109,27 @@ def test_limits_may_be_nested() -> None:
                     assert max(sizes()) <= min(inner, 2)
                 assert sizes() == outer
         assert sizes() == before
+
+
+def test_blocks_of_codes_are_denoised_without_threads_of_blas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They have threads of their own, in the fit and where an index ranks by its result."""
+    rng, seen, run = np.random.default_rng(0), [], Channel.for_each_block
+
+    def watched(self: Channel, count: int, action: Callable[[slice], None]) -> None:
+        seen.append(sizes())
+        run(self, count, action)
+
+    monkeypatch.setattr(Channel, "for_each_block", watched)
+    base = rng.random((2000, 2)) @ rng.random((2, 8))
+    index = dpi.PrivateIndex(dpi.Spec("raw-staircase", 8, epsilon=8.0, bounds=(0, 2)))
+    index.add(base)
+    index.fit_denoiser("score")
+    fitted = len(seen)
+    index.nearest(base[:3], k=5)
+    assert 0 < fitted < len(seen)
+    assert all(set(pools) == {1} for pools in seen)
 
 
 def of_openmp(pool: dict[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.search_backend import Rows, SearchBackend
 from dpindex.index.symbol_lists import SymbolLists
 from dpindex.spec import Spec
+from dpindex.threads import limited_threads
 
 if TYPE_CHECKING:
     from dpindex.estimators.denoise import Denoiser
@@ -110,6 +111,7 @@ class DenoisedVectors(Ranking):
 
     _denoiser: Denoiser
 
+    @limited_threads(1)  # blocks of codes use the processors better than BLAS does
     def items(self, codes: Codes) -> AnyArray:
         return self._denoiser.to_rank(codes) if self._metric == "cosine" else self._denoiser(codes)
 

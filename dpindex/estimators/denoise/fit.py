@@ -15,6 +15,7 @@ from dpindex.estimators.denoise.channel import Channel, ScoreTable
 from dpindex.estimators.denoise.denoiser import CalibrationBins, Denoiser, EPIteration
 from dpindex.estimators.denoise.mixture import SCALES, Filter, Mixture, signal_directions
 from dpindex.spec import Spec
+from dpindex.threads import limited_threads
 
 Kind = Literal["auto", "linear", "score"]
 
@@ -285,6 +286,7 @@ def _clearly_better(new: Singles, old: Singles, y: Singles, min_z: float = _MIN_
     return bool(gain.mean() > min_z * gain.std() / np.sqrt(len(gain)))
 
 
+@limited_threads(1)  # iterations run on blocks of codes, in threads of their own
 def _fit_iterations(
     rows: TrainingCodes, linear: Filter, table: ScoreTable
 ) -> tuple[list[EPIteration], Singles, Doubles]:
