@@ -135,6 +135,16 @@ def test_equal_codes_give_equal_numbers_and_new_ones_are_learned(facts: dict[str
     )
 
 
+@pytest.mark.parametrize("facts", [FLOATS, {"method": "raw-staircase", "norm": 1.0}])
+def test_codes_of_next_to_no_noise(facts: dict[str, Any]) -> None:
+    """The score of a law that is narrower than its table would be 0/0."""
+    index = PrivateIndex(_spec(64.0, **facts))
+    index.add(base := _clustered(700, 1))
+    hits = index.search(base[:20], k=1, query="exact")
+    np.testing.assert_array_equal(hits.ids[:, 0], np.arange(20))
+    assert (np.abs(1.0 - hits.similarity) <= 4 * hits.stderr + 0.05).all()
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 20])
 @pytest.mark.parametrize("facts", [SIGNS, FLOATS, {**FLOATS, "norm": None}])
 def test_small_indexes(rows: int, facts: dict[str, Any]) -> None:

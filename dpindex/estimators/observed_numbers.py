@@ -19,6 +19,9 @@ _EVEN_ENERGIES = 0.01
 """Relative variance of squared norms, beside that of the projection, up to which they are taken to
 be equal, where the codes' own squared norms have more noise than that."""
 
+_NO_NOISE = 1e-4
+"""Variance of a coordinate's noise, over that of the coordinate, below which it has no score."""
+
 _TRUSTED_OWN_NORMS = 3e4
 """Pairs that are trusted where norms come from the codes: these differ with the cosine."""
 
@@ -156,8 +159,10 @@ class NumberObserver(Observer):
         return ObservationLaw(GRID, np.full(len(GRID), own), factor * (1 + GRID**2))
 
     def refined_items(self, x: AnyArray) -> Singles | None:
-        norm = self._norm
-        return None if norm is None else self._score(self.spec)(x) / np.float32(norm)
+        noise = self.spec.code_length * self._noise(self.spec)[0]
+        if self._norm is None or noise < _NO_NOISE * self._energy:
+            return None
+        return self._score(self.spec)(x) / np.float32(self._norm)
 
     def own_items(self, codes: Codes) -> Singles | None:
         if self.spec.projection.inner_product_factor > 0:
