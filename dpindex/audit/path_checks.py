@@ -382,14 +382,17 @@ def unexplained(
     """
     start, left = 0, list(recorders)
     while start < len(x):
-        for recorder in left:
-            outcomes = _first_rows(verifier, x[start:], recorder, stored[start:])
-            if outcomes is not None:
-                start += len(outcomes)
-                left.remove(recorder)
-                break
-        else:
+        explained = [
+            (len(outcomes), place)
+            for place, recorder in enumerate(left)
+            if (outcomes := _first_rows(verifier, x[start:], recorder, stored[start:])) is not None
+        ]
+        if not explained:
             return f"no words explain the codes from row {start} of {len(x)} on"
+        # A stream of few rows may explain others by chance: its own turn comes.
+        rows, place = max(explained)
+        start += rows
+        del left[place]
     return f"{len(left)} of {len(recorders)} streams explain no codes" if left else ""
 
 
