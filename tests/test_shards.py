@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import shlex
+import shutil
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -259,7 +260,7 @@ def test_a_build_of_other_input_is_refused(data: Path, tmp_path: Path) -> None:
     refused("its ledger differ", planned(data, target), ledger=ledger)
     assert not (tmp_path / "ledger").exists() or not ledger.entries()
     os.rename(target, tmp_path / "moved")
-    refused("its place differ", planned(data, tmp_path / "moved"))
+    refused("was begun elsewhere", planned(data, tmp_path / "moved"))
 
 
 def test_two_builds_that_begin_at_once(data: Path, tmp_path: Path) -> None:
@@ -390,12 +391,51 @@ def test_codebooks(data: Path, tmp_path: Path) -> None:
     build(planned(data, tmp_path / "open", dpi.Spec(**made, codebook=shared)), skip_leak_check=True)
 
 
-def test_the_plan_tells_nothing_of_the_source(data: Path, tmp_path: Path) -> None:
-    build(planned(data, tmp_path / "index"))
-    facts = json.loads((tmp_path / "index" / "plan.json").read_text())
-    assert set(facts) == {"format", "token", "ledger", "sha256"}
-    text = "".join(str(value) for value in facts["sha256"].values())
-    assert set(text) <= set("0123456789abcdef")
+@pytest.mark.parametrize("finished", [False, True])
+def test_h1_a_target_confirms_no_guess_of_the_vectors(
+    data: Path, tmp_path: Path, monkeypatch: Any, finished: bool
+) -> None:
+    """A reader of a target who guesses all vectors rightly learns no more than who is wrong.
+
+    The guess is made with the library's own code, at the very place and under the very token.
+    """
+    target = tmp_path / "index"
+    plan = planned(data, target)
+    plan.begin()
+    if finished:
+        commit(plan, [receipt for shard in plan.shards for receipt in privatize_shard(shard)])
+    text = (target / "plan.json").read_text()
+    wrong = write_dataset(tmp_path / "wrong", ROWS, files=2)
+    monkeypatch.setenv("DPINDEX_STATE", str(tmp_path / "reader"))
+    said = set[str]()
+    for guess in (data, wrong):
+        shutil.rmtree(target)
+        target.mkdir()
+        (target / "plan.json").write_text(text)
+        attempt = planned(guess, target)
+        with pytest.raises(InputError) as refused:
+            attempt.begin()
+        said.add(str(refused.value))
+        again = replace(attempt, begun=False)  # as if the reader had a key of his own
+        with pytest.raises(InputError) as refused:
+            again.begin()
+        said.add(str(refused.value))
+    assert len(said) == 2
+
+
+def test_h1_hashes_in_a_target_are_keyed(data: Path, tmp_path: Path) -> None:
+    """Two builds of the same vectors under the same token share no hash; the key goes at the end."""
+    plan, texts = planned(data, tmp_path / "index"), []
+    for _ in range(2):
+        plan.begin()
+        texts.append(json.loads((tmp_path / "index" / "plan.json").read_text()))
+        commit(plan, [receipt for shard in plan.shards for receipt in privatize_shard(shard)])
+        state = Path(os.environ["DPINDEX_STATE"])
+        assert not [path for path in state.iterdir() if path.name.endswith(plan.job.token)]
+        shutil.rmtree(tmp_path / "index")
+    first, second = texts
+    assert first["token"] == second["token"]
+    assert not set(first["hmac"].values()) & set(second["hmac"].values())
 
 
 def test_too_many_segments(tmp_path: Path, monkeypatch: Any) -> None:

@@ -15,7 +15,7 @@ from dpindex.index.directory import (
     sampled,
     segment_paths,
 )
-from dpindex.shards.plan import Plan, token_of
+from dpindex.shards.plan import Plan, forget_key, token_of
 from dpindex.shards.work import Receipt
 
 __all__ = ["commit"]
@@ -74,6 +74,7 @@ def commit(plan: Plan, receipts: Iterable[Receipt]) -> Manifest:
     data = plan.manifest(published, _sample(plan)).to_bytes()
     if not store.end(job.token, MANIFEST, data):
         raise InputError(f"{store.location} was committed with other codes; it was changed.")
+    forget_key(job)
     return Manifest.from_bytes(data, place)
 
 

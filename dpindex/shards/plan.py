@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
+import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dpindex.arrays import AnyArray
 from dpindex.codes import Codes
 from dpindex.errors import InputError
 from dpindex.estimators.visibility import visibility
+from dpindex.files import make_folder, read_file, write_file
 from dpindex.index.code_store import ids_to_bytes, rows_per_segment
 from dpindex.index.directory import (
     MANIFEST,
@@ -27,6 +29,7 @@ from dpindex.index.directory import (
     codebook_path,
     segment_paths,
 )
+from dpindex.index.journal import state_folder
 from dpindex.ledger import Ledger
 from dpindex.projector import Projector
 from dpindex.spec import Spec
@@ -36,9 +39,14 @@ from dpindex.vectors.dataset import Dataset, Part
 __all__ = ["PLAN", "Job", "Plan", "Segment", "Shard", "default_ids", "plan_shards"]
 
 PLAN = "plan.json"
-"""Made first in a target and never removed: what tells its build from any other, as hashes."""
+"""Made first in a target and never removed: what tells its build from any other, as keyed hashes.
+
+A target is published, so a hash of anything of the vectors must not be one that a reader can
+compute: who guesses the vectors could confirm the guess. The key never lies in the target.
+"""
 
 _FORMAT = 1
+_KEY_BYTES = 32
 _MAX_PLAN_BYTES = 1 << 12
 _MOST_SEGMENTS = 10**6
 _LEDGER_ROWS = 1 << 22
@@ -197,9 +205,8 @@ class Plan:
             visibility=seen,
         )
 
-    @cached_property
-    def _hashes(self) -> dict[str, str]:
-        """Of what a build must have in common with one that goes on with it."""
+    def _hashes(self, key: bytes) -> dict[str, str]:
+        """Keyed hashes of the inputs that must match for a build to be resumed."""
         parts = [shard.part.fingerprint for shard in self.shards]
         marks = [[segment.rows, segment.ids.sha256] for segment in self.segments]
         stated = {
@@ -208,7 +215,7 @@ class Plan:
             "place": self.job.target,
         }
         return {
-            name: hashlib.sha256((self.job.token + json.dumps(value)).encode()).hexdigest()
+            name: hmac.digest(key, json.dumps([name, value]).encode(), "sha256").hex()
             for name, value in stated.items()
         }
 
@@ -236,10 +243,11 @@ class Plan:
         if ledger is not None and token_of(store) != job.token:
             for ids in self._batches():
                 ledger.check(ids, allow_rerelease=allow_rerelease)
+        hashes = self._hashes(build_key(job, new=not self.begun))
         facts = {"format": _FORMAT, "token": job.token, "ledger": ledger is not None}
-        text = json.dumps({**facts, "sha256": self._hashes}, indent=1, sort_keys=True).encode()
+        text = json.dumps({**facts, "hmac": hashes}, indent=1, sort_keys=True).encode()
         if not store.begin(job.token, PLAN, text):
-            raise self._other(_planned(store), ledger is not None)
+            raise self._other(_planned(store), hashes, ledger is not None)
         if book is not None and not store.create(job.token, str(job.codebook), book.to_bytes()):
             raise InputError(f"{store.location}/{job.codebook} is another codebook.")
         if ledger is not None:
@@ -247,13 +255,15 @@ class Plan:
                 token = f"{job.token}/{batch}"
                 ledger.record(self.settings.spec, ids, allow_rerelease=allow_rerelease, token=token)
 
-    def _other(self, planned: Mapping[str, Any] | None, ledger: bool) -> InputError:
+    def _other(
+        self, planned: Mapping[str, Any] | None, hashes: Mapping[str, str], ledger: bool
+    ) -> InputError:
         """How the plan that lies in the target differs."""
         planned = planned or {}
         if planned.get("token") != self.job.token:
             return InputError(f"{self.job.target} is being built by another process.")
-        there = planned.get("sha256", {})
-        differs = [name for name, hash_ in self._hashes.items() if there.get(name) != hash_]
+        there = planned.get("hmac", {})
+        differs = [name for name, hash_ in hashes.items() if there.get(name) != hash_]
         if planned.get("ledger") is not ledger:
             differs.append("ledger")
         return InputError(
@@ -274,6 +284,43 @@ class Plan:
                 batch = []
             batch.append(ids)
         yield np.concatenate(batch)
+
+
+def _key_path(job: Job) -> Path:
+    return state_folder() / f"{hashlib.sha256(job.target.encode()).hexdigest()[:32]}.{job.token}"
+
+
+def build_key(job: Job, *, new: bool) -> bytes:
+    """The secret key of a build, made if the build is ``new``; it stays with who began it.
+
+    Raises
+    ------
+    InputError
+        If the build was begun under another state folder, or the folder cannot be written.
+    """
+    place = _key_path(job)
+    if new and not place.exists():
+        key = secrets.token_bytes(_KEY_BYTES)
+        try:
+            make_folder(place.parent, 0o700)
+            write_file(place, key, mode=0o600)
+        except OSError as error:
+            raise InputError(
+                f"{place.parent} cannot be written: {error.strerror}; make room for it there, or "
+                f"name another folder in DPINDEX_STATE."
+            ) from None
+        return key
+    if not os.path.isfile(place):
+        raise InputError(
+            f"{job.target} holds an unfinished build that was begun elsewhere: {place.parent} does "
+            f"not know it. Finish it where it was begun."
+        )
+    return read_file(place, _KEY_BYTES, links=False)
+
+
+def forget_key(job: Job) -> None:
+    """Remove the key of a build that ended."""
+    _key_path(job).unlink(missing_ok=True)
 
 
 def _planned(store: Store) -> dict[str, Any] | None:
