@@ -424,7 +424,7 @@ def test_h1_a_target_confirms_no_guess_of_the_vectors(
 
 
 def test_h1_hashes_in_a_target_are_keyed(data: Path, tmp_path: Path) -> None:
-    """Two builds of the same vectors under the same token share no hash; the key goes at the end."""
+    """Two builds of the same vectors under one token share no hash; the key goes at the end."""
     plan, texts = planned(data, tmp_path / "index"), []
     for _ in range(2):
         plan.begin()
