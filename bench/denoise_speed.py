@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 
 from dpindex import PrivateIndex, Privatizer, Spec
-from dpindex.estimators.denoise import fit_denoiser
+from dpindex.denoise import fit_denoiser
 
 DIM, RANK, BLOCK, QUERIES = 256, 64, 50_000, 512
 

@@ -35,8 +35,8 @@ import numpy as np
 
 import dpindex.index.ingest as ingest_module
 from dpindex import Ledger, PrivateIndex, Privatizer, Spec
+from dpindex.base.errors import InputError
 from dpindex.cli import main as command_line
-from dpindex.errors import InputError
 from dpindex.index.directory import IndexDirectory, Settings
 from dpindex.index.index_sinks import NewDirectory
 from dpindex.index.ingest import ingest

@@ -17,7 +17,7 @@ from typing import Any
 from plan import CHUNK, MODES, NEIGHBOURS, append, key, plt, read, sentences
 
 import dpindex as dpi
-from dpindex.evaluate import ground_truth
+from dpindex.study.evaluate import ground_truth
 
 EPSILONS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 64.0)
 PLANNED = (5.0, 20.0, 64.0)

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpindex.evaluate import ground_truth
 from dpindex.index.directory import summarize
+from dpindex.study.evaluate import ground_truth
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 QUERIES, SAMPLE, NEIGHBOURS, FOUND = 500, 2000, 50, 10

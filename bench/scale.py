@@ -26,15 +26,15 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import dpindex as dpi
+from dpindex.accounting.ledger import Ledger
 from dpindex.index.directory import IndexDirectory, Settings
 from dpindex.index.structures import structures
-from dpindex.ledger import Ledger
-from dpindex.noise.geometric import staircase_noise
-from dpindex.noise.randomized_response import draw_flips, randomized_response
-from dpindex.projector import Projector
+from dpindex.mechanism.noise.geometric import staircase_noise
+from dpindex.mechanism.noise.randomized_response import draw_flips, randomized_response
+from dpindex.mechanism.projector import Projector
 from dpindex.randomness.secret import secret_stream
-from dpindex.stores import open_store
 from dpindex.vectors import open_dataset
+from dpindex.vectors.stores import open_store
 
 DIM, ROWS, CODEWORDS, GRAPH = 768, 1 << 15, 1 << 16, 1 << 13
 LISTS, PROBES = 1 << 17, 64

@@ -27,7 +27,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from dpindex import Privatizer, Spec
-from dpindex.projections import Projection
+from dpindex.mechanism.projections import Projection
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 FILE = DATA / "news20_chartri_csr.npz"

@@ -34,10 +34,10 @@ from cryptography.hazmat.backends.openssl import backend
 from threadpoolctl import threadpool_limits
 
 from dpindex import PrivateIndex, Privatizer, Spec, __version__
-from dpindex.arrays import cores
-from dpindex.estimators.denoise import fit_denoiser
-from dpindex.noise.geometric import staircase_noise
-from dpindex.noise.randomized_response import draw_flips, randomized_response
+from dpindex.base.arrays import cores
+from dpindex.denoise import fit_denoiser
+from dpindex.mechanism.noise.geometric import staircase_noise
+from dpindex.mechanism.noise.randomized_response import draw_flips, randomized_response
 from dpindex.randomness.secret import secret_stream
 
 HERE = Path(__file__).parent

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse
 
 import dpindex as dpi
-from dpindex.estimators.visibility import COPIES, rows_to_sample, visibility
+from dpindex.exposure.visibility import COPIES, rows_to_sample, visibility
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 QUERIES = 50

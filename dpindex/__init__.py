@@ -14,20 +14,20 @@ TYPE_CHECKING = False  # without typing: the command must soon be able to answer
 if TYPE_CHECKING:
     from typing import Any
 
-    from dpindex import evaluate
-    from dpindex.accounting import total
-    from dpindex.codebook import Codebook
-    from dpindex.codes import BitCodes, FloatCodes, SymbolCodes, codes_from_bytes
-    from dpindex.errors import InputError
+    from dpindex.accounting.composition import total
+    from dpindex.accounting.ledger import Ledger
+    from dpindex.base.errors import InputError
     from dpindex.index.hits import Hits
     from dpindex.index.private_index import PrivateIndex
-    from dpindex.index.published_index import PublishedIndex, connect
-    from dpindex.ledger import Ledger
-    from dpindex.method_table import methods
-    from dpindex.planner import fit_codebook, plan
+    from dpindex.mechanism.codebook import Codebook
+    from dpindex.mechanism.codes import BitCodes, FloatCodes, SymbolCodes, codes_from_bytes
+    from dpindex.mechanism.method_table import methods
+    from dpindex.mechanism.privatizer import Privatizer
+    from dpindex.mechanism.spec import Spec
     from dpindex.privacy import Guarantee, attribute, compose, l2, record
-    from dpindex.privatizer import Privatizer
-    from dpindex.spec import Spec
+    from dpindex.serve.published_index import PublishedIndex, connect
+    from dpindex.study import evaluate
+    from dpindex.study.planner import fit_codebook, plan
 
 __all__ = [
     "BitCodes",
@@ -58,26 +58,26 @@ __all__ = [
 # What is named is imported when it is first used: a device encodes without Faiss, and a searcher
 # never loads the secret stream.
 _HOME = {
-    "accounting": ["total"],
-    "codebook": ["Codebook"],
-    "codes": ["BitCodes", "FloatCodes", "SymbolCodes", "codes_from_bytes"],
-    "errors": ["InputError"],
+    "accounting.composition": ["total"],
+    "mechanism.codebook": ["Codebook"],
+    "mechanism.codes": ["BitCodes", "FloatCodes", "SymbolCodes", "codes_from_bytes"],
+    "base.errors": ["InputError"],
     "index.hits": ["Hits"],
     "index.private_index": ["PrivateIndex"],
-    "index.published_index": ["PublishedIndex", "connect"],
-    "ledger": ["Ledger"],
-    "method_table": ["methods"],
-    "planner": ["fit_codebook", "plan"],
+    "serve.published_index": ["PublishedIndex", "connect"],
+    "accounting.ledger": ["Ledger"],
+    "mechanism.method_table": ["methods"],
+    "study.planner": ["fit_codebook", "plan"],
     "privacy": ["Guarantee", "attribute", "compose", "l2", "record"],
-    "privatizer": ["Privatizer"],
-    "spec": ["Spec"],
+    "mechanism.privatizer": ["Privatizer"],
+    "mechanism.spec": ["Spec"],
 }
 _MODULES = {name: f"dpindex.{home}" for home, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name == "evaluate":
-        return import_module("dpindex.evaluate")
+        return import_module("dpindex.study.evaluate")
     if name not in _MODULES:
         raise AttributeError(f"module 'dpindex' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)

@@ -16,8 +16,8 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import numpy as np
 
-from dpindex.errors import InputError
-from dpindex.spec import Spec
+from dpindex.base.errors import InputError
+from dpindex.mechanism.spec import Spec
 
 if TYPE_CHECKING:
     from dpindex.index.hits import Hits

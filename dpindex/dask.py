@@ -23,15 +23,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dpindex import shards
-from dpindex.arrays import AnyArray
-from dpindex.checks import id_array
-from dpindex.errors import InputError
-from dpindex.extras import import_extra
+from dpindex.accounting.ledger import Ledger
+from dpindex.base.arrays import AnyArray
+from dpindex.base.checks import id_array
+from dpindex.base.errors import InputError
+from dpindex.base.extras import import_extra
 from dpindex.index.directory import Settings
-from dpindex.index.payload import Payload
-from dpindex.ledger import Ledger
+from dpindex.mechanism.spec import Spec
 from dpindex.shards import Shard
-from dpindex.spec import Spec
+from dpindex.storage.payload import Payload
 from dpindex.vectors.dataset import Dataset, InMemoryPart, Part, open_dataset
 from dpindex.vectors.source import VectorSource
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 
-from dpindex.arrays import Vectors
-from dpindex.codebook import Codebook
-from dpindex.privatizer import Privatizer
-from dpindex.spec import Spec
+from dpindex.base.arrays import Vectors
+from dpindex.mechanism.codebook import Codebook
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
 
 __all__ = ["privatize"]
 

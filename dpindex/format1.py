@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray
-from dpindex.checks import id_array
-from dpindex.errors import InputError
-from dpindex.files import Buffer, Contents
+from dpindex.base.arrays import AnyArray
+from dpindex.base.checks import id_array
+from dpindex.base.errors import InputError
+from dpindex.base.files import Buffer, Contents
 
 _CODES = struct.Struct("<4sBBHIQdd16s16s")
 _DIGEST = 16

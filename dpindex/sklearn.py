@@ -9,11 +9,11 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpindex.arrays import Vectors
-from dpindex.codebook import Codebook
+from dpindex.base.arrays import Vectors
+from dpindex.mechanism.codebook import Codebook
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
 from dpindex.privacy import VectorAdjacency, attribute
-from dpindex.privatizer import Privatizer
-from dpindex.spec import Spec
 
 __all__ = ["PrivateProjection"]
 

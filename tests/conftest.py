@@ -48,8 +48,8 @@ def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     from streams import Seeded
 
     seeds = count()
-    monkeypatch.setattr("dpindex.threads.cores", lambda: 1)  # seeds are drawn in order
-    for user in ("dpindex.privatizer", "dpindex.race.sketch"):
+    monkeypatch.setattr("dpindex.base.threads.cores", lambda: 1)  # seeds are drawn in order
+    for user in ("dpindex.mechanism.privatizer", "dpindex.race.sketch"):
         monkeypatch.setattr(f"{user}.secret_stream", lambda: Seeded(next(seeds)))
 
 

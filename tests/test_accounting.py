@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpindex import Guarantee, InputError, Spec, attribute, compose, l2, total
-from dpindex.noise.gaussian import kenthapadi_sigma, optimal_sigma
+from dpindex.mechanism.noise.gaussian import kenthapadi_sigma, optimal_sigma
 from dpindex.privacy.adjacency import Records
 
 DELTA = 1e-6

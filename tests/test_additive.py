@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 from streams import Scripted, Seeded
 
-from dpindex.noise.additive import AdditiveNoise, NoNoise
-from dpindex.noise.tables import CellTable
+from dpindex.mechanism.noise.additive import AdditiveNoise, NoNoise
+from dpindex.mechanism.noise.tables import CellTable
 
 CELL_BITS = 3
 CELL = 1 << CELL_BITS

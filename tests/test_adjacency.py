@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
+from dpindex.mechanism.spec import Spec
 from dpindex.privacy import (
     L2,
     Adjacency,
@@ -18,7 +19,6 @@ from dpindex.privacy import (
     attribute,
     l2,
 )
-from dpindex.spec import Spec
 
 
 @pytest.mark.parametrize("make", [attribute, l2])

@@ -13,13 +13,13 @@ import pytest
 from test_denoise import low_rank
 
 from dpindex import InputError, PrivateIndex, Spec
-from dpindex.arrays import unit
+from dpindex.base.arrays import unit
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.ranking import BACKENDS
 from dpindex.index.search_backend import SearchBackend
 from dpindex.index.symbol_lists import SymbolLists
-from dpindex.method_table import find_method
+from dpindex.mechanism.method_table import find_method
 
 Array = npt.NDArray[Any]
 WIDTH = 24

@@ -17,8 +17,8 @@ import pytest
 from specs import needed
 
 import dpindex as dpi
-from dpindex.method_table import Method
-from dpindex.noise.gaussian import kenthapadi_sigma, optimal_sigma
+from dpindex.mechanism.method_table import Method
+from dpindex.mechanism.noise.gaussian import kenthapadi_sigma, optimal_sigma
 
 EPSILON, DELTA, DIM = 1.3, 1e-6, 9
 ROWS = [
@@ -141,7 +141,7 @@ def test_ball_noise_covers_the_worst_direction(row: Method) -> None:
 
 def test_the_ball_reaches_every_pair_on_the_grid() -> None:
     """``neighbour_distance`` against the worst rounding of many pairs at exactly the radius."""
-    from dpindex.grid import neighbour_distance
+    from dpindex.mechanism.grid import neighbour_distance
 
     rng = np.random.default_rng(2)
     for dim in (1, 4, 50):

@@ -17,7 +17,14 @@ from streams import Scripted, Seeded
 
 from dpindex import Privatizer, Spec, record
 from dpindex.audit.exact_arithmetic import loss_within
-from dpindex.noise.cap import Cap, CapResponse, agreeing_sums, best_cap, cap_response, rank_weights
+from dpindex.mechanism.noise.cap import (
+    Cap,
+    CapResponse,
+    agreeing_sums,
+    best_cap,
+    cap_response,
+    rank_weights,
+)
 
 WEIGHTS = [
     pytest.param(rank_weights(8), id="eight ranks"),

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpindex.checks import (
+from dpindex.base.checks import (
     checked_delta,
     checked_epsilon,
     finite_number,
     real_matrix,
     whole_number,
 )
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
 
 
 @pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.int8(2), np.uint64(2), Fraction(2)])

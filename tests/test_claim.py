@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
 from dpindex.index.claim import Claim
 
 ROWS = np.random.default_rng(0).integers(0, 3, (7, 5))

@@ -20,7 +20,7 @@ from test_docs import COMMANDS
 
 import dpindex as dpi
 from dpindex.index.directory import IndexDirectory, Manifest
-from dpindex.method_table import Method
+from dpindex.mechanism.method_table import Method
 
 Run = Callable[..., tuple[int, str, str]]
 

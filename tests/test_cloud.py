@@ -14,10 +14,9 @@ from datasets import DIM, tables, vectors, watched
 from faulty_s3 import FAULTS, KEYS, BucketView, Proxy, moto_server, proxied
 
 import dpindex as dpi
-from dpindex import stores
 from dpindex.cli import app
 from dpindex.shards import Shard, build, plan_shards
-from dpindex.vectors import open_dataset
+from dpindex.vectors import open_dataset, stores
 
 pytestmark = pytest.mark.slow
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0)

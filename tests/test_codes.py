@@ -16,7 +16,8 @@ from hypothesis.extra import numpy as hnp
 from specs import small
 
 import dpindex as dpi
-from dpindex.codes import (
+from dpindex.base.errors import InputError
+from dpindex.mechanism.codes import (
     BitCodes,
     CodeFormat,
     Codes,
@@ -26,7 +27,6 @@ from dpindex.codes import (
     check_format,
     codes_from_bytes,
 )
-from dpindex.errors import InputError
 
 MARK = bytes(range(16))
 GOLDEN = Path(__file__).parent / "golden"

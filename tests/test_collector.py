@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.server import collector as module
-from dpindex.server.accepted_log import AcceptedLog
-from dpindex.server.collector import Collector, Outcome, Submission, UnavailableError
+from dpindex.serve import collector as module
+from dpindex.serve.accepted_log import AcceptedLog
+from dpindex.serve.collector import Collector, Outcome, Submission, UnavailableError
 
 SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0)
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -90,7 +90,7 @@ def test_many_share_one_fsync(index: dpi.PrivateIndex, monkeypatch: pytest.Monke
         sync(handle)
 
     with collecting(index) as collector:
-        monkeypatch.setattr("dpindex.server.accepted_log.os.fsync", slow)
+        monkeypatch.setattr("dpindex.serve.accepted_log.os.fsync", slow)
         outcomes = [collector.submit(submission(f"n{i}")) for i in range(100)]
         assert not any(outcome.done() for outcome in outcomes)  # nothing is on the disk yet
         gate.set()
@@ -162,7 +162,7 @@ def test_after_a_failed_write_nothing_is_accepted(
     def failing() -> None:
         with collecting(index) as collector:
             assert done(collector.submit(submission("a"))) == "stored"
-            monkeypatch.setattr("dpindex.server.accepted_log.os.fsync", fail)
+            monkeypatch.setattr("dpindex.serve.accepted_log.os.fsync", fail)
             with pytest.raises(UnavailableError):
                 done(collector.submit(submission("b")))
             collector._thread.join(60)
@@ -189,7 +189,7 @@ def test_who_does_not_wait_any_more_does_no_harm(
             gate.wait(60)
             sync(handle)
 
-        monkeypatch.setattr("dpindex.server.accepted_log.os.fsync", slow)
+        monkeypatch.setattr("dpindex.serve.accepted_log.os.fsync", slow)
         first, second = (collector.submit(submission(name)) for name in "ab")
         second.cancel()
         gate.set()
@@ -209,7 +209,7 @@ def test_too_many_that_wait_are_sent_away(
             gate.wait(60)
             sync(handle)
 
-        monkeypatch.setattr("dpindex.server.accepted_log.os.fsync", slow)
+        monkeypatch.setattr("dpindex.serve.accepted_log.os.fsync", slow)
         waiting, refused = [], 0
         for i in range(20):
             try:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex.codes import SignFormat
-from dpindex.engines import Condition, Dialect
-from dpindex.index.code_store import CodeStore
 from dpindex.index.filters import kept_rows, parsed
-from dpindex.index.payload import Payload
+from dpindex.mechanism.codes import SignFormat
+from dpindex.storage.code_store import CodeStore
+from dpindex.storage.databases import Condition, Dialect
+from dpindex.storage.payload import Payload
 
 PYTHON = Dialect(
     name=lambda name: f"row[{name!r}]", literal=repr, missing=("{0} != {0}", "{0} == {0}")

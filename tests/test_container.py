@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpindex.errors import InputError
-from dpindex.files import create_file, map_file, pack, parse_file, release_pages, unpack
+from dpindex.base.errors import InputError
+from dpindex.base.files import create_file, map_file, pack, parse_file, release_pages, unpack
 
 DATA = {"x": np.arange(6, dtype=np.int16).reshape(2, 3), "y": np.ones(2)}
 

@@ -14,12 +14,12 @@ from specs import published_count_noise
 from streams import Seeded
 
 from dpindex.audit.exact_arithmetic import loss_within, worst_table_ratio
-from dpindex.errors import InputError
-from dpindex.noise.additive import AdditiveNoise
-from dpindex.noise.counts import TwoSidedGeometric, count_noise
-from dpindex.noise.gaussian import TwoDigitGaussian
-from dpindex.noise.geometric import geometric_table
-from dpindex.noise.tables import CellTable
+from dpindex.base.errors import InputError
+from dpindex.mechanism.noise.additive import AdditiveNoise
+from dpindex.mechanism.noise.counts import TwoSidedGeometric, count_noise
+from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
+from dpindex.mechanism.noise.geometric import geometric_table
+from dpindex.mechanism.noise.tables import CellTable
 
 PURE = [
     (0.1, 100, "add-remove"),

@@ -12,11 +12,11 @@ import scipy.sparse
 from test_denoise import low_rank
 
 from dpindex import Codebook, Spec, attribute, record
-from dpindex.errors import InputError
-from dpindex.evaluate import MEASURES, recall_curve, spec_grid, write_curve
+from dpindex.base.errors import InputError
+from dpindex.study.evaluate import MEASURES, recall_curve, spec_grid, write_curve
 from dpindex.vectors import open_vectors
 
-CURVE = import_module("dpindex.evaluate.curve")
+CURVE = import_module("dpindex.study.evaluate.curve")
 
 DIM = 12
 BASE = np.random.default_rng(1).random((150, DIM))

@@ -17,7 +17,7 @@ import pytest
 from datasets import DIM, FolderView, vectors, watched, write_dataset
 
 import dpindex as dpi
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
 
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0)
 KILLS = 5

@@ -14,7 +14,7 @@ import pytest
 from datasets import DIM, vectors, write_dataset
 from scipy import sparse
 
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
 from dpindex.vectors import Dataset, open_dataset
 from dpindex.vectors.dataset import InMemoryPart
 
@@ -49,7 +49,7 @@ def test_a_partitioned_dataset(
     (folder / ".crc" / "x.parquet").write_bytes(b"as well")
     if remote:
         pytest.importorskip("obstore")
-        monkeypatch.setattr("dpindex.stores._FILE", "none")
+        monkeypatch.setattr("dpindex.vectors.stores._FILE", "none")
         folder = f"file://{folder}"
     dataset = open_dataset(folder, id_column="id", rows_per_part=most)
     order = _in_order(240, 4)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from dpindex import PrivateIndex, Spec
-from dpindex.errors import InputError
-from dpindex.evaluate import run_demo
+from dpindex.base.errors import InputError
+from dpindex.study.evaluate import run_demo
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -25,7 +25,7 @@ pytest.importorskip("sklearn")
 def test_the_demo_leaves_an_index_and_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    demo = import_module("dpindex.evaluate.demo")
+    demo = import_module("dpindex.study.evaluate.demo")
     monkeypatch.setattr(demo, "_EPSILONS", (3.0, 10.0))
     monkeypatch.setattr(demo, "_RECORD_EPSILONS", (6.0, 16.0))
     result = run_demo(tmp_path / "demo", runs=1)

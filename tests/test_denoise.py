@@ -14,19 +14,18 @@ import pytest
 from scipy.stats import norm
 from streams import Seeded
 
-from dpindex import InputError, PrivateIndex, Privatizer, Spec
-from dpindex.estimators import denoise
-from dpindex.estimators.denoise import (
+from dpindex import InputError, PrivateIndex, Privatizer, Spec, denoise
+from dpindex.base.files import pack, unpack
+from dpindex.denoise import (
     Denoiser,
     denoiser_from_bytes,
     denoiser_to_bytes,
     fit_denoiser,
 )
-from dpindex.estimators.denoise import fit as fitting
-from dpindex.estimators.denoise.channel import Channel, ScoreTable
-from dpindex.estimators.denoise.mixture import SCALES, Mixture, signal_directions, spiked
-from dpindex.files import pack, unpack
-from dpindex.projector import Projector
+from dpindex.denoise import fit as fitting
+from dpindex.denoise.channel import Channel, ScoreTable
+from dpindex.denoise.mixture import SCALES, Mixture, signal_directions, spiked
+from dpindex.mechanism.projector import Projector
 
 Doubles = npt.NDArray[np.float64]
 
@@ -36,7 +35,7 @@ DIM, RANK = 24, 3
 def made(spec: Spec, x: Any, seed: int) -> Any:
     """Codes with reproducible noise."""
     stream = Seeded(seed)
-    with mock.patch("dpindex.privatizer.secret_stream", return_value=stream):
+    with mock.patch("dpindex.mechanism.privatizer.secret_stream", return_value=stream):
         return Privatizer(spec, allow_unprotected=True).privatize(x, threads=1)
 
 
@@ -533,7 +532,9 @@ class TestOnlyCodes:
         assert len(modules) >= 4
         for _, module in modules:
             source = inspect.getsource(module)
-            for name in ("vectors", "index", "privatizer", "randomness.secret"):
+            for name in ("vectors", "index", "storage", "serve"):
+                assert f"dpindex.{name}" not in source
+            for name in ("mechanism.privatizer", "randomness.secret"):
                 assert f"dpindex.{name}" not in source
 
 

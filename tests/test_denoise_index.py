@@ -10,7 +10,7 @@ import pytest
 from test_denoise import low_rank, photographs
 
 from dpindex import InputError, PrivateIndex, Spec
-from dpindex.estimators.denoise import fit as fitting
+from dpindex.denoise import fit as fitting
 
 DIM = 24
 

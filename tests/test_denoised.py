@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpindex import PrivateIndex, Privatizer, Spec
-from dpindex.estimators.denoised import DenoisedSimilarity
-from dpindex.estimators.similarity import Queries
+from dpindex.similarity.denoised import DenoisedSimilarity
+from dpindex.similarity.similarity import Queries
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpindex.projections import Gaussian, Rademacher, Uniform
-from dpindex.projections.dense import operator_norm
+from dpindex.mechanism.projections import Gaussian, Rademacher, Uniform
+from dpindex.mechanism.projections.dense import operator_norm
 from dpindex.randomness import PublicStream, public
 
 KINDS = [Rademacher, Gaussian, Uniform]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
+from dpindex.base.errors import InputError
 from dpindex.device import privatize
-from dpindex.errors import InputError
 
 SPEC = dpi.Spec("dp-oporp-staircase", dim=12, k=6, epsilon=2.0)
 

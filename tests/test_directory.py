@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex.codes import Codes
-from dpindex.errors import InputError
-from dpindex.index.code_store import rows_per_segment
+from dpindex.base.errors import InputError
 from dpindex.index.directory import IndexDirectory, Manifest, Settings
 from dpindex.index.private_index import PrivateIndex
-from dpindex.privatizer import Privatizer
-from dpindex.spec import Spec
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.storage.code_store import rows_per_segment
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
 

@@ -14,7 +14,7 @@ import typer.testing
 
 import dpindex as dpi
 from dpindex.cli import app
-from dpindex.projections import base
+from dpindex.mechanism.projections import base
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -114,7 +114,7 @@ def test_every_private_method_has_a_statement() -> None:
 
 
 def test_the_limits_that_are_stated() -> None:
-    from dpindex import checks
+    from dpindex.base import checks
     from dpindex.index import directory
     from dpindex.race import sketch
     from dpindex.vectors import source

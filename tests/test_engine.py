@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from lite import LITE, PLACES
 
-from dpindex.engines import Engine, Layout, Rows, open_engine
+from dpindex.storage.databases import Engine, Layout, Rows, open_engine
 
 pa = pytest.importorskip("pyarrow")
 pytestmark = LITE

@@ -8,8 +8,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpindex.projections.dense import normal_integers, normal_second_moment
-from dpindex.projections.sparse_jl import sparse_places
+from dpindex.mechanism.projections.dense import normal_integers, normal_second_moment
+from dpindex.mechanism.projections.sparse_jl import sparse_places
 from dpindex.randomness import PublicStream
 
 

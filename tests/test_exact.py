@@ -31,12 +31,16 @@ from dpindex.audit.law_verifiers import VERIFIERS, law_verifier
 from dpindex.audit.record_checks import cap_size
 from dpindex.audit.sign_changes import binomial_tail, change_chance
 from dpindex.cli import app
-from dpindex.noise.counts import TwoSidedGeometric
-from dpindex.noise.gaussian import gaussian_table
-from dpindex.noise.geometric import TwoDigitLaplace, geometric_table
-from dpindex.noise.randomized_response import FlipsByLevel, change_probability, response_threshold
-from dpindex.noise.tables import CellTable
-from dpindex.projections import Sensitivity
+from dpindex.mechanism.noise.counts import TwoSidedGeometric
+from dpindex.mechanism.noise.gaussian import gaussian_table
+from dpindex.mechanism.noise.geometric import TwoDigitLaplace, geometric_table
+from dpindex.mechanism.noise.randomized_response import (
+    FlipsByLevel,
+    change_probability,
+    response_threshold,
+)
+from dpindex.mechanism.noise.tables import CellTable
+from dpindex.mechanism.projections import Sensitivity
 
 SPECS = [spec for spec in default_specs() if isinstance(spec, Spec)]
 DENSE_LAPLACE = Spec("dp-rp-l", dim=48, k=32, epsilon=0.1)  # in two digits

@@ -20,10 +20,10 @@ import scipy.sparse
 from test_cli import Run, fails
 
 from dpindex import InputError, Spec, record
-from dpindex.evaluate import explore, spec_grid
-from dpindex.evaluate.explorer import Shown, View, measured_views, write_page
-from dpindex.evaluate.explorer.page import page_data, promise
-from dpindex.evaluate.explorer.sheet import Sheet
+from dpindex.study.evaluate import explore, spec_grid
+from dpindex.study.evaluate.explorer import Shown, View, measured_views, write_page
+from dpindex.study.evaluate.explorer.page import page_data, promise
+from dpindex.study.evaluate.explorer.sheet import Sheet
 from dpindex.vectors import as_source
 
 pytest.importorskip("jinja2")
@@ -258,7 +258,7 @@ def test_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tiles({"sheet": colours.to_dict()})[0].tolist() == [[[1, 2, 3], [4, 5, 6]]]
     large = Sheet((64, 128), (0.0, 1.0))
     large.add(np.ones((1, 64 * 128)))
-    monkeypatch.setattr("dpindex.evaluate.explorer.sheet._MAX_PNG_BYTES", 0)
+    monkeypatch.setattr("dpindex.study.evaluate.explorer.sheet._MAX_PNG_BYTES", 0)
     facts = large.to_dict()
     assert (facts["height"], facts["width"]) == (16, 32)
     assert facts["src"].startswith("data:image/webp;base64,")
@@ -267,7 +267,7 @@ def test_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_input_is_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpindex.evaluate.explorer.measured.recall_curve", None)
+    monkeypatch.setattr("dpindex.study.evaluate.explorer.measured.recall_curve", None)
     page, every = tmp_path / "page.html", specs()
 
     def refused(sentence: str, chosen: list[Spec] = every, base: Any = BASE, **how: Any) -> None:
@@ -293,7 +293,7 @@ def test_bad_input_is_refused_before_anything_is_measured(
 def test_sparse_vectors_and_a_projection_too_large_to_invert(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpindex.evaluate.inversion._MAX_MEASURED_ENTRIES", 1)
+    monkeypatch.setattr("dpindex.study.evaluate.inversion._MAX_MEASURED_ENTRIES", 1)
     sparse = scipy.sparse.csr_matrix(BASE)
     page = explore(tmp_path / "page.html", sparse, sparse[:3], specs()[-5:], runs=1, neighbours=10)
     data = json.loads(Page(page.read_text(encoding="utf-8")).texts["script"][0])

@@ -21,7 +21,7 @@ import pytest
 from streams import Seeded
 from test_explorer import BASE, EVIL, QUERIES, specs
 
-from dpindex.evaluate import explore
+from dpindex.study.evaluate import explore
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
 
@@ -57,7 +57,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     terms = {"runs": 1, "neighbours": 10, "count": 4}
     seeds = count()
     with pytest.MonkeyPatch.context() as patch:  # known noise: this passes always or never
-        patch.setattr("dpindex.privatizer.secret_stream", lambda: Seeded(next(seeds)))
+        patch.setattr("dpindex.mechanism.privatizer.secret_stream", lambda: Seeded(next(seeds)))
         return {
             kind: explore(folder / f"{kind}.html", BASE, QUERIES, specs(), **how, **terms)
             for kind, how in kinds.items()

@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import binom
 
 from dpindex import Codebook, Privatizer, Spec, attribute, record
-from dpindex.estimators.exposure import Prior, predicted_exposure
-from dpindex.evaluate.inversion import cosines, invert
+from dpindex.exposure.exposure import Prior, predicted_exposure
+from dpindex.study.evaluate.inversion import cosines, invert
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dpindex.codes import BitCodes
 from dpindex.index import faiss_signs
 from dpindex.index.faiss_signs import FaissSigns, rank_all, rounding_bound
+from dpindex.mechanism.codes import BitCodes
 
 Array = npt.NDArray[Any]
 MARK = bytes(16)

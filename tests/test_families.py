@@ -10,10 +10,10 @@ from scipy import sparse
 from specs import FAMILIES, codebook
 
 import dpindex as dpi
-from dpindex.errors import InputError
-from dpindex.parameters import Parameters
-from dpindex.projections import Gaussian, Identity, Projection, Uniform, VerySparse
-from dpindex.projections.families import Family
+from dpindex.base.errors import InputError
+from dpindex.mechanism.parameters import Parameters
+from dpindex.mechanism.projections import Gaussian, Identity, Projection, Uniform, VerySparse
+from dpindex.mechanism.projections.families import Family
 
 DIM = 24
 EVERY = [pytest.param(family, id=name) for name, family in FAMILIES.items()]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex.codes import SignFormat
-from dpindex.errors import InputError
-from dpindex.index.code_store import CodeStore
+from dpindex.base.errors import InputError
 from dpindex.index.filters import kept_rows
+from dpindex.mechanism.codes import SignFormat
+from dpindex.storage.code_store import CodeStore
 
 pa = pytest.importorskip("pyarrow")
 pc = pytest.importorskip("pyarrow.compute")

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dpindex.estimators.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
-from dpindex.noise.law import NoiseMoments
-from dpindex.privatizer import Privatizer
-from dpindex.spec import Spec
+from dpindex.mechanism.noise.law import NoiseMoments
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

@@ -10,10 +10,10 @@ from specs import needed
 from streams import Seeded
 
 import dpindex as dpi
-import dpindex.privatizer
+import dpindex.mechanism.privatizer
 from dpindex.index.private_index import PrivateIndex
-from dpindex.method_table import find_method
-from dpindex.noise.gaussian import optimal_sigma
+from dpindex.mechanism.method_table import find_method
+from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.randomness import public
 
 pytestmark = pytest.mark.slow

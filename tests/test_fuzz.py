@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
 
 _PATH = Path(__file__).resolve().parents[1] / "bench" / "fuzz" / "targets.py"
 _found = importlib.util.spec_from_file_location("fuzz_targets", _PATH)

@@ -10,9 +10,9 @@ import pytest
 from rigorous import exp_below
 from streams import Seeded
 
-from dpindex.noise.additive import AdditiveNoise
-from dpindex.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
-from dpindex.noise.tables import CellTable
+from dpindex.mechanism.noise.additive import AdditiveNoise
+from dpindex.mechanism.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
+from dpindex.mechanism.noise.tables import CellTable
 from dpindex.randomness.secret import secret_stream
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mpmath
 import pytest
 
-from dpindex.noise.gaussian import (
+from dpindex.mechanism.noise.gaussian import (
     analytic_sensitivity,
     column_sensitivity,
     composition_epsilon,

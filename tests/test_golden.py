@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from dpindex import PrivateIndex, Privatizer, Spec
-from dpindex.codes import codes_from_bytes
-from dpindex.files import unpack
+from dpindex.base.files import unpack
+from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import RaceSketch
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpindex.errors import InputError
-from dpindex.grid import Grid, grid_point, grid_step
+from dpindex.base.errors import InputError
+from dpindex.mechanism.grid import Grid, grid_point, grid_step
 
 DTYPES = (np.float32, np.float64)
 BETAS = (0.1, 1 / 3, 1.0, 255.0, 7e-9)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from dpindex.errors import InputError
-from dpindex.evaluate.ground_truth import GroundTruth, ground_truth
+from dpindex.base.errors import InputError
+from dpindex.study.evaluate.ground_truth import GroundTruth, ground_truth
 
-MODULE = import_module("dpindex.evaluate.ground_truth")
+MODULE = import_module("dpindex.study.evaluate.ground_truth")
 
 
 def vectors(rows: int, columns: int, seed: int) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.planner.plan_result import Found, Plan, Row
+from dpindex.study.planner.plan_result import Found, Plan, Row
 
 SPEC = dpi.Spec("dp-oporp-staircase", 6, k=3, epsilon=20.0)
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))

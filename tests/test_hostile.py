@@ -21,15 +21,15 @@ import numpy as np
 import pytest
 
 from dpindex import Privatizer, Spec, l2
-from dpindex.checks import check_id_lengths
+from dpindex.base.checks import check_id_lengths
+from dpindex.base.errors import InputError
+from dpindex.base.files import read_file
 from dpindex.cli import main
-from dpindex.codes import Codes, NumberFormat, SignFormat
-from dpindex.errors import InputError
-from dpindex.files import read_file
-from dpindex.index.code_store import Ids
 from dpindex.index.directory import IndexDirectory, Manifest, Settings
 from dpindex.index.private_index import PrivateIndex
+from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat
 from dpindex.race import PStable, RaceSketch, SketchSpec
+from dpindex.storage.code_store import Ids
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
 HUGE = 2**31 - 1
@@ -120,7 +120,7 @@ def test_large_projections_that_are_meant_still_pass() -> None:
 
 
 def test_a_norm_that_takes_too_long_is_refused() -> None:
-    from dpindex.projections.dense import operator_norm
+    from dpindex.mechanism.projections.dense import operator_norm
 
     with pytest.raises(InputError, match="too long to bound"):
         operator_norm(np.broadcast_to(np.int8(1), (1 << 14, 1 << 14)))
@@ -376,7 +376,7 @@ def test_every_command_says_one_sentence(
 
 def test_a_denoiser_of_another_form(tmp_path: Path) -> None:
     """Found while fuzzing: shapes with fewer dimensions than they must have were an IndexError."""
-    from dpindex.estimators.denoise import denoiser_from_bytes
+    from dpindex.denoise import denoiser_from_bytes
 
     golden = Path(__file__).parent / "golden" / "denoised"
     spec = PrivateIndex.open(golden).spec

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpindex import Spec, record
-from dpindex.errors import InputError
-from dpindex.evaluate import image_attack
+from dpindex.base.errors import InputError
+from dpindex.study.evaluate import image_attack
 
 pytest.importorskip("matplotlib")
 pytestmark = pytest.mark.usefixtures("known_noise")

@@ -16,8 +16,8 @@ import pytest
 from rigorous import exp_between
 from streams import Scripted, Seeded
 
-from dpindex.noise.individual import IndividualFlips, IndividualGaussian
-from dpindex.noise.randomized_response import response_threshold
+from dpindex.mechanism.noise.individual import IndividualFlips, IndividualGaussian
+from dpindex.mechanism.noise.randomized_response import response_threshold
 from dpindex.randomness.secret import secret_stream
 
 BETA = 4096

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dpindex.audit import attack, default_specs, read_claim, verify
+from dpindex.base.errors import InputError
 from dpindex.cli import app
-from dpindex.errors import InputError
 from dpindex.race import SRP, PairedSRP, PStable, RaceSketch, SketchSpec
 
 PURE = SketchSpec(3, 20, 16, PStable(1.0, 2), 1.0)

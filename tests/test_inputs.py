@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
 from dpindex.vectors import as_source, open_vectors
 
 X = np.random.default_rng(0).uniform(-1, 1, (7, 4))

@@ -42,7 +42,7 @@ def struck(name: str, handler: str = "default_int_handler") -> subprocess.Comple
         "dpindex.cli",
         "typer",
         pytest.param("numpy.linalg", marks=pytest.mark.slow),
-        pytest.param("dpindex.method_table", marks=pytest.mark.slow),
+        pytest.param("dpindex.mechanism.method_table", marks=pytest.mark.slow),
     ],
 )
 def test_while_modules_are_imported(name: str) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dpindex import Codebook, Privatizer, Spec, l2, record
-from dpindex.errors import InputError
-from dpindex.evaluate import invert
-from dpindex.evaluate.inversion import cosines, exposure
+from dpindex.base.errors import InputError
+from dpindex.study.evaluate import invert
+from dpindex.study.evaluate.inversion import cosines, exposure
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

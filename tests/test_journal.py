@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex import files
-from dpindex.errors import InputError
-from dpindex.files import create_file
+from dpindex.base import files
+from dpindex.base.errors import InputError
+from dpindex.base.files import create_file
 from dpindex.index import directory as directory_module
 from dpindex.index.claim import Claim
 from dpindex.index.directory import IndexDirectory, Settings
@@ -24,7 +24,7 @@ from dpindex.index.index_sinks import NewDirectory
 from dpindex.index.ingest import CodesFile, ingest
 from dpindex.index.journal import Journal, state_folder
 from dpindex.index.private_index import PrivateIndex
-from dpindex.spec import Spec
+from dpindex.mechanism.spec import Spec
 from dpindex.vectors import as_source
 
 SPEC = Spec(method="dp-oporp-staircase", dim=8, k=8, epsilon=2.0)
@@ -36,7 +36,7 @@ CALLS = ("replace", "fsync", "unlink", "mkdir", "rmdir")
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpindex.index.ingest._CHUNK_BYTES", 6 * 8 * 8)  # six rows
-    monkeypatch.setattr("dpindex.index.code_store._SEGMENT_ROWS", 6)
+    monkeypatch.setattr("dpindex.storage.code_store._SEGMENT_ROWS", 6)
 
 
 class _Crash(BaseException):

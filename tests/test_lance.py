@@ -10,9 +10,9 @@ import pytest
 from lite import LITE
 
 from dpindex import InputError
-from dpindex.engines import Condition, Layout, Rows
-from dpindex.engines.lance import Lance
 from dpindex.index.filters import parsed
+from dpindex.storage.databases import Condition, Layout, Rows
+from dpindex.storage.databases.lance import Lance
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("lancedb")

@@ -16,10 +16,10 @@ from specs import example, published_count_noise
 from streams import Seeded
 
 import dpindex as dpi
-from dpindex.method_table import find_method
-from dpindex.noise.counts import count_noise
-from dpindex.noise.law import GRID_BITS, NumberLaw, SignLaw
-from dpindex.noise.square_wave import SquareWave
+from dpindex.mechanism.method_table import find_method
+from dpindex.mechanism.noise.counts import count_noise
+from dpindex.mechanism.noise.law import GRID_BITS, NumberLaw, SignLaw
+from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.privacy import L2, Attribute, Record
 
 Array = npt.NDArray[Any]

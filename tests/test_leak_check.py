@@ -12,9 +12,9 @@ from test_cli import Run as Command
 from test_cli import fails
 
 from dpindex import Codebook, InputError, PrivateIndex, Spec, record
+from dpindex.accounting.ledger import Ledger
 from dpindex.index.ingest import CodesFile, ingest
 from dpindex.index.leak_check import refuse_shared_rows
-from dpindex.ledger import Ledger
 from dpindex.vectors import as_source
 
 DIM = 24

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
+from dpindex.accounting.ledger import Total
 from dpindex.cli import app
 from dpindex.index.directory import IndexDirectory, Settings
 from dpindex.index.index_sinks import NewDirectory
 from dpindex.index.ingest import ingest
-from dpindex.ledger import Total
 from dpindex.vectors import as_source
 
 SPEC = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
@@ -504,7 +504,7 @@ def test_only_plain_files(ledger: Ledger) -> None:
 
 def test_one_writer_at_a_time(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger.record(SPEC, ["a"])
-    monkeypatch.setattr("dpindex.ledger._BUSY_SECONDS", 0.0)
+    monkeypatch.setattr("dpindex.accounting.ledger._BUSY_SECONDS", 0.0)
     other = sqlite3.connect(ledger.path, isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")
@@ -524,9 +524,9 @@ def test_two_processes_that_record_at_once_are_both_booked(ledger: Ledger) -> No
     """They begin a ledger at the same time, and then take turns."""
     script = (
         "import sys\n"
-        "import dpindex.ledger\n"
+        "import dpindex.accounting.ledger\n"
         "from dpindex import Ledger, Spec\n"
-        "dpindex.ledger._BUSY_SECONDS = 600.0\n"
+        "dpindex.accounting.ledger._BUSY_SECONDS = 600.0\n"
         "ledger, spec, name = Ledger(sys.argv[1]), Spec.from_json(sys.argv[2]), sys.argv[3]\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 
 from dpindex import Codebook, Privatizer, Spec, record
-from dpindex.evaluate.linkage import Linkage
+from dpindex.study.evaluate.linkage import Linkage
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from dpindex.errors import InputError
-from dpindex.files import holding_lock
+from dpindex.base.errors import InputError
+from dpindex.base.files import holding_lock
 from dpindex.index.locks import ReadWriteLock
 
 SOON = 600.0
@@ -104,7 +104,7 @@ def test_one_writer_of_a_directory(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="it is being written"), holding_lock(place, "it"):
             pass
         code = (
-            "import sys; from pathlib import Path; from dpindex.files import holding_lock\n"
+            "import sys; from pathlib import Path; from dpindex.base.files import holding_lock\n"
             "with holding_lock(Path(sys.argv[1]), 'it'): pass"
         )
         done = subprocess.run(

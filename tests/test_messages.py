@@ -17,8 +17,8 @@ import pytest
 from test_cli import STAIRCASE, Run, fails
 
 from dpindex import InputError, PrivateIndex, Privatizer, Spec
+from dpindex.base.extras import EXTRAS
 from dpindex.cli.options import with_flags
-from dpindex.extras import EXTRAS
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
 SPEC = Spec("dp-oporp-staircase", dim=6, epsilon=20.0)

@@ -15,13 +15,13 @@ from specs import example, needed, small
 from typer.testing import CliRunner
 
 import dpindex as dpi
+from dpindex.base.errors import InputError
 from dpindex.cli import app
-from dpindex.errors import InputError
-from dpindex.method_table import Method, find_method
-from dpindex.noise.additive import AdditiveNoise
-from dpindex.noise.gaussian import optimal_sigma, rounded_gaussian
-from dpindex.noise.randomized_response import share
-from dpindex.noise.square_wave import SquareWave
+from dpindex.mechanism.method_table import Method, find_method
+from dpindex.mechanism.noise.additive import AdditiveNoise
+from dpindex.mechanism.noise.gaussian import optimal_sigma, rounded_gaussian
+from dpindex.mechanism.noise.randomized_response import share
+from dpindex.mechanism.noise.square_wave import SquareWave
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
 

@@ -11,8 +11,8 @@ import pytest
 from lite import LITE
 
 from dpindex import InputError
-from dpindex.engines import Layout, Rows
-from dpindex.engines.milvus import Milvus
+from dpindex.storage.databases import Layout, Rows
+from dpindex.storage.databases.milvus import Milvus
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("milvus_lite")

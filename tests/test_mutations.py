@@ -27,30 +27,39 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 import dpindex
 import dpindex.audit.input_checks
-import dpindex.privatizer
+import dpindex.mechanism.privatizer
 import dpindex.race.sketch
 from dpindex import Codebook, Spec, l2, record
 from dpindex.audit import attack, verify
-from dpindex.grid import Grid
-from dpindex.noise.additive import AdditiveNoise
-from dpindex.noise.cap import CapResponse, best_cap, rank_weights
-from dpindex.noise.codebook_response import (
+from dpindex.mechanism.grid import Grid
+from dpindex.mechanism.noise.additive import AdditiveNoise
+from dpindex.mechanism.noise.cap import CapResponse, best_cap, rank_weights
+from dpindex.mechanism.noise.codebook_response import (
     CodebookResponse,
     codebook_response,
     draw_uniform,
     nearest,
 )
-from dpindex.noise.counts import TwoSidedGeometric
-from dpindex.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
-from dpindex.noise.geometric import TwoDigitLaplace, geometric_table, laplace_noise, staircase_noise
-from dpindex.noise.individual import IndividualFlips, IndividualGaussian
-from dpindex.noise.randomized_response import FlipsByLevel, geometric_flips, response_threshold
-from dpindex.noise.tables import CellTable
-from dpindex.projections import Oporp
+from dpindex.mechanism.noise.counts import TwoSidedGeometric
+from dpindex.mechanism.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
+from dpindex.mechanism.noise.geometric import (
+    TwoDigitLaplace,
+    geometric_table,
+    laplace_noise,
+    staircase_noise,
+)
+from dpindex.mechanism.noise.individual import IndividualFlips, IndividualGaussian
+from dpindex.mechanism.noise.randomized_response import (
+    FlipsByLevel,
+    geometric_flips,
+    response_threshold,
+)
+from dpindex.mechanism.noise.tables import CellTable
+from dpindex.mechanism.projections import Oporp
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
 ROOT = Path(__file__).parents[1]
-METHODS = import_module("dpindex.method_table")  # the package's `methods` is the function
+METHODS = import_module("dpindex.mechanism.method_table")  # the package's `methods` is the function
 
 DIM, K = 48, 16
 RATIO = "law: ratio of neighbouring cells"
@@ -240,13 +249,13 @@ class Deaf:
 
 
 def reused_stream(patch: pytest.MonkeyPatch) -> Spec:
-    patch.setattr(dpindex.privatizer, "secret_stream", Restarting)
+    patch.setattr(dpindex.mechanism.privatizer, "secret_stream", Restarting)
     return staircase()
 
 
 def forked_stream(patch: pytest.MonkeyPatch) -> Spec:
     stream = Deaf()
-    patch.setattr(dpindex.privatizer, "secret_stream", lambda: stream)
+    patch.setattr(dpindex.mechanism.privatizer, "secret_stream", lambda: stream)
     return staircase()
 
 

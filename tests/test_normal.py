@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dpindex.normal import cosine_tails, quantiles
+from dpindex.base.normal import cosine_tails, quantiles
 
 
 @pytest.mark.parametrize("count", [1, 2, 33, 4096])

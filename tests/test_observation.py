@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from dpindex import PrivateIndex, Privatizer, Spec, attribute
-from dpindex.estimators.learned import _OBSERVERS as OBSERVERS
-from dpindex.estimators.learned import LearnedSimilarity, can_learn
-from dpindex.estimators.observation import Observer
-from dpindex.estimators.observation_law import GRID
-from dpindex.estimators.similarity import Queries
+from dpindex.similarity.learned import _OBSERVERS as OBSERVERS
+from dpindex.similarity.learned import LearnedSimilarity, can_learn
+from dpindex.similarity.observation import Observer
+from dpindex.similarity.observation_law import GRID
+from dpindex.similarity.similarity import Queries
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from scipy import sparse
 
-from dpindex.projections import Oporp
+from dpindex.mechanism.projections import Oporp
 from dpindex.randomness import PublicStream, public
 
 SHAPES = [

@@ -26,18 +26,18 @@ from specs import codebook, example, needed
 from streams import Scripted, Seeded
 
 import dpindex as dpi
-import dpindex.privatizer
+import dpindex.mechanism.privatizer
 from dpindex import Codebook, Spec, attribute, l2
-from dpindex.codes import Codes, SignFormat
-from dpindex.grid import Grid
-from dpindex.noise import codebook_response, gaussian, randomized_response, square_wave
-from dpindex.noise.additive import AdditiveNoise
-from dpindex.noise.cap import CapResponse
-from dpindex.noise.codebook_response import CodebookResponse
-from dpindex.noise.randomized_response import FlipsByLevel
-from dpindex.noise.square_wave import SquareWave
-from dpindex.noise.tables import CellTable
-from dpindex.projections import Projection
+from dpindex.mechanism.codes import Codes, SignFormat
+from dpindex.mechanism.grid import Grid
+from dpindex.mechanism.noise import codebook_response, gaussian, randomized_response, square_wave
+from dpindex.mechanism.noise.additive import AdditiveNoise
+from dpindex.mechanism.noise.cap import CapResponse
+from dpindex.mechanism.noise.codebook_response import CodebookResponse
+from dpindex.mechanism.noise.randomized_response import FlipsByLevel
+from dpindex.mechanism.noise.square_wave import SquareWave
+from dpindex.mechanism.noise.tables import CellTable
+from dpindex.mechanism.projections import Projection
 
 ROWS = {row.name: row for row in dpi.methods()}
 DTYPES: dict[int, Any] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -231,7 +231,7 @@ def demand_released(
 
 def demand_tasks(spec: Spec, x: Any, rows: int, threads: int, patch: pytest.MonkeyPatch) -> None:
     """Tasks of so many rows: the noise of each is that of one stream, and no stream serves two."""
-    patch.setattr(dpindex.privatizer, "block_rows", lambda spec, sparse: rows)
+    patch.setattr(dpindex.mechanism.privatizer, "block_rows", lambda spec, sparse: rows)
     recorder = Recorder()
     privatizer = dpi.Privatizer(spec, allow_unprotected=True)
     privatizer._stream = recorder
@@ -274,7 +274,7 @@ def demand_index(spec: Spec, x: Any, patch: pytest.MonkeyPatch) -> None:
     """What ``PrivateIndex.add`` keeps, and what a private query is searched with."""
     recorder = Recorder()
     with patch.context() as within:
-        within.setattr(dpindex.privatizer, "secret_stream", recorder)
+        within.setattr(dpindex.mechanism.privatizer, "secret_stream", recorder)
         index = dpi.PrivateIndex(spec, query_epsilon=2 * spec.budget)
         index.add(x[:3])
         index.add(x[3:])
@@ -390,7 +390,7 @@ def test_each_task_draws_from_its_own_stream(
 def test_tasks_of_one_thread_share_its_stream(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As they do with the stream that ships: words are read on, task after task."""
     spec = Case(method).spec
-    monkeypatch.setattr(dpindex.privatizer, "block_rows", lambda spec, sparse: 3)
+    monkeypatch.setattr(dpindex.mechanism.privatizer, "block_rows", lambda spec, sparse: 3)
     x, words, judge = vectors(spec, 11), Words(3, edges=True), oracle_for(spec)
     wanted = [row for i in range(0, 11, 3) for row in judge.codes(exact(x[i : i + 3]), words)]
     privatizer, stream = dpi.Privatizer(spec, allow_unprotected=True), Dealt(words.dealt)
@@ -405,7 +405,7 @@ def test_the_smallest_blocks(method: str, layout: Any, monkeypatch: pytest.Monke
     """However long vectors are, sixteen are projected at a time and get their noise together."""
     spec = Case(method).spec
     monkeypatch.setattr(Projection, "block_numbers", 1)
-    assert dpindex.projector.block_rows(spec, layout is not np.asarray) == 16
+    assert dpindex.mechanism.projector.block_rows(spec, layout is not np.asarray) == 16
     demand_tasks(spec, layout(vectors(spec, 37)), 16, 2, monkeypatch)
 
 
@@ -443,7 +443,7 @@ def test_index_keeps_and_searches_with_those_codes(
 @pytest.mark.parametrize("method", ["dp-oporp-staircase", "dp-signoporp-geometric"])
 def test_tasks_of_the_size_that_ships(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = Case(method).spec
-    rows = dpindex.privatizer.block_rows(spec, sparse=False)
+    rows = dpindex.mechanism.privatizer.block_rows(spec, sparse=False)
     x = vectors(spec, 40)[np.random.default_rng(1).integers(0, 40, rows + 5000)]
     demand_tasks(spec, x, rows, 2, monkeypatch)
 

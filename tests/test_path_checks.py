@@ -15,16 +15,16 @@ import pytest
 from specs import codebook
 from streams import Seeded
 
-import dpindex.privatizer
+import dpindex.mechanism.privatizer
 from dpindex import PrivateIndex, Privatizer, Spec, l2, record
 from dpindex.audit import verify
 from dpindex.audit.decoding import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
 from dpindex.audit.path_checks import entropy_check, exact_integers, probe_rows, words_check
-from dpindex.noise.additive import AdditiveNoise
-from dpindex.noise.randomized_response import FlipsByLevel
-from dpindex.noise.square_wave import SquareWave
-from dpindex.projector import Projector
+from dpindex.mechanism.noise.additive import AdditiveNoise
+from dpindex.mechanism.noise.randomized_response import FlipsByLevel
+from dpindex.mechanism.noise.square_wave import SquareWave
+from dpindex.mechanism.projector import Projector
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.randomness.secret import SecretStream, secret_stream
 
@@ -151,12 +151,12 @@ def clock_key(patch: Patch) -> Spec:
         def __init__(self) -> None:
             super().__init__(time.perf_counter_ns())
 
-    patch.setattr(dpindex.privatizer, "secret_stream", Clock)
+    patch.setattr(dpindex.mechanism.privatizer, "secret_stream", Clock)
     return STAIRCASE
 
 
 def shared_key(patch: Patch) -> Spec:
-    patch.setattr(dpindex.privatizer, "secret_stream", lambda: Seeded(8))
+    patch.setattr(dpindex.mechanism.privatizer, "secret_stream", lambda: Seeded(8))
     return STAIRCASE
 
 

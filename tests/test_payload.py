@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dpindex import PrivateIndex, Spec
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
 from dpindex.index.directory import IndexDirectory, Settings
 from dpindex.index.index_sinks import NewDirectory
 from dpindex.index.ingest import CodesFile, ingest
-from dpindex.index.payload import Payload, payload_from_bytes, payload_to_bytes
+from dpindex.storage.payload import Payload, payload_from_bytes, payload_to_bytes
 from dpindex.vectors import as_source
 
 pa = pytest.importorskip("pyarrow")

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from dpindex import Spec
+from dpindex.accounting.ledger import Ledger
 from dpindex.index.pending import PendingRelease
-from dpindex.ledger import Ledger
 
 SPEC = Spec("dp-oporp-staircase", dim=4, k=2, epsilon=1.0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpindex import InputError
-from dpindex.engines import is_engine_url, open_engine
+from dpindex.storage.databases import is_engine_url, open_engine
 
 
 @pytest.mark.parametrize(

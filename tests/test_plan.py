@@ -23,15 +23,15 @@ from streams import Seeded
 
 import dpindex as dpi
 from dpindex.cli import main
-from dpindex.evaluate import ground_truth
-from dpindex.evaluate.linkage import Linkage
 from dpindex.index.directory import IndexDirectory, Manifest, Settings
 from dpindex.index.index_sinks import NewDirectory
 from dpindex.index.ingest import ingest
-from dpindex.planner import Facts, collection_model
-from dpindex.planner.collection_model import CollectionModel, Simulation, linked_share
-from dpindex.planner.plan_result import NEIGHBOURS
-from dpindex.planner.planner import _grid
+from dpindex.study.evaluate import ground_truth
+from dpindex.study.evaluate.linkage import Linkage
+from dpindex.study.planner import Facts, collection_model
+from dpindex.study.planner.collection_model import CollectionModel, Simulation, linked_share
+from dpindex.study.planner.plan_result import NEIGHBOURS
+from dpindex.study.planner.planner import _grid
 from dpindex.vectors import open_vectors
 
 DIM, N = 24, 6000
@@ -217,8 +217,8 @@ def noise_known() -> Iterator[pytest.MonkeyPatch]:
     """The same noise whichever tests are run."""
     seeds = count()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpindex.threads.cores", lambda: 1)  # seeds are drawn in order
-        patch.setattr("dpindex.privatizer.secret_stream", lambda: Seeded(next(seeds)))
+        patch.setattr("dpindex.base.threads.cores", lambda: 1)  # seeds are drawn in order
+        patch.setattr("dpindex.mechanism.privatizer.secret_stream", lambda: Seeded(next(seeds)))
         yield patch
 
 
@@ -281,7 +281,7 @@ def test_a_plan_for_exact_queries_ranks_by_them(sample: np.ndarray) -> None:
 def test_signs_that_find_everything_need_no_denoiser(
     sample: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpindex.planner.planner._ENOUGH", -1.0)
+    monkeypatch.setattr("dpindex.study.planner.planner._ENOUGH", -1.0)
     outcome = dpi.plan(**TERMS, public_sample=sample, methods=["dp-signoporp-rr"])
     assert {row.method for row in outcome.rows} == {"dp-signoporp-rr"}
 

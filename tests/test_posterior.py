@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 import scipy
 
-from dpindex.estimators.observation_law import EDGES, GRID, AgreementLaw, ObservationLaw
-from dpindex.estimators.posterior import Priors, in_ranking_order, posterior
+from dpindex.similarity.observation_law import EDGES, GRID, AgreementLaw, ObservationLaw
+from dpindex.similarity.posterior import Priors, in_ranking_order, posterior
 
 Array = npt.NDArray[np.float64]
 ONES, NONE = np.ones(len(GRID)), np.zeros(len(GRID))

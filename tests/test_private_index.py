@@ -18,17 +18,17 @@ from scipy import sparse
 from specs import codebook
 
 import dpindex as dpi
-from dpindex.codes import Codes, NumberFormat, SignFormat
-from dpindex.errors import InputError
-from dpindex.estimators.similarity import InnerProductSimilarity
-from dpindex.index.code_store import CodeStore
+from dpindex.base.errors import InputError
 from dpindex.index.directory import IndexDirectory
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.ranking import Ranking
-from dpindex.privatizer import Privatizer
-from dpindex.spec import Spec
+from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.similarity import InnerProductSimilarity
+from dpindex.storage.code_store import CodeStore
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -467,7 +467,7 @@ def test_ctrl_c_between_blocks_does_not_shift_rows(
     index_type: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = _filled("none-oporp", metric="l2", index_type=index_type)
-    monkeypatch.setattr("dpindex.index.code_store._BLOCK_NUMBERS", 20 * index.codes.k)
+    monkeypatch.setattr("dpindex.storage.code_store._BLOCK_NUMBERS", 20 * index.codes.k)
     plain, calls = FaissVectors.add, [0]
 
     def interrupted(self: FaissVectors, items: Array) -> None:
@@ -499,7 +499,7 @@ def test_ctrl_c_while_rows_are_removed_changes_nothing(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    "place", ["dpindex.index.code_store.Ids.append", "dpindex.index.code_store.CodeStore._put"]
+    "place", ["dpindex.storage.code_store.Ids.append", "dpindex.storage.code_store.CodeStore._put"]
 )
 def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(
     place: str, monkeypatch: pytest.MonkeyPatch
@@ -562,7 +562,7 @@ def test_removed_codes_are_physically_gone_after_saving(tmp_path: Path) -> None:
 
 
 def test_many_segments_keep_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpindex.index.code_store._SEGMENT_ROWS", 7)
+    monkeypatch.setattr("dpindex.storage.code_store._SEGMENT_ROWS", 7)
     index = _filled()
     index.save(tmp_path / "i")
     assert len(_code_files(tmp_path / "i")) == 9
@@ -659,8 +659,8 @@ def test_codes_of_any_width_are_kept() -> None:
 @pytest.fixture
 def _all_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments of any size are mapped."""
-    for module in ("code_store", "directory"):
-        monkeypatch.setattr(f"dpindex.index.{module}.MAPPED_BYTES", 1)
+    for module in ("storage.code_store", "index.directory"):
+        monkeypatch.setattr(f"dpindex.{module}.MAPPED_BYTES", 1)
 
 
 @pytest.mark.usefixtures("_all_mapped")

@@ -10,9 +10,9 @@ from scipy import sparse
 from specs import example, length, needed
 
 import dpindex as dpi
-from dpindex.arrays import cores
-from dpindex.codes import FloatCodes
-from dpindex.errors import InputError
+from dpindex.base.arrays import cores
+from dpindex.base.errors import InputError
+from dpindex.mechanism.codes import FloatCodes
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpindex.projections import Identity, Oporp, Projection, Rademacher
+from dpindex.mechanism.projections import Identity, Oporp, Projection, Rademacher
 
 
 def test_identity_changes_nothing() -> None:

@@ -11,8 +11,8 @@ from scipy import sparse
 from specs import example, length
 
 import dpindex as dpi
-from dpindex.errors import InputError
-from dpindex.projector import Projector
+from dpindex.base.errors import InputError
+from dpindex.mechanism.projector import Projector
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
 DTYPES = [

@@ -12,10 +12,10 @@ from lite import LITE, PLACES
 
 import dpindex as dpi
 from dpindex import InputError
-from dpindex.engines import Engine, Layout, open_engine
-from dpindex.engines.lance import Lance
-from dpindex.engines.milvus import Milvus
 from dpindex.index import publish
+from dpindex.storage.databases import Engine, Layout, open_engine
+from dpindex.storage.databases.lance import Lance
+from dpindex.storage.databases.milvus import Milvus
 
 pytestmark = LITE
 SPEC = dpi.Spec("dp-oporp-staircase", dim=16, k=8, epsilon=8.0)

@@ -20,7 +20,7 @@ from streams import Seeded
 import dpindex as dpi
 from dpindex import InputError
 from dpindex.client import Client
-from dpindex.server.collector import Collector, Submission
+from dpindex.serve.collector import Collector, Submission
 
 pytest.importorskip("pyarrow")
 pytestmark = [*LITE, pytest.mark.usefixtures("known_noise")]
@@ -69,7 +69,9 @@ def made(
             index = dpi.PrivateIndex(spec, metric=metric, query_epsilon=12.0)
             ids = TEXT_IDS if name in ("signs", "symbols") else None
             with pytest.MonkeyPatch.context() as patched:  # near ties come always or never
-                patched.setattr("dpindex.privatizer.secret_stream", lambda: Seeded(next(seeds)))
+                patched.setattr(
+                    "dpindex.mechanism.privatizer.secret_stream", lambda: Seeded(next(seeds))
+                )
                 index.add(X, ids, payload=PAYLOAD)
             if denoised:
                 index.fit_denoiser("linear")

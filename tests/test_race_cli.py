@@ -12,11 +12,11 @@ import scipy.sparse
 from streams import Seeded
 from typer.testing import CliRunner, Result
 
+from dpindex.accounting.ledger import Ledger
+from dpindex.base.errors import InputError
 from dpindex.cli import app
-from dpindex.errors import InputError
-from dpindex.ledger import Ledger
+from dpindex.mechanism.spec import Spec
 from dpindex.race import PStable, RaceSketch, kernel_sum
-from dpindex.spec import Spec
 
 Run = Callable[..., Result]
 

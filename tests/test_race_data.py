@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex.noise.law import NoiseMoments
+from dpindex.mechanism.noise.law import NoiseMoments
 from dpindex.race import PStable, RaceSketch, SketchSpec, kernel_sum
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))

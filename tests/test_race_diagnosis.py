@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dpindex.errors import QualityWarning
+from dpindex.base.errors import QualityWarning
 from dpindex.race import SRP, Hash, PairedSRP, PStable, RaceSketch, SketchSpec, kernel_sum
 from dpindex.race.diagnosis import classes_blur, line_blurs, noise_drowns, outliers_blur
 from dpindex.race.moments import second_moments

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, sparse, stats
 
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
 from dpindex.race import SRP, Hash, PairedSRP, PStable, kernel_sum
 from dpindex.race.hashes import Hasher, hash_from_dict
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from dpindex.base.errors import InputError
 from dpindex.cli import app
-from dpindex.errors import InputError
 from dpindex.race import PStable, RaceSketch, SketchSpec, pictures
 
 pytest.importorskip("matplotlib")

@@ -22,8 +22,8 @@ from scipy import sparse
 from specs import published_count_noise
 from streams import Seeded
 
-from dpindex.errors import InputError
-from dpindex.files import pack, unpack
+from dpindex.base.errors import InputError
+from dpindex.base.files import pack, unpack
 from dpindex.race import (
     SRP,
     Hash,

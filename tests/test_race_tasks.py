@@ -14,7 +14,7 @@ import pytest
 from scipy import sparse, stats
 from streams import Seeded
 
-from dpindex.errors import InputError, QualityWarning
+from dpindex.base.errors import InputError, QualityWarning
 from dpindex.race import (
     SRP,
     PairedSRP,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rigorous import exp_between
 from streams import Scripted, Seeded
 
-from dpindex.noise.randomized_response import (
+from dpindex.mechanism.noise.randomized_response import (
     FlipsByLevel,
     NoFlips,
     draw_flips,

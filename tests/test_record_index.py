@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dpindex import Codebook, InputError, PrivateIndex, Privatizer, Spec, codes_from_bytes, record
 from dpindex.cli import app
-from dpindex.codes.symbols import SymbolFormat
+from dpindex.mechanism.codes.symbols import SymbolFormat
 
 DIM = 24
 RNG = np.random.default_rng(0)

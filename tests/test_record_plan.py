@@ -14,9 +14,9 @@ from test_cli import Run as Command
 from test_cli import fails
 
 import dpindex as dpi
-from dpindex.evaluate import ground_truth
-from dpindex.planner import Facts
-from dpindex.planner.record_model import RecordModel, promising_subsets
+from dpindex.study.evaluate import ground_truth
+from dpindex.study.planner import Facts
+from dpindex.study.planner.record_model import RecordModel, promising_subsets
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

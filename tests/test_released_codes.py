@@ -16,8 +16,8 @@ from dpindex.audit import examine
 from dpindex.audit.input_checks import code_checks
 from dpindex.audit.law_verifiers import law_verifier
 from dpindex.cli import app
-from dpindex.codes import Codes
-from dpindex.projector import Projector
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.projector import Projector
 
 PLAIN: dict[str, Any] = {"dim": 48, "epsilon": 1.0}
 STAIRCASE = Spec("dp-oporp-staircase", k=16, **PLAIN)

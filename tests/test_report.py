@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from dpindex import Spec
-from dpindex.errors import InputError
-from dpindex.evaluate import MEASURES, Curve, Picture, Run, report, write_curve
-from dpindex.evaluate.inversion import EXPOSURE
-from dpindex.evaluate.report import curve_png, gallery_png, require_matplotlib, write_all
+from dpindex.base.errors import InputError
+from dpindex.study.evaluate import MEASURES, Curve, Picture, Run, report, write_curve
+from dpindex.study.evaluate.inversion import EXPOSURE
+from dpindex.study.evaluate.report import curve_png, gallery_png, require_matplotlib, write_all
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -201,7 +201,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_drawing_leaves_no_report(tmp_path, monkeypatch):
-    monkeypatch.setattr(import_module("dpindex.evaluate.report"), "curve_png", _interrupt)
+    monkeypatch.setattr(import_module("dpindex.study.evaluate.report"), "curve_png", _interrupt)
     with pytest.raises(KeyboardInterrupt):
         write_curve(made_up(some_specs()), tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.csv", "runs.csv"]

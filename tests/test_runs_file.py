@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dpindex import Spec
-from dpindex.errors import InputError
-from dpindex.evaluate import Curve, recall_curve, spec_grid, write_curve
-from dpindex.evaluate.runs_file import NAME, csv_bytes, kept_in, read_runs
+from dpindex.base.errors import InputError
+from dpindex.study.evaluate import Curve, recall_curve, spec_grid, write_curve
+from dpindex.study.evaluate.runs_file import NAME, csv_bytes, kept_in, read_runs
 
 DIM = 8
 BASE = np.random.default_rng(1).random((80, DIM))
@@ -41,7 +41,7 @@ def test_an_interrupted_evaluation_goes_on(tmp_path: Path, monkeypatch: pytest.M
         measure(tmp_path, progress=Interrupted(3))
     before = (tmp_path / NAME).read_bytes()
     assert len(read_runs(tmp_path)) == 3 * 2  # two query modes each
-    curve_module = import_module("dpindex.evaluate.curve")
+    curve_module = import_module("dpindex.study.evaluate.curve")
     built: list[int] = []
     build = curve_module._build
     monkeypatch.setattr(curve_module, "_build", lambda *a: (built.append(1), build(*a))[1])

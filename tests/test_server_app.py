@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.server.app import make_app
-from dpindex.server.collector import Collector
-from dpindex.server.requests import max_body, max_rows
-from dpindex.server.tokens import Tokens
+from dpindex.serve.app import make_app
+from dpindex.serve.collector import Collector
+from dpindex.serve.requests import max_body, max_rows
+from dpindex.serve.tokens import Tokens
 
 pytest.importorskip("fastapi")
 anyio = pytest.importorskip("anyio")

@@ -19,7 +19,7 @@ import pytest
 
 import dpindex as dpi
 from dpindex.client import Client
-from dpindex.server.process import _impatient
+from dpindex.serve.process import _impatient
 
 pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")

@@ -22,10 +22,10 @@ from datasets import DIM, FolderView, vectors, watched, write_dataset
 from specs import example
 
 import dpindex as dpi
+from dpindex.base.errors import InputError
 from dpindex.cli import main
-from dpindex.errors import InputError
 from dpindex.index.directory import Settings, summarize
-from dpindex.method_table import methods
+from dpindex.mechanism.method_table import methods
 from dpindex.shards import Plan, build, commit, plan_shards, privatize_shard
 from dpindex.vectors import open_dataset
 
@@ -462,7 +462,7 @@ def test_other_options(data: Path, tmp_path: Path) -> None:
 
 def test_an_index_in_a_store(data: Path, tmp_path: Path, monkeypatch: Any) -> None:
     pytest.importorskip("obstore")
-    monkeypatch.setattr("dpindex.stores._FILE", "none")
+    monkeypatch.setattr("dpindex.vectors.stores._FILE", "none")
     (tmp_path / "store").mkdir()
     url = f"file://{tmp_path}/store"
     with pytest.raises(InputError, match="is not a dpindex index, or its build is not finished"):

@@ -16,22 +16,22 @@ import numpy.typing as npt
 import pytest
 from streams import Seeded
 
-from dpindex.estimators.sign_codes import (
-    agreement_curve,
-    cosine_from_agreement,
-    cosine_from_score,
-    signal_kept,
-)
-from dpindex.noise.individual import IndividualFlips
-from dpindex.noise.law import GRID_BITS, SignLaw
-from dpindex.noise.randomized_response import (
+from dpindex.mechanism.noise.individual import IndividualFlips
+from dpindex.mechanism.noise.law import GRID_BITS, SignLaw
+from dpindex.mechanism.noise.randomized_response import (
     NoFlips,
     geometric_flips,
     randomized_response,
     smooth_flips,
 )
-from dpindex.privatizer import Privatizer
-from dpindex.spec import Spec
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.sign_codes import (
+    agreement_curve,
+    cosine_from_agreement,
+    cosine_from_score,
+    signal_kept,
+)
 
 Array = npt.NDArray[Any]
 LAWS: dict[str, tuple[SignLaw, float]] = {

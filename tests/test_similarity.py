@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pytest
 
 from dpindex import PrivateIndex, attribute
-from dpindex.codes import Codes
-from dpindex.estimators.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
-from dpindex.estimators.similarity import Metric, Queries, similarity_of
-from dpindex.privatizer import Privatizer
-from dpindex.spec import Spec
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
+from dpindex.similarity.similarity import Metric, Queries, similarity_of
 
 Array = npt.NDArray[Any]
 ESTIMATORS: dict[Metric, Any] = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}

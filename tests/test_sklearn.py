@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from specs import needed
 
 import dpindex as dpi
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
 from dpindex.sklearn import PrivateProjection
 
 FRESH_NOISE = PrivateProjection.expected_failed_checks

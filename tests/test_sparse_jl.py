@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpindex.errors import InputError
-from dpindex.projections import SparseJL, VerySparse
+from dpindex.base.errors import InputError
+from dpindex.mechanism.projections import SparseJL, VerySparse
 from dpindex.randomness import public
 
 SHAPES = [(1, 1, 1), (5, 4, 2), (30, 12, 3), (30, 12, 12), (100, 64, 4)]

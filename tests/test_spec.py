@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from specs import example, needed, small
 
 import dpindex as dpi
-from dpindex.errors import InputError
-from dpindex.method_table import find_method
+from dpindex.base.errors import InputError
+from dpindex.mechanism.method_table import find_method
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
 POSITIVE = st.floats(1e-30, 1e30)

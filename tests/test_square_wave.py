@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rigorous import exp_between
 from streams import Scripted, Seeded
 
-from dpindex.noise.square_wave import SquareWave, draw_below, square_wave
+from dpindex.mechanism.noise.square_wave import SquareWave, draw_below, square_wave
 from dpindex.randomness.secret import secret_stream
 
 ONE = 1 << 64

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpindex.errors import InputError
-from dpindex.index import stored_ids
-from dpindex.index.code_store import Ids, id_block, ids_to_bytes
-from dpindex.index.stored_ids import StoredIds, TextIds
+from dpindex.base.errors import InputError
+from dpindex.storage import stored_ids
+from dpindex.storage.code_store import Ids, id_block, ids_to_bytes
+from dpindex.storage.stored_ids import StoredIds, TextIds
 
 NUMBERS = st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, min_size=2, max_size=20)
 TEXTS = st.lists(

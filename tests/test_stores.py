@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from datasets import FolderView, watched
 
-from dpindex import stores
-from dpindex.errors import InputError
-from dpindex.stores import Bucket, Folder, Store, is_url, open_store
+from dpindex.base.errors import InputError
+from dpindex.vectors import stores
+from dpindex.vectors.stores import Bucket, Folder, Store, is_url, open_store
 
 BUILD = "0" * 32
 

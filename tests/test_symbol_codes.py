@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dpindex import Codebook, Privatizer, Spec, record
-from dpindex.estimators.similarity import Queries, similarity_of
-from dpindex.estimators.symbol_codes import pair_curve
-from dpindex.projector import Projector
+from dpindex.mechanism.projector import Projector
+from dpindex.similarity.similarity import Queries, similarity_of
+from dpindex.similarity.symbol_codes import pair_curve
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

@@ -12,8 +12,8 @@ from test_cli import Run as Command
 from test_cli import fails
 
 from dpindex import Codebook, InputError, Spec, l2, record
-from dpindex.evaluate import recall_curve, spec_grid, text_attack
-from dpindex.evaluate.text_attack import read_texts
+from dpindex.study.evaluate import recall_curve, spec_grid, text_attack
+from dpindex.study.evaluate.text_attack import read_texts
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

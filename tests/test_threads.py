@@ -14,9 +14,9 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import dpindex as dpi
-from dpindex import threads
-from dpindex.estimators.denoise.channel import Channel
-from dpindex.threads import idle_cores, limited_threads
+from dpindex.base import threads
+from dpindex.base.threads import idle_cores, limited_threads
+from dpindex.denoise.channel import Channel
 
 
 def sizes() -> list[int]:

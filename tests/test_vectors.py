@@ -21,7 +21,7 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
 from dpindex.vectors import VectorSource, as_source, open_vectors, read_ids
 
 Matrix = npt.NDArray[Any]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.estimators.visibility import Visibility, rows_to_sample, visibility
+from dpindex.exposure.visibility import Visibility, rows_to_sample, visibility
 from dpindex.index.directory import IndexDirectory, Manifest, Settings, Summary, summarize
 from dpindex.index.index_sinks import NewDirectory
 from dpindex.index.ingest import ingest

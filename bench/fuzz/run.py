@@ -60,7 +60,7 @@ def fuzz(name: str, inputs: int, folder: Path) -> None:
     with atheris.instrument_imports(include=["dpindex"]):
         from targets import TARGETS
 
-        from dpindex.errors import InputError
+        from dpindex.base.errors import InputError
 
     target = TARGETS[name]
     corpus = folder / "corpus"

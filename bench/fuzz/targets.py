@@ -29,22 +29,22 @@ import pyarrow.parquet as pq
 import scipy.sparse
 
 from dpindex import Privatizer, Spec, attribute, l2
-from dpindex.codebook import Codebook
-from dpindex.codes import BitCodes, NumberFormat, SymbolFormat, codes_from_bytes
-from dpindex.estimators.denoise import (
+from dpindex.accounting.ledger import Ledger
+from dpindex.base.files import pack
+from dpindex.denoise import (
     Denoiser,
     denoiser_from_bytes,
     denoiser_to_bytes,
     fit_denoiser,
 )
-from dpindex.estimators.denoise.channel import Channel, ScoreTable
-from dpindex.estimators.denoise.denoiser import CalibrationBins, EPIteration
-from dpindex.files import pack
-from dpindex.index.code_store import ids_from_bytes, ids_to_bytes
+from dpindex.denoise.channel import Channel, ScoreTable
+from dpindex.denoise.denoiser import CalibrationBins, EPIteration
 from dpindex.index.directory import Manifest
 from dpindex.index.private_index import PrivateIndex
-from dpindex.ledger import Ledger
+from dpindex.mechanism.codebook import Codebook
+from dpindex.mechanism.codes import BitCodes, NumberFormat, SymbolFormat, codes_from_bytes
 from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
+from dpindex.storage.code_store import ids_from_bytes, ids_to_bytes
 from dpindex.vectors import open_vectors, read_ids
 
 _FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures"

@@ -18,7 +18,7 @@ from common import arguments, draw, read_csv, show, style, write_csv
 from scipy.optimize import brentq
 
 import dpindex as dpi
-from dpindex.noise.gaussian import optimal_sigma
+from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.randomness import public
 from dpindex.randomness.secret import secret_stream
 

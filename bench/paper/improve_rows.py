@@ -15,7 +15,7 @@ from typing import Any
 from common import DELTA, arguments, draw, epsilon_axis, read_csv, show, style, write_csv
 
 import dpindex as dpi
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
 
 DIMS, KS, EPSILONS = (128, 784), (16, 64, 256), (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 METHODS = {

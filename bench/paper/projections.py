@@ -15,8 +15,8 @@ import numpy as np
 from common import arguments, draw, read_csv, style, write_csv
 from scipy.special import ndtr
 
-from dpindex.noise.randomized_response import change_probability
-from dpindex.projections import Gaussian, Rademacher, Uniform, VerySparse
+from dpindex.mechanism.noise.randomized_response import change_probability
+from dpindex.mechanism.projections import Gaussian, Rademacher, Uniform, VerySparse
 
 TYPES: dict[str, Callable[[int, int, int], Any]] = {
     "Gaussian": Gaussian,

@@ -8,7 +8,11 @@ from __future__ import annotations
 import math
 
 import dpindex as dpi
-from dpindex.noise.randomized_response import FlipsByLevel, change_probability, randomized_response
+from dpindex.mechanism.noise.randomized_response import (
+    FlipsByLevel,
+    change_probability,
+    randomized_response,
+)
 
 __all__ = ["chernoff_count", "published_flips"]
 

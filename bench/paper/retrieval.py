@@ -16,8 +16,8 @@ from typing import Any
 from common import DELTA, arguments, draw, epsilon_axis, load, means, read_csv, style, write_csv
 
 import dpindex as dpi
-from dpindex.evaluate import recall_curve
-from dpindex.method_table import find_method
+from dpindex.mechanism.method_table import find_method
+from dpindex.study.evaluate import recall_curve
 
 DATASETS = ("mnist", "cifar10_gray")
 NAMES = {"mnist": "MNIST", "cifar10_gray": "gray CIFAR-10"}

@@ -16,7 +16,7 @@ import numpy as np
 from common import DELTA, arguments, draw, read_csv, show, style, write_csv
 
 import dpindex as dpi
-from dpindex.noise.gaussian import optimal_sigma
+from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.randomness import public
 from dpindex.randomness.secret import secret_stream
 

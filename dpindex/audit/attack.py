@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from dpindex.audit import distinguishers as tests
-from dpindex.checks import finite_number, whole_number
-from dpindex.errors import InputError
-from dpindex.extras import import_extra
-from dpindex.privatizer import Privatizer
+from dpindex.base.checks import finite_number, whole_number
+from dpindex.base.errors import InputError
+from dpindex.base.extras import import_extra
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
 from dpindex.race import SketchSpec
-from dpindex.spec import Spec
 
 _MIN_TRIALS, _MAX_TRIALS = 100, 1 << 40
 _ONE, _OTHER, _CLAIM = "#0072B2", "#D55E00", "#333333"  # Okabe & Ito, told apart by anyone

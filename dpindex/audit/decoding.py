@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.noise.tables import CellTable
+from dpindex.mechanism.noise.tables import CellTable
 from dpindex.randomness import BitSource
 
 Ints = npt.NDArray[np.int64]

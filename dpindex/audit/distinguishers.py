@@ -27,14 +27,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, sparse, special
 
-from dpindex.arrays import AnyArray, Floats
-from dpindex.codes import BitCodes, Codes, codes_from_bytes
-from dpindex.errors import InputError
+from dpindex.base.arrays import AnyArray, Floats
+from dpindex.base.errors import InputError
 from dpindex.index.private_index import PrivateIndex
+from dpindex.mechanism.codes import BitCodes, Codes, codes_from_bytes
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record
-from dpindex.privatizer import Privatizer
 from dpindex.randomness import PublicStream
-from dpindex.spec import Spec
 
 _TRAINING = 0.2
 _BATCH_NUMBERS = 1 << 22

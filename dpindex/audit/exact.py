@@ -33,19 +33,19 @@ from dpindex.audit.law_verifiers import LawVerifier, law_verifier, law_verifier_
 from dpindex.audit.path_checks import entropy_check, path_checks, sketch_path_checks
 from dpindex.audit.replay import stream_check
 from dpindex.audit.verdict import Check, ExactReport
-from dpindex.codebook import Codebook
-from dpindex.codes import Codes
-from dpindex.errors import InputError
-from dpindex.files import MAGIC, read_file
+from dpindex.base.errors import InputError
+from dpindex.base.files import MAGIC, read_file
 from dpindex.format1 import SKETCH_MAGIC_1
 from dpindex.index.private_index import PrivateIndex
-from dpindex.method_table import Method, methods
+from dpindex.mechanism.codebook import Codebook
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.method_table import Method, methods
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
-from dpindex.privatizer import Privatizer
 from dpindex.race import RaceSketch, SketchSpec
 from dpindex.race.sketch import MAX_BYTES
 from dpindex.randomness import PublicStream
-from dpindex.spec import Spec
 
 _EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 20.0, 50.0)
 _FEWER = (0.1, 1.0, 8.0)

@@ -17,10 +17,10 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from dpindex.arrays import AnyArray
-from dpindex.noise.gaussian import TwoDigitGaussian
-from dpindex.noise.geometric import TwoDigitLaplace
-from dpindex.noise.tables import CellTable
+from dpindex.base.arrays import AnyArray
+from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
+from dpindex.mechanism.noise.geometric import TwoDigitLaplace
+from dpindex.mechanism.noise.tables import CellTable
 
 Ratio = tuple[int, int]
 UNBOUNDED: Ratio = (1, 0)

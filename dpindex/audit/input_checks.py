@@ -17,17 +17,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dpindex.arrays import AnyArray
 from dpindex.audit.exact_arithmetic import above_root
 from dpindex.audit.replay import Dealt
 from dpindex.audit.verdict import Check, Difference
-from dpindex.errors import InputError
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
+from dpindex.mechanism.projections import Sensitivity
+from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Neighbouring, Record
-from dpindex.projections import Sensitivity
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.race.hashes import MAX_SUM
 from dpindex.randomness import PublicStream
-from dpindex.spec import Spec
 
 _MAX_ENTRIES = 1 << 32
 _CHUNK_ENTRIES = 1 << 22

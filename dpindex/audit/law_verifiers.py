@@ -19,7 +19,6 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import AnyArray
 from dpindex.audit import exact_arithmetic as exact
 from dpindex.audit.decoding import (
     Ints,
@@ -41,15 +40,16 @@ from dpindex.audit.record_checks import (
 from dpindex.audit.replay import THIRD, Constant, Dealt, Fixed, Refused, Script, table_faults
 from dpindex.audit.sign_changes import changes_check
 from dpindex.audit.verdict import Check, Difference, digits
-from dpindex.noise.cap import CapResponse
-from dpindex.noise.codebook_response import CodebookResponse
-from dpindex.noise.counts import TwoSidedGeometric
-from dpindex.noise.gaussian import TwoDigitGaussian
-from dpindex.noise.geometric import TwoDigitLaplace
-from dpindex.noise.individual import IndividualFlips, IndividualGaussian
-from dpindex.noise.randomized_response import FlipsByLevel
-from dpindex.noise.square_wave import SquareWave
-from dpindex.noise.tables import CellTable
+from dpindex.base.arrays import AnyArray
+from dpindex.mechanism.noise.cap import CapResponse
+from dpindex.mechanism.noise.codebook_response import CodebookResponse
+from dpindex.mechanism.noise.counts import TwoSidedGeometric
+from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
+from dpindex.mechanism.noise.geometric import TwoDigitLaplace
+from dpindex.mechanism.noise.individual import IndividualFlips, IndividualGaussian
+from dpindex.mechanism.noise.randomized_response import FlipsByLevel
+from dpindex.mechanism.noise.square_wave import SquareWave
+from dpindex.mechanism.noise.tables import CellTable
 
 _ONE = 1 << 64
 _WORD = THIRD >> 32

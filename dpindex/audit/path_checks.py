@@ -25,23 +25,23 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-import dpindex.privatizer
+import dpindex.mechanism.privatizer
 import dpindex.race.sketch
-from dpindex.arrays import AnyArray
 from dpindex.audit.decoding import Ints, Recorder, Replay, UnexplainedError
 from dpindex.audit.input_checks import probe_records, with_draws
 from dpindex.audit.law_verifiers import LawVerifier, law_verifier, law_verifier_class
 from dpindex.audit.verdict import Check
-from dpindex.codes import Codes, codes_from_bytes
-from dpindex.errors import InputError
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
 from dpindex.index.directory import Settings
 from dpindex.index.index_sinks import NewDirectory, OpenIndex
 from dpindex.index.ingest import CodesFile, Sink, ingest
 from dpindex.index.private_index import PrivateIndex
-from dpindex.privatizer import Privatizer
-from dpindex.projector import block_rows
+from dpindex.mechanism.codes import Codes, codes_from_bytes
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.projector import block_rows
+from dpindex.mechanism.spec import Spec
 from dpindex.race import RaceSketch, SketchSpec
-from dpindex.spec import Spec
 from dpindex.vectors import as_source
 
 _KINDS = 48
@@ -62,7 +62,7 @@ _SAME = "a second decoding of the recorded words, added to integers that the aud
 @contextmanager
 def recorded() -> Iterator[list[Recorder]]:
     """Keep the words of every stream that the encoder or a sketch asks for meanwhile."""
-    users: tuple[Any, ...] = (dpindex.privatizer, dpindex.race.sketch)
+    users: tuple[Any, ...] = (dpindex.mechanism.privatizer, dpindex.race.sketch)
     name, recorders = "secret_stream", list[Recorder]()
 
     def recording(stream: Callable[[], Any]) -> Callable[[], Recorder]:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import AnyArray
 from dpindex.audit.decoding import Replay, UnexplainedError
 from dpindex.audit.replay import Listed
+from dpindex.base.arrays import AnyArray
 from dpindex.randomness import PublicStream
 
 _ONE = 1 << 64

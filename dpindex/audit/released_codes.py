@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from dpindex.arrays import AnyArray
 from dpindex.audit.law_verifiers import LawVerifier, law_verifier
 from dpindex.audit.verdict import Check, Difference
-from dpindex.codes import Codes
-from dpindex.spec import Spec
+from dpindex.base.arrays import AnyArray
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.spec import Spec
 
 _ALPHA = 1e-7
 _MOST_ROWS, _PAIRED_ROWS, _MOST_NUMBERS = 1 << 17, 1500, 1 << 20
@@ -66,7 +66,7 @@ class CodesReport:
 def examine(codes: Codes, spec: Spec) -> CodesReport:
     """Test whether ``codes`` can have been released under ``spec``, whatever the vectors were.
 
-    >>> from dpindex.privatizer import Privatizer
+    >>> from dpindex.mechanism.privatizer import Privatizer
     >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
     >>> examine(Privatizer(spec).privatize(np.zeros((500, 6))), spec).passed
     True

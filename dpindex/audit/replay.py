@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.audit.verdict import Check
-from dpindex.noise.tables import CellTable
+from dpindex.mechanism.noise.tables import CellTable
 from dpindex.randomness import BitSource
 
 THIRD = 0x5555_5555_5555_5555

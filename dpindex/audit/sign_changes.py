@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from dpindex.audit.verdict import Check
-from dpindex.spec import Spec
+from dpindex.mechanism.spec import Spec
 
 _POINTS = 1 << 18
 _FARTHEST = 9.0

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.audit.exact_arithmetic import above_root
-from dpindex.projections import Sensitivity
+from dpindex.mechanism.projections import Sensitivity
+from dpindex.mechanism.spec import Spec
 from dpindex.race import SketchSpec
-from dpindex.spec import Spec
 
 
 @dataclass(frozen=True)

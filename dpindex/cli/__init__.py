@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from dpindex.base.errors import InputError
 from dpindex.cli import audit_commands as audit
 from dpindex.cli import index_commands as index
 from dpindex.cli import quality_commands as quality
 from dpindex.cli import race_commands as race
 from dpindex.cli import server_commands as server
 from dpindex.cli.options import Command, as_command
-from dpindex.errors import InputError
 from dpindex.version import __version__
 
 __all__ = ["app", "main"]

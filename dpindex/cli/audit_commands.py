@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpindex.base.errors import InputError
+from dpindex.base.files import create_file
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.cli.kinds import Takes
-from dpindex.errors import InputError
-from dpindex.files import create_file
 
 if TYPE_CHECKING:  # a command on an index loads no sketch, and help no noise laws
-    from dpindex.codes import Codes
+    from dpindex.mechanism.codes import Codes
+    from dpindex.mechanism.spec import Spec
     from dpindex.race import SketchSpec
-    from dpindex.spec import Spec
 
 
 def audit(
@@ -69,7 +69,7 @@ def audit(
 def _subject(path: Path, codebook: Path | None) -> tuple[Spec | SketchSpec, Codes | None]:
     """What is claimed, and the codes of an index."""
     from dpindex.audit import read_subject
-    from dpindex.spec import Spec
+    from dpindex.mechanism.spec import Spec
 
     claim, codes = read_subject(path)
     return o.with_codebook(claim, codebook) if isinstance(claim, Spec) else claim, codes
@@ -96,7 +96,7 @@ def _verify(path: Path | None, codebook: Path | None, as_json: bool) -> None:
 def _codes_pass(claim: Spec | SketchSpec, codes: Codes | None, as_json: bool) -> bool:
     """Report on the codes of an index, if there are any; whether the noise can be in them."""
     from dpindex.audit import examine
-    from dpindex.spec import Spec
+    from dpindex.mechanism.spec import Spec
 
     if codes is None or not isinstance(claim, Spec):
         return True
@@ -126,7 +126,7 @@ def ledger(
 
     No key is needed.
     """
-    from dpindex.ledger import Ledger
+    from dpindex.accounting.ledger import Ledger
 
     book = Ledger(path)
     entries, totals = book.entries(), book.totals(delta=delta)

@@ -10,16 +10,16 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from dpindex.arrays import AnyArray
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError, naming
+from dpindex.base.files import create_file
+from dpindex.base.threads import limited_threads
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.cli.kinds import Takes
-from dpindex.codes import Codes, read_codes
-from dpindex.errors import InputError, naming
-from dpindex.files import create_file
-from dpindex.stores import is_url
-from dpindex.threads import limited_threads
+from dpindex.mechanism.codes import Codes, read_codes
 from dpindex.vectors import open_vectors
+from dpindex.vectors.stores import is_url
 
 _SHOWN = 10
 # Bits of a code from which on two equal ones are no accident.
@@ -56,12 +56,12 @@ def build(
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Privatize vectors into an index; run again to resume."""
+    from dpindex.accounting.ledger import Ledger
     from dpindex.cli import shard_commands as shards
     from dpindex.index.directory import Settings, summarize
     from dpindex.index.index_sinks import NewDirectory
     from dpindex.index.ingest import ingest
-    from dpindex.ledger import Ledger
-    from dpindex.spec import Spec
+    from dpindex.mechanism.spec import Spec
 
     if index_type == "list":
         rows, columns = shards.shape_of(vectors, index, id_column, dask)
@@ -145,7 +145,7 @@ def privatize(
     Codes carry no ids: those are for the ledger.
     """
     from dpindex.index.ingest import CodesFile, ingest
-    from dpindex.spec import Spec
+    from dpindex.mechanism.spec import Spec
 
     out.refuse_existing(codes)
     described = o.with_codebook(Spec.read(spec), codebook)
@@ -299,9 +299,9 @@ def query(
     errors about 95 times in 100. The unbiased estimates, which are too high for the best of many,
     are in json and npz.
     """
-    from dpindex.engines import is_engine_url
     from dpindex.index.private_index import PrivateIndex
-    from dpindex.index.published_index import connect
+    from dpindex.serve.published_index import connect
+    from dpindex.storage.databases import is_engine_url
 
     out.check_output(form, output)
     opened: Any = connect(index, collection) if is_engine_url(index) else PrivateIndex.open(index)
@@ -410,7 +410,7 @@ def info(
 
     Reads the manifest and no codes.
     """
-    from dpindex.estimators.exposure import predicted_exposure
+    from dpindex.exposure.exposure import predicted_exposure
     from dpindex.index.directory import summarize
 
     if is_url(index):
@@ -473,7 +473,7 @@ def info(
 
 def methods(as_json: o.AsJson = False) -> None:
     """List every method, its promise and its source."""
-    from dpindex.method_table import methods as all_methods
+    from dpindex.mechanism.method_table import methods as all_methods
 
     rows = [row.to_dict() for row in all_methods()]
     if as_json:
@@ -502,8 +502,8 @@ def codebook(
 
     Codewords beyond the number of vectors are points between near neighbours.
     """
-    from dpindex.codebook import Codebook
-    from dpindex.planner import fit_codebook
+    from dpindex.mechanism.codebook import Codebook
+    from dpindex.study.planner import fit_codebook
 
     if output.suffix != ".npy":
         raise InputError(f"{output} must end in .npy.")
@@ -526,6 +526,6 @@ def spec(
     options: o.SpecOptions,
 ) -> None:
     """Print a spec as JSON, for devices to use."""
-    from dpindex.spec import Spec
+    from dpindex.mechanism.spec import Spec
 
     typer.echo(Spec(method, dim, code_length, epsilon, **options.stated()).to_json())

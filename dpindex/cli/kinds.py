@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpindex.checks import MAX_TEXT
-from dpindex.files import MAGIC
+from dpindex.base.checks import MAX_TEXT
+from dpindex.base.files import MAGIC
 from dpindex.format1 import SKETCH_MAGIC_1
 from dpindex.vectors.readers import VECTOR_SUFFIXES
 

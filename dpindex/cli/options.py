@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_
 import typer
 from typer.core import TyperCommand
 
+from dpindex.base.errors import InputError
 from dpindex.cli.kinds import Takes, mistaken
-from dpindex.errors import InputError
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.vectors import read_ids, read_payload
 
 if TYPE_CHECKING:  # help loads no noise laws
-    from dpindex.spec import Spec
+    from dpindex.mechanism.spec import Spec
 
 LOCAL = "local"
 """The address of a cluster on this machine, for ``--dask`` alone."""
@@ -162,7 +162,7 @@ class SpecOptions(DataOptions):
     seed: Annotated[int, "Public seed of the projection."] = 0
 
     def stated(self) -> dict[str, Any]:
-        from dpindex.codebook import Codebook
+        from dpindex.mechanism.codebook import Codebook
 
         book = None if self.codebook is None else Codebook(self.codebook)
         return {**super().stated(), "codebook": book}
@@ -224,7 +224,7 @@ class ReleaseOptions:
         """The options as arguments of ``ingest``."""
         ledger = None
         if self.ledger is not None:
-            from dpindex.ledger import Ledger
+            from dpindex.accounting.ledger import Ledger
 
             ledger = Ledger(self.ledger)
         return {
@@ -242,7 +242,7 @@ def note(sentence: str) -> None:
 
 def with_codebook(spec: Spec, path: Path | None) -> Spec:
     """The spec with the codewords in that file, if one was named."""
-    from dpindex.codebook import Codebook
+    from dpindex.mechanism.codebook import Codebook
 
     return spec if path is None else spec.with_codebook(Codebook(path))
 

@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from dpindex.arrays import AnyArray
-from dpindex.codes import CodeFormat
-from dpindex.errors import InputError
-from dpindex.files import create_file
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
+from dpindex.base.files import create_file
+from dpindex.base.progress import progress_bar as progress_bar
+from dpindex.mechanism.codes import CodeFormat
 from dpindex.privacy import Guarantee
-from dpindex.progress import progress_bar as progress_bar
 
 Format = Annotated[
     Literal["table", "json", "npz"], "--format", "table for people; json or npz for programs."

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from dpindex.base.errors import InputError
+from dpindex.base.files import create_file, make_folder
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.errors import InputError
-from dpindex.files import create_file, make_folder
 from dpindex.privacy import record
 from dpindex.vectors import open_vectors, read_ids
 
@@ -86,7 +86,7 @@ def evaluate(
 
     Runs are kept as they end: run again to resume.
     """
-    from dpindex.evaluate import (
+    from dpindex.study.evaluate import (
         explorer,
         image_attack,
         recall_curve,
@@ -94,7 +94,7 @@ def evaluate(
         spec_grid,
         write_curve,
     )
-    from dpindex.evaluate.text_attack import read_texts, text_attack
+    from dpindex.study.evaluate.text_attack import read_texts, text_attack
 
     require_matplotlib()
     if options.record:
@@ -199,8 +199,8 @@ def explore(
     One file that works offline: recall, exposure, odds, answers and rebuilt records by epsilon. It
     shows the vectors themselves, so make it of public ones before you send it around.
     """
-    from dpindex.evaluate import explorer, spec_grid
-    from dpindex.evaluate.text_attack import read_texts
+    from dpindex.study.evaluate import explorer, spec_grid
+    from dpindex.study.evaluate.text_attack import read_texts
 
     out.refuse_existing(output)
     explorer.require_libraries()
@@ -292,7 +292,7 @@ def demo(
     ] = Path("dpindex-demo"),
 ) -> None:
     """Run an example on bundled digits, in under a minute."""
-    from dpindex.evaluate import run_demo
+    from dpindex.study.evaluate import run_demo
 
     with out.progress_bar("measuring") as progress:
         result = run_demo(directory, progress=progress)
@@ -341,9 +341,9 @@ def plan(
 
     Uses public knowledge alone, and recommends a method.
     """
-    from dpindex.evaluate import require_matplotlib
-    from dpindex.planner import Facts, plan_png
-    from dpindex.planner import plan as make_plan
+    from dpindex.study.evaluate import require_matplotlib
+    from dpindex.study.planner import Facts, plan_png
+    from dpindex.study.planner import plan as make_plan
 
     if form == "npz":
         raise InputError("a plan is shown as table or json, not as npz.")
@@ -424,7 +424,7 @@ def _commands(outcome: Any, public_sample: str | None, options: o.DataOptions) -
 
 def _print_plan(outcome: Any) -> None:
     """A line of at most 80 columns for each spec, and below it what is promised."""
-    from dpindex.planner import names_of
+    from dpindex.study.planner import names_of
 
     names = names_of(outcome.at)
     heads = [name.partition(" ") for name in names.values()]

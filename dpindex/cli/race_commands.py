@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from dpindex.arrays import AnyArray
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError, naming
+from dpindex.base.files import create_file
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.cli.kinds import Takes
-from dpindex.errors import InputError, naming
-from dpindex.files import create_file
 from dpindex.vectors import VectorSource, open_vectors
 
 _ROWS = 1000
@@ -55,11 +55,11 @@ def build(
 
     With a ledger each id is one record; a record in a second sketch spends its epsilon again.
     """
-    from dpindex.index.code_store import Ids
     from dpindex.index.pending import PendingRelease
     from dpindex.race import RaceSketch, SketchSpec, optimal_rows
     from dpindex.race.diagnosis import noise_drowns
     from dpindex.race.hashes import hash_from_dict
+    from dpindex.storage.code_store import Ids
 
     out.refuse_existing(sketch)
     stated = release.stated()

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dpindex.base.errors import InputError
 from dpindex.cli import options as o
-from dpindex.errors import InputError
 
 
 def serve(
@@ -33,8 +33,8 @@ def serve(
     A code is on the disk before its sender is answered, and no other process writes the index
     meanwhile. Ctrl-C or SIGTERM saves it and ends. The URI of a published index is served too.
     """
-    from dpindex.server.process import LOOPBACK, serve
-    from dpindex.server.tokens import Tokens
+    from dpindex.serve.process import LOOPBACK, serve
+    from dpindex.serve.tokens import Tokens
 
     if open_to_all == (tokens is not None):
         raise InputError("give --tokens FILE, or --open-to-all on a machine that is yours alone.")

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dpindex.accounting.ledger import Ledger
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.index.directory import Settings
-from dpindex.ledger import Ledger
 from dpindex.privacy import Guarantee
 from dpindex.shards import Engine, build, one_by_one, plan_shards
-from dpindex.stores import is_url
 from dpindex.vectors import open_dataset, open_vectors
+from dpindex.vectors.stores import is_url
 
 __all__ = ["build_in_shards", "needs_shards", "shape_of"]
 

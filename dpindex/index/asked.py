@@ -6,12 +6,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from dpindex.arrays import Vectors
-from dpindex.codes import Codes, check_format
-from dpindex.errors import InputError
-from dpindex.estimators.similarity import Queries
-from dpindex.projector import Projector
-from dpindex.spec import Spec
+from dpindex.base.arrays import Vectors
+from dpindex.base.errors import InputError
+from dpindex.mechanism.codes import Codes, check_format
+from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.similarity import Queries
 
 QueryMode = Literal["exact", "private"]
 
@@ -70,7 +70,8 @@ class Asked:
             return Queries(spec.format.codes(asked.stored), spec, private=True)
         if query == "exact":
             return Queries(self._projector.project(asked), self.spec, private=False)
-        from dpindex.privatizer import Privatizer  # here: other queries need no secret stream
+        # here: other queries need no secret stream
+        from dpindex.mechanism.privatizer import Privatizer
 
         self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
         codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(asked)

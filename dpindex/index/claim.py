@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from dpindex.arrays import AnyArray, issparse
-from dpindex.files import pack, unpack
+from dpindex.base.arrays import AnyArray, issparse
+from dpindex.base.files import pack, unpack
 
 _KEY_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 12, 16
 

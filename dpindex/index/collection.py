@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from dpindex.arrays import AnyArray
-from dpindex.codes import CodeFormat, Codes
-from dpindex.errors import InputError
-from dpindex.index.code_store import CodeStore
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
 from dpindex.index.locks import ReadWriteLock
-from dpindex.index.payload import Table
+from dpindex.mechanism.codes import CodeFormat, Codes
+from dpindex.storage.code_store import CodeStore
+from dpindex.storage.payload import Table
 
 
 class Collection:
     """Codes under unique ids, in the order in which they were added, and their payload.
 
-    >>> from dpindex.codes import SignFormat
+    >>> from dpindex.mechanism.codes import SignFormat
     >>> collection = Collection(SignFormat(8, bytes(16)))
     >>> len(collection), "anna" in collection, list(collection)
     (0, False, [])

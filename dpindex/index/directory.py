@@ -22,14 +22,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dpindex.arrays import AnyArray
-from dpindex.codebook import Codebook, spaced
-from dpindex.codes import Codes, codes_from_bytes
-from dpindex.errors import InputError
-from dpindex.estimators.float_codes import METRICS
-from dpindex.estimators.similarity import Metric
-from dpindex.estimators.visibility import Visibility, rows_to_sample, visibility
-from dpindex.files import (
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
+from dpindex.base.files import (
     Buffer,
     holding_lock,
     make_folder,
@@ -39,24 +34,29 @@ from dpindex.files import (
     sync_folder,
     write_file,
 )
+from dpindex.exposure.visibility import Visibility, rows_to_sample, visibility
 from dpindex.format1 import manifest_from_1
-from dpindex.index.code_store import (
+from dpindex.index.journal import Journal, state_folder
+from dpindex.index.ranking import new_ranking
+from dpindex.index.search_backend import EXACT
+from dpindex.mechanism.codebook import Codebook, spaced
+from dpindex.mechanism.codes import Codes, codes_from_bytes
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.float_codes import METRICS
+from dpindex.similarity.similarity import Metric
+from dpindex.storage.code_store import (
     MAPPED_BYTES,
     CodeStore,
     id_block,
     ids_to_bytes,
     rows_per_segment,
 )
-from dpindex.index.journal import Journal, state_folder
-from dpindex.index.payload import Payload, Table, payload_from_bytes, payload_to_bytes
-from dpindex.index.ranking import new_ranking
-from dpindex.index.search_backend import EXACT
-from dpindex.index.stored_ids import IdBlock
-from dpindex.spec import Spec
+from dpindex.storage.payload import Payload, Table, payload_from_bytes, payload_to_bytes
+from dpindex.storage.stored_ids import IdBlock
 from dpindex.version import __version__
 
 if TYPE_CHECKING:  # most indexes have none
-    from dpindex.estimators.denoise import Denoiser
+    from dpindex.denoise import Denoiser
 
 _FORMAT = 2
 MANIFEST = "manifest.json"
@@ -369,7 +369,7 @@ class IndexDirectory:
         """The denoiser, verified against the manifest; None if there is none."""
         if manifest.denoiser is None:
             return None
-        from dpindex.estimators.denoise import denoiser_from_bytes
+        from dpindex.denoise import denoiser_from_bytes
 
         data = self._verified(manifest, _MODEL.format(manifest.denoiser))
         return denoiser_from_bytes(data, manifest.settings.spec)
@@ -518,7 +518,7 @@ class IndexDirectory:
 
     def write_denoiser(self, manifest: Manifest, denoiser: Denoiser) -> Manifest:
         """Stage a denoiser and return the manifest that names it, which is not yet committed."""
-        from dpindex.estimators.denoise import denoiser_to_bytes
+        from dpindex.denoise import denoiser_to_bytes
 
         number, manifest = self._numbered(manifest, {_MODEL: denoiser_to_bytes(denoiser)})
         return replace(manifest, denoiser=number)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Bytes, Doubles, Floats
-from dpindex.errors import InputError
-from dpindex.files import release_pages
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Floats
+from dpindex.base.errors import InputError
+from dpindex.base.files import release_pages
 from dpindex.index import faiss_library as faiss
-from dpindex.index.row_parts import RowParts
 from dpindex.index.search_backend import EXACT, Rows, SearchBackend, best_of
+from dpindex.storage.row_parts import RowParts
 
 _SMALL_ROWS, _SCAN_ROWS = 4096, 1 << 18
 _BLOCK_ROWS, _BLOCK_QUERIES = 8192, 256

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.arrays import Doubles, Floats, Singles, unit
-from dpindex.errors import InputError
+from dpindex.base.arrays import Doubles, Floats, Singles, unit
+from dpindex.base.errors import InputError
 from dpindex.index import faiss_library as faiss
 from dpindex.index.search_backend import EXACT, Rows, SearchBackend, best_of
 

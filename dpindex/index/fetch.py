@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
 from dpindex.index.directory import MANIFEST, MAX_MANIFEST_BYTES, Manifest
-from dpindex.stores import open_store
+from dpindex.vectors.stores import open_store
 
 __all__ = ["fetched"]
 

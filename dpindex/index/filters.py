@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpindex.checks import id_array
-from dpindex.errors import InputError
-from dpindex.extras import import_extra
-from dpindex.index.code_store import CodeStore
-from dpindex.index.payload import ID
-from dpindex.index.row_parts import Rows
+from dpindex.base.checks import id_array
+from dpindex.base.errors import InputError
+from dpindex.base.extras import import_extra
+from dpindex.storage.code_store import CodeStore
+from dpindex.storage.payload import ID
+from dpindex.storage.row_parts import Rows
 
 Filter: TypeAlias = Any
 """Ids, a mask, a function of a row, or an expression: see :func:`kept_rows`."""
@@ -58,7 +58,7 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
     InputError
         For a mask of another length, ids of another kind, and an expression that has no meaning.
 
-    >>> from dpindex.codes import SignFormat
+    >>> from dpindex.mechanism.codes import SignFormat
     >>> format_ = SignFormat(8, bytes(16))
     >>> store = CodeStore(format_)
     >>> store.append(format_.codes(np.zeros((4, 1), np.uint8)), np.arange(4))
@@ -144,7 +144,7 @@ def _matching(expression: Any, store: CodeStore) -> Rows:
 def parsed(text: str, columns: list[str], dialect: Any = None) -> Any:
     """The ``pyarrow.compute`` expression of a text over these columns.
 
-    Or the expression of an engine's ``dialect``, a :class:`dpindex.engines.Dialect`.
+    Or the expression of an engine's ``dialect``, a :class:`dpindex.storage.databases.Dialect`.
 
     Known are ``and or not & | ~ == != < <= > >= in``, ``is None`` and ``is not None``, numbers,
     strings, True, False, and names of columns; ``field("two words")`` is a name that Python cannot

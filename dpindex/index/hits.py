@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Floats
-from dpindex.errors import InputError
-from dpindex.extras import import_extra
-from dpindex.html import table_html
-from dpindex.index.payload import ID, Table
+from dpindex.base.arrays import AnyArray, Floats
+from dpindex.base.errors import InputError
+from dpindex.base.extras import import_extra
+from dpindex.base.html import table_html
+from dpindex.storage.payload import ID, Table
 
 _NAMES = {"ids": ID, "scores": "score"}
 _SHOWN = 10
@@ -42,7 +42,7 @@ class Hits:
         What the true metric is, given the codes: a cosine in [−1, 1], an inner product, or a
         squared distance, corrected for noise and flips. Cosines are posterior means, under the
         distribution of cosines that was learned from the collection's codes: right on average also
-        for the best of many candidates (see :mod:`dpindex.estimators.posterior`). Of codeword
+        for the best of many candidates (see :mod:`dpindex.similarity.posterior`). Of codeword
         codes they are means under the codebook's cosines. Those of ``search`` fall in the order of
         the ranking. Inner products, squared distances and cosines of denoised sign codes are the
         unbiased estimates. NaN where flips depend on norms nobody declared (``Spec.norm``).

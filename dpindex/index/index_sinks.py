@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray
-from dpindex.codes import Codes
-from dpindex.errors import InputError
-from dpindex.estimators.visibility import visibility
+from dpindex.accounting.ledger import Ledger
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
+from dpindex.exposure.visibility import visibility
 from dpindex.index.claim import Claim
-from dpindex.index.code_store import ids_to_bytes
 from dpindex.index.directory import IndexDirectory, Manifest, Settings
 from dpindex.index.ingest import AllAtOnce, Sink
-from dpindex.index.payload import Table, payload_to_bytes
 from dpindex.index.private_index import PrivateIndex
-from dpindex.ledger import Ledger
-from dpindex.projector import Projector
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.projector import Projector
+from dpindex.storage.code_store import ids_to_bytes
+from dpindex.storage.payload import Table, payload_to_bytes
 from dpindex.vectors import VectorSource
 from dpindex.vectors.source import Chunk
 

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Integers
-from dpindex.codes import Codes
-from dpindex.errors import InputError, naming
-from dpindex.files import create_file
-from dpindex.index.code_store import Ids, rows_per_segment
+from dpindex.base.arrays import AnyArray, Integers
+from dpindex.base.errors import InputError, naming
+from dpindex.base.files import create_file
 from dpindex.index.leak_check import refuse_shared_rows
-from dpindex.index.payload import Payload, Table
 from dpindex.index.pending import PendingRelease
-from dpindex.privatizer import Privatizer
-from dpindex.spec import Spec
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.storage.code_store import Ids, rows_per_segment
+from dpindex.storage.payload import Payload, Table
 from dpindex.vectors import VectorSource
 from dpindex.vectors.source import Chunk
 
 if TYPE_CHECKING:  # devices keep no ledger
-    from dpindex.ledger import Ledger
+    from dpindex.accounting.ledger import Ledger
 
 _CHUNK_BYTES = 1 << 25
 _SPARSE_ROWS = 8192

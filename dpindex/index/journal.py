@@ -19,9 +19,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from dpindex.arrays import AnyArray
-from dpindex.errors import InputError
-from dpindex.files import make_folder, pack, parse_file, read_file, unpack, write_file
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
+from dpindex.base.files import make_folder, pack, parse_file, read_file, unpack, write_file
 
 _PENDING, _CLAIM, _STAGED = "pending", "claim", "staged"
 _MAX_BYTES = 1 << 33

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import Doubles, Floats, in_units_of_largest, issparse, unit
-from dpindex.codebook import Codebook
-from dpindex.errors import InputError
+from dpindex.base.arrays import Doubles, Floats, in_units_of_largest, issparse, unit
+from dpindex.base.errors import InputError
+from dpindex.mechanism.codebook import Codebook
 from dpindex.randomness import PublicStream
 
 __all__ = ["refuse_shared_rows", "refuse_shared_words", "shared_words"]

@@ -7,12 +7,12 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpindex.arrays import AnyArray
-from dpindex.index.code_store import ids_to_bytes
+from dpindex.base.arrays import AnyArray
 from dpindex.index.journal import Journal
+from dpindex.storage.code_store import ids_to_bytes
 
 if TYPE_CHECKING:
-    from dpindex.ledger import Ledger
+    from dpindex.accounting.ledger import Ledger
 
 
 class PendingRelease:

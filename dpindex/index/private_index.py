@@ -11,33 +11,33 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Doubles, Vectors
-from dpindex.checks import finite_number
-from dpindex.codes import Codes, check_format
-from dpindex.engines import open_engine
-from dpindex.errors import InputError, naming
-from dpindex.estimators.denoise import Denoiser, Kind, fit_denoiser
-from dpindex.estimators.float_codes import Estimate
-from dpindex.estimators.learned import SAMPLE_ROWS, Learned, learned_similarity
-from dpindex.estimators.posterior import in_ranking_order
-from dpindex.estimators.similarity import Metric, Queries, similarity_of
-from dpindex.html import facts_html
+from dpindex.accounting.ledger import Ledger
+from dpindex.base.arrays import AnyArray, Doubles, Vectors
+from dpindex.base.checks import finite_number
+from dpindex.base.errors import InputError, naming
+from dpindex.base.html import facts_html
+from dpindex.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.index.asked import Asked, QueryMode, checked_k
-from dpindex.index.code_store import CodeStore
 from dpindex.index.collection import Collection
 from dpindex.index.directory import Checkpoint, IndexDirectory, Settings, read_index, write_index
 from dpindex.index.fetch import fetched
 from dpindex.index.filters import Filter, kept_rows
 from dpindex.index.hits import Hits, joined, no_hits
 from dpindex.index.leak_check import refuse_shared_rows
-from dpindex.index.payload import Table
 from dpindex.index.publish import publish
 from dpindex.index.ranking import new_ranking
 from dpindex.index.search_backend import EXACT, Rows
 from dpindex.index.selection import Selection
-from dpindex.ledger import Ledger
-from dpindex.spec import Spec
-from dpindex.stores import is_url
+from dpindex.mechanism.codes import Codes, check_format
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.float_codes import Estimate
+from dpindex.similarity.learned import SAMPLE_ROWS, Learned, learned_similarity
+from dpindex.similarity.posterior import in_ranking_order
+from dpindex.similarity.similarity import Metric, Queries, similarity_of
+from dpindex.storage.code_store import CodeStore
+from dpindex.storage.databases import open_engine
+from dpindex.storage.payload import Table
+from dpindex.vectors.stores import is_url
 
 _Answer = TypeVar("_Answer")
 
@@ -253,7 +253,8 @@ class PrivateIndex(Asked, Collection):
         skip_leak_check: bool,
     ) -> Codes:
         """Codes of checked rows, whose release is written down first."""
-        from dpindex.privatizer import Privatizer  # here: who only searches needs no secret stream
+        # here: who only searches needs no secret stream
+        from dpindex.mechanism.privatizer import Privatizer
 
         book = None if skip_leak_check else self.spec.codebook
         if ledger is not None and self.path is not None:
@@ -313,7 +314,7 @@ class PrivateIndex(Asked, Collection):
         Parameters
         ----------
         kind : "auto", "linear" or "score"
-            See :func:`dpindex.estimators.denoise.fit_denoiser`.
+            See :func:`dpindex.denoise.fit_denoiser`.
 
         Returns
         -------

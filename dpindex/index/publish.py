@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Singles, unit
-from dpindex.codebook import Codebook
-from dpindex.codes import Codes
-from dpindex.engines import Engine, Layout, Rows
-from dpindex.errors import InputError
-from dpindex.estimators.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
-from dpindex.estimators.learned import SAMPLE_ROWS
-from dpindex.index.code_store import CodeStore, ids_to_bytes
+from dpindex.base.arrays import AnyArray, Singles, unit
+from dpindex.base.errors import InputError
+from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.directory import Settings
 from dpindex.index.ranking import Ranking, new_ranking
 from dpindex.index.search_backend import EXACT
+from dpindex.mechanism.codebook import Codebook
+from dpindex.mechanism.codes import Codes
+from dpindex.similarity.learned import SAMPLE_ROWS
+from dpindex.storage.code_store import CodeStore, ids_to_bytes
+from dpindex.storage.databases import Engine, Layout, Rows
 
 FACTS, SAMPLE = "facts", "sample"
 """Names of documents: the publication itself, and the ids that its prior is learned from."""

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Doubles, unit
-from dpindex.codes import Codes
-from dpindex.estimators.similarity import Metric, Queries
-from dpindex.estimators.symbol_codes import codeword_similarities
-from dpindex.files import release_pages
-from dpindex.index.code_store import CodeStore
+from dpindex.base.arrays import AnyArray, Doubles, unit
+from dpindex.base.files import release_pages
+from dpindex.base.threads import limited_threads
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.search_backend import Rows, SearchBackend
 from dpindex.index.symbol_lists import SymbolLists
-from dpindex.spec import Spec
-from dpindex.threads import limited_threads
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.similarity import Metric, Queries
+from dpindex.similarity.symbol_codes import codeword_similarities
+from dpindex.storage.code_store import CodeStore
 
 if TYPE_CHECKING:
-    from dpindex.estimators.denoise import Denoiser
+    from dpindex.denoise import Denoiser
 
 
 class Ranking:

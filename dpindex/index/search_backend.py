@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import AnyArray, Doubles
+from dpindex.base.arrays import AnyArray, Doubles
 
 Rows = npt.NDArray[np.int64]
 

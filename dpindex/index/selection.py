@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from dpindex.arrays import Doubles
-from dpindex.estimators.similarity import Queries
+from dpindex.base.arrays import Doubles
 from dpindex.index.ranking import Ranking
 from dpindex.index.search_backend import Rows, SearchBackend, best_of
+from dpindex.similarity.similarity import Queries
 
 _FEW = 8
 _SPARE = 16

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from dpindex.estimators.similarity import Metric
 from dpindex.index.ranking import new_backend
 from dpindex.index.search_backend import EXACT
-from dpindex.spec import Spec
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.similarity import Metric
 
 _LISTS_BY_ROOT = 4
 _ROWS_FOR_LISTS = 10_000

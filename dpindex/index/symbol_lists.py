@@ -7,7 +7,7 @@ from copy import copy
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.arrays import AnyArray, Doubles
+from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.index.search_backend import Rows, SearchBackend
 
 _FIRST_SYMBOLS = 64

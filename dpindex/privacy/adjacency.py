@@ -8,8 +8,8 @@ from dataclasses import asdict, astuple, dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
-from dpindex.checks import finite_number, from_kind
-from dpindex.errors import InputError
+from dpindex.base.checks import finite_number, from_kind
+from dpindex.base.errors import InputError
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
 _Vectors = TypeVar("_Vectors", bound="VectorAdjacency")

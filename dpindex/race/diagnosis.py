@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtrc, ndtr
 
-from dpindex.arrays import Doubles
+from dpindex.base.arrays import Doubles
 from dpindex.race.hashes import Hash, PStable
 from dpindex.race.sketch import RaceSketch
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from dpindex.arrays import Floats, Vectors
-from dpindex.checks import finite_number, real_matrix, whole_number
-from dpindex.errors import InputError
+from dpindex.base.arrays import Floats, Vectors
+from dpindex.base.checks import finite_number, real_matrix, whole_number
+from dpindex.base.errors import InputError
 from dpindex.race.sketch import RaceSketch
 from dpindex.randomness import PublicStream
 

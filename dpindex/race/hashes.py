@@ -28,9 +28,9 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 from scipy.special import ndtr, ndtri
 
-from dpindex.arrays import Doubles
-from dpindex.checks import check_values, finite_number, from_kind, whole_number
-from dpindex.errors import InputError
+from dpindex.base.arrays import Doubles
+from dpindex.base.checks import check_values, finite_number, from_kind, whole_number
+from dpindex.base.errors import InputError
 from dpindex.randomness import PublicStream
 
 Codes: TypeAlias = npt.NDArray[np.uint32]

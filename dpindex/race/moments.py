@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from dpindex.arrays import Doubles
+from dpindex.base.arrays import Doubles
 from dpindex.race.sketch import RaceSketch
 
 __all__ = ["second_moments"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Floats
-from dpindex.errors import InputError
-from dpindex.extras import import_extra
+from dpindex.base.arrays import AnyArray, Floats
+from dpindex.base.errors import InputError
+from dpindex.base.extras import import_extra
 from dpindex.race.explore import box
 from dpindex.race.sketch import RaceSketch
 

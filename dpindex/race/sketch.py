@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dpindex.arrays import AnyArray, Doubles, Floats, Integers, Vectors, cores
-from dpindex.checks import checked_epsilon, finite_number, real_matrix
-from dpindex.errors import InputError
-from dpindex.files import Buffer, create_file, pack, parse_file, unpack
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Vectors, cores
+from dpindex.base.checks import checked_epsilon, finite_number, real_matrix
+from dpindex.base.errors import InputError
+from dpindex.base.files import Buffer, create_file, pack, parse_file, unpack
 from dpindex.format1 import sketch_from_bytes_1
-from dpindex.noise.counts import CHANGES
+from dpindex.mechanism.noise.counts import CHANGES
 from dpindex.privacy import Guarantee, Neighbouring, Records, compose
 from dpindex.race.spec import SketchSpec
 from dpindex.randomness import BitSource

@@ -7,10 +7,16 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from dpindex.checks import checked_delta, checked_epsilon, checked_fields, json_value, whole_number
-from dpindex.errors import InputError
-from dpindex.noise.additive import AdditiveNoise
-from dpindex.noise.counts import count_noise
+from dpindex.base.checks import (
+    checked_delta,
+    checked_epsilon,
+    checked_fields,
+    json_value,
+    whole_number,
+)
+from dpindex.base.errors import InputError
+from dpindex.mechanism.noise.additive import AdditiveNoise
+from dpindex.mechanism.noise.counts import count_noise
 from dpindex.privacy import Guarantee, Neighbouring, Records
 from dpindex.race.hashes import Hash, Hasher, hash_from_dict
 

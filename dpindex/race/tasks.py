@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from dpindex.arrays import AnyArray, Doubles, Floats, Vectors
-from dpindex.checks import finite_number
-from dpindex.errors import InputError, QualityWarning
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Vectors
+from dpindex.base.checks import finite_number
+from dpindex.base.errors import InputError, QualityWarning
 from dpindex.privacy import Guarantee, Neighbouring
 from dpindex.race.diagnosis import (
     class_weights,
@@ -53,7 +53,7 @@ class _SketchEstimator(base.BaseEstimator):  # type: ignore[misc]
     """A scikit-learn estimator that reads its data once, into released sketches.
 
     ``fit`` spends the whole budget; what comes after is free. Each ``fit`` spends it again, so a
-    cross-validation with m fits costs m times epsilon. ``fit`` warns (:class:`~dpindex.errors.
+    cross-validation with m fits costs m times epsilon. ``fit`` warns (:class:`~dpindex.base.errors.
     QualityWarning`) where the result is unlikely to be of use; it reads that from what has been
     released, so a warning may be passed on. By scikit-learn's convention ``fit`` refuses
     a table without rows, so it is public that there is a record; a :class:`RaceSketch` takes none.

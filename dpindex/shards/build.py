@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from dpindex.errors import InputError
+from dpindex.accounting.ledger import Ledger
+from dpindex.base.errors import InputError
 from dpindex.index.leak_check import refuse_shared_words
-from dpindex.ledger import Ledger
 from dpindex.shards.commit import commit
 from dpindex.shards.plan import Plan, Shard
 from dpindex.shards.work import Receipt, check_shard, privatize_shard

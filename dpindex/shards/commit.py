@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from dpindex.codes import Codes, codes_from_bytes
-from dpindex.errors import InputError
+from dpindex.base.errors import InputError
 from dpindex.index.directory import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
@@ -15,6 +14,7 @@ from dpindex.index.directory import (
     sampled,
     segment_paths,
 )
+from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.shards.plan import Plan, forget_key, token_of
 from dpindex.shards.work import Receipt
 

@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray
-from dpindex.codes import Codes
-from dpindex.errors import InputError
-from dpindex.estimators.visibility import visibility
-from dpindex.files import make_folder, read_file, write_file
-from dpindex.index.code_store import ids_to_bytes, rows_per_segment
+from dpindex.accounting.ledger import Ledger
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
+from dpindex.base.files import make_folder, read_file, write_file
+from dpindex.exposure.visibility import visibility
 from dpindex.index.directory import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
@@ -30,11 +29,12 @@ from dpindex.index.directory import (
     segment_paths,
 )
 from dpindex.index.journal import state_folder
-from dpindex.ledger import Ledger
-from dpindex.projector import Projector
-from dpindex.spec import Spec
-from dpindex.stores import Store, is_url, open_store
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.spec import Spec
+from dpindex.storage.code_store import ids_to_bytes, rows_per_segment
 from dpindex.vectors.dataset import Dataset, Part
+from dpindex.vectors.stores import Store, is_url, open_store
 
 __all__ = ["PLAN", "Job", "Plan", "Segment", "Shard", "default_ids", "plan_shards"]
 

@@ -9,21 +9,21 @@ from functools import lru_cache
 
 import numpy as np
 
-from dpindex.arrays import AnyArray, Integers
-from dpindex.codebook import Codebook
-from dpindex.codes import codes_from_bytes
-from dpindex.errors import InputError
-from dpindex.index.code_store import ids_to_bytes
+from dpindex.base.arrays import AnyArray, Integers
+from dpindex.base.errors import InputError
 from dpindex.index.directory import FileMark, segment_paths
 from dpindex.index.leak_check import shared_words
-from dpindex.index.payload import Payload, Table, payload_to_bytes
-from dpindex.privatizer import Privatizer
-from dpindex.projector import Projector
+from dpindex.mechanism.codebook import Codebook
+from dpindex.mechanism.codes import codes_from_bytes
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.spec import Spec
 from dpindex.shards.plan import Job, Segment, Shard, default_ids, token_of
-from dpindex.spec import Spec
-from dpindex.stores import Store, open_store
+from dpindex.storage.code_store import ids_to_bytes
+from dpindex.storage.payload import Payload, Table, payload_to_bytes
 from dpindex.vectors.dataset import Part
 from dpindex.vectors.source import Chunk, VectorSource
+from dpindex.vectors.stores import Store, open_store
 
 __all__ = ["Receipt", "check_shard", "privatize_shard"]
 

@@ -2,7 +2,7 @@
 
 Memory is bounded by the chunk that is asked for, not by the file. Whatever a file declares about
 itself is checked against its size first; whatever is wrong with it raises an
-:class:`~dpindex.errors.InputError` of one sentence.
+:class:`~dpindex.base.errors.InputError` of one sentence.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from dpindex.arrays import Doubles
+from dpindex.base.arrays import Doubles
 from dpindex.vectors.source import Location, VectorSource
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray
-from dpindex.checks import id_array
-from dpindex.errors import InputError
-from dpindex.stores import Store, is_url, open_store
+from dpindex.base.arrays import AnyArray
+from dpindex.base.checks import id_array
+from dpindex.base.errors import InputError
 from dpindex.vectors.parquet import column_type, ids_of, open_file, vectors_of
 from dpindex.vectors.readers import open_vectors, read_ids
 from dpindex.vectors.source import Chunk, Location, VectorSource, as_source
+from dpindex.vectors.stores import Store, is_url, open_store
 
 __all__ = ["Dataset", "InMemoryPart", "Part", "open_dataset"]
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray
+from dpindex.base.arrays import AnyArray
 from dpindex.vectors.source import MAX_RATIO, Location, VectorSource, by_rows, is_matrix
 
 _REFERENCE = np.dtype([("length", "<u4"), ("heap", "<u8"), ("object", "<u4")])

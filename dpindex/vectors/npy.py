@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 
-from dpindex.arrays import AnyArray
+from dpindex.base.arrays import AnyArray
 from dpindex.vectors.source import MAX_RATIO, Location, VectorSource, by_rows, is_matrix
 
 _HEADER_BYTES = 16_384

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from dpindex.arrays import AnyArray
+from dpindex.base.arrays import AnyArray
 from dpindex.vectors.source import Location, VectorSource
 
 _BATCH_BYTES = 1 << 20

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from dpindex.arrays import AnyArray
-from dpindex.checks import id_array
+from dpindex.base.arrays import AnyArray
+from dpindex.base.checks import id_array
 from dpindex.vectors.csv import open_csv
 from dpindex.vectors.hdf5 import hdf5_ids, open_hdf5
 from dpindex.vectors.npy import npy_ids, npz_ids, open_npy, open_npz, open_vecs

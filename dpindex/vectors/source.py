@@ -11,10 +11,10 @@ from typing import IO, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from dpindex.arrays import as_table, canonical_csr, is_masked, issparse
-from dpindex.checks import as_matrix
-from dpindex.errors import InputError
-from dpindex.extras import EXTRAS
+from dpindex.base.arrays import as_table, canonical_csr, is_masked, issparse
+from dpindex.base.checks import as_matrix
+from dpindex.base.errors import InputError
+from dpindex.base.extras import EXTRAS
 
 MAX_RATIO = 1032
 """The largest factor by which a DEFLATE stream can grow; a file that claims more is damaged."""

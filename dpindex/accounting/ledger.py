@@ -1,0 +1,477 @@
+"""The ledger of releases: which ids were released under which spec, in an SQLite database.
+
+A release is recorded, durably, *before* the codes exist: whatever fails afterwards, the ledger
+counts too much rather than too little. Ids are kept as HMAC-SHA-256 under a random key in a file of
+its own, so a reader of the ledger without the key cannot find out who is in it by guessing ids.
+Neither file belongs in a published index.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import sqlite3
+import stat
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from dpindex.accounting.composition import total
+from dpindex.base.checks import checked_epsilon, finite_number, json_value
+from dpindex.base.errors import InputError
+from dpindex.base.files import read_file, write_file
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Guarantee, Records, compose
+
+__all__ = ["Entry", "Ledger", "Total"]
+
+_APPLICATION, _VERSION = int.from_bytes(b"DPLG", "big"), 1
+_KEY_BYTES = 32
+_MAX_BYTES = 1 << 33
+_BUSY_SECONDS = 10.0
+_ROWS_AT_A_TIME = 1 << 16
+_WRITE = "BEGIN IMMEDIATE"
+_BESIDE = ("-journal", "-wal", "-shm")
+# EXTRA: a journal that came back after a power cut would undo a release that was committed.
+_DURABLE = ("synchronous = EXTRA", "fullfsync = ON")
+_PRAGMAS = ("trusted_schema = OFF", "cell_size_check = ON", "temp_store = MEMORY", *_DURABLE)
+
+_SCHEMA = [
+    "CREATE TABLE releases (id INTEGER PRIMARY KEY, spec TEXT, token TEXT, digests BLOB, "
+    "time TEXT, count INTEGER, mark BLOB, sums TEXT, seal BLOB)",
+    "CREATE TABLE ids (hi INTEGER, lo INTEGER, release INTEGER, PRIMARY KEY (hi, lo, release)) "
+    "WITHOUT ROWID",
+]
+_IDENTIFY = f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"
+_MAKE = (*_SCHEMA, *_IDENTIFY, "COMMIT", _WRITE)
+_COLUMNS = [int, str, str, bytes, str, int, bytes, str]
+# SQLite has no checksums. A digest is stored as two 64-bit integers so that SQL can add up their
+# residues modulo a prime: a changed bit changes its residue, and so the sum.
+_RESIDUES = "sum(hi % 4294967291), sum(lo % 4294967291)"
+_SUMS = f"SELECT printf('%d %d %d %d', count(*), {_RESIDUES}, sum(release)) FROM ids"
+_Releases = list[sqlite3.Row]
+_Ids: TypeAlias = Iterable[Any] | None
+_LOST = "it is missing, but its key is there; restore it, or move the key away to begin a new one"
+
+
+class Released(Protocol):
+    """What was released: a :class:`dpindex.Spec`, or the spec of a sketch of records."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+    def to_json(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class SketchRelease:
+    """A released sketch as the ledger reads it back: its text, and what of it the totals need."""
+
+    text: str
+    guarantee: Guarantee
+    method = "race"
+
+    @classmethod
+    def from_json(cls, text: str) -> SketchRelease | None:
+        """The sketch whose spec this is; None for other specs, InputError for a wrong one."""
+        facts = json_value(text, "the spec")
+        if not isinstance(facts, dict) or "neighbouring" not in facts:
+            return None
+        epsilon, delta = (
+            checked_epsilon(facts.get("epsilon")),
+            finite_number(facts.get("delta"), "delta"),
+        )
+        if not 0 <= delta < 1:
+            raise InputError(f"delta must lie in [0, 1), not {delta:g}.")
+        return cls(text, Guarantee(epsilon, delta, "DP", Records(facts["neighbouring"])))
+
+    def to_json(self) -> str:
+        return self.text
+
+    def to_dict(self) -> Any:
+        return json.loads(self.text)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One release: under which spec, of how many ids, when (UTC, by this machine's clock)."""
+
+    spec: Spec | SketchRelease
+    count: int
+    when: str
+
+    def __str__(self) -> str:
+        return f"{self.when}  {self.count} ids  {self.spec.method}: {self.spec.guarantee}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"when": self.when, "ids": self.count, "spec": self.spec.to_dict()}
+
+
+@dataclass(frozen=True)
+class Total:
+    """What was released of each of ``ids`` ids: ``releases`` codes, and what they promise.
+
+    Attributes
+    ----------
+    guarantees : tuple of Guarantee
+        What all releases promise together, for each size of change that one of them is about. All
+        of these hold at once.
+    apart : str
+        Empty, or why there is no joint number: then every guarantee counts only the releases of its
+        own kind (the same sort of change, DP or iDP), and a change may cost all of them.
+    """
+
+    ids: int
+    releases: int
+    guarantees: tuple[Guarantee, ...]
+    apart: str = ""
+
+    def __str__(self) -> str:
+        codes = "1 release" if self.releases == 1 else f"{self.releases} releases"
+        alone = f"no joint number ({self.apart}); each kind alone: " if self.apart else ""
+        return f"{self.ids} ids, {codes} each: {alone}" + "; and ".join(map(str, self.guarantees))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "guarantees": [promise.to_dict() for promise in self.guarantees]}
+
+
+class Ledger:
+    """Every release of every id, kept by the data holder to account for privacy budgets.
+
+    Ids must name the same person everywhere; 7 and "7" are one id here. A ledger that is lost or
+    restored from an older copy has forgotten releases. Several processes may use a ledger at once:
+    one waits for another for up to ten seconds.
+
+    Parameters
+    ----------
+    path : path
+        The ledger, made with the first release, and beside it ``path.key``; keep both private. A
+        symbolic link is followed. Totals can be read without the key.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> folder = TemporaryDirectory()
+    >>> ledger = Ledger(Path(folder.name) / "ledger")
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> ledger.record(spec, ["ann", "bob"])
+    0
+    >>> ledger.record(spec, ["ann"], allow_rerelease=True)
+    1
+    >>> print(*ledger.totals(), sep="\\n")
+    1 ids, 2 releases each: epsilon = 2 (pure DP) under attribute(beta=1)
+    1 ids, 1 release each: epsilon = 1 (pure DP) under attribute(beta=1)
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        # A link is resolved here, so that the ledger, its key and its journal are in one folder.
+        self.path = Path(os.path.realpath(path))
+        self.key_path = self.path.with_name(self.path.name + ".key")
+
+    @property
+    def builds_path(self) -> Path:
+        """Folder beside the ledger for what unfinished builds need to go on; private as well."""
+        return self.path.with_name(self.path.name + ".builds")
+
+    def refuse_inside(self, directory: Path) -> None:
+        """InputError if the ledger lies in a directory that is going to be published."""
+        if self.path.is_relative_to(directory.resolve()):
+            raise InputError(
+                f"the ledger {self.path} lies inside {directory}, which is meant to be published; "
+                f"keep it elsewhere."
+            )
+
+    def check(self, ids: _Ids, *, allow_rerelease: bool = False) -> None:
+        """Raise the InputError that ``record`` would raise for ``ids``; writes nothing.
+
+        ``allow_rerelease`` is that of ``record``."""
+        names = _names(ids, unique=True)
+        if self.path.exists() or self.key_path.exists():
+            with self._opened() as (db, releases):
+                if releases:
+                    _put_wanted(db, names, self._key(releases))
+                    self._count_known(db, names, allow_rerelease)
+
+    def record(
+        self, spec: Released, ids: _Ids, *, allow_rerelease: bool = False, token: str = ""
+    ) -> int:
+        """Record one release of each id under ``spec``, durably. Call it *before* privatizing.
+
+        Parameters
+        ----------
+        spec : Spec or SketchSpec
+            Of codes, or of a sketch in which each id is one record.
+        ids : iterable of whole numbers or strings
+            Unique; None, where a caller's ids are optional, is refused.
+        allow_rerelease : bool
+            Allow ids that were released before.
+        token : str, optional
+            Names the work that this entry is for. Work that was interrupted and is resumed under
+            the same token, spec and ids was recorded already, and is not recorded twice.
+
+        Returns
+        -------
+        How many of the ids had been released before; 0 for work that was recorded already.
+
+        Raises
+        ------
+        InputError
+            For an id released before, unless ``allow_rerelease``; for a damaged ledger or a missing
+            key; and if another process uses the ledger for too long. Nothing is recorded then.
+        """
+        names, text = _names(ids, unique=True), spec.to_json()
+        with self._opened(_WRITE) as (db, releases):
+            key = self._key(releases)
+            work = (text, token, _put_wanted(db, names, key))
+            if token and any(tuple(row)[1:4] == work for row in releases):
+                return 0
+            known = self._count_known(db, names, allow_rerelease)
+            number = len(releases) + 1
+            db.execute("INSERT INTO ids SELECT hi, lo, ? FROM wanted", (number,))
+            now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            row = (number, *work, now, len(names), _mark(key), _value(db, _SUMS))
+            db.execute(f"INSERT INTO releases VALUES (?{', ?' * len(row)})", (*row, _seal(row)))
+            db.execute("COMMIT")
+        return known
+
+    def _count_known(self, db: sqlite3.Connection, names: list[bytes], allowed: bool) -> int:
+        """How many of the wanted ids were released before; InputError unless that is allowed."""
+        count, row = db.execute(
+            "SELECT count(*), min(row) FROM wanted "
+            "WHERE EXISTS (SELECT 1 FROM ids WHERE ids.hi = wanted.hi AND ids.lo = wanted.lo)"
+        ).fetchone()
+        if count and not allowed:
+            raise InputError(
+                f"id {names[row].decode()!r} (row {row}) was released before, as were {count} of "
+                f"these {len(names)} ids in all; each release costs its epsilon again. `dpindex "
+                f"ledger {self.path}` shows the totals; allow_rerelease=True allows it."
+            )
+        return int(count)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All releases in the order in which they were recorded."""
+        with self._opened() as (_, releases):
+            specs = self._specs(releases)
+            return tuple(Entry(specs[row["spec"]], row["count"], row["time"]) for row in releases)
+
+    def totals(self, ids: _Ids = None, delta: float | None = None) -> list[Total]:
+        """What was released of how many ids, and what that promises in total; most releases first.
+
+        Parameters
+        ----------
+        ids : iterable, optional
+            These ids only, which takes the key; default all.
+        delta : float, optional
+            Compose tightly at this delta: see :func:`dpindex.total`.
+
+        Returns
+        -------
+        Releases that are about changes of one kind but different sizes are bounded together at each
+        size, by group privacy: attribute adjacencies β_i at a change c cost Σ ⌈c/β_i⌉·ε_i.
+        """
+        names = None if ids is None else _names(ids)
+        with self._opened() as (db, releases):
+            if not releases:
+                return []
+            source = "ids"
+            if names is not None:
+                _put_wanted(db, names, self._key(releases))
+                source = "wanted CROSS JOIN ids USING (hi, lo)"
+            source += " CROSS JOIN releases ON id = release GROUP BY hi, lo"
+            histories = Counter(db.execute(f"SELECT group_concat(id) FROM {source}"))
+        # A spec is known by its first release; the order of an id's releases does not matter.
+        specs, first = self._specs(releases), dict[Spec | SketchRelease, int]()
+        number = {str(r["id"]): first.setdefault(specs[r["spec"]], r["id"]) for r in releases}
+        spec_of = {number: spec for spec, number in first.items()}
+        found: Counter[tuple[int, ...]] = Counter()
+        for (history,), count in histories.items():
+            found[tuple(sorted(number[release] for release in history.split(",")))] += count
+        totals = [
+            Total(count, len(past), *_promises([spec_of[first] for first in past], delta))
+            for past, count in sorted(found.items())
+        ]
+        return sorted(totals, key=lambda t: (-t.releases, -max(g.epsilon for g in t.guarantees)))
+
+    def _specs(self, releases: _Releases) -> dict[str, Spec | SketchRelease]:
+        texts = {row["spec"] for row in releases}
+        try:
+            return {text: SketchRelease.from_json(text) or Spec.from_json(text) for text in texts}
+        except InputError as error:
+            raise InputError(f"{self.path} holds a release that cannot be read: {error}") from None
+
+    def _key(self, releases: _Releases) -> bytes:
+        """The key of a ledger with these releases; a new ledger without a key gets one."""
+        if not releases and not self.key_path.exists():
+            write_file(self.key_path, os.urandom(_KEY_BYTES), mode=0o600)
+        key = read_file(self.key_path, 1 << 10)
+        if len(key) != _KEY_BYTES or (releases and releases[0]["mark"] != _mark(key)):
+            raise InputError(f"{self.key_path} is not the key of {self.path}.")
+        return key
+
+    @contextmanager
+    def _opened(self, begin: str = "BEGIN") -> Iterator[tuple[sqlite3.Connection, _Releases]]:
+        """The ledger, verified, in a transaction that is rolled back unless the caller commits it.
+
+        A new ledger is committed without releases before its key is made: a key without a ledger
+        means that the ledger was lost.
+        """
+        kept = self.key_path.exists()  # checked first, since another process makes it last
+        try:
+            if kept and not self.path.exists():
+                raise OSError(_LOST)
+            if begin == _WRITE:  # created here: SQLite would let other users read it
+                with suppress(FileExistsError):
+                    os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
+            # Never opened beside SQLite: closing a file drops all locks of the process (POSIX).
+            status = self.path.stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+                raise OSError(f"it is not a plain file of at most {_MAX_BYTES} bytes")
+            for ending in _BESIDE:  # SQLite would write through a link
+                if os.path.islink(f"{self.path}{ending}"):
+                    raise OSError(f"{self.path.name}{ending} beside it is a symbolic link")
+            uri = f"{self.path.as_uri()}?mode=rw"
+            db = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
+            with closing(db):
+                try:
+                    releases = _begin(db, begin, kept)
+                except (MemoryError, UnicodeDecodeError):  # also for a damaged schema
+                    raise OSError("it is damaged, or memory is short") from None
+                yield db, releases
+        except (OSError, sqlite3.Error) as error:
+            raise InputError(f"{self.path} {_fault(error)}.") from error
+
+
+def _begin(db: sqlite3.Connection, begin: str, kept: bool) -> _Releases:
+    """Begin a transaction, verify the ledger, and return its releases; create it in an empty file.
+
+    Anything else than an intact ledger raises sqlite3.Error or OSError.
+    """
+    db.text_factory = lambda text: sys.intern(text.decode())  # a spec is kept once
+    for pragma in _PRAGMAS:
+        db.execute(f"PRAGMA {pragma}")
+    db.execute(begin)
+    tables = "SELECT sql FROM sqlite_master ORDER BY rowid"
+    identity = _value(db, "PRAGMA application_id"), _value(db, "PRAGMA user_version")
+    if identity == (0, 0) and not db.execute(tables).fetchone():
+        if kept:
+            raise OSError(_LOST)
+        if begin != _WRITE:
+            return []
+        for statement in _MAKE:
+            db.execute(statement)
+    elif identity[0] == _APPLICATION and identity[1] > _VERSION:
+        raise OSError("it was written by a newer version of dpindex; update dpindex to use it")
+    elif identity != (_APPLICATION, _VERSION):
+        raise sqlite3.DatabaseError("not a database")
+    # A rollback journal (SQLite's default; WAL is refused): between transactions, and so for
+    # whoever copies it, the ledger is a single file.
+    sound = _value(db, "PRAGMA journal_mode"), _value(db, "PRAGMA quick_check(1)")
+    if [text for (text,) in db.execute(tables)] != _SCHEMA or sound != ("delete", "ok"):
+        raise sqlite3.DatabaseError("malformed")
+    cursor = db.cursor()
+    cursor.row_factory = sqlite3.Row
+    releases = cursor.execute("SELECT * FROM releases ORDER BY id").fetchall()
+    for number, (*row, seal) in enumerate(releases, 1):
+        types = [type(value) for value in row]
+        if types != _COLUMNS or row[0] != number or seal != _seal(row):
+            raise sqlite3.DatabaseError("malformed")
+    if releases and releases[-1]["sums"] != _value(db, _SUMS):
+        raise sqlite3.DatabaseError("malformed")
+    return releases
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong and what to do, from the message of the system or of SQLite."""
+    said = (isinstance(error, OSError) and error.strerror) or str(error)
+    if "locked" in said:
+        return "is being written by another process; wait for it to end"
+    if "not a database" in said:
+        return "is not a ledger, or what is left of one"
+    if isinstance(error, OSError | sqlite3.OperationalError):
+        return f"cannot be opened or written: {said}"
+    return "is damaged; restore it from a copy, and remove any -journal beside it"
+
+
+def _promises(
+    specs: Sequence[Spec | SketchRelease], delta: float | None
+) -> tuple[tuple[Guarantee, ...], str]:
+    """What releases of one vector under these specs promise, and why not together ("" if they do).
+
+    A release without protection leaves nothing to promise.
+    """
+    bare = [spec for spec in specs if spec.guarantee.definition == "none"]
+    if bare:
+        return (bare[0].guarantee,), ""
+    kinds: dict[str, list[Any]] = {}
+    for spec in specs:
+        promise = spec.guarantee
+        kinds.setdefault(f"{promise.definition} under {promise.adjacency.kind}", []).append(spec)
+    apart = "" if len(kinds) == 1 else f"{' and '.join(kinds)} do not add up"
+    promises: list[Guarantee] = []
+    for alike in kinds.values():
+        changes = list(dict.fromkeys(spec.guarantee.adjacency for spec in alike))
+        try:
+            for change in changes:
+                compose(*(spec.guarantee.at(change) for spec in alike))
+        except InputError as error:
+            apart = apart or str(error).partition(";")[0]
+            same = [[s for s in alike if s.guarantee.adjacency == change] for change in changes]
+            promises += [total(those, delta) for those in same]
+        else:
+            promises += [total(alike, delta, change) for change in changes]
+    return tuple(promises), apart
+
+
+def _names(ids: _Ids, *, unique: bool = False) -> list[bytes]:
+    """Ids as text: whole numbers in decimal, so that 7 and "7" are the same id."""
+    if ids is None:
+        raise InputError("a ledger counts releases by id; give every vector an id (--ids).")
+    values = ids.tolist() if isinstance(ids, np.ndarray) else ids
+    values = [values] if isinstance(values, str | int) else list(values)
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, str | int | np.integer):
+            raise InputError("ids must be whole numbers or strings.")
+    if not values:
+        raise InputError("there are no ids to write into the ledger.")
+    try:
+        names = [str(value).encode() for value in values]
+    except UnicodeEncodeError:
+        raise InputError("an id is not text that UTF-8 can hold.") from None
+    if unique and len(set(names)) < len(names):
+        raise InputError("an id is given twice; each id is one release.")
+    return names
+
+
+def _put_wanted(db: sqlite3.Connection, names: list[bytes], key: bytes) -> bytes:
+    """Put the digests of the ids, and the first row of each, into a table in memory; their SHA-256.
+
+    HMAC-SHA-256, cut to 16 bytes: two ids of 10⁹ meet with chance 10⁻²¹.
+    """
+    data = b"".join(hmac.digest(key, b"id:" + name, "sha256")[:16] for name in names)
+    halves = np.frombuffer(data, dtype=">i8").reshape(-1, 2)
+    order = np.lexsort((halves[:, 1], halves[:, 0]))  # stable; SQLite's trees are fast in order
+    db.execute("CREATE TEMP TABLE wanted (hi, lo, row, PRIMARY KEY (hi, lo)) WITHOUT ROWID")
+    for rows in np.array_split(order, len(order) // _ROWS_AT_A_TIME + 1):
+        table = zip(*halves[rows].T.tolist(), rows.tolist(), strict=True)
+        db.executemany("INSERT OR IGNORE INTO wanted VALUES (?, ?, ?)", table)
+    return hashlib.sha256(halves[order].tobytes()).digest()
+
+
+def _value(db: sqlite3.Connection, query: str) -> Any:
+    return db.execute(query).fetchone()[0]
+
+
+def _mark(key: bytes) -> bytes:
+    return hmac.digest(key, b"key of a dpindex ledger", "sha256")[:16]
+
+
+def _seal(row: Sequence[Any]) -> bytes:
+    return hashlib.sha256(ascii(tuple(row)).encode()).digest()

@@ -1,0 +1,1 @@
+"""What every room uses: arrays, checks, errors, files, HTML, progress, threads."""

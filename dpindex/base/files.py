@@ -1,0 +1,338 @@
+"""Files: a bounded reader, a durable writer, a lock, and the one container of all binary formats.
+
+A container is a frame with sizes and a SHA-256, a header of JSON, and plain little-endian arrays.
+Sizes and digest are checked before anything is interpreted; nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import math
+import mmap
+import os
+import stat
+import struct
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias, TypeVar
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
+
+MAGIC = b"DPIX"
+"""First bytes of every file."""
+
+_VERSION = 2
+_FRAME = struct.Struct("<4sHHIQ32s")
+"""Magic, version, 0, bytes of the header, bytes of the arrays, SHA-256 of both."""
+
+_MAX_HEADER = 1 << 20
+_DTYPES = {"|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<f4", "<f8"}
+_PLAIN_ONLY = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+_Parsed = TypeVar("_Parsed")
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Contents: TypeAlias = tuple[dict[str, Any], dict[str, AnyArray]]
+"""Facts and arrays of a container."""
+
+
+def read_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = True) -> bytes:
+    """The bytes of a plain file of at most ``max_bytes`` bytes.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, it is larger, it is a folder, a pipe or a device, or, without
+        ``links``, it or its folder is a symbolic link.
+    """
+    with _opened(path, max_bytes, links=links) as (file, size):
+        return file.read(size)  # allocated at once, so never the limit itself
+
+
+@contextmanager
+def _opened(
+    path: str | os.PathLike[str], max_bytes: int, *, links: bool
+) -> Iterator[tuple[BinaryIO, int]]:
+    """A plain file and its size, as :func:`read_file` promises."""
+    name = os.fspath(path)
+    if "\0" in name:
+        raise InputError(f"{name!r} cannot be the name of a file.")
+    if not links and (os.path.islink(name) or os.path.islink(os.path.dirname(name))):
+        raise InputError(f"{name} is a symbolic link; an index holds plain files only.")
+    try:
+        # Without blocking: opening a pipe would wait for someone to write to it.
+        handle = os.open(name, os.O_RDONLY | _PLAIN_ONLY | (0 if links else _NO_LINKS))
+        with open(handle, "rb") as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise InputError(f"{name} is not a plain file.")
+            if status.st_size > max_bytes:
+                raise InputError(
+                    f"{name} has {status.st_size} bytes; at most {max_bytes} are read."
+                )
+            yield file, status.st_size
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror}; check the path.") from None
+
+
+def map_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = True) -> memoryview:
+    """As :func:`read_file`, but mapped: pages are read when they are used, and take no memory that
+    the system could not have back. They stay what they are when the file is deleted or replaced,
+    and must not be written or cut off in place.
+
+    Where a mapped file cannot be deleted (Windows), it is read.
+    """
+    with _opened(path, max_bytes, links=links) as (file, size):
+        if os.name != "posix" or size == 0:
+            return memoryview(file.read(size))
+        # Python's mmap keeps a descriptor open for each file (before 3.13), and an index may have
+        # more segments than a process may have descriptors.
+        place = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+        if place == _MAP_FAILED:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+    mapped = (ctypes.c_ubyte * size).from_address(place)
+    _MAPPED[place] = size
+    weakref.finalize(mapped, _unmap, place).atexit = False
+    return np.frombuffer(memoryview(mapped), np.uint8).data.toreadonly()
+
+
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_MAPPED: dict[int, int] = {}
+"""Bytes of each mapped file by its address."""
+
+
+@cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    sizes, flags = (ctypes.c_void_p, ctypes.c_size_t), (ctypes.c_int, ctypes.c_int, ctypes.c_int)
+    libc.mmap.argtypes, libc.mmap.restype = (*sizes, *flags, ctypes.c_long), ctypes.c_void_p
+    libc.munmap.argtypes = sizes
+    libc.madvise.argtypes = (*sizes, ctypes.c_int)
+    return libc
+
+
+def _unmap(place: int) -> None:
+    _libc().munmap(place, _MAPPED.pop(place))
+
+
+def release_pages(array: Any) -> None:
+    """Let go of the memory of a mapped file that ``array`` shows a part of; it is read again when
+    it is next used. Nothing happens to any other array.
+    """
+    source: Any = array
+    while isinstance(source, np.ndarray | memoryview):
+        source = source.obj if isinstance(source, memoryview) else source.base
+    if isinstance(source, ctypes.Array) and (place := ctypes.addressof(source)) in _MAPPED:
+        _libc().madvise(place, _MAPPED[place], mmap.MADV_DONTNEED)
+
+
+def parse_file(
+    path: str | os.PathLike[str], max_bytes: int, parse: Callable[[bytes], _Parsed]
+) -> _Parsed:
+    """What ``parse`` makes of the bytes of a file; its InputErrors begin with the path."""
+    data = read_file(path, max_bytes)
+    try:
+        return parse(data)
+    except InputError as error:
+        raise InputError(f"{os.fspath(path)}: {error}") from None
+
+
+def write_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
+    """Write durably and all at once: a temporary file, fsync, rename, fsync of the folder.
+
+    ``mode`` are the permissions of the file, less the process's umask.
+    """
+    place = Path(path)
+    temporary = place.with_name(place.name + ".tmp")
+    # Created exclusively: a link that someone put there is replaced, not followed.
+    temporary.unlink(missing_ok=True)
+    try:
+        with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
+            _write_through(file, data)
+        os.replace(temporary, place)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(place.parent)
+
+
+def create_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a new file durably; InputError if there is one, which is never overwritten.
+
+    Where the system has files without a name (Linux), the file is not seen before it is whole.
+    """
+    place = Path(path)
+    try:
+        if not _create_whole(place, data):
+            _create(place, data)
+    except FileExistsError:
+        raise InputError(f"{place} already exists; choose another name.") from None
+    sync_folder(place.parent)
+
+
+def _create_whole(place: Path, data: bytes) -> bool:
+    """Write a file without a name, then give it one; False where that cannot be done."""
+    try:
+        handle = os.open(place.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
+    except (AttributeError, OSError):  # another system, another kind of disk, or no such folder
+        return False
+    with open(handle, "wb") as file:
+        _write_through(file, data)
+        try:  # naming a folder makes it linkat(2), which follows the link
+            os.link(f"/proc/self/fd/{handle}", place, src_dir_fd=handle, follow_symlinks=True)
+        except FileExistsError:
+            raise
+        except OSError:
+            return False
+    return True
+
+
+def _create(place: Path, data: bytes) -> None:
+    file = open(place, "xb")  # noqa: SIM115
+    try:
+        with file:
+            _write_through(file, data)
+    except BaseException:
+        place.unlink()
+        raise
+
+
+def _write_through(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """Make a folder, and what is missing above it, durably; one that is there is left as it is."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True, mode=mode)
+        sync_folder(folder.parent)
+    path.mkdir(exist_ok=True)  # refuses a file in its place
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable, where the system can."""
+    if os.name == "posix":
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+@contextmanager
+def holding_lock(
+    path: Path, what: str, waiting: Callable[[], object] | None = None
+) -> Iterator[None]:
+    """Hold the lock file at ``path``, made if need be; InputError if another process holds it.
+
+    With ``waiting``, which is called if there is one, that process is waited for. The lock is the
+    operating system's and ends with the process that holds it. A symbolic link at ``path`` is not
+    followed.
+    """
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN_ONLY | _NO_LINKS, 0o600), "rb") as file:
+        try:
+            try:
+                _lock(file.fileno(), wait=False)
+            except OSError:
+                if waiting is None:
+                    raise
+                waiting()
+                _lock(file.fileno(), wait=True)
+        except ImportError:
+            none = f"{what} cannot be written safely: this system has no file locks; use another."
+            raise InputError(none) from None
+        except OSError:
+            busy = f"{what} is being written by another process; wait for it to end."
+            raise InputError(busy) from None
+        yield
+
+
+def _lock(handle: int, *, wait: bool) -> None:
+    """Lock an open file; OSError if another has locked it, ImportError if there are no locks.
+
+    Waiting ends with the other's lock, on Windows after ten seconds.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        import msvcrt
+
+        msvcrt.locking(handle, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    else:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def pack(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> bytes:
+    """A container of that kind: public facts as JSON, and arrays of integers or floats.
+
+    >>> facts, arrays = unpack(pack("example", {"a": 1}, {"x": np.arange(3)}), "example")
+    >>> facts["a"], arrays["x"].tolist()
+    (1, [0, 1, 2])
+    """
+    little = {key: np.ascontiguousarray(a, a.dtype.newbyteorder("<")) for key, a in arrays.items()}
+    shapes = [[name, array.dtype.str, list(array.shape)] for name, array in little.items()]
+    content = {"kind": kind, "facts": dict(facts), "arrays": shapes}
+    header = json.dumps(content, sort_keys=True, allow_nan=False).encode()
+    body = b"".join(array.tobytes() for array in little.values())
+    digest = hashlib.sha256(header + body).digest()
+    return _FRAME.pack(MAGIC, _VERSION, 0, len(header), len(body), digest) + header + body
+
+
+def unpack(data: Buffer, kind: str, *, verified: bool = False) -> Contents:
+    """Facts and arrays (read-only views of the bytes) of a container; the inverse of :func:`pack`.
+
+    With ``verified`` all bytes were compared with a digest before, and the container's own digest
+    is not computed once more.
+
+    Raises
+    ------
+    InputError
+        If the bytes are cut off, changed, of another version or kind, or no container at all.
+    """
+    data = memoryview(data).toreadonly()
+    these, have, are, named = f"this {kind}", "has", "is", f"a dpindex {kind}"
+    if kind.endswith("s"):
+        these, have, are, named = f"these {kind}", "have", "are", f"dpindex {kind}"
+    if len(data) < _FRAME.size or data[:4] != MAGIC:
+        raise InputError(f"these bytes are not {named}.")
+    _, version, reserved, header_bytes, body_bytes, digest = _FRAME.unpack_from(data)
+    if version != _VERSION or reserved:
+        raise InputError(f"{these} {have} format version {data[4]}; this is version {_VERSION}.")
+    if header_bytes > _MAX_HEADER or _FRAME.size + header_bytes + body_bytes != len(data):
+        raise InputError(f"{these} {are} cut off or {have} bytes too many.")
+    if not verified and hashlib.sha256(data[_FRAME.size :]).digest() != digest:
+        raise InputError(f"{these} {are} damaged: the checksum does not match.")
+    wrong = InputError(f"{these} {have} a header that no dpindex writes.")
+    try:
+        header = json.loads(bytes(data[_FRAME.size : _FRAME.size + header_bytes]))
+        found, facts, shapes = header["kind"], header["facts"], header["arrays"]
+        if len(header) != 3 or not isinstance(facts, dict) or not found.isidentifier():
+            raise wrong
+        arrays, start = {}, _FRAME.size + header_bytes
+        for name, dtype, shape in shapes:
+            if dtype not in _DTYPES or not all(type(side) is int and side >= 0 for side in shape):
+                raise wrong
+            size, count = np.dtype(dtype).itemsize, math.prod(shape)
+            stop = start + size * count
+            if stop > len(data) or name in arrays or len(shape) > 8:
+                raise wrong
+            arrays[name] = np.frombuffer(data[start:stop], dtype=dtype).reshape(shape)
+            start = stop
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise wrong from None
+    if found != kind:
+        raise InputError(f"these bytes are dpindex {found:.40}, not {named}.")
+    if start != len(data):
+        raise wrong
+    return facts, arrays

@@ -1,0 +1,77 @@
+"""How many threads BLAS and OpenMP use on a machine that others use too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+from dpindex.base.arrays import cores
+
+__all__ = ["idle_cores", "limited_threads"]
+
+
+def idle_cores() -> int:
+    """Processors that this process may use and that others left idle in the last minute, [1, ∞)."""
+    try:
+        busy = os.getloadavg()[0]
+    except (AttributeError, OSError):  # not on this system
+        busy = 0.0
+    return max(1, round(cores() - busy))
+
+
+_lock = Lock()
+_limits: list[int] = []
+_before: dict[str, tuple[Any, int]] = {}
+"""By file: pools of the process, and their threads before the first of the active limits."""
+
+
+@contextmanager
+def limited_threads(most: int | None = None) -> Iterator[None]:
+    """Let BLAS and OpenMP have at most so many threads; by default, as many as idle processors.
+
+    Threads of these pools wait for each other after every small operation. Where one of them has no
+    processor, the others spin, and the work takes several times as long as with a single thread.
+    Pools are never enlarged, so ``OMP_NUM_THREADS`` and other limits hold.
+
+    NumPy's pool is that of the whole process, so this is for commands and long operations, and not
+    for a search in a server. Limits may overlap, nested or in several threads: the lowest of them
+    holds, and the last to end gives the pool back what it had before the first. OpenMP, which Faiss
+    uses, is limited in the calling thread alone. A pool that is loaded later is not limited.
+
+    >>> with limited_threads():
+    ...     _ = sum(range(10))
+    """
+    limit, pools = most or idle_cores(), ThreadpoolController()
+    openmp = pools.select(user_api="openmp", threading_layer="openmp").lib_controllers
+    own = [(pool, pool.num_threads or 1) for pool in openmp]
+    with _lock:
+        for pool in pools.lib_controllers:
+            if pool not in openmp:
+                _before.setdefault(pool.filepath, (pool, pool.num_threads or 1))
+        _limits.append(limit)
+        _set_pools(pools)
+    try:
+        for pool, threads in own:
+            pool.set_num_threads(min(threads, limit))
+        yield
+    finally:
+        for pool, threads in own:
+            pool.set_num_threads(threads)
+        with _lock:
+            _limits.remove(limit)
+            _set_pools(pools)
+            if not _limits:
+                _before.clear()
+
+
+def _set_pools(pools: ThreadpoolController) -> None:
+    """Let pools of the process have what they had before, or the lowest limit if that is less."""
+    # threadpoolctl lets no other thread set OpenBLAS until the one that did leaves such a block.
+    with pools.select().limit():
+        for pool, threads in _before.values():
+            pool.set_num_threads(min([threads, *_limits]))

@@ -1,0 +1,434 @@
+"""Gaussian mixture priors, learned from noisy rows, and the filters that they give.
+
+With one Gaussian the filter is the optimal linear (Wiener) filter with spiked-covariance shrinkage.
+A prior covers the leading directions of the whitened signal. Each component has a full covariance
+over the first of them and variances over the rest: enough to tell kinds of vectors apart, few
+enough parameters to be learned from noisy codes.
+
+``Annotated`` gives the sides of an array, one letter each, which readers of stored arrays check.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from dpindex.base.arrays import AnyArray, Doubles, Singles
+from dpindex.randomness import PublicStream
+
+_MIN_SIGNAL = 0.02
+"""Directions whose estimated signal is below this share of the noise are left out."""
+
+_MAX_LEVERAGE = 0.95
+"""A coordinate's weight in its own estimate is kept below this when it is divided out."""
+
+_FULL = 96
+"""Directions over which a component has a full covariance."""
+
+_PRIOR_ROWS = 200.0
+"""Each component's covariance is averaged with the common one, which counts for so many rows."""
+
+_ROUNDS, _WARM_ROUNDS = 4, 2
+_CENTRE_ROUNDS = 8
+_SCALE_ROUNDS = 50
+_UNLIKELY = 1e-3
+_NO_GAIN = 1e-6
+_BLOCK = 512
+
+_ONE_SCALE: Doubles = np.ones(1)
+SCALES: Doubles = np.exp2(np.arange(-5, 5, dtype=np.float64))
+"""Component variances of a scale mixture, over those of the common Gaussian."""
+
+
+def spiked(eigenvalues: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
+    """Signal variances behind sample eigenvalues under unit noise, and how reliable they are.
+
+    A signal of variance t appears as ``(1 + t)(1 + aspect/t)`` along a direction that has squared
+    cosine ``c² = (1 − aspect/t²)/(1 + aspect/t)`` with the true one, if t > √aspect, else not at
+    all (Baik & Silverstein 2006; Paul 2007).
+
+    Parameters
+    ----------
+    eigenvalues : array
+    aspect : float
+        Coordinates over rows.
+
+    Returns
+    -------
+    t and c², both 0 below the detection threshold.
+    """
+    excess = eigenvalues - 1.0 - aspect
+    seen = excess > 2 * np.sqrt(aspect)
+    root = np.sqrt(np.maximum(excess**2 - 4 * aspect, 0.0))
+    signal = np.where(seen, np.maximum(excess + root, 1e-300) / 2, 1.0)
+    squared_cosine = np.maximum((1 - aspect / signal**2) / (1 + aspect / signal), 0.0)
+    return np.where(seen, signal, 0.0), np.where(seen, squared_cosine, 0.0)
+
+
+def _likely_rows(share: Singles) -> list[npt.NDArray[np.intp]]:
+    """For each component, the rows for which its responsibility counts."""
+    return [np.flatnonzero(column > _UNLIKELY) for column in share.T]
+
+
+def _detected(moment: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
+    """Eigenvalues of a covariance of signal plus unit noise above the noise's own, with vectors."""
+    # Not SciPy's, which has threads of its own: they and NumPy's would wait for each other's cores.
+    eigenvalues, vectors = np.linalg.eigh(moment)
+    seen = eigenvalues > 1.0 + aspect + 2.0 * math.sqrt(aspect)
+    return eigenvalues[seen], vectors[:, seen]
+
+
+def _reliable(eigenvalues: Doubles, aspect: float) -> Doubles:
+    """Signal ``t·c²`` along each sample eigenvector.
+
+    It is the shrinkage that is optimal in mean square (Donoho, Gavish & Johnstone 2018): what a
+    filter may expect along the *estimated* direction.
+    """
+    signal, squared_cosine = spiked(eigenvalues, aspect)
+    return signal * squared_cosine
+
+
+def signal_directions(moment: Doubles, rows: int, max_count: int) -> tuple[Singles, Doubles]:
+    """Leading eigenvectors of a whitened covariance, shape (k, R), and the signal's variance there.
+
+    R is at most ``max_count``, and 0 if no direction is detected above the noise. Once directions
+    are chosen, the variances are shrunk as of a covariance over the first of them only: full
+    shrinkage predicts coordinates better and finds fewer neighbours.
+    """
+    eigenvalues, vectors = _detected(moment, aspect := len(moment) / rows)
+    first = max(len(eigenvalues) - max_count, 0)
+    kept = _reliable(eigenvalues, aspect) > _MIN_SIGNAL
+    kept[:first] = False
+    variances = eigenvalues[kept][::-1]
+    signal = np.maximum(variances - 1.0, 0.0)
+    signal[:_FULL] = _reliable(variances[:_FULL], min(_FULL, len(variances)) / rows)
+    return np.ascontiguousarray(vectors[:, kept][:, ::-1], dtype=np.float32), signal
+
+
+def _shrunk(moment: Doubles, rows: float) -> Doubles:
+    """The signal's covariance behind a sample covariance of signal plus unit noise."""
+    aspect = min(1.0, len(moment) / max(rows, 1.0))
+    eigenvalues, vectors = _detected(moment, aspect)
+    return np.asarray((vectors * _reliable(eigenvalues, aspect)) @ vectors.T)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """``Σ_c π_c N(μ_c, S_c)``, observed with unit noise, over R directions.
+
+    Attributes
+    ----------
+    log_weight : float64 array, shape (K,)
+        ``log π_c`` and half the log-determinant of the precision of what is observed.
+    mean : float32 array, shape (K, R)
+    filters, roots : float32 arrays, shape (K, F, F)
+        ``S(S+I)⁻¹`` and the Cholesky factor of ``(S+I)⁻¹`` over the first F directions.
+    gains : float32 array, shape (K, R − F)
+        ``s/(s+1)`` for the remaining directions.
+    """
+
+    log_weight: Annotated[Doubles, "K"]
+    mean: Annotated[Singles, "KR"]
+    filters: Annotated[Singles, "KFF"]
+    roots: Annotated[Singles, "KFF"]
+    gains: Annotated[Singles, "KT"]
+
+    @property
+    def components(self) -> int:
+        """K."""
+        return len(self.mean)
+
+    @property
+    def _full(self) -> int:
+        return len(self.filters[0])
+
+    @classmethod
+    def of_signals(cls, weight: Doubles, mean: Singles, signals: Doubles, rest: Doubles) -> Mixture:
+        """From weights ``π``, means, covariances (K, F, F) and the other variances (K, R − F)."""
+        precision = np.linalg.inv(signals + np.eye(signals.shape[1]))
+        roots = np.linalg.cholesky((precision + precision.transpose(0, 2, 1)) / 2)
+        gains = rest / (rest + 1.0)
+        arrays = mean, signals @ precision, roots, gains
+        log_weight = np.log(weight) + _half_log_det(roots, gains)
+        return cls(log_weight, *(array.astype(np.float32) for array in arrays))
+
+    @classmethod
+    def gaussian(cls, signal: Doubles, scales: Doubles = _ONE_SCALE) -> Mixture:
+        """Mean 0 and these variances, shape (R,), at scales of equal probability, shape (K,)."""
+        mean = np.zeros((len(scales), len(signal)), dtype=np.float32)
+        variances = scales[:, None] * signal
+        first = variances[:, :_FULL, None] * np.eye(min(_FULL, len(signal)))
+        return cls.of_signals(
+            np.full(len(scales), 1 / len(scales)), mean, first, variances[:, _FULL:]
+        )
+
+    @classmethod
+    def fit(cls, rows: Singles, components: int, share: Singles | None = None) -> Mixture:
+        """Expectation–maximisation from rows of shape (n, R), with soft assignments throughout.
+
+        Hard clusters would take each row's own noise for structure. A few rounds are enough where
+        the responsibilities, shape (n, components), are known from noisier rows.
+        """
+        common, rounds = _Common(rows), _ROUNDS if share is None else _WARM_ROUNDS
+        if share is None:
+            share = common.first_responsibilities(components)
+        mixture = common.maximise(share)
+        for _ in range(rounds):
+            mixture = common.maximise(mixture.responsibilities(rows))
+        return mixture
+
+    @classmethod
+    def of_scales(cls, rows: Singles, signal: Doubles) -> Mixture:
+        """A Gaussian at scales a factor of two apart, with weights fitted to rows, shape (n, R).
+
+        The Gaussian scale mixture of Wainwright & Simoncelli 2000: vectors with one covariance up
+        to a factor that varies between them, as contrast does between photographs.
+        """
+        even = cls.gaussian(signal, SCALES)
+        odds = even._log_odds(rows)
+        likelihood = np.exp(odds - odds.max(axis=1, keepdims=True))
+        weight = np.full(len(SCALES), 1 / len(SCALES))
+        for _ in range(_SCALE_ROUNDS):  # expectation–maximisation over the weights alone
+            weight *= (1 / (likelihood @ weight)) @ likelihood / len(rows)
+            weight += _UNLIKELY / len(rows)
+        return replace(even, log_weight=even.log_weight + np.log(len(SCALES) * weight))
+
+    def responsibilities(self, rows: Singles) -> Singles:
+        """Posterior probability of each component, shape (n, K)."""
+        if self.components == 1:
+            return np.ones((len(rows), 1), dtype=np.float32)
+        return np.asarray(scipy.special.softmax(self._log_odds(rows), axis=1))
+
+    def _log_odds(self, rows: Singles) -> Singles:
+        """``log π_c`` plus the log-likelihood of each row, up to a constant: shape (n, K)."""
+        # With S(S+I)⁻¹ = VVᵀ: Σ (z − μ)²(1 − gain), expanded, without |Vᵀ(z − μ)|², by components.
+        precision = np.hstack([np.ones_like(self.mean[:, : self._full]), 1.0 - self.gains])
+        odds = rows**2 @ precision.T - 2 * (rows @ (precision * self.mean).T)
+        odds += (precision * self.mean**2).sum(axis=1)
+        odds *= -0.5
+        odds += self.log_weight.astype(np.float32)
+        roots, shift, members = self._gained
+        for block in range(0, len(rows), _BLOCK):
+            some = slice(block, block + _BLOCK)
+            gained = rows[some, : self._full] @ roots
+            gained -= shift
+            np.square(gained, out=gained)
+            odds[some] += gained @ members
+        return np.asarray(odds)
+
+    @cached_property
+    def _gained(self) -> tuple[Singles, Singles, Singles]:
+        """Columns V/√2 of all components' filters ``2VVᵀ``, their ``Vᵀμ``, and whose they are."""
+        values, vectors = np.linalg.eigh(self.filters.astype(np.float64))
+        component, column = np.nonzero(values > _NO_GAIN)
+        roots = vectors[component, :, column] * np.sqrt(values[component, column, None] / 2)
+        shift = np.einsum("ij,ij->i", roots, self.mean[component, : self._full])
+        members = component[:, None] == np.arange(self.components)
+        return roots.T.astype(np.float32), shift.astype(np.float32), members.astype(np.float32)
+
+    def posterior(self, rows: Singles) -> tuple[Singles, Singles]:
+        """Posterior means, shape (n, R), and responsibilities, shape (n, K)."""
+        share = self.responsibilities(rows)
+        if self.components == 1:
+            return self._component(rows, 0), share
+        out = np.zeros_like(rows)
+        for c, likely in enumerate(_likely_rows(share)):
+            out[likely] += share[likely, c : c + 1] * self._component(rows[likely], c)
+        return out, share
+
+    def _component(self, rows: Singles, c: int) -> Singles:
+        """Posterior means under one component."""
+        centred, full = rows - self.mean[c], self._full
+        centred[:, :full] = centred[:, :full] @ self.filters[c]
+        centred[:, full:] *= self.gains[c]
+        return np.asarray(centred + self.mean[c])
+
+    def leverage(self, basis: Singles) -> Singles:
+        """``diag(B F_c Bᵀ)`` for each component's filter F_c and a basis B (k, R): (K, k)."""
+        first, rest = basis[:, : self._full], basis[:, self._full :] ** 2
+        inner = np.einsum("cij,ij->ci", first @ self.filters, first)
+        return np.asarray(inner + (rest @ self.gains[..., None])[..., 0])
+
+    def mixing_leverage(self, rows: Singles, basis: Singles) -> Singles:
+        """What responsibilities add to ``leverage``, on average over rows: shape (k,).
+
+        Under unit noise the derivative of a posterior mean is the posterior covariance (Tweedie):
+        that of the components, and that between their means, ``Σ_c r_c (m_c − m)(m_c − m)ᵀ``.
+        """
+        total, (mean, share) = np.zeros(len(basis), dtype=np.float32), self.posterior(rows)
+        for c, likely in enumerate(_likely_rows(share)):
+            apart = (self._component(rows[likely], c) - mean[likely]) @ basis.T
+            total += share[likely, c] @ apart**2
+        return np.asarray(total / np.float32(len(rows)))
+
+    def covariance(self) -> Doubles:
+        """Second moment of the signal, all components together, shape (R, R)."""
+        full, weights = self._full, self.weights
+        filters, gains = self.filters.astype(np.float64), self.gains.astype(np.float64)
+        mean = self.mean.astype(np.float64)
+        signals = np.linalg.solve(np.eye(full) - filters, filters)
+        total = (mean.T * weights) @ mean
+        total[:full, :full] += np.tensordot(weights, signals + signals.transpose(0, 2, 1), 1) / 2
+        total[full:, full:] += np.diag(weights @ (gains / (1 - gains)))
+        return np.asarray(total)
+
+    def error(self) -> Doubles:
+        """Posterior covariance, averaged over components, shape (R, R).
+
+        Under unit noise that of a component is its filter ``S(S+I)⁻¹``.
+        """
+        full, total = self._full, np.diag(np.zeros(self.mean.shape[1]))
+        total[:full, :full] = np.tensordot(self.weights, self.filters.astype(np.float64), 1)
+        total[full:, full:] = np.diag(self.weights @ self.gains)
+        return total
+
+    @property
+    def weights(self) -> Doubles:
+        """``π_c``."""
+        roots, gains = self.roots.astype(np.float64), self.gains.astype(np.float64)
+        return np.asarray(np.exp(self.log_weight - _half_log_det(roots, gains)))
+
+
+def _root(covariance: Doubles) -> Doubles:
+    """L with ``LLᵀ`` the symmetric covariance, negative eigenvalues taken for 0."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+def _half_log_det(roots: AnyArray, gains: AnyArray) -> Doubles:
+    """Half the log-determinant of the precision of what each component predicts, shape (K,)."""
+    first = np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
+    return np.asarray(first + np.log1p(-gains).sum(axis=1) / 2)
+
+
+class _Common:
+    """The rows that a mixture is fitted to, and their common covariance."""
+
+    def __init__(self, rows: Singles) -> None:
+        self.rows, self.full = rows, min(_FULL, rows.shape[1])
+        centred = rows - rows.mean(axis=0)
+        self.rest = centred[:, self.full :].astype(np.float64).var(axis=0)
+        head = centred[:, : self.full]
+        self.covariance = (head.T @ head).astype(np.float64) / len(rows)
+
+    def maximise(self, share: Singles) -> Mixture:
+        """The most likely mixture given responsibilities, shape (n, K)."""
+        rows, full = self.rows, self.full
+        count = share.sum(axis=0, dtype=np.float64)
+        divisor = np.maximum(count, 1e-3)[:, None]
+        mean = (share.T @ rows) / divisor.astype(np.float32)
+        square = (share.T @ rows[:, full:] ** 2) / divisor - mean[:, full:] ** 2
+        mixed = (square * count[:, None] + _PRIOR_ROWS * self.rest) / (count[:, None] + _PRIOR_ROWS)
+        signals = []
+        for c, likely in enumerate(_likely_rows(share)):
+            centred = rows[likely, :full] - mean[c, :full]
+            scatter = (centred * share[likely, c, None]).T @ centred
+            observed = (scatter + _PRIOR_ROWS * self.covariance) / (count[c] + _PRIOR_ROWS)
+            signals.append(_shrunk(observed, count[c] + _PRIOR_ROWS))
+        weight, rest = count / len(rows) + 1e-12, np.maximum(mixed - 1.0, 0.0)
+        return Mixture.of_signals(weight, mean, np.stack(signals), rest)
+
+    def first_responsibilities(self, components: int) -> Singles:
+        """Nearly hard responsibilities from a few rounds of k-means on filtered rows."""
+        count = len(self.rows)
+        signal = _shrunk(self.covariance, count)
+        filter_ = signal @ np.linalg.inv(signal + np.eye(self.full))
+        points = self.rows[:, : self.full] @ filter_.astype(np.float32)
+        centres = points[PublicStream(0, "denoise/centres").permutation(count)[:components]]
+        for _ in range(_CENTRE_ROUNDS):
+            nearest = np.argmax(points @ centres.T - (centres**2).sum(axis=1) / 2, axis=1)
+            member = np.zeros((count, components), dtype=np.float32)
+            member[np.arange(count), nearest] = 1.0
+            sizes = member.sum(axis=0)[:, None]
+            centres = np.where(sizes > 0, (member.T @ points) / np.maximum(sizes, 1), centres)
+        return np.asarray(0.9 * member + np.float32(0.1 / components), dtype=np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Filter:
+    """Posterior means under a mixture prior of vectors seen through independent Gaussian noise.
+
+    Attributes
+    ----------
+    mean, noise : float32 arrays, shape (k,)
+        Mean of the vectors, and the noise variance of each coordinate.
+    basis : float32 array, shape (k, R)
+        Leading directions of the whitened signal.
+    prior : Mixture
+        Over those directions.
+    leverage : float32 array, shape (K, k)
+        Weight of each coordinate in its own estimate under each component.
+    mixing_leverage : float32 array, shape (k,)
+        What its effect on the responsibilities adds to that, on average.
+    """
+
+    mean: Annotated[Singles, "k"]
+    noise: Annotated[Singles, "k"]
+    basis: Annotated[Singles, "kR"]
+    prior: Mixture
+    leverage: Annotated[Singles, "Kk"]
+    mixing_leverage: Annotated[Singles, "k"]
+
+    @property
+    def synthesis(self) -> Singles:
+        """The basis in units of the data, shape (k, R)."""
+        return np.asarray(self.basis * np.sqrt(self.noise)[:, None])
+
+    def apply(self, z: Singles) -> tuple[Singles, Singles]:
+        """Posterior means, shape (n, k), and the responsibilities behind them, (n, K)."""
+        analysis = self.basis / np.sqrt(self.noise)[:, None]
+        inner = np.asarray(z @ analysis - self.mean @ analysis, dtype=np.float32)
+        inner, share = self.prior.posterior(inner)
+        out = inner @ self.synthesis.T
+        out += self.mean
+        return out, share
+
+    def under(self, noise: Doubles) -> Singles:
+        """The best linear filter ``A`` for the same vectors under other noise: ``(z − mean) @ A``.
+
+        The prior's own mean and covariance, components taken together, replace the mixture.
+        """
+        factor = self._signal_root
+        seen = factor / noise[:, None]
+        # Woodbury: D⁻¹L(I + LᵀD⁻¹L)⁻¹Lᵀ
+        inner = np.linalg.solve(np.eye(factor.shape[1]) + factor.T @ seen, factor.T)
+        return np.asarray(seen @ inner, dtype=np.float32)
+
+    @property
+    def _signal_root(self) -> Doubles:
+        """L such that the signal has the covariance LLᵀ, components taken together."""
+        return np.asarray(self.synthesis.astype(np.float64) @ _root(self.prior.covariance()))
+
+    def error_root(self) -> Singles:
+        """L such that the errors of ``apply`` have the covariance LLᵀ, as the prior claims it."""
+        return np.asarray(self.synthesis @ _root(self.prior.error()), dtype=np.float32)
+
+    def error_root_under(self, noise: Doubles) -> Singles:
+        """The same for the filter ``under`` that noise: ``L(I + LᵀD⁻¹L)⁻¹Lᵀ``."""
+        factor = self._signal_root
+        precision = np.eye(factor.shape[1]) + factor.T @ (factor / noise[:, None])
+        error = np.asarray(np.linalg.inv(precision), dtype=np.float64)
+        return np.asarray(factor @ _root(error), dtype=np.float32)
+
+    def predict(self, z: Singles) -> tuple[Singles, Singles, Singles]:
+        """Each coordinate predicted from the others, and the variance the filter claims for it.
+
+        Also the responsibilities, as ``apply`` gives them. A Gaussian estimate is
+        ``a·z + (1−a)·prediction`` with a the coordinate's leverage, so the prediction is
+        ``estimate + a/(1−a)·(estimate − z)``.
+        """
+        estimate, share = self.apply(z)
+        own = share @ (self.leverage + self.mixing_leverage)
+        np.minimum(own, np.float32(_MAX_LEVERAGE), out=own)
+        own /= 1 - own
+        change = estimate - z
+        change *= own
+        estimate += change
+        own *= self.noise
+        return estimate, own, share

@@ -1,1 +1,0 @@
-"""From codes to cosines, inner products and distances, with standard errors; denoising."""

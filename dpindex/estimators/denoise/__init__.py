@@ -1,6 +1,0 @@
-"""Denoising, learned from private codes alone: post-processing, so it costs no budget."""
-
-from dpindex.estimators.denoise.denoiser import Denoiser, denoiser_from_bytes, denoiser_to_bytes
-from dpindex.estimators.denoise.fit import Kind, fit_denoiser
-
-__all__ = ["Denoiser", "Kind", "denoiser_from_bytes", "denoiser_to_bytes", "fit_denoiser"]

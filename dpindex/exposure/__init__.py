@@ -1,0 +1,1 @@
+"""What codes give away: exposure to an attacker, and visibility to a search."""

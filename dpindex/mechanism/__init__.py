@@ -1,0 +1,1 @@
+"""How a vector becomes a private code: spec, projections, noise, code formats."""

@@ -1,0 +1,75 @@
+"""Code formats and their bytes. A new format is a class of its own and a name in the table."""
+
+from __future__ import annotations
+
+import os
+
+from dpindex.base.errors import InputError
+from dpindex.base.files import MAGIC, parse_file, unpack
+from dpindex.format1 import codes_from_bytes_1
+from dpindex.mechanism.codes.base import CodeFormat, Codes, check_format
+from dpindex.mechanism.codes.numbers import FloatCodes, NumberFormat
+from dpindex.mechanism.codes.signs import BitCodes, SignFormat
+from dpindex.mechanism.codes.symbols import SymbolCodes, SymbolFormat
+
+__all__ = [
+    "BitCodes", "CodeFormat", "Codes", "FloatCodes", "NumberFormat", "SignFormat", "SymbolCodes",
+    "SymbolFormat", "check_format", "codes_from_bytes", "read_codes",
+]  # fmt: skip
+
+_MAX_FILE_BYTES = 1 << 33
+
+_FORMATS: dict[str, type[CodeFormat]] = {
+    kind.name: kind for kind in (SignFormat, NumberFormat, SymbolFormat)
+}
+
+
+def codes_from_bytes(data: bytes | bytearray | memoryview, *, verified: bool = False) -> Codes:
+    """Read codes written by ``to_bytes``. The bytes may come from anyone, so nothing is trusted.
+
+    Length and digest are checked before anything is interpreted.
+
+    Parameters
+    ----------
+    data : bytes
+        What ``to_bytes`` of codes gave, and a device sent.
+    verified : bool
+        Whether all bytes were compared with a trusted digest, so that their own is not computed.
+
+    Raises
+    ------
+    InputError
+        If the bytes are cut off, changed, of another version, or not codes at all.
+
+    >>> import numpy as np
+    >>> codes = BitCodes.from_signs(np.array([[True, False, True]]), bytes(16))
+    >>> codes_from_bytes(codes.to_bytes()).to_signs().tolist()
+    [[1, -1, 1]]
+    """
+    facts, arrays = codes_from_bytes_1(data) or unpack(data, "codes", verified=verified)
+    try:
+        format_ = _FORMATS[facts["format"]].from_dict(facts)
+        stored = arrays["stored"]
+        if len(arrays) != 1:
+            raise ValueError("arrays")
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise InputError("these codes have a header that no dpindex writes.") from None
+    if fault := format_.fault(stored):
+        raise InputError(f"these codes {fault}.")
+    return format_.codes(stored)
+
+
+def read_codes(path: str | os.PathLike[str]) -> Codes | None:
+    """The codes in a file, or None if it is no file that dpindex wrote: perhaps vectors.
+
+    Raises
+    ------
+    InputError
+        As :func:`codes_from_bytes`, with the path.
+    """
+    if not os.path.isfile(path):
+        return None
+    with open(path, "rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            return None
+    return parse_file(path, _MAX_FILE_BYTES, codes_from_bytes)

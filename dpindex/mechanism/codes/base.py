@@ -1,0 +1,159 @@
+"""Base classes of code formats and of codes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.base.arrays import AnyArray, Integers
+from dpindex.base.errors import InputError
+from dpindex.base.files import pack
+
+_Codes = TypeVar("_Codes", bound="Codes")
+_Format = TypeVar("_Format", bound="CodeFormat")
+
+
+@dataclass(frozen=True)
+class CodeFormat(ABC):
+    """How the codes of one spec are stored, read and compared; one subclass for each kind of code.
+
+    Attributes
+    ----------
+    code_length : int
+        Coordinates of a code.
+    fingerprint : bytes
+        Sixteen bytes that name the spec the codes were made under.
+    """
+
+    code_length: int
+    fingerprint: bytes
+
+    name: ClassVar[str]
+    """What the coordinates are, in the plural: "signs", "numbers"."""
+
+    metrics: ClassVar[tuple[str, ...]]
+    """The similarities that can be estimated from such codes."""
+
+    @property
+    def contents(self) -> str:
+        """What a code is made of, in words."""
+        return f"{self.code_length} {self.name}"
+
+    @property
+    def width(self) -> int:
+        """Columns of the stored form: one a coordinate, if a subclass packs no more."""
+        return self.code_length
+
+    @property
+    def decoded_width(self) -> int:
+        """Columns of the decoded form."""
+        return self.code_length
+
+    @property
+    def max_row_bytes(self) -> int:
+        """The most bytes that one code takes: one a column, if a subclass needs no more."""
+        return self.width
+
+    @abstractmethod
+    def pack(self, outcomes: AnyArray) -> Integers:
+        """The stored form, shape (n, width), of what the law drew, shape (n, code_length)."""
+
+    @abstractmethod
+    def decode(self, stored: Integers) -> npt.NDArray[np.float32]:
+        """Numbers to compare and to learn from, shape (n, decoded_width), of the stored form."""
+
+    @abstractmethod
+    def fault(self, stored: Integers) -> str | None:
+        """What is wrong with foreign bytes in stored form, or None."""
+
+    def concatenate(self, parts: Sequence[Integers]) -> Integers:
+        """One stored array of several."""
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    @abstractmethod
+    def codes(self, stored: Integers) -> Codes:
+        """Codes in stored form with their format."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, for JSON."""
+        data = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
+        return {**data, "fingerprint": self.fingerprint.hex(), "format": self.name}
+
+    @classmethod
+    def from_dict(cls: type[_Format], data: Mapping[str, Any]) -> _Format:
+        """The inverse of :meth:`to_dict`; ValueError, TypeError or KeyError for anything else."""
+        rest = {name: value for name, value in data.items() if name != "format"}
+        mark = bytes.fromhex(rest.pop("fingerprint"))
+        made = cls(fingerprint=mark, **rest)
+        k = made.code_length
+        if len(mark) != 16 or type(k) is not int or k < 1 or made.to_dict() != data:
+            raise ValueError("these facts are not what to_dict writes")
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """Private codes: what is published.
+
+    Attributes
+    ----------
+    format : CodeFormat
+        How they are stored.
+    stored : integer array, shape (n, format.width)
+        The codes, bit for bit.
+    """
+
+    format: CodeFormat
+    stored: Integers
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def __repr__(self) -> str:
+        length = f"{self.format.code_length} {self.format.name}"
+        return f"<{type(self).__name__}: {len(self)} codes of {length}>"
+
+    @property
+    def k(self) -> int:
+        """Coordinates of a code."""
+        return self.format.code_length
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Sixteen bytes that name the spec they were made under."""
+        return self.format.fingerprint
+
+    def to_float(self) -> npt.NDArray[np.float32]:
+        """The codes as numbers to compare, float32, shape (n, format.decoded_width)."""
+        return self.format.decode(self.stored)
+
+    def to_signs(self) -> npt.NDArray[np.int8]:
+        """Signs of :meth:`to_float`, ±1 (0 counts as +1), int8, of the same shape."""
+        return np.where(self.to_float() >= 0, 1, -1).astype(np.int8)
+
+    def take(self: _Codes, rows: slice | npt.NDArray[np.intp]) -> _Codes:
+        """The codes of some rows."""
+        return type(self)(self.format, self.stored[rows])
+
+    def to_bytes(self) -> bytes:
+        """A self-describing byte string: see :func:`dpindex.codes_from_bytes`."""
+        return pack(
+            "codes", self.format.to_dict(), {"stored": self.format.concatenate([self.stored])}
+        )
+
+
+def check_format(codes: Codes, wanted: CodeFormat) -> None:
+    """Raise InputError unless codes are of the wanted kind and length.
+
+    Called beside a comparison of fingerprints, which anyone can copy.
+    """
+    found = codes.format
+    if found.contents != wanted.contents:
+        raise InputError(
+            f"these are codes of {found.contents}; codes of {wanted.contents} are expected."
+        )

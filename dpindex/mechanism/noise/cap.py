@@ -1,0 +1,284 @@
+"""Cap response: pure-epsilon sign codes that hide the whole record.
+
+A record enters through the signs of its rotated coordinates and the ranks of their magnitudes
+alone: ``x̃_i = sign(y_i)·a_rank(i)`` with public integers ``a_1 ≥ … ≥ a_k ≥ 0``. With probability p
+the code is uniform on the cap ``{v ∈ {±1}^k : ⟨v, x̃⟩ ≥ τ}``, else uniform on the rest.
+
+*Why it is pure ε for any two records.* Changing signs and permuting coordinates maps {±1}^k onto
+itself, so the cap of *every* record holds the same number N of codes, and a code has probability
+p/N or (1−p)/(2^k−N) under every record: the ratio is at most
+``max(p/N, (1−p)/(2^k−N)) / min(…) ≤ e^ε``. It is PrivUnit (Bhowmick et al. 2018) on signs with
+magnitudes; of all mechanisms with two levels it is the one that is optimal on the sphere (Asi,
+Feldman & Talwar 2022).
+
+*Finite precision.* N is counted in exact integers. The code is drawn coordinate by coordinate in
+the order of ranks, where its law is the same for all records: coordinate i falls on the minority
+side with the exact share of completions that stay on the side of the cap chosen. A draw compares
+random bits with the binary expansion of that rational number and reads as many as it takes, so
+codes are exactly uniform on either side; the one rounded number is p, an integer over 2^64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from dpindex.base.arrays import Floats
+from dpindex.mechanism.codes import SignFormat
+from dpindex.mechanism.noise.law import Calibration, SignLaw, power_below
+from dpindex.randomness import BitSource
+
+Doubles = npt.NDArray[np.float64]
+
+_LEVELS = 31
+_ONE = 1 << 64
+_POWER_BITS = 160
+_ROWS = 4096
+"""Codes drawn together, so that tables and sums stay in the cache."""
+
+
+def rank_weights(k: int) -> tuple[int, ...]:
+    """The public weights a_1 ≥ … ≥ a_k: quantiles of |N(0, 1)| rounded to 31 levels.
+
+    >>> rank_weights(8)
+    (31, 22, 17, 13, 10, 7, 4, 1)
+    """
+    quantiles = scipy.special.ndtri(0.5 + (np.arange(k)[::-1] + 0.5) / (2 * k))
+    return tuple(int(a) for a in np.rint(quantiles * _LEVELS / quantiles[0]))
+
+
+@dataclass(frozen=True)
+class Cap:
+    """The cap of every record, counted exactly.
+
+    Attributes
+    ----------
+    weights : tuple of int
+        a_1 ≥ … ≥ a_k ≥ 0, in rank order.
+    threshold : int
+        T: a code is inside if the weights of its coordinates that agree in sign add up to ≥ T.
+    size : int
+        N, the number of codes inside.
+    inside : int
+        Chance of the inside, times 2^64.
+    """
+
+    weights: tuple[int, ...]
+    threshold: int
+    size: int
+    inside: int
+
+    @property
+    def others(self) -> int:
+        """The number of codes outside."""
+        return (1 << len(self.weights)) - self.size
+
+    def ratio(self) -> Fraction:
+        """The largest ratio of the probabilities of one code under two records, exactly."""
+        chances = Fraction(self.inside, self.size), Fraction(_ONE - self.inside, self.others)
+        return max(chances) / min(chances)
+
+
+def agreeing_sums(weights: tuple[int, ...]) -> list[int]:
+    """How many subsets of the weights add up to 0, 1, 2, …: exact counts."""
+    counts = np.zeros(sum(weights) + 1, dtype=object)
+    counts[0], top = 1, 0
+    for weight in weights:
+        shifted = counts[: top + 1].copy()
+        top += weight
+        counts[weight : top + 1] += shifted
+    return [int(count) for count in counts]
+
+
+def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
+    """The cap and the chance of its inside with the largest ``E⟨V, x̃⟩`` at that epsilon.
+
+    The chance is rounded down, so that the ratio is at most e^ε in integers.
+    """
+    counts = agreeing_sums(weights)
+    total, whole = sum(weights), 1 << len(weights)
+    power = power_below(epsilon, _POWER_BITS)
+    best: tuple[float, Cap] | None = None
+    size = moment = 0
+    for threshold in range(total, -1, -1):
+        size += counts[threshold]
+        moment += counts[threshold] * (2 * threshold - total)
+        if not counts[threshold]:
+            continue
+        if size == whole or 2 * threshold < total:
+            break
+        # p/N ≤ e^ε (1−p)/(2^k−N): p = e^ε N / (e^ε N + 2^k − N), rounded down.
+        odds = power * size
+        others = whole - size
+        inside = min(_ONE - 1, odds * _ONE // (odds + (others << _POWER_BITS)))
+        if inside * others < (_ONE - inside) * size:
+            continue  # a cap so small that rounding made its codes the less likely ones
+        within = Fraction(moment, size) * inside - Fraction(moment, others) * (_ONE - inside)
+        value = float(within / _ONE)
+        if best is None or value > best[0]:
+            best = value, Cap(weights, threshold, size, inside)
+    if best is None:
+        raise ValueError("the weights leave no cap")
+    return best[1]
+
+
+def by_size(rows: Floats) -> npt.NDArray[np.intp]:
+    """Places of the largest magnitude in float32, the second largest, …, ties by place.
+
+    Bits of non-negative floats are in their order, so one sort of whole numbers does it.
+    """
+    keys = (~np.abs(rows.astype(np.float32)).view(np.uint32)).astype(np.uint64)
+    keys <<= np.uint64(32)
+    keys |= np.arange(rows.shape[1], dtype=np.uint64)
+    keys.sort(axis=1)
+    return (keys & np.uint64(0xFFFF_FFFF)).astype(np.intp)
+
+
+class CapResponse(SignLaw):
+    """Draws codes from a :class:`Cap`; see the module.
+
+    ``perturb`` takes rotated coordinates, of which signs and ranks of magnitudes count: ties go by
+    index, and the sign of 0 is +.
+    """
+
+    grid_bits = 0
+    depends_on_size = True
+    scale_free = True
+
+    def __init__(self, cap: Cap) -> None:
+        self.cap = cap
+        self._coin = np.uint64(cap.inside)
+
+    @cached_property
+    def _tables(self) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint32]]:
+        """Shares of the minority sign, shape (2, k, sums): their first 16 bits, and the 32 next.
+
+        Side 1 is the inside, where the minority sign disagrees; outside it agrees. Entry (i, u) is
+        for coordinate i after a sum of u. It is a half where the side is certain already.
+        """
+        weights, need, k = self.cap.weights, self.cap.threshold, len(self.cap.weights)
+        sums = [0, *accumulate(weights)]
+        first = np.full((2, k, sums[-1] + 1), 1 << 15, dtype=np.uint16)
+        second = np.zeros(first.shape, dtype=np.uint32)
+        inside = np.zeros(sums[-1] + 1 + weights[0], dtype=object)  # completions, by the sum so far
+        inside[need:] = 1
+        for i in range(k - 1, -1, -1):
+            left = 1 << (k - 1 - i)
+            # The sums that can be met here and leave both sides possible.
+            low, high = max(0, need - (sums[-1] - sums[i])), min(sums[i], need - 1) + 1
+            stay, move = inside[low:high], inside[low + weights[i] : high + weights[i]]
+            both = stay + move
+            for side, minority, either in ((0, left - move, 2 * left - both), (1, stay, both)):
+                bits = ((minority << 48) // either).astype(np.uint64)
+                first[side, i, low:high] = bits >> np.uint64(32)
+                second[side, i, low:high] = bits.astype(np.uint32)
+            inside[low:high] = both
+            inside[need:] = 2 * left
+        return first, second
+
+    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
+        out = np.empty(x.shape, dtype=np.bool_)
+        for start in range(0, len(x), _ROWS):
+            rows = x[start : start + _ROWS]
+            order = by_size(rows)
+            agrees = self._agreements(len(rows), stream)
+            positive = np.take_along_axis(rows, order, axis=1) >= 0
+            np.put_along_axis(out[start : start + _ROWS], order, agrees == positive, axis=1)
+        return out
+
+    def _agreements(self, count: int, stream: BitSource) -> npt.NDArray[np.bool_]:
+        """Whether each coordinate, in rank order, keeps its sign, shape (count, k)."""
+        first, second = self._tables
+        k, width = first.shape[1:]
+        side = (stream.words(count, np.uint64) < self._coin).astype(np.int64)
+        words = stream.words(count * k, np.uint16).reshape(k, count)
+        agrees = np.empty((k, count), dtype=np.bool_)
+        sums = side * (k * width)  # where in the table: the side, the coordinate and the sum so far
+        majority = side.astype(np.bool_)
+        flat = first.ravel()
+        for i, weight in enumerate(self.cap.weights):
+            share = flat[sums]
+            minority = words[i] < share
+            tied = np.flatnonzero(words[i] == share)
+            if tied.size:
+                minority[tied] = self._settled(
+                    second.ravel()[sums[tied]], side, tied, i, agrees, stream
+                )
+            agrees[i] = minority ^ majority
+            sums += agrees[i] * weight
+            sums += width
+        return agrees.T
+
+    def _settled(self, share: Any, side: Any, tied: Any, i: int, agrees: Any, stream: Any) -> Any:
+        words = stream.words(tied.size, np.uint32)
+        minority = words < share
+        for place in np.flatnonzero(words == share):  # once in 2^48 draws
+            before = agrees[:i, tied[place]]
+            minority[place] = self._exactly(before, i, bool(side[tied[place]]), stream)
+        return minority
+
+    def _exactly(
+        self, before: npt.NDArray[np.bool_], i: int, inside: bool, stream: BitSource
+    ) -> bool:
+        """The same draw where 48 bits tie: further bits against the exact share of completions."""
+        weights = self.cap.weights
+        need = self.cap.threshold - sum(w for w, kept in zip(weights, before, strict=False) if kept)
+        counts = agreeing_sums(weights[i + 1 :])
+        within = [sum(counts[max(0, need - own) :]) for own in (0, weights[i])]
+        stay, move = within if inside else [sum(counts) - n for n in within]
+        minority = stay if inside else move
+        rest = (minority << 48) % (stay + move)
+        while rest:
+            rest *= 1 << 16
+            digit, rest = divmod(rest, stay + move)
+            word = int(stream.words(1, np.uint16)[0])
+            if word != digit:
+                return word < digit
+        return False
+
+    @cached_property
+    def kept(self) -> Doubles:
+        """``E[V_i·sign(y_i)]`` by rank, shape (k,)."""
+        first, second = self._tables
+        shares = (first.astype(np.float64) * 2.0**32 + second) / 2.0**48
+        chance = np.zeros((2, shares.shape[2]))
+        chance[:, 0] = 1.0
+        agree = np.empty((2, len(self.cap.weights)))
+        for i, weight in enumerate(self.cap.weights):
+            plus = np.stack([shares[0, i], 1.0 - shares[1, i]]) * chance
+            agree[:, i] = plus.sum(axis=1)
+            chance = chance - plus
+            if weight:
+                chance[:, weight:] += plus[:, :-weight]
+            else:
+                chance += plus
+        p = self.cap.inside / _ONE
+        return np.asarray(2.0 * (p * agree[1] + (1.0 - p) * agree[0]) - 1.0)
+
+    def flip_probability(self, x: Floats, rms: float) -> Doubles:
+        """By the rank that a magnitude has among normal coordinates."""
+        k = len(self.cap.weights)
+        above = 2.0 * scipy.special.ndtr(-np.asarray(x, dtype=np.float64) / rms)
+        place = above * k - 0.5
+        return np.asarray((1.0 - np.interp(place, np.arange(k), self.kept)) / 2.0)
+
+
+@lru_cache(maxsize=32)
+def cap_response(k: int, epsilon: float) -> CapResponse:
+    """The law for codes of k signs at that epsilon."""
+    return CapResponse(best_cap(rank_weights(k), epsilon))
+
+
+CAP_RESPONSE = Calibration(
+    lambda stated, projection: cap_response(projection.k, stated.budget),
+    SignFormat,
+    adjacencies=("record",),
+    rounded=False,
+)

@@ -1,0 +1,345 @@
+"""Gaussian noise rounded to the grid: its tables, and the sigma for an epsilon and a delta.
+
+The optimal sigma is that of Balle & Wang (2018). The published levels are
+``σ = sensitivity · kenthapadi_sigma(ε', δ')``; they differ in the bound on the sensitivity and in
+how epsilon and delta are shared out. Where the bound holds with high probability over the
+*projection* only, so does the guarantee (``delta_over = "projection"``).
+
+Our Gaussian projections have their entries rounded to multiples of h. A rounded Gaussian has the
+moment generating function ``e^{t²/2}·sinh(th/2)/(th/2)`` up to e^{−2π²/h²}, so it is sub-Gaussian
+with variance 1 + h²/12, to which the entries are scaled: the tail bound of Laurent & Massart 2000
+that the papers use holds for it unchanged (Hsu, Kakade & Zhang 2012, Thm 2.1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+
+import mpmath
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.base.errors import InputError
+from dpindex.base.normal import upper_tails
+from dpindex.mechanism.codes import NumberFormat
+from dpindex.mechanism.grid import neighbour_distance
+from dpindex.mechanism.noise.additive import AdditiveNoise
+from dpindex.mechanism.noise.law import GRID_BITS, Calibration, check_deviation
+from dpindex.mechanism.noise.tables import CellTable, Profile, binned_profile
+from dpindex.mechanism.parameters import Parameters
+from dpindex.mechanism.projections import Projection
+from dpindex.randomness import BitSource
+
+_CELLS_PER_DEVIATION = 32
+_WIDEST_TABLE = 1024.0
+"""Deviation in cells beyond which the noise is drawn in two digits."""
+
+_FINE = 256
+"""Under l2 adjacency the grid and the cells are so fine that rounding adds about 1/256 each."""
+
+_SAFETY = 1e-9
+_DELTA_FOR_ROUNDING = 2.0**-30
+"""Share of delta that is left for the finite precision of the table."""
+
+
+def safe_delta(delta: float) -> float:
+    """The part of delta that a calibration may spend; the rest pays for the table's precision."""
+    return delta * (1.0 - _DELTA_FOR_ROUNDING)
+
+
+def safe_sigma(sigma: float) -> float:
+    """``sigma`` rounded up by 1e-9, so that rounding errs on the safe side."""
+    return sigma * (1.0 + _SAFETY)
+
+
+@lru_cache(maxsize=256)
+def optimal_sigma(epsilon: float, delta: float) -> float:
+    """Smallest sigma of the Gaussian mechanism at L2 sensitivity 1, rounded up by 1e-9.
+
+    Balle & Wang 2018, Thm 8 (Li & Li 2023, Thm 3.5): the smallest σ with
+    ``Φ(1/2σ − εσ) − e^ε Φ(−1/2σ − εσ) ≤ δ``.
+
+    >>> round(optimal_sigma(1.0, 1e-6), 6)
+    4.224679
+    """
+    from dp_accounting import get_sigma_gaussian  # here: the import alone takes two seconds
+
+    return safe_sigma(float(get_sigma_gaussian(epsilon=epsilon, delta=safe_delta(delta))))
+
+
+def gaussian_table(
+    sigma: float, epsilon: float, delta: float, code_length: int, cell_bits: int
+) -> CellTable:
+    """``round(N(0, σ²))`` with σ in cells, as exact integer masses.
+
+    On integers ``round(x + N) = x + round(N)``, so the law is post-processing of the continuous
+    mechanism and Balle & Wang's theorem holds for it in every dimension. Each mass is
+    off by at most two units of 2^-bits; the bits are chosen such that this costs less than the
+    share ``2⁻³⁰`` of delta that ``safe_delta`` held back, over all ``code_length`` coordinates.
+    """
+    bits = _table_bits(epsilon, delta, code_length)
+    reach = math.ceil(sigma * math.sqrt(2 * math.log(2) * bits)) + 1
+    # Masses are differences of upper tails beyond z − ½, symmetric exactly.
+    side = [above - beyond for above, beyond in pairwise([*upper_tails(sigma, bits, reach), 0])]
+    return CellTable.symmetric(side, bits, cell_bits)
+
+
+def _table_bits(epsilon: float, delta: float, code_length: int) -> int:
+    need = 1.4427 * epsilon + math.log2(1 / delta) + math.log2(code_length) + 30 + 24
+    return 64 * math.ceil(need / 64)
+
+
+def discrete_gaussian_table(sigma: float, bits: int) -> CellTable:
+    """``P(c) ∝ e^{−c²/2σ²}`` on the integers, each mass within two units of 2^-bits."""
+    reach = math.ceil(sigma * math.sqrt(2 * math.log(2) * bits)) + 1
+    with mpmath.workprec(bits + 64):
+        scale = -1 / (2 * mpmath.mpf(sigma) ** 2)
+        weights = [mpmath.exp(scale * (c * c)) for c in range(1, reach + 1)]
+        unit = mpmath.ldexp(1, bits) / (1 + 2 * mpmath.fsum(weights))
+        return CellTable.symmetric([int(mpmath.nint(unit * weight)) for weight in weights], bits)
+
+
+class TwoDigitGaussian:
+    """``N(0, σ²)`` rounded to cells, σ² = 4^digit·σ₁² + σ₂²: discrete plus rounded Gaussian.
+
+    *Why it is the Gaussian mechanism.* Let L = 2^digit, C discrete Gaussian on the integers and N
+    continuous with deviation σ₂. Completing the square and Poisson summation give ``L·C + N`` the
+    density of ``N(0, σ²)`` times a factor within ``1 ± 2.1·e^{−2π²(τ/L)²}``, ``τ = σ₂·Lσ₁/σ``
+    (Micciancio & Regev 2007, Lemma 3.3; Peikert 2010, Thm 3.1). With ``σ₂ = 4L`` and σ₁ ≥ σ₂/2 it
+    is ``τ ≥ 3.5L`` and the factor is within 10⁻¹⁰⁰ of 1, far below the share of delta held back
+    for finite precision. On integers ``round(x + L·C + N) = x + L·C + round(N)``, so adding the two
+    digits is post-processing of adding that continuous noise.
+    """
+
+    offset = 0.0
+
+    def __init__(self, coarse: CellTable, fine: CellTable, digit: int) -> None:
+        self.coarse, self.fine, self.digit = coarse, fine, digit
+        self.cell_bits = fine.cell_bits
+
+    def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
+        """``count`` independent draws, int64, with a uniform offset inside each cell."""
+        draws = self.coarse.sample(count, stream).astype(np.int64)
+        draws <<= self.digit + self.cell_bits
+        draws += self.fine.sample(count, stream)
+        return draws
+
+    def moments(self) -> tuple[float, float]:
+        """Variance and fourth central moment of a draw, in squared (fourth-power) cells."""
+        base = float(1 << self.digit)
+        coarse, coarse_fourth = self.coarse.moments()
+        fine, fine_fourth = self.fine.moments()
+        coarse, coarse_fourth = coarse * base**2, coarse_fourth * base**4
+        return coarse + fine, coarse_fourth + 6 * coarse * fine + fine_fourth
+
+    def profile(self) -> Profile:
+        """The normal law of that deviation."""
+        return binned_profile(self.moments()[0], lambda t: -(t**2) / 2)
+
+
+def table_distance(law: object) -> Fraction:
+    """Bound on the distance of one coordinate's noise from a rounded normal, in total variation.
+
+    Half the sum of what masses are off, two units at most, and the tails cut off, below one unit.
+    """
+    source = getattr(law, "source", None)
+    if isinstance(source, CellTable):
+        return Fraction(len(source.masses) + 1, 1 << source.bits)
+    if isinstance(source, TwoDigitGaussian):
+        tables = (source.coarse, source.fine)
+        return sum((Fraction(len(t.masses) + 1, 1 << t.bits) for t in tables), Fraction(1, 10**100))
+    raise TypeError("this law is no rounded normal law")
+
+
+def gaussian_cells(
+    sigma: float, epsilon: float, delta: float, code_length: int, cell_bits: int, grid_bits: int
+) -> AdditiveNoise:
+    """Rounded Gaussian noise with ``sigma`` in cells of ``2^cell_bits`` grid steps."""
+    check_deviation(sigma)
+    if sigma <= _WIDEST_TABLE:
+        table = gaussian_table(sigma, epsilon, delta, code_length, cell_bits)
+        return AdditiveNoise(table, grid_bits)
+    digit = max(1, round(math.log2(math.sqrt(sigma) / 2)))
+    fine_sigma = 4.0 * (1 << digit)
+    coarse_sigma = math.sqrt(sigma**2 - fine_sigma**2) / (1 << digit) * (1 + 2.0**-40)
+    bits = _table_bits(epsilon, delta, code_length)
+    fine = gaussian_table(fine_sigma, epsilon, delta, code_length, cell_bits)
+    coarse = discrete_gaussian_table(coarse_sigma, bits)
+    return AdditiveNoise(TwoDigitGaussian(coarse, fine, digit), grid_bits)
+
+
+@lru_cache(maxsize=64)
+def rounded_gaussian(sigma: float, epsilon: float, delta: float, code_length: int) -> AdditiveNoise:
+    """Rounded Gaussian noise with ``sigma`` in betas, for attribute adjacency.
+
+    A beta is a whole number of cells, and every entry of the projection is an integer, so a change
+    of at most one beta moves coordinate j by at most ``|w_ij|`` times that many whole cells,
+    whatever the dither: rounding adds nothing to the sensitivity.
+    """
+    cells_bits = max(0, math.ceil(math.log2(_CELLS_PER_DEVIATION / sigma)))
+    grid_bits = max(GRID_BITS, cells_bits)
+    cell_bits = grid_bits - cells_bits
+    cells = sigma * (1 << cells_bits)
+    return gaussian_cells(cells, epsilon, delta, code_length, cell_bits, grid_bits)
+
+
+def kenthapadi_sigma(epsilon: float, delta: float) -> float:
+    """``√(2(log(1/2δ) + ε))/ε`` at L2 sensitivity 1, for δ < ½, rounded up by 1e-9.
+
+    Kenthapadi et al. 2013, Lemma 1 (Li & Li 2023, Thm 3.1).
+
+    >>> round(kenthapadi_sigma(1.0, 1e-6), 6)
+    5.314577
+    """
+    spent = math.log(1.0 / (2.0 * safe_delta(delta))) + epsilon
+    return safe_sigma(math.sqrt(2.0 * spent) / epsilon)
+
+
+def _chi(k: int, surprise: float) -> float:
+    """Bound on the norm of k standard normals, exceeded with probability e^−surprise.
+
+    Laurent & Massart 2000, Lemma 1 (Li & Li 2023, Lemma 3.2).
+    """
+    return math.sqrt(k + 2.0 * math.sqrt(k * surprise) + 2.0 * surprise)
+
+
+def analytic_sensitivity(dim: int, k: int, delta: float) -> float:
+    """L2 norm that no row of a dim × k standard normal matrix exceeds, with probability 1 − δ/2.
+
+    Li & Li 2023, Lemma 3.3 as used in Thm 3.4, before the scale 1/√k.
+    """
+    return _chi(k, math.log(2.0 * dim / delta))
+
+
+def direct_sensitivity(k: int, delta: float) -> float:
+    """Norm of a unit vector's image in k dimensions, with probability 1 − δ/2 (Tu, Lemma 1)."""
+    return _chi(k, math.log(2.0 / delta))
+
+
+def column_sensitivity(k: int, delta: float) -> float:
+    """Size of one coordinate of a unit vector's image, with probability 1 − δ/4k (Tu, Lemma 4)."""
+    return math.sqrt(2.0 * math.log(4.0 * k / delta))
+
+
+def composition_epsilon(epsilon: float, delta: float, k: int) -> float:
+    """Epsilon of each of k coordinates such that all compose to (ε, δ/2-fold) (Tu, Thm 2).
+
+    The root of ``√(2k log(2/δ))·ε₁ + 2kε₁² = ε``; the proof needs ``e^ε₁ ≤ 1 + 2ε₁``, which holds
+    up to ε₁ = 1.
+    """
+    root = math.sqrt(2.0 * k * math.log(2.0 / delta))
+    # (√(s² + 8kε) − s)/4k, without the cancellation.
+    return 2.0 * epsilon / (math.sqrt(root**2 + 8.0 * k * epsilon) + root)
+
+
+# Attribute adjacency: a beta is a whole number of cells
+
+
+def _realised(sigma: float, stated: Parameters, projection: Projection) -> AdditiveNoise:
+    """``sigma`` times the realised Δ₂, the largest row norm (Li & Li 2023, Eq. 13)."""
+    sigma *= math.sqrt(projection.sensitivity.l2_squared)
+    return rounded_gaussian(sigma, stated.budget, stated.delta, projection.k)
+
+
+def _optimal(stated: Parameters, projection: Projection) -> AdditiveNoise:
+    """Balle & Wang's σ (Li & Li 2023, Thm 3.5)."""
+    return _realised(optimal_sigma(stated.budget, stated.delta), stated, projection)
+
+
+def _kenthapadi(stated: Parameters, projection: Projection) -> AdditiveNoise:
+    """Kenthapadi's σ (Li & Li 2023, Alg. 1, Thm 3.1)."""
+    return _realised(kenthapadi_sigma(stated.budget, stated.delta), stated, projection)
+
+
+def _analytic(stated: Parameters, projection: Projection) -> AdditiveNoise:
+    """``√(2(log(1/δ) + ε))/ε`` times the bound of Lemma 3.3 (Li & Li 2023, Thm 3.4)."""
+    sigma = projection.rms * analytic_sensitivity(stated.dim, projection.k, stated.delta)
+    sigma *= kenthapadi_sigma(stated.budget, stated.delta / 2)
+    return rounded_gaussian(sigma, stated.budget, stated.delta / 2, projection.k)
+
+
+# l2 adjacency: every coordinate moves by a fraction of a cell
+
+
+def _ball(
+    stated: Parameters, k: int, stretch: float, sigma: float, delta: float, moved: int
+) -> AdditiveNoise:
+    """Gaussian noise for vectors that differ by the radius, in every coordinate a little.
+
+    Parameters
+    ----------
+    k : int
+        Length of a code.
+    stretch : float
+        Bound on how much longer the projected difference is than the difference itself.
+    sigma : float
+        Deviation wanted at sensitivity 1.
+    delta : float
+        What the noise alone may spend, for the precision of its table.
+    moved : int
+        Coordinates that the sensitivity is about: all, or 1 where coordinates compose.
+
+    Attributes move by fractions of a cell here, so rounding counts twice: on the grid
+    (``neighbour_distance``), and in the code, where for every fixed dither each coordinate moves by
+    at most one cell more than its share: √moved cells in all.
+    """
+    bits = max(GRID_BITS, math.ceil(math.log2(_FINE * math.sqrt(stated.dim))))
+    steps = neighbour_distance(stated.adjacency.size, bits, stated.bounds, stated.dim)
+    wanted = max(_FINE * math.sqrt(moved) / stretch, 32.0 / (sigma * stretch))
+    cell_bits = max(0, bits - max(0, math.ceil(math.log2(wanted))))
+    moved_cells = stretch * steps / (1 << cell_bits)
+    if cell_bits:
+        moved_cells += math.sqrt(moved)
+    return gaussian_cells(sigma * moved_cells, stated.budget, delta, k, cell_bits, bits)
+
+
+def _ball_optimal(stated: Parameters, projection: Projection) -> AdditiveNoise:
+    """Balle & Wang's σ at ``Δ₂ = B·‖W‖``, the realised operator norm (Balle & Wang 2018, Thm 8)."""
+    k, sigma = projection.k, optimal_sigma(stated.budget, stated.delta)
+    return _ball(stated, k, projection.operator_norm, sigma, stated.delta, k)
+
+
+def _ball_direct(stated: Parameters, projection: Projection) -> AdditiveNoise:
+    """``B√(k + 2√(k log(2/δ)) + 2 log(2/δ))·√(2(log(1/δ) + ε))/ε`` (Tu, Thm 1, corrected).
+
+    Tu prints log(1/2δ) under the second root; the proof spends δ/2 there, which gives log(1/δ).
+    """
+    k = projection.k
+    stretch = projection.rms * direct_sensitivity(k, stated.delta)
+    sigma = kenthapadi_sigma(stated.budget, stated.delta / 2)
+    return _ball(stated, k, stretch, sigma, stated.delta / 2, k)
+
+
+def _ball_composition(stated: Parameters, projection: Projection) -> AdditiveNoise:
+    """Each coordinate (ε₁, δ/2k)-private by itself, all together by composition (Tu, Thm 2)."""
+    k = projection.k
+    share = stated.delta / (4 * k)
+    epsilon = composition_epsilon(stated.budget, stated.delta, k)
+    if epsilon > 1:
+        raise InputError(
+            f"Tu's composition needs an epsilon of at most 1 for each coordinate, which here is "
+            f"{epsilon:.3g}; lower epsilon, raise k, or use row-rp-g-opt."
+        )
+    stretch = projection.rms * column_sensitivity(k, stated.delta)
+    return _ball(stated, k, stretch, kenthapadi_sigma(epsilon, share), share, 1)
+
+
+def _raw(stated: Parameters, projection: Projection) -> AdditiveNoise:
+    """L2 sensitivity β or B: the raw coordinates themselves (Li & Li 2023, Thm 3.8)."""
+    law = _optimal if stated.adjacency.kind == "attribute" else _ball_optimal
+    return law(stated, projection)
+
+
+OPTIMAL_GAUSSIAN = Calibration(_optimal, NumberFormat, delta="required", deviation=optimal_sigma)
+KENTHAPADI_GAUSSIAN = replace(
+    OPTIMAL_GAUSSIAN, law=_kenthapadi, max_delta=0.5, deviation=kenthapadi_sigma
+)
+ANALYTIC_GAUSSIAN = Calibration(_analytic, NumberFormat, delta="required", delta_over="projection")
+BALL_GAUSSIAN = replace(OPTIMAL_GAUSSIAN, law=_ball_optimal, adjacencies=("l2",))
+BALL_DIRECT = replace(ANALYTIC_GAUSSIAN, law=_ball_direct, adjacencies=("l2",))
+BALL_COMPOSITION = replace(BALL_DIRECT, law=_ball_composition, exact=False)
+RAW_GAUSSIAN = replace(OPTIMAL_GAUSSIAN, law=_raw, adjacencies=("attribute", "l2"))

@@ -1,0 +1,272 @@
+"""Randomized response for sign codes: uniform, smooth and geometric flips.
+
+A flip compares a uniform 64-bit integer with an integer threshold; its probability is exactly
+``threshold / 2^64``. Sixteen bits decide nearly always, the other 48 are read when they tie. An
+exact zero (an empty bin) has threshold 2^63: it comes out as a fair secret coin.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache, partial
+from itertools import accumulate, chain, islice, repeat
+
+import mpmath
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from dpindex.base.arrays import Bytes, Floats
+from dpindex.mechanism.codes import SignFormat
+from dpindex.mechanism.grid import grid_step
+from dpindex.mechanism.noise.law import GRID_BITS, Calibration, SignLaw
+from dpindex.mechanism.parameters import Parameters
+from dpindex.mechanism.projections import FINE_ENTRY_BITS, Projection
+from dpindex.randomness import BitSource
+
+_ONE = 1 << 64
+_COIN = 1 << 63
+_MAX_LEVELS = 1 << 16
+_STEPS = 1 << GRID_BITS
+_POWER_BITS = 256
+_MARGIN = 1e-9
+_RARE = 8.0
+"""Standard deviations beyond which the rounding of a projection may lie: 2e-14."""
+
+
+def draw_flips(
+    thresholds: npt.NDArray[np.uint64], index: npt.NDArray[np.intp], stream: BitSource
+) -> npt.NDArray[np.bool_]:
+    """True with probability ``thresholds[index] / 2^64``, independently; the shape of ``index``."""
+    flat = index.ravel()
+    top = (thresholds >> np.uint64(48)).astype(np.uint16)
+    words = stream.words(flat.size, np.uint16)
+    limit = np.take(top, flat, mode="wrap")  # every index is in range
+    flips = words < limit
+    tied = np.flatnonzero(words == limit)
+    if tied.size:
+        rest = stream.words(tied.size, np.uint64) >> np.uint64(16)
+        flips[tied] = rest < (thresholds[flat[tied]] & np.uint64((1 << 48) - 1))
+    return flips.reshape(index.shape)
+
+
+def response_threshold(epsilon: float, signs: int = 1) -> int:
+    """``⌈2^64 / (1 + e^{ε/N})⌉`` for N signs that share ε; rounding up keeps (1−q)/q ≤ e^{ε/N}.
+
+    Warner 1965; Li & Li 2023, Alg. 8.
+    """
+    with mpmath.workprec(256):
+        return int(mpmath.ceil(_ONE / (1 + mpmath.exp(mpmath.mpf(epsilon) / signs))))
+
+
+def geometric_thresholds(epsilon: float, wanted: Sequence[int] = ()) -> list[int]:
+    """Flips ``e^{−(L−1)ε}/(1+e^ε)``: two-sided geometric noise on the signed cell number.
+
+    Ghosh, Roughgarden & Sundararajan 2009 (geometric noise) and post-processing. Thresholds for
+    L = 1, 2, …, each at least e^−ε times the one before and what is ``wanted`` there, until they
+    stay put.
+    """
+    with mpmath.workprec(512):
+        ratio_up = int(mpmath.ceil(mpmath.ldexp(mpmath.exp(-mpmath.mpf(epsilon)), 256)))
+    thresholds = [response_threshold(epsilon)]
+    for least in islice(chain(wanted[1:], repeat(0)), _MAX_LEVELS - 1):
+        follow = -(-thresholds[-1] * ratio_up >> 256)
+        if follow == thresholds[-1]:
+            break  # rounded up to itself, as it would be for ever
+        thresholds.append(max(follow, least))
+    return thresholds
+
+
+def smooth_thresholds(epsilon: float) -> list[int]:
+    """Flips ``1/(1+e^{Lε})`` of Li & Li 2023, Algs. 7 and 8 (Thms 4.7, 4.8).
+
+    Rounding each threshold up by itself would break the ratio between neighbours, so
+    each is also kept at e^−ε of the one before.
+    """
+    levels = min(_MAX_LEVELS, math.ceil(46.0 / epsilon) + 1)
+    with mpmath.workprec(512):
+        ratio = int(mpmath.ldexp(mpmath.exp(mpmath.mpf(epsilon)), _POWER_BITS))
+    unit = 1 << _POWER_BITS
+    powers = accumulate(repeat(ratio, levels), lambda power, by: power * by >> _POWER_BITS)
+    wanted = [-(-(_ONE << _POWER_BITS) // (unit + power)) for power in powers]
+    return geometric_thresholds(epsilon, wanted)
+
+
+class FlipsByLevel(SignLaw):
+    """Flips by ``L = max(1, ⌈|x_j|/Δ_j⌉)`` alone; the last level goes on for ever.
+
+    ``Δ_j = β·max_i|w_ij|`` is the most that one attribute moves coordinate j, so between neighbours
+    L moves by at most one. Quotients of integers below 2^53 (2^24 in float32) are rounded
+    correctly, so ⌈·⌉ is exact.
+
+    Parameters
+    ----------
+    thresholds : list of int
+        Chance of a flip by level, times 2^64.
+    weights : sequence of int
+        Largest ``|w_ij|`` of each coordinate, or one for all.
+    """
+
+    def __init__(self, thresholds: list[int], weights: Sequence[int] = (1,)) -> None:
+        self.thresholds = tuple(thresholds)
+        self.depends_on_size = len(thresholds) > 1
+        self.weights = np.array(weights, dtype=np.float64)
+        # Index 0 is x = 0 exactly: sign −1, flipped by a fair coin.
+        self._table = np.array([_COIN, *thresholds], dtype=np.uint64)
+
+    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
+        level = np.abs(x)
+        level /= (self.weights * _STEPS).astype(x.dtype)
+        np.ceil(level, out=level)
+        np.minimum(level, len(self.thresholds), out=level)
+        return (x > 0) ^ draw_flips(self._table, level.astype(np.intp), stream)
+
+    def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
+        weights, counts = np.unique(self.weights, return_counts=True)
+        chances = np.zeros(np.shape(x), dtype=np.float64)
+        for weight, count in zip(weights, counts, strict=True):
+            level = np.clip(np.ceil(x / weight), 1, len(self.thresholds)).astype(np.intp)
+            chances += self._table[level] * (count / len(self.weights) / float(_ONE))
+        return chances
+
+
+@lru_cache(maxsize=64)
+def randomized_response(epsilon: float, signs: int = 1) -> FlipsByLevel:
+    """Every sign flipped with ``1/(1+e^{ε/N})``, N signs sharing ε: Li & Li 2023, Algs. 6 and 8."""
+    return FlipsByLevel([response_threshold(epsilon, signs)])
+
+
+@lru_cache(maxsize=64)
+def smooth_flips(epsilon: float, weights: tuple[int, ...] = (1,)) -> FlipsByLevel:
+    """Li & Li's smooth flips: see :func:`smooth_thresholds`."""
+    return FlipsByLevel(smooth_thresholds(epsilon), weights)
+
+
+@lru_cache(maxsize=64)
+def geometric_flips(epsilon: float, weights: tuple[int, ...] = (1,)) -> FlipsByLevel:
+    """Geometric flips: see :func:`geometric_thresholds`."""
+    return FlipsByLevel(geometric_thresholds(epsilon), weights)
+
+
+class NoFlips(SignLaw):
+    """Exact signs; an exact zero gets a fair coin so that empty bins do not lean to one side."""
+
+    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
+        coins: Bytes = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8(1)
+        return np.where(x == 0, coins.astype(np.bool_), x > 0)
+
+    def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
+        return np.zeros(np.shape(x), dtype=np.float64)
+
+
+# The signs that one attribute can change, N₊ of Li & Li 2023, Prop. 4.5. The randomness is that of
+# the public projection, not of the noise: with probability 1 − δ over the projection, for a given
+# vector of norm at least m, no neighbour differs in more than N₊ signs.
+
+
+def norm_slack(stated: Parameters) -> float:
+    """How much rounding to the grid can shorten a vector: half a step in every coordinate."""
+    return grid_step(stated.adjacency.size, GRID_BITS) * math.sqrt(stated.dim) / 2
+
+
+def min_norm_on_grid(stated: Parameters) -> float:
+    """What remains of ``min_norm`` on the grid; vectors may fall short of it by one slack."""
+    return (stated.min_norm or 0.0) - 2.001 * norm_slack(stated)
+
+
+def change_probability(dim: int, ratio: float) -> float:
+    """``P₊ = ∫₀^∞ 2p(2Φ(t)−1)^{p−1}(2Φ(rt)−1)φ(t) dt``, rounded up by 1e-9.
+
+    Bounds the chance that one attribute, moved by at most β, can change a sign: that r = β/m times
+    the largest of p standard normals exceeds another, however they depend (Li & Li, Lemma 4.3).
+
+    >>> round(change_probability(784, 0.1), 4)
+    0.2636
+    """
+
+    def density(t: float) -> float:
+        below = max(2.0 * float(scipy.special.ndtr(t)) - 1.0, 0.0)
+        within = math.erf(ratio * t / math.sqrt(2.0))
+        bell = math.exp(-t * t / 2.0) / math.sqrt(2.0 * math.pi)
+        return 2.0 * dim * math.pow(below, dim - 1) * within * bell
+
+    # The largest of p normals lies near √(2 log p): the pieces keep quad from missing it.
+    middle = math.sqrt(2.0 * math.log(2.0 * dim))
+    pieces = ((0.0, middle), (middle, middle + 2.0), (middle + 2.0, middle + 12.0))
+    total = sum(
+        scipy.integrate.quad(density, low, high, epsabs=1e-12, limit=200)[0] for low, high in pieces
+    )
+    return min(1.0, float(total) + _MARGIN)
+
+
+def rounded_change_probability(dim: int, ratio: float, width: float) -> float:
+    """``P₊`` for a projection whose normal entries were rounded to multiples of ``width``.
+
+    Rounding moves the largest entry by at most h/2, and ``w·u/‖u‖`` by at most ``√p·h/2``, and with
+    probability ``1 − 2e^{−t²/2}`` by at most ``t·h/2`` (Hoeffding 1963). Where the largest entry is
+    at least μ, an absolute change c is one of r by c/μ; any μ gives a bound, the least is taken.
+    """
+    slack = (ratio + min(math.sqrt(dim), _RARE)) * width / 2.0
+    rare = 2.0 * math.exp(-(_RARE**2) / 2.0) + dim * 2.0**-48  # and the 64 bits of an entry
+    bounds = (
+        change_probability(dim, ratio + slack / least)
+        + (2.0 * float(scipy.special.ndtr(least)) - 1.0) ** dim
+        for least in (2.0 ** (step / 4.0) for step in range(-40, 11))
+    )
+    return min(1.0, min(bounds) + rare)
+
+
+def quantile_count(k: int, probability: float, delta: float) -> int:
+    """The least N with ``P(Binomial(k, P₊) > N) ≤ δ``; below the Chernoff bound of Prop. 4.5.
+
+    >>> quantile_count(512, 0.25, 1e-6)
+    176
+    """
+
+    def is_rare(count: int) -> bool:
+        return bool(scipy.special.bdtrc(count, k, probability) * (1.0 + _MARGIN) <= delta)
+
+    return max(1, bisect_left(range(k), True, key=is_rare))  # k itself is never exceeded
+
+
+def share(stated: Parameters, projection: Projection) -> float:
+    """Budget of one coordinate: sequential composition over those that one attribute moves.
+
+    All k of a dense projection, one of each repetition of OPORP (Li & Li 2023, Thm 2.3).
+    """
+    count = projection.sensitivity.count
+    part = stated.budget / count
+    # The shares may not add up to more than the budget, not even in the last bit.
+    return math.nextafter(part, 0.0) if Fraction(part) * count > stated.budget else part
+
+
+def _by_level(
+    flips: Callable[..., FlipsByLevel], stated: Parameters, projection: Projection
+) -> FlipsByLevel:
+    """Flips at each coordinate's share, its levels as wide as an attribute moves it."""
+    largest = tuple(projection.largest.tolist())
+    weights = largest[:1] if len(set(largest)) == 1 else largest
+    return flips(share(stated, projection), weights)
+
+
+def _response(stated: Parameters, projection: Projection) -> FlipsByLevel:
+    """ε over the N₊ signs that can change: an exact binomial quantile, or all if delta is 0."""
+    if stated.delta == 0:
+        return randomized_response(share(stated, projection))
+    # On the grid one beta is 2^bits steps, a little more than beta itself.
+    ratio = grid_step(stated.adjacency.size, GRID_BITS) * _STEPS / min_norm_on_grid(stated)
+    chance = rounded_change_probability(stated.dim, ratio, 2.0**-FINE_ENTRY_BITS)
+    return randomized_response(stated.budget, quantile_count(projection.k, chance, stated.delta))
+
+
+RANDOMIZED_RESPONSE = Calibration(_response, SignFormat)
+SMOOTH_FLIPS = Calibration(partial(_by_level, smooth_flips), SignFormat)
+GEOMETRIC_FLIPS = Calibration(partial(_by_level, geometric_flips), SignFormat)
+EXACT_RESPONSE = replace(
+    RANDOMIZED_RESPONSE, delta="optional", delta_over="projection", norm_bound=True
+)
+NO_FLIPS = replace(RANDOMIZED_RESPONSE, law=lambda stated, projection: NoFlips(), definition="none")

@@ -1,0 +1,41 @@
+"""Similarities of vectors to the codewords of a public codebook, exact on an integer grid."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy
+
+from dpindex.base.arrays import Floats
+from dpindex.mechanism.codebook import RADIUS, Codebook, on_sphere_grid
+from dpindex.mechanism.projections.base import Projection, Sensitivity
+
+_SPARSE_ROWS = 1024
+
+
+class CodewordMap(Projection):
+    """Inner products of a vector's direction with all codewords: shape (n, dim) to (n, K).
+
+    Directions and codewords are whole numbers, so the inner products are exact in any order and on
+    any machine; times ``scale`` they are cosines.
+    """
+
+    max_column_l1 = 1
+    sensitivity = Sensitivity.of_signs(1)
+    scale = 1.0 / RADIUS**2
+    rms = 1.0
+    inner_product_factor = 0.0
+    block_numbers = 1 << 22  # all codewords are read for every block
+
+    def __init__(self, codebook: Codebook) -> None:
+        self.codebook, self.dim, self.k = codebook, codebook.dim, len(codebook)
+
+    def apply(self, x: Floats) -> Floats:
+        """Whole numbers held exactly in float32, shape (n, K)."""
+        return on_sphere_grid(x) @ self.codebook.grid
+
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
+        parts = [
+            self.apply(x[i : i + _SPARSE_ROWS].toarray())
+            for i in range(0, x.shape[0], _SPARSE_ROWS)
+        ]
+        return np.concatenate(parts)

@@ -1,0 +1,179 @@
+"""Dense projections: every coordinate sums all attributes with random weights.
+
+Entries are integers, the same on every machine: public words are compared with integer thresholds,
+never with the results of floating point functions, whose last bits differ between machines.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from dpindex.base.arrays import Floats, Integers
+from dpindex.base.errors import InputError
+from dpindex.base.normal import upper_tails
+from dpindex.mechanism.projections.base import Projection, Sensitivity, check_size
+from dpindex.randomness import PublicStream
+
+NORMAL_BITS = 4
+"""Normal entries are rounded to multiples of 2^-4 and kept as integers, which fit into a byte."""
+
+FINE_ENTRY_BITS = 12
+"""Normal entries are rounded this finely where a proof is about real normals (Prop. 4.5)."""
+
+_PIECE = 1 << 20
+_WORD_BITS = 63
+_ROWS = 4096
+_BLOCK_ENTRIES = 1 << 20
+_ENTRY_BYTES = 4
+_MAX_GRAM = 1 << 13
+
+
+def normal_second_moment(bits: int) -> float:
+    """``E w²`` of an integer entry ``w = round(2^bits · N(0, 1))``: 4^bits + 1/12.
+
+    Rounding to a lattice adds the variance of a uniform, up to e^{−2π²·4^bits} (Sheppard).
+    """
+    return 4.0**bits + 1.0 / 12.0
+
+
+@lru_cache(maxsize=4)
+def _normal_thresholds(bits: int) -> npt.NDArray[np.uint64]:
+    """``2^63·P(|w| ≥ n)`` for n = 1, 2, …, ascending."""
+    # Beyond 9.5 deviations the chance is below 2^-63.
+    tails = upper_tails(float(1 << bits), _WORD_BITS + 1, int(9.5 * (1 << bits)))
+    return np.array([tail for tail in reversed(tails) if tail], dtype=np.uint64)
+
+
+def normal_integers(count: int, bits: int, stream: PublicStream) -> npt.NDArray[np.int32]:
+    """``round(2^bits · N(0, 1))``, independent, int32, shape (count,)."""
+    thresholds = _normal_thresholds(bits)
+    entries = np.empty(count, dtype=np.int32)
+    for start in range(0, count, _PIECE):
+        words = stream.words(min(_PIECE, count - start), np.uint64)
+        below = np.searchsorted(thresholds, words >> np.uint64(1), side="right")
+        size = (len(thresholds) - below).astype(np.int32)
+        entries[start : start + len(size)] = np.where(words & np.uint64(1), -size, size)
+    return entries
+
+
+class Dense(Projection):
+    """``x = W^T u`` with independent integer entries of mean 0.
+
+    Parameters
+    ----------
+    entries : integer array, shape (dim, k)
+    second_moment : float
+        ``E w²``, which ``scale`` divides out.
+    """
+
+    def __init__(self, entries: Integers, second_moment: float) -> None:
+        self.dim, self.k = entries.shape
+        self.rms = math.sqrt(second_moment)
+        self.scale = 1.0 / (math.sqrt(self.k) * self.rms)
+        self.inner_product_factor = 1.0 / self.k
+        self._entries = entries
+        columns, largest, rows = np.zeros(self.k, np.int64), np.ones(self.k, np.int64), []
+        step = max(1, _BLOCK_ENTRIES // self.k)
+        for start in range(0, self.dim, step):
+            sizes = np.abs(entries[start : start + step].astype(np.int64))
+            columns += sizes.sum(axis=0)
+            np.maximum(largest, sizes.max(axis=0), out=largest)
+            norms = (np.count_nonzero(sizes, axis=1), sizes.sum(axis=1), (sizes**2).sum(axis=1))
+            rows.append([norm.max() for norm in norms])
+        # At least 1, for the map of one or two entries that all came out 0.
+        self.sensitivity = Sensitivity(*np.max(rows, axis=0, initial=1).tolist())
+        self.max_column_l1, self.largest = max(1, int(columns.max())), largest
+
+    @cached_property
+    def operator_norm(self) -> float:
+        return operator_norm(self._entries)
+
+    @cached_property
+    def _single(self) -> npt.NDArray[np.float32]:
+        return self._entries.astype(np.float32)
+
+    @cached_property
+    def _double(self) -> npt.NDArray[np.float64]:
+        return self._entries.astype(np.float64)
+
+    def apply(self, x: Floats) -> Floats:
+        return x @ (self._single if x.dtype == np.float32 else self._double)
+
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
+        return np.asarray(x.astype(np.float64) @ self._double)
+
+
+class Rademacher(Dense):
+    """Independent fair signs ``W_ij`` (Li & Li 2023, Alg. 3 and 11).
+
+    Changing one attribute by β moves *every* coordinate by β (before ``scale`` = 1/√k).
+    """
+
+    def __init__(self, dim: int, k: int, seed: int) -> None:
+        check_size(dim, k, _ENTRY_BYTES * dim * k)
+        stream = PublicStream(seed, f"rademacher/{dim}/{k}")
+        super().__init__(stream.signs(dim * k).reshape(dim, k), 1.0)
+
+
+class Gaussian(Dense):
+    """Normal entries, rounded to multiples of ``2^-bits`` and kept as integers (Li & Li, Alg. 1).
+
+    Rounding makes sums and sensitivities exact and costs nothing: the entries keep mean 0,
+    independence and, after ``scale``, variance 1.
+    """
+
+    def __init__(self, dim: int, k: int, seed: int, bits: int = NORMAL_BITS) -> None:
+        check_size(dim, k, _ENTRY_BYTES * dim * k)
+        stream = PublicStream(seed, f"gaussian/{bits}/{dim}/{k}")
+        entries = normal_integers(dim * k, bits, stream).reshape(dim, k)
+        # 9.5 deviations of 2^4 are 152: the entries beyond a byte, one in 10^14, need two.
+        small = np.abs(entries).max() <= np.iinfo(np.int8).max
+        super().__init__(entries.astype(np.int8) if small else entries, normal_second_moment(bits))
+
+
+class Uniform(Dense):
+    """Entries uniform on the odd integers from −63 to 63 (Li & Li 2023, Sec. 3.4: √3·U[−1, 1])."""
+
+    def __init__(self, dim: int, k: int, seed: int) -> None:
+        check_size(dim, k, _ENTRY_BYTES * dim * k)
+        stream = PublicStream(seed, f"uniform/{dim}/{k}")
+        bits = stream.words(dim * k, np.uint8) & np.uint8(63)
+        entries = (2 * bits.astype(np.int8) - 63).astype(np.int8).reshape(dim, k)
+        super().__init__(entries, (64.0**2 - 1.0) / 3.0)
+
+
+def operator_norm(entries: Integers) -> float:
+    """A rigorous upper bound on the largest singular value, above it by less than 1e-8.
+
+    The Gram matrix G of integers is exact in float64. For a t just above its largest eigenvalue the
+    Cholesky factorisation of ``t·I − G`` is run: if it succeeds in floating point, the exact matrix
+    is positive semidefinite up to ``2(n+2)·u·tr`` (Rump 2006, Thm 2.3), so no eigenvalue exceeds
+    t by more than that.
+    """
+    narrow = entries if entries.shape[1] <= entries.shape[0] else entries.T
+    size = narrow.shape[1]
+    if size > _MAX_GRAM:
+        raise InputError(
+            f"the norm of a {entries.shape[0]} × {entries.shape[1]} map takes too long to bound; "
+            f"lower dim or k to {_MAX_GRAM}, or use row-oporp-g."
+        )
+    gram = np.zeros((size, size))
+    for start in range(0, len(narrow), _ROWS):
+        block = narrow[start : start + _ROWS].astype(np.float64)
+        gram += block.T @ block
+    top = max(1.0, float(np.linalg.eigvalsh(gram)[-1]))
+    margin = 1e-9
+    while True:
+        bound = top * (1.0 + margin)
+        try:
+            np.linalg.cholesky(bound * np.eye(size) - gram)
+        except np.linalg.LinAlgError:
+            margin *= 2.0
+            continue
+        slack = 4.0 * (size + 2) * 2.0**-53 * size * bound
+        return math.sqrt(bound + slack) * (1.0 + 1e-15)

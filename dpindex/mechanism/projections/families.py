@@ -1,0 +1,230 @@
+"""Families of projections: how one is made from parameters, its default length and its options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from weakref import WeakValueDictionary
+
+from dpindex.base.checks import whole_number
+from dpindex.base.errors import InputError
+from dpindex.mechanism.parameters import Parameters
+from dpindex.mechanism.projections.base import Identity, Projection
+from dpindex.mechanism.projections.codeword_map import CodewordMap
+from dpindex.mechanism.projections.dense import FINE_ENTRY_BITS, Gaussian, Rademacher, Uniform
+from dpindex.mechanism.projections.oporp import Oporp
+from dpindex.mechanism.projections.rotation import Rotation
+from dpindex.mechanism.projections.sparse_jl import FastJL, SparseJL, VerySparse
+
+_Length = Callable[[Parameters], int]
+_MAX_BLOCKS = 1024
+_MAX_BINS, _MIN_SIGN_BINS, _MAX_SIGN_BINS = 1024, 8, 4096
+"""Bins of OPORP by default: more make codes of sparse text long and help little."""
+_MAX_INVERSE_DENSITY = 1 << 16
+"""Very sparse entries: the law of the gaps between them is a table of four times that."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a projection is made, and which parameters it takes.
+
+    Attributes
+    ----------
+    make : callable
+        From parameters in which ``k``, ``entries`` and ``sparsity`` are resolved.
+    default_length : callable
+        Code length where none is stated.
+    entries : tuple of str
+        The entries that the projection may have, the default first; empty if they are fixed.
+    keeps_all : bool
+        The code length is dim.
+    bins : bool
+        Every coordinate of a repetition needs an attribute of its own: k / repetitions ≤ dim.
+    repeats : bool
+        Takes ``repetitions``.
+    blocks : bool
+        ``sparsity`` is a number of blocks, a divisor of k.
+    lengths : range, optional
+        The code lengths that it takes; by default any.
+    codebook : bool
+        Takes ``codebook`` and ``subset``.
+    """
+
+    make: Callable[[Parameters], Projection]
+    default_length: _Length
+    entries: tuple[str, ...] = ()
+    keeps_all: bool = False
+    bins: bool = False
+    repeats: bool = False
+    blocks: bool = False
+    lengths: range | None = None
+    codebook: bool = False
+
+    def resolved(self, stated: Parameters) -> dict[str, Any]:
+        """``k``, ``entries`` and ``sparsity``, checked, with defaults filled in."""
+        if stated.repetitions > 1 and not self.repeats:
+            raise InputError(
+                f"{stated.method} takes no repetitions: they are for sign codes of OPORP."
+            )
+        k = stated.k or self.default_length(stated)
+        if self.keeps_all and k != stated.dim:
+            raise InputError(
+                f"{stated.method} keeps every coordinate: k must be dim = {stated.dim}."
+            )
+        if k % stated.repetitions:
+            raise InputError(f"k = {k} is not a multiple of repetitions = {stated.repetitions}.")
+        if self.bins and k // stated.repetitions > stated.dim:
+            raise InputError(
+                f"{stated.method} needs k / repetitions ≤ dim: {k // stated.repetitions} bins "
+                f"cannot be filled by {stated.dim} attributes."
+            )
+        if self.lengths is not None and k not in self.lengths:
+            lengths = self.lengths
+            if len(lengths) == 1:
+                raise InputError(f"{stated.method} has codes of one length; leave k out.")
+            raise InputError(
+                f"k of {stated.method} must be a multiple of {lengths.step} from {lengths[0]} to "
+                f"{lengths[-1]}, not {k}."
+            )
+        entries = self._entries(stated)
+        sparsity = self._sparsity(stated, k, entries)
+        return {"k": k, "entries": entries, "sparsity": sparsity, "subset": self._subset(stated)}
+
+    def _subset(self, stated: Parameters) -> int | None:
+        book, given = stated.codebook, stated.subset
+        if not self.codebook:
+            if book is not None or given is not None:
+                raise InputError(
+                    f"{stated.method} takes no codebook and no subset; leave them out."
+                )
+            return None
+        if book is None:
+            raise InputError(
+                f"{stated.method} needs a codebook: a file of public vectors of the same kind "
+                f"(--codebook, or codebook=dpindex.Codebook(…))."
+            )
+        if book.dim != stated.dim:
+            raise InputError(f"the codebook has dim = {book.dim}, the spec dim = {stated.dim}.")
+        wanted = max(1, min(book.size // 2, math.ceil(2 * book.size * math.exp(-stated.budget))))
+        return whole_number(given or wanted, "subset", 1, book.size - 1)
+
+    def _entries(self, stated: Parameters) -> str | None:
+        if not self.entries:
+            if stated.entries is not None:
+                raise InputError(f"{stated.method} has fixed entries; leave entries out.")
+            return None
+        entries = self.entries[0] if stated.entries is None else stated.entries
+        if entries not in self.entries:
+            known = ", ".join(self.entries)
+            raise InputError(f"entries of {stated.method} must be one of {known}, not {entries!r}.")
+        return entries
+
+    def _sparsity(self, stated: Parameters, k: int, entries: str | None) -> int | None:
+        given = stated.sparsity
+        if entries == "very-sparse":
+            wanted = max(1, math.isqrt(stated.dim)) if given is None else given
+            return whole_number(wanted, "sparsity", 1, _MAX_INVERSE_DENSITY)
+        if not self.blocks:
+            if given is not None:
+                raise InputError(
+                    f"{stated.method} does not use sparsity here: it is for very-sparse entries "
+                    f"and sparse Johnson-Lindenstrauss maps."
+                )
+            return None
+        if given is None:
+            return next(s for s in (4, 3, 2, 1) if k % s == 0)
+        sparsity = whole_number(given, "sparsity", 1, _MAX_BLOCKS)
+        if k % sparsity:
+            raise InputError(
+                f"k = {k} is not a multiple of sparsity = {sparsity}: every attribute moves one "
+                f"coordinate in each of {sparsity} equal blocks."
+            )
+        return sparsity
+
+
+_in_use: WeakValueDictionary[tuple[Any, ...], Projection] = WeakValueDictionary()
+
+
+def _made(kind: Callable[..., Projection], stated: Parameters, *more: int) -> Projection:
+    """A projection of that kind, made from dim, length and seed, and a sparsity if it needs one.
+
+    Specs that have it in common share it: for millions of attributes it takes seconds.
+    """
+    sparsity = () if stated.sparsity is None else (stated.sparsity,)
+    key = (kind, stated.dim, stated.k, stated.seed, *sparsity, *more)
+    made = _in_use.get(key)
+    if made is None:
+        made = _in_use[key] = kind(*key[1:])
+    return made
+
+
+_BY_ENTRIES = {
+    "gaussian": partial(_made, Gaussian),
+    "rademacher": partial(_made, Rademacher),
+    "uniform": partial(_made, Uniform),
+    "very-sparse": partial(_made, VerySparse),
+}
+
+
+def _dense(default: str, length: _Length, **changed: Callable[[Parameters], Projection]) -> Family:
+    """A random projection whose entries may be chosen (Li & Li 2023, Sec. 3.4), with a default."""
+    makers = _BY_ENTRIES | changed
+    return Family(
+        make=lambda stated: makers[stated.entries or default](stated),
+        default_length=length,
+        entries=tuple(sorted(makers, key=lambda name: name != default)),  # the default first
+    )
+
+
+def _oporp(stated: Parameters) -> Projection:
+    return _made(Oporp, stated, stated.repetitions)
+
+
+def _oporp_length(stated: Parameters) -> int:
+    """About six attributes a bin, a power of two up to 1024: 784 → 128, 384 → 64."""
+    return min(_MAX_BINS, 1 << max(1, stated.dim // 6).bit_length() - 1)
+
+
+def _sign_length(stated: Parameters) -> int:
+    """A bin for each attribute, up to 4096; for four, up to 1024, where none is negative.
+
+    Signs of single attributes say much about vectors of either sign (384 of a sentence embedding
+    find twice what 64 find) and nothing about pictures; ``dpindex plan`` chooses the same.
+    """
+    both = stated.bounds[0] < 0 < stated.bounds[1]
+    bins = min(stated.dim, _MAX_SIGN_BINS) if both else min(stated.dim // 4, _MAX_BINS)
+    bins = max(bins, min(stated.dim, _MIN_SIGN_BINS))
+    return stated.repetitions * bins
+
+
+def _always(length: int) -> _Length:
+    return lambda stated: length
+
+
+def _codewords(stated: Parameters) -> Projection:
+    if stated.codebook is None:
+        raise InputError(f"{stated.method} needs a codebook.")
+    return CodewordMap(stated.codebook)
+
+
+_numbers, _signs = _always(128), _always(512)
+
+IDENTITY = Family(lambda made: Identity(made.dim), lambda stated: stated.dim, keeps_all=True)
+OPORP = Family(_oporp, _oporp_length, bins=True)
+SIGN_OPORP = replace(OPORP, default_length=_sign_length)
+REPEATED_OPORP = replace(SIGN_OPORP, repeats=True)
+RADEMACHER = Family(partial(_made, Rademacher), _numbers)
+SIGN_RADEMACHER = Family(partial(_made, Rademacher), _signs)
+GAUSSIAN = Family(partial(_made, Gaussian), _numbers)
+SPARSE_JL = Family(partial(_made, SparseJL), _numbers, blocks=True)
+FAST_JL = Family(partial(_made, FastJL), _numbers)
+ROTATION = Family(partial(_made, Rotation), _numbers, lengths=range(64, 1025, 8))
+CODEWORDS = Family(_codewords, _always(1), lengths=range(1, 2), codebook=True)
+DENSE_NUMBERS = _dense("gaussian", _numbers)
+DENSE_SIGNS = _dense("rademacher", _signs)
+_fine = partial(_made, partial(Gaussian, bits=FINE_ENTRY_BITS))
+FINE_DENSE_SIGNS = _dense("gaussian", _signs, gaussian=_fine)
+"""Normal entries rounded to multiples of 2^-12 instead of 2^-4."""

@@ -1,0 +1,100 @@
+"""Public rotations by signs and Walsh–Hadamard transforms: fast, and the same on every machine."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.base.arrays import Floats, issparse
+from dpindex.mechanism.projections.base import Projection, Sensitivity, check_size
+from dpindex.mechanism.projections.sparse_jl import walsh_hadamard
+from dpindex.randomness import PublicStream
+
+_NUMBERS = 1 << 18
+_STEPS = 1 << 20
+_ROUNDS = 2
+_MAX_WRITTEN = 1 << 12
+"""Attributes up to which the map is written out as a matrix, which takes their square of work."""
+
+
+def on_grid(x: Floats) -> npt.NDArray[np.float32]:
+    """Rows as whole multiples of 2^-20 of their largest magnitude, held in float32.
+
+    Division is correctly rounded, and for values that float32 holds it makes no difference that
+    wider ones are divided in float64 first (Figueroa 1995), so the grid is the same everywhere.
+    """
+    wide = x if x.dtype == np.float32 else x.astype(np.float64)
+    largest = np.maximum(wide.max(axis=1, keepdims=True), -wide.min(axis=1, keepdims=True))
+    largest[largest == 0] = 1
+    single: npt.NDArray[np.float32] = (wide / largest).astype(np.float32)
+    single *= np.float32(_STEPS)
+    np.rint(single, out=single)
+    return single
+
+
+class Rotation(Projection):
+    """k coordinates of ``H·D₂·H·D₁·u``: two rounds of random signs and a Walsh–Hadamard transform.
+
+    The vector is padded with zeros to the next power of two that holds both dim and k. Two rounds
+    bring the coordinates of any fixed vector close to normal (Ailon & Chazelle 2009 for one round);
+    k of them are taken at random places. A matrix product is faster than the transform, so the map
+    is written out where memory allows.
+
+    Parameters
+    ----------
+    dim, k : int
+        Attributes and coordinates.
+    seed : int
+        Public seed.
+    """
+
+    max_column_l1 = 1
+    sensitivity = Sensitivity.of_signs(1)
+
+    def __init__(self, dim: int, k: int, seed: int) -> None:
+        self.dim, self.k = dim, k
+        self.padded = 1 << max(0, max(dim, k) - 1).bit_length()
+        check_size(dim, k, 8 * self.padded)
+        stream = PublicStream(seed, f"rotation/{dim}/{k}")
+        self._signs = [stream.signs(self.padded).astype(np.float32) for _ in range(_ROUNDS)]
+        self._places = np.sort(stream.permutation(self.padded)[:k])
+        self.rms = 1.0
+        self.scale = 1.0 / math.sqrt(k)
+        self.inner_product_factor = max(0.0, 1.0 / k - 1.0 / self.padded)
+
+    @cached_property
+    def _matrix(self) -> npt.NDArray[np.float64] | None:
+        """The map written out, shape (dim, k); None where that would take too much memory."""
+        if self.dim > _MAX_WRITTEN:
+            return None
+        return self._transformed(np.eye(self.dim))
+
+    def apply(self, x: Any) -> Floats:
+        """Rotated rows up to a factor each, (n, dim) to (n, k), float32.
+
+        Sums of whole numbers below 2^53 are exact in float64 in any order, so a row has the same
+        coordinates alone, in any batch and on any machine.
+        """
+        out = np.empty((x.shape[0], self.k), dtype=np.float32)
+        step = max(1, _NUMBERS // self.padded)
+        for start in range(0, len(out), step):
+            rows = x[start : start + step]
+            grid = on_grid(rows.toarray() if issparse(rows) else rows).astype(np.float64)
+            exact = self._transformed(grid) if self._matrix is None else grid @ self._matrix
+            out[start : start + step] = exact * (1.0 / (_STEPS * math.sqrt(self.padded)))
+        return out
+
+    apply_sparse = apply
+
+    def _transformed(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The k places of two transforms, which stretch a vector by ``padded``."""
+        block = np.zeros((len(x), self.padded))
+        block[:, : self.dim] = x
+        for signs in self._signs:
+            block *= signs
+            walsh_hadamard(block)
+        return block[:, self._places]

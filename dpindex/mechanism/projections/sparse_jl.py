@@ -1,0 +1,300 @@
+"""Sparse projections: Kane & Nelson's map, very sparse entries, and the fast transform (FastJL).
+
+None ever holds a dense dim × k matrix, and for the first two sparse input never becomes dense in
+``dim``.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from dpindex.base.arrays import Floats, Integers
+from dpindex.base.errors import InputError
+from dpindex.mechanism.projections.base import Projection, Sensitivity, check_size, scatter
+from dpindex.mechanism.projections.dense import NORMAL_BITS, normal_integers, normal_second_moment
+from dpindex.randomness import PublicStream
+
+_PIECE = 1 << 20
+_PLACE_BYTES = 4
+_ENTRY_BYTES = 32
+_MIXED_ENTRY_BYTES = 16
+_NUMBERS = 1 << 22
+_MAX_REALISED = 1 << 31
+"""Entries of ``P·H·D``, all of which are looked at once for its sensitivity: some minutes."""
+
+
+def sparse_places(total: int, s: int, stream: PublicStream) -> npt.NDArray[np.int64]:
+    """The places among ``total`` that are chosen when each is, independently, with chance 1/s.
+
+    Ascending. Jumps from one to the next are geometric; a jump longer than 4s, which the table of
+    thresholds leaves out, is a step of 4s that chooses nothing.
+    """
+    thresholds = _jump_thresholds(s)
+    parts, at = [], -1
+    while at < total:
+        words = stream.words(min(_PIECE, 64 + (total - at) // s), np.uint64)
+        jumps = np.searchsorted(thresholds, words, side="right")
+        chosen = jumps < len(thresholds)
+        ends = at + np.cumsum(np.where(chosen, jumps + 1, len(thresholds)))
+        at = int(ends[-1])
+        parts.append(ends[chosen])
+    places = np.concatenate(parts)
+    return places[places < total]
+
+
+@lru_cache(maxsize=8)
+def _jump_thresholds(s: int) -> npt.NDArray[np.uint64]:
+    """``2^64·P(jump ≤ n)``, ``P(jump > n) = (1 − 1/s)^n``, for n = 1 … 4s."""
+    left, thresholds = 1 << 128, []
+    for _ in range(4 * s):
+        left -= left // s
+        thresholds.append(min((1 << 64) - 1, (1 << 64) - (left >> 64)))
+    return np.array(thresholds, dtype=np.uint64)
+
+
+class _Sparse(Projection):
+    """A map kept as a sparse matrix."""
+
+    _matrix: scipy.sparse.csr_matrix
+
+    def apply(self, x: Floats) -> Floats:
+        return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
+
+
+class SparseJL(_Sparse):
+    """``s`` blocks of ``k/s`` coordinates; each attribute has one ±1 in every block.
+
+    Kane & Nelson 2014 (the block construction), as made private by Stausholm 2021. After ``scale``,
+    1/√s, entries are ±1/√s. Changing one attribute by β moves s coordinates by β: before the scale
+    the L1 sensitivity is sβ and the L2 sensitivity √s·β.
+
+    Parameters
+    ----------
+    dim, k : int
+        Attributes and coordinates.
+    seed : int
+        Public seed.
+    sparsity : int
+        Blocks s, a divisor of k.
+    """
+
+    def __init__(self, dim: int, k: int, seed: int, sparsity: int) -> None:
+        check_size(dim, k, _PLACE_BYTES * dim * sparsity)
+        self.dim, self.k, self.sparsity = dim, k, sparsity
+        self.scale = 1.0 / math.sqrt(sparsity)
+        self.rms = math.sqrt(sparsity / k)
+        self.inner_product_factor = 1.0 / k
+        self.sensitivity = Sensitivity.of_signs(sparsity)
+        self._width = k // sparsity
+        # 2·place + sign, in the smallest integers that hold it: 2s bytes an attribute as a rule.
+        dtype = np.uint16 if 2 * self._width <= 1 << 16 else np.uint32
+        self._packed: npt.NDArray[Any] = np.empty((dim, sparsity), dtype=dtype)
+        counts = np.zeros((sparsity, self._width), dtype=np.int64)
+        for block in range(sparsity):
+            stream = PublicStream(seed, f"sparse-jl/{dim}/{k}/{sparsity}/{block}")
+            for start in range(0, dim, _PIECE):
+                words = stream.words(min(_PIECE, dim - start), np.uint32)
+                place = (words >> np.uint32(1)).astype(np.int64) * self._width >> 31
+                counts[block] += np.bincount(place, minlength=self._width)
+                self._packed[start : start + len(words), block] = 2 * place + (words & 1)
+        self.max_column_l1 = int(counts.max())
+
+    def _entries(self, attributes: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8]]:
+        """Coordinates and signs of some attributes, shape (len, s) each."""
+        packed = self._packed[attributes]
+        places = (packed >> 1).astype(np.int32)
+        places += np.arange(self.sparsity, dtype=np.int32) * np.int32(self._width)
+        return places, (1 - 2 * (packed & 1).astype(np.int8)).astype(np.int8)
+
+    @cached_property
+    def _matrix(self) -> scipy.sparse.csr_matrix:
+        places, signs = self._entries(slice(None))
+        starts = np.arange(self.dim + 1) * self.sparsity
+        entries = (signs.ravel().astype(np.float32), places.ravel(), starts)
+        return scipy.sparse.csr_matrix(entries, (self.dim, self.k))
+
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
+        places, signs = self._entries(x.indices)
+        return scatter(x, places, signs, self.k)
+
+
+class VerySparse(_Sparse):
+    """Independent entries ±1 with chance 1/2s each, else 0 (Li & Li 2023, Eq. 18).
+
+    Very sparse random projections (Li, Hastie & Church 2006). After ``scale`` = √(s/k) the entries
+    are ±√s. The sensitivity is that of the fullest row.
+
+    Parameters
+    ----------
+    dim, k : int
+        Attributes and coordinates.
+    seed : int
+        Public seed.
+    sparsity : int
+        One entry in s is not zero, [1, ∞); √dim is customary.
+
+    Raises
+    ------
+    InputError
+        If more than 2^25 entries would have to be kept.
+    """
+
+    def __init__(self, dim: int, k: int, seed: int, sparsity: int) -> None:
+        advice = f"raise sparsity, for example to {math.isqrt(dim)}, or use dp-oporp"
+        check_size(dim, k, _ENTRY_BYTES * (dim * k // sparsity), advice)
+        self.dim, self.k, self.sparsity = dim, k, sparsity
+        self.rms = 1.0 / math.sqrt(sparsity)
+        self.scale = math.sqrt(sparsity / k)
+        self.inner_product_factor = 1.0 / k
+        stream = PublicStream(seed, f"very-sparse/{dim}/{k}/{sparsity}")
+        places = sparse_places(dim * k, sparsity, stream)
+        rows, columns = np.divmod(places, k)
+        starts = np.searchsorted(rows, np.arange(dim + 1))
+        entries = (stream.signs(len(places)), columns.astype(np.int32), starts)
+        self._matrix = scipy.sparse.csr_matrix(entries, (dim, k))
+        self.sensitivity = Sensitivity.of_signs(max(1, int(np.diff(starts).max())))
+        self.max_column_l1 = max(1, int(np.bincount(columns, minlength=k).max()))
+
+    @cached_property
+    def _first(self) -> npt.NDArray[Any]:
+        """For each attribute 0, or 2 + 4·coordinate + 2·(whether −1) + (whether there are more).
+
+        Most attributes meet no entry and most others just one: one look into these few bytes an
+        attribute settles them all.
+        """
+        matrix, largest = self._matrix, 4 * self.k + 2
+        first = np.zeros(self.dim, dtype=np.uint16 if largest < 1 << 16 else np.uint32)
+        lengths = np.diff(matrix.indptr)
+        filled = np.flatnonzero(lengths)
+        at = matrix.indptr[filled]
+        flags = 2 * (matrix.data[at] < 0) + (lengths[filled] > 1)
+        first[filled] = 2 + 4 * matrix.indices[at] + flags
+        return first
+
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
+        """A sparse product that looks at the entries of the attributes that have any."""
+        # Attributes are in range already, and "clip" skips looking whether they are.
+        first = np.take(self._first, x.indices, mode="clip")
+        met = np.flatnonzero(first != 0)  # nonzero is quick on booleans only
+        first, values = first[met] - first.dtype.type(2), x.data[met]
+        bounds = np.searchsorted(met, x.indptr)
+        signs = 1 - (first & 2).astype(np.int8)
+        places = (first >> 2).astype(np.int32)
+        landed = scipy.sparse.csr_matrix((values * signs, places, bounds), (x.shape[0], self.k))
+        out: Any = landed.toarray()
+        more = np.flatnonzero((first & 1) != 0)
+        rows = np.searchsorted(bounds, more, side="right") - 1
+        self._add_rest(out, rows, x.indices[met[more]], values[more])
+        return np.asarray(out)
+
+    def _add_rest(self, out: Floats, rows: Integers, attributes: Integers, values: Floats) -> None:
+        """Add what values of some attributes contribute through all entries but the first."""
+        matrix = self._matrix
+        starts = matrix.indptr[attributes] + 1
+        times = matrix.indptr[attributes + 1] - starts
+        ends = np.cumsum(times, dtype=np.int64)
+        # The other entries of an attribute lie at starts, starts + 1, … in the matrix.
+        entries = np.repeat(starts - ends + times, times) + np.arange(times.sum())
+        places = np.repeat(rows * self.k, times) + matrix.indices[entries]
+        np.add.at(out.reshape(-1), places, np.repeat(values, times) * matrix.data[entries])
+
+
+def walsh_hadamard(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """``x @ H`` in place, H the ±1 Walsh–Hadamard matrix, rows of a power of two numbers.
+
+    >>> walsh_hadamard(np.array([[1.0, 0, 0, 0], [1, 2, 3, 4]])).tolist()
+    [[1.0, 1.0, 1.0, 1.0], [10.0, -2.0, -4.0, 0.0]]
+    """
+    n, size = x.shape
+    half = 1
+    while half < size:
+        pairs = x.reshape(n, size // (2 * half), 2, half)
+        low, high = pairs[:, :, 0], pairs[:, :, 1]
+        low += high
+        high *= -2.0
+        high += low
+        half *= 2
+    return x
+
+
+class FastJL(Projection):
+    """``x = P·H·D·u`` (Ailon & Chazelle 2009; private as suggested by Stausholm 2021).
+
+    D are random signs; H is the Walsh–Hadamard matrix of the next power of two, with entries ±1;
+    P has rounded normal entries where a coin of chance ``q = 1/s ≈ log²p/p`` says so, else 0. All
+    three are integers, so is the map, and ``scale`` divides the scales out. Any single attribute is
+    spread over all coordinates: the sensitivities are those of the realised dense map.
+
+    H mixes all attributes, so sparse rows become dense, a few at a time.
+    """
+
+    def __init__(self, dim: int, k: int, seed: int) -> None:
+        self.dim, self.k = dim, k
+        self.padded = 1 << max(0, dim - 1).bit_length()
+        self._step = max(1, _NUMBERS // self.padded)
+        # Ailon & Chazelle 2009, Sec. 2: q = min(1, Θ(log²n/d)), with p itself for n.
+        inverse = max(1, round(self.padded / max(1.0, math.log(self.padded)) ** 2))
+        size = _MIXED_ENTRY_BYTES * (k * self.padded // inverse)
+        check_size(dim, k, size, "lower dim or k, or use dp-sjlt-gaussian")
+        if k * self.padded > _MAX_REALISED:
+            raise InputError(
+                f"a {dim} × {k} transform has more than 2^31 entries to take the sensitivity of; "
+                f"lower dim or k, or use dp-sjlt-gaussian."
+            )
+        stream = PublicStream(seed, f"fast-jl/{NORMAL_BITS}/{dim}/{k}")
+        self._signs = stream.signs(dim).astype(np.float64)
+        places = sparse_places(k * self.padded, inverse, stream)
+        entries = normal_integers(len(places), NORMAL_BITS, stream).astype(np.float64)
+        rows, columns = np.divmod(places, self.padded)
+        starts = np.searchsorted(rows, np.arange(k + 1))
+        self._sparse = scipy.sparse.csr_matrix((entries, columns, starts), shape=(k, self.padded))
+        # Sums inside P reach this; a coordinate itself stays far below.
+        self.max_column_l1 = max(1, int(abs(self._sparse).sum(axis=1).max())) * self.padded
+        self.rms = math.sqrt(self.padded / inverse * normal_second_moment(NORMAL_BITS))
+        self.scale = 1.0 / (math.sqrt(k) * self.rms)
+        # The kurtosis 3s of P's entries adds 3(s − 1)/p to the variance of a dense normal map.
+        self.inner_product_factor = (1.0 + 3.0 * (inverse - 1.0) / self.padded) / k
+
+    @cached_property
+    def _sizes(self) -> tuple[Sensitivity, npt.NDArray[np.int64]]:
+        """Row by row of P: the entries of the realised map are ``P·H·D``."""
+        counts = np.zeros(self.dim, dtype=np.int64)
+        l1, l2_squared = counts.copy(), counts.copy()
+        largest = np.ones(self.k, dtype=np.int64)
+        for start in range(0, self.k, self._step):
+            some = slice(start, start + self._step)
+            rows: Any = self._sparse[some].toarray()
+            block = np.abs(walsh_hadamard(rows)[:, : self.dim]).astype(np.int64)
+            counts += np.count_nonzero(block, axis=0)
+            l1 += block.sum(axis=0)
+            l2_squared += (block**2).sum(axis=0)
+            largest[some] = np.maximum(block.max(axis=1), 1)
+        sizes = Sensitivity(*(max(1, int(size.max())) for size in (counts, l1, l2_squared)))
+        return sizes, largest
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        return self._sizes[0]
+
+    @cached_property
+    def largest(self) -> npt.NDArray[np.int64]:
+        return self._sizes[1]
+
+    def apply(self, x: Floats) -> Floats:
+        out = np.empty((len(x), self.k), dtype=x.dtype)
+        for start in range(0, len(x), self._step):
+            rows = x[start : start + self._step]
+            mixed = np.zeros((len(rows), self.padded))
+            np.multiply(rows, self._signs, out=mixed[:, : self.dim])
+            out[start : start + len(rows)] = (self._sparse @ walsh_hadamard(mixed).T).T
+        return out
+
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
+        starts = range(0, x.shape[0], self._step)
+        return np.concatenate([self.apply(x[i : i + self._step].toarray()) for i in starts])

@@ -1,0 +1,275 @@
+"""The collector over HTTP: a FastAPI application.
+
+Nothing that was sent is logged or repeated in an answer: access is not logged, ids travel in a
+header and not in the address, and what fails unexpectedly is logged by its type and place alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+
+from dpindex.base.errors import InputError
+from dpindex.base.extras import import_extra
+from dpindex.index.hits import Hits
+from dpindex.serve import requests as r
+from dpindex.serve.collector import Collector, Outcome, UnavailableError
+from dpindex.serve.requests import RefusedError
+from dpindex.serve.tokens import Role, Tokens
+from dpindex.version import __version__
+
+_Answer = tuple[int, Any]
+_CODES, _JSON = "application/octet-stream", "application/json"
+_BODY_SECONDS = 30.0
+_DRAINED_BYTES = 1 << 26
+_LOCAL_NAMES = ["127.0.0.1", "localhost"]
+_log = logging.getLogger(__name__)
+
+_OUTCOMES: dict[Outcome, tuple[int, str]] = {
+    "stored": (201, "stored durably."),
+    "repeated": (200, "this submission was stored before."),
+    "taken": (409, "an id of this submission is taken; nothing of it was stored."),
+}
+_REFUSALS = {
+    "401": "No token, or an unknown one.",
+    "403": "The token has another role, or exact queries are off.",
+    "408": "The body took too long.",
+    "413": "Too many bytes, codes or queries.",
+    "415": "Another content type, or a compressed body.",
+    "422": "The body, a header or a parameter is wrong; one sentence says which.",
+    "503": "Too busy, or the log cannot be written; nothing was stored.",
+}
+
+
+def make_app(
+    collector: Collector,
+    tokens: Tokens | None,
+    *,
+    id_type: type = str,
+    exact_queries: bool = False,
+    body_seconds: float = _BODY_SECONDS,
+) -> Any:
+    """A FastAPI application that answers for a collector.
+
+    Parameters
+    ----------
+    collector : Collector
+        Whose thread runs.
+    tokens : Tokens or None
+        None lets everybody in, who must have addressed this machine by a local name.
+    id_type : str or int
+        What the ids of the index are.
+    exact_queries : bool
+        Accept vectors as queries, which the server then sees.
+    body_seconds : float
+        How long a body may take to arrive.
+
+    Raises
+    ------
+    InputError
+        Without fastapi.
+    """
+    fastapi = import_extra("fastapi", "a collector needs fastapi and uvicorn", "serve")
+    app = fastapi.FastAPI(
+        title="dpindex collector", version=__version__, docs_url=None, redoc_url=None
+    )
+    if tokens is None:  # another name would be that of a page in somebody's browser
+        hosts = import_extra("starlette.middleware.trustedhost", "", "serve").TrustedHostMiddleware
+        app.add_middleware(hosts, allowed_hosts=_LOCAL_NAMES)
+    engine = collector.engine
+    spec = engine.spec
+    searches = asyncio.Semaphore(os.cpu_count() or 1)
+
+    async def health(request: Any) -> _Answer:
+        return (200, {"status": "ok"}) if collector.accepts else (503, {"status": "read only"})
+
+    async def stated_spec(request: Any) -> _Answer:
+        return 200, json.loads(spec.to_json())
+
+    async def guarantee(request: Any) -> _Answer:
+        asked = {"query_epsilon": engine.query_spec.epsilon}
+        return 200, {**spec.guarantee.statement(spec.dim), **asked}
+
+    async def submit(request: Any) -> _Answer:
+        _require(request, tokens, "submit")
+        body = await _body(request, (_CODES,), r.max_body(spec), body_seconds)
+        headers = request.headers
+        stated = headers.get("dpindex-ids"), headers.get("idempotency-key")
+        checked = await asyncio.to_thread(r.submission, body, *stated, spec, id_type)
+        status, sentence = _OUTCOMES[await asyncio.wrap_future(collector.submit(checked))]
+        return status, {"detail": sentence}
+
+    async def search(request: Any) -> _Answer:
+        _require(request, tokens, "search")
+        k = r.neighbours(request.query_params.get("k"))
+        exact = _content_type(request) == _JSON
+        if exact and not exact_queries:
+            raise RefusedError(
+                403, "exact queries are off here: privatize the query yourself and send its code."
+            )
+        limit = r.max_vectors_body(spec) if exact else r.max_body(spec)
+        body = await _body(request, (_CODES, _JSON), limit, body_seconds)
+        async with searches:
+            hits = await asyncio.to_thread(_found, body, exact, k)
+        return 200, _as_json(hits)
+
+    def _found(body: bytes, exact: bool, k: int) -> Hits:
+        if exact:
+            asked: Any = r.query_vectors(body, spec.dim)
+        else:
+            asked = r.query_codes(body, (spec, engine.query_spec))
+        if len(engine) == 0:
+            raise RefusedError(409, "the index is empty.")
+        try:
+            return engine.search(asked, k=k)
+        except InputError as error:  # which names rows and columns, and never a value
+            raise RefusedError(422, str(error)) from None
+
+    routes: list[tuple[str, str, Callable[[Any], Awaitable[_Answer]], str, dict[str, Any]]] = [
+        ("GET", "/health", health, "Whether submissions are accepted", {}),
+        ("GET", "/spec", stated_spec, "What devices privatize under", {}),
+        ("GET", "/guarantee", guarantee, "What a code protects and what it does not", {}),
+        ("POST", "/codes", submit, "Submit codes (role submit)", _SUBMIT),
+        ("POST", "/search", search, "The nearest neighbours of queries (role search)", _SEARCH),
+    ]
+    for method, path, answer, summary, document in routes:
+        endpoint = _endpoint(answer, fastapi)
+        app.add_api_route(path, endpoint, methods=[method], summary=summary, openapi_extra=document)
+    return app
+
+
+def _endpoint(answer: Callable[[Any], Awaitable[_Answer]], fastapi: Any) -> Any:
+    """A function of a request as FastAPI takes it: every outcome becomes a response."""
+    respond = fastapi.responses.JSONResponse
+
+    async def endpoint(request: Any) -> Any:
+        try:
+            status, content = await answer(request)
+            return respond(content, status)
+        except RefusedError as refusal:
+            status, sentence = refusal.status, str(refusal)
+        except UnavailableError:
+            status, sentence = 503, "nothing can be stored now, and nothing was; try again later."
+        except Exception as error:
+            # The message of an error may repeat what was sent; where it was raised does not.
+            places = "".join(traceback.format_tb(error.__traceback__))
+            _log.error("%s\n%s", type(error).__name__, places)
+            status, sentence = 500, "the server failed; its log says where."
+        # What is left of the body is not waited for.
+        headers = {"connection": "close"}
+        if status == 401:
+            headers["www-authenticate"] = "Bearer"
+        if status == 503:
+            headers["retry-after"] = "1"
+        return respond({"detail": sentence}, status, headers)
+
+    endpoint.__name__ = getattr(answer, "__name__", "endpoint")
+    endpoint.__annotations__ = {"request": fastapi.Request}
+    return endpoint
+
+
+def _require(request: Any, tokens: Tokens | None, role: Role) -> None:
+    """RefusedError unless the request has a token of that role."""
+    if tokens is None:
+        return
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not tokens.know(token):
+        raise RefusedError(401, "a valid token is needed: Authorization: Bearer TOKEN.")
+    if not tokens.allow(token, role):
+        raise RefusedError(403, f"this token does not have the role {role}.")
+
+
+def _content_type(request: Any) -> str:
+    kind: str = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind
+
+
+async def _body(request: Any, kinds: tuple[str, ...], limit: int, seconds: float) -> bytes:
+    """The whole body, or RefusedError for too many bytes, too slow ones, and compressed ones."""
+    headers = request.headers
+    if _content_type(request) not in kinds:
+        raise RefusedError(415, f"the content type must be {' or '.join(kinds)}.")
+    if headers.get("content-encoding", "identity") != "identity":
+        raise RefusedError(415, "compressed bodies are not accepted.")
+    large = RefusedError(413, f"a body has at most {limit} bytes; send several.")
+    declared = headers.get("content-length", "0")
+    if "expect" in headers and int(declared) > limit:
+        raise large  # the sender waits for this
+    try:
+        body = await asyncio.wait_for(_received(request, limit), seconds)
+    except (TimeoutError, asyncio.TimeoutError):  # one since Python 3.11
+        raise RefusedError(408, f"the body did not arrive within {seconds:g} seconds.") from None
+    if body is None:
+        raise large
+    return body
+
+
+async def _received(request: Any, limit: int) -> bytes | None:
+    """The bytes of a body, None if there are too many.
+
+    Up to a limit those are received and dropped: who still sends would not see an answer.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await request.receive()
+        if message["type"] != "http.request":
+            raise RefusedError(400, "the body ends too early.")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            parts.clear()
+        else:
+            parts.append(part)
+        if size > _DRAINED_BYTES or not message.get("more_body", False):
+            return b"".join(parts) if size <= limit else None
+
+
+def _as_json(hits: Hits) -> dict[str, Any]:
+    """The arrays of hits as lists; what is not known is null."""
+    lists = {}
+    for name, column in hits.columns.items():
+        if column.dtype.kind == "f" and not np.isfinite(column).all():
+            known, column = np.isfinite(column), column.astype(object)
+            column[~known] = None
+        lists[name] = column.tolist()
+    return lists
+
+
+def _document(kinds: dict[str, Any], parameters: list[Any], good: dict[str, str]) -> dict[str, Any]:
+    """What the OpenAPI page says of a route with a body."""
+    answers = {**good, **_REFUSALS}
+    return {
+        "security": [{"token": []}],
+        "parameters": parameters,
+        "requestBody": {"required": True, "content": {k: {"schema": v} for k, v in kinds.items()}},
+        "responses": {status: {"description": text} for status, text in answers.items()},
+    }
+
+
+def _parameter(name: str, place: str, required: bool, text: str) -> dict[str, Any]:
+    stated = {"name": name, "in": place, "required": required, "description": text}
+    return {**stated, "schema": {"type": "string" if place == "header" else "integer"}}
+
+
+_BINARY = {"type": "string", "format": "binary"}
+_SUBMIT = _document(
+    {_CODES: _BINARY},
+    [
+        _parameter("Dpindex-Ids", "header", True, "A JSON list, an id for each code."),
+        _parameter("Idempotency-Key", "header", False, "A secret, the same when sent again."),
+    ],
+    {str(status): text for status, text in _OUTCOMES.values()},
+)
+_SEARCH = _document(
+    {_CODES: _BINARY, _JSON: {"type": "object"}},
+    [_parameter("k", "query", False, f"Neighbours of each query, 1 to {r.MAX_K}, default 10.")],
+    {"200": "Lists of ids, scores and estimates, one for each query."},
+)

@@ -1,0 +1,197 @@
+"""A collector in a process of its own: an index, a socket, and limits on who connects."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+from dpindex.base.errors import InputError
+from dpindex.base.extras import import_extra
+from dpindex.base.files import holding_lock, make_folder
+from dpindex.index.journal import state_folder
+from dpindex.index.private_index import PrivateIndex
+from dpindex.serve.app import make_app
+from dpindex.serve.collector import Collector, Engine
+from dpindex.serve.published_index import connect
+from dpindex.serve.tokens import Tokens
+from dpindex.storage.databases import is_engine_url
+
+__all__ = ["LOG_NAME", "LOOPBACK", "serve"]
+
+LOG_NAME = ".accepted"
+"""The log of accepted codes, in the directory of the index."""
+LOOPBACK = ("127.0.0.1", "localhost")
+
+_CONNECTIONS = 256
+_HEAD_SECONDS = 10.0
+_HEAD_BYTES = 1 << 16
+_IDLE_SECONDS = 10
+_GRACE_SECONDS = 10
+_BACKLOG = 1024
+
+
+def serve(
+    index: str | os.PathLike[str],
+    *,
+    collection: str = "dpindex",
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    tokens: Tokens | None,
+    exact_queries: bool = False,
+    allow_unprotected: bool = False,
+    ready: Callable[[str], object] = lambda url: None,
+) -> None:
+    """Serve a saved index until SIGINT or SIGTERM.
+
+    No other process can change the index meanwhile.
+
+    Parameters
+    ----------
+    index : path
+        Directory of the index, or the address of a published one: see :func:`dpindex.connect`.
+    collection : str
+        Name of a published index.
+    host, port
+        Where to listen; port 0 is any that is free.
+    tokens : Tokens or None
+        None lets everybody in, on this machine only.
+    exact_queries : bool
+        Accept vectors as queries, which the server then sees.
+    ready : callable
+        Called with the address when connections are accepted.
+
+    Raises
+    ------
+    InputError
+        Without fastapi and uvicorn, for an index that cannot be opened or is being written, a port
+        that cannot be had, or no tokens on an address that others reach.
+    """
+    uvicorn = import_extra("uvicorn", "a collector needs fastapi and uvicorn", "serve")
+    if tokens is None and host not in LOOPBACK:
+        raise InputError(
+            f"without tokens only {' and '.join(LOOPBACK)} may be served; give tokens."
+        )
+    with (_published if is_engine_url(index) else _local)(index, collection) as served:
+        opened, id_type, log, save = served
+        opened.spec.refuse_unprotected(allow_unprotected, "serve it")
+        listening = _listening(host, port)
+        with listening, Collector(opened, log, save) as collector:
+            app = make_app(collector, tokens, id_type=id_type, exact_queries=exact_queries)
+            config = uvicorn.Config(
+                app,
+                http=_impatient(),
+                ws="none",
+                lifespan="off",
+                log_level="warning",
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                limit_concurrency=_CONNECTIONS,
+                timeout_keep_alive=_IDLE_SECONDS,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+                h11_max_incomplete_event_size=_HEAD_BYTES,
+            )
+            name = f"[{host}]" if ":" in host else host
+            ready(f"http://{name}:{listening.getsockname()[1]}")
+            before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+            try:
+                uvicorn.Server(config).run(sockets=[listening])
+            except KeyboardInterrupt:  # uvicorn has ended, and passes on what ended it
+                pass
+            finally:
+                signal.signal(signal.SIGTERM, before)
+
+
+_Served: TypeAlias = tuple[Engine, type, Path, Callable[[], object]]
+"""What searches, type of its ids, where the log of accepted codes lies, and what saves."""
+
+
+@contextmanager
+def _local(index: str | os.PathLike[str], collection: str) -> Iterator[_Served]:
+    path = Path(index)
+
+    def refuse() -> NoReturn:
+        raise InputError(f"{path} is being written by another process; wait for it to end.")
+
+    with PrivateIndex.changing(path, refuse) as opened:
+        # An index without codes takes strings: whoever submits first must not decide for others.
+        id_type = int if len(opened) and opened.ids.dtype.kind == "i" else str
+        yield opened, id_type, path / LOG_NAME, lambda: opened.save(path)
+
+
+@contextmanager
+def _published(index: str | os.PathLike[str], collection: str) -> Iterator[_Served]:
+    """The log lies on this machine, where the journals do: the database keeps rows alone."""
+    place = os.path.abspath(index) if "://" not in os.fspath(index) else os.fspath(index)
+    name = hashlib.sha256(f"{place} {collection}".encode()).hexdigest()[:16]
+    folder = state_folder() / "collectors" / name
+    make_folder(folder, 0o700)
+    with (
+        holding_lock(folder / "lock", place),
+        closing(connect(index, collection)) as opened,
+    ):
+        yield opened, opened.id_type, folder / LOG_NAME, opened.save
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    if not 0 <= port < 1 << 16:
+        raise InputError(f"port must be from 0 to 65535, not {port}.")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        why = error.strerror or error
+        raise InputError(f"{host}, port {port}, cannot be served: {why}; choose another.") from None
+
+
+def _impatient(seconds: float = _HEAD_SECONDS) -> Any:
+    """Uvicorn's HTTP/1.1, but a connection whose request line and headers take long is closed."""
+    module = import_extra("uvicorn.protocols.http.h11_impl", "a collector needs uvicorn", "serve")
+
+    class Impatient(module.H11Protocol):  # type: ignore[misc, name-defined]
+        _timer: Any = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            # Head and body of an answer are two packets; else the second waits 40 ms for an
+            # acknowledgement.
+            connection = transport.get_extra_info("socket")
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop()
+            super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            """Run a timer while no request has arrived whole."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._stop()
+            elif self._timer is None:
+                self._timer = self.loop.call_later(seconds, self._close)
+
+        def _stop(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _close(self) -> None:
+            self._timer = None
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.write(_TOO_SLOW)
+                self.transport.close()
+
+    return Impatient
+
+
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"

@@ -1,0 +1,1 @@
+"""From codes to cosines, inner products and distances, with standard errors."""

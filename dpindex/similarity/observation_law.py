@@ -1,0 +1,160 @@
+"""Laws of what codes show of cosines, kept on a grid of cosines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy
+
+from dpindex.base.arrays import Doubles
+
+CELLS = 128
+EDGES = np.linspace(-1.0, 1.0, CELLS + 1)
+GRID = (EDGES[1:] + EDGES[:-1]) / 2
+"""Cosines at which densities and laws are kept, shape (128,)."""
+
+_BINS, _REACH = 64, 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class ObservationLaw:
+    """How an observation depends on the true cosine: moments on :data:`GRID`.
+
+    The law is a symmetric generalised logistic one (the logit of a beta variable) of these moments,
+    nearly normal where ``excess`` is 0. Its density is log-concave, so that posterior means rise
+    with the observation.
+
+    Attributes
+    ----------
+    expected : float64 array, shape (128,)
+        Mean of the observation, increasing.
+    own, common : float64 arrays, shape (128,)
+        The variance of an observation of scale s is ``s·own + common``; s is about 1.
+    excess : float
+        Excess kurtosis, [0, 3).
+    trusted : float
+        Pairs count as so many at most, as the law is known to a few parts in a thousand.
+    """
+
+    expected: Doubles
+    own: Doubles
+    common: Doubles
+    excess: float = 0.0
+    trusted: float = 1e6
+
+    @cached_property
+    def _shape(self) -> tuple[float, float]:
+        """Both parameters α of the beta variable, and the deviation of its logit."""
+        shapes = np.geomspace(0.1, 1e4, 200)
+        excess = scipy.special.polygamma(3, shapes) / (2 * scipy.special.polygamma(1, shapes) ** 2)
+        alpha = float(np.interp(-self.excess, -excess, shapes))
+        return alpha, float(np.sqrt(2 * scipy.special.polygamma(1, alpha)))
+
+    def variance(self, scale: Doubles) -> Doubles:
+        """Variances of observations of these scales, shape (…, 128)."""
+        return np.asarray(np.maximum(scale[..., None] * self.own + self.common, 1e-20))
+
+    def log_likelihood(self, value: Doubles, scale: Doubles) -> tuple[Doubles, Doubles]:
+        """Of values of these scales given each cosine, up to a constant, shape (…, 128).
+
+        A law finer than the grid is widened to it; the second array is the share of the variance
+        that is the law's own.
+        """
+        variance = self.variance(scale)
+        wide = np.maximum(variance, (0.75 * np.gradient(self.expected)) ** 2)
+        return self.log_density(value, wide), variance / wide
+
+    def log_density(self, value: Doubles, variance: Doubles) -> Doubles:
+        """Of values of these variances, (…, 128), given each cosine, up to a constant."""
+        alpha, deviation = self._shape
+        off = np.abs(value[..., None] - self.expected) * (deviation / np.sqrt(variance))
+        # log cosh in a form that does not overflow
+        return np.asarray(-2 * alpha * (off / 2 + np.log1p(np.exp(-off))) - np.log(variance) / 2)
+
+    def inverse(self, value: Doubles) -> Doubles:
+        """The cosines of which observations are the expected ones, beyond ±1 on a line."""
+        low, high = self.expected[0], self.expected[-1]
+        beyond = (np.minimum(value - low, 0) + np.maximum(value - high, 0)) * (2 / (high - low))
+        return np.asarray(np.interp(value, self.expected, GRID) + beyond)
+
+    def cosine(self, mean: float) -> float:
+        """The cosine, [-1, 1], of which observations have this mean."""
+        return float(np.clip(self.inverse(np.array(mean)), -1, 1))
+
+    @cached_property
+    def edges(self) -> Doubles:
+        """Edges of the bins in which observations are counted; the outermost are infinite."""
+        reach = _REACH * np.sqrt(self.variance(np.ones(())).max())
+        low, high = self.expected[0] - reach, self.expected[-1] + reach
+        width = (high - low) / _BINS
+        edges = low + width * np.arange(int((high - low) / width) + 2, dtype=np.float64)
+        edges[0], edges[-1] = -np.inf, np.inf
+        return np.asarray(edges)
+
+    @property
+    def centres(self) -> Doubles:
+        """The middle of each bin, the outermost taken to be as wide as the others."""
+        first, second = self.edges[1:3]
+        return np.asarray(first + (second - first) * (np.arange(len(self.edges) - 1) - 0.5))
+
+    def chances(self, scale: float) -> Doubles:
+        """Chances of the bins, shape (128, bins)."""
+        alpha, deviation = self._shape
+        off = (self.edges - self.expected[:, None]) * deviation
+        off /= np.sqrt(self.variance(np.asarray(scale)))[:, None]
+        return np.asarray(
+            np.diff(scipy.special.betainc(alpha, alpha, scipy.special.expit(off)), axis=1) + 1e-30
+        )
+
+    def count(self, value: Doubles) -> Doubles:
+        """How many values of each row fall in each bin, shape (n, bins)."""
+        bins, (low, high) = len(self.edges) - 1, self.edges[1:3]
+        place = np.clip((value - low) / (high - low) + 1, 0, bins - 1).astype(np.intp)
+        place += bins * np.arange(len(value))[:, None]
+        counts = np.bincount(place.ravel(), minlength=bins * len(value))
+        return counts.reshape(-1, bins).astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class AgreementLaw(ObservationLaw):
+    """Of ``Σ_j s_j t_j`` of two private codes: so many more signs agree than do not.
+
+    The number of signs that agree is binomial. Its skewness and kurtosis would pass for those of
+    the collection if it were taken to be normal: near neighbours are the collection's skewness.
+    Where ``common`` is below the binomial variance, the likelihood is raised to their ratio.
+
+    Attributes
+    ----------
+    bits : int
+        Signs of a code.
+    """
+
+    bits: int = 1
+
+    @property
+    def values(self) -> Doubles:
+        """What may be observed, shape (bits + 1,)."""
+        return np.arange(-self.bits, self.bits + 1, 2, dtype=np.float64)
+
+    @cached_property
+    def edges(self) -> Doubles:
+        return np.append(self.values, self.bits + 2) - 1.0
+
+    def _raised(self, value: Doubles, variance: Doubles) -> Doubles:
+        """Binomial log probabilities, over the ratio of the variance to theirs."""
+        agree, bits = (self.bits + value[..., None]) / 2, self.bits
+        chance = np.clip((1 + self.expected / bits) / 2, 1e-9, 1 - 1e-9)
+        log = scipy.special.xlogy(agree, chance) + scipy.special.xlogy(bits - agree, 1 - chance)
+        log -= scipy.special.gammaln(agree + 1) + scipy.special.gammaln(bits - agree + 1)
+        return np.asarray(log * (4 * bits * chance * (1 - chance) / variance))
+
+    def log_density(self, value: Doubles, variance: Doubles) -> Doubles:
+        one = variance.reshape(-1, CELLS)[0]  # observations have no scales
+        total = scipy.special.logsumexp(self._raised(self.values, one), axis=0)
+        return np.asarray(self._raised(value, one) - total)
+
+    def chances(self, scale: float) -> Doubles:
+        log_chances = self.log_density(self.values, self.variance(np.asarray(scale)))
+        return np.asarray(np.exp(log_chances).T + 1e-30)

@@ -1,0 +1,193 @@
+"""Similarities of codes to queries, read off the codes alone: one class for each code format."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.base.arrays import Doubles, Floats
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.float_codes import EXACT, METRICS, Estimate, NoisyVectorStats
+from dpindex.similarity.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score
+from dpindex.similarity.symbol_codes import PairCurve, codeword_similarities, pair_curve
+
+Metric = Literal["cosine", "ip", "l2"]
+
+
+@dataclass(frozen=True)
+class Queries:
+    """The other side of a comparison: exact projections, or private codes.
+
+    Attributes
+    ----------
+    values : array of shape (nq, k), or Codes
+        Exact projections in grid integers held in floats; or codes.
+    spec : Spec
+        The spec they were projected or privatized under.
+    private : bool
+        Whether they are codes.
+    """
+
+    values: Any
+    spec: Spec
+    private: bool
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> Queries:
+        values = self.values.take(rows) if self.private else self.values[rows]
+        return Queries(values, self.spec, self.private)
+
+    def to_float(self) -> Doubles:
+        """In units of the scaled attributes, float64, shape (nq, k); signs as ±1."""
+        if self.private:
+            return np.asarray(self.values.to_float(), dtype=np.float64)
+        return np.asarray(self.values, dtype=np.float64) * self.spec.step
+
+
+class Similarity(ABC):
+    """Unbiased similarities and their standard errors, of codes of one spec to queries.
+
+    Nothing but the codes, the queries and public parameters enters, whatever found the codes. The
+    standard error is that of one pair looked at on its own.
+
+    Parameters
+    ----------
+    spec : Spec
+        The spec of the codes.
+    metric : "cosine", "ip" or "l2"
+        What is estimated: cosines in [−1, 1], inner products, or squared distances.
+    """
+
+    def __init__(self, spec: Spec, metric: Metric) -> None:
+        self.spec, self.metric = spec, metric
+
+    @abstractmethod
+    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
+        """Each query with codes of its own: float64 arrays of shape (nq, count).
+
+        Parameters
+        ----------
+        codes : Codes
+            ``nq · count`` codes, those of the first query first.
+        queries : Queries
+        """
+
+    @abstractmethod
+    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
+        """Every query with all of the codes: float64 arrays of shape (nq, n)."""
+
+
+class InnerProductSimilarity(Similarity):
+    """Read off the inner products of decoded codes and queries."""
+
+    dtype: ClassVar[type[np.floating[Any]]] = np.float64
+    """What inner products are computed in."""
+
+    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
+        x = codes.to_float().astype(self.dtype, copy=False).reshape(len(queries), -1, codes.k)
+        y = queries.to_float()
+        ip = np.matmul(x, y.astype(self.dtype, copy=False)[:, :, None])[:, :, 0]
+        return self._estimates(ip.astype(np.float64, copy=False), x, y, queries)
+
+    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
+        x = codes.to_float().astype(self.dtype, copy=False)
+        y = queries.to_float()
+        ip = y.astype(self.dtype, copy=False) @ x.T
+        return self._estimates(ip.astype(np.float64, copy=False), x[None], y, queries)
+
+    @abstractmethod
+    def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
+        """From inner products, shape (nq, count), of decoded codes x and queries y.
+
+        x has shape (nq or 1, count, k), y has shape (nq, k).
+        """
+
+
+class NumberSimilarity(InnerProductSimilarity):
+    """Number codes: sums of the decoded vectors, corrected by the moments of the noise."""
+
+    def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
+        noise, query_noise = (s.law.moments.in_units(s.step) for s in (self.spec, queries.spec))
+        query_noise, norm = query_noise if queries.private else EXACT, self.spec.norm
+        side = NoisyVectorStats.of(y[:, None], query_noise, norm)
+        factor = self.spec.projection.inner_product_factor
+        return METRICS[self.metric](ip, NoisyVectorStats.of(x, noise, norm), side, factor)
+
+
+class SignSimilarity(InnerProductSimilarity):
+    """Sign codes: how many signs agree, or the score of an exact query, corrected for the flips.
+
+    NaN where flips depend on norms that nobody declared.
+    """
+
+    dtype = np.float32  # exact for sums of ±1, and half the time
+
+    def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
+        spec, k = self.spec, x.shape[2]
+        law: Any = spec.law
+        factor = spec.projection.inner_product_factor
+        rms, query_rms = sign_deviation(spec), sign_deviation(queries.spec)
+        if math.isnan(rms) or (queries.private and math.isnan(query_rms)):
+            return np.full(ip.shape, math.nan), np.full(ip.shape, math.nan)
+        if not queries.private:
+            norms = np.linalg.norm(y, axis=1)[:, None]
+            return cosine_from_score(ip, norms, k, law, rms, factor)
+        curve = agreement_curve(law, rms, queries.spec.law, query_rms)
+        return cosine_from_agreement(ip / k, k, curve, factor)
+
+
+class SymbolSimilarity(Similarity):
+    """Symbol codes: the curve of :mod:`dpindex.similarity.symbol_codes`."""
+
+    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
+        symbols = codes.stored[:, 0].astype(np.intp).reshape(len(queries), -1)
+        return self._curve(queries)(np.take_along_axis(self._seen(queries), symbols, axis=1))
+
+    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
+        return self._curve(queries)(self._seen(queries)[:, codes.stored[:, 0].astype(np.intp)])
+
+    def _seen(self, queries: Queries) -> Doubles:
+        return codeword_similarities(queries).astype(np.float64)
+
+    def _curve(self, queries: Queries) -> PairCurve:
+        law, asked = self.spec.law, queries.spec.law
+        query = (asked.subset, asked.inside / 2.0**64) if queries.private else None
+        return pair_curve(law.codebook, law.subset, law.inside / 2.0**64, query)
+
+
+def sign_deviation(spec: Spec) -> float:
+    """Deviation of a sign code's projected coordinate in betas; NaN if needed and unknown."""
+    law: Any = spec.law
+    if getattr(law, "scale_free", False):
+        return 1.0
+    if spec.norm is not None:
+        return spec.norm * spec.projection.rms / spec.adjacency.size
+    return math.nan if law.depends_on_size else 1.0
+
+
+_SIMILARITIES: dict[str, type[Similarity]] = {
+    "numbers": NumberSimilarity,
+    "signs": SignSimilarity,
+    "symbols": SymbolSimilarity,
+}
+
+
+def similarity_of(spec: Spec, metric: Metric) -> Similarity:
+    """What estimates the similarities of a spec's codes.
+
+    >>> from dpindex import Privatizer, Spec
+    >>> privatizer = Privatizer(Spec("none-oporp", dim=4, k=4), allow_unprotected=True)
+    >>> codes = privatizer.privatize(np.eye(4))
+    >>> asked = Queries(privatizer.project(np.eye(4)[:2]), privatizer.spec, private=False)
+    >>> similarity_of(privatizer.spec, "ip").of_all(codes, asked)[0].round(3).tolist()
+    [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
+    """
+    return _SIMILARITIES[spec.format.name](spec, metric)

@@ -1,0 +1,134 @@
+"""What a vector database has to offer so that codes can be published to it and searched."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
+from dpindex.storage.databases.conditions import Dialect
+
+__all__ = ["Engine", "Layout", "Rows"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a collection.
+
+    Attributes
+    ----------
+    text_ids : bool
+        Whether ids are strings; else they are int64.
+    code_bytes : int
+        Bytes of a code in the column ``code``; 0 if it is a whole number, a symbol.
+    vector_width : int
+        Numbers in the column ``vector``; 0 without one.
+    metric : "ip" or "l2"
+        What vectors are ranked by: inner products, or distances.
+    schema : pyarrow.Schema, optional
+        The columns of the payload.
+    """
+
+    text_ids: bool
+    code_bytes: int
+    vector_width: int
+    metric: Literal["ip", "l2"]
+    schema: Any = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that go into a collection, or come out of it.
+
+    Attributes
+    ----------
+    ids : array, shape (n,)
+        int64 or strings.
+    codes : uint8 array, shape (n, code_bytes), or whole numbers, shape (n,)
+    vectors : float32 array, shape (n, vector_width), optional
+        They never come out.
+    payload : pyarrow.Table, optional
+    """
+
+    ids: AnyArray
+    codes: AnyArray
+    vectors: Singles | None = None
+    payload: Any = None
+
+
+class Engine(ABC):
+    """One collection of a database, and a few documents that belong to it.
+
+    It stores and finds rows, and knows nothing of what codes mean. Every method raises InputError
+    for what the database refuses.
+    """
+
+    dialect: ClassVar[Dialect]
+    """How its conditions are written."""
+
+    max_found: ClassVar[int]
+    """Most rows that one answer holds."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether there is a collection, or a document."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Remove the collection and all documents, as far as they are there."""
+
+    @abstractmethod
+    def create(self, layout: Layout) -> None:
+        """Make the collection, which is not there yet."""
+
+    @abstractmethod
+    def open(self, layout: Layout) -> None:
+        """Use the collection that is there."""
+
+    @abstractmethod
+    def insert(self, rows: Rows, *, replace: bool = False) -> None:
+        """Add rows; with ``replace`` in the place of those with the same ids."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Make durable and searchable what was inserted."""
+
+    @abstractmethod
+    def search(
+        self, queries: Bytes | Singles, count: int, where: str | None
+    ) -> tuple[list[AnyArray], list[Doubles]]:
+        """The nearest rows of each query, among those that meet a condition.
+
+        Parameters
+        ----------
+        queries : uint8 array of shape (nq, code_bytes), or float32 array, shape (nq, vector_width)
+            Compared with codes by Hamming distance, or with vectors by the metric.
+        count : int
+            Rows wanted, [1, max_found].
+
+        Returns
+        -------
+        For each query the ids of at most ``count`` rows, and their scores, highest first: minus the
+        Hamming distance, the inner product, or minus the squared distance.
+        """
+
+    @abstractmethod
+    def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
+        """At most ``count`` rows that meet a condition, in any order."""
+
+    @abstractmethod
+    def count(self, where: str | None = None) -> int:
+        """How many rows meet a condition."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """A document; None if there is none of that name."""
+
+    @abstractmethod
+    def write(self, name: str, data: bytes) -> None:
+        """Keep a document, in the place of one of the same name."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the database."""

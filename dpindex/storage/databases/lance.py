@@ -1,0 +1,188 @@
+"""LanceDB, embedded: a folder of columnar files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
+from dpindex.base.errors import InputError
+from dpindex.base.extras import import_extra
+from dpindex.storage.databases.conditions import Dialect
+from dpindex.storage.databases.engine import Engine, Layout, Rows
+
+__all__ = ["Lance"]
+
+_OWN = ("id", "code", "vector", "query_index", "_distance")
+_SCALE = 2.0**40
+_MOST_PARTS = 100
+"""Small files that a table may have: each insertion makes one, and searches read them all."""
+
+
+def _literal(value: Any) -> str:
+    """A value in SQL: Lance compares numbers of unlike types only where their type is stated."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return "'{}'".format(value.replace("'", "''"))
+    return f"CAST('{value!r}' AS {'BIGINT' if isinstance(value, int) else 'DOUBLE'})"
+
+
+class Lance(Engine):
+    """A table of LanceDB; its documents are rows of a second one, ``NAME_dpindex``."""
+
+    dialect = Dialect(
+        name="`{}`".format,
+        literal=_literal,
+        missing=("{} is null", "{} is not null"),
+        equal="=",
+        brackets=("(", ")"),
+    )
+    max_found = 16_384
+
+    def __init__(self, address: str, name: str) -> None:
+        lance = import_extra("lancedb", "LanceDB needs lancedb", "lance")
+        self._pa = import_extra("pyarrow", "LanceDB needs pyarrow", "lance")
+        self._place, self._name, self._documents = f"{address}, {name}", name, f"{name}_dpindex"
+        with self._asking():
+            # At once it sees what others write.
+            self._database = lance.connect(address, read_consistency_interval=timedelta(0))
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, RuntimeError, OSError) as error:
+            reason = re.split(r", /\S+\.rs:", " ".join(str(error).split()))[0][:200]
+            raise InputError(f"{self._place}: LanceDB refuses this ({reason}).") from None
+
+    def _tables(self) -> list[str]:
+        return [name for name in (self._name, self._documents) if name in self._database]
+
+    def exists(self) -> bool:
+        with self._asking():
+            return bool(self._tables())
+
+    def drop(self) -> None:
+        with self._asking():
+            for name in self._tables():
+                self._database.drop_table(name)
+
+    def create(self, layout: Layout) -> None:
+        for name in () if layout.schema is None else layout.schema.names:
+            if name in _OWN or not name or set(".`") & set(name):
+                raise InputError(
+                    f"LanceDB cannot have a payload column called {name!r}: a name has no dot and "
+                    f"no backtick, and is not {', '.join(_OWN)}; rename it in the index."
+                )
+        pa = self._pa
+        code = pa.list_(pa.uint8(), layout.code_bytes) if layout.code_bytes else pa.int32()
+        columns = [("id", pa.string() if layout.text_ids else pa.int64()), ("code", code)]
+        if layout.vector_width:
+            columns.append(("vector", pa.list_(pa.float32(), layout.vector_width)))
+        with self._asking():
+            schema = pa.schema([*columns, *(layout.schema or ())])
+            self._database.create_table(self._name, schema=schema)
+        self.open(layout)
+
+    def open(self, layout: Layout) -> None:
+        self._layout = layout
+        with self._asking():
+            self._table = self._database.open_table(self._name)
+
+    def insert(self, rows: Rows, *, replace: bool = False) -> None:
+        columns = {"id": rows.ids.tolist(), "code": rows.codes, "vector": rows.vectors}
+        if rows.payload is not None:
+            columns |= {name: rows.payload[name] for name in rows.payload.column_names}
+        missing = [None] * len(rows.ids)
+        with self._asking():
+            schema = self._table.schema
+            arrays = [self._column(columns.get(f.name, missing), f.type) for f in schema]
+            made = self._pa.table(arrays, schema=schema)
+            if replace:
+                _put(self._table, made)
+            else:
+                self._table.add(made)
+
+    def _column(self, values: Any, kind: Any) -> Any:
+        pa = self._pa
+        if isinstance(values, pa.ChunkedArray):
+            return values
+        if pa.types.is_fixed_size_list(kind) and isinstance(values, np.ndarray):
+            flat = pa.array(values.ravel(), kind.value_type)
+            return pa.FixedSizeListArray.from_arrays(flat, type=kind)
+        return pa.array(values, kind)
+
+    def finish(self) -> None:
+        with self._asking():
+            for name in self._tables():
+                table = self._database.open_table(name)
+                if table.stats()["fragment_stats"]["num_small_fragments"] > _MOST_PARTS:
+                    # Searches that run now may still read the files that were joined.
+                    table.optimize(cleanup_older_than=timedelta(minutes=1))
+
+    def search(
+        self, queries: Bytes | Singles, count: int, where: str | None
+    ) -> tuple[list[AnyArray], list[Doubles]]:
+        binary, products = queries.dtype == np.uint8, self._layout.metric == "ip"
+        metric = "hamming" if binary else "dot" if products else "l2"
+        # Of a product p Lance returns 1 - p in single precision; of a large one nothing is lost.
+        scale = _SCALE if metric == "dot" else 1.0
+        asked = queries if binary else queries * np.float32(scale)
+        with self._asking():
+            request = self._table.search(list(asked), "code" if binary else "vector")
+            request = request.distance_type(metric).select(["id", "_distance"]).limit(count)
+            found = (request.where(where) if where else request).to_arrow()
+        distances = found["_distance"].to_numpy().astype(float)
+        several = "query_index" in found.column_names
+        query = found["query_index"].to_numpy() if several else np.zeros(len(found), int)
+        order = np.lexsort((distances, query))
+        ids, scores = self._ids(found)[order], ((metric == "dot") - distances[order]) / scale
+        cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
+        return np.split(ids, cuts), np.split(scores, cuts)
+
+    def _ids(self, found: Any) -> AnyArray:
+        return np.array(found["id"].to_pylist(), np.str_ if self._layout.text_ids else np.int64)
+
+    def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
+        schema = self._layout.schema if payload else None
+        names = [] if schema is None else schema.names
+        with self._asking():
+            request = self._table.search().where(where).select(["id", "code", *names]).limit(count)
+            found = request.to_arrow()
+        codes: AnyArray = found["code"].to_numpy()
+        if width := self._layout.code_bytes:
+            codes = found["code"].combine_chunks().flatten().to_numpy().reshape(-1, width)
+        table = None if schema is None else found.select(names).cast(schema)
+        return Rows(self._ids(found), codes, payload=table)
+
+    def count(self, where: str | None = None) -> int:
+        with self._asking():
+            return int(self._table.count_rows(where))
+
+    def read(self, name: str) -> bytes | None:
+        with self._asking():
+            if self._documents not in self._database:
+                return None
+            table = self._database.open_table(self._documents)
+            found = table.search().where(self.dialect.is_in("id", [name])).to_arrow()
+        return found["data"][0].as_py() if len(found) else None
+
+    def write(self, name: str, data: bytes) -> None:
+        schema = self._pa.schema([("id", "string"), ("data", "large_binary")])
+        with self._asking():
+            table = self._database.create_table(self._documents, schema=schema, exist_ok=True)
+            _put(table, self._pa.table([[name], [data]], schema=schema))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _put(table: Any, rows: Any) -> None:
+    """Insert rows, in the place of those with the same ids."""
+    table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)

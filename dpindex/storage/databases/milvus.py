@@ -1,0 +1,334 @@
+"""Milvus, a server or the embedded Milvus Lite."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
+from dpindex.base.errors import InputError
+from dpindex.base.extras import import_extra
+from dpindex.storage.databases.conditions import Dialect
+from dpindex.storage.databases.engine import Engine, Layout, Rows
+
+__all__ = ["Milvus"]
+
+_PART_BYTES = 48_000
+"""Bytes of a document in one row: a string of Milvus has at most 65 535."""
+_REPLACED = 100
+"""Rows replaced in one request: Milvus Lite takes quadratic time."""
+_MOST_TEXT = 65_535
+_RETRIES = {"retry_times": 3}
+_STRONG = {"consistency_level": "Strong"}
+_COLUMN = re.compile(r"[A-Za-z_]\w{0,200}", re.ASCII)
+_OWN = ("id", "code", "vector")
+_NULL = "{}_is_null"
+_OPEN: Counter[str | None] = Counter()
+"""Files of Milvus Lite that are in use here, each served by one process of its own."""
+# Milvus Lite deletes with an id in SQL as it stands, so quotes must not be in it.
+_PLAIN = "".join(chr(c) for c in range(32, 127) if chr(c) not in "'\"\\%")
+
+
+def _groups(items: list[Any]) -> list[list[Any]]:
+    return [items[i : i + _REPLACED] for i in range(0, len(items), _REPLACED)]
+
+
+def _id(value: Any) -> Any:
+    if value == -(1 << 63):
+        raise InputError(f"Milvus cannot look up the id {value}.")
+    return quote(value, safe=_PLAIN) if isinstance(value, str) else value
+
+
+def _literal(value: Any) -> str:
+    """A value in an expression of Milvus, which knows quotes and backslashes escaped."""
+    if isinstance(value, str) and re.search(r"[\x00-\x1f]", value):
+        raise InputError(f"Milvus cannot compare with {value!r}, which has control characters.")
+    return json.dumps(value, ensure_ascii=False)
+
+
+class Milvus(Engine):
+    """A collection of Milvus; its documents are rows of a second one, ``NAME_dpindex``.
+
+    The properties of a collection hold a megabyte at most, and nothing in Milvus Lite.
+    """
+
+    dialect = Dialect(
+        name=str,
+        literal=_literal,
+        missing=(f"{_NULL} == true", f"{_NULL} == false"),
+        id_literal=lambda value: _literal(_id(value)),
+    )
+    max_found = 16_384
+
+    def __init__(self, address: str, name: str) -> None:
+        need = "Milvus needs pymilvus and milvus-lite"
+        milvus = import_extra("pymilvus", need, "milvus")
+        if not address.startswith("http"):
+            import_extra("milvus_lite", need, "milvus")
+        self._types, self._error = milvus.DataType, milvus.MilvusException
+        self._place, self._name, self._documents = f"{address}, {name}", name, f"{name}_dpindex"
+        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what fails is raised as well
+        with self._asking(
+            "no server answers there, the token in MILVUS_TOKEN is wrong, or another process has "
+            "the file open"
+        ):
+            token = os.environ.get("MILVUS_TOKEN", "")
+            self._client = milvus.MilvusClient(address, token=token, timeout=10)
+        self._file = None if address.startswith("http") else str(Path(address).resolve())
+        _OPEN[self._file] += 1
+
+    @contextmanager
+    def _asking(self, cause: str = "") -> Iterator[None]:
+        try:
+            yield
+        except self._error as error:
+            reason = cause or " ".join(str(error.message).split())[:200]
+            raise InputError(f"{self._place}: Milvus refuses this ({reason}).") from None
+
+    def exists(self) -> bool:
+        with self._asking():
+            return any(map(self._client.has_collection, (self._name, self._documents)))
+
+    def drop(self) -> None:
+        with self._asking():
+            for collection in (self._name, self._documents):
+                if self._client.has_collection(collection):
+                    self._client.drop_collection(collection)
+
+    def create(self, layout: Layout) -> None:
+        self._layout, types = layout, self._types
+        columns = {} if layout.schema is None else {f.name: f.type for f in layout.schema}
+        nulls = {_NULL.format(name) for name in columns}
+        for name in columns:
+            if not _COLUMN.fullmatch(name) or name in _OWN or name in nulls:
+                raise InputError(
+                    f"Milvus cannot have a payload column called {name!r}: letters, digits and _ "
+                    f"are possible, and not {', '.join(_OWN)}; rename it in the index."
+                )
+        with self._asking():
+            schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
+            if layout.text_ids:
+                schema.add_field("id", types.VARCHAR, is_primary=True, max_length=_MOST_TEXT)
+            else:
+                schema.add_field("id", types.INT64, is_primary=True)
+            if layout.code_bytes:
+                schema.add_field("code", types.BINARY_VECTOR, dim=8 * layout.code_bytes)
+            else:  # a collection has at least one vector
+                schema.add_field("code", types.INT32)
+                schema.add_field("vector", types.BINARY_VECTOR, dim=8)
+            if layout.vector_width:
+                schema.add_field("vector", types.FLOAT_VECTOR, dim=layout.vector_width)
+            for name, kind in columns.items():
+                stored = types[_stored_type(kind)]
+                schema.add_field(name, stored, max_length=_MOST_TEXT)
+                schema.add_field(_NULL.format(name), types.BOOL)
+            self._client.create_collection(self._name, schema=schema, **_STRONG)
+
+    def open(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def _index(self, collection: str, **columns: tuple[str, str]) -> None:
+        """Index columns by type and metric, and load the collection."""
+        indexes = self._client.prepare_index_params()
+        for name, (kind, metric) in columns.items():
+            indexes.add_index(name, index_type=kind, metric_type=metric)
+        self._client.create_index(collection, indexes)
+        self._client.load_collection(collection)
+
+    def insert(self, rows: Rows, *, replace: bool = False) -> None:
+        layout = self._layout
+        ids = [_id(value) for value in rows.ids.tolist()]
+        columns: dict[str, Sequence[Any]] = {"id": ids}
+        if layout.code_bytes:
+            columns["code"] = [code.tobytes() for code in rows.codes]
+        else:
+            columns |= {"code": rows.codes.tolist(), "vector": [b"\0"] * len(ids)}
+        if rows.vectors is not None:
+            columns["vector"] = list(rows.vectors)
+        for field in layout.schema or ():
+            column = None if rows.payload is None else rows.payload.column(field.name)
+            values, nulls = _stored(field, column, len(ids))
+            columns |= {field.name: values, _NULL.format(field.name): nulls}
+        made = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        with self._asking():
+            if not replace:
+                self._client.insert(self._name, made, **_RETRIES)
+                return
+            for some in _groups(made):
+                self._client.upsert(self._name, some, **_RETRIES)
+
+    def finish(self) -> None:
+        columns = {"vector": ("BIN_FLAT", "HAMMING")}
+        if self._layout.code_bytes:
+            columns = {"code": ("BIN_FLAT", "HAMMING")}
+        if self._layout.vector_width:
+            columns["vector"] = ("FLAT", self._layout.metric.upper())
+        with self._asking():
+            self._client.flush(self._name)
+            self._index(self._name, **columns)
+
+    def search(
+        self, queries: Bytes | Singles, count: int, where: str | None
+    ) -> tuple[list[AnyArray], list[Doubles]]:
+        binary = queries.dtype == np.uint8
+        with self._asking():
+            found = self._client.search(
+                self._name,
+                data=[query.tobytes() for query in queries] if binary else list(queries),
+                anns_field="code" if binary else "vector",
+                limit=count,
+                filter=where or "",
+                **_RETRIES,
+            )
+        sign = -1.0 if binary or self._layout.metric == "l2" else 1.0
+        ids = [self._ids([hit["id"] for hit in hits]) for hits in found]
+        return ids, [sign * np.array([hit["distance"] for hit in hits], float) for hits in found]
+
+    def _ids(self, values: list[Any]) -> AnyArray:
+        if self._layout.text_ids:
+            return np.array([unquote(value) for value in values], np.str_)
+        return np.array(values, np.int64)
+
+    def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
+        schema = self._layout.schema if payload else None
+        names = (
+            [] if schema is None else [n for f in schema for n in (f.name, _NULL.format(f.name))]
+        )
+        with self._asking():
+            found = self._client.query(
+                self._name,
+                filter=where,
+                limit=count,
+                output_fields=["id", "code", *names],
+                **_RETRIES,
+            )
+        codes: AnyArray
+        if self._layout.code_bytes:
+            joined = b"".join(b"".join(row["code"]) for row in found)
+            codes = np.frombuffer(joined, np.uint8).reshape(len(found), self._layout.code_bytes)
+        else:
+            codes = np.array([row["code"] for row in found], np.int64)
+        table = None if schema is None else _restored(found, schema)
+        return Rows(self._ids([row["id"] for row in found]), codes, payload=table)
+
+    def count(self, where: str | None = None) -> int:
+        with self._asking():
+            found = self._client.query(
+                self._name, filter=where or "", output_fields=["count(*)"], **_RETRIES
+            )
+        return int(found[0]["count(*)"])
+
+    def read(self, name: str) -> bytes | None:
+        with self._asking():
+            if not self._client.has_collection(self._documents):
+                return None
+        first = self._parts([f"{name}/0"])
+        if not first:
+            return None
+        count, _, start = first[0].partition(":")
+        parts = [start]
+        for some in _groups([f"{name}/{i}" for i in range(1, int(count))]):
+            parts += self._parts(some)
+        return b"".join(map(base64.b64decode, parts))
+
+    def _parts(self, names: Sequence[str]) -> list[str]:
+        with self._asking():
+            found = self._client.query(
+                self._documents,
+                filter=self.dialect.is_in("id", names),
+                output_fields=["id", "data"],
+                **_RETRIES,
+            )
+        data = {row["id"]: row["data"] for row in found}
+        return [data[name] for name in names if name in data]
+
+    def write(self, name: str, data: bytes) -> None:
+        cuts = range(0, max(1, len(data)), _PART_BYTES)
+        parts = [base64.b64encode(data[i : i + _PART_BYTES]).decode() for i in cuts]
+        parts[0] = f"{len(parts)}:{parts[0]}"
+        rows = [{"id": f"{name}/{i}", "data": p, "vector": b"\0"} for i, p in enumerate(parts)]
+        with self._asking():
+            if not self._client.has_collection(self._documents):
+                self._create_documents()
+            for some in _groups(rows):
+                self._client.upsert(self._documents, some, **_RETRIES)
+
+    def _create_documents(self) -> None:
+        schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("id", self._types.VARCHAR, is_primary=True, max_length=1000)
+        schema.add_field("data", self._types.VARCHAR, max_length=_MOST_TEXT)
+        schema.add_field("vector", self._types.BINARY_VECTOR, dim=8)
+        self._client.create_collection(self._documents, schema=schema, **_STRONG)
+        self._index(self._documents, vector=("BIN_FLAT", "HAMMING"))
+
+    def close(self) -> None:
+        self._client.close()
+        _OPEN[self._file] -= 1
+        if self._file is not None and not _OPEN[self._file]:  # let other processes open it
+            server = import_extra("milvus_lite.server_manager", "", "milvus")
+            server.server_manager_instance.release_server(self._file)
+
+
+def _stored_type(kind: Any) -> str:
+    """The type of Milvus for a type of Arrow; times, decimals and lists are kept as text."""
+    import pyarrow as pa
+
+    if pa.types.is_duration(kind):
+        raise InputError("Milvus has no durations; make the payload column a number.")
+    if pa.types.is_boolean(kind):
+        return "BOOL"
+    if pa.types.is_integer(kind):
+        return "INT64"
+    return "DOUBLE" if pa.types.is_floating(kind) else "VARCHAR"
+
+
+_KINDS: dict[str, tuple[str, Any]] = {
+    "BOOL": ("bool", False),
+    "INT64": ("int64", 0),
+    "DOUBLE": ("float64", 0.0),
+    "VARCHAR": ("string", ""),
+}
+"""Arrow's name of each type, and what stands where a value is missing."""
+
+
+def _stored(field: Any, column: Any, count: int) -> tuple[list[Any], list[bool]]:
+    """A column of the payload as Milvus keeps it, and where values are missing."""
+    import pyarrow as pa
+
+    name, fill = _KINDS[_stored_type(field.type)]
+    if column is None:
+        return [fill] * count, [True] * count
+    try:
+        if pa.types.is_nested(field.type):
+            texts = [None if v is None else json.dumps(v) for v in column.to_pylist()]
+            column = pa.array(texts, pa.string())
+        return column.cast(name).fill_null(fill).to_pylist(), column.is_null().to_pylist()
+    except pa.ArrowException as error:
+        raise InputError(f"Milvus cannot keep payload column {field.name!r}: {error}.") from None
+
+
+def _restored(found: Sequence[Any], schema: Any) -> Any:
+    """The payload of rows that were found, as it was published."""
+    import pyarrow as pa
+
+    columns = []
+    for field in schema:
+        missing = _NULL.format(field.name)
+        values = [None if row[missing] else row[field.name] for row in found]
+        if pa.types.is_nested(field.type):
+            values = [None if v is None else json.loads(v) for v in values]
+            columns.append(pa.array(values, field.type))
+        else:
+            columns.append(pa.array(values, _KINDS[_stored_type(field.type)][0]).cast(field.type))
+    return pa.table(columns, schema=schema)

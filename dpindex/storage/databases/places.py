@@ -1,0 +1,64 @@
+"""Which engine an address names."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from dpindex.base.errors import InputError
+from dpindex.storage.databases.engine import Engine
+from dpindex.storage.databases.lance import Lance
+from dpindex.storage.databases.milvus import Milvus
+
+__all__ = ["is_engine_url", "open_engine"]
+
+_MILVUS = {"milvus": "http", "milvus+tls": "https"}
+_LOCAL: dict[str, type[Milvus | Lance]] = {".db": Milvus, ".lance": Lance}
+_NAME = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
+
+
+def is_engine_url(location: str | os.PathLike[str]) -> bool:
+    """Whether a location is the address of an engine, and no folder or object store.
+
+    >>> is_engine_url("milvus://localhost:19530"), is_engine_url("s3://bucket/index")
+    (True, False)
+    """
+    text = os.fspath(location)
+    return text.partition("://")[0] in _MILVUS or ("://" not in text and _suffix(text) in _LOCAL)
+
+
+def _suffix(place: str) -> str:
+    return Path(place).suffix
+
+
+def open_engine(location: str | os.PathLike[str], collection: str, *, new: bool = False) -> Engine:
+    """A collection, which need not be there yet, of the engine at an address.
+
+    A file or folder is made only if it may be ``new``.
+
+    Raises
+    ------
+    InputError
+        For an address or a name that is not understood, an engine that does not answer, and
+        without the packages it needs.
+    """
+    text = os.fspath(location)
+    if not is_engine_url(text):
+        raise InputError(
+            f"{text} names no engine: give milvus://host:port, milvus+tls://host:port, or the "
+            f"path of a file of Milvus Lite, which ends in .db, or of a folder of LanceDB, which "
+            f"ends in .lance."
+        )
+    if not _NAME.fullmatch(collection):
+        raise InputError(f"a collection is called by letters, digits and _, not {collection!r}.")
+    scheme, _, place = text.rpartition("://")
+    if "@" in place:
+        raise InputError("an address holds no password; give user:password as MILVUS_TOKEN.")
+    if scheme and not place.startswith("/"):
+        return Milvus(f"{_MILVUS[scheme]}://{place}", collection)
+    if scheme and not place.endswith(".db"):
+        raise InputError(f"a file of Milvus Lite ends in .db; {place} does not.")
+    if not (new or Path(place).exists()):
+        raise InputError(f"there is nothing at {place}; dpindex publish makes one.")
+    return _LOCAL[_suffix(place)](place, collection)

@@ -1,0 +1,253 @@
+"""Payload: columns of plain values beside the codes, one row a code, published in the clear.
+
+In memory a payload is an Arrow table. A segment of an index has its rows as one file in Arrow's
+stream format (schema, one record batch, uncompressed).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
+from dpindex.base.extras import import_extra
+
+ID = "id"
+"""What ids are called beside payload columns, so no column may have that name."""
+
+_MAX_BYTES = 1 << 30
+_CHUNKS = 64
+_PLAIN = (
+    *("boolean", "integer", "floating", "decimal", "date", "time", "timestamp", "duration"),
+    *("string", "large_string"),
+)
+_COMPRESSION = 3
+"""Number of the field ``compression`` in the table RecordBatch of Arrow's Message.fbs."""
+
+Table: TypeAlias = Any
+"""A ``pyarrow.Table``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Payload:
+    """The payload of all rows of a store.
+
+    Parameters
+    ----------
+    table : pyarrow.Table, optional
+        Its columns in row order; None until a payload is added. Rows that were added without one
+        have nulls.
+
+    >>> payload = Payload()
+    >>> payload = payload.extended(0, payload.checked({"title": ["one", "two"]}, 2), 2)
+    >>> payload.columns, payload.take(np.array([1])).to_pylist()
+    ({'title': 'string'}, [{'title': 'two'}])
+    """
+
+    table: Table = None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Type of each column by its name, in Arrow's words."""
+        return {} if self.table is None else {f.name: str(f.type) for f in self.table.schema}
+
+    def checked(self, values: Any, count: int) -> Table:
+        """``values`` as a table of ``count`` rows that may be added; None for None.
+
+        ``values`` are a mapping of names to columns, a list of dicts, a pandas or polars DataFrame,
+        or an Arrow table or record batch. They are copied.
+
+        Raises
+        ------
+        InputError
+            If the number of rows is another, for columns of another kind than plain values (lists
+            of numbers are refused: vectors would be published), and for other columns than those
+            that are there.
+        """
+        if values is None:
+            return None
+        table = _checked(_as_table(values))
+        if len(table) != count:
+            raise InputError(f"the payload has {len(table)} rows for {count} vectors.")
+        if self.table is not None:
+            table = _fitted(table, self.table.schema)
+        return _copied(table)
+
+    def extended(self, rows: int, table: Table, count: int) -> Payload:
+        """The first ``rows`` rows of this one and ``count`` more: ``table``, or nulls for None."""
+        if self.table is None and table is None:
+            return self
+        import pyarrow as pa
+
+        schema = table.schema if self.table is None else self.table.schema
+        before = _nulls(schema, rows) if self.table is None else self._compact.slice(0, rows)
+        after = _nulls(schema, count) if table is None else table
+        return Payload(pa.concat_tables([before, after]))
+
+    def take(self, rows: slice | AnyArray) -> Table:
+        """A copy of some rows, that holds nothing of any other; None if there is no payload."""
+        if self.table is None:
+            return None
+        if isinstance(rows, slice):
+            rows = np.arange(len(self.table))[rows]
+        return self.whole.take(rows)
+
+    @cached_property
+    def whole(self) -> Table:
+        """The table with each column in one piece: a lookup in many pieces joins them first."""
+        return None if self.table is None else self.table.combine_chunks()
+
+    @property
+    def _compact(self) -> Table:
+        return self.whole if self.table.column(0).num_chunks > _CHUNKS else self.table
+
+
+def _pyarrow() -> Any:
+    return import_extra("pyarrow", "payload columns need pyarrow", "io")
+
+
+def _as_table(values: Any) -> Table:
+    pa = _pyarrow()
+    try:
+        if isinstance(values, pa.Table):
+            return values
+        if isinstance(values, pa.RecordBatch):
+            return pa.Table.from_batches([values])
+        if type(values).__module__.partition(".")[0] == "pandas":
+            return pa.Table.from_pandas(values, preserve_index=False)
+        if isinstance(values, Sequence) and all(isinstance(row, Mapping) for row in values):
+            return pa.Table.from_pylist(list(values))
+        if isinstance(values, Mapping) or hasattr(values, "__arrow_c_stream__"):
+            return pa.table(values)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"the payload is no table of plain columns ({reason}).") from None
+    raise InputError(
+        "a payload must be a mapping of column names to columns, a list of dicts, a DataFrame or "
+        f"an Arrow table, not {type(values).__name__}."
+    )
+
+
+def _checked(table: Table) -> Table:
+    """A table with plain columns of distinct names, without metadata."""
+    pa = _pyarrow()
+    names = table.schema.names
+    if not names:
+        raise InputError("the payload has no columns.")
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"the payload has two columns {name!r}; rename one of them.")
+        if name in ("", ID):
+            raise InputError(f"a payload column cannot be called {name!r}; rename or drop it.")
+    columns = [_plain(name, table.column(name)) for name in names]
+    return pa.table(columns, names=names)
+
+
+def _plain(name: str, column: Any) -> Any:
+    pa = _pyarrow()
+    try:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if str(column.type) in ("null", "string_view"):
+            column = column.cast(pa.string())
+    except pa.ArrowException as error:
+        raise InputError(f"payload column {name!r} cannot be read: {error}.") from None
+    if not is_plain(column.type):
+        raise InputError(
+            f"payload column {name!r} is of type {column.type}; a payload is published in the "
+            f"clear and holds numbers, strings, times and lists of strings only; leave it out."
+        )
+    return column
+
+
+def is_plain(kind: Any) -> bool:
+    """Whether a payload column may have that Arrow type."""
+    types = _pyarrow().types
+    if types.is_list(kind) or types.is_large_list(kind):
+        return bool(types.is_string(kind.value_type) or types.is_large_string(kind.value_type))
+    return any(getattr(types, f"is_{name}")(kind) for name in _PLAIN)
+
+
+def _fitted(table: Table, schema: Any) -> Table:
+    """The columns of a schema; InputError if there are others or their types do not fit."""
+    if set(table.schema.names) != set(schema.names):
+        raise InputError(
+            f"the payload of this index has the columns {', '.join(schema.names)}; new rows need "
+            f"the same, not {', '.join(table.schema.names)}."
+        )
+    try:
+        return table.select(schema.names).cast(schema)
+    except _pyarrow().ArrowException as error:
+        raise InputError(f"the payload does not fit that of the index: {error}.") from None
+
+
+def _copied(table: Table) -> Table:
+    """A copy of its values alone: Arrow's slices and nulls may keep what was cut off or masked."""
+    return table.combine_chunks().take(np.arange(len(table)))
+
+
+def _nulls(schema: Any, count: int) -> Table:
+    pa = _pyarrow()
+    return pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)
+
+
+def payload_to_bytes(table: Table) -> bytes:
+    """A table as the bytes of its file.
+
+    >>> table = Payload().checked({"year": [1999, None]}, 2)
+    >>> payload_from_bytes(payload_to_bytes(table)).to_pylist()
+    [{'year': 1999}, {'year': None}]
+    """
+    pa = _pyarrow()
+    table = _copied(table).combine_chunks()
+    if table.nbytes > _MAX_BYTES:
+        raise InputError(
+            f"the payload of {len(table)} rows takes {table.nbytes} bytes; keep large values "
+            f"elsewhere, and their addresses in the payload."
+        )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def payload_from_bytes(data: bytes) -> Table:
+    """The inverse of :func:`payload_to_bytes`; InputError for anything else."""
+    pa = _pyarrow()
+    damaged = InputError("this payload is not what dpindex writes; the file is damaged.")
+    try:
+        messages = list(pa.ipc.MessageReader.open_stream(data))
+        if [message.type for message in messages] != ["schema", "record batch"]:
+            raise damaged
+        if _is_compressed(messages[1].metadata.to_pybytes()):  # could grow without bound
+            raise damaged
+        table = pa.ipc.open_stream(data).read_all()
+        table.validate(full=True)
+        return _checked(table)
+    except (pa.ArrowException, struct.error, OSError, ValueError):
+        raise damaged from None
+
+
+def _is_compressed(message: bytes) -> bool:
+    """Whether a record batch has compressed buffers, from the Flatbuffers bytes of its message.
+
+    A table of Flatbuffers begins with the distance back to its vtable: the sizes of vtable and
+    table, and then the place of each field in the table, 0 or left out where it is absent.
+    """
+
+    def field(table: int, number: int) -> int:
+        vtable = table - struct.unpack_from("<i", message, table)[0]
+        (size,) = struct.unpack_from("<H", message, vtable)
+        place = 4 + 2 * number
+        return int(struct.unpack_from("<H", message, vtable + place)[0]) if place < size else 0
+
+    (root,) = struct.unpack_from("<I", message, 0)
+    header = root + field(root, 2)  # Message.header
+    batch = header + struct.unpack_from("<I", message, header)[0]
+    return field(batch, _COMPRESSION) != 0

@@ -1,0 +1,166 @@
+"""What single queries find and what single records give back, for each spec of a curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpindex.base.arrays import Singles
+from dpindex.index.asked import QueryMode
+from dpindex.index.private_index import PrivateIndex
+from dpindex.index.search_backend import Rows
+from dpindex.mechanism.codebook import dense_rows, spaced
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.study.evaluate.curve import Curve, Progress, fit_where_possible, label
+from dpindex.study.evaluate.ground_truth import ground_truth
+from dpindex.study.evaluate.inversion import attackers_denoiser, cosines, invert
+from dpindex.vectors import VectorSource
+
+__all__ = ["FOUND", "Rebuilt", "Sample", "View", "view"]
+
+FOUND = 10
+"""Answers shown for each query."""
+
+_FITTED = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Rebuilt:
+    """What an attacker makes of the codes of some records.
+
+    Attributes
+    ----------
+    vectors : float32 array, shape (records, dim)
+        The reconstructions, in the units of the base.
+    cosines : float64 array, shape (records,)
+        Their cosines to the originals.
+    nearest : int64 array, shape (records,)
+        Row of the base nearest to each: what an attacker takes it for who has a list of all
+        originals. −1 for a reconstruction that is zero.
+    """
+
+    vectors: Singles
+    cosines: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+    nearest: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One build of one spec.
+
+    Attributes
+    ----------
+    spec : Spec
+    found : mapping from query mode to int64 array, shape (queries, 10)
+        Rows of the base, best first.
+    true : mapping from query mode to bool array, shape (queries, 10)
+        Whether each of them is among the ten true neighbours, ties included.
+    rebuilt : Rebuilt or None
+        None if the projection is too large to invert.
+    """
+
+    spec: Spec
+    found: Mapping[QueryMode, Rows]
+    true: Mapping[QueryMode, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]
+    rebuilt: Rebuilt | None
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A curve, and samples of what it counts: one adjacency of the explorer.
+
+    Attributes
+    ----------
+    curve : Curve
+    queries, records : int64 arrays
+        Rows of the queries that are asked, and of the base that are attacked.
+    truth : int64 array, shape (queries, 10)
+        The true neighbours of each query, best first.
+    samples : tuple of Sample
+        One for each spec of the curve.
+    unit : bool
+        Whether reconstructions are directions, of norm 1.
+    """
+
+    curve: Curve
+    queries: Rows
+    records: Rows
+    truth: Rows
+    samples: tuple[Sample, ...]
+    unit: bool = False
+
+
+def view(
+    curve: Curve,
+    base: VectorSource,
+    queries: VectorSource,
+    *,
+    count: int = 6,
+    unit: bool = False,
+    progress: Progress | None = None,
+) -> View:
+    """Build every spec of a curve once more, ask a few queries, and attack a few records.
+
+    Parameters
+    ----------
+    curve : Curve
+        What was measured on the same base and queries.
+    base, queries : VectorSource
+        As they were measured. The queries are held in memory.
+    count : int
+        Queries and records to show, evenly spaced, [1, ∞).
+    unit : bool
+        Whether reconstructions are directions; recorded in the view.
+    progress : callable, optional
+        As in :func:`dpindex.study.evaluate.recall_curve`.
+    """
+    asked = spaced(curve.queries[1], count)
+    attacked = spaced(base.shape[0], count)
+    shown = dense_rows(queries, asked)
+    originals = dense_rows(base, attacked)
+    truth = ground_truth(base, shown, FOUND, curve.metric)
+    specs = tuple(dict.fromkeys(point.spec for point in curve.points))
+    report = progress or (lambda done, total, task: None)
+    samples = []
+    for i, spec in enumerate(specs):
+        report(i, len(specs), f"examples of {label(spec)}")
+        budget = None if spec.epsilon is None else curve.query_epsilon
+        index = PrivateIndex(
+            spec, metric=curve.metric, index_type=curve.index_type, query_epsilon=budget
+        )
+        encoder = Privatizer(spec, allow_unprotected=True)  # discarded, never published
+        for first, chunk in base.chunks():
+            index.add_codes(encoder.privatize(chunk, first_row=first))
+        denoiser = fit_where_possible(index, curve.denoise)
+        found: dict[QueryMode, Rows] = {
+            mode: index.search(shown, FOUND, mode, allow_unprotected=True).ids
+            for mode in curve.query_modes
+        }
+        rebuilt = None
+        if _has_exposure(curve, spec):
+            seen = index.codes.take(slice(_FITTED))
+            strongest = attackers_denoiser(spec, seen, denoiser)
+            vectors = invert(index.codes.take(attacked), spec, strongest)
+            rebuilt = Rebuilt(vectors, cosines(vectors, originals), _nearest(base, vectors))
+        true = {mode: truth.relevant(rows, FOUND) for mode, rows in found.items()}
+        samples.append(Sample(spec, found, true, rebuilt))
+    report(len(specs), len(specs), "done")
+    return View(curve, asked, attacked, truth.ids[:, :FOUND], tuple(samples), unit)
+
+
+def _has_exposure(curve: Curve, spec: Spec) -> bool:
+    """Whether the curve has a figure of what the attack rebuilds under this spec."""
+    errors = [p.mean["rebuilt_error"] for p in curve.points if p.spec == spec]
+    return not np.isnan(errors).any()
+
+
+def _nearest(base: VectorSource, vectors: Singles) -> Rows:
+    """The row of the base nearest to each vector by cosine; −1 for a zero vector."""
+    nearest = np.full(len(vectors), -1, dtype=np.int64)
+    lit = vectors.any(axis=1)
+    if lit.any():
+        nearest[lit] = ground_truth(base, vectors[lit], 1).ids[:, 0]
+    return nearest

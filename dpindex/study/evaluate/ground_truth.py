@@ -1,0 +1,201 @@
+"""Exact nearest neighbours, and how many of them a search found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias, get_args
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from dpindex.base.arrays import AnyArray, Doubles, Singles
+from dpindex.base.errors import InputError
+from dpindex.index.search_backend import Rows
+from dpindex.similarity.similarity import Metric
+from dpindex.vectors import VectorSource, as_source
+
+# Scores and row numbers, best first, shape (nq, count) each.
+Nearest: TypeAlias = tuple[Singles, Rows]
+
+# Relative tolerance of a tie, far less than one bit in 1024.
+TIE = 1e-5
+# Neighbours stored beyond ``depth``, and neighbours stored for queries with ties beyond those.
+_MARGIN, _MAX_TIED = 32, 4096
+# Queries that are compared with a chunk of the base at a time: about a fifth of a second of work;
+# Ctrl-C is honoured in between.
+_QUERY_ROWS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class GroundTruth:
+    """The true neighbours of every query, best first.
+
+    More than ``depth`` are stored, so that those that tie with the last of them are known too.
+
+    Attributes
+    ----------
+    ids : int64 array, shape (nq, stored)
+        Row numbers of the base; −1 where fewer were stored.
+    scores : float32 array, shape (nq, stored)
+        Cosine, inner product or negated squared distance: higher is nearer.
+    depth : int
+        Number of neighbours requested, [1, stored].
+
+    >>> truth = ground_truth(np.eye(3), np.array([[3.0, 2.0, 1.0]]), depth=2)
+    >>> truth.ids.tolist()
+    [[0, 1, 2]]
+    >>> truth.recall(np.array([[1, 2]]), at=2, neighbours=2).tolist()
+    [0.5]
+    """
+
+    ids: Rows
+    scores: Singles
+    depth: int
+
+    def relevant(self, found: AnyArray, neighbours: int) -> npt.NDArray[np.bool_]:
+        """Which found ids, shape (nq, m), are among the true ``neighbours``, ties included.
+
+        An id is relevant if its true score equals or exceeds that of the last true neighbour, so
+        the order of equal scores does not matter. Negative ids mean that nothing was found.
+
+        Raises InputError unless ``neighbours`` is in [1, depth].
+        """
+        if not 1 <= neighbours <= self.depth:
+            raise InputError(
+                f"the ground truth holds {self.depth} neighbours of each query, not {neighbours}."
+            )
+        true = self.scores >= _lowest(self.scores, neighbours)[:, None]
+        span = 1 + max(int(self.ids.max()), int(found.max(initial=0)))
+        offsets = span * np.arange(len(self.ids), dtype=np.int64)[:, None]
+        wanted = np.sort((self.ids + offsets)[true & (self.ids >= 0)])
+        asked = found + offsets
+        place = np.minimum(np.searchsorted(wanted, asked), len(wanted) - 1)
+        return np.asarray((wanted[place] == asked) & (found >= 0))
+
+    def precision(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
+        """Share of the first ``at`` found ids that are true neighbours, shape (nq,)."""
+        return self._count(found, at, neighbours) / at
+
+    def recall(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
+        """Share of the true ``neighbours`` among the first ``at`` found ids, shape (nq,).
+
+        With ``at == neighbours`` this is the recall of ann-benchmarks.
+        """
+        # With ties at the cut there can be more hits than true neighbours.
+        return np.minimum(self._count(found, at, neighbours), neighbours) / neighbours
+
+    def _count(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
+        return np.asarray(self.relevant(found[:, :at], neighbours).sum(axis=1, dtype=np.float64))
+
+
+def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine") -> GroundTruth:
+    """The exact nearest neighbours of every query. The base is read in chunks.
+
+    Parameters
+    ----------
+    base, queries : array, scipy sparse matrix or VectorSource, shapes (n, p) and (nq, p)
+        The original vectors. All queries are held in memory.
+    depth : int
+        Number of neighbours, [1, n]. Ties with the last one are stored too, up to 4096 neighbours.
+    metric : "cosine", "ip" or "l2"
+        Similarity to rank by. A zero vector in the base has cosine 0 with everything.
+
+    Raises
+    ------
+    InputError
+        If widths differ, the base has fewer than ``depth`` rows, a value is NaN or infinite, or,
+        under cosine, a query is the zero vector, which has no direction.
+
+    >>> ground_truth(np.eye(3), np.array([[3.0, 2.0, 1.0]]), depth=3).ids.tolist()
+    [[0, 1, 2]]
+    """
+    if metric not in get_args(Metric):
+        raise InputError(f"metric must be one of {', '.join(get_args(Metric))}, not {metric!r}.")
+    base, queries = as_source(base, "base"), as_source(queries, "queries")
+    (count, width), (_, query_width) = base.shape, queries.shape
+    if width != query_width:
+        raise InputError(
+            f"{queries.name} has {query_width} columns where {base.name} has {width}; they must be "
+            f"vectors of one kind."
+        )
+    if not 1 <= depth <= count:
+        raise InputError(
+            f"{depth} true neighbours cannot be found among {count} vectors in {base.name}; ask "
+            f"for 1 to {count}."
+        )
+    prepared = _prepared(queries, queries.read(), 0, metric, base.is_sparse)
+    if metric == "cosine" and not (sizes := np.asarray(abs(prepared).sum(axis=1)).ravel()).all():
+        raise InputError(
+            f"{queries.name}: row {int(sizes.argmin())} is the zero vector, which has no direction "
+            f"and so no nearest neighbours by cosine; leave it out."
+        )
+    stored = min(count, depth + _MARGIN)
+    scores, ids = _nearest(base, prepared, stored, metric)
+    tied = np.flatnonzero(scores[:, -1] >= _lowest(scores, depth))
+    deeper = min(count, _MAX_TIED)
+    if tied.size and deeper > stored:
+        beyond = ((0, 0), (0, deeper - stored))
+        scores = np.pad(scores, beyond, constant_values=-np.inf)
+        ids = np.pad(ids, beyond, constant_values=-1)
+        scores[tied], ids[tied] = _nearest(base, prepared[tied], deeper, metric)
+    return GroundTruth(ids, scores, depth)
+
+
+def _lowest(scores: Singles, neighbours: int) -> Singles:
+    """The lowest score that ties with the last of the true neighbours, shape (nq,)."""
+    cut: Singles = scores[:, neighbours - 1]
+    return np.subtract(cut, np.float32(TIE) * np.abs(cut), dtype=np.float32)
+
+
+def _prepared(source: VectorSource, rows: Any, first: int, metric: Metric, sparse: bool) -> Any:
+    """Rows as float32, CSR if ``sparse``, checked to be finite; of norm 1 or 0 under cosine."""
+    given_sparse = scipy.sparse.issparse(rows)
+    wide: Any = rows.astype(np.float64)
+    # Unlike a product of arrays, einsum does not warn of an overflow, which is refused below.
+    squares = wide.multiply(wide).sum(axis=1) if given_sparse else np.einsum("ij,ij->i", wide, wide)
+    norms = np.sqrt(np.asarray(squares, dtype=np.float64).ravel())
+    if (faults := np.flatnonzero(~np.isfinite(norms))).size:
+        raise InputError(
+            f"{source.name}: row {first + int(faults[0])} holds NaN, infinity or a number too "
+            f"large to square; every value must be finite."
+        )
+    if metric == "cosine":
+        factors = 1.0 / np.where(norms > 0, norms, 1.0)
+        wide = scipy.sparse.diags(factors) @ wide if given_sparse else wide * factors[:, None]
+    narrow = wide.astype(np.float32)
+    if sparse:
+        return scipy.sparse.csr_matrix(narrow)
+    return np.ascontiguousarray(narrow.toarray() if given_sparse else narrow)
+
+
+def _nearest(base: VectorSource, queries: Any, count: int, metric: Metric) -> Nearest:
+    """The ``count`` nearest rows of the base for every query."""
+    blocks = [queries[i : i + _QUERY_ROWS] for i in range(0, queries.shape[0], _QUERY_ROWS)]
+    heaps = [faiss.ResultHeap(block.shape[0], count, keep_max=True) for block in blocks]
+    nearest_of = _nearest_sparse if base.is_sparse else _nearest_dense
+    for first, chunk in base.chunks():
+        vectors = _prepared(base, chunk, first, metric, base.is_sparse)
+        for heap, block in zip(heaps, blocks, strict=True):
+            scores, ids = nearest_of(block, vectors, min(count, vectors.shape[0]), metric)
+            heap.add_result(scores, ids + first)
+    for heap in heaps:
+        heap.finalize()
+    return np.concatenate([heap.D for heap in heaps]), np.concatenate([heap.I for heap in heaps])
+
+
+def _nearest_dense(queries: Singles, vectors: Singles, count: int, metric: Metric) -> Nearest:
+    kind = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
+    scores, ids = faiss.knn(queries, vectors, count, metric=kind)
+    return (-scores if metric == "l2" else scores), ids
+
+
+def _nearest_sparse(queries: Any, vectors: Any, count: int, metric: Metric) -> Nearest:
+    scores: Singles = (queries @ vectors.T).toarray()
+    if metric == "l2":
+        squares = np.asarray(vectors.multiply(vectors).sum(axis=1)).ravel()
+        own = np.asarray(queries.multiply(queries).sum(axis=1)).ravel()
+        scores = 2 * scores - squares[None, :] - own[:, None]
+    ids = np.argpartition(-scores, count - 1, axis=1)[:, :count].astype(np.int64)
+    return np.take_along_axis(scores, ids, axis=1).astype(np.float32), ids

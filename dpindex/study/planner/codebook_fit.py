@@ -1,0 +1,86 @@
+"""Codebooks of a chosen size from a public sample: fewer codewords than vectors, or more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import faiss
+import numpy as np
+
+from dpindex.base.arrays import Singles, unit
+from dpindex.base.checks import whole_number
+from dpindex.base.errors import InputError
+from dpindex.mechanism.codebook import MAX_SIZE, MIN_SIZE, Codebook
+
+_ITERATIONS = 25
+_SAME_COSINE = 1.0 - 1e-5
+
+
+def fit_codebook(public: Any, size: int) -> Codebook:
+    """A codebook of ``size`` codewords made of public vectors.
+
+    Fewer codewords than vectors are the centroids of spherical k-means (Dhillon & Modha 2001). More
+    are the vectors and points half-way between near neighbours: first between each vector and its
+    nearest, then its second nearest, and so on. Smaller codebooks are better at small epsilons and
+    with private queries, larger ones at large epsilons and with exact queries: ``plan`` compares.
+
+    Parameters
+    ----------
+    public : array, sparse matrix, path or VectorSource, shape (n, dim)
+        Chosen without looking at the private vectors; of more than 65536, so many evenly spaced
+        ones are used. Equal directions count once.
+    size : int
+        Codewords wanted, [2, 65536].
+
+    Raises
+    ------
+    InputError
+        For vectors that are no codebook themselves, and sizes that they cannot be grown to.
+
+    >>> rng = np.random.default_rng(0)
+    >>> public = rng.normal(size=(50, 8))
+    >>> len(fit_codebook(public, 10)), len(fit_codebook(public, 80))
+    (10, 80)
+    """
+    whole_number(size, "the size of a codebook", MIN_SIZE, MAX_SIZE)
+    sample = Codebook.spaced(public, MAX_SIZE)
+    _, first = np.unique(sample.vectors, axis=0, return_index=True)
+    first.sort()
+    if size == len(first):
+        return Codebook(sample.stated[first])
+    make = _centroids if size < len(first) else _grown
+    return Codebook(make(sample.vectors[first], size))
+
+
+def _centroids(vectors: Singles, size: int) -> Singles:
+    kmeans = faiss.Kmeans(
+        vectors.shape[1], size, niter=_ITERATIONS, spherical=True, min_points_per_centroid=1
+    )
+    kmeans.train(vectors)
+    return np.asarray(kmeans.centroids)
+
+
+def _grown(vectors: Singles, size: int) -> Singles:
+    """The vectors and ``size − n`` midpoints of different pairs, near neighbours first."""
+    count, wanted = len(vectors), size - len(vectors)
+    flat = faiss.IndexFlatIP(vectors.shape[1])
+    flat.add(vectors)
+    reach = 4 * -(-wanted // count)
+    while True:
+        cosines, near = flat.search(vectors, min(reach, count))
+        # Column by column: the nearest of every vector come before the second nearest.
+        left = np.tile(np.arange(count), near.shape[1])
+        right, cosine = near.T.ravel(), cosines.T.ravel()
+        apart = (np.abs(cosine) < _SAME_COSINE) & (left != right)
+        low, high = np.minimum(left, right)[apart], np.maximum(left, right)[apart]
+        _, first = np.unique(low * count + high, return_index=True)
+        if len(first) >= wanted:
+            break
+        if reach >= count:
+            raise InputError(
+                f"{count} public vectors have {len(first)} different pairs, so a codebook of at "
+                f"most {count + len(first)} codewords can be grown from them, not {size}."
+            )
+        reach *= 2
+    kept = np.sort(first)[:wanted]
+    return np.concatenate([vectors, unit(vectors[low[kept]] + vectors[high[kept]])])

@@ -1,0 +1,311 @@
+"""The result of planning: predictions for each spec, the recommended one, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from dpindex.base.html import table_html
+from dpindex.exposure.exposure import Exposure
+from dpindex.index.asked import QueryMode
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Attribute, Guarantee
+
+# How codes are ranked: as they are, or after ``fit_denoiser`` of that kind.
+Ranking: TypeAlias = Literal["plain", "linear", "auto"]
+
+FOUND, NEIGHBOURS = 10, 50
+"""Answers, and true neighbours, that precision counts (Li & Li 2023, Sec. 5.1)."""
+
+_POOR, _SHOWN = 0.2, 10
+_FROM_FACTS = "Facts are a rough substitute for a public sample: expect errors of 0.2."
+_UNLIKE = (
+    "Codebooks find less where vectors are unlike the sample: half of what is predicted was "
+    "measured on sentence embeddings of other topics."
+)
+_FROM_SAMPLE = (
+    "Predictions assume that the collection resembles the sample, and vary by about 0.04 from one "
+    "plan to the next."
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is expected to be found in one query mode.
+
+    Attributes
+    ----------
+    precision : float
+        precision@10 of the true 50: share of the first ten answers that are among the 50 nearest.
+    recall : float
+        recall@k of the true k: share of the k nearest that are among the first k answers, for the
+        plan's k. It is never easier than precision where k is 10.
+
+    >>> Found(precision=0.5, recall=0.3).recall
+    0.3
+    """
+
+    precision: float
+    recall: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """The predictions for one spec.
+
+    Attributes
+    ----------
+    spec : Spec
+        Method, code length, epsilon and everything else that is public.
+    ranking : "plain", "linear" or "auto"
+        How codes would be ranked: as they are, or after ``fit_denoiser(kind)``, whichever has the
+        higher prediction. "auto" is tried for the most promising specs only.
+    private, exact : Found
+        What is expected to be found, by query mode; 0 where noise leaves next to nothing of a code.
+    bytes_per_vector : int
+        Size of a published code.
+    noise : float
+        Standard deviation of the noise relative to that of a coordinate; for signs, the share that
+        is flipped; for symbols, the share outside the set of nearest codewords.
+
+    >>> spec = Spec("dp-oporp-staircase", dim=8, epsilon=1.0)
+    >>> row = Row(spec, "plain", Found(0.2, 0.1), Found(0.5, 0.3), bytes_per_vector=16, noise=0.4)
+    >>> row.found("exact").recall
+    0.3
+    """
+
+    spec: Spec
+    ranking: Ranking
+    private: Found
+    exact: Found
+    bytes_per_vector: int
+    noise: float
+
+    @property
+    def method(self) -> str:
+        return self.spec.method
+
+    @property
+    def k(self) -> int:
+        return self.spec.code_length
+
+    @property
+    def signs(self) -> bool:
+        return self.spec.mechanism.codes == "signs"
+
+    @property
+    def size(self) -> str:
+        """Coordinates of a code, or codewords and w."""
+        book = self.spec.codebook
+        return str(self.k) if book is None else f"K={len(book)} w={self.spec.subset}"
+
+    @property
+    def contents(self) -> str:
+        """What a code is, in words."""
+        book = self.spec.codebook
+        if book is not None:
+            return f"{len(book)} codewords and w = {self.spec.subset}"
+        return f"{self.k} {'signs' if self.signs else 'numbers'}"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self.spec.guarantee
+
+    def found(self, query: QueryMode) -> Found:
+        """What is expected to be found in that query mode."""
+        return self.private if query == "private" else self.exact
+
+    def to_dict(self, at: int) -> dict[str, Any]:
+        """The row as plain JSON values; recall is recall@``at``."""
+        return {
+            "method": self.method,
+            "k": self.k,
+            "codewords": self.spec.codebook and len(self.spec.codebook),
+            "subset": self.spec.subset,
+            "epsilon": self.spec.budget,
+            "denoiser": None if self.ranking == "plain" else self.ranking,
+            **{
+                f"{name}, {mode} queries": round(getattr(self.found(mode), measure), 4)
+                for measure, name in names_of(at).items()
+                for mode in get_args(QueryMode)
+            },
+            "bytes_per_vector": self.bytes_per_vector,
+            "noise": round(self.noise, 4),
+            "guarantee": self.guarantee.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to build: ``PrivateIndex(spec)``, and then ``fit_denoiser()`` if ``denoise``.
+
+    >>> Choice(Spec("dp-oporp-staircase", dim=8, epsilon=1.0), denoise=False).denoise
+    False
+    """
+
+    spec: Spec
+    denoise: bool
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """The result of :func:`dpindex.plan`.
+
+    Attributes
+    ----------
+    rows : tuple of Row
+        Best first.
+    query : "private" or "exact"
+        The query mode that was planned for.
+    n, at : int
+        Vectors in the collection; answers and true neighbours that recall counts.
+    refused : tuple of str
+        One sentence for each method or code length that has no guarantee under these terms.
+    from_facts : bool
+        Whether the predictions are from public facts instead of a public sample.
+    contrast : tuple of Row
+        Methods of another adjacency, shown to compare with.
+    sample_rows : int
+        Vectors of the public sample that codewords were chosen among.
+    exposure : Exposure or None
+        What attacks on codes of the recommended spec are expected to do.
+    curves : tuple of tuple of Row
+        Predictions for the best methods at several epsilons, if they were asked for.
+    """
+
+    rows: tuple[Row, ...]
+    query: QueryMode
+    n: int
+    at: int
+    refused: tuple[str, ...]
+    from_facts: bool
+    contrast: tuple[Row, ...] = ()
+    sample_rows: int = 0
+    exposure: Exposure | None = None
+    curves: tuple[tuple[Row, ...], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Plan: {len(self.rows)} specs for {self.n} vectors; {self.best.method} is best>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the predictions, best first."""
+        header = ("method", "code", "denoiser", "private", "exact", "bytes", "guarantee")
+        rows = (
+            (r.method, r.size, r.ranking, f"{r.private.recall:.2f}", f"{r.exact.recall:.2f}",
+             r.bytes_per_vector, r.guarantee)
+            for r in self.rows[:_SHOWN]
+        )  # fmt: skip
+        title = f"{self.why} Predicted recall@{self.at} of the true {self.at}:"
+        return table_html(title, header, rows)
+
+    @property
+    def best(self) -> Row:
+        """The row that is recommended."""
+        return self.rows[0]
+
+    @property
+    def recommended(self) -> Choice:
+        """What to build."""
+        return Choice(self.best.spec, self.best.ranking != "plain")
+
+    @property
+    def why(self) -> str:
+        """One sentence on the recommendation."""
+        best = self.best
+        other: QueryMode = "exact" if self.query == "private" else "private"
+        denoiser = " and a denoiser" if self.recommended.denoise else ""
+        expected = " and ".join(
+            f"{name} = {getattr(best.found(self.query), measure):.2f}"
+            f" ({other} queries: {getattr(best.found(other), measure):.2f})"
+            for measure, name in names_of(self.at).items()
+        )
+        sentence = (
+            f"{best.method} with {best.contents} ({best.bytes_per_vector} bytes){denoiser} is "
+            f"predicted to reach {expected} at {best.guarantee}"
+        )
+        rival = next((row for row in self.rows if row.method != best.method), None)
+        if rival is None:
+            return f"{sentence}; it is the only method that was tried."
+        return (
+            f"{sentence}: {_advantage(best, rival)}; the recall predicted for the next method, "
+            f"{rival.method} with {rival.contents}, is {rival.found(self.query).recall:.2f}."
+        )
+
+    @property
+    def protection(self) -> tuple[str, ...]:
+        """What the recommended spec protects, in numbers, one sentence each."""
+        exposed = () if self.exposure is None else self.exposure.lines(self.n)
+        return (self.best.guarantee.odds(), *exposed)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Caveats, one sentence each."""
+        best, lines = self.best, []
+        if best.found(self.query).recall < _POOR:
+            lines.append(
+                "At this epsilon no method finds many neighbours; state a recall instead to see "
+                "which epsilon it needs."
+            )
+        if isinstance(best.spec.adjacency, Attribute):
+            lines.append(
+                f"This epsilon hides one attribute, not a record: all {best.spec.dim} attributes "
+                f"together cost up to {best.guarantee.group(best.spec.dim):g}. One coordinate of "
+                f"an embedding is nobody's secret: for embeddings plan with --record "
+                f"(adjacency=dpindex.record()), which hides whole records."
+            )
+        if best.spec.codebook is not None:
+            lines.append(_UNLIKE)
+        return (*lines, _FROM_FACTS if self.from_facts else _FROM_SAMPLE)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON values."""
+        choice = self.recommended
+        return {
+            "recommended": {"spec": choice.spec.to_dict(), "denoise": choice.denoise},
+            "why": self.why,
+            "protection": list(self.protection),
+            "exposure": None if self.exposure is None else self.exposure.to_dict(),
+            "remarks": list(self.remarks),
+            "query": self.query,
+            "n": self.n,
+            "at": self.at,
+            "rows": [row.to_dict(self.at) for row in self.rows],
+            "curves": [[row.to_dict(self.at) for row in line] for line in self.curves],
+            "contrast": [row.to_dict(self.at) for row in self.contrast],
+            "refused": list(self.refused),
+        }
+
+
+def nearby(epsilon: float) -> tuple[float, ...]:
+    """Epsilons to draw beside one, ascending, within what specs allow.
+
+    >>> nearby(4.0)
+    (1.0, 2.0, 4.0, 8.0, 16.0)
+    """
+    return tuple(e for e in (epsilon * 2.0**i for i in range(-2, 3)) if 0.001 <= e <= 64.0)
+
+
+def names_of(at: int) -> dict[str, str]:
+    """The full names of the measures of :class:`Found`, recall first; ``at`` is the k of recall.
+
+    >>> names_of(10)
+    {'recall': 'recall@10 of the true 10', 'precision': 'precision@10 of the true 50'}
+    """
+    return {
+        "recall": f"recall@{at} of the true {at}",
+        "precision": f"precision@{FOUND} of the true {NEIGHBOURS}",
+    }
+
+
+def _advantage(best: Row, rival: Row) -> str:
+    if best.spec.codebook is not None:
+        near = "nearest codeword" if best.spec.subset == 1 else f"{best.spec.subset} nearest ones"
+        return f"{1 - best.noise:.0%} of its reports are of the {near}, the others are random"
+    if best.signs:
+        return f"{best.noise:.0%} of its signs are flipped, and a sign takes one bit"
+    noise = f"the standard deviation of its noise is {best.noise:.2g} times that of a coordinate"
+    if not rival.signs and best.noise < 0.97 * rival.noise:
+        return f"{noise}, against {rival.noise:.2g} for the next method"
+    if best.ranking != "plain":
+        return f"{noise}, much of which a denoiser removes because coordinates are correlated"
+    return f"{noise}, and its {best.k} coordinates keep more of a vector"

@@ -1,0 +1,85 @@
+"""A picture of a plan: predicted recall against epsilon for each method."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from dpindex.base.extras import import_extra
+from dpindex.study.planner.plan_result import Plan, Row, names_of
+
+__all__ = ["plan_png"]
+
+# The palette of Okabe & Ito (2008), which is safe for colour-blind readers, without its yellow.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4A9E")
+_MARKERS = "osD^vPX*"
+
+
+def plan_png(outcome: Plan) -> bytes:
+    """A panel for recall and one for precision, the recommended point marked by a ring.
+
+    The lines are the plan's ``curves``, for the query mode of the plan.
+
+    Parameters
+    ----------
+    outcome : Plan
+        What :func:`dpindex.plan` returned, with ``curves``.
+
+    Raises
+    ------
+    InputError
+        If Matplotlib is missing.
+
+    >>> from dpindex.study.planner.collection_model import Facts
+    >>> from dpindex.study.planner.planner import plan
+    >>> facts = Facts(norm=1.0, neighbour_cosine=0.9)
+    >>> wanted = {"methods": ["raw-staircase"], "curves": True}
+    >>> plan_png(plan(dim=8, n=500, epsilon=4.0, facts=facts, **wanted))[1:4]
+    b'PNG'
+    """
+    figure_class = import_extra("matplotlib.figure", "a plot needs matplotlib", "eval").Figure
+    lines = outcome.curves
+    rows = -(-(len(lines) + 1) // 2)
+    figure = figure_class(figsize=(11.2, 4.4 + 0.24 * rows), layout="constrained")
+    ticks = sorted({row.spec.budget for line in lines for row in line})
+    handles = []
+    for panel, (measure, name) in zip(
+        figure.subplots(1, 2), names_of(outcome.at).items(), strict=True
+    ):
+        handles = [
+            _draw(panel, line, outcome, measure, number) for number, line in enumerate(lines)
+        ]
+        best = outcome.best
+        handles.append(
+            panel.plot(
+                best.spec.budget, getattr(best.found(outcome.query), measure), "o",
+                markersize=15, markerfacecolor="none", markeredgecolor="black",
+                markeredgewidth=1.6, linestyle="none",
+                label=f"recommended: {best.method}, {best.contents}, "
+                f"ε = {best.spec.budget:g}",
+            )[0]
+        )  # fmt: skip
+        panel.set(title=name, ylim=(0.0, 1.02), xscale="log")
+        panel.set(ylabel=f"predicted, {outcome.query} queries")
+        panel.set(xlabel=f"ε under {best.guarantee.adjacency}")
+        panel.set_xticks(ticks, [f"{epsilon:g}" for epsilon in ticks])
+        panel.minorticks_off()
+        panel.grid(alpha=0.25)
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    return buffer.getvalue()
+
+
+def _draw(panel: Any, line: Sequence[Row], outcome: Plan, measure: str, number: int) -> Any:
+    found = [getattr(row.found(outcome.query), measure) for row in line]
+    denoised = ", denoised" if any(row.ranking != "plain" for row in line) else ""
+    codes = {row.contents for row in line}
+    contents = line[0].contents if len(codes) == 1 else "the best code at each ε"
+    return panel.plot(
+        [row.spec.budget for row in line], found, color=_COLOURS[number % len(_COLOURS)],
+        marker=_MARKERS[number % len(_MARKERS)], markersize=5, linewidth=1.8,
+        label=f"{line[0].method}, {contents}{denoised}",
+    )[0]  # fmt: skip
