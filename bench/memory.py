@@ -35,8 +35,9 @@ import faiss
 import numpy as np
 
 import dpindex as dpi
-from dpindex.index.directory import IndexDirectory, Settings
 from dpindex.storage.code_store import rows_per_segment
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Settings
 
 SPEC = dpi.Spec("dp-signoporp-rr", dim=1024, k=1024, epsilon=4.0)
 QUERIES, BATCH, K = 20, 64, 10

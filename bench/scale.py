@@ -27,12 +27,13 @@ from threadpoolctl import threadpool_limits
 
 import dpindex as dpi
 from dpindex.accounting.ledger import Ledger
-from dpindex.index.directory import IndexDirectory, Settings
 from dpindex.index.structures import structures
 from dpindex.mechanism.noise.geometric import staircase_noise
 from dpindex.mechanism.noise.randomized_response import draw_flips, randomized_response
 from dpindex.mechanism.projector import Projector
 from dpindex.randomness.secret import secret_stream
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Settings
 from dpindex.vectors import open_dataset
 from dpindex.vectors.stores import open_store
 

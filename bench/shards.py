@@ -67,10 +67,11 @@ def cluster(workers: int) -> Iterator[Any]:
 
 
 def throughput(rows: int) -> None:
-    import dpindex.dask
-    from dpindex.index.directory import Settings
     from dpindex.index.index_sinks import NewDirectory
     from dpindex.index.ingest import ingest
+
+    import dpindex.dask
+    from dpindex.storage.manifest import Settings
     from dpindex.vectors import open_vectors
 
     with ExitStack() as stack:

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
+from dpindex.shards import Shard, build, plan_shards
 
 import dpindex as dpi
-from dpindex.shards import Shard, build, plan_shards
 from dpindex.vectors import open_dataset
 
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from dpindex.shards import Engine, Shard, build, plan_shards
 from pyspark.sql import SparkSession
 
 import dpindex as dpi
-from dpindex.shards import Engine, Shard, build, plan_shards
 from dpindex.vectors import open_dataset
 
 

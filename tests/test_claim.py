@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
+from dpindex.index.claim import Claim
 from scipy import sparse
 
 from dpindex.base.errors import InputError
-from dpindex.index.claim import Claim
 
 ROWS = np.random.default_rng(0).integers(0, 3, (7, 5))
 INPUTS = [

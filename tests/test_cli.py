@@ -19,8 +19,9 @@ from test_denoise import low_rank
 from test_docs import COMMANDS
 
 import dpindex as dpi
-from dpindex.index.directory import IndexDirectory, Manifest
 from dpindex.mechanism.method_table import Method
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Manifest
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import typer.testing
 from datasets import DIM, tables, vectors, watched
+from dpindex.shards import Shard, build, plan_shards
 from faulty_s3 import FAULTS, KEYS, BucketView, Proxy, moto_server, proxied
 
 import dpindex as dpi
 from dpindex.cli import app
-from dpindex.shards import Shard, build, plan_shards
 from dpindex.vectors import open_dataset, stores
 
 pytestmark = pytest.mark.slow

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dpindex.index.ingest import CodesFile, ingest
 from test_cli import Run, fails
 from test_denoise import low_rank
 
 from dpindex import Ledger, PrivateIndex, Privatizer, Spec
 from dpindex.index import directory, journal, private_index
-from dpindex.index.directory import IndexDirectory
-from dpindex.index.ingest import CodesFile, ingest
+from dpindex.storage.directory import IndexDirectory
 from dpindex.vectors import as_source
 
 COMMAND = (sys.executable, "-c", "from dpindex.cli import main; main()")

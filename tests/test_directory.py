@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from dpindex.base.errors import InputError
-from dpindex.index.directory import IndexDirectory, Manifest, Settings
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import rows_per_segment
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Manifest, Settings
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
 

@@ -25,11 +25,12 @@ from dpindex.base.checks import check_id_lengths
 from dpindex.base.errors import InputError
 from dpindex.base.files import read_file
 from dpindex.cli import main
-from dpindex.index.directory import IndexDirectory, Manifest, Settings
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.storage.code_store import Ids
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Manifest, Settings
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
 HUGE = 2**31 - 1
@@ -178,7 +179,7 @@ def test_a_manifest_stays_small_enough_to_be_read(
     index = PrivateIndex(SPEC)
     index.add(np.zeros((1, 6)))
     index.save(tmp_path / "i")
-    monkeypatch.setattr("dpindex.index.directory.MAX_MANIFEST_BYTES", 2000)
+    monkeypatch.setattr("dpindex.storage.directory.MAX_MANIFEST_BYTES", 2000)
     with pytest.raises(InputError, match="too many for one manifest"):
         _add_and_save(index, tmp_path / "i", times=20)
     assert 1 < len(PrivateIndex.open(tmp_path / "i")) < len(index)

@@ -16,18 +16,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from dpindex.index.claim import Claim
+from dpindex.index.index_sinks import NewDirectory, OpenIndex
+from dpindex.index.ingest import CodesFile, ingest
 from scipy import sparse
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import InputError
-from dpindex.index.claim import Claim
-from dpindex.index.directory import IndexDirectory, Settings
-from dpindex.index.index_sinks import NewDirectory, OpenIndex
-from dpindex.index.ingest import CodesFile, ingest
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Settings
 from dpindex.vectors import as_source, open_vectors
 
 SPEC = Spec(method="none-oporp", dim=8, k=8)
@@ -381,7 +382,7 @@ import sys
 import numpy as np
 import dpindex.index.ingest as module
 from dpindex.index.index_sinks import NewDirectory
-from dpindex.index.directory import Settings
+from dpindex.storage.manifest import Settings
 from dpindex.mechanism.spec import Spec
 from dpindex.vectors import open_vectors
 module._CHUNK_BYTES = 50 * 8 * 8
@@ -427,7 +428,7 @@ def test_killed_for_real_at_random_moments(tmp_path: Path) -> None:
 
 _MEASURED = """
 import resource, sys
-from dpindex.index.directory import Settings
+from dpindex.storage.manifest import Settings
 from dpindex.index.index_sinks import NewDirectory
 from dpindex.index.ingest import ingest
 from dpindex.mechanism.spec import Spec

@@ -13,18 +13,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dpindex.index.claim import Claim
+from dpindex.index.index_sinks import NewDirectory
+from dpindex.index.ingest import CodesFile, ingest
+from dpindex.index.journal import Journal, state_folder
 
 from dpindex.base import files
 from dpindex.base.errors import InputError
 from dpindex.base.files import create_file
 from dpindex.index import directory as directory_module
-from dpindex.index.claim import Claim
-from dpindex.index.directory import IndexDirectory, Settings
-from dpindex.index.index_sinks import NewDirectory
-from dpindex.index.ingest import CodesFile, ingest
-from dpindex.index.journal import Journal, state_folder
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.spec import Spec
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Settings
 from dpindex.vectors import as_source
 
 SPEC = Spec(method="dp-oporp-staircase", dim=8, k=8, epsilon=2.0)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dpindex.index.ingest import CodesFile, ingest
 from scipy import sparse
 from test_cli import Run as Command
 from test_cli import fails
 
 from dpindex import Codebook, InputError, PrivateIndex, Spec, record
 from dpindex.accounting.ledger import Ledger
-from dpindex.index.ingest import CodesFile, ingest
-from dpindex.index.leak_check import refuse_shared_rows
+from dpindex.storage.leak_check import refuse_shared_rows
 from dpindex.vectors import as_source
 
 DIM = 24

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dpindex.index.index_sinks import NewDirectory
+from dpindex.index.ingest import ingest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -24,9 +26,8 @@ from typer.testing import CliRunner
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
 from dpindex.accounting.ledger import Total
 from dpindex.cli import app
-from dpindex.index.directory import IndexDirectory, Settings
-from dpindex.index.index_sinks import NewDirectory
-from dpindex.index.ingest import ingest
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Settings
 from dpindex.vectors import as_source
 
 SPEC = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
@@ -666,7 +667,7 @@ def test_killed_builds_are_counted_once(ledger: Ledger, tmp_path: Path) -> None:
         "import os, signal, sys, numpy as np\n"
         "import dpindex.index.ingest as b\n"
         "from dpindex import Ledger, Privatizer, Spec\n"
-        "from dpindex.index.directory import Settings\n"
+        "from dpindex.storage.directory import Settings\n"
         "from dpindex.index.index_sinks import NewDirectory\n"
         "from dpindex.vectors import as_source\n"
         "path, book, spec, left = sys.argv[1:]\n"

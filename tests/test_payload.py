@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dpindex.index.index_sinks import NewDirectory
+from dpindex.index.ingest import CodesFile, ingest
 
 from dpindex import PrivateIndex, Spec
 from dpindex.base.errors import InputError
-from dpindex.index.directory import IndexDirectory, Settings
-from dpindex.index.index_sinks import NewDirectory
-from dpindex.index.ingest import CodesFile, ingest
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Payload, payload_from_bytes, payload_to_bytes
 from dpindex.vectors import as_source
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from dpindex.index.pending import PendingRelease
 
 from dpindex import Spec
 from dpindex.accounting.ledger import Ledger
-from dpindex.index.pending import PendingRelease
 
 SPEC = Spec("dp-oporp-staircase", dim=4, k=2, epsilon=1.0)
 

@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from dpindex.index.index_sinks import NewDirectory
+from dpindex.index.ingest import ingest
 from streams import Seeded
 
 import dpindex as dpi
 from dpindex.cli import main
-from dpindex.index.directory import IndexDirectory, Manifest, Settings
-from dpindex.index.index_sinks import NewDirectory
-from dpindex.index.ingest import ingest
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Manifest, Settings
 from dpindex.study.evaluate import ground_truth
 from dpindex.study.evaluate.linkage import Linkage
 from dpindex.study.planner import Facts, collection_model

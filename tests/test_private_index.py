@@ -19,7 +19,6 @@ from specs import codebook
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.index.directory import IndexDirectory
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.private_index import PrivateIndex
@@ -29,6 +28,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import InnerProductSimilarity
 from dpindex.storage.code_store import CodeStore
+from dpindex.storage.directory import IndexDirectory
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

@@ -19,14 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import DIM, FolderView, vectors, watched, write_dataset
+from dpindex.shards import Plan, build, commit, plan_shards, privatize_shard
 from specs import example
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.cli import main
-from dpindex.index.directory import Settings, summarize
 from dpindex.mechanism.method_table import methods
-from dpindex.shards import Plan, build, commit, plan_shards, privatize_shard
+from dpindex.storage.manifest import Settings
+from dpindex.storage.summary import summarize
 from dpindex.vectors import open_dataset
 
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0)

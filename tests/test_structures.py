@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from dpindex import InputError, Spec
-from dpindex.index.directory import Settings
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.structures import structures
+from dpindex.storage.manifest import Settings
 
 SPEC = Spec("dp-oporp-staircase", dim=96, k=32, epsilon=3.0)
 

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dpindex.index.index_sinks import NewDirectory
+from dpindex.index.ingest import ingest
 
 import dpindex as dpi
 from dpindex.exposure.visibility import Visibility, rows_to_sample, visibility
-from dpindex.index.directory import IndexDirectory, Manifest, Settings, Summary, summarize
-from dpindex.index.index_sinks import NewDirectory
-from dpindex.index.ingest import ingest
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Manifest, Settings
+from dpindex.storage.summary import Summary, summarize
 from dpindex.vectors import as_source
 
 pytestmark = pytest.mark.usefixtures("known_noise")
