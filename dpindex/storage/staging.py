@@ -179,7 +179,7 @@ class SealedStaging(Staging):
         nonce = sealed[:_NONCE_BYTES]
         try:
             return AESGCM(self._key).decrypt(nonce, sealed[_NONCE_BYTES:], path.encode())
-        except InvalidTag:
+        except (InvalidTag, ValueError):  # a file of less than a nonce has no tag either
             raise InputError(
                 f"{self._bucket.location}/{path} was changed; it is not of this release."
             ) from None
