@@ -659,6 +659,52 @@ def test_h1_a_bucket_confirms_no_guess_of_the_vectors(
     assert "is a finished index" in said.pop()
 
 
+def test_a_killed_commit_of_a_bucket_goes_on(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the codes are published: they stay, and nothing is drawn again."""
+    url = bucket_at(tmp_path / "store", monkeypatch)
+    options = IndexOptions(private=tmp_path / "private")
+
+    def killed(function: Any, shards: Any) -> Iterator[Any]:
+        for number, shard in enumerate(shards):
+            if number == 2 and not isinstance(function, CodeCheck | CodeDraw):
+                raise Killed
+            yield function(shard)
+
+    with pytest.raises(Killed):
+        build_index(opened(data), url, SPEC, options, engine=killed)
+    codes = sorted((tmp_path / "store" / "segments").iterdir())
+    assert [file.name for file in codes] == [f"{number}.codes" for number in SEGMENTS[:6]]
+    before = [file.read_bytes() for file in codes]
+    with pytest.raises(InputError, match="its build is not finished"):
+        dpi.PrivateIndex.open(url)
+    assert build_index(opened(data), url, SPEC, options).drawn == 0
+    assert [file.read_bytes() for file in codes] == before
+    assert len(dpi.PrivateIndex.open(url)) == ROWS
+
+
+def test_an_attempt_that_outlives_the_build_of_a_bucket_publishes_nothing(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it still sends is sealed under a key that is gone."""
+    url = bucket_at(tmp_path / "store", monkeypatch)
+    options = IndexOptions(private=tmp_path / "private")
+    attempt = begun(opened(data), url, SPEC, options)
+    build_index(opened(data), url, SPEC, options)
+    before = FolderView(tmp_path / "store").digests()
+    attempt.draw(attempt.shards[0])
+    after = FolderView(tmp_path / "store").digests()
+    assert {path: after[path] for path in before} == before
+    late = sorted(set(after) - set(before))
+    assert len(late) == 6
+    for path in late:
+        assert "/unpublished/" in path
+        with pytest.raises(InputError):
+            codes_from_bytes(Path(path).read_bytes())
+    assert len(dpi.PrivateIndex.open(url)) == ROWS
+
+
 def test_h1_two_builds_of_the_same_vectors_share_no_tag(data: Path, tmp_path: Path) -> None:
     """Tags are keyed, and keys are new."""
     tags = set[bytes]()
