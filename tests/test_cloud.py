@@ -129,7 +129,6 @@ def test_h4_codes_of_the_loser_are_in_no_body_that_anyone_can_read(
     assert not [row for row in vectors(ROWS) if any(row.tobytes() in body for body in everything)]
 
 
-@pytest.mark.xfail(reason="nothing holds the place between two private folders", strict=True)
 def test_h4_two_builds_that_begin_at_once_publish_one(proxy: Proxy, tmp_path: Path) -> None:
     """Each with a private folder of its own, and begun while the place was empty."""
     target = "s3://lake/twice"

@@ -718,7 +718,6 @@ def test_h1_two_builds_of_the_same_vectors_share_no_tag(data: Path, tmp_path: Pa
     assert len(tokens - {"record"}) == 2
 
 
-@pytest.mark.xfail(reason="the length of the manifest is first known at the commit", strict=True)
 def test_too_many_segments(tmp_path: Path, monkeypatch: Any) -> None:
     """It is said before anything is drawn or charged."""
     monkeypatch.setattr("dpindex.storage.manifest.MAX_MANIFEST_BYTES", 3000)

@@ -262,6 +262,10 @@ class IndexDirectory:
             sealed()
             self._finish()
 
+    def discard_unpublished(self) -> None:
+        """Remove the private folder, with what saves that died left in it."""
+        shutil.rmtree(self.unpublished, ignore_errors=True)
+
     def _digest(self) -> str:
         return hashlib.sha256(self._text()).hexdigest()
 
@@ -277,7 +281,7 @@ class IndexDirectory:
                 self._publish(self.unpublished / facts["staging"], text.tobytes())
         manifest = self.manifest()
         self._discard(manifest.paths)
-        shutil.rmtree(self.unpublished, ignore_errors=True)
+        self.discard_unpublished()
         sync_folder(self.path.parent)
 
     def _publish(self, staged: Path, text: bytes) -> None:

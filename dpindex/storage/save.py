@@ -24,7 +24,7 @@ from dpindex.storage.manifest import (
     segment_number,
 )
 from dpindex.storage.payload import payload_to_bytes
-from dpindex.storage.staging import Staging, writing_beside
+from dpindex.storage.staging import RECORD, Staging, writing_beside
 
 if TYPE_CHECKING:  # most indexes have none
     from dpindex.denoise import Denoiser
@@ -102,7 +102,12 @@ def _write_new(
     directory: IndexDirectory, contents: Contents, sealed: Callable[[Checkpoint], object]
 ) -> None:
     refuse_occupied(directory.path)
-    with directory.staged() as staging:
+    if (directory.unpublished / RECORD).exists():
+        raise InputError(
+            f"{directory.path} has an unfinished build; run it again to end it, or choose another "
+            f"directory."
+        )
+    with writing_beside(directory.path), directory.staged() as staging:
         writer = _Writer(staging, Manifest(contents.settings))
         writer.add_codebook()
         writer.add_rows(contents.store, 0)
@@ -110,6 +115,7 @@ def _write_new(
         manifest = writer.finished(contents.store)
         staging.create(MANIFEST, manifest.to_bytes())
         staging.publish(directory.path)
+        directory.discard_unpublished()
         sealed(_checkpoint(directory, manifest, contents))
 
 
@@ -130,7 +136,8 @@ def _write_changes(
             first_row = 0
             manifest = replace(manifest, segments={})
         with directory.staged() as staging:
-            writer = _Writer(staging, manifest)
+            # The settings in memory hold the codewords; those of the manifest only name them.
+            writer = _Writer(staging, replace(manifest, settings=contents.settings))
             writer.add_rows(contents.store, first_row)
             if contents.denoiser is not last.denoiser:
                 writer.add_denoiser(contents.denoiser)
@@ -216,7 +223,9 @@ def refuse_occupied(path: Path) -> None:
             raise InputError(
                 f"{path} already holds an index; open it to add to it, or choose another directory."
             )
-        if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
+        if os.path.lexists(path) and not path.is_dir():
+            raise InputError(f"{path} is not a directory; choose another.")
+        if path.is_dir() and any(path.iterdir()):
             raise InputError(f"{path} is not empty; choose another directory.")
 
 

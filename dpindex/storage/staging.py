@@ -23,6 +23,7 @@ from dpindex.base.files import Buffer, read_file, sync_folder
 from dpindex.vectors.stores import Bucket
 
 __all__ = [
+    "RECORD",
     "SealedStaging",
     "Staging",
     "StagingFolder",
@@ -35,6 +36,10 @@ _MAX_FILE_BYTES = 1 << 33
 _NONCE_BYTES = 12
 _SEAL_BYTES = 28
 """A nonce and a tag: how much longer a sealed file is."""
+
+
+RECORD = "record"
+"""Name of the record of a release in a private folder: it is unfinished."""
 
 
 def unpublished_path(place: Path) -> Path:

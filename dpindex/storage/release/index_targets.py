@@ -20,6 +20,7 @@ from dpindex.storage.manifest import (
     MANIFEST,
     FileMark,
     Manifest,
+    SegmentPaths,
     Settings,
     codebook_path,
     denoiser_path,
@@ -28,15 +29,18 @@ from dpindex.storage.manifest import (
 from dpindex.storage.release.draws import StagedDraws
 from dpindex.storage.release.target import CodeTarget, Drawn
 from dpindex.storage.release.work import Draws, Receipt, Shard
-from dpindex.storage.release.workspace import FolderWorkspace
+from dpindex.storage.release.workspace import FolderWorkspace, Record
 from dpindex.storage.save import refuse_occupied
 from dpindex.storage.staging import SealedStaging, Staging, StagingFolder
+from dpindex.vectors.dataset import Dataset
 from dpindex.vectors.stores import Bucket, is_url
 
 __all__ = ["BuiltIndex", "IndexOptions", "IndexTarget", "index_target"]
 
 _MAX_FILE_BYTES = 1 << 33
 _UNPUBLISHED = "unpublished"
+_CLAIM = f"{_UNPUBLISHED}/build"
+_LARGE_FILE = FileMark(1 << 30, "0" * 64)
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,9 @@ def index_target(
         a private folder.
     """
     options = options or IndexOptions()
+    location = os.fspath(location).removeprefix("file://")
     if is_url(location):
-        return BucketIndex(os.fspath(location), settings, options)
+        return BucketIndex(location, settings, options)
     return FolderIndex(Path(location), settings, options)
 
 
@@ -112,6 +117,17 @@ class IndexTarget(CodeTarget[FolderWorkspace, BuiltIndex]):
     @property
     def facts(self) -> dict[str, Any]:
         return {"options": {**self._settings.to_dict(), "denoise": self._options.denoise}}
+
+    def check(self, dataset: Dataset) -> None:
+        """Refuse vectors of another length, and more segments than a manifest holds."""
+        super().check(dataset)
+        step = self.segment_rows(dataset)
+        count = sum(-(-part.rows // step) for part in dataset.parts)
+        numbers = [segment_number(number) for number in range(count)]
+        files = {}
+        for paths in map(SegmentPaths, numbers):
+            files |= dict.fromkeys((paths.codes, paths.ids, paths.payload), _LARGE_FILE)
+        Manifest(self._settings, count, dict.fromkeys(numbers, step), files=files).to_bytes()
 
     def draws(self, space: FolderWorkspace, token: str) -> StagedDraws:
         return StagedDraws(self.staging(space, token), self.spec.format, with_labels=True)
@@ -188,7 +204,7 @@ def _with_file(staging: Staging, manifest: Manifest, path: str, data: bytes) -> 
     return replace(manifest, files=files, next_number=manifest.next_number + 1)
 
 
-def _refuse_finished(location: str) -> InputError:
+def _finished(location: str) -> InputError:
     return InputError(
         f"{location} is a finished index; building again, here or elsewhere, releases every vector "
         f"twice. Use it as it is; `dpindex denoise` learns a denoiser from its codes, and "
@@ -213,7 +229,7 @@ class FolderIndex(IndexTarget):
 
     def workspace(self, ledger: Ledger | None) -> FolderWorkspace:
         if (self._path / MANIFEST).exists():
-            raise _refuse_finished(str(self._path))
+            raise _finished(str(self._path))
         refuse_occupied(self._path)
         if self._options.private is None:
             return FolderWorkspace.beside(self._path)
@@ -225,6 +241,39 @@ class FolderIndex(IndexTarget):
     def publish(self, staging: Staging, drawn: Drawn, manifest: Manifest) -> None:
         assert isinstance(staging, StagingFolder)
         staging.publish(self._path)
+
+
+class _BucketWorkspace(FolderWorkspace):
+    """The private folder of a build in an object store, which holds the store until the commit."""
+
+    def __init__(self, path: Path, bucket: Bucket) -> None:
+        super().__init__(path, bucket.location)
+        self._bucket = bucket
+
+    def find(self, record: Record) -> Record | None:
+        begun = super().find(record)
+        if begun is not None:
+            self._claim(begun.token)
+        return begun
+
+    def begin(self, record: Record) -> None:
+        super().begin(record)
+        try:
+            self._claim(record.token)
+        except InputError:
+            self.end()  # nothing was drawn
+            raise
+
+    def _claim(self, token: str) -> None:
+        """Claim the store: of several builds one alone ever sends codes in the clear."""
+        location = self._bucket.location
+        if not self._bucket.create(_CLAIM, token.encode()):
+            raise InputError(
+                f"{location} is being built with another private folder; finish it with that one."
+            )
+        if MANIFEST in self._bucket.sizes():  # another build ended since this one looked
+            self._bucket.remove([_CLAIM])
+            raise _finished(location)
 
 
 class BucketIndex(IndexTarget):
@@ -250,10 +299,10 @@ class BucketIndex(IndexTarget):
 
     def workspace(self, ledger: Ledger | None) -> FolderWorkspace:
         location = self._bucket.location
-        space = FolderWorkspace(self._private, location)
+        space = _BucketWorkspace(self._private, self._bucket)
         paths = self._bucket.sizes()
         if MANIFEST in paths:
-            raise _refuse_finished(location)
+            raise _finished(location)
         if not all(path.startswith(f"{_UNPUBLISHED}/") or not space.is_new for path in paths):
             raise InputError(f"{location} is not empty; choose another place.")
         if paths and space.is_new:
@@ -288,6 +337,7 @@ class BucketIndex(IndexTarget):
                 f"{self._bucket.location} was committed with other codes; it was changed."
             )
         staging.end()
+        self._bucket.remove([_CLAIM])
 
 
 @dataclass(frozen=True)

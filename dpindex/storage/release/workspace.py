@@ -5,10 +5,12 @@ A workspace is private. It is made when a release begins and removed when the re
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import secrets
 import shutil
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -22,15 +24,20 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
 from dpindex.base.files import holding_lock, make_folder, pack, parse_file, read_file, unpack
 from dpindex.storage.release.content import TAG_BYTES, ContentKey
-from dpindex.storage.staging import StagingFolder, create_once, unpublished_path, writing_beside
+from dpindex.storage.staging import (
+    RECORD,
+    StagingFolder,
+    create_once,
+    unpublished_path,
+    writing_beside,
+)
 
 __all__ = ["FolderWorkspace", "LedgerWorkspace", "NoWorkspace", "Record", "Workspace"]
 
-_RECORD = "record"
 _KEY = "key"
 _KEY_BYTES = 32
 _LOCK = "lock"
-_MAX_RECORD_BYTES = 1 << 30
+_MAXRECORD_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -137,8 +144,8 @@ class FolderWorkspace(Workspace):
         self._target = target
         self._record: Record | None = None
         self.content = ContentKey()
-        if os.path.lexists(path / _RECORD):
-            self._record = parse_file(path / _RECORD, _MAX_RECORD_BYTES, self._parsed)
+        if os.path.lexists(path / RECORD):
+            self._record = parse_file(path / RECORD, _MAXRECORD_BYTES, self._parsed)
 
     @classmethod
     def beside(cls, target: Path) -> FolderWorkspace:
@@ -161,13 +168,15 @@ class FolderWorkspace(Workspace):
                 f"or choose another place. A build elsewhere would release its vectors a second "
                 f"time."
             )
+        with writing_beside(Path(self._target)):
+            make_folder(self.path / begun.token)
         return begun
 
     def begin(self, record: Record) -> None:
         with writing_beside(Path(self._target)):
             make_folder(self.path, 0o700)
-            created = create_once(self.path / _RECORD, self._bytes(record), self.path)
-            make_folder(self.path / record.token)
+            make_folder(self.path / record.token)  # before the record, which says that it is there
+            created = create_once(self.path / RECORD, self._bytes(record), self.path)
         if not created:
             raise InputError(
                 f"{self._target} is being built by another process; run it again to go on with it."
@@ -178,6 +187,8 @@ class FolderWorkspace(Workspace):
         return StagingFolder(self.path / token)
 
     def end(self) -> None:
+        with suppress(OSError):
+            (self.path / RECORD).unlink(missing_ok=True)  # first: without it nothing is unfinished
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _bytes(self, record: Record) -> bytes:
@@ -188,10 +199,10 @@ class FolderWorkspace(Workspace):
             "tags": np.frombuffer(record.tags, np.uint8).reshape(-1, TAG_BYTES),
             "facts": np.frombuffer(json.dumps(dict(record.facts)).encode(), np.uint8),
         }
-        return pack(_RECORD, header, arrays)
+        return pack(RECORD, header, arrays)
 
     def _parsed(self, data: bytes) -> Record:
-        header, arrays = unpack(data, _RECORD)
+        header, arrays = unpack(data, RECORD)
         if (header["target"], header["folder"]) != (self._target, self._folder_number()):
             raise InputError(
                 f"this unfinished build was begun elsewhere ({header['target']}) and copied or "
@@ -209,9 +220,9 @@ class FolderWorkspace(Workspace):
 class LedgerWorkspace(Workspace):
     """A private folder beside a ledger, for codes that are in memory and not saved yet.
 
-    Codes that the ledger counts lie here until their index is saved. If the process dies before,
-    the same call finds them: nothing is drawn or charged a second time. What a living process keeps
-    here belongs to it alone.
+    Codes that the ledger counts lie here until their index is saved. If the index or the process is
+    gone before, the same call finds them: nothing is drawn or charged a second time. What an index
+    that lives keeps here belongs to it alone.
 
     Parameters
     ----------
@@ -229,25 +240,42 @@ class LedgerWorkspace(Workspace):
 
     @property
     def is_new(self) -> bool:
-        return not self._other_processes()
+        return not self._root.is_dir()
 
     def find(self, record: Record) -> Record | None:
         name = self._name(record)
-        for process in self._other_processes():
-            for begun in process.glob(f"{name}.*"):
-                # A process that lives holds its lock; what a dead one left is taken by one rename.
-                with suppress(InputError, FileNotFoundError), holding_lock(process / _LOCK, ""):
-                    self._path = _process_folder(self._root) / begun.name
-                    os.rename(begun, self._path)
-                    return Record(record.facts, record.tags, begun.name.partition(".")[2])
+        for begun in self._root.glob(f"process-*/{name}.*"):
+            if self._took(begun):
+                return Record(record.facts, record.tags, begun.name.partition(".")[2])
         return None
+
+    def _took(self, begun: Path) -> bool:
+        """Take over what nobody uses any more; return whether it was so."""
+        held = _HELD.get((self._root, os.getpid()))
+        if held is not None and begun.parent == held.path:
+            gc.collect()  # an index that is gone may wait in a cycle
+            if begun in _IN_USE:
+                return False
+            self._use(begun)
+            return True
+        # A process that lives holds its lock; what a dead one left is taken by one rename.
+        with suppress(InputError, FileNotFoundError), holding_lock(begun.parent / _LOCK, ""):
+            path = _process_folder(self._root) / begun.name
+            os.rename(begun, path)
+            self._use(path)
+            return True
+        return False
+
+    def _use(self, path: Path) -> None:
+        make_folder(path / path.name.partition(".")[2])
+        self._path = path
+        _IN_USE[path] = self
 
     def begin(self, record: Record) -> None:
         with writing_beside(self._ledger):
             make_folder(self._root, 0o700)
             create_once(self._root / _KEY, self.content.key, self._root)
-            self._path = _process_folder(self._root) / f"{self._name(record)}.{record.token}"
-            make_folder(self._path / record.token)
+            self._use(_process_folder(self._root) / f"{self._name(record)}.{record.token}")
 
     def staging(self, token: str) -> StagingFolder:
         """Return the staging of the release with that token, which has begun."""
@@ -264,11 +292,6 @@ class LedgerWorkspace(Workspace):
     def _name(self, record: Record) -> str:
         return self.content.tag(-1, json.dumps(dict(record.facts)).encode(), record.tags).hex()
 
-    def _other_processes(self) -> list[Path]:
-        held = _HELD.get((self._root, os.getpid()))
-        own = None if held is None else held.path
-        return [path for path in sorted(self._root.glob("process-*")) if path != own]
-
 
 @dataclass(frozen=True)
 class _ProcessFolder:
@@ -277,6 +300,9 @@ class _ProcessFolder:
     path: Path
     lock: ExitStack
 
+
+_IN_USE: weakref.WeakValueDictionary[Path, LedgerWorkspace] = weakref.WeakValueDictionary()
+"""What an index of this process that lives keeps, by its folder."""
 
 _HELD: dict[tuple[Path, int], _ProcessFolder] = {}
 """By the folder around it and the number of the process: a fork has one of its own."""
