@@ -2,8 +2,7 @@
 
 Whoever repeats a step, after a crash or at the same time, gets the file of the first attempt. What
 another attempt made is never seen by anyone. What is not published yet lies in a private folder
-beside the target, ``NAME.unpublished``, which no other user may read. In an object store files are
-encrypted under a key that never lies there, so its operator learns nothing from two uploads.
+beside the target, ``NAME.unpublished``, which no other user may read.
 """
 
 from __future__ import annotations
@@ -15,16 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from dpindex.base.errors import InputError
 from dpindex.base.files import Buffer, read_file, sync_folder
-from dpindex.vectors.stores import Bucket
 
 __all__ = [
     "RECORD",
-    "SealedStaging",
     "Staging",
     "StagingFolder",
     "create_once",
@@ -33,9 +27,6 @@ __all__ = [
 ]
 
 _MAX_FILE_BYTES = 1 << 33
-_NONCE_BYTES = 12
-_SEAL_BYTES = 28
-"""A nonce and a tag: how much longer a sealed file is."""
 
 
 RECORD = "record"
@@ -155,45 +146,3 @@ class StagingFolder(Staging):
                 f"{place} cannot be made: {error.strerror or error}; choose another place."
             ) from error
         sync_folder(place.parent)
-
-
-class SealedStaging(Staging):
-    """A prefix of an object store in which every file is encrypted with AES-256-GCM.
-
-    Parameters
-    ----------
-    url : str
-        The prefix.
-    key : bytes
-        32 bytes, which never lie in the store.
-    """
-
-    def __init__(self, url: str, key: bytes) -> None:
-        self._bucket = Bucket(url)
-        self._key = key
-
-    def create(self, path: str, data: Buffer) -> bool:
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        sealed = nonce + AESGCM(self._key).encrypt(nonce, bytes(data), path.encode())
-        return self._bucket.create(path, sealed) or self.read(path, _MAX_FILE_BYTES) == data
-
-    def read(self, path: str, max_bytes: int) -> bytes | None:
-        sealed = self._bucket.read(path, max_bytes + _SEAL_BYTES)
-        if sealed is None:
-            return None
-        nonce = sealed[:_NONCE_BYTES]
-        try:
-            return AESGCM(self._key).decrypt(nonce, sealed[_NONCE_BYTES:], path.encode())
-        except (InvalidTag, ValueError):  # a file of less than a nonce has no tag either
-            raise InputError(
-                f"{self._bucket.location}/{path} was changed; it is not of this release."
-            ) from None
-
-    def refuse_overwriting(self) -> None:
-        """Refuse a store that ignores the condition under which files are created once."""
-        self._bucket.create("probe", b"")
-        self._bucket.refuse_overwriting("probe", b"")
-
-    def end(self) -> None:
-        """Remove all files."""
-        self._bucket.remove(self._bucket.sizes())

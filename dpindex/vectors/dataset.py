@@ -71,6 +71,8 @@ class Dataset(AbstractContextManager["Dataset"]):
         Rows whose vectors take little memory, about 32 MB.
     parts : tuple of Part
         Files, row groups or ranges of rows.
+    resources : ExitStack
+        Closed with the dataset.
 
     >>> Dataset("nothing yet", columns=384, rows_at_a_time=1, parts=()).rows
     0

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
@@ -23,6 +22,9 @@ from dpindex.storage.release.workspace import (
 )
 from dpindex.storage.staging import create_once, writing_beside
 from dpindex.vectors.dataset import Dataset
+
+if TYPE_CHECKING:  # devices keep no ledger
+    from dpindex.accounting.ledger import Ledger
 
 __all__ = ["CodesFile", "HeldCodes", "Memory"]
 

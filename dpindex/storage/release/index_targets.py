@@ -7,9 +7,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser, Kind, denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
 from dpindex.exposure.visibility import visibility
@@ -27,13 +26,17 @@ from dpindex.storage.manifest import (
     segment_number,
 )
 from dpindex.storage.release.draws import StagedDraws
+from dpindex.storage.release.sealed import SealedStaging
 from dpindex.storage.release.target import CodeTarget, Drawn
 from dpindex.storage.release.work import Draws, Receipt, Shard
 from dpindex.storage.release.workspace import FolderWorkspace, Record
 from dpindex.storage.save import refuse_occupied
-from dpindex.storage.staging import SealedStaging, Staging, StagingFolder
+from dpindex.storage.staging import Staging, StagingFolder
 from dpindex.vectors.dataset import Dataset
 from dpindex.vectors.stores import Bucket, is_url
+
+if TYPE_CHECKING:  # devices keep no ledger
+    from dpindex.accounting.ledger import Ledger
 
 __all__ = ["BuiltIndex", "IndexOptions", "IndexTarget", "index_target"]
 
@@ -92,9 +95,8 @@ def index_target(
         a private folder.
     """
     options = options or IndexOptions()
-    location = os.fspath(location).removeprefix("file://")
     if is_url(location):
-        return BucketIndex(location, settings, options)
+        return BucketIndex(os.fspath(location), settings, options)
     return FolderIndex(Path(location), settings, options)
 
 
@@ -124,7 +126,7 @@ class IndexTarget(CodeTarget[FolderWorkspace, BuiltIndex]):
         step = self.segment_rows(dataset)
         count = sum(-(-part.rows // step) for part in dataset.parts)
         numbers = [segment_number(number) for number in range(count)]
-        files = {}
+        files: dict[str, FileMark] = {}
         for paths in map(SegmentPaths, numbers):
             files |= dict.fromkeys((paths.codes, paths.ids, paths.payload), _LARGE_FILE)
         Manifest(self._settings, count, dict.fromkeys(numbers, step), files=files).to_bytes()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
-from dpindex.accounting.ledger import Ledger
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
 from dpindex.storage.leak_check import refuse_shared_words
@@ -19,6 +18,9 @@ from dpindex.storage.release.target import Drawn, Published, Space, Target
 from dpindex.storage.release.work import Receipt, Segment, Shard
 from dpindex.storage.release.workspace import Record
 from dpindex.vectors.dataset import Dataset
+
+if TYPE_CHECKING:  # devices keep no ledger
+    from dpindex.accounting.ledger import Ledger
 
 __all__ = ["Outcome", "Progress", "Terms", "release"]
 

@@ -10,9 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from dpindex.accounting.ledger import Ledger, Released
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes
@@ -31,6 +30,9 @@ from dpindex.storage.release.work import (
 )
 from dpindex.storage.release.workspace import Workspace
 from dpindex.vectors.dataset import Dataset
+
+if TYPE_CHECKING:  # devices keep no ledger
+    from dpindex.accounting.ledger import Ledger, Released
 
 __all__ = ["CodeTarget", "Drawn", "Target"]
 
