@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from dpindex.base.errors import InputError
+from dpindex.storage.release.sealed import SealedStaging
 from dpindex.storage.staging import (
-    SealedStaging,
     Staging,
     StagingFolder,
     create_once,

@@ -243,10 +243,13 @@ class ReleaseOptions:
 
     def terms(self) -> Terms:
         """Return the terms of the release."""
-        from dpindex.accounting.ledger import Ledger
         from dpindex.storage.release import Terms
 
-        ledger = None if self.ledger is None else Ledger(self.ledger)
+        ledger = None
+        if self.ledger is not None:
+            from dpindex.accounting.ledger import Ledger
+
+            ledger = Ledger(self.ledger)
         return Terms(ledger, self.allow_rerelease, self.skip_leak_check)
 
 
