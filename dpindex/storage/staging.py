@@ -141,8 +141,8 @@ class StagingFolder(Staging):
             with suppress(OSError):
                 place.rmdir()  # an empty folder may wait there
             os.rename(self.path, place)
+            sync_folder(place.parent)
         except OSError as error:
             raise InputError(
                 f"{place} cannot be made: {error.strerror or error}; choose another place."
             ) from error
-        sync_folder(place.parent)

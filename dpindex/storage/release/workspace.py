@@ -332,5 +332,5 @@ def _let_go(root: Path) -> None:
             # Left by a process that died after another had taken what was in it.
             with suppress(InputError, OSError), holding_lock(process / _LOCK, ""):
                 shutil.rmtree(process, ignore_errors=True)
-    if {path.name for path in root.iterdir()} <= {_KEY}:
+    if not any(path.is_dir() for path in root.iterdir()):  # the key, and files that never got whole
         shutil.rmtree(root, ignore_errors=True)
