@@ -38,6 +38,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return site
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Return the page with each table in a frame of its own, which scrolls on a narrow screen."""
+    framed = html.replace("<table", '<div class="table-responsive" tabindex="0"><table')
+    return framed.replace("</table>", "</table></div>")
+
+
 def reference(name: str) -> str:
     """The page of a module: what it is for, a table of its public names, an entry for each."""
     module = import_module(name)
