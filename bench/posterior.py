@@ -5,7 +5,7 @@
 Every cell of the table is one build with fresh noise, all vectors of the data set, and 300 queries
 that are not among them. The goal: the mean estimate within 0.03 of the mean truth, and 90 to 99 %
 of the truths within two stated errors. Cells that are in ``posterior/cells.csv`` are not measured
-again; ``posterior/README.md`` is written from that file. Attributes may change by 1 (``beta``).
+again; ``posterior/table.md`` is written from that file. Attributes may change by 1 (``beta``).
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def main() -> None:
                         csv.DictWriter(file, COLUMNS).writerow(
                             {c: v if isinstance(v, str) else f"{v:.4f}" for c, v in row.items()}
                         )
-    write_table(cells(), chosen.output / "README.md")
+    write_table(cells(), chosen.output / "table.md")
 
 
 if __name__ == "__main__":

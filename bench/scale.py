@@ -3,7 +3,7 @@
     python bench/scale.py constants      # measures; two minutes, one thread, a quiet machine
     python bench/scale.py model          # computes the tables from the measured constants
 
-The first writes ``bench/scale/constants.csv``, the second prints the tables of ``docs/scale.md``
+The first writes ``bench/scale/constants.csv``, the second prints tables for ``scale/README.md``
 and writes ``bench/scale/ingest.csv`` and ``serving.csv``. Needs ``dpindex[io]``. ``--store URL``
 measures objects in a bucket, too (``dpindex[cloud]``).
 """

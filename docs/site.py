@@ -24,6 +24,12 @@ PUBLISHED = (
 )
 """What of the repository is on the site: the documents, and what they link to."""
 
+STYLE = """\
+h1, h2, h3, h4 { overflow-wrap: anywhere; }
+@media (max-width: 575px) { .table > * > * > * { padding: 0.25rem; } }
+"""
+"""For narrow screens: long names in headings are broken, and tables take less room."""
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The published files and the reference, besides the files of the theme."""
@@ -32,10 +38,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in sorted(paths):
         uri = path.relative_to(ROOT).as_posix()
         site.append(File(uri, str(ROOT), config.site_dir, config.use_directory_urls))
+    site.append(File.generated(config, "css/narrow.css", content=STYLE))
     for module in re.findall(r"'reference/([\w.]+)\.md'", str(config.nav)):
         uri = f"reference/{module}.md"
         site.append(File.generated(config, uri, content=reference(module)))
     return site
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Return the page with each table in a frame of its own, which scrolls on a narrow screen."""
+    framed = html.replace("<table", '<div class="table-responsive" tabindex="0"><table')
+    return framed.replace("</table>", "</table></div>")
 
 
 def reference(name: str) -> str:

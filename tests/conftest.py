@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -51,6 +52,33 @@ def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpindex.base.threads.cores", lambda: 1)  # seeds are drawn in order
     for user in ("dpindex.mechanism.privatizer", "dpindex.race.sketch"):
         monkeypatch.setattr(f"{user}.secret_stream", lambda: Seeded(next(seeds)))
+
+
+@pytest.fixture
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], str]:
+    """Run a line that begins with ``dpindex`` in ``tmp_path``, and return its output.
+
+    The line must succeed. A ``> FILE`` at its end is honoured, as in a shell.
+    """
+    from dpindex.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def run_line(line: str) -> str:
+        command, _, file = line.partition(" > ")
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        output = capsys.readouterr()
+        assert not stop.value.code, f"{line}: {output.err}"
+        if file:
+            (tmp_path / file).write_text(output.out, encoding="utf-8")
+        return output.out
+
+    return run_line
 
 
 @pytest.fixture

@@ -86,6 +86,18 @@ def test_nothing_is_loaded_from_the_network(site: Path, pages: dict[Path, _Page]
         assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", text), sheet.name
 
 
+def test_wide_tables_scroll(pages: dict[Path, _Page]) -> None:
+    """Each table of a document is in a frame, so that a narrow screen cuts nothing off.
+
+    The theme's own table, a help text for the keyboard, has a class.
+    """
+    assert sum(path.read_text(encoding="utf-8").count("<table>") for path in pages) > 50
+    for path in pages:
+        text = path.read_text(encoding="utf-8")
+        framed = text.count('<div class="table-responsive" tabindex="0"><table>')
+        assert framed == text.count("<table>"), path.name
+
+
 def test_every_public_name_has_an_entry(site: Path, pages: dict[Path, _Page]) -> None:
     """Of the class or function itself: some share their name with a file."""
     for name, value in PUBLIC.items():

@@ -1,0 +1,79 @@
+"""Documents as programs: their code blocks, and how a reader runs them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_INSTALLING = ("python3 -m venv ", "pip install ", ". .venv/bin/activate")
+"""Lines of shell blocks that a test leaves out: they set up what the tests run in."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a document.
+
+    Attributes
+    ----------
+    language : str
+        What stands behind the opening fence; may be empty.
+    text : str
+    """
+
+    language: str
+    text: str
+
+    def commands(self) -> list[str]:
+        """Return the lines of a shell block but those that install, continued lines joined."""
+        if self.language != "sh":
+            return []
+        lines = self.text.replace("\\\n", " ").splitlines()
+        return [line for line in lines if line and not line.startswith(_INSTALLING)]
+
+
+def blocks(text: str) -> list[Block]:
+    """Return the fenced blocks of a document in order."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(language, body) for language, body in fenced]
+
+
+def prose(text: str) -> str:
+    """Return a document without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def inline_code(text: str) -> list[str]:
+    """Return what stands in single backquotes outside of fenced blocks."""
+    return re.findall(r"`([^`\n]+(?:\n[^`\n]+)?)`", prose(text))
+
+
+def run_python(code: str, folder: Path) -> str:
+    """Run code in a process of its own in ``folder`` and return its output. Warnings are errors."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def paste(text: str, folder: Path, call: Callable[[str], str]) -> str:
+    """Run every Python and shell block of a document in order; return all output."""
+    printed = ""
+    for block in blocks(text):
+        assert block.language in ("python", "sh"), block
+        if block.language == "python":
+            printed += run_python(block.text, folder)
+        for command in block.commands():
+            printed += call(command)
+    return printed
