@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -10,14 +11,13 @@ from dpindex.exposure.exposure import Exposure
 from dpindex.index.asked import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Guarantee
+from dpindex.study.plan_options import FOUND, NEIGHBOURS
 
 # How codes are ranked: as they are, or after ``fit_denoiser`` of that kind.
 Ranking: TypeAlias = Literal["plain", "linear", "auto"]
 
-FOUND, NEIGHBOURS = 10, 50
-"""Answers, and true neighbours, that precision counts (Li & Li 2023, Sec. 5.1)."""
-
-_POOR, _SHOWN = 0.2, 10
+_POOR = 0.2
+_SHOWN = 10
 _FROM_FACTS = "Facts are a rough substitute for a public sample: expect errors of 0.2."
 _UNLIKE = (
     "Codebooks find less where vectors are unlike the sample: half of what is predicted was "
@@ -274,6 +274,11 @@ class Plan:
             "contrast": [row.to_dict(self.at) for row in self.contrast],
             "refused": list(self.refused),
         }
+
+
+def best_by_method(rows: Iterable[Row]) -> list[Row]:
+    """Return the first row of each method, from rows that are best first; worst methods first."""
+    return list({row.method: row for row in reversed(list(rows))}.values())
 
 
 def nearby(epsilon: float) -> tuple[float, ...]:

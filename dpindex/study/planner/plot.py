@@ -31,7 +31,7 @@ def plan_png(outcome: Plan) -> bytes:
     InputError
         If Matplotlib is missing.
 
-    >>> from dpindex.study.planner.collection_model import Facts
+    >>> from dpindex.study.planner.public_sample import Facts
     >>> from dpindex.study.planner.planner import plan
     >>> facts = Facts(norm=1.0, neighbour_cosine=0.9)
     >>> wanted = {"methods": ["raw-staircase"], "curves": True}
