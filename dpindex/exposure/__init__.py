@@ -1,1 +1,1 @@
-"""What codes give away: exposure to an attacker, and visibility to a search."""
+"""How often a code stands out, and what it reveals: exposure to attacks, visibility to a search."""

@@ -15,7 +15,8 @@ import numpy as np
 from dpindex.base.arrays import share_cores
 from dpindex.base.errors import InputError
 from dpindex.base.threads import idle_cores
-from dpindex.exposure.exposure import Exposure, Prior, predicted_exposure
+from dpindex.exposure.exposure import Exposure, predicted_exposure
+from dpindex.exposure.prior import Prior
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.randomized_response import FlipsByLevel
 from dpindex.mechanism.privatizer import Privatizer

@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from dpindex.base.errors import InputError
-from dpindex.exposure.exposure import Exposure, Prior, predicted_exposure
+from dpindex.exposure.exposure import Exposure, predicted_exposure
+from dpindex.exposure.prior import Prior
 from dpindex.mechanism.method_table import Method
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import l2, record
