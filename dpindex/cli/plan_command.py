@@ -128,8 +128,8 @@ def _commands(outcome: Plan, public_sample: str | None, options: o.DataOptions) 
             commands.append(f"dpindex codebook {file} codebook.npy --size {size}")
             file = "codebook.npy"
         build.append(f"--codebook {file} --subset {spec.subset}")
-    if row.ranking != "plain":
-        build.append(f"--denoise {row.ranking}")
+    if row.denoiser:
+        build.append(f"--denoise {row.denoiser}")
     commands.append(" ".join(build))
     query = f"dpindex query my-index queries{suffix} -k 10"
     if outcome.query != "exact":
@@ -164,10 +164,10 @@ def _print_plan(outcome: Plan) -> None:
 
 
 def _print_row(row: Row, measures: list[str]) -> None:
-    ranking = "–" if row.ranking == "plain" else row.ranking
+    denoiser = row.denoiser or "–"
     shares = ""
     for measure in measures:
         private: Any = getattr(row.private, measure)
         exact: Any = getattr(row.exact, measure)
         shares += f"{private:9.2f}{exact:6.2f}"
-    typer.echo(f"{row.method:23}{row.size:12}{ranking:9}{shares}{row.bytes_per_vector:6}")
+    typer.echo(f"{row.method:23}{row.size:12}{denoiser:9}{shares}{row.bytes_per_vector:6}")

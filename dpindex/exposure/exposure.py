@@ -147,7 +147,9 @@ def _explained(spec: Spec, prior: Prior) -> tuple[float, float]:
     expected = signs.mean(axis=1)
     whole = float((1 - expected**2).sum())
     slope = (signs * shape).mean(axis=1)
-    return float((slope**2).sum()) / whole, float(signs.var(axis=1).sum()) / whole
+    linear = float((slope**2).sum()) / whole
+    any_way = float(signs.var(axis=1).sum()) / whole
+    return linear, any_way
 
 
 def _rebuilt_share(spec: Spec, explained: float) -> float:
@@ -214,4 +216,5 @@ def nearness(spec: Spec) -> float:
     law: Any = spec.law
     words = law.codebook.vectors
     played = words[spaced(len(words), _PLAYED)] @ words.T
-    return float(-np.sort(-played, axis=1)[:, 1 : 1 + law.subset].mean())
+    falling = -np.sort(-played, axis=1)  # the first is the codeword itself
+    return float(falling[:, 1 : 1 + law.subset].mean())

@@ -74,7 +74,8 @@ def own_code_first(correlation: float, spec: Spec, n: int, cosines: Singles | No
     if cosines is None:
         freedom = 1.0 / (rho**2 / min(spec.dim, k) + variance)
         above = cosine_tails(own, max(freedom, 1.001))
-        return float(np.exp(others * np.log1p(-np.minimum(above, _ALMOST))).mean())
+        log_below = np.log1p(-np.minimum(above, _ALMOST))
+        return float(np.exp(others * log_below).mean())
     if signs:  # that agree (Goemans & Williamson 1995, Lemma 3.2)
         cosines = np.arcsin(np.clip(cosines, -1.0, 1.0)) * np.float32(2 / math.pi)
     deviation = np.float32(math.sqrt(variance) + _TINY)

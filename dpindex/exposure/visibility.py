@@ -46,7 +46,8 @@ class Visibility(NamedTuple):
 
 def rows_to_sample(n: int, k: int) -> npt.NDArray[np.int64]:
     """Return evenly spaced rows of n codes of length k, at most 4096, and fewer of long codes."""
-    return spaced(n, min(_MAX_ROWS, max(1, _MAX_NUMBERS // k))).astype(np.int64)
+    count = min(_MAX_ROWS, max(1, _MAX_NUMBERS // k))
+    return spaced(n, count).astype(np.int64)
 
 
 def visibility(sample: Codes, spec: Spec, n: int) -> Visibility:
@@ -88,8 +89,9 @@ def _numbers(sample: Codes, spec: Spec, n: int) -> Visibility:
     own_energy = np.maximum(energy + known * (stats.energy - energy), energy / 8)
     y /= np.sqrt(own_energy)[:, None]
     relative_noise = noise * float(np.mean(1 / own_energy))
-    typical = float(np.mean(np.sqrt(_gamma(1.0, (1 - known) * spread / energy**2)))) ** 2
-    mean = float((y.mean(axis=0) ** 2 - _error(y)).sum()) / typical
+    unknown_energies = _gamma(1.0, (1 - known) * spread / energy**2)
+    typical = float(np.mean(np.sqrt(unknown_energies))) ** 2
+    mean = float(_squared_means(y).sum()) / typical
     square = _mean_squared_product(y) - 2 * relative_noise - sample.k * relative_noise**2
     cosines = _beta(mean, square)
     energies = _gamma(energy, spread)
@@ -140,7 +142,7 @@ def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
     law: Any = spec.law
     k = sample.k
     y = sample.to_float().astype(np.float64)
-    mean = max(float((y.mean(axis=0) ** 2 - _error(y)).mean()), 0.0)
+    mean = max(float(_squared_means(y).mean()), 0.0)
     rms = sign_deviation(spec)
     if math.isnan(rms):  # without a declared norm: near 0, where flips are likeliest
         rms = _NEAR_ZERO
@@ -161,20 +163,18 @@ def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
     others = kept * scipy.special.erf(cosines * size / deviations)
 
     height = math.sqrt(k)
-    exact = copies_found(
-        Scores(height * np.mean(size * kept), np.mean(size**2 * (1 - kept**2))),
-        Scores(
-            height * np.mean(size * others, axis=1),
-            np.mean(size**2 * (1 - others**2), axis=1),
-        ),
-        n,
-    )
-    expected = agreement * agreements
-    private = copies_found(
-        Scores(height * agreement, 1 - agreement**2),
-        Scores(height * expected, 1 - expected**2),
-        n,
-    )
+
+    def weighed(expected: Any) -> Scores:
+        """Return the scores, by an exact query, of codes with these expected signs."""
+        mean = np.mean(size * expected, axis=-1)
+        return Scores(height * mean, np.mean(size**2 * (1 - expected**2), axis=-1))
+
+    def counted(expected: Any) -> Scores:
+        """Return the scores, by a private query, of codes with this expected agreement."""
+        return Scores(height * expected, 1 - expected**2)
+
+    exact = copies_found(weighed(kept), weighed(others), n)
+    private = copies_found(counted(agreement), counted(agreement * agreements), n)
     return Visibility(exact, private)
 
 
@@ -188,15 +188,16 @@ def _symbols(sample: Codes, spec: Spec, n: int) -> Visibility:
 _BY_FORMAT = {"numbers": _numbers, "signs": _signs, "symbols": _symbols}
 
 
-def _error(y: Any) -> Any:
-    """Return the variance of the mean of each column."""
-    return y.var(axis=0) / max(len(y) - 1, 1)
+def _squared_means(y: Any) -> Any:
+    """Return the squared mean of each column, less the variance of that mean."""
+    return y.mean(axis=0) ** 2 - y.var(axis=0) / max(len(y) - 1, 1)
 
 
 def _mean_squared_product(y: Any) -> float:
     """Return the mean of the squares of the inner products of different rows."""
     products = y @ y.T if len(y) < y.shape[1] else y.T @ y
-    squares = float((products**2).sum() - (np.einsum("ij,ij->i", y, y) ** 2).sum())
+    own = np.einsum("ij,ij->i", y, y)
+    squares = float((products**2).sum() - (own**2).sum())
     return squares / max(len(y) * (len(y) - 1), 1)
 
 
@@ -204,7 +205,8 @@ def _gamma(mean: float, variance: float) -> Any:
     """Return evenly spaced quantiles of a gamma distribution."""
     shape = mean**2 / (variance + _TINY * mean**2)
     levels = (np.arange(_ENERGIES) + 0.5) / _ENERGIES
-    return np.maximum(scipy.special.gammaincinv(shape, levels) * (mean / shape), _TINY * mean)
+    values = scipy.special.gammaincinv(shape, levels) * (mean / shape)
+    return np.maximum(values, _TINY * mean)
 
 
 def _beta(mean: float, square: float) -> Any:

@@ -11,11 +11,15 @@ from dpindex.base.errors import InputError
 
 __all__ = ["FOUND", "NEIGHBOURS", "PlanOptions"]
 
-FOUND, NEIGHBOURS = 10, 50
-"""Answers, and true neighbours, that precision counts (Li & Li 2023, Sec. 5.1)."""
+FOUND = 10
+"""Answers that precision counts (Li & Li 2023, Sec. 5.1)."""
+NEIGHBOURS = 50
+"""True neighbours that precision counts."""
 
-_MIN_VECTORS, _MAX_VECTORS = 500, 2**40
-_MAX_DIM, _MAX_BYTES = 2**31 - 1, 2**20
+_MIN_VECTORS = 500
+_MAX_VECTORS = 2**40
+_MAX_DIM = 2**31 - 1
+_MAX_BYTES = 2**20
 _QueryMode = Literal["exact", "private"]
 
 
@@ -35,9 +39,7 @@ class PlanOptions:
     dim: Annotated[int, "Attributes of a vector."]
     n: Annotated[int, "Vectors in the collection."]
     epsilon: Annotated[float | None, "Target epsilon."] = None
-    recall: Annotated[float | None, "Target recall@k, with the k of `at`, in place of epsilon."] = (
-        None
-    )
+    recall: Annotated[float | None, "Target recall@k of the true k, in place of an epsilon."] = None
     at: Annotated[int, "k: answers, and true neighbours, that recall counts."] = FOUND
     query: Annotated[_QueryMode, "Query mode to plan for, as of `dpindex query`."] = "exact"
     max_bytes: Annotated[int | None, "Maximum bytes of a code."] = None
@@ -73,6 +75,6 @@ class PlanOptions:
         names = {field.name for field in fields(cls)}
         for name in ("dim", "n"):
             if name not in options:
-                raise InputError(f"a plan needs {name}; see help(dpindex.study.PlanOptions).")
+                raise InputError(f"a plan needs {name}; see help(dpindex.plan).")
         own = {name: value for name, value in options.items() if name in names}
         return cls(**own), {name: value for name, value in options.items() if name not in names}

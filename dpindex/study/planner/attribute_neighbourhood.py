@@ -21,6 +21,7 @@ from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.randomized_response import FlipsByLevel
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
+from dpindex.study.evaluate.curve import SpecGrid
 from dpindex.study.planner.attribute_specs import attribute_specs
 from dpindex.study.planner.collection_model import CollectionModel
 from dpindex.study.planner.neighbourhood import MAX_EPSILON, Neighbourhood, Request, Stage
@@ -67,7 +68,7 @@ class AttributeNeighbourhood(Neighbourhood):
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         options = request.options
-        first = self._specs(options.epsilon or MAX_EPSILON)[0]
+        first = self._grid(options.epsilon or MAX_EPSILON).specs[0]
         neighbour_cosine = None
         if isinstance(request.public, Facts):
             sample = np.clip(request.public.sample(options.dim), *first.bounds)
@@ -81,12 +82,7 @@ class AttributeNeighbourhood(Neighbourhood):
         self._sample = sample
         self._model = CollectionModel(sample, options.n, limits, neighbour_cosine)
         self._screen = self._model.of_queries(_SCREENING_QUERIES)
-        self._refused: tuple[str, ...] = ()
         self._workers = idle_cores()
-
-    @property
-    def refused(self) -> tuple[str, ...]:
-        return self._refused
 
     def ranked(self, epsilon: float) -> tuple[Row, ...]:
         """Return a row for each spec, best first.
@@ -95,9 +91,9 @@ class AttributeNeighbourhood(Neighbourhood):
         methods with denoisers fitted to more codes.
         """
         value = self._request.value
-        specs = self._specs(epsilon)
-        screened, unfit = self._rows(specs, self._screen, _SCREENING_ROUNDS)
-        self._refused = (*self._grid_refused, *unfit)
+        grid = self._grid(epsilon)
+        screened, unfit = self._rows(grid.specs, self._screen, _SCREENING_ROUNDS)
+        self.refused = (*grid.refused, *unfit)
         best_screened = value(screened[0])
         promising = [row for row in screened if value(row) > 0.0] or screened
         # Denoisers that are worth more codes are those of numbers.
@@ -112,7 +108,7 @@ class AttributeNeighbourhood(Neighbourhood):
                 return self._refined(row)
             return self._best_row(Simulation(row.spec, self._model, _ROUNDS), row.ranking)
 
-        self._request.progress(len(rows), len(specs), "the best of them, denoised")
+        self._request.progress(len(rows), len(grid.specs), "the best of them, denoised")
         rows += self._parallel(simulated_again, [*finalists, *leaders])  # longest first
         rows = self._request.ranked(rows)
         even = [row for row in rows if value(row) >= (1 - _EVEN) * value(rows[0])]
@@ -145,16 +141,15 @@ class AttributeNeighbourhood(Neighbourhood):
         exposure = predicted_exposure(spec, self._request.options.n, prior)
         return replace(exposure, linked=linked_share(spec, self._model))
 
-    def _specs(self, epsilon: float) -> tuple[Spec, ...]:
+    def _grid(self, epsilon: float) -> SpecGrid:
         request = self._request
-        grid = attribute_specs(request.options, request.methods, epsilon, request.terms)
-        self._grid_refused = grid.refused
-        return grid.specs
+        return attribute_specs(request.options, request.methods, epsilon, request.terms)
 
     @cached_property
     def _contenders(self) -> list[Spec]:
         """The best specs of a middle epsilon, which stand for all in the search for another."""
-        rows, _ = self._rows(self._specs(_MIDDLE_EPSILON), self._screen, _SCREENING_ROUNDS)
+        specs = self._grid(_MIDDLE_EPSILON).specs
+        rows, _ = self._rows(specs, self._screen, _SCREENING_ROUNDS)
         return [row.spec for row in rows[:_CONTENDERS]]
 
     def _curve(self, row: Row) -> tuple[Row, ...]:

@@ -114,10 +114,10 @@ class CollectionModel:
         stream: PublicStream,
     ) -> Placement:
         """Return where near vectors lie, by the cosines, order and ranks of the sampled ones."""
-        nearest = np.take_along_axis(cosines, order[:, : _TAIL + 1], axis=1).astype(np.float64)
+        nearest = np.take_along_axis(cosines, order[:, : _TAIL + 1], axis=1)
         sample_ranks = (edges[1:] + edges[:-1] + 1) / 2 / self.vectors_per_row
         target = _predicted_cosines(
-            1.0 - nearest, sample_ranks, neighbour_cosine, self.vectors_per_row
+            1.0 - nearest.astype(np.float64), sample_ranks, neighbour_cosine, self.vectors_per_row
         )
         sources = _sources(cosines, order[:, _ANCHORS], target, stream)
         source_ranks = 1.0 + np.take_along_axis(rank, sources, axis=1)
@@ -137,7 +137,8 @@ class CollectionModel:
         chosen = spaced(whole, count)
         part = copy(self)
         part.queries = self.queries[chosen]
-        part.near = self.near[np.arange(self.near.shape[0]).reshape(whole, -1)[chosen].ravel()]
+        near_rows = np.arange(self.near.shape[0]).reshape(whole, -1)[chosen]
+        part.near = self.near[near_rows.ravel()]
         part.weight = self.weight[chosen]
         part._nearer = self._nearer[chosen]
         part._ties = {}
@@ -151,9 +152,11 @@ class CollectionModel:
         """
         if rounds not in self._ties:
             split = self.sampled.shape[0]
-            weight = np.hstack([np.tile(self.weight[:, :split], rounds), self.weight[:, split:]])
+            sampled_weight = np.tile(self.weight[:, :split], rounds)
+            weight = np.hstack([sampled_weight, self.weight[:, split:]])
             breaks = tie_breaks(weight.size).reshape(weight.shape)
-            self._ties[rounds] = np.where(weight == 0, -np.inf, breaks).astype(np.float32)
+            breaks[weight == 0] = -np.inf
+            self._ties[rounds] = breaks.astype(np.float32)
         return self._ties[rounds]
 
 
@@ -216,7 +219,8 @@ def _sources(
     """Return a sampled vector for each near one, drawn from those no nearer than it: (q, s)."""
     chance = stream.words(target.size, np.uint32).reshape(target.shape) / 2.0**32
     falling = np.take_along_axis(cosines, anchors, axis=1)
-    first = np.stack([np.searchsorted(-f, -t) for f, t in zip(falling, target, strict=True)])
+    pairs = zip(-falling, -target, strict=True)
+    first = np.stack([np.searchsorted(rising, value) for rising, value in pairs])
     first = np.minimum(first, anchors.shape[1] - 1)
     chosen = (first + chance * (anchors.shape[1] - first)).astype(np.intp)
     return np.take_along_axis(anchors, chosen, axis=1)

@@ -157,16 +157,20 @@ def _moved_to(head: Singles, difference: Singles, variance: Singles, target: Dou
     kept = 1 / (1 + np.exp(_LOG_TAU)[:, None] * variance)
     square = head @ head
     along = (difference * head) @ kept.T
-    norms = np.sqrt(square * (square + 2 * along + difference**2 @ (kept**2).T))
+    moved_squares = square + 2 * along + difference**2 @ (kept**2).T
+    norms = np.sqrt(square * moved_squares)
     cosine = (square + along) / np.maximum(norms, _TINY)
-    last = np.ones((len(target), 1), np.bool_)
-    reached = np.hstack([cosine[:, 1:-1] >= target[:, None], last])
+    reached = cosine[:, 1:] >= target[:, None]
+    reached[:, -1] = True
     after = 1 + np.argmax(reached, axis=1)
-    low = np.take_along_axis(cosine, (after - 1)[:, None], axis=1)[:, 0]
-    high = np.take_along_axis(cosine, after[:, None], axis=1)[:, 0]
+    rows = np.arange(len(target))
+    low = cosine[rows, after - 1]
+    high = cosine[rows, after]
     share = np.clip((target - low) / np.maximum(high - low, _TINY), 0, 1)
-    tau = np.exp(_LOG_TAU[after - 1] + share * (_LOG_TAU[1] - _LOG_TAU[0])).astype(np.float32)
-    return np.asarray(head + difference / (1 + tau[:, None] * variance), dtype=np.float32)
+    spacing = _LOG_TAU[1] - _LOG_TAU[0]
+    tau = np.exp(_LOG_TAU[after - 1] + share * spacing).astype(np.float32)
+    moved = head + difference / (1 + tau[:, None] * variance)
+    return np.asarray(moved, dtype=np.float32)
 
 
 def _roundings(
@@ -214,7 +218,8 @@ def _with_replaced_attributes(
             rows.append(mix.at(cosine, placement.lengths[i, j], chances[i, j]))
     columns, entries = map(np.concatenate, zip(*rows, strict=True))
     ends = np.cumsum([0, *(len(columns_of_row) for columns_of_row, _ in rows)])
-    near = scipy.sparse.csr_matrix((entries, columns, ends), (len(rows), sampled.shape[1]))
+    shape = (len(rows), sampled.shape[1])
+    near = scipy.sparse.csr_matrix((entries, columns, ends), shape)
     near.sort_indices()
     return near
 
@@ -238,7 +243,8 @@ class _SparseMix:
         foreign = ~np.isin(further.indices, np.append(head.indices, row.indices))
         self._values = np.zeros_like(head.data)
         """Of the row, in the attributes of the query."""
-        self._values[np.searchsorted(head.indices, row.indices[shared])] = row.data[shared]
+        places = np.searchsorted(head.indices, row.indices[shared])
+        self._values[places] = row.data[shared]
         self._differing = self._shuffled(np.flatnonzero(self._values != head.data))
         self._columns = np.append(row.indices, further.indices)
         self._data = np.append(row.data, further.data)

@@ -86,20 +86,20 @@ class Neighbourhood(ABC):
     Parameters
     ----------
     request : Request
+
+    Attributes
+    ----------
+    refused : tuple of str
+        One sentence for each method or code length without a guarantee, or with too much noise for
+        any code.
+    sample_rows : int
+        Vectors of the public sample that codewords were chosen among; 0 without codewords.
     """
 
     def __init__(self, request: Request) -> None:
         self._request = request
-
-    @property
-    @abstractmethod
-    def refused(self) -> tuple[str, ...]:
-        """One sentence for each method or code length that has no guarantee or fits no code."""
-
-    @property
-    def sample_rows(self) -> int:
-        """Vectors of the public sample that codewords were chosen among; 0 without codewords."""
-        return 0
+        self.refused: tuple[str, ...] = ()
+        self.sample_rows = 0
 
     @abstractmethod
     def ranked(self, epsilon: float) -> tuple[Row, ...]:

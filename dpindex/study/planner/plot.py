@@ -75,7 +75,7 @@ def plan_png(outcome: Plan) -> bytes:
 
 def _draw(panel: Any, line: Sequence[Row], outcome: Plan, measure: str, number: int) -> Any:
     found = [getattr(row.found(outcome.query), measure) for row in line]
-    denoised = ", denoised" if any(row.ranking != "plain" for row in line) else ""
+    denoised = ", denoised" if any(row.denoiser for row in line) else ""
     codes = {row.contents for row in line}
     contents = line[0].contents if len(codes) == 1 else "the best code at each ε"
     return panel.plot(

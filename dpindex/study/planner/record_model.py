@@ -31,7 +31,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.randomness import PublicStream
 from dpindex.study.plan_options import FOUND
 from dpindex.study.planner.plan_result import Found, Row
-from dpindex.study.planner.retrieval import noise_share, shares_found, tie_breaks
+from dpindex.study.planner.retrieval import best_columns, noise_share, shares_found, tie_breaks
 
 __all__ = ["RecordModel"]
 
@@ -63,7 +63,8 @@ class RecordModel:
         self._sample = sample
         self._n = n
         self._unit = unit(in_units_of_largest(sample))
-        self._records = _Records(self._unit[spaced(len(sample), min(_RECORDS, n))])
+        chosen = spaced(len(sample), min(_RECORDS, n))
+        self._records = _Records(self._unit[chosen])
         self.codebook = lru_cache(maxsize=None)(self._codebook)
         self._split = lru_cache(maxsize=None)(self._split_at)
 
@@ -82,8 +83,10 @@ class RecordModel:
         queries = records.vectors[records.query_rows]
         noisy = privatizer.privatize(queries).to_float()
         projected = privatizer.project(queries)
-        private = records.found([row @ decoded.T for row in unit(noisy)], at, self._n)
-        exact = records.found([row @ decoded.T for row in unit(projected)], at, self._n)
+        private_scores = [row @ decoded.T for row in unit(noisy)]
+        exact_scores = [row @ decoded.T for row in unit(projected)]
+        private = records.found(private_scores, at, self._n)
+        exact = records.found(exact_scores, at, self._n)
         noise = noise_share(spec, noisy, projected * spec.step)
         return Row(spec, "plain", private, exact, int(codes.stored[0].nbytes), noise)
 
@@ -129,17 +132,15 @@ class RecordModel:
         The nearest, at most 128, are best first. ``first`` is the row of the first codeword.
         """
         codeword_rows = (spaced(len(self._unit), size) + first) % len(self._unit)
-        record_rows = np.setdiff1d(np.arange(len(self._unit)), codeword_rows)
         words = self._unit[codeword_rows]
-        record_rows = record_rows[spaced(len(record_rows), min(2 * _CODEWORDS, self._n))][::step]
-        records = _Records(self._unit[record_rows])
+        others = np.setdiff1d(np.arange(len(self._unit)), codeword_rows)
+        chosen = spaced(len(others), min(2 * _CODEWORDS, self._n))[::step]
+        records = _Records(self._unit[others[chosen]])
         count = min(size - 1, _BEST)
         parts = []
         for start in range(0, len(records.vectors), _BLOCK):
             cosines = records.vectors[start : start + _BLOCK] @ words.T
-            near = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
-            order = np.argsort(-np.take_along_axis(cosines, near, axis=1), axis=1)
-            parts.append(np.take_along_axis(near, order, axis=1))
+            parts.append(best_columns(cosines, count))
         return words, records, np.concatenate(parts)
 
 
@@ -176,7 +177,8 @@ class _PlayedCodebook(NamedTuple):
 
 def _uniform(limit: float, count: int, stream: PublicStream) -> Indices:
     """Return whole numbers in [0, limit)."""
-    return (stream.words(count, np.uint32) / 2.0**32 * limit).astype(np.intp)
+    numbers = stream.words(count, np.uint32) / 2.0**32 * limit
+    return numbers.astype(np.intp)
 
 
 class _Records:
@@ -210,9 +212,7 @@ class _Records:
         for i, query_row in enumerate(self.query_rows):
             value = scores[i] + breaks
             value[query_row::rows] = -np.inf
-            best = np.argpartition(-value, count - 1)[:count]
-            best = best[np.argsort(-value[best])]
-            nearer[i] = self._nearer[i][best % rows]
+            nearer[i] = self._nearer[i][best_columns(value, count) % rows]
 
         def true_weight(neighbours: int) -> Doubles:
             true: Doubles = per_code * np.clip(neighbours / per_record - nearer, 0.0, 1.0)
@@ -237,7 +237,8 @@ def promising_subsets(size: int, epsilon: float) -> tuple[int, ...]:
     """
     odds = math.exp(epsilon) / size
     powers = [1 << i for i in range(7) if 1 << i <= size // 2]
-    promising = tuple(w for w in powers if 0.2 <= w * odds / (w * odds + 1) <= 0.9)
+    inside = {w: w * odds / (w * odds + 1) for w in powers}
+    promising = tuple(w for w, chance in inside.items() if 0.2 <= chance <= 0.9)
     if promising:
         return promising
     return (powers[0],) if odds > 1 else (powers[-1],)

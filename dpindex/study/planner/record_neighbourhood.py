@@ -65,22 +65,14 @@ class RecordNeighbourhood(Neighbourhood):
         options = request.options
         if isinstance(request.public, Facts):
             self._sample = request.public.sample(options.dim)
-            self._rows = len(self._sample)
+            self.sample_rows = len(self._sample)
         else:
             checked_source(request.public, options.dim, options.n, options.skip_leak_check)
             self._sample = sample_rows(request.public, _MAX_CODEBOOK)
-            self._rows = request.public.shape[0]
+            self.sample_rows = request.public.shape[0]
         self._delta = request.terms["delta"]
-        self._methods, self._refused = self._admitted()
+        self._methods = self._admitted()
         self._model = RecordModel(self._sample, options.n)
-
-    @property
-    def refused(self) -> tuple[str, ...]:
-        return self._refused
-
-    @property
-    def sample_rows(self) -> int:
-        return self._rows
 
     def ranked(self, epsilon: float) -> tuple[Row, ...]:
         return tuple(self._predicted(self._specs(epsilon, _EVERY)))
@@ -120,8 +112,8 @@ class RecordNeighbourhood(Neighbourhood):
         prior = Prior.of_sample(self._sample[:_COMPARED], spec)
         return predicted_exposure(spec, self._request.options.n, prior)
 
-    def _admitted(self) -> tuple[list[Method], tuple[str, ...]]:
-        """Return the methods that hide any two vectors, and why others that were named do not."""
+    def _admitted(self) -> list[Method]:
+        """Return the methods that hide any two vectors; note why others do not."""
         names = self._request.methods
         contrasted = {_CONTRAST} if self._delta > 0 else set()
         admitted = []
@@ -135,7 +127,8 @@ class RecordNeighbourhood(Neighbourhood):
             else:
                 admitted.append(method)
         require_method(admitted, refused)
-        return admitted, tuple(refused)
+        self.refused = tuple(refused)
+        return admitted
 
     def _specs(self, epsilon: float, effort: _Effort) -> list[Spec]:
         """Return the specs to try at an epsilon whose codes fit."""

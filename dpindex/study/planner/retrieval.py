@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Floats
+from dpindex.base.arrays import Doubles, Floats, Integers
 from dpindex.mechanism.spec import Spec
 from dpindex.randomness import PublicStream
 from dpindex.study.plan_options import FOUND, NEIGHBOURS
 from dpindex.study.planner.plan_result import Found
 
-__all__ = ["noise_share", "shares_found", "signal_to_noise", "tie_breaks"]
+__all__ = ["best_columns", "noise_share", "shares_found", "signal_to_noise", "tie_breaks"]
 
 # Cosines that differ by less are equal, up to rounding.
 _TIE = 2e-6
@@ -27,7 +27,8 @@ def noise_share(spec: Spec, noisy: Floats, exact: Floats) -> float:
     """
     if spec.mechanism.codes == "signs":
         return float(np.mean((noisy > 0) != (exact > 0)))
-    return float((noisy - exact).std() / max(exact.std(axis=0).mean(), _TINY))
+    deviation = float(exact.std(axis=0).mean())
+    return float((noisy - exact).std() / max(deviation, _TINY))
 
 
 def signal_to_noise(spec: Spec, noise: float) -> float:
@@ -42,7 +43,15 @@ def signal_to_noise(spec: Spec, noise: float) -> float:
 
 def tie_breaks(count: int) -> Doubles:
     """Return numbers in [0, 2e-6) that put equal scores in a public random order."""
-    return np.asarray(_TIE * (PublicStream(0, "plan ties").words(count, np.uint16) / 2.0**16))
+    words = PublicStream(0, "plan ties").words(count, np.uint16)
+    return np.asarray(_TIE * (words / 2.0**16))
+
+
+def best_columns(scores: Floats, count: int) -> Integers:
+    """Return where the highest scores stand along the last axis, best first, shape (…, count)."""
+    best = np.argpartition(-scores, count - 1, axis=-1)[..., :count]
+    order = np.argsort(-np.take_along_axis(scores, best, axis=-1), axis=-1)
+    return np.take_along_axis(best, order, axis=-1)
 
 
 def shares_found(weight: Doubles, true_weight: Callable[[int], Doubles], at: int) -> Found:

@@ -18,7 +18,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.study.evaluate.linkage import Linkage
 from dpindex.study.planner.collection_model import CollectionModel
 from dpindex.study.planner.plan_result import Found, Ranking, Row
-from dpindex.study.planner.retrieval import noise_share, shares_found, signal_to_noise
+from dpindex.study.planner.retrieval import best_columns, noise_share, shares_found, signal_to_noise
 
 __all__ = ["Simulation", "linked_share"]
 
@@ -113,9 +113,7 @@ class Simulation:
         """Return what queries find among decoded codes of sampled and of near vectors."""
         score = np.hstack([queries @ sampled.T, row_by_row(near, queries)])
         score += self._model.tie_breaks(self._rounds)
-        best = np.argpartition(-score, _CANDIDATES, axis=1)[:, :_CANDIDATES]
-        best_scores = np.take_along_axis(score, best, axis=1)
-        best = np.take_along_axis(best, np.argsort(-best_scores, axis=1), axis=1)
+        best = best_columns(score, _CANDIDATES)
         # The codes of one sampled vector share what it stands for.
         count = self._model.sampled.shape[0]
         is_sampled = best < len(sampled)
@@ -156,4 +154,5 @@ def linked_share(spec: Spec, model: CollectionModel) -> float:
         if model.near.shape[0]:
             comparisons.append(linkage.compare(privatizer.privatize(model.near), own=True))
         beaten += np.hstack([above + tied / 2 for above, tied in comparisons]) / _LINKED_ROUNDS
-    return float(np.prod((1.0 - beaten) ** model.weight, axis=1).mean())
+    first = np.prod((1.0 - beaten) ** model.weight, axis=1)
+    return float(first.mean())
