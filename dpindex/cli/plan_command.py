@@ -25,7 +25,7 @@ _SHOWN = 12
 
 @dataclass(frozen=True)
 class KnowledgeOptions:
-    """What is publicly known of the vectors: a sample, or facts."""
+    """Public knowledge of the vectors: a sample, or facts."""
 
     public_sample: Annotated[str | None, "File of 500 or more PUBLIC vectors of the same kind."] = (
         None

@@ -1,1 +1,1 @@
-"""How often a code stands out, and what it reveals: exposure to attacks, visibility to a search."""
+"""Chances that a code stands out: exposure to attacks, visibility to a search."""

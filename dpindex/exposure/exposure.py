@@ -1,4 +1,4 @@
-"""What codes reveal about known and unknown vectors, predicted from public parameters alone.
+"""Exposure of known and unknown vectors by codes, predicted from public parameters alone.
 
 A code coordinate z is compared with the projected coordinate y behind it by the share R² of its
 variance that y explains: linearly for a reconstruction, in any way for a comparison. The attackers
@@ -33,7 +33,7 @@ _Channel: TypeAlias = tuple[Doubles, Doubles, Doubles]
 
 @dataclass(frozen=True)
 class Exposure:
-    """What the codes of one spec are expected to reveal.
+    """Expected success of attacks on the codes of one spec.
 
     Attributes
     ----------

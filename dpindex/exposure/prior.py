@@ -1,4 +1,4 @@
-"""What is known of vectors before a code is seen."""
+"""Prior knowledge of vectors, before a code is seen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def directions_only(spec: Spec) -> bool:
 
 @dataclass(frozen=True)
 class Prior:
-    """What is known of every attribute beforehand, in scaled units.
+    """Prior knowledge of every attribute, in scaled units.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How often a code stands out among n: its own vector finds it first, or a copy of it is found.
+"""Chances that a code stands out among n: found first by its own vector, or among copies.
 
 A code has a score for a vector, such as a correlation. The own code has the highest one if no other
 code has a higher one: :func:`own_code_first` and :func:`own_symbol_first`. Of ten copies those are
@@ -66,23 +66,23 @@ def own_code_first(correlation: float, spec: Spec, n: int, cosines: Singles | No
     rho = min(correlation, _ALMOST)
     variance = (1.0 - rho**2) / k
     if signs:
-        own = rho + quantiles(SCORES) * math.sqrt(variance)
+        own_scores = rho + quantiles(SCORES) * math.sqrt(variance)
     else:
-        own = np.tanh(math.atanh(rho) + quantiles(SCORES) / math.sqrt(k))
-    own = np.clip(own, -1.0, 1.0)
+        own_scores = np.tanh(math.atanh(rho) + quantiles(SCORES) / math.sqrt(k))
+    own_scores = np.clip(own_scores, -1.0, 1.0)
     others = max(n - 1, 0)
     if cosines is None:
         freedom = 1.0 / (rho**2 / min(spec.dim, k) + variance)
-        above = cosine_tails(own, max(freedom, 1.001))
+        above = cosine_tails(own_scores, max(freedom, 1.001))
         log_below = np.log1p(-np.minimum(above, _ALMOST))
         return float(np.exp(others * log_below).mean())
     if signs:  # that agree (Goemans & Williamson 1995, Lemma 3.2)
         cosines = np.arcsin(np.clip(cosines, -1.0, 1.0)) * np.float32(2 / math.pi)
     deviation = np.float32(math.sqrt(variance) + _TINY)
     per_cosine = others / cosines.shape[1]
-    step = len(own) // _NODES
+    step = len(own_scores) // _NODES
     log_first = []
-    for score in own[step // 2 :: step].astype(np.float32):
+    for score in own_scores[step // 2 :: step].astype(np.float32):
         log_below = scipy.special.log_ndtr((score - rho * cosines) / deviation)
         log_first.append(log_below.sum(axis=1, dtype=np.float64) * per_cosine)
     return float(np.exp(log_first).mean())

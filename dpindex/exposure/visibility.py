@@ -1,4 +1,4 @@
-"""How far similar vectors stand out of the noise, from codes and public parameters alone.
+"""Visibility of copies above the noise, estimated from codes and public parameters alone.
 
 The best case of a search is a query of which copies are in the index. The score of a copy has to be
 above those of almost all other codes, which are scattered by their own cosines to the query, by
@@ -85,11 +85,11 @@ def _numbers(sample: Codes, spec: Spec, n: int) -> Visibility:
     uncertainty = float(stats.energy_variance.mean())
     spread = max(float(stats.energy.var() - uncertainty), 0.0)
     # Cosines: of rows over their lengths, as far as the noise lets these be known.
-    known = spread / (spread + uncertainty + _TINY)
-    own_energy = np.maximum(energy + known * (stats.energy - energy), energy / 8)
+    reliability = spread / (spread + uncertainty + _TINY)
+    own_energy = np.maximum(energy + reliability * (stats.energy - energy), energy / 8)
     y /= np.sqrt(own_energy)[:, None]
     relative_noise = noise * float(np.mean(1 / own_energy))
-    unknown_energies = _gamma(1.0, (1 - known) * spread / energy**2)
+    unknown_energies = _gamma(1.0, (1 - reliability) * spread / energy**2)
     typical = float(np.mean(np.sqrt(unknown_energies))) ** 2
     mean = float(_squared_means(y).sum()) / typical
     square = _mean_squared_product(y) - 2 * relative_noise - sample.k * relative_noise**2
@@ -196,8 +196,8 @@ def _squared_means(y: Any) -> Any:
 def _mean_squared_product(y: Any) -> float:
     """Return the mean of the squares of the inner products of different rows."""
     products = y @ y.T if len(y) < y.shape[1] else y.T @ y
-    own = np.einsum("ij,ij->i", y, y)
-    squares = float((products**2).sum() - (own**2).sum())
+    energies = np.einsum("ij,ij->i", y, y)
+    squares = float((products**2).sum() - (energies**2).sum())
     return squares / max(len(y) * (len(y) - 1), 1)
 
 

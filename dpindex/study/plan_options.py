@@ -25,7 +25,7 @@ _QueryMode = Literal["exact", "private"]
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """What is planned for; each field has its help text.
+    """Target of a plan; each field has its help text.
 
     Raises
     ------

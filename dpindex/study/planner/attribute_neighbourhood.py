@@ -63,7 +63,7 @@ _R = TypeVar("_R")
 
 
 class AttributeNeighbourhood(Neighbourhood):
-    """Attributes: codes of a simulated collection with near vectors between the sampled ones."""
+    """A simulated collection, in which synthetic vectors are the neighbourhood of a query."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)

@@ -165,8 +165,8 @@ def _query_count(sample: Vectors) -> int:
     rows = sample.shape[0]
     count: int = min(_QUERIES, rows // 4)
     if issparse(sample):
-        most = _MAX_NEAR_ENTRIES * rows // (_MAX_NEAR * max(sample.nnz, 1))
-        count = min(count, max(_MIN_QUERIES, most))
+        affordable = _MAX_NEAR_ENTRIES * rows // (_MAX_NEAR * max(sample.nnz, 1))
+        count = min(count, max(_MIN_QUERIES, affordable))
     return count
 
 

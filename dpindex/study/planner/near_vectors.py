@@ -93,8 +93,8 @@ def cosines_within(queries: Any, near: Any) -> Singles:
     per_query = near.shape[0] // count
     rows = []
     for i in range(count):
-        own = near[per_query * i : per_query * (i + 1)]
-        rows.append(cosines_between(queries[i : i + 1], own)[0])
+        near_query = near[per_query * i : per_query * (i + 1)]
+        rows.append(cosines_between(queries[i : i + 1], near_query)[0])
     return np.stack(rows)
 
 
@@ -242,15 +242,15 @@ class _SparseMix:
         shared = np.isin(row.indices, head.indices)
         foreign = ~np.isin(further.indices, np.append(head.indices, row.indices))
         self._values = np.zeros_like(head.data)
-        """Of the row, in the attributes of the query."""
+        """Values of the row in the attributes of the query."""
         places = np.searchsorted(head.indices, row.indices[shared])
         self._values[places] = row.data[shared]
         self._differing = self._shuffled(np.flatnonzero(self._values != head.data))
         self._columns = np.append(row.indices, further.indices)
         self._data = np.append(row.data, further.data)
-        own = self._shuffled(np.flatnonzero(~shared))
+        unshared = self._shuffled(np.flatnonzero(~shared))
         added = self._shuffled(len(shared) + np.flatnonzero(foreign))
-        self._others = np.append(own, added)
+        self._others = np.append(unshared, added)
         """Attributes that the query lacks: the row's, then the further vector's."""
 
     def at(self, cosine: float, length: float, chance: Doubles) -> tuple[Integers, Singles]:

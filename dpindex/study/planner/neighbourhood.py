@@ -25,7 +25,7 @@ MAX_EPSILON = 64.0
 
 @dataclass(frozen=True)
 class Request:
-    """What is planned for and what is known.
+    """A plan that is asked for, with the public knowledge it is made from.
 
     Attributes
     ----------

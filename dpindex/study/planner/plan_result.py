@@ -31,7 +31,7 @@ _FROM_SAMPLE = (
 
 @dataclass(frozen=True)
 class Found:
-    """What is expected to be found in one query mode.
+    """Expected shares of true neighbours in one query mode.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to build: ``PrivateIndex(spec)``, and then ``fit_denoiser()`` if ``denoise``.
+    """The recommended build: ``PrivateIndex(spec)``, and then ``fit_denoiser()`` if ``denoise``.
 
     >>> Choice(Spec("dp-oporp-staircase", dim=8, epsilon=1.0), denoise=False).denoise
     False

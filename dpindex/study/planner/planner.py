@@ -136,8 +136,8 @@ def _silent(done: int, total: int, task: str) -> None:
 
 def _check_terms(terms: dict[str, Any]) -> None:
     """Refuse keywords that are no fields of a spec, and under ``record()`` those of no effect."""
-    known = {field.name for field in fields(Spec)} - set(_PLANNED)
-    unknown = sorted(set(terms) - known)
+    accepted = {field.name for field in fields(Spec)} - set(_PLANNED)
+    unknown = sorted(set(terms) - accepted)
     if unknown:
         raise InputError(f"plan has no option {', '.join(unknown)}; see help(dpindex.plan).")
     if not isinstance(terms.get("adjacency"), Record):

@@ -1,4 +1,4 @@
-"""What is publicly known of the private vectors: a sample of the same kind, or a few facts."""
+"""Public knowledge of the private vectors: a sample of the same kind, or a few facts."""
 
 from __future__ import annotations
 

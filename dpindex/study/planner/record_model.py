@@ -1,4 +1,4 @@
-"""What record-level methods find in a collection, predicted on a public sample of its kind.
+"""Model of whole records: recall of record-level methods, predicted on a public sample.
 
 Sampled vectors play the collection: each of m stands for n/m vectors of it, so the true neighbours
 of a query are its nearest by the same share. Vectors between the sampled ones, as in
@@ -122,8 +122,8 @@ class RecordModel:
             exact_queries = records.vectors[records.query_rows]
             for mode, queries in enumerate((private_queries, exact_queries)):
                 scores = [row[symbols] for row in queries @ words.T]
-                found = records.found(scores, at, self._n)
-                shares[mode] += np.array([found.precision, found.recall]) / _SPLITS
+                outcome = records.found(scores, at, self._n)
+                shares[mode] += np.array([outcome.precision, outcome.recall]) / _SPLITS
         return shares
 
     def _split_at(self, size: int, first: int, step: int = 1) -> tuple[Singles, _Records, Indices]:

@@ -36,7 +36,7 @@ _COMPARED = 4000
 
 
 class _Effort(NamedTuple):
-    """How many specs of a method are tried.
+    """Numbers of specs of a method that are tried.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ _QUICK = _Effort((128,), (1, 4), subsets=2)
 
 
 class RecordNeighbourhood(Neighbourhood):
-    """Whole records: the nearest of a query are a share of the sample, which codewords are from."""
+    """A model of whole records, in which a share of the sample is the neighbourhood of a query."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)

@@ -1,4 +1,4 @@
-"""What both models of a neighbourhood share: noise of codes, ties, and what a ranking finds."""
+"""Functions of both models of a neighbourhood: noise of codes, ties, rankings, shares found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the codes of one spec find in a model of the collection, and how often they are linked."""
+"""Simulation of one spec on a model of the collection: recall, noise, and linked codes."""
 
 from __future__ import annotations
 
