@@ -21,7 +21,8 @@ import numpy as np
 import scipy.sparse
 
 import dpindex as dpi
-from dpindex.exposure.visibility import COPIES, rows_to_sample, visibility
+from dpindex.exposure.standing_out import COPIES
+from dpindex.exposure.visibility import rows_to_sample, visibility
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 QUERIES = 50

@@ -10,7 +10,8 @@ import pytest
 from scipy.stats import binom
 
 from dpindex import Codebook, Privatizer, Spec, attribute, record
-from dpindex.exposure.exposure import Prior, predicted_exposure
+from dpindex.exposure.exposure import predicted_exposure
+from dpindex.exposure.prior import Prior
 from dpindex.study.evaluate.inversion import cosines, invert
 
 pytestmark = pytest.mark.usefixtures("known_noise")

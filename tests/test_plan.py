@@ -26,10 +26,11 @@ import dpindex as dpi
 from dpindex.cli import main
 from dpindex.study.evaluate import ground_truth
 from dpindex.study.evaluate.linkage import Linkage
+from dpindex.study.plan_options import NEIGHBOURS, PlanOptions
 from dpindex.study.planner import Facts, collection_model
-from dpindex.study.planner.collection_model import CollectionModel, Simulation, linked_share
-from dpindex.study.planner.plan_result import NEIGHBOURS
-from dpindex.study.planner.planner import _grid
+from dpindex.study.planner.attribute_specs import attribute_specs
+from dpindex.study.planner.collection_model import CollectionModel
+from dpindex.study.planner.simulation import Simulation, linked_share
 from dpindex.vectors import open_vectors
 
 DIM, N = 24, 6000
@@ -279,7 +280,7 @@ def test_a_plan_for_exact_queries_ranks_by_them(sample: np.ndarray) -> None:
 def test_signs_that_find_everything_need_no_denoiser(
     sample: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpindex.study.planner.planner._ENOUGH", -1.0)
+    monkeypatch.setattr("dpindex.study.planner.attribute_neighbourhood._ENOUGH", -1.0)
     outcome = dpi.plan(**TERMS, public_sample=sample, methods=["dp-signoporp-rr"])
     assert {row.method for row in outcome.rows} == {"dp-signoporp-rr"}
 
@@ -368,6 +369,8 @@ def test_record_level_terms_lead_to_record_level_methods(sample: np.ndarray) -> 
         ({"methods": ["none-oporp"]}, "not private"),
         ({"methods": ["raw-gaussian"]}, "needs a delta"),
         ({"methods": ["magic"]}, "there is no method 'magic'"),
+        ({"epsilons": 3.0}, "plan has no option epsilons"),
+        ({"k": 8}, "plan has no option k"),
         ({"bounds": (0.4, 0.6)}, "row"),
         ({"facts": Facts(1.0, 0.5)}, "either a public sample or public facts"),
         ({"public_sample": None}, "either a public sample or public facts"),
@@ -531,10 +534,11 @@ def test_bad_input_is_one_sentence(
 
 
 def test_finding_7_no_default_has_a_delta_over_the_projection() -> None:
+    options = PlanOptions(dim=DIM, n=N, epsilon=5.0)
     for adjacency in (dpi.attribute(1.0), dpi.l2(2.0)):
         terms = {"delta": 1e-6, "adjacency": adjacency, "min_norm": 2.5}
-        found = _grid(DIM, None, None, 5.0, **terms).specs
+        found = attribute_specs(options, None, 5.0, terms).specs
         assert {spec.guarantee.delta_over for spec in found} == {"noise"}
         assert len({spec.method for spec in found}) >= 3
-    named = _grid(DIM, ["row-rp-g-direct"], None, 5.0, **terms).specs
+    named = attribute_specs(options, ["row-rp-g-direct"], 5.0, terms).specs
     assert named[0].guarantee.delta_over == "projection"

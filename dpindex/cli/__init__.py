@@ -19,6 +19,7 @@ from dpindex.cli import quality_commands as quality
 from dpindex.cli import race_commands as race
 from dpindex.cli import server_commands as server
 from dpindex.cli.options import Command, as_command
+from dpindex.cli.plan_command import plan
 from dpindex.version import __version__
 
 __all__ = ["app", "main"]
@@ -67,7 +68,7 @@ _register(
     app, build_command.build, index.privatize, index.add, index.denoise, index.query, index.info
 )
 _register(app, index.publish, index.methods, index.spec, index.codebook)
-_register(app, quality.plan, quality.evaluate, quality.explore, quality.demo)
+_register(app, plan, quality.evaluate, quality.explore, quality.demo)
 _register(app, audit.audit, audit.ledger)
 _register(app, server.serve)
 _register(race_app, race.build, race.query, race.info)

@@ -276,6 +276,18 @@ class Command(TyperCommand):
         return super().parse_args(ctx, whole)
 
 
+def parsed_list(text: str, option: str, read: type) -> list[Any]:
+    """Return the parts of a list such as ``1,2,5``, each as ``read`` understands it.
+
+    >>> parsed_list("1, 2,5", "--epsilons", float)
+    [1.0, 2.0, 5.0]
+    """
+    try:
+        return [read(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        raise InputError(f"{option} must be a list such as 1,2,5, not {text!r}.") from None
+
+
 @cache
 def _hints(annotated: Any) -> dict[str, Any]:
     return get_type_hints(annotated, include_extras=True)

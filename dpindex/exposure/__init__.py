@@ -1,1 +1,1 @@
-"""What codes give away: exposure to an attacker, and visibility to a search."""
+"""Chances that a code stands out: exposure to attacks, visibility to a search."""

@@ -19,6 +19,7 @@ from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, in_units_of_l
 from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser, fit_denoiser
 from dpindex.exposure.exposure import nearness, number_channel, sign_channel
+from dpindex.exposure.prior import Prior, directions_only
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 
@@ -60,7 +61,7 @@ def exposure(
     denoiser = attackers_denoiser(spec, codes, denoiser)
     dense = vectors.toarray() if scipy.sparse.issparse(vectors) else vectors
     truth = np.asarray(dense, dtype=np.float64)
-    if _directions_only(spec):
+    if directions_only(spec):
         truth = unit(in_units_of_largest(truth)).astype(np.float64)
     estimate = invert(codes.take(slice(len(truth))), spec, denoiser).astype(np.float64)
     guess = sum(spec.bounds) / 2 * spec.scale
@@ -77,11 +78,6 @@ def attackers_denoiser(
         with suppress(InputError):  # too few codes, or nothing but noise
             return fit_denoiser(codes, spec)
     return denoiser
-
-
-def _directions_only(spec: Spec) -> bool:
-    """Whether codes depend on the direction of a vector alone: those of record-level methods."""
-    return spec.mechanism.private and not spec.mechanism.calibration.rounded
 
 
 def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Singles:
@@ -134,23 +130,21 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
             f"{_MAX_ENTRIES} at most."
         )
     low, high = spec.bounds
-    mean, variance = (low + high) / 2, (high - low) ** 2 / 12
-    if _directions_only(spec) or (spec.norm is not None and mean == 0.0):
-        mean, variance = 0.0, (spec.norm or 1.0) ** 2 / spec.dim
     projection = spec.projection.apply(np.eye(spec.dim, dtype=np.float32)).astype(np.float64)
     projection *= spec.projection.scale
-    prior_mean = mean * projection.sum(axis=0)
-    prior_variance = variance * (projection**2).sum(axis=0)
+    prior = Prior.of(spec)
+    prior_mean = prior.mean * projection.sum(axis=0)
+    prior_variance = prior.variance * (projection**2).sum(axis=0)
     channel = sign_channel if signs else number_channel
     slope, expected, noise = channel(spec, prior_mean, prior_variance)
     decoded = codes.to_float()
     if denoiser is not None and not signs:
         decoded, noise = denoiser(codes), np.zeros_like(noise)
     response = projection * slope
-    covariance = variance * (response.T @ response) + np.diag(noise)
+    covariance = prior.variance * (response.T @ response) + np.diag(noise)
     # The pseudo-inverse leaves out coordinates without information (empty bins without noise).
-    weights = variance * (np.linalg.pinv(covariance, hermitian=True) @ response.T)
-    estimate = mean + (decoded - expected) @ weights
+    weights = prior.variance * (np.linalg.pinv(covariance, hermitian=True) @ response.T)
+    estimate = prior.mean + (decoded - expected) @ weights
     return (np.clip(estimate, low, high) * spec.scale).astype(np.float32)
 
 

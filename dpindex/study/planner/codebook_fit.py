@@ -17,7 +17,7 @@ _SAME_COSINE = 1.0 - 1e-5
 
 
 def fit_codebook(public: Any, size: int) -> Codebook:
-    """A codebook of ``size`` codewords made of public vectors.
+    """Return a codebook of ``size`` codewords made of public vectors.
 
     Fewer codewords than vectors are the centroids of spherical k-means (Dhillon & Modha 2001). More
     are the vectors and points half-way between near neighbours: first between each vector and its
@@ -48,8 +48,10 @@ def fit_codebook(public: Any, size: int) -> Codebook:
     first.sort()
     if size == len(first):
         return Codebook(sample.stated[first])
-    make = _centroids if size < len(first) else _grown
-    return Codebook(make(sample.vectors[first], size))
+    vectors = sample.vectors[first]
+    if size < len(first):
+        return Codebook(_centroids(vectors, size))
+    return Codebook(_grown(vectors, size))
 
 
 def _centroids(vectors: Singles, size: int) -> Singles:
@@ -61,20 +63,22 @@ def _centroids(vectors: Singles, size: int) -> Singles:
 
 
 def _grown(vectors: Singles, size: int) -> Singles:
-    """The vectors and ``size − n`` midpoints of different pairs, near neighbours first."""
-    count, wanted = len(vectors), size - len(vectors)
+    """Return the vectors and ``size − n`` midpoints of different pairs, near neighbours first."""
+    count = len(vectors)
+    missing = size - count
     flat = faiss.IndexFlatIP(vectors.shape[1])
     flat.add(vectors)
-    reach = 4 * -(-wanted // count)
+    reach = 4 * -(-missing // count)
     while True:
         cosines, near = flat.search(vectors, min(reach, count))
         # Column by column: the nearest of every vector come before the second nearest.
         left = np.tile(np.arange(count), near.shape[1])
-        right, cosine = near.T.ravel(), cosines.T.ravel()
-        apart = (np.abs(cosine) < _SAME_COSINE) & (left != right)
-        low, high = np.minimum(left, right)[apart], np.maximum(left, right)[apart]
+        right = near.T.ravel()
+        apart = (np.abs(cosines.T.ravel()) < _SAME_COSINE) & (left != right)
+        low = np.minimum(left, right)[apart]
+        high = np.maximum(left, right)[apart]
         _, first = np.unique(low * count + high, return_index=True)
-        if len(first) >= wanted:
+        if len(first) >= missing:
             break
         if reach >= count:
             raise InputError(
@@ -82,5 +86,6 @@ def _grown(vectors: Singles, size: int) -> Singles:
                 f"most {count + len(first)} codewords can be grown from them, not {size}."
             )
         reach *= 2
-    kept = np.sort(first)[:wanted]
-    return np.concatenate([vectors, unit(vectors[low[kept]] + vectors[high[kept]])])
+    kept = np.sort(first)[:missing]
+    sums = vectors[low[kept]] + vectors[high[kept]]
+    return np.concatenate([vectors, unit(sums)])

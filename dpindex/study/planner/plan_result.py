@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -10,14 +11,13 @@ from dpindex.exposure.exposure import Exposure
 from dpindex.index.asked import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Guarantee
+from dpindex.study.plan_options import FOUND, NEIGHBOURS
 
 # How codes are ranked: as they are, or after ``fit_denoiser`` of that kind.
 Ranking: TypeAlias = Literal["plain", "linear", "auto"]
 
-FOUND, NEIGHBOURS = 10, 50
-"""Answers, and true neighbours, that precision counts (Li & Li 2023, Sec. 5.1)."""
-
-_POOR, _SHOWN = 0.2, 10
+_POOR = 0.2
+_SHOWN = 10
 _FROM_FACTS = "Facts are a rough substitute for a public sample: expect errors of 0.2."
 _UNLIKE = (
     "Codebooks find less where vectors are unlike the sample: half of what is predicted was "
@@ -31,7 +31,7 @@ _FROM_SAMPLE = (
 
 @dataclass(frozen=True)
 class Found:
-    """What is expected to be found in one query mode.
+    """Expected shares of true neighbours in one query mode.
 
     Attributes
     ----------
@@ -96,39 +96,45 @@ class Row:
     @property
     def size(self) -> str:
         """Coordinates of a code, or codewords and w."""
-        book = self.spec.codebook
-        return str(self.k) if book is None else f"K={len(book)} w={self.spec.subset}"
+        if self.spec.codebook is None:
+            return str(self.k)
+        return f"K={len(self.spec.codebook)} w={self.spec.subset}"
 
     @property
     def contents(self) -> str:
-        """What a code is, in words."""
-        book = self.spec.codebook
-        if book is not None:
-            return f"{len(book)} codewords and w = {self.spec.subset}"
-        return f"{self.k} {'signs' if self.signs else 'numbers'}"
+        """Contents of a code, in words."""
+        if self.spec.codebook is None:
+            return self.spec.format.contents
+        return f"{len(self.spec.codebook)} codewords and w = {self.spec.subset}"
+
+    @property
+    def denoiser(self) -> str | None:
+        """Kind of the denoiser; None if codes are ranked as they are."""
+        return None if self.ranking == "plain" else self.ranking
 
     @property
     def guarantee(self) -> Guarantee:
         return self.spec.guarantee
 
     def found(self, query: QueryMode) -> Found:
-        """What is expected to be found in that query mode."""
+        """Return what is expected to be found in that query mode."""
         return self.private if query == "private" else self.exact
 
     def to_dict(self, at: int) -> dict[str, Any]:
-        """The row as plain JSON values; recall is recall@``at``."""
+        """Return the row as plain JSON values; recall is recall@``at``."""
+        shares = {}
+        for measure, name in names_of(at).items():
+            for mode in get_args(QueryMode):
+                share = getattr(self.found(mode), measure)
+                shares[f"{name}, {mode} queries"] = round(share, 4)
         return {
             "method": self.method,
             "k": self.k,
             "codewords": self.spec.codebook and len(self.spec.codebook),
             "subset": self.spec.subset,
             "epsilon": self.spec.budget,
-            "denoiser": None if self.ranking == "plain" else self.ranking,
-            **{
-                f"{name}, {mode} queries": round(getattr(self.found(mode), measure), 4)
-                for measure, name in names_of(at).items()
-                for mode in get_args(QueryMode)
-            },
+            "denoiser": self.denoiser,
+            **shares,
             "bytes_per_vector": self.bytes_per_vector,
             "noise": round(self.noise, 4),
             "guarantee": self.guarantee.to_dict(),
@@ -137,7 +143,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to build: ``PrivateIndex(spec)``, and then ``fit_denoiser()`` if ``denoise``.
+    """The recommended build: ``PrivateIndex(spec)``, and then ``fit_denoiser()`` if ``denoise``.
 
     >>> Choice(Spec("dp-oporp-staircase", dim=8, epsilon=1.0), denoise=False).denoise
     False
@@ -190,38 +196,39 @@ class Plan:
     def _repr_html_(self) -> str:
         """For notebooks: the predictions, best first."""
         header = ("method", "code", "denoiser", "private", "exact", "bytes", "guarantee")
-        rows = (
-            (r.method, r.size, r.ranking, f"{r.private.recall:.2f}", f"{r.exact.recall:.2f}",
-             r.bytes_per_vector, r.guarantee)
-            for r in self.rows[:_SHOWN]
-        )  # fmt: skip
+        rows: list[tuple[object, ...]] = []
+        for row in self.rows[:_SHOWN]:
+            private = f"{row.private.recall:.2f}"
+            exact = f"{row.exact.recall:.2f}"
+            sizes = (row.bytes_per_vector, row.guarantee)
+            rows.append((row.method, row.size, row.ranking, private, exact, *sizes))
         title = f"{self.why} Predicted recall@{self.at} of the true {self.at}:"
         return table_html(title, header, rows)
 
     @property
     def best(self) -> Row:
-        """The row that is recommended."""
+        """Recommended row."""
         return self.rows[0]
 
     @property
     def recommended(self) -> Choice:
-        """What to build."""
-        return Choice(self.best.spec, self.best.ranking != "plain")
+        """Spec to build, and whether to denoise."""
+        return Choice(self.best.spec, self.best.denoiser is not None)
 
     @property
     def why(self) -> str:
         """One sentence on the recommendation."""
         best = self.best
         other: QueryMode = "exact" if self.query == "private" else "private"
-        denoiser = " and a denoiser" if self.recommended.denoise else ""
-        expected = " and ".join(
-            f"{name} = {getattr(best.found(self.query), measure):.2f}"
-            f" ({other} queries: {getattr(best.found(other), measure):.2f})"
-            for measure, name in names_of(self.at).items()
-        )
+        expected = []
+        for measure, name in names_of(self.at).items():
+            planned = getattr(best.found(self.query), measure)
+            others = getattr(best.found(other), measure)
+            expected.append(f"{name} = {planned:.2f} ({other} queries: {others:.2f})")
+        denoiser = " and a denoiser" if best.denoiser else ""
         sentence = (
             f"{best.method} with {best.contents} ({best.bytes_per_vector} bytes){denoiser} is "
-            f"predicted to reach {expected} at {best.guarantee}"
+            f"predicted to reach {' and '.join(expected)} at {best.guarantee}"
         )
         rival = next((row for row in self.rows if row.method != best.method), None)
         if rival is None:
@@ -233,14 +240,17 @@ class Plan:
 
     @property
     def protection(self) -> tuple[str, ...]:
-        """What the recommended spec protects, in numbers, one sentence each."""
-        exposed = () if self.exposure is None else self.exposure.lines(self.n)
-        return (self.best.guarantee.odds(), *exposed)
+        """Protection by the recommended spec, in numbers, one sentence each."""
+        odds = self.best.guarantee.odds()
+        if self.exposure is None:
+            return (odds,)
+        return (odds, *self.exposure.lines(self.n))
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Caveats, one sentence each."""
-        best, lines = self.best, []
+        best = self.best
+        lines = []
         if best.found(self.query).recall < _POOR:
             lines.append(
                 "At this epsilon no method finds many neighbours; state a recall instead to see "
@@ -255,16 +265,20 @@ class Plan:
             )
         if best.spec.codebook is not None:
             lines.append(_UNLIKE)
-        return (*lines, _FROM_FACTS if self.from_facts else _FROM_SAMPLE)
+        lines.append(_FROM_FACTS if self.from_facts else _FROM_SAMPLE)
+        return tuple(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain JSON values."""
+        """Return everything as plain JSON values."""
         choice = self.recommended
+        exposure = None
+        if self.exposure is not None:
+            exposure = self.exposure.to_dict()
         return {
             "recommended": {"spec": choice.spec.to_dict(), "denoise": choice.denoise},
             "why": self.why,
             "protection": list(self.protection),
-            "exposure": None if self.exposure is None else self.exposure.to_dict(),
+            "exposure": exposure,
             "remarks": list(self.remarks),
             "query": self.query,
             "n": self.n,
@@ -276,8 +290,13 @@ class Plan:
         }
 
 
+def best_by_method(rows: Iterable[Row]) -> list[Row]:
+    """Return the first row of each method, from rows that are best first; worst methods first."""
+    return list({row.method: row for row in reversed(list(rows))}.values())
+
+
 def nearby(epsilon: float) -> tuple[float, ...]:
-    """Epsilons to draw beside one, ascending, within what specs allow.
+    """Return epsilons from a quarter of one to four times as much, within what specs allow.
 
     >>> nearby(4.0)
     (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -286,7 +305,7 @@ def nearby(epsilon: float) -> tuple[float, ...]:
 
 
 def names_of(at: int) -> dict[str, str]:
-    """The full names of the measures of :class:`Found`, recall first; ``at`` is the k of recall.
+    """Return full names of the measures of :class:`Found`, recall first; ``at`` is recall's k.
 
     >>> names_of(10)
     {'recall': 'recall@10 of the true 10', 'precision': 'precision@10 of the true 50'}
@@ -298,14 +317,17 @@ def names_of(at: int) -> dict[str, str]:
 
 
 def _advantage(best: Row, rival: Row) -> str:
+    """Return why the best row beats the best of another method."""
     if best.spec.codebook is not None:
-        near = "nearest codeword" if best.spec.subset == 1 else f"{best.spec.subset} nearest ones"
+        near = f"{best.spec.subset} nearest ones"
+        if best.spec.subset == 1:
+            near = "nearest codeword"
         return f"{1 - best.noise:.0%} of its reports are of the {near}, the others are random"
     if best.signs:
         return f"{best.noise:.0%} of its signs are flipped, and a sign takes one bit"
     noise = f"the standard deviation of its noise is {best.noise:.2g} times that of a coordinate"
     if not rival.signs and best.noise < 0.97 * rival.noise:
         return f"{noise}, against {rival.noise:.2g} for the next method"
-    if best.ranking != "plain":
+    if best.denoiser:
         return f"{noise}, much of which a denoiser removes because coordinates are correlated"
     return f"{noise}, and its {best.k} coordinates keep more of a vector"

@@ -31,11 +31,11 @@ def plan_png(outcome: Plan) -> bytes:
     InputError
         If Matplotlib is missing.
 
-    >>> from dpindex.study.planner.collection_model import Facts
+    >>> from dpindex.study.planner.public_sample import Facts
     >>> from dpindex.study.planner.planner import plan
     >>> facts = Facts(norm=1.0, neighbour_cosine=0.9)
-    >>> wanted = {"methods": ["raw-staircase"], "curves": True}
-    >>> plan_png(plan(dim=8, n=500, epsilon=4.0, facts=facts, **wanted))[1:4]
+    >>> options = {"methods": ["raw-staircase"], "curves": True}
+    >>> plan_png(plan(dim=8, n=500, epsilon=4.0, facts=facts, **options))[1:4]
     b'PNG'
     """
     figure_class = import_extra("matplotlib.figure", "a plot needs matplotlib", "eval").Figure
@@ -74,12 +74,12 @@ def plan_png(outcome: Plan) -> bytes:
 
 
 def _draw(panel: Any, line: Sequence[Row], outcome: Plan, measure: str, number: int) -> Any:
-    found = [getattr(row.found(outcome.query), measure) for row in line]
-    denoised = ", denoised" if any(row.ranking != "plain" for row in line) else ""
+    shares = [getattr(row.found(outcome.query), measure) for row in line]
+    denoised = ", denoised" if any(row.denoiser for row in line) else ""
     codes = {row.contents for row in line}
     contents = line[0].contents if len(codes) == 1 else "the best code at each ε"
     return panel.plot(
-        [row.spec.budget for row in line], found, color=_COLOURS[number % len(_COLOURS)],
+        [row.spec.budget for row in line], shares, color=_COLOURS[number % len(_COLOURS)],
         marker=_MARKERS[number % len(_MARKERS)], markersize=5, linewidth=1.8,
         label=f"{line[0].method}, {contents}{denoised}",
     )[0]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What record-level methods find in a collection, predicted on a public sample of its kind.
+"""Model of whole records: recall of record-level methods, predicted on a public sample.
 
 Sampled vectors play the collection: each of m stands for n/m vectors of it, so the true neighbours
 of a query are its nearest by the same share. Vectors between the sampled ones, as in
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,16 +29,21 @@ from dpindex.mechanism.codebook import Codebook, spaced
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.randomness import PublicStream
-from dpindex.study.planner.plan_result import FOUND, NEIGHBOURS, Found, Row
+from dpindex.study.plan_options import FOUND
+from dpindex.study.planner.plan_result import Found, Row
+from dpindex.study.planner.retrieval import best_columns, noise_share, shares_found, tie_breaks
 
 __all__ = ["RecordModel"]
 
-_RECORDS, _QUERIES, _ROUNDS, _BEST = 2000, 250, 4, 128
-# A third of the sample, at most, plays the codebook, and so many codewords; twice as many records.
-_SHARE, _CODEWORDS = 3, 4000
-
+_RECORDS = 2000
+_QUERIES = 250
+_BEST = 128
+# Codes of each record.
+_ROUNDS = 4
+# At most one in three vectors of the sample, and so many, plays a codeword; twice as many records.
+_SPLITS = 3
+_CODEWORDS = 4000
 _BLOCK = 256
-_TIE = 2e-6
 
 Indices = npt.NDArray[np.intp]
 
@@ -55,97 +60,125 @@ class RecordModel:
     """
 
     def __init__(self, sample: Floats, n: int) -> None:
-        self._sample, self._n = sample, n
+        self._sample = sample
+        self._n = n
         self._unit = unit(in_units_of_largest(sample))
-        self._everyone = _Records(self._unit[spaced(len(sample), min(_RECORDS, n))])
+        chosen = spaced(len(sample), min(_RECORDS, n))
+        self._records = _Records(self._unit[chosen])
         self.codebook = lru_cache(maxsize=None)(self._codebook)
         self._split = lru_cache(maxsize=None)(self._split_at)
 
     def _codebook(self, size: int) -> Codebook:
-        """That many vectors of the sample, evenly spaced."""
+        """Return a codebook of that many vectors of the sample, evenly spaced."""
         return Codebook.spaced(self._sample, size)
 
     def predict(self, spec: Spec, at: int) -> Row:
-        """What is expected to be found, in both query modes; recall is that of ``at`` answers."""
-        if spec.mechanism.codes == "symbols":
-            return self._symbols(spec, at)
-        privatizer, those = Privatizer(spec), self._everyone
-        codes = privatizer.privatize(np.concatenate([those.vectors] * _ROUNDS))
-        decoded, queries = unit(codes.to_float()), those.vectors[those.asked]
-        noisy, plain = privatizer.privatize(queries).to_float(), privatizer.project(queries)
-        private, exact = (
-            those.found([row @ decoded.T for row in unit(asked)], at, self._n)
-            for asked in (noisy, plain)
-        )
-        true = plain * spec.step
-        if spec.mechanism.codes == "signs":
-            noise = float(np.mean((noisy > 0) != (true > 0)))
-        else:
-            noise = float((noisy - true).std() / max(true.std(axis=0).mean(), 1e-30))
+        """Return what is expected to be found; recall is that of ``at`` answers."""
+        if spec.mechanism.family.codebook:
+            return self._predict_symbols(spec, at)
+        privatizer = Privatizer(spec)
+        records = self._records
+        codes = privatizer.privatize(np.concatenate([records.vectors] * _ROUNDS))
+        decoded = unit(codes.to_float())
+        queries = records.vectors[records.query_rows]
+        noisy = privatizer.privatize(queries).to_float()
+        projected = privatizer.project(queries)
+        private_scores = [row @ decoded.T for row in unit(noisy)]
+        exact_scores = [row @ decoded.T for row in unit(projected)]
+        private = records.found(private_scores, at, self._n)
+        exact = records.found(exact_scores, at, self._n)
+        noise = noise_share(spec, noisy, projected * spec.step)
         return Row(spec, "plain", private, exact, int(codes.stored[0].nbytes), noise)
 
-    def _symbols(self, spec: Spec, at: int) -> Row:
+    def _predict_symbols(self, spec: Spec, at: int) -> Row:
         law: Any = spec.law
-        size = min(law.size, len(self._unit) // _SHARE, _CODEWORDS)
+        size = min(law.size, len(self._unit) // _SPLITS, _CODEWORDS)
         subset = max(1.0, law.subset * size / law.size)
-        both = many = self._found_with(size, subset, law, at)
-        few = self._found_with(size, subset, law, at, step=2)
-        both = both + _rise(few, many)
+        played = _PlayedCodebook(size, subset, law.inside)
+        whole = self._found_with(played, at)
+        half_records = self._found_with(played, at, step=2)
+        shares = whole + _rise(half_records, whole)
         if size < law.size:
-            half = self._found_with(size // 2, subset, law, at)
-            wide = self._found_with(size, 2 * subset, law, at)
-            wider = math.log2(law.subset / subset)
-            finer = math.log2(law.size / size) - wider
-            both = both + finer * _rise(half, many) + wider * _rise(half, wide)
-        private, exact = (Found(*row) for row in np.minimum(both, 1.0).tolist())
-        return Row(spec, "plain", private, exact, 2, 1.0 - law.inside / 2.0**64)
+            half_size = self._found_with(played._replace(size=size // 2), at)
+            double_subset = self._found_with(played._replace(subset=2 * subset), at)
+            subset_doublings = math.log2(law.subset / subset)
+            size_doublings = math.log2(law.size / size) - subset_doublings
+            shares = shares + size_doublings * _rise(half_size, whole)
+            shares = shares + subset_doublings * _rise(half_size, double_subset)
+        private, exact = (Found(*row) for row in np.minimum(shares, 1.0).tolist())
+        return Row(spec, "plain", private, exact, spec.format.max_row_bytes, played.noise)
 
-    def _found_with(self, size: int, subset: float, law: Any, at: int, step: int = 1) -> Doubles:
-        """What is found with so many codewords and nearest ones, and the law's chance.
+    def _found_with(self, played: _PlayedCodebook, at: int, step: int = 1) -> Doubles:
+        """Return what is found by query mode and measure, float64, shape (2, 2).
 
-        By query mode, private and exact, and by precision and recall: shape (2, 2). What ``subset``
-        has above a whole number is the share of records with one more. One in ``step`` records is
-        there.
+        Rows are private and exact, columns precision and recall. One in ``step`` records is there.
         """
         stream = PublicStream(0, "plan symbols")
-
-        def uniform(limit: float, count: int) -> Indices:
-            return (stream.words(count, np.uint32) / 2.0**32 * limit).astype(np.intp)
-
-        def reported(near: Indices) -> Indices:
-            """A symbol for each row of nearest codewords."""
-            count = len(near)
-            kept = stream.words(count, np.uint64) < np.uint64(law.inside)
-            inside = near[np.arange(count), uniform(subset, count)]
-            return np.where(kept, inside, uniform(size, count))
-
         shares = np.zeros((2, 2))
-        for first in range(_SHARE):
-            words, those, near = self._split(size, first, step)
-            symbols = reported(np.concatenate([near] * _ROUNDS))
-            queries = words[reported(near[those.asked])], those.vectors[those.asked]
-            for mode, asked in enumerate(queries):
-                found = those.found([row[symbols] for row in asked @ words.T], at, self._n)
-                shares[mode] += np.array([found.precision, found.recall]) / _SHARE
+        for first in range(_SPLITS):
+            words, records, near = self._split(played.size, first, step)
+            symbols = played.reported(np.concatenate([near] * _ROUNDS), stream)
+            private_queries = words[played.reported(near[records.query_rows], stream)]
+            exact_queries = records.vectors[records.query_rows]
+            for mode, queries in enumerate((private_queries, exact_queries)):
+                scores = [row[symbols] for row in queries @ words.T]
+                outcome = records.found(scores, at, self._n)
+                shares[mode] += np.array([outcome.precision, outcome.recall]) / _SPLITS
         return shares
 
     def _split_at(self, size: int, first: int, step: int = 1) -> tuple[Singles, _Records, Indices]:
-        """So many codewords, records among the others, and the nearest codewords of each record.
+        """Return codewords, records among the others, and the nearest codewords of each record.
 
-        Best first; at most 128. ``first`` is the row of the first codeword.
+        The nearest, at most 128, are best first. ``first`` is the row of the first codeword.
         """
-        chosen = (spaced(len(self._unit), size) + first) % len(self._unit)
-        rest = np.setdiff1d(np.arange(len(self._unit)), chosen)
-        words = self._unit[chosen]
-        rest = rest[spaced(len(rest), min(2 * _CODEWORDS, self._n))][::step]
-        those = _Records(self._unit[rest])
-        count, parts = min(size - 1, _BEST), []
-        for start in range(0, len(those.vectors), _BLOCK):
-            cosines = those.vectors[start : start + _BLOCK] @ words.T
-            near = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
-            order = np.argsort(-np.take_along_axis(cosines, near, axis=1), axis=1)
-            parts.append(np.take_along_axis(near, order, axis=1))
-        return words, those, np.concatenate(parts)
+        codeword_rows = (spaced(len(self._unit), size) + first) % len(self._unit)
+        words = self._unit[codeword_rows]
+        others = np.setdiff1d(np.arange(len(self._unit)), codeword_rows)
+        chosen = spaced(len(others), min(2 * _CODEWORDS, self._n))[::step]
+        records = _Records(self._unit[others[chosen]])
+        count = min(size - 1, _BEST)
+        parts = []
+        for start in range(0, len(records.vectors), _BLOCK):
+            cosines = records.vectors[start : start + _BLOCK] @ words.T
+            parts.append(best_columns(cosines, count))
+        return words, records, np.concatenate(parts)
+
+
+class _PlayedCodebook(NamedTuple):
+    """A codebook of the model: how a record with known nearest codewords is reported.
+
+    Attributes
+    ----------
+    size : int
+        Number of codewords.
+    subset : float
+        Nearest codewords that share the report; what it has above a whole number is the share of
+        records with one more.
+    inside : int
+        Chance of a report among them, times 2^64.
+    """
+
+    size: int
+    subset: float
+    inside: int
+
+    @property
+    def noise(self) -> float:
+        """Share of the reports outside the set of nearest codewords, [0, 1]."""
+        return 1.0 - self.inside / 2.0**64
+
+    def reported(self, near: Indices, stream: PublicStream) -> Indices:
+        """Return a symbol for each row of nearest codewords, shape (n,)."""
+        count = len(near)
+        kept = stream.words(count, np.uint64) < np.uint64(self.inside)
+        nearest = near[np.arange(count), _uniform(self.subset, count, stream)]
+        return np.where(kept, nearest, _uniform(self.size, count, stream))
+
+
+def _uniform(limit: float, count: int, stream: PublicStream) -> Indices:
+    """Return whole numbers in [0, limit)."""
+    numbers = stream.words(count, np.uint32) / 2.0**32 * limit
+    return numbers.astype(np.intp)
 
 
 class _Records:
@@ -155,46 +188,46 @@ class _Records:
     ----------
     vectors : float32 array, shape (m, dim)
         Of norm 1.
-    asked : integer array, shape (q,)
+    query_rows : integer array, shape (q,)
         Rows of the queries, which do not find themselves.
     """
 
     def __init__(self, vectors: Singles) -> None:
         self.vectors = vectors
-        self.asked = spaced(len(vectors), _QUERIES)
-        cosines = vectors[self.asked] @ vectors.T
-        cosines[np.arange(len(self.asked)), self.asked] = np.inf  # itself: before all others
+        self.query_rows = spaced(len(vectors), _QUERIES)
+        cosines = vectors[self.query_rows] @ vectors.T
+        cosines[np.arange(len(self.query_rows)), self.query_rows] = np.inf  # before all others
         order = np.argsort(-cosines, axis=1, kind="stable")
-        self._before = np.argsort(order, axis=1) - 1.0
+        self._nearer = np.argsort(order, axis=1) - 1.0
 
-    def found(self, scores: list[Singles], at: int, n: float) -> Found:
-        """Shares of true neighbours among the best of n, by the scores of four codes of each."""
-        each = n / (len(self.vectors) - 1)
-        weight = each / _ROUNDS
-        chance = PublicStream(0, "plan ties").words(scores[0].size, np.uint16) / 2.0**16
-        count = min(max(_BEST, math.ceil(max(FOUND, at) / weight)), scores[0].size - 1)
-        ranks = np.empty((len(scores), count))
-        for into, query, before, score in zip(ranks, self.asked, self._before, scores, strict=True):
-            value = score + _TIE * chance
-            value[query :: len(before)] = -np.inf
-            best = np.argpartition(-value, count - 1)[:count]
-            into[:] = before[best[np.argsort(-value[best])] % len(before)]
+    def found(self, scores: list[Singles], at: int, n: int) -> Found:
+        """Return what is found among n vectors by the scores of four codes of each record."""
+        rows = len(self.vectors)
+        per_record = n / (rows - 1)
+        per_code = per_record / _ROUNDS
+        breaks = tie_breaks(scores[0].size)
+        needed = math.ceil(max(FOUND, at) / per_code)
+        count = min(max(_BEST, needed), scores[0].size - 1)
+        nearer = np.empty((len(scores), count))
+        for i, query_row in enumerate(self.query_rows):
+            value = scores[i] + breaks
+            value[query_row::rows] = -np.inf
+            nearer[i] = self._nearer[i][best_columns(value, count) % rows]
 
-        def share(found: int, neighbours: int) -> float:
-            counted = np.clip(found - weight * np.arange(count), 0.0, weight)
-            true = np.clip(neighbours / each - ranks, 0.0, 1.0)
-            return float((true @ counted).mean()) / found
+        def true_weight(neighbours: int) -> Doubles:
+            true: Doubles = per_code * np.clip(neighbours / per_record - nearer, 0.0, 1.0)
+            return true
 
-        return Found(share(FOUND, NEIGHBOURS), share(at, at))
+        return shares_found(np.full((1, count), per_code), true_weight, at)
 
 
 def _rise(half: Doubles, whole: Doubles) -> Doubles:
-    """Of shares by a doubling; what falls does so by chance."""
+    """Return the gain in shares when a size doubles; negative gains are noise and count as 0."""
     return np.maximum(whole - half, 0.0)
 
 
 def promising_subsets(size: int, epsilon: float) -> tuple[int, ...]:
-    """Powers of two near ``K/e^ε``, at which a report is as often inside the set as outside.
+    """Return powers of two near ``K/e^ε``, where a report is as often inside the set as outside.
 
     Smaller sets would be reported too seldom, larger ones say little; those of which 1/5 to 9/10
     of the reports are inside are worth trying.
@@ -204,5 +237,8 @@ def promising_subsets(size: int, epsilon: float) -> tuple[int, ...]:
     """
     odds = math.exp(epsilon) / size
     powers = [1 << i for i in range(7) if 1 << i <= size // 2]
-    found = [w for w in powers if 0.2 <= w * odds / (w * odds + 1) <= 0.9]
-    return tuple(found or [powers[0] if odds > 1 else powers[-1]])
+    inside = {w: w * odds / (w * odds + 1) for w in powers}
+    promising = tuple(w for w, chance in inside.items() if 0.2 <= chance <= 0.9)
+    if promising:
+        return promising
+    return (powers[0],) if odds > 1 else (powers[-1],)

@@ -1,0 +1,173 @@
+"""The command ``plan``: predict what an epsilon will find, and print the commands to build it."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpindex.base.errors import InputError
+from dpindex.base.files import create_file
+from dpindex.cli import options as o
+from dpindex.cli import output as out
+from dpindex.study.plan_options import PlanOptions
+from dpindex.vectors import open_vectors
+
+if TYPE_CHECKING:  # help loads no noise laws
+    from dpindex.study.planner import Facts, Plan, Row
+
+_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class KnowledgeOptions:
+    """Public knowledge of the vectors: a sample, or facts."""
+
+    public_sample: Annotated[str | None, "File of 500 or more PUBLIC vectors of the same kind."] = (
+        None
+    )
+    typical_norm: Annotated[
+        float | None, "Instead of a sample: norm of a vector, after scaling."
+    ] = None
+    neighbour_cosine: Annotated[
+        float | None, "With --typical-norm: cosine to the tenth nearest."
+    ] = None
+    typical_cosine: Annotated[float, "Mean cosine of two vectors."] = 0.0
+    spectrum_decay: Annotated[float, "The j-th largest variance is proportional to j^-DECAY."] = 1.0
+
+    def facts(self) -> Facts | None:
+        """Return the facts that are stated; None if there is a sample."""
+        from dpindex.study.planner import Facts
+
+        if self.typical_norm is None and self.neighbour_cosine is None:
+            if self.public_sample is None:
+                raise InputError(
+                    "say what is publicly known of such vectors: --public-sample FILE, or "
+                    "--typical-norm and --neighbour-cosine."
+                )
+            return None
+        if self.typical_norm is None or self.neighbour_cosine is None:
+            raise InputError("public facts need both --typical-norm and --neighbour-cosine.")
+        return Facts(
+            self.typical_norm, self.neighbour_cosine, self.typical_cosine, self.spectrum_decay
+        )
+
+
+def plan(
+    *,
+    target: PlanOptions,
+    knowledge: KnowledgeOptions,
+    methods: Annotated[str, "Method names, separated by commas.  [default: all that give DP]"] = "",
+    form: out.Format = "table",
+    plot: Annotated[Path | None, "Picture of predictions by epsilon, .png."] = None,
+    options: o.DataOptions,
+) -> None:
+    """Predict what an epsilon will find.
+
+    Uses public knowledge alone, and recommends a method.
+    """
+    from dpindex.study.evaluate import require_matplotlib
+    from dpindex.study.planner import plan as make_plan
+    from dpindex.study.planner import plan_png
+
+    if form == "npz":
+        raise InputError("a plan is shown as table or json, not as npz.")
+    if plot is not None:
+        out.refuse_existing(plot)
+        if plot.suffix != ".png":
+            raise InputError(f"{plot} must end in .png.")
+        require_matplotlib()
+    terms = options.stated()
+    facts = knowledge.facts()
+    file = knowledge.public_sample
+    opened = open_vectors(file) if file else nullcontext()
+    with opened as sample, out.progress_bar("simulating") as progress:
+        outcome = make_plan(
+            public_sample=sample,
+            facts=facts,
+            methods=o.parsed_list(methods, "--methods", str) or None,
+            curves=plot is not None,
+            progress=progress,
+            **vars(target),
+            **terms,
+        )
+    commands = _commands(outcome, file, options)
+    if plot is not None:
+        create_file(plot, plan_png(outcome))
+    if form == "json":
+        out.print_json({**outcome.to_dict(), "commands": commands})
+        return
+    _print_plan(outcome)
+    if plot is not None:
+        typer.echo(f"Plot: {plot}")
+    for line in outcome.remarks:
+        typer.echo(f"Note: {line}")
+    typer.echo("To build and search it, with your own names of files:")
+    for line in commands:
+        typer.echo(f"  {line}")
+
+
+def _commands(outcome: Plan, public_sample: str | None, options: o.DataOptions) -> list[str]:
+    """Return the commands for a codebook, if it is not the whole sample, an index and an answer."""
+    row = outcome.best
+    spec = row.spec
+    file = shlex.quote(str(public_sample))
+    suffix = ".npz" if str(public_sample).endswith(".npz") else ".npy"
+    commands = []
+    build = [f"dpindex build vectors{suffix} my-index --method {spec.method}"]
+    build += [f"--epsilon {spec.epsilon:.10g}", *replace(options, delta=spec.delta).as_flags()]
+    if spec.codebook is None:
+        build.append(f"--code-length {spec.code_length}")
+    else:
+        size = len(spec.codebook)
+        if size < outcome.sample_rows:
+            commands.append(f"dpindex codebook {file} codebook.npy --size {size}")
+            file = "codebook.npy"
+        build.append(f"--codebook {file} --subset {spec.subset}")
+    if row.denoiser:
+        build.append(f"--denoise {row.denoiser}")
+    commands.append(" ".join(build))
+    query = f"dpindex query my-index queries{suffix} -k 10"
+    if outcome.query != "exact":
+        query += f" --query {outcome.query}"
+    return [*commands, query]
+
+
+def _print_plan(outcome: Plan) -> None:
+    """Print a line of at most 80 columns for each spec, and below it what is promised."""
+    from dpindex.study.planner import names_of
+
+    names = names_of(outcome.at)
+    heads = [name.partition(" ") for name in names.values()]
+    typer.echo(f"Predicted for {outcome.n} vectors")
+    for part in (0, 2):
+        typer.echo(f"{'':44}" + "".join(f"{head[part]:>15}" for head in heads))
+    columns = "".join(f"{'private':>9}{'exact':>6}" for _ in names)
+    typer.echo(f"{'method':23}{'k':12}{'denoiser':9}{columns}{'bytes':>6}")
+    for row in (*outcome.rows[:_SHOWN], *outcome.contrast):
+        _print_row(row, list(names))
+    typer.echo(f"under {outcome.best.guarantee}")
+    for row in outcome.contrast:
+        typer.echo(
+            f"for contrast, {row.method}: {row.guarantee}, which is any two vectors of norm 1"
+        )
+    if len(outcome.rows) > _SHOWN:
+        typer.echo(f"and {len(outcome.rows) - _SHOWN} more (--format json shows all).")
+    typer.echo(f"Recommended: {outcome.why}")
+    typer.echo("What it protects:")
+    for line in outcome.protection:
+        typer.echo(f"  - {line}")
+
+
+def _print_row(row: Row, measures: list[str]) -> None:
+    denoiser = row.denoiser or "–"
+    shares = ""
+    for measure in measures:
+        private: Any = getattr(row.private, measure)
+        exact: Any = getattr(row.exact, measure)
+        shares += f"{private:9.2f}{exact:6.2f}"
+    typer.echo(f"{row.method:23}{row.size:12}{denoiser:9}{shares}{row.bytes_per_vector:6}")

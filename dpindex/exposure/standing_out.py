@@ -1,0 +1,142 @@
+"""Chances that a code stands out among n: found first by its own vector, or among copies.
+
+A code has a score for a vector, such as a correlation. The own code has the highest one if no other
+code has a higher one: :func:`own_code_first` and :func:`own_symbol_first`. Of ten copies those are
+among the first ten answers whose scores are above the threshold that ten codes reach:
+:func:`copies_found` and :func:`symbol_copies_found`. The scores are normal or nearly so.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
+
+from dpindex.base.arrays import Singles
+from dpindex.base.normal import cosine_tails, quantiles
+from dpindex.mechanism.spec import Spec
+
+__all__ = [
+    "COPIES", "LEVELS", "SCORES", "Scores", "copies_found", "own_code_first", "own_symbol_first",
+    "symbol_copies_found", "tied",
+]  # fmt: skip
+
+COPIES = 10
+"""Copies of a query that are looked for, among as many answers."""
+
+SCORES = 4096
+"""Equally likely values that a normal law is averaged over."""
+
+_TINY = 1e-9
+_ALMOST = 1.0 - 1e-12
+_NODES = 32
+_TAIL = np.geomspace(1.0, 1e-6, 61)  # chances of more, each a tenth of a decade apart
+LEVELS = 1 - np.sqrt(_TAIL[1:] * _TAIL[:-1])
+"""Probabilities at which the scores of other codes are taken, finest on top, shape (60,)."""
+_LEVEL_WEIGHTS = -np.diff(_TAIL)
+
+
+class Scores(NamedTuple):
+    """Means and variances of normal scores: numbers, or arrays of one shape for codes at LEVELS."""
+
+    mean: Any
+    variance: Any
+
+
+def own_code_first(correlation: float, spec: Spec, n: int, cosines: Singles | None) -> float:
+    """Return the chance that a vector's own code correlates with it most, among n codes.
+
+    The own correlation has Fisher's distribution (Fisher 1915), for signs the binomial variance.
+    Those of codes of other directions are cosines of random ones. Those of a vector at cosine c
+    are normal about c times the expected correlation, for signs about their agreement.
+
+    Parameters
+    ----------
+    correlation : float
+        Expected correlation of a vector and its code, [0, 1].
+    spec : Spec
+    n : int
+    cosines : float32 array, shape (m, others), optional
+        Cosines of some vectors to others; without them directions are independent.
+    """
+    k = spec.code_length
+    signs = spec.mechanism.codes == "signs"
+    rho = min(correlation, _ALMOST)
+    variance = (1.0 - rho**2) / k
+    if signs:
+        own_scores = rho + quantiles(SCORES) * math.sqrt(variance)
+    else:
+        own_scores = np.tanh(math.atanh(rho) + quantiles(SCORES) / math.sqrt(k))
+    own_scores = np.clip(own_scores, -1.0, 1.0)
+    others = max(n - 1, 0)
+    if cosines is None:
+        freedom = 1.0 / (rho**2 / min(spec.dim, k) + variance)
+        above = cosine_tails(own_scores, max(freedom, 1.001))
+        log_below = np.log1p(-np.minimum(above, _ALMOST))
+        return float(np.exp(others * log_below).mean())
+    if signs:  # that agree (Goemans & Williamson 1995, Lemma 3.2)
+        cosines = np.arcsin(np.clip(cosines, -1.0, 1.0)) * np.float32(2 / math.pi)
+    deviation = np.float32(math.sqrt(variance) + _TINY)
+    per_cosine = others / cosines.shape[1]
+    step = len(own_scores) // _NODES
+    log_first = []
+    for score in own_scores[step // 2 :: step].astype(np.float32):
+        log_below = scipy.special.log_ndtr((score - rho * cosines) / deviation)
+        log_first.append(log_below.sum(axis=1, dtype=np.float64) * per_cosine)
+    return float(np.exp(log_first).mean())
+
+
+def own_symbol_first(size: int, subset: int, inside: float, n: int) -> float:
+    """Return the chance that no other symbol is nearer to a vector than its own, among n.
+
+    A symbol is, with the chance ``inside``, one of the ``subset`` nearest of ``size`` codewords. If
+    it is the j-th nearest, no other record may report a nearer one.
+    """
+    total = 0.0
+    for j in range(subset):
+        none_nearer = (1.0 - j / size) ** max(n - 1, 0)
+        total += none_nearer * tied(n, 1.0 / (size - j))
+    return inside / subset * total
+
+
+def tied(n: int, chance: float) -> float:
+    """Return the chance to be drawn among oneself and those of n − 1 others that tie.
+
+    Each ties with that chance: this is E[1/(1 + B)] for B binomial.
+    """
+    ties = max(n - 1, 0) + 1
+    return -math.expm1(ties * math.log1p(-chance)) / (ties * chance)
+
+
+def copies_found(copy: Scores, others: Scores, n: int) -> float:
+    """Return the share of ten copies among ten answers out of n.
+
+    ``others`` are the scores of other codes at :data:`LEVELS`, shape (…, levels).
+    """
+    if n <= COPIES:
+        return 1.0
+    width = math.sqrt(copy.variance) + _TINY
+    widths = np.sqrt(others.variance) + _TINY
+
+    def surplus(threshold: float) -> float:
+        """Return how many more than ten codes are expected above the threshold."""
+        chances = scipy.special.ndtr((others.mean - threshold) / widths) @ _LEVEL_WEIGHTS
+        copies = COPIES * float(scipy.special.ndtr((copy.mean - threshold) / width))
+        return copies + (n - COPIES) * float(np.mean(chances)) - COPIES
+
+    reach = 40 * (width + float(widths.max())) + 1
+    low = float(others.mean.min()) - reach
+    high = max(copy.mean, float(others.mean.max())) + reach
+    threshold = scipy.optimize.brentq(surplus, low, high)
+    return float(scipy.special.ndtr((copy.mean - threshold) / width))
+
+
+def symbol_copies_found(size: int, subset: int, inside: float, n: int) -> float:
+    """Return the share of ten copies among ten answers, for exact queries of symbols.
+
+    A copy is seen if its symbol is in the query's set; so are other codes by chance.
+    """
+    chance = n * (1 - inside) * subset / (size - subset)
+    return inside * min(1.0, COPIES / (COPIES * inside + chance))

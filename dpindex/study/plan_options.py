@@ -1,0 +1,80 @@
+"""The options that :func:`dpindex.plan` and the command ``plan`` share; imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, get_args
+
+from dpindex.base.checks import checked_epsilon, finite_number, whole_number
+from dpindex.base.errors import InputError
+
+__all__ = ["FOUND", "NEIGHBOURS", "PlanOptions"]
+
+FOUND = 10
+"""Answers that precision counts (Li & Li 2023, Sec. 5.1)."""
+NEIGHBOURS = 50
+"""True neighbours that precision counts."""
+
+_MIN_VECTORS = 500
+_MAX_VECTORS = 2**40
+_MAX_DIM = 2**31 - 1
+_MAX_BYTES = 2**20
+_QueryMode = Literal["exact", "private"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """Target of a plan; each field has its help text.
+
+    Raises
+    ------
+    InputError
+        For a value out of its range, and unless either an epsilon or a target recall is given.
+
+    >>> PlanOptions(dim=384, n=10_000, epsilon=8.0).at
+    10
+    """
+
+    dim: Annotated[int, "Attributes of a vector."]
+    n: Annotated[int, "Vectors in the collection."]
+    epsilon: Annotated[float | None, "Target epsilon."] = None
+    recall: Annotated[float | None, "Target recall@k of the true k, in place of an epsilon."] = None
+    at: Annotated[int, "k: answers, and true neighbours, that recall counts."] = FOUND
+    query: Annotated[_QueryMode, "Query mode to plan for, as of `dpindex query`."] = "exact"
+    max_bytes: Annotated[int | None, "Maximum bytes of a code."] = None
+    skip_leak_check: Annotated[bool, "Accept a sample that looks private."] = False
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) == (self.recall is None):
+            raise InputError("give either an epsilon or a target recall.")
+        whole_number(self.dim, "dim", 2, _MAX_DIM)
+        whole_number(self.n, "n", _MIN_VECTORS, _MAX_VECTORS)
+        whole_number(self.at, "at", 1, NEIGHBOURS)
+        if self.max_bytes is not None:
+            whole_number(self.max_bytes, "max_bytes", 1, _MAX_BYTES)
+        if self.query not in get_args(_QueryMode):
+            raise InputError(f"query must be 'private' or 'exact', not {self.query!r}.")
+        if self.epsilon is not None:
+            checked_epsilon(self.epsilon)
+        if self.recall is not None and not 0.0 < finite_number(self.recall, "the recall") < 1.0:
+            raise InputError(f"the recall must lie between 0 and 1, not be {self.recall!r}.")
+
+    @classmethod
+    def split(cls, options: Mapping[str, Any]) -> tuple[PlanOptions, dict[str, Any]]:
+        """Return the options among keywords, and all other keywords.
+
+        Raises
+        ------
+        InputError
+            If dim or n is missing.
+
+        >>> PlanOptions.split({"dim": 8, "n": 500, "epsilon": 1.0, "scale": 255.0})[1]
+        {'scale': 255.0}
+        """
+        names = {field.name for field in fields(cls)}
+        for name in ("dim", "n"):
+            if name not in options:
+                raise InputError(f"a plan needs {name}; see help(dpindex.plan).")
+        own = {name: value for name, value in options.items() if name in names}
+        return cls(**own), {name: value for name, value in options.items() if name not in names}

@@ -1,0 +1,82 @@
+"""The specs that a plan for neighbours in an attribute, or within a radius, compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpindex.mechanism.spec import Spec
+from dpindex.study.evaluate.curve import SpecGrid, spec_grid
+from dpindex.study.plan_options import PlanOptions
+from dpindex.study.planner.neighbourhood import methods_to_try, require_method
+from dpindex.study.planner.public_sample import MAX_DENSE_DIM
+
+__all__ = ["attribute_specs"]
+
+_WIDE_LENGTHS = {256, 512, 1024}
+# Code lengths of dense projections, whatever the number of attributes.
+_NUMBER_LENGTHS = {128, 256, 512}
+_SIGN_LENGTHS = {512, 1024}
+# Attributes in a bin of OPORP. Numbers with one attribute in each bin are those of a raw method.
+_NUMBER_SHARES = (2, 4, 8, 16)
+_SIGN_SHARES = (1, 2, 4, 8, 16)
+_MIN_BINS = 8
+
+
+def attribute_specs(
+    options: PlanOptions, names: Sequence[str] | None, epsilon: float, terms: Mapping[str, Any]
+) -> SpecGrid:
+    """Return specs of all methods with a guarantee under these terms, at several code lengths.
+
+    Without names they are those that give DP for the published projection.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
+    specs: list[Spec] = []
+    refused: list[str] = []
+    for method in methods_to_try(names):
+        if names is None and method.definition != "DP":
+            continue
+        sparse = method.family.bins or method.family.blocks
+        sparse = sparse or terms.get("entries") == "very-sparse"
+        if options.dim > MAX_DENSE_DIM and not sparse:
+            refused.append(f"{method.name} is not planned above {MAX_DENSE_DIM} attributes.")
+            continue
+        grid = spec_grid(options.dim, [method.name], [epsilon], **terms)
+        overs = {spec.guarantee.delta_over for spec in grid.specs}
+        if names is None and "projection" in overs:
+            continue
+        if grid.specs:
+            lengths = _lengths(grid.specs[0], options.max_bytes)
+            grid = spec_grid(options.dim, [method.name], [epsilon], lengths, **terms)
+        specs += grid.specs
+        refused += grid.refused
+    require_method(specs, refused)
+    return SpecGrid(tuple(specs), tuple(refused))
+
+
+def _lengths(spec: Spec, max_bytes: int | None) -> list[int]:
+    """Return code lengths to try for a method, of which ``spec`` has the default length.
+
+    A raw method has no other length, and :func:`spec_grid` ignores these.
+    """
+    signs = spec.mechanism.codes == "signs"
+    in_bins = spec.mechanism.family.bins
+    if spec.dim > MAX_DENSE_DIM:
+        lengths = _WIDE_LENGTHS
+    elif in_bins:
+        shares = _SIGN_SHARES if signs else _NUMBER_SHARES
+        bins = {spec.dim // share for share in shares}
+        lengths = {k for k in bins if k >= _MIN_BINS} or {spec.dim}
+    else:
+        lengths = _SIGN_LENGTHS if signs else _NUMBER_LENGTHS
+    if max_bytes is not None:
+        fitting = {8 * max_bytes} if signs else {max_bytes // 2, max_bytes}
+        longest = max(fitting)
+        if in_bins:
+            longest = min(longest, spec.dim)
+        lengths = {k for k in lengths | fitting if 0 < k <= longest}
+    return sorted(lengths, reverse=True)

@@ -1,0 +1,177 @@
+"""Public knowledge of the private vectors: a sample of the same kind, or a few facts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from dpindex.base.arrays import Doubles, Singles
+from dpindex.base.checks import finite_number
+from dpindex.base.errors import InputError
+from dpindex.mechanism.codebook import dense_rows, spaced
+from dpindex.mechanism.projections.dense import normal_integers
+from dpindex.randomness import PublicStream
+from dpindex.storage.directory import IndexDirectory
+from dpindex.vectors import VectorSource
+
+__all__ = ["MAX_DENSE_DIM", "Facts", "checked_source", "sample_rows"]
+
+MAX_DENSE_DIM = 4096
+"""Attributes up to which vectors are held dense; wider ones are sparse matrices."""
+
+_MIN_ROWS = 500
+_MAX_ENTRIES = 2**17
+_SYNTHETIC_ROWS = 2000
+_NORMAL_BITS = 8
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Public facts about a collection, for when there is no public sample of its kind.
+
+    They are a rough substitute: synthetic vectors lack the many small regularities of real ones,
+    which a denoiser exploits. Prefer a public sample, even a small one.
+
+    Parameters
+    ----------
+    norm : float
+        Typical norm of a vector after scaling, (0, ∞).
+    neighbour_cosine : float
+        Cosine of a vector and its tenth nearest in the collection, (typical_cosine, 1).
+    typical_cosine : float
+        Mean cosine of two random vectors, [0, 1).
+    decay : float
+        The j-th largest variance is proportional to ``j^−decay``, [0, 4); 1 to 2 for images and
+        embeddings.
+
+    Raises
+    ------
+    InputError
+        For a fact out of its range.
+
+    >>> Facts(norm=1.0, neighbour_cosine=0.8, decay=1.5).sample(16).shape[1]
+    16
+    """
+
+    norm: float
+    neighbour_cosine: float
+    typical_cosine: float = 0.0
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        finite_number(self.norm, "the typical norm", above=0.0)
+        for name, high in (("typical_cosine", 1.0), ("neighbour_cosine", 1.0), ("decay", 4.0)):
+            words = f"the {name.replace('_', ' ')}"
+            value = finite_number(vars(self)[name], words)
+            if not 0.0 <= value < high:
+                raise InputError(f"{words} must lie in [0, {high:g}), not {value:g}.")
+        if self.neighbour_cosine <= self.typical_cosine:
+            raise InputError(
+                f"the neighbour cosine, {self.neighbour_cosine:g}, must be above the typical "
+                f"cosine, {self.typical_cosine:g}."
+            )
+
+    def sample(self, dim: int) -> Singles:
+        """Return synthetic vectors with these properties, in scaled units, float32, (2000, dim).
+
+        Each is ``√t·mean + √(1 − t)·z`` brought to the typical norm, where t is the typical cosine
+        and z a Gaussian vector of norm 1 with decaying variances along random directions.
+        """
+        stream = PublicStream(0, "plan facts")
+        z = _normal(_SYNTHETIC_ROWS, dim, stream) * np.arange(1, dim + 1) ** (-self.decay / 2)
+        z /= np.linalg.norm(z, axis=1, keepdims=True)
+        rotation = np.linalg.qr(_normal(dim, dim, stream))[0]
+        mean = np.sign(_normal(1, dim, stream)[0]) / math.sqrt(dim)
+        vectors = math.sqrt(self.typical_cosine) * mean
+        vectors = vectors + math.sqrt(1 - self.typical_cosine) * (z @ rotation)
+        vectors *= self.norm / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.asarray(vectors, dtype=np.float32)
+
+
+def _normal(rows: int, columns: int, stream: PublicStream) -> Doubles:
+    values = normal_integers(rows * columns, _NORMAL_BITS, stream)
+    return values.reshape(rows, columns) / 2.0**_NORMAL_BITS
+
+
+def checked_source(source: VectorSource, dim: int, n: int, skip_leak_check: bool) -> None:
+    """Refuse a public sample that is too small, of other vectors, or looks private.
+
+    Raises
+    ------
+    InputError
+        With the remedy.
+    """
+    rows, columns = source.shape
+    if columns != dim:
+        raise InputError(f"{source.name} has {columns} columns, not dim = {dim}.")
+    if rows < _MIN_ROWS:
+        raise InputError(
+            f"{source.name} has {rows} rows; a plan needs at least {_MIN_ROWS} public vectors, or "
+            f"facts."
+        )
+    reason = None if skip_leak_check else _suspicion(source, n)
+    if reason is not None:
+        raise InputError(
+            f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
+            f"that are chosen by looking at private data reveal something that no epsilon covers; "
+            f"name a public sample or public facts instead, or pass "
+            f"skip_leak_check=True if it is public after all or you accept that."
+        )
+
+
+def sample_rows(source: VectorSource, count: int) -> Any:
+    """Return at most ``count`` rows, evenly spaced, float32: an array, or a CSR matrix if wide.
+
+    Raises
+    ------
+    InputError
+        For wide rows of too many entries.
+    """
+    rows, columns = source.shape
+    chosen = spaced(rows, count)
+    if columns <= MAX_DENSE_DIM:
+        return dense_rows(source, chosen).astype(np.float32)
+    parts = []
+    for first, chunk in source.chunks():
+        places = chosen[chosen >= first] - first
+        if places.size:
+            kept = chunk[places[places < chunk.shape[0]]]
+            parts.append(scipy.sparse.csr_matrix(kept, dtype=np.float32))
+    sample = scipy.sparse.vstack(parts, format="csr")
+    sample.eliminate_zeros()
+    entries = sample.nnz // sample.shape[0]
+    if sample.nnz > _MAX_ENTRIES * sample.shape[0]:
+        raise InputError(
+            f"{source.name} has {entries} entries a row; a plan takes at most {_MAX_ENTRIES}."
+        )
+    return sample
+
+
+def _suspicion(source: VectorSource, n: int) -> str | None:
+    """Return why the sample looks like the private collection itself, or None if it does not.
+
+    It does if it has exactly the n rows of the collection, or if an index in its directory or in
+    the working directory was built from as many rows of as many columns.
+
+    This detects accidents only. No program can tell a copy of private vectors in memory, under
+    another size, or in part from public data; whoever declares a sample public is responsible.
+    """
+    rows, columns = source.shape
+    if rows == n:
+        return f"it has exactly the {n} rows of the collection that is planned for"
+    file_folder = Path(source.name.partition(":")[0]).resolve().parent
+    for folder in dict.fromkeys((Path.cwd(), file_folder)):
+        for path in filter(Path.is_dir, sorted(folder.glob("*"))):
+            directory = IndexDirectory(path)
+            try:
+                manifest = directory.manifest()
+            except InputError:  # no index, damaged, or of another version
+                continue
+            if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
+                return f"{directory.path} holds as many codes, of as many attributes"
+    return None

@@ -1,0 +1,158 @@
+"""Simulation of one spec on a model of the collection: recall, noise, and linked codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from dpindex.base.arrays import Singles, Vectors, issparse, row_by_row, unit
+from dpindex.base.errors import InputError
+from dpindex.denoise import Denoiser, fit_denoiser
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.study.evaluate.linkage import Linkage
+from dpindex.study.planner.collection_model import CollectionModel
+from dpindex.study.planner.plan_result import Found, Ranking, Row
+from dpindex.study.planner.retrieval import best_columns, noise_share, shares_found, signal_to_noise
+
+__all__ = ["Simulation", "linked_share"]
+
+# Noise share below which no denoiser is tried.
+_NO_NOISE = 1e-3
+# Best candidates that stand for at least ten vectors: few stand for less than half a vector.
+_CANDIDATES = 64
+_LINKED_ROUNDS = 4
+
+
+class Simulation:
+    """One spec on one model, with fresh noise.
+
+    Parameters
+    ----------
+    spec : Spec
+    model : CollectionModel
+    rounds : int
+        Codes of each sampled vector, [1, ∞); a denoiser is fitted to all of them.
+
+    Attributes
+    ----------
+    bytes_per_vector : int
+        Size of a published code, of the queries.
+    noise : float
+        Standard deviation of the noise relative to that of a coordinate; for signs, the share that
+        is flipped.
+    snr : float
+        Signal-to-noise ratio, added up over the coordinates; for signs, that of a vote of all.
+
+    Raises
+    ------
+    InputError
+        If the noise is too large for any code.
+    """
+
+    def __init__(self, spec: Spec, model: CollectionModel, rounds: int) -> None:
+        self.spec = spec
+        self._model = model
+        self._rounds = rounds
+        self._privatizer = Privatizer(spec)
+        self._noisy_queries = self._privatizer.privatize(model.queries)
+        self._exact_queries = self._privatizer.project(model.queries)
+        self.bytes_per_vector = int(self._noisy_queries.stored[0].nbytes)
+        self.noise = noise_share(
+            spec, self._noisy_queries.to_float(), self._exact_queries * spec.step
+        )
+        self.snr = signal_to_noise(spec, self.noise)
+
+    def found_nothing(self) -> Row:
+        """Return the predictions where noise leaves nothing of the signal."""
+        nothing = Found(0.0, 0.0)
+        return Row(self.spec, "plain", nothing, nothing, self.bytes_per_vector, self.noise)
+
+    def predict(self, rankings: Sequence[Ranking], at: int) -> list[Row]:
+        """Return a row for each ranking; one of codes as they are, if no denoiser can be fitted.
+
+        Recall is that of ``at`` answers against as many true neighbours, in [1, 50].
+        """
+        sampled = self._privatizer.privatize(_stacked([self._model.sampled] * self._rounds))
+        near = sampled.take(slice(0))
+        if self._model.near.shape[0]:
+            near = self._privatizer.privatize(self._model.near)
+        bytes_per_vector = int(sampled.stored[0].nbytes)
+        rows: list[Row] = []
+        for ranking in rankings:
+            denoiser = self._denoiser(sampled, ranking)
+            if denoiser is not None:
+                ranked = (denoiser.to_rank(sampled), denoiser.to_rank(near))
+                private_queries = denoiser(self._noisy_queries)
+            elif ranking == "plain":
+                ranked = (_normalised(sampled), _normalised(near))
+                private_queries = self._noisy_queries.to_float()
+            else:
+                continue
+            private = self._found(unit(private_queries), *ranked, at)
+            exact = self._found(unit(self._exact_queries), *ranked, at)
+            rows.append(Row(self.spec, ranking, private, exact, bytes_per_vector, self.noise))
+        return rows or self.predict(["plain"], at)
+
+    def _denoiser(self, codes: Codes, ranking: Ranking) -> Denoiser | None:
+        """Return the denoiser of a ranking; None if it has none, or none can be fitted."""
+        if ranking == "plain" or self.noise < _NO_NOISE:
+            return None
+        # A collection has no more codes than vectors.
+        count = round(self._model.sampled.shape[0] * self._model.vectors_per_row)
+        with suppress(InputError):  # too few codes, or nothing but noise
+            return fit_denoiser(codes.take(slice(count)), self.spec, ranking)
+        return None
+
+    def _found(self, queries: Singles, sampled: Singles, near: Singles, at: int) -> Found:
+        """Return what queries find among decoded codes of sampled and of near vectors."""
+        score = np.hstack([queries @ sampled.T, row_by_row(near, queries)])
+        score += self._model.tie_breaks(self._rounds)
+        best = best_columns(score, _CANDIDATES)
+        # The codes of one sampled vector share what it stands for.
+        count = self._model.sampled.shape[0]
+        is_sampled = best < len(sampled)
+        candidate = np.where(is_sampled, best % count, best - count * (self._rounds - 1))
+        codes = np.where(is_sampled, self._rounds, 1)
+
+        def true_weight(neighbours: int) -> Any:
+            true = self._model.true(neighbours)
+            return np.take_along_axis(true, candidate, axis=1) / codes
+
+        weight = np.take_along_axis(self._model.weight, candidate, axis=1) / codes
+        return shares_found(weight, true_weight, at)
+
+
+def _normalised(codes: Codes) -> Singles:
+    return unit(codes.to_float())
+
+
+def _stacked(parts: Sequence[Vectors]) -> Any:
+    """Return arrays or sparse matrices of one width as one."""
+    if issparse(parts[0]):
+        return scipy.sparse.vstack(parts)
+    return np.concatenate(parts)
+
+
+def linked_share(spec: Spec, model: CollectionModel) -> float:
+    """Return the share of queries whose own code fits best in the collection: :class:`Linkage`.
+
+    Each candidate beats the own code with a chance, estimated from four codes of it, and stands for
+    so many vectors.
+    """
+    privatizer = Privatizer(spec)
+    codes = privatizer.privatize(_stacked([model.queries, model.sampled]))
+    linkage = Linkage(privatizer, model.queries, codes)
+    beaten = np.zeros(model.weight.shape)
+    for _ in range(_LINKED_ROUNDS):
+        comparisons = [linkage.compare(privatizer.privatize(model.sampled))]
+        if model.near.shape[0]:
+            comparisons.append(linkage.compare(privatizer.privatize(model.near), own=True))
+        beaten += np.hstack([above + tied / 2 for above, tied in comparisons]) / _LINKED_ROUNDS
+    first = np.prod((1.0 - beaten) ** model.weight, axis=1)
+    return float(first.mean())
