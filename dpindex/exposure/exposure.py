@@ -143,15 +143,17 @@ def predicted_exposure(spec: Spec, n: int, prior: Prior | None = None) -> Exposu
     prior = prior or Prior.of(spec)
     guess = _cosine(prior, 0.0)
     if spec.format.name == "symbols":
-        kept = spec.law.inside / 2.0**64
+        law = spec.symbol_law
+        kept = law.chance_inside
         near = kept * nearness(spec)
-        linked = _first_among_symbols(spec.law.size, spec.law.subset, kept, n)
+        linked = _first_among_symbols(law.size, law.subset, kept, n)
         return Exposure(linked, 1.0 - near**2, max(near, guess), guess)
     linear, any_way = _explained(spec, prior)
     rebuilt = _rebuilt_share(spec, linear)
     # Codes of a cap tie, inside it and outside.
-    if (cap := getattr(spec.law, "cap", None)) is not None and prior.cosines is None:
-        inside, share = cap.inside / 2.0**64, cap.size / (1 << len(cap.weights))
+    levels = spec.law.two_levels
+    if levels is not None and prior.cosines is None:
+        inside, share = levels
         none_inside = (1.0 - share) ** max(n - 1, 0)
         linked = inside * _tied(n, share) + (1.0 - inside) * none_inside / max(n, 1)
     else:
@@ -257,7 +259,7 @@ def number_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
     Returns the slopes, the means of the code, and the variances that x does not explain.
     """
     step = spec.step
-    constant, first, second = spec.law.moments.variance_of_x
+    constant, first, second = spec.number_law.moments.variance_of_x
     # The variance of the law may depend on x (square wave): its mean over the prior, in grid steps.
     noise = constant + first * mean / step + second * (mean**2 + variance) / step**2
     return np.ones_like(mean), mean, noise * step**2
@@ -279,7 +281,7 @@ def sign_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
 
 def _signs(spec: Spec, mean: Doubles, variance: Doubles, quantiles: Doubles) -> Doubles:
     """Expected signs at quantiles of each coordinate, which are those of mean 0 and variance 1."""
-    law: Any = spec.law  # a SignLaw, since the codes are signs
+    law = spec.sign_law
     values = mean[:, None] + np.sqrt(variance)[:, None] * quantiles
     # The law's unit is beta before the projection's scale is applied.
     beta = spec.projection.scale * spec.adjacency.size
@@ -290,7 +292,7 @@ def _signs(spec: Spec, mean: Doubles, variance: Doubles, quantiles: Doubles) -> 
 
 def nearness(spec: Spec) -> float:
     """Mean cosine of a codeword to the w codewords nearest to it: as near as vectors come."""
-    law: Any = spec.law
+    law = spec.symbol_law
     words = law.codebook.vectors
     played = words[spaced(len(words), _PLAYED)] @ words.T
     return float(-np.sort(-played, axis=1)[:, 1 : 1 + law.subset].mean())

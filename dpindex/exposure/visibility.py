@@ -74,7 +74,7 @@ def visibility(sample: Codes, spec: Spec, n: int) -> Visibility:
 
 def _numbers(sample: Codes, spec: Spec, n: int) -> Visibility:
     y, k = sample.to_float().astype(np.float64), sample.k
-    law: Any = spec.law
+    law = spec.number_law
     stats = NoisyVectorStats.of(y, law.moments.in_units(spec.step))
     constant, first, second = stats.noise.variance_of_x
     variance = float(np.mean((constant + first * y + second * y**2) / (1 + second)))
@@ -113,7 +113,7 @@ def _numbers(sample: Codes, spec: Spec, n: int) -> Visibility:
 
 def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
     y, k = sample.to_float().astype(np.float64), sample.k
-    law: Any = spec.law
+    law = spec.sign_law
     mean = max(float((y.mean(axis=0) ** 2 - _error(y)).mean()), 0.0)
     rms = sign_deviation(spec)
     # Without a declared norm: as for coordinates near 0, where flips are likeliest.
@@ -151,8 +151,8 @@ def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
 
 def _symbols(sample: Codes, spec: Spec, n: int) -> Visibility:
     """A copy is seen if its symbol is in the set; so are other codes by chance."""
-    law: Any = spec.law
-    inside = law.inside / 2.0**64
+    law = spec.symbol_law
+    inside = law.chance_inside
     chance = n * (1 - inside) * law.subset / (law.size - law.subset)
     exact = inside * min(1.0, COPIES / (COPIES * inside + chance))
     return Visibility(exact, inside * exact)

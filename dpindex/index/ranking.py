@@ -13,7 +13,7 @@ from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.search_backend import Rows, SearchBackend
 from dpindex.index.symbol_lists import SymbolLists
-from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric, Queries
 from dpindex.similarity.symbol_codes import codeword_similarities
@@ -122,16 +122,18 @@ class DenoisedVectors(Ranking):
         return unit(asked) if self._metric == "cosine" else asked
 
 
-BACKENDS: dict[tuple[str, bool], tuple[type[Ranking], type[SearchBackend]]] = {
-    ("signs", False): (PackedSigns, FaissSigns),
-    ("symbols", False): (Symbols, SymbolLists),
-    ("any", False): (Ranking, FaissVectors),
-    ("any", True): (DenoisedVectors, FaissVectors),
+BACKENDS: dict[type[object], tuple[type[Ranking], type[SearchBackend]]] = {
+    CodeFormat: (Ranking, FaissVectors),
+    SignFormat: (PackedSigns, FaissSigns),
+    SymbolFormat: (Symbols, SymbolLists),
 }
-"""By code format and whether a denoiser was fitted: what the items are, and what searches them.
+"""By code format: what the items are, and what searches them.
 
-A format without an entry of its own is searched as "any": as vectors.
+Codes of a format without an entry are decoded and searched as vectors.
 """
+
+DENOISED: tuple[type[Ranking], type[SearchBackend]] = (DenoisedVectors, FaissVectors)
+"""The entry of denoised codes, whatever their format."""
 
 
 def new_backend(
@@ -154,4 +156,6 @@ def new_ranking(
 
 
 def _entry(spec: Spec, *, denoised: bool) -> tuple[type[Ranking], type[SearchBackend]]:
-    return BACKENDS.get((spec.mechanism.codes, denoised)) or BACKENDS["any", denoised]
+    if denoised:
+        return DENOISED
+    return for_format(BACKENDS, type(spec.format))

@@ -15,7 +15,7 @@ from dpindex.base.arrays import Doubles, Singles, unit
 from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.float_codes import Estimate, NoisyVectorStats
+from dpindex.similarity.float_codes import Estimate, NoisyVectorStats, noise_moments
 from dpindex.similarity.similarity import Queries
 
 _SAMPLE_ROWS = 2048
@@ -34,7 +34,7 @@ class DenoisedSimilarity:
     def __init__(self, denoiser: Denoiser, codes: Codes) -> None:
         self._denoiser, spec = denoiser, denoiser.spec
         some = codes.take(np.linspace(0, len(codes) - 1, min(len(codes), _SAMPLE_ROWS)).astype(int))
-        noise = spec.law.moments.in_units(spec.step)
+        noise = noise_moments(spec)
         found = float(np.mean(np.sum(denoiser(some).astype(np.float64) ** 2, axis=1)))
         energy = float(NoisyVectorStats.of(some.to_float(), noise).energy.mean())
         self._energy = max(energy, found, 1e-300)

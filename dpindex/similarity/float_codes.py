@@ -14,12 +14,18 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles, Floats
 from dpindex.mechanism.noise.law import NoiseMoments, Polynomial
+from dpindex.mechanism.spec import Spec
 
 Estimate: TypeAlias = tuple[Doubles, Doubles]
 """Values and their standard errors, of one shape."""
 
 EXACT = NoiseMoments.additive(0.0, 0.0)
 """Of vectors without noise."""
+
+
+def noise_moments(spec: Spec) -> NoiseMoments:
+    """Return the moments of the noise of a decoded coordinate, in units of the data."""
+    return spec.number_law.moments.in_units(spec.step)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TypeAlias
@@ -10,8 +9,9 @@ from typing import TypeAlias
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser
-from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.codes import CodeFormat, Codes, NumberFormat, SignFormat, for_format
 from dpindex.mechanism.spec import Spec
 from dpindex.randomness import PublicStream
 from dpindex.similarity.denoised import DenoisedSimilarity
@@ -20,12 +20,26 @@ from dpindex.similarity.observation import Observer
 from dpindex.similarity.observed_numbers import NumberObserver
 from dpindex.similarity.observed_signs import SignObserver
 from dpindex.similarity.posterior import Priors, posterior
-from dpindex.similarity.similarity import Metric, Queries, sign_deviation
+from dpindex.similarity.similarity import Metric, Queries
 
 SAMPLE_ROWS = 16384
 """Codes that the distribution of cosines is learned from."""
 
-_OBSERVERS: dict[str, type[Observer]] = {"numbers": NumberObserver, "signs": SignObserver}
+OBSERVERS: dict[type[object], type[Observer] | None] = {
+    CodeFormat: None,
+    NumberFormat: NumberObserver,
+    SignFormat: SignObserver,
+}
+"""By code format. Codes of a format without an entry have no posterior similarities."""
+
+
+def _observer_of(spec: Spec) -> type[Observer] | None:
+    """Return the class that observes a spec's codes; None if there is none, or the spec says too
+    little."""
+    observer = for_format(OBSERVERS, type(spec.format))
+    if observer is None or not observer.can_observe(spec):
+        return None
+    return observer
 
 
 def can_learn(spec: Spec, metric: Metric) -> bool:
@@ -34,9 +48,7 @@ def can_learn(spec: Spec, metric: Metric) -> bool:
     >>> can_learn(Spec("dp-signoporp-geometric", dim=64, epsilon=2.0), "cosine")  # no norm
     False
     """
-    if metric != "cosine" or spec.format.name not in _OBSERVERS:
-        return False
-    return spec.format.name != "signs" or not math.isnan(sign_deviation(spec))
+    return metric == "cosine" and _observer_of(spec) is not None
 
 
 class LearnedSimilarity:
@@ -55,7 +67,10 @@ class LearnedSimilarity:
 
     def __init__(self, spec: Spec, codes: Codes, rows: int) -> None:
         self._rows = max(len(codes), 1)
-        self._observer = _OBSERVERS[spec.format.name](spec, codes)
+        observer = _observer_of(spec)
+        if observer is None:
+            raise InputError(f"codes of {spec.method} say too little to learn similarities from.")
+        self._observer = observer(spec, codes)
         self._sample = self._observer.refined_items(codes.to_float())
         laws = self._observer.law if self._sample is None else self._observer.refined_law
         law, pairs = laws(spec, True), self._pairs(spec, codes)
@@ -147,8 +162,11 @@ def learned_similarity(
     >>> learned_similarity(spec, "l2", None, lambda: spec.format.codes([]), 0) is None
     True
     """
-    if not can_learn(spec, metric):
+    observer = _observer_of(spec)
+    if metric != "cosine" or observer is None:
         return None
     if denoiser is None:
         return LearnedSimilarity(spec, sample(), rows)
-    return None if spec.format.name == "signs" else DenoisedSimilarity(denoiser, sample())
+    if not observer.knows_denoised:
+        return None
+    return DenoisedSimilarity(denoiser, sample())

@@ -34,8 +34,16 @@ class Observer(ABC):
     shows_queries = True
     """Whether all observations of an exact query are taken for its own distribution of cosines."""
 
+    knows_denoised = True
+    """True if cosines can be read off denoised codes of this kind."""
+
     def __init__(self, spec: Spec, codes: Codes) -> None:
         self.spec = spec
+
+    @classmethod
+    def can_observe(cls, spec: Spec) -> bool:
+        """Return True if what the spec says is enough to know the law of observations."""
+        return True
 
     @abstractmethod
     def law(self, spec: Spec, private: bool) -> ObservationLaw:

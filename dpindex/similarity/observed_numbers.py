@@ -10,7 +10,7 @@ from dpindex.base.arrays import AnyArray, Doubles, Singles
 from dpindex.denoise.channel import Channel, ScoreTable
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.float_codes import NoisyVectorStats
+from dpindex.similarity.float_codes import NoisyVectorStats, noise_moments
 from dpindex.similarity.observation import Observer, products
 from dpindex.similarity.observation_law import GRID, ObservationLaw
 from dpindex.similarity.similarity import Queries
@@ -34,7 +34,7 @@ class NumberObserver(Observer):
         self._noises: dict[bytes, tuple[float, float]] = {}
         self._scores: dict[bytes, CoordinateScore] = {}
         x = codes.to_float()
-        stats = NoisyVectorStats.of(x, spec.law.moments.in_units(spec.step))
+        stats = NoisyVectorStats.of(x, noise_moments(spec))
         fourth = np.einsum("nk,nk->n", x**2, x**2) / np.maximum(stats.squares**2, 1e-300)
         self._fourth = float(fourth.mean())
         self._norm, self._spread = spec.norm, 0.0
@@ -55,7 +55,7 @@ class NumberObserver(Observer):
         """Noise of a coordinate of a typical vector, and the noise of its squared norm."""
         if spec.fingerprint not in self._noises:
             k, zero = spec.code_length, np.zeros(1)
-            moments = spec.law.moments.in_units(spec.step)
+            moments = noise_moments(spec)
             stats = NoisyVectorStats(zero, zero, k, moments, math.sqrt(self._energy))
             found = float(stats.noise_energy[0]) / k, float(stats.energy_variance[0])
             self._noises[spec.fingerprint] = found
@@ -125,7 +125,7 @@ class NumberObserver(Observer):
         noise, energy_noise = self._noise(spec)
         energy = np.full_like(squares, self._energy)
         if self._norm is None:
-            stats = NoisyVectorStats.of(x, spec.law.moments.in_units(spec.step))
+            stats = NoisyVectorStats.of(x, noise_moments(spec))
             energy += self._weight(noise, energy_noise) * (stats.energy - self._energy)
             energy = np.maximum(energy, 0.1 * self._energy)
         length = energy + spec.code_length * noise

@@ -42,6 +42,12 @@ class SignObserver(Observer):
     # own distribution.
     shows_queries = False
 
+    knows_denoised = False
+
+    @classmethod
+    def can_observe(cls, spec: Spec) -> bool:
+        return not math.isnan(sign_deviation(spec))
+
     def __init__(self, spec: Spec, codes: Codes) -> None:
         super().__init__(spec, codes)
         n, k = len(codes), spec.code_length
@@ -58,14 +64,14 @@ class SignObserver(Observer):
 
     def _curve(self, spec: Spec) -> AgreementCurve:
         rms = sign_deviation(self.spec), sign_deviation(spec)
-        return agreement_curve(self.spec.law, rms[0], spec.law, rms[1])
+        return agreement_curve(self.spec.sign_law, rms[0], spec.sign_law, rms[1])
 
     def law(self, spec: Spec, private: bool) -> ObservationLaw:
         factor = self.spec.projection.inner_product_factor
         k, none, shared = self.spec.code_length, np.zeros(len(GRID)), self._shared * (1 - GRID)
         if not private:
             rms = sign_deviation(self.spec)
-            variance = score_variance(GRID, k, self.spec.law, rms, factor)
+            variance = score_variance(GRID, k, self.spec.sign_law, rms, factor)
             return ObservationLaw(GRID, none, _less(variance, shared))
         curve = self._curve(spec)
         expected = k * np.interp(np.arcsin(GRID), curve.angles, curve.agreement)
@@ -90,7 +96,7 @@ class SignObserver(Observer):
             return np.asarray(y, np.float32)
         # Over what a vector equal to the query scores: so its cosine is 1 whatever the law of the
         # coordinates.
-        full = self_score(y, self.spec.law, sign_deviation(self.spec))
+        full = self_score(y, self.spec.sign_law, sign_deviation(self.spec))
         return np.asarray(y / full[:, None], np.float32)
 
 

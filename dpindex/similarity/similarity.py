@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import Doubles, Floats
-from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.float_codes import EXACT, METRICS, Estimate, NoisyVectorStats
+from dpindex.similarity.float_codes import EXACT, METRICS, Estimate, NoisyVectorStats, noise_moments
 from dpindex.similarity.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score
 from dpindex.similarity.symbol_codes import PairCurve, codeword_similarities, pair_curve
 
@@ -115,11 +115,11 @@ class NumberSimilarity(InnerProductSimilarity):
     """Number codes: sums of the decoded vectors, corrected by the moments of the noise."""
 
     def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
-        noise, query_noise = (s.law.moments.in_units(s.step) for s in (self.spec, queries.spec))
-        query_noise, norm = query_noise if queries.private else EXACT, self.spec.norm
-        side = NoisyVectorStats.of(y[:, None], query_noise, norm)
-        factor = self.spec.projection.inner_product_factor
-        return METRICS[self.metric](ip, NoisyVectorStats.of(x, noise, norm), side, factor)
+        norm = self.spec.norm
+        query_noise = noise_moments(queries.spec) if queries.private else EXACT
+        codes = NoisyVectorStats.of(x, noise_moments(self.spec), norm)
+        others = NoisyVectorStats.of(y[:, None], query_noise, norm)
+        return METRICS[self.metric](ip, codes, others, self.spec.projection.inner_product_factor)
 
 
 class SignSimilarity(InnerProductSimilarity):
@@ -131,16 +131,18 @@ class SignSimilarity(InnerProductSimilarity):
     dtype = np.float32  # exact for sums of ±1, and half the time
 
     def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
-        spec, k = self.spec, x.shape[2]
-        law: Any = spec.law
-        factor = spec.projection.inner_product_factor
-        rms, query_rms = sign_deviation(spec), sign_deviation(queries.spec)
+        k = x.shape[2]
+        law = self.spec.sign_law
+        factor = self.spec.projection.inner_product_factor
+        rms = sign_deviation(self.spec)
+        query_rms = sign_deviation(queries.spec)
         if math.isnan(rms) or (queries.private and math.isnan(query_rms)):
-            return np.full(ip.shape, math.nan), np.full(ip.shape, math.nan)
+            unknown = np.full(ip.shape, math.nan)
+            return unknown, unknown.copy()
         if not queries.private:
             norms = np.linalg.norm(y, axis=1)[:, None]
             return cosine_from_score(ip, norms, k, law, rms, factor)
-        curve = agreement_curve(law, rms, queries.spec.law, query_rms)
+        curve = agreement_curve(law, rms, queries.spec.sign_law, query_rms)
         return cosine_from_agreement(ip / k, k, curve, factor)
 
 
@@ -158,26 +160,30 @@ class SymbolSimilarity(Similarity):
         return codeword_similarities(queries).astype(np.float64)
 
     def _curve(self, queries: Queries) -> PairCurve:
-        law, asked = self.spec.law, queries.spec.law
-        query = (asked.subset, asked.inside / 2.0**64) if queries.private else None
-        return pair_curve(law.codebook, law.subset, law.inside / 2.0**64, query)
+        law = self.spec.symbol_law
+        reported = None
+        if queries.private:
+            query_law = queries.spec.symbol_law
+            reported = query_law.subset, query_law.chance_inside
+        return pair_curve(law.codebook, law.subset, law.chance_inside, reported)
 
 
 def sign_deviation(spec: Spec) -> float:
     """Deviation of a sign code's projected coordinate in betas; NaN if needed and unknown."""
-    law: Any = spec.law
-    if getattr(law, "scale_free", False):
+    law = spec.sign_law
+    if law.scale_free:
         return 1.0
     if spec.norm is not None:
         return spec.norm * spec.projection.rms / spec.adjacency.size
     return math.nan if law.depends_on_size else 1.0
 
 
-_SIMILARITIES: dict[str, type[Similarity]] = {
-    "numbers": NumberSimilarity,
-    "signs": SignSimilarity,
-    "symbols": SymbolSimilarity,
+SIMILARITIES: dict[type[object], type[Similarity]] = {
+    CodeFormat: NumberSimilarity,
+    SignFormat: SignSimilarity,
+    SymbolFormat: SymbolSimilarity,
 }
+"""By code format. Codes of a format without an entry are compared as decoded numbers."""
 
 
 def similarity_of(spec: Spec, metric: Metric) -> Similarity:
@@ -190,4 +196,5 @@ def similarity_of(spec: Spec, metric: Metric) -> Similarity:
     >>> similarity_of(privatizer.spec, "ip").of_all(codes, asked)[0].round(3).tolist()
     [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
     """
-    return _SIMILARITIES[spec.format.name](spec, metric)
+    similarity = for_format(SIMILARITIES, type(spec.format))
+    return similarity(spec, metric)

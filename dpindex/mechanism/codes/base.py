@@ -16,11 +16,16 @@ from dpindex.base.files import pack
 
 _Codes = TypeVar("_Codes", bound="Codes")
 _Format = TypeVar("_Format", bound="CodeFormat")
+_Entry = TypeVar("_Entry")
 
 
 @dataclass(frozen=True)
 class CodeFormat(ABC):
     """How the codes of one spec are stored, read and compared; one subclass for each kind of code.
+
+    What a format does not state it has by default: codes are numbers, one a coordinate, that decode
+    to the projected vector. Rooms above keep one table by format class for what needs more than a
+    format knows: see :func:`for_format`.
 
     Attributes
     ----------
@@ -38,6 +43,18 @@ class CodeFormat(ABC):
 
     metrics: ClassVar[tuple[str, ...]]
     """The similarities that can be estimated from such codes."""
+
+    denoisers: ClassVar[tuple[str, ...]] = ("linear", "score")
+    """The kinds of denoiser that can be fitted to such codes."""
+
+    coordinate_bits: ClassVar[tuple[int, ...]] = (8, 16)
+    """Bits that a stored coordinate usually takes, for plans of codes of a given size."""
+
+    hamming: ClassVar[bool] = False
+    """True if the Hamming distance of stored codes ranks private queries."""
+
+    symbolic: ClassVar[bool] = False
+    """True if a code is one symbol, which decodes to a vector and not to its projection."""
 
     @property
     def contents(self) -> str:
@@ -70,6 +87,26 @@ class CodeFormat(ABC):
     @abstractmethod
     def fault(self, stored: Integers) -> str | None:
         """What is wrong with foreign bytes in stored form, or None."""
+
+    def coordinates(self, stored: Integers) -> Integers:
+        """Return what the stored form holds, one integer a coordinate, shape (n, code_length)."""
+        return stored
+
+    def noise_share(self, noisy: AnyArray, exact: AnyArray) -> float:
+        """Return how much of decoded codes is noise, given their exact projections, both (n, k).
+
+        The deviation of the noise over that of a coordinate, [0, ∞), unless a subclass has a
+        measure of its own.
+        """
+        deviation = float(exact.std(axis=0).mean())
+        return float((noisy - exact).std() / max(deviation, 1e-30))
+
+    def signal_to_noise(self, noise: float) -> float:
+        """Return the signal-to-noise ratio of a code, summed over coordinates of that noise share.
+
+        Ratios of variances, [0, ∞).
+        """
+        return self.code_length / max(noise, 1e-9) ** 2
 
     def concatenate(self, parts: Sequence[Integers]) -> Integers:
         """One stored array of several."""
@@ -145,6 +182,27 @@ class Codes:
         return pack(
             "codes", self.format.to_dict(), {"stored": self.format.concatenate([self.stored])}
         )
+
+
+def for_format(table: Mapping[type[object], _Entry], format_: type[CodeFormat]) -> _Entry:
+    """Return a table's entry for a format class, or for the nearest class above it.
+
+    The entry of :class:`CodeFormat`, if there is one, serves all formats without one of their own.
+
+    Raises
+    ------
+    KeyError
+        If there is no entry.
+
+    >>> from dpindex.mechanism.codes import NumberFormat, SignFormat
+    >>> table = {CodeFormat: "decoded vectors", SignFormat: "bits"}
+    >>> for_format(table, SignFormat), for_format(table, NumberFormat)
+    ('bits', 'decoded vectors')
+    """
+    for kind in format_.__mro__:
+        if kind in table:
+            return table[kind]
+    raise KeyError(format_.name)
 
 
 def check_format(codes: Codes, wanted: CodeFormat) -> None:

@@ -46,6 +46,9 @@ class SymbolFormat(CodeFormat):
 
     name: ClassVar[str] = "symbols"
     metrics: ClassVar[tuple[str, ...]] = ("cosine",)
+    denoisers: ClassVar[tuple[str, ...]] = ()
+    coordinate_bits: ClassVar[tuple[int, ...]] = (16,)
+    symbolic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if type(self.size) is not int or not 2 <= self.size <= 1 << 16 or self.code_length != 1:

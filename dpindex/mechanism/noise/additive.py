@@ -53,9 +53,17 @@ class AdditiveNoise(NumberLaw):
     """
 
     def __init__(self, source: NoiseSource, grid_bits: int) -> None:
-        self.source, self.grid_bits = source, grid_bits
-        self.scale, self.offset = float(1 << source.cell_bits), source.offset
-        check_deviation(math.sqrt(source.moments()[0]))
+        self.source = source
+        self.grid_bits = grid_bits
+        self.cell_bits = source.cell_bits
+        self.scale = float(1 << source.cell_bits)
+        self.offset = source.offset
+        variance, _ = source.moments()
+        check_deviation(math.sqrt(variance))
+
+    @property
+    def drawn_from(self) -> NoiseSource:
+        return self.source
 
     @cached_property
     def moments(self) -> NoiseMoments:

@@ -32,7 +32,7 @@ import scipy
 
 from dpindex.base.arrays import Floats
 from dpindex.mechanism.codes import SignFormat
-from dpindex.mechanism.noise.law import Calibration, SignLaw, power_below
+from dpindex.mechanism.noise.law import Calibration, SignLaw, TwoLevels, power_below
 from dpindex.randomness import BitSource
 
 Doubles = npt.NDArray[np.float64]
@@ -154,6 +154,7 @@ class CapResponse(SignLaw):
 
     def __init__(self, cap: Cap) -> None:
         self.cap = cap
+        self.two_levels = TwoLevels(cap.inside / _ONE, cap.size / (cap.size + cap.others))
         self._coin = np.uint64(cap.inside)
 
     @cached_property

@@ -17,7 +17,7 @@ from dpindex.base.arrays import Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes.symbols import SymbolFormat
-from dpindex.mechanism.noise.law import Calibration, Law, power_below
+from dpindex.mechanism.noise.law import Calibration, SymbolLaw, power_below
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.randomness import BitSource
@@ -55,7 +55,7 @@ def nearest(similarity: Floats, count: int) -> npt.NDArray[np.int64]:
     return order[:, :count]
 
 
-class CodebookResponse(Law):
+class CodebookResponse(SymbolLaw):
     """Draws symbols; ``perturb`` takes similarities to all codewords, shape (n, K).
 
     Parameters
@@ -71,11 +71,9 @@ class CodebookResponse(Law):
     grid_bits = 0
 
     def __init__(self, codebook: Codebook, subset: int, inside: int) -> None:
-        self.codebook, self.size = codebook, len(codebook)
-        self.subset, self.inside = subset, inside
-
-    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> SymbolFormat:
-        return SymbolFormat(1, fingerprint, self.size, self.codebook.vectors)
+        self.codebook = codebook
+        self.subset = subset
+        self.inside = inside
 
     def ratio(self) -> Fraction:
         """The largest ratio of the probabilities of one symbol under two records, exactly."""

@@ -28,7 +28,7 @@ from dpindex.base.normal import upper_tails
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.grid import neighbour_distance
 from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.law import GRID_BITS, Calibration, check_deviation
+from dpindex.mechanism.noise.law import GRID_BITS, Calibration, Law, check_deviation
 from dpindex.mechanism.noise.tables import CellTable, Profile, binned_profile
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
@@ -141,12 +141,12 @@ class TwoDigitGaussian:
         return binned_profile(self.moments()[0], lambda t: -(t**2) / 2)
 
 
-def table_distance(law: object) -> Fraction:
+def table_distance(law: Law) -> Fraction:
     """Bound on the distance of one coordinate's noise from a rounded normal, in total variation.
 
     Half the sum of what masses are off, two units at most, and the tails cut off, below one unit.
     """
-    source = getattr(law, "source", None)
+    source = law.drawn_from
     if isinstance(source, CellTable):
         return Fraction(len(source.masses) + 1, 1 << source.bits)
     if isinstance(source, TwoDigitGaussian):

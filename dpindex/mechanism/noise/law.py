@@ -6,15 +6,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Floats
+from dpindex.base.arrays import AnyArray, Doubles, Floats
 from dpindex.base.errors import InputError
-from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat
+from dpindex.base.normal import quantiles
+from dpindex.mechanism.codebook import Codebook
+from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.randomness import BitSource
@@ -25,6 +27,9 @@ GRID_BITS = 12
 _MAX_CELLS = 2.0**24
 _MAX_SUM, _MAX_CODE = 2**46, 2**30
 """Bounds on projected grid integers, and on what of them is left in a number code, an int32."""
+
+_QUANTILES = 4096
+"""Equally likely values of a coordinate over which signs are averaged."""
 
 Polynomial = tuple[float, ...]
 
@@ -152,6 +157,35 @@ class Likelihood:
         return Likelihood(edges, jumps, cell, self.slope, shift, base)
 
 
+class LinearChannel(NamedTuple):
+    """Code coordinates as ``slope·x + noise`` of coordinates x with a known mean and variance.
+
+    Attributes
+    ----------
+    slope, mean, noise : float64 arrays of one shape
+        The slope, the mean of the code coordinate, and the variance that x does not explain.
+    """
+
+    slope: Doubles
+    mean: Doubles
+    noise: Doubles
+
+
+class TwoLevels(NamedTuple):
+    """A law that is uniform on a set of codes and uniform on all others.
+
+    Attributes
+    ----------
+    inside : float
+        Chance of a code in the set.
+    share : float
+        Codes in the set over all codes.
+    """
+
+    inside: float
+    share: float
+
+
 class Law(ABC):
     """A secret law that turns exact projected integers into noisy codes.
 
@@ -162,6 +196,17 @@ class Law(ABC):
 
     grid_bits: int = GRID_BITS
     """Grid bits per beta that the law is calibrated on."""
+
+    cell_bits: int = 0
+    """Low bits of a noisy sum that the code drops."""
+
+    two_levels: TwoLevels | None = None
+    """The set of codes that is likeliest for a vector, if all others are equally unlikely."""
+
+    @property
+    def drawn_from(self) -> object:
+        """What draws the noise: the law itself, or the source of integers that it adds."""
+        return self
 
     @abstractmethod
     def perturb(self, x: Floats, stream: BitSource) -> AnyArray:
@@ -193,8 +238,23 @@ class NumberLaw(Law):
     def likelihood(self) -> Likelihood:
         """What a code says about its coordinate, in grid steps."""
 
-    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> NumberFormat:
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
         return NumberFormat(code_length, fingerprint, self.scale * step, self.offset)
+
+    def linear_channel(self, mean: Doubles, variance: Doubles, step: float) -> LinearChannel:
+        """Return the decoded codes as linear in their coordinates, which they are on average.
+
+        Parameters
+        ----------
+        mean, variance : float64 arrays, shape (k,)
+            Of the coordinates, in units of the data.
+        step : float
+            One grid step in those units.
+        """
+        constant, first, second = self.moments.variance_of_x
+        # Where the variance of the law depends on x, its mean over x; in grid steps.
+        noise = constant + first * mean / step + second * (mean**2 + variance) / step**2
+        return LinearChannel(np.ones_like(mean), mean, noise * step**2)
 
     @property
     def max_sum(self) -> int:
@@ -219,8 +279,63 @@ class SignLaw(Law):
         coordinate depend on the others (iDP).
         """
 
-    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> SignFormat:
+    def expected_signs(self, x: Floats, rms: float) -> Doubles:
+        """Return the mean of the code's sign for coordinates ``x``, in betas; rms as above."""
+        kept = 1.0 - 2.0 * self.flip_probability(np.abs(x), rms)
+        return np.asarray(np.sign(x) * kept)
+
+    def linear_channel(self, mean: Doubles, variance: Doubles, beta: float) -> LinearChannel:
+        """Return signs as linear in their normal coordinates, as well as can be (Bussgang 1952).
+
+        Parameters
+        ----------
+        mean, variance : float64 arrays, shape (k,)
+            Of the coordinates, in units of the data.
+        beta : float
+            The law's unit in those units.
+        """
+        normal = quantiles(_QUANTILES)
+        deviation = np.sqrt(variance)
+        rms = float(np.sqrt(np.mean(mean**2 + variance))) / beta
+        signs = self.expected_signs((mean[:, None] + deviation[:, None] * normal) / beta, rms)
+        expected = signs.mean(axis=1)
+        covariance = (signs * normal).mean(axis=1) * deviation
+        slope = np.divide(covariance, variance, out=np.zeros_like(covariance), where=variance > 0)
+        return LinearChannel(slope, expected, 1 - expected**2 - slope**2 * variance)
+
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
         return SignFormat(code_length, fingerprint)
+
+
+class SymbolLaw(Law):
+    """A law of symbol codes: one of the codewords nearest to a vector, or any other.
+
+    Attributes
+    ----------
+    codebook : Codebook
+        What the symbols stand for.
+    subset : int
+        Number w of nearest codewords, [1, size).
+    inside : int
+        Chance of the set of nearest codewords, times 2^64.
+    """
+
+    codebook: Codebook
+    subset: int
+    inside: int
+
+    @property
+    def size(self) -> int:
+        """Number of symbols."""
+        return len(self.codebook)
+
+    @property
+    def chance_inside(self) -> float:
+        """Chance that a symbol is one of the nearest codewords, [0, 1]."""
+        return self.inside / 2.0**64
+
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
+        return SymbolFormat(1, fingerprint, self.size, self.codebook.vectors)
 
 
 @dataclass(frozen=True)
@@ -254,7 +369,7 @@ class Calibration:
         epsilon and delta ask for. Tight composition needs it.
     """
 
-    law: Callable[[Parameters, Projection], Any]
+    law: Callable[[Parameters, Projection], Law]
     format: type[CodeFormat]
     definition: Literal["DP", "iDP", "none"] = "DP"
     delta: Literal["zero", "optional", "required"] = "zero"
