@@ -19,6 +19,7 @@ import scipy
 from dpindex.base.arrays import Doubles, Singles, Vectors, issparse
 from dpindex.base.normal import cosine_tails, quantiles
 from dpindex.mechanism.codebook import spaced
+from dpindex.mechanism.noise.law import NumberLaw, SignLaw, SymbolLaw
 from dpindex.mechanism.spec import Spec
 
 __all__ = ["Exposure", "Prior", "nearness", "number_channel", "predicted_exposure", "sign_channel"]
@@ -142,8 +143,8 @@ def predicted_exposure(spec: Spec, n: int, prior: Prior | None = None) -> Exposu
     """
     prior = prior or Prior.of(spec)
     guess = _cosine(prior, 0.0)
-    if spec.format.name == "symbols":
-        law = spec.symbol_law
+    law = spec.law
+    if isinstance(law, SymbolLaw):
         kept = law.chance_inside
         near = kept * nearness(spec)
         linked = _first_among_symbols(law.size, law.subset, kept, n)
@@ -151,7 +152,7 @@ def predicted_exposure(spec: Spec, n: int, prior: Prior | None = None) -> Exposu
     linear, any_way = _explained(spec, prior)
     rebuilt = _rebuilt_share(spec, linear)
     # Codes of a cap tie, inside it and outside.
-    levels = spec.law.two_levels
+    levels = law.two_levels
     if levels is not None and prior.cosines is None:
         inside, share = levels
         none_inside = (1.0 - share) ** max(n - 1, 0)
@@ -177,7 +178,7 @@ def _explained(spec: Spec, prior: Prior) -> tuple[float, float]:
         nodes, shape = np.ones(1), math.sqrt(12) * (_UNIFORM - 0.5)
     means = nodes * prior.mean * math.sqrt(energy)
     variances = np.full(len(means), prior.variance * energy)
-    if spec.format.name == "numbers":
+    if isinstance(spec.law, NumberLaw):
         slope, _, noise = number_channel(spec, means, variances)
         signal = float((slope**2 * variances).sum())
         share = signal / (signal + float(noise.sum()))
@@ -219,7 +220,7 @@ def _first(correlation: float, spec: Spec, n: int, prior: Prior) -> float:
     k, rho = spec.code_length, min(correlation, _ALMOST)
     noise = (1.0 - rho**2) / k
     freedom = 1.0 / (rho**2 / min(spec.dim, k) + noise)
-    if spec.format.name == "signs":
+    if isinstance(spec.law, SignLaw):
         own = rho + _normal() * math.sqrt(noise)
     else:
         own = np.tanh(math.atanh(rho) + _normal() / math.sqrt(k))
@@ -227,7 +228,7 @@ def _first(correlation: float, spec: Spec, n: int, prior: Prior) -> float:
     if prior.cosines is not None:
         nodes = own[len(own) // _NODES // 2 :: len(own) // _NODES]
         shared, each = prior.cosines, max(n - 1, 0) / prior.cosines.shape[1]
-        if spec.format.name == "signs":  # that agree (Goemans & Williamson 1995, Lemma 3.2)
+        if isinstance(spec.law, SignLaw):  # that agree (Goemans & Williamson 1995, Lemma 3.2)
             shared = np.arcsin(np.clip(shared, -1.0, 1.0)) * np.float32(2 / math.pi)
         spread = np.float32(math.sqrt(noise) + 1e-9)
         lost = [

@@ -10,6 +10,7 @@ distribution have the same. Codes in, numbers out: this is post-processing and s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import scipy
 
 from dpindex.mechanism.codebook import spaced
-from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import NoisyVectorStats
 from dpindex.similarity.similarity import sign_deviation
@@ -69,7 +70,8 @@ def visibility(sample: Codes, spec: Spec, n: int) -> Visibility:
     >>> visibility(Privatizer(spec).privatize(vectors), spec, 4000).exact < 0.1
     True
     """
-    return _BY_FORMAT[spec.format.name](sample, spec, n)
+    predicted = for_format(_BY_FORMAT, type(spec.format))
+    return predicted(sample, spec, n)
 
 
 def _numbers(sample: Codes, spec: Spec, n: int) -> Visibility:
@@ -158,7 +160,11 @@ def _symbols(sample: Codes, spec: Spec, n: int) -> Visibility:
     return Visibility(exact, inside * exact)
 
 
-_BY_FORMAT = {"numbers": _numbers, "signs": _signs, "symbols": _symbols}
+_BY_FORMAT: dict[type[object], Callable[[Codes, Spec, int], Visibility]] = {
+    CodeFormat: _numbers,
+    SignFormat: _signs,
+    SymbolFormat: _symbols,
+}
 
 
 def _error(y: Any) -> Any:

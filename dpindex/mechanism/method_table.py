@@ -193,7 +193,7 @@ class Method:
 
 
 # fmt: off
-_TABLE = (
+_ROWS = (
     Method("raw-gaussian", families.IDENTITY, gaussian.RAW_GAUSSIAN,
         "optimal Gaussian noise on every raw coordinate",
         "Li & Li 2023 Thm 3.8 (Raw-data-G-OPT); Balle & Wang 2018 Thm 8"),
@@ -303,7 +303,9 @@ _REMEDIES: defaultdict[tuple[str, ...], str] = defaultdict(
     str, {("record",): "; state --record (dpindex.record())"}
 )
 _MAX_CLOSE = 3
-_BY_NAME = {method.name: method for method in _TABLE}
+
+TABLE = {method.name: method for method in _ROWS}
+"""Every method by its name."""
 
 
 def methods() -> tuple[Method, ...]:
@@ -312,19 +314,19 @@ def methods() -> tuple[Method, ...]:
     >>> [m.name for m in methods() if m.definition == "iDP"]
     ['idp-signrp-rr', 'idp-signrp-g', 'idp-signoporp-rr', 'idp-signoporp-g']
     """
-    return _TABLE
+    return tuple(TABLE.values())
 
 
 def find_method(name: str) -> Method:
     """The row of that name; raises InputError listing the names if there is none."""
-    if isinstance(name, str) and name in _BY_NAME:
-        return _BY_NAME[name]
+    if isinstance(name, str) and name in TABLE:
+        return TABLE[name]
     asked = str(name).lower().replace("_", "-")
-    close = [known for known in _BY_NAME if asked and asked in known][:_MAX_CLOSE]
-    close = close or get_close_matches(asked, _BY_NAME, _MAX_CLOSE, cutoff=0.5)
+    close = [known for known in TABLE if asked and asked in known][:_MAX_CLOSE]
+    close = close or get_close_matches(asked, TABLE, _MAX_CLOSE, cutoff=0.5)
     hint = (
         f"did you mean {' or '.join(map(repr, close))}? The methods are"
         if close
         else "choose one of"
     )
-    raise InputError(f"there is no method {name!r}; {hint} {', '.join(_BY_NAME)}.")
+    raise InputError(f"there is no method {name!r}; {hint} {', '.join(TABLE)}.")
