@@ -51,7 +51,7 @@ def test_observations_follow_their_law(facts: dict[str, Any], shortest: float, k
     spec = _spec(5.0, **facts)
     lengths = np.random.default_rng(3).uniform(shortest, 1.0, (3000, 1))
     codes, queries = _sides(spec, lengths * base, asked * lengths[:100], kind)
-    observes = for_format(OBSERVERS, type(spec.format))
+    observes = for_format(OBSERVERS, spec.format_type)
     assert observes is not None
     observer = observes(spec, codes)
     law = observer.law(queries.spec, queries.private)

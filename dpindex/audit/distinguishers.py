@@ -213,7 +213,7 @@ def _record_pair(spec: Spec) -> RecordPair:
     row = words - 2.0**15 + 0.5
     rows = row, -row
     near = [Privatizer(spec).project(one)[0] for one in rows]
-    score = for_format(_RECORD_SCORES, type(spec.format))
+    score = for_format(_RECORD_SCORES, spec.format_type)
     read, count = score(spec, near)
     group = np.minimum(np.arange(count), 1)
     return RecordPair("a record and its opposite", rows, group, read)

@@ -70,7 +70,7 @@ def visibility(sample: Codes, spec: Spec, n: int) -> Visibility:
     >>> visibility(Privatizer(spec).privatize(vectors), spec, 4000).exact < 0.1
     True
     """
-    predicted = for_format(_BY_FORMAT, type(spec.format))
+    predicted = for_format(_BY_FORMAT, spec.format_type)
     return predicted(sample, spec, n)
 
 

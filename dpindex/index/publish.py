@@ -83,12 +83,12 @@ class Publication:
     @property
     def by_symbol(self) -> bool:
         """True if rows are found by the symbols that their codes are."""
-        return self.settings.spec.format.symbolic
+        return self.settings.spec.format_type.symbolic
 
     @property
     def by_hamming(self) -> bool:
         """True if private queries are compared with stored codes by their Hamming distance."""
-        return self.denoiser is None and self.settings.spec.format.hamming
+        return self.denoiser is None and self.settings.spec.format_type.hamming
 
     @property
     def layout(self) -> Layout:

@@ -158,4 +158,4 @@ def new_ranking(
 def _entry(spec: Spec, *, denoised: bool) -> tuple[type[Ranking], type[SearchBackend]]:
     if denoised:
         return DENOISED
-    return for_format(BACKENDS, type(spec.format))
+    return for_format(BACKENDS, spec.format_type)

@@ -176,6 +176,11 @@ class Spec(Parameters):
         """Units of the scaled attributes per grid step of a projected coordinate."""
         return float(self.grid.step * self.projection.scale)
 
+    @property
+    def format_type(self) -> type[CodeFormat]:
+        """The class of :attr:`format`, which is known without codewords, too."""
+        return self.mechanism.calibration.format
+
     @cached_property
     def format(self) -> CodeFormat:
         """How its codes are stored and read."""

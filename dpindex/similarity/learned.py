@@ -36,7 +36,7 @@ OBSERVERS: dict[type[object], type[Observer] | None] = {
 def _observer_of(spec: Spec) -> type[Observer] | None:
     """Return the class that observes a spec's codes; None if there is none, or the spec says too
     little."""
-    observer = for_format(OBSERVERS, type(spec.format))
+    observer = for_format(OBSERVERS, spec.format_type)
     if observer is None or not observer.can_observe(spec):
         return None
     return observer

@@ -196,5 +196,5 @@ def similarity_of(spec: Spec, metric: Metric) -> Similarity:
     >>> similarity_of(privatizer.spec, "ip").of_all(codes, asked)[0].round(3).tolist()
     [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
     """
-    similarity = for_format(SIMILARITIES, type(spec.format))
+    similarity = for_format(SIMILARITIES, spec.format_type)
     return similarity(spec, metric)
