@@ -48,7 +48,9 @@ class Channel:
     def __init__(self, spec: Spec) -> None:
         if not spec.mechanism.private:
             raise InputError(f"{spec.method} adds no noise: there is nothing to denoise.")
-        self.format, law, self.likelihood = spec.format, spec.law, Likelihood()
+        self.format = spec.format
+        law = spec.law
+        self.likelihood = Likelihood()
         if isinstance(law, NumberLaw):
             self.likelihood = law.likelihood.in_units(spec.step)
             self.variance = law.moments.in_units(spec.step).variance_of_x
@@ -83,7 +85,8 @@ class Channel:
 
     def locate(self, y: Singles) -> Singles:
         """The value of x about which the likelihood of each code lies."""
-        slope, shift = np.float32(self.likelihood.slope), np.float32(self.likelihood.shift)
+        slope = np.float32(self.likelihood.slope)
+        shift = np.float32(self.likelihood.shift)
         return np.asarray(y * slope + shift, dtype=np.float32)
 
 

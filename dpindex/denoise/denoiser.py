@@ -188,7 +188,8 @@ class Denoiser:
             return self._blockwise(codes, lambda y: self._posterior(y)[0])
         if spec.with_epsilon(self.spec.budget) != self.spec:
             raise InputError("these codes differ from the denoiser's in more than epsilon.")
-        channel, mean = Channel(spec), self.linear.mean
+        channel = Channel(spec)
+        mean = self.linear.mean
         channel.check(codes)
         noise = np.asarray(np.polyval(channel.variance[::-1], mean), dtype=np.float64)
         return np.asarray(mean + (codes.to_float() - mean) @ self.linear.under(noise))
@@ -241,7 +242,8 @@ class Denoiser:
         """Estimates and their squared errors, as far as they are known to differ."""
         if not self.iterations:
             return self.linear.apply(y)[0], 0.0
-        z, location = y, self._channel.locate(y)
+        z = y
+        location = self._channel.locate(y)
         for iteration in self.iterations[:-1]:
             z = iteration.message(z, location)
         estimate, share = self.iterations[-1].posterior(z, location)

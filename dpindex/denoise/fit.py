@@ -34,7 +34,8 @@ _MIXTURE_ROWS = 32768
 _MIN_ROWS_FOR_MIXTURE = 4096
 _MAX_ITERATIONS = 4
 
-_ADOPTED, _CONTINUED = 0.98, 0.9
+_ADOPTED = 0.98
+_CONTINUED = 0.9
 """Shares of the error that an iteration may leave to be adopted, and for another one to be tried.
 
 The gain falls by a factor of five or more from one iteration to the next."""
@@ -52,7 +53,8 @@ _MIN_Z_MIXTURE = 10.0
 first iteration was worse in the end; on digits it is better by twenty to fifty and stays so."""
 
 # Held-out rows that calibrate bins, and those that tell whether an iteration is an improvement.
-_CALIBRATION, _VALIDATION = slice(0, None, 2), slice(1, None, 2)
+_CALIBRATION = slice(0, None, 2)
+_VALIDATION = slice(1, None, 2)
 
 _LEVERAGE_ROWS = 1024
 _CLAIM_ERROR = 0.5
@@ -142,7 +144,8 @@ class TrainingCodes:
     """
 
     def __init__(self, stored: Integers, channel: Channel) -> None:
-        self.channel, self.k = channel, channel.format.code_length
+        self.channel = channel
+        self.k = channel.format.code_length
         needed = max(_MIN_ROWS, self.k)
         if len(stored) < needed:
             raise InputError(
@@ -156,7 +159,8 @@ class TrainingCodes:
         self.held = self.held_codes = channel.format.decode(stored[held])
         self._refined: Singles | None = None
         self.share: Singles | None = None
-        total, noise = np.zeros(self.k), np.zeros(self.k)
+        total = np.zeros(self.k)
+        noise = np.zeros(self.k)
         for y in self.blocks():
             total += y.sum(axis=0, dtype=np.float64)
             noise += channel.noise(y).sum(axis=0, dtype=np.float64)
@@ -174,7 +178,9 @@ class TrainingCodes:
 
     def blocks(self, step: int = 1) -> Iterator[Singles]:
         """The training observations, or every so many of them, in blocks of shape (·, k)."""
-        decode, refined, stored = self.channel.format.decode, self._refined, self._stored[::step]
+        decode = self.channel.format.decode
+        refined = self._refined
+        stored = self._stored[::step]
         for first in range(0, len(stored), _BLOCK_ROWS):
             rows = slice(first, first + _BLOCK_ROWS)
             yield decode(stored[rows]) if refined is None else refined[::step][rows]
@@ -185,7 +191,8 @@ class TrainingCodes:
 
         Raises InputError if there are none.
         """
-        moment, count = np.zeros((self.k, self.k)), len(self)
+        moment = np.zeros((self.k, self.k))
+        count = len(self)
         scale = (1 / np.sqrt(self.noise)).astype(np.float32)
         for z in self.blocks():
             whitened = (z - self.mean) * scale
@@ -204,7 +211,8 @@ class TrainingCodes:
         Messages have so little noise that more rows would not improve later iterations.
         """
         before = self._refined
-        self._stored, self.noise = self._stored[:: self.step], iteration.message_noise(self.held)
+        self._stored = self._stored[:: self.step]
+        self.noise = iteration.message_noise(self.held)
         out = np.empty((len(self), self.k), dtype=np.float32) if before is None else before
 
         def refine(rows: slice) -> None:
@@ -295,7 +303,8 @@ def _fit_iterations(
     Returns the iterations, the last one's predictions of the validation rows, and the
     ``error_variance`` of :class:`Denoiser`. The observations in ``rows`` are overwritten.
     """
-    y, chosen = rows.held_codes[_VALIDATION], "gaussian"
+    y = rows.held_codes[_VALIDATION]
+    chosen = "gaussian"
     first = {chosen: _iteration(rows, linear, table)}
     if len(rows) >= _MIN_ROWS_FOR_MIXTURE:  # the first iteration decides for all
         for other, min_z in (("scales", _MIN_Z_SCALES), ("mixture", _MIN_Z_MIXTURE)):
@@ -306,8 +315,10 @@ def _fit_iterations(
     # vary between vectors, which the next iteration cannot represent.
     before = "gaussian" if chosen == "scales" else chosen
     iteration, best = first[before]
-    iterations, left = [iteration], _unbiased_error(best, y, rows.channel)
-    adopted, share = True, 0.0
+    iterations = [iteration]
+    left = _unbiased_error(best, y, rows.channel)
+    adopted = True
+    share = 0.0
     while adopted and share < _CONTINUED and len(iterations) < _MAX_ITERATIONS:
         rows.advance(iterations[-1])
         iteration, prediction = _iteration(rows, _filter(rows, before), table)
@@ -315,7 +326,8 @@ def _fit_iterations(
         adopted = _clearly_better(prediction, best, y) and share < _ADOPTED
         if adopted:
             iterations.append(iteration)
-            best, left = prediction, left * share
+            best = prediction
+            left = left * share
     if chosen == "scales":
         if adopted:
             rows.advance(iterations[-1])
@@ -331,7 +343,8 @@ def _error_variance(filter_: Filter, rows: TrainingCodes) -> Doubles:
     The posterior variance along the filter's directions, and the signal outside of them, which is
     proportional to the scale.
     """
-    prior, synthesis = filter_.prior, filter_.synthesis.astype(np.float64)
+    prior = filter_.prior
+    synthesis = filter_.synthesis.astype(np.float64)
     within = prior.leverage(filter_.basis) @ filter_.noise
     y = rows.held_codes
     total = float(np.mean(((y - filter_.mean) ** 2 - rows.channel.noise(y)).sum(axis=1)))
@@ -345,6 +358,7 @@ def _iteration(
     """An iteration with that filter, calibrated, and its predictions of the validation rows."""
     prediction, claimed, _ = filter_.predict(rows.held)
     bins = _calibrated(prediction[_CALIBRATION], claimed[_CALIBRATION], rows)
-    prediction, claimed = prediction[_VALIDATION], claimed[_VALIDATION]
+    prediction = prediction[_VALIDATION]
+    claimed = claimed[_VALIDATION]
     prediction += np.take(bins.offset, bins.place(prediction, claimed))
     return EPIteration(filter_, bins, table), prediction

@@ -14,8 +14,10 @@ from dpindex.index import faiss_library as faiss
 from dpindex.index.search_backend import EXACT, Rows, SearchBackend, best_of
 from dpindex.storage.row_parts import RowParts
 
-_SMALL_ROWS, _SCAN_ROWS = 4096, 1 << 18
-_BLOCK_ROWS, _BLOCK_QUERIES = 8192, 256
+_SMALL_ROWS = 4096
+_SCAN_ROWS = 1 << 18
+_BLOCK_ROWS = 8192
+_BLOCK_QUERIES = 256
 _BLOCK_NUMBERS = 1 << 20
 _GAP = 0.25
 """By how many standard deviations of a score few candidates lie below the best of a million: where
@@ -42,7 +44,8 @@ class FaissSigns(SearchBackend):
                 f"index_type {index_type!r} is for vectors of numbers; signs are searched exactly "
                 f"as they are: leave it out."
             )
-        self._width, self._bytes = width, -(-width // 8)
+        self._width = width
+        self._bytes = -(-width // 8)
         self._building = threading.Lock()
         self.begin(np.empty((0, self._bytes), dtype=np.uint8))
 
@@ -109,7 +112,8 @@ class FaissSigns(SearchBackend):
             if some.size and candidates < len(self):
                 best, places, certain = self._rescored(padded[some], candidates, count)
                 settled = some[certain]
-                scores[settled], rows[settled] = best[certain], places[certain]
+                scores[settled] = best[certain]
+                rows[settled] = places[certain]
                 uncertain[settled] = False
         left = np.flatnonzero(uncertain)
         for start in range(0, len(left), _BLOCK_QUERIES):

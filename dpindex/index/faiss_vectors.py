@@ -32,7 +32,8 @@ _GRAMMAR = re.compile(
 )
 _MAX_LISTS = 1 << 17
 _ROWS_PER_LIST = 64
-_SAMPLE_ROWS, _EXACT_SAMPLE_ROWS = 65536, 1024
+_SAMPLE_ROWS = 65536
+_EXACT_SAMPLE_ROWS = 1024
 _SAMPLE_NUMBERS = 1 << 25
 _PROBES = 100
 _NEIGHBOURS = 10
@@ -102,7 +103,8 @@ def parse_index_type(index_type: Any, width: int) -> IndexType:
         )
     groups = match.groupdict("").items()
     numbers = {name: int(digits) for name, digits in groups if digits.isdigit()}
-    rotation, lists = numbers.get("rotation"), numbers.get("lists", 0)
+    rotation = numbers.get("rotation")
+    lists = numbers.get("lists", 0)
     kept = width if rotation is None else rotation
     wrong = [f"cuts {kept} numbers into {parts} equal parts"
              for parts in (numbers.get("opq", 1), numbers.get("parts", 1))
@@ -130,8 +132,10 @@ class FaissVectors(SearchBackend):
     of_vectors = True
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
-        self._type, self._width = parse_index_type(index_type, width), width
-        self._normalise, self._distance = metric == "cosine", metric == "l2"
+        self._type = parse_index_type(index_type, width)
+        self._width = width
+        self._normalise = metric == "cosine"
+        self._distance = metric == "l2"
         self.exact = self._type.exact
         wanted = max(_SAMPLE_ROWS, _ROWS_PER_LIST * self._type.lists)
         wanted = min(_EXACT_SAMPLE_ROWS if self.exact else wanted, _SAMPLE_NUMBERS // width)
@@ -149,7 +153,8 @@ class FaissVectors(SearchBackend):
 
     @property
     def row_bytes(self) -> float:
-        kind, kept = self._type, self._type.rotation or self._width
+        kind = self._type
+        kept = self._type.rotation or self._width
         coder = kind.factory.rsplit(",")[-1].removeprefix(f"HNSW{kind.links}") or "Flat"
         size = int(faiss.index_factory(kept, coder).sa_code_size())
         # A row number in its list; two links for each of a node and some of the levels above.
@@ -159,7 +164,8 @@ class FaissVectors(SearchBackend):
         return not self.exact and self._fitted < self.sample_rows and count >= 2 * self._fitted
 
     def begin(self, sample: Floats) -> None:
-        least, factory = self._type.min_rows, self._type.factory
+        least = self._type.min_rows
+        factory = self._type.factory
         if len(sample) < least:
             raise InputError(
                 f"index_type {factory!r} is trained on the vectors and needs at least {least} of "
@@ -168,7 +174,8 @@ class FaissVectors(SearchBackend):
         # A power of two near the largest value: half floats end at 65504, and fail below 1e-4.
         largest = 0.0 if self._normalise else float(np.abs(sample).max(initial=0.0))
         self._unit = float(2.0 ** np.frexp(largest)[1]) if largest else 1.0
-        vectors, width = self._prepared(sample), self._type.rotation
+        vectors = self._prepared(sample)
+        width = self._type.rotation
         self._rotation = None if width is None else _leading(vectors, width)
         rotated = self._rotated(vectors)
         index = faiss.index_factory(rotated.shape[1], factory, self._metric)
@@ -178,8 +185,10 @@ class FaissVectors(SearchBackend):
         self._probes = vectors[probes]
         self._near = np.empty((len(probes), 0), dtype=np.float32)
         self._true = np.empty((len(probes), 0), dtype=np.int64)
-        self._effort, self.recall = self._type.efforts[0], None
-        self._index, self._fitted = index, len(vectors)
+        self._effort = self._type.efforts[0]
+        self.recall = None
+        self._index = index
+        self._fitted = len(vectors)
 
     def reserve(self, count: int) -> None:
         """Take the memory of vectors at once, where they lie in one array: to grow takes thrice."""
@@ -209,7 +218,8 @@ class FaissVectors(SearchBackend):
             recall = self._found(probes, effort)
             if recall < self.recall + _WORTH_DOUBLING:  # what is lost now is lost to precision
                 return
-            self._effort, self.recall = effort, recall
+            self._effort = effort
+            self.recall = recall
 
     def _found(self, probes: Singles, effort: int) -> float:
         # The vector itself is found by any index; the ten after it count.
@@ -281,7 +291,8 @@ def _without_warnings(index: Any) -> list[Any]:
 
     Returns what must live as long as the index.
     """
-    index, made = faiss.downcast_index(index), []
+    index = faiss.downcast_index(index)
+    made = []
     if isinstance(index, faiss.IndexPreTransform):
         opq = faiss.downcast_VectorTransform(index.chain.at(0))
         made.append(faiss.ProductQuantizer(opq.d_out, opq.M, 8))

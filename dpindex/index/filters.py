@@ -110,14 +110,16 @@ def _dicts(store: CodeStore) -> Any:
     """Every row as a dict of its id and payload."""
     for first in range(0, len(store), _BLOCK_ROWS):
         some = slice(first, min(first + _BLOCK_ROWS, len(store)))
-        table, ids = store.payload.take(some), store.ids_of(some).tolist()
+        table = store.payload.take(some)
+        ids = store.ids_of(some).tolist()
         rows = [{} for _ in ids] if table is None else table.to_pylist()
         yield from ({ID: id_, **row} for id_, row in zip(ids, rows, strict=True))
 
 
 def _matching(expression: Any, store: CodeStore) -> Rows:
     need = "a filter expression needs pyarrow"
-    pa, acero = import_extra("pyarrow", need, "io"), import_extra("pyarrow.acero", need, "io")
+    pa = import_extra("pyarrow", need, "io")
+    acero = import_extra("pyarrow.acero", need, "io")
     ids = pa.array(store.ids)
     table = store.payload.whole
     table = pa.table({ID: ids}) if table is None else table.add_column(0, ID, ids)
@@ -181,7 +183,8 @@ class _Translator:
     def __init__(self, text: str, columns: list[str], dialect: Any) -> None:
         need = "a filter expression needs pyarrow"
         self._compute = dialect or import_extra("pyarrow.compute", need, "io")
-        self._text, self._columns = text, columns
+        self._text = text
+        self._columns = columns
 
     def condition(self, node: ast.expr) -> Any:
         """Something that is true or false of a row."""

@@ -124,7 +124,8 @@ class Hits:
         """The payload's columns, under names that the others do not have."""
         if self.payload is None:
             return {}
-        taken, names = self._rows(), self.payload.column_names
+        taken = self._rows()
+        names = self.payload.column_names
         own = [f"payload_{name}" if name in taken else name for name in names]
         return dict(zip(own, self.payload.columns, strict=True))
 

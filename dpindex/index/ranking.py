@@ -40,7 +40,9 @@ class Ranking:
     """
 
     def __init__(self, backend: SearchBackend, metric: Metric, denoiser: Any) -> None:
-        self.backend, self._metric, self._denoiser = backend, metric, denoiser
+        self.backend = backend
+        self._metric = metric
+        self._denoiser = denoiser
         self._removals: int | None = None
         self._rows = 0
 
@@ -60,7 +62,8 @@ class Ranking:
         """Bring the backend up to date; after Ctrl-C the next call goes on where it ended."""
         backend = self.backend
         if self._removals != store.removals or backend.needs_retraining(len(store)):
-            self._removals, self._rows = None, 0
+            self._removals = None
+            self._rows = 0
             rows = np.linspace(0, len(store) - 1, min(len(store), backend.sample_rows))
             backend.begin(self.items(store.take(rows.astype(np.int64))))
             backend.reserve(len(store))

@@ -31,7 +31,8 @@ class Selection:
     """
 
     def __init__(self, ranking: Ranking, rows: Rows) -> None:
-        self._ranking, self._rows = ranking, rows
+        self._ranking = ranking
+        self._rows = rows
 
     def search(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
         """Scores and rows of the best ``count`` ≤ m for each query, best first."""
@@ -55,12 +56,14 @@ class Selection:
         return mask
 
     def _among(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
-        scores, found = np.empty((len(queries), 0)), np.empty((len(queries), 0), np.int64)
+        scores = np.empty((len(queries), 0))
+        found = np.empty((len(queries), 0), np.int64)
         for rows, part in self._parts():
             near, places = self._ranking.search_in(part, queries, min(count, len(rows)))
             if len(rows) == len(self._rows):  # in the order of the backend, also among equals
                 return near, rows[places]
-            near, places = np.hstack([scores, near]), np.hstack([found, rows[places]])
+            near = np.hstack([scores, near])
+            places = np.hstack([found, rows[places]])
             scores, found = best_of(near, places, count)
         return scores, found
 

@@ -41,7 +41,8 @@ class SymbolLists(SearchBackend):
         return 10  # a row number and a symbol
 
     def begin(self, sample: AnyArray) -> None:
-        self._parts, self._count = [], 0
+        self._parts = []
+        self._count = 0
         self._rows: Rows = np.empty(0, dtype=np.int64)
         self._starts: Rows = np.zeros(1, dtype=np.int64)
 
@@ -55,7 +56,8 @@ class SymbolLists(SearchBackend):
 
     def subset(self, rows: Rows) -> SymbolLists:
         part = copy(self)
-        part._parts, part._count = [self._parts[0][rows]], len(rows)
+        part._parts = [self._parts[0][rows]]
+        part._count = len(rows)
         part._sort(rows)
         return part
 

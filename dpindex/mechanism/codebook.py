@@ -20,7 +20,8 @@ from dpindex.vectors import VectorSource, as_source, open_vectors
 
 __all__ = ["RADIUS", "Codebook", "dense_rows", "on_sphere_grid", "spaced"]
 
-MIN_SIZE, MAX_SIZE = 2, 1 << 16
+MIN_SIZE = 2
+MAX_SIZE = 1 << 16
 RADIUS = 4095.0
 """Norm of a vector on the integer grid: inner products stay below 2^24 and are exact in float32."""
 
@@ -106,7 +107,8 @@ class Codebook:
         digest = facts.get("sha256")
         if set(facts) != {"sha256", "size", "dim"} or not _DIGEST.fullmatch(str(digest)):
             raise InputError("codebook must be {sha256: …, size: …, dim: …}.")
-        book._stated, book.digest = None, str(digest)
+        book._stated = None
+        book.digest = str(digest)
         book.size = whole_number(facts["size"], "the size of a codebook", MIN_SIZE, MAX_SIZE)
         book.dim = whole_number(facts["dim"], "dim of a codebook", 1, (1 << 31) - 1)
         return book

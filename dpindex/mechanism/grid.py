@@ -27,7 +27,8 @@ _FLOAT32_EXACT = 2**24
 _FLOAT32_REACH = 32
 """Largest |attribute|/beta for which float32 scaling stays within the slack (see ``Grid``)."""
 
-_MIN_UNIT, _MAX_UNIT = 1e-30, 1e30
+_MIN_UNIT = 1e-30
+_MAX_UNIT = 1e30
 """Where beta × scale must lie so that neither float type loses bits to under- or overflow."""
 
 
@@ -137,7 +138,8 @@ class Grid:
             return None
         low, high = _accepted(*self._limits, x.dtype)
         # min and max carry NaN along, so these two passes see every kind of fault.
-        least, most = float(x.min()), float(x.max())
+        least = float(x.min())
+        most = float(x.max())
         if low <= least and most <= high:
             return None
         fault = not_finite(x)

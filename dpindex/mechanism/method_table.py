@@ -138,7 +138,8 @@ class Method:
         self._check_guarantee(stated)
         values = self.family.resolved(stated)
         self._check_min_norm(stated, values["entries"])
-        size, (low, high) = stated.adjacency.size, stated.bounds
+        size = stated.adjacency.size
+        (low, high) = stated.bounds
         if self.calibration.bounded and high - low > size:
             raise InputError(
                 f"{self.name} needs bounds no wider than beta = {size:g}, not [{low:g}, "

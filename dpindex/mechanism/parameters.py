@@ -131,7 +131,8 @@ class Parameters:
                 del data[name]
         if self.codebook is not None:
             data["codebook"] = self.codebook.to_dict()
-        adjacency, bounds = self.adjacency.to_dict(), list(self.bounds)
+        adjacency = self.adjacency.to_dict()
+        bounds = list(self.bounds)
         return {**data, "adjacency": adjacency, "bounds": bounds, "format": _FORMAT}
 
     @classmethod

@@ -100,7 +100,8 @@ class Privatizer(Projector):
         if before is not None:
             self.check(rows, first_row=first_row)
             before()
-        law, format_ = self.spec.law, self.spec.format
+        law = self.spec.law
+        format_ = self.spec.format
         step = block_rows(self.spec, issparse(rows))
         starts = range(0, rows.shape[0], step)
 

@@ -49,7 +49,9 @@ class PublicStream:
             count -= stop - self._read
             self._read = stop
             if stop == _BLOCK:
-                self._block, self._read, self._known = self._block + 1, 0, b""
+                self._block = self._block + 1
+                self._read = 0
+                self._known = b""
         return b"".join(parts)
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:

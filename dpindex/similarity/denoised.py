@@ -32,7 +32,8 @@ class DenoisedSimilarity:
     """
 
     def __init__(self, denoiser: Denoiser, codes: Codes) -> None:
-        self._denoiser, spec = denoiser, denoiser.spec
+        self._denoiser = denoiser
+        spec = denoiser.spec
         some = codes.take(np.linspace(0, len(codes) - 1, min(len(codes), _SAMPLE_ROWS)).astype(int))
         noise = noise_moments(spec)
         found = float(np.mean(np.sum(denoiser(some).astype(np.float64) ** 2, axis=1)))
@@ -51,10 +52,12 @@ class DenoisedSimilarity:
 
     def _of(self, x: Singles, queries: Queries, groups: int) -> Estimate:
         """Of denoised codes, in as many groups as there are queries, or one for all."""
-        spec, y = self._denoiser.spec, queries.to_float()
+        spec = self._denoiser.spec
+        y = queries.to_float()
         if queries.private:
             y = self._denoiser(queries.values, queries.spec).astype(np.float64)
-        u, v = unit(x).reshape(groups, -1, x.shape[1]), unit(y)[:, None]
+        u = unit(x).reshape(groups, -1, x.shape[1])
+        v = unit(y)[:, None]
         squares = np.sum(x.astype(np.float64) ** 2, axis=1).reshape(groups, -1)
         score = np.matmul(u, v.swapaxes(1, 2))[..., 0].astype(np.float64)
         hidden, root = self._error(spec)
@@ -93,10 +96,12 @@ class DenoisedSimilarity:
 
         The cosine ρ changes with x by ``(other − ρ·own)/‖x‖``.
         """
-        a, b = other @ root, own @ root
+        a = other @ root
+        b = own @ root
         rho, mixed = (
             np.matmul(p, q.swapaxes(1, 2)).reshape(max(len(p), len(q)), -1)
             for p, q in ((other, own), (a, b))
         )
-        along, across = np.sum(a**2, axis=2), np.sum(b**2, axis=2)
+        along = np.sum(a**2, axis=2)
+        across = np.sum(b**2, axis=2)
         return np.asarray(np.maximum(along - 2 * rho * mixed + rho**2 * across, 0.0), np.float64)

@@ -142,7 +142,8 @@ class NoisyVectorStats:
             return np.asarray(variance), np.asarray(mixed)
         # At least the noise of the sum itself, so that short vectors give no extreme slopes.
         floor = np.sqrt(count) * law.variance[0]
-        second, fourth = np.maximum(second, floor), np.maximum(fourth, 0.0)
+        second = np.maximum(second, floor)
+        fourth = np.maximum(fourth, 0.0)
         scatter = np.maximum(second - first**2 / count, floor)
         slope = (crossed - first * other.total / count) / scatter
         level = (other.total - slope * first) / count
@@ -206,7 +207,8 @@ def _ratio_noise(
     of a noisy energy are too large on average: ``E[Ê⁻¹] ≈ E⁻¹(1 + τ)`` with τ the relative variance
     of Ê, and ``E[Ê⁻²] ≈ E⁻²(1 + 3τ)``; that is divided out.
     """
-    energy, tau = x.safe_energy, x.relative_variance
+    energy = x.safe_energy
+    tau = x.relative_variance
     variance, mixed = x.noise_along(y, ip, y.safe_energy)
     along = variance / (energy * y.safe_energy) - rho * mixed * scale / energy
     return np.maximum(along / (1 + tau) + rho**2 * tau / (4 * (1 + 2 * tau)), 0.0)

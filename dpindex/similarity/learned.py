@@ -73,7 +73,8 @@ class LearnedSimilarity:
         self._observer = observer(spec, codes)
         self._sample = self._observer.refined_items(codes.to_float())
         laws = self._observer.law if self._sample is None else self._observer.refined_law
-        law, pairs = laws(spec, True), self._pairs(spec, codes)
+        law = laws(spec, True)
+        pairs = self._pairs(spec, codes)
         if self._sample is None:
             values, scales = map(np.concatenate, zip(*pairs, strict=True))
             self.prior = Priors.of_pairs(values, scales, law, rows)
@@ -85,7 +86,8 @@ class LearnedSimilarity:
         self._moments = None
         if items is not None:
             self._moments = items.mean(axis=0), items.T @ items / np.float32(self._rows)
-        self._law, self._refined_law = lru_cache(self._observer.law), lru_cache(laws)
+        self._law = lru_cache(self._observer.law)
+        self._refined_law = lru_cache(laws)
 
     def _pairs(self, spec: Spec, codes: Codes) -> Iterator[tuple[AnyArray, AnyArray]]:
         """Observations, and scales if there are any, of pairs within blocks of a random order."""
@@ -124,7 +126,8 @@ class LearnedSimilarity:
         if queries.private:
             return self.prior
         if self._moments is not None:
-            y, (mean, square) = self._observer.refined_queries(queries), self._moments
+            y = self._observer.refined_queries(queries)
+            (mean, square) = self._moments
             seen = np.stack([y @ mean, np.sum((y @ square) * y, axis=1)], axis=1)
             law = self._law(queries.spec, False)
             return self.prior.of_moments(seen.astype(np.float64), law, self._rows)

@@ -15,7 +15,8 @@ EDGES = np.linspace(-1.0, 1.0, CELLS + 1)
 GRID = (EDGES[1:] + EDGES[:-1]) / 2
 """Cosines at which densities and laws are kept, shape (128,)."""
 
-_BINS, _REACH = 64, 5.0
+_BINS = 64
+_REACH = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,8 @@ class ObservationLaw:
 
     def inverse(self, value: Doubles) -> Doubles:
         """The cosines of which observations are the expected ones, beyond ±1 on a line."""
-        low, high = self.expected[0], self.expected[-1]
+        low = self.expected[0]
+        high = self.expected[-1]
         beyond = (np.minimum(value - low, 0) + np.maximum(value - high, 0)) * (2 / (high - low))
         return np.asarray(np.interp(value, self.expected, GRID) + beyond)
 
@@ -87,10 +89,12 @@ class ObservationLaw:
     def edges(self) -> Doubles:
         """Edges of the bins in which observations are counted; the outermost are infinite."""
         reach = _REACH * np.sqrt(self.variance(np.ones(())).max())
-        low, high = self.expected[0] - reach, self.expected[-1] + reach
+        low = self.expected[0] - reach
+        high = self.expected[-1] + reach
         width = (high - low) / _BINS
         edges = low + width * np.arange(int((high - low) / width) + 2, dtype=np.float64)
-        edges[0], edges[-1] = -np.inf, np.inf
+        edges[0] = -np.inf
+        edges[-1] = np.inf
         return np.asarray(edges)
 
     @property
@@ -110,7 +114,8 @@ class ObservationLaw:
 
     def count(self, value: Doubles) -> Doubles:
         """How many values of each row fall in each bin, shape (n, bins)."""
-        bins, (low, high) = len(self.edges) - 1, self.edges[1:3]
+        bins = len(self.edges) - 1
+        (low, high) = self.edges[1:3]
         place = np.clip((value - low) / (high - low) + 1, 0, bins - 1).astype(np.intp)
         place += bins * np.arange(len(value))[:, None]
         counts = np.bincount(place.ravel(), minlength=bins * len(value))
@@ -144,7 +149,8 @@ class AgreementLaw(ObservationLaw):
 
     def _raised(self, value: Doubles, variance: Doubles) -> Doubles:
         """Binomial log probabilities, over the ratio of the variance to theirs."""
-        agree, bits = (self.bits + value[..., None]) / 2, self.bits
+        agree = (self.bits + value[..., None]) / 2
+        bits = self.bits
         chance = np.clip((1 + self.expected / bits) / 2, 1e-9, 1 - 1e-9)
         log = scipy.special.xlogy(agree, chance) + scipy.special.xlogy(bits - agree, 1 - chance)
         log -= scipy.special.gammaln(agree + 1) + scipy.special.gammaln(bits - agree + 1)

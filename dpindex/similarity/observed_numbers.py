@@ -37,13 +37,16 @@ class NumberObserver(Observer):
         stats = NoisyVectorStats.of(x, noise_moments(spec))
         fourth = np.einsum("nk,nk->n", x**2, x**2) / np.maximum(stats.squares**2, 1e-300)
         self._fourth = float(fourth.mean())
-        self._norm, self._spread = spec.norm, 0.0
+        self._norm = spec.norm
+        self._spread = 0.0
         if spec.norm is None:
-            noise, whole = float(stats.energy_variance.mean()), float(stats.energy.var())
+            noise = float(stats.energy_variance.mean())
+            whole = float(stats.energy.var())
             self._energy = max(float(stats.energy.mean()), math.sqrt(noise / len(codes)) + 1e-150)
             even = _EVEN_ENERGIES * self._energy**2
             lost = 2 * spec.projection.inner_product_factor * self._energy**2
-            spread, error = whole - noise, whole * math.sqrt(2 / len(codes))
+            spread = whole - noise
+            error = whole * math.sqrt(2 / len(codes))
             if noise > even and spread < even + lost + 3 * error:
                 self._norm = math.sqrt(self._energy)
             else:
@@ -54,7 +57,8 @@ class NumberObserver(Observer):
     def _noise(self, spec: Spec) -> tuple[float, float]:
         """Noise of a coordinate of a typical vector, and the noise of its squared norm."""
         if spec.fingerprint not in self._noises:
-            k, zero = spec.code_length, np.zeros(1)
+            k = spec.code_length
+            zero = np.zeros(1)
             moments = noise_moments(spec)
             stats = NoisyVectorStats(zero, zero, k, moments, math.sqrt(self._energy))
             found = float(stats.noise_energy[0]) / k, float(stats.energy_variance[0])
@@ -73,7 +77,9 @@ class NumberObserver(Observer):
         return self._spread / total if total > 0 else 1.0
 
     def law(self, spec: Spec, private: bool) -> ObservationLaw:
-        m, rho, weights = self._energy, GRID**2, [1.0]
+        m = self._energy
+        rho = GRID**2
+        weights = [1.0]
         own = np.full(len(GRID), self._scale(spec, private))
         for side in (self.spec, spec)[: 1 + private]:
             # The error of the norm: what is correlated with the inner product's, its noise, and
@@ -98,7 +104,8 @@ class NumberObserver(Observer):
         Their largest coordinates may meet: ``E[3V² − 2F]/E[V]² − 3`` with V the sum of the products
         of squares and F that of their squares, the places of squares being exchangeable.
         """
-        k, fourth = self.spec.code_length, self._fourth
+        k = self.spec.code_length
+        fourth = self._fourth
         excess = k * fourth**2 + 3 * k * (1 - fourth) ** 2 / max(k - 1, 1) - 3
         return min(max(excess, 0.0), 2.9)
 
@@ -106,12 +113,14 @@ class NumberObserver(Observer):
         """Whether noise times noise, which has heavy tails, is most of the noise."""
         if not private or self._norm is not None:
             return False
-        noise, asked = self._noise(self.spec)[0], self._noise(spec)[0]
+        noise = self._noise(self.spec)[0]
+        asked = self._noise(spec)[0]
         return spec.code_length * noise * asked > (noise + asked) * self._energy
 
     def _scale(self, spec: Spec, private: bool) -> float:
         """Noise variance of a typical observation at cosine 0."""
-        noise, m = self._noise(self.spec)[0], self._energy
+        noise = self._noise(self.spec)[0]
+        m = self._energy
         if not private:
             return noise / m
         asked = self._noise(spec)[0]
@@ -133,17 +142,16 @@ class NumberObserver(Observer):
 
     def of(self, x: AnyArray, queries: Queries) -> tuple[Doubles, Doubles]:
         y = queries.to_float()
-        (energy, ratio), (asked, asked_ratio) = (
-            self._sizes(x, self.spec, True),
-            self._sizes(y[:, None], queries.spec, queries.private),
-        )
+        (energy, ratio) = self._sizes(x, self.spec, True)
+        (asked, asked_ratio) = self._sizes(y[:, None], queries.spec, queries.private)
         size = energy * asked
         value = products(x, y.astype(x.dtype)) / np.sqrt(size)
         noise = self._noise(self.spec)[0]
         if not queries.private:
             typical = max(self._scale(queries.spec, False), 1e-300)
             return value * np.sqrt(ratio), np.broadcast_to(noise / energy, value.shape) / typical
-        other, k = self._noise(queries.spec)[0], x.shape[2]
+        other = self._noise(queries.spec)[0]
+        k = x.shape[2]
         variance = noise / energy + other / asked + k * noise * other / size
         if self._by_products(queries.spec, True):  # how much, is seen in the products
             seen = products(x * x, (y * y).astype(x.dtype)) / size - 1.0 / k
@@ -153,8 +161,10 @@ class NumberObserver(Observer):
         return value, variance / max(self._scale(queries.spec, True), 1e-300)
 
     def refined_law(self, spec: Spec, private: bool) -> ObservationLaw:
-        m, factor = self._energy, self.spec.projection.inner_product_factor
-        noise, asked = self._score(self.spec).noise, self._score(spec).noise if private else 0.0
+        m = self._energy
+        factor = self.spec.projection.inner_product_factor
+        noise = self._score(self.spec).noise
+        asked = self._score(spec).noise if private else 0.0
         own = (noise + asked) / m + self.spec.code_length * noise * asked / m**2
         return ObservationLaw(GRID, np.full(len(GRID), own), factor * (1 + GRID**2))
 

@@ -50,7 +50,8 @@ class SignObserver(Observer):
 
     def __init__(self, spec: Spec, codes: Codes) -> None:
         super().__init__(spec, codes)
-        n, k = len(codes), spec.code_length
+        n = len(codes)
+        k = spec.code_length
         agreement = float(np.sum(codes.to_float().sum(axis=0, dtype=np.float64) ** 2) - n * k)
         curve = self._curve(spec)
         angle = np.interp(agreement / max(n * (n - 1) * k, 1), curve.agreement, curve.angles)
@@ -68,7 +69,9 @@ class SignObserver(Observer):
 
     def law(self, spec: Spec, private: bool) -> ObservationLaw:
         factor = self.spec.projection.inner_product_factor
-        k, none, shared = self.spec.code_length, np.zeros(len(GRID)), self._shared * (1 - GRID)
+        k = self.spec.code_length
+        none = np.zeros(len(GRID))
+        shared = self._shared * (1 - GRID)
         if not private:
             rms = sign_deviation(self.spec)
             variance = score_variance(GRID, k, self.spec.sign_law, rms, factor)

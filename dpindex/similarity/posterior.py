@@ -26,8 +26,10 @@ _SEGMENTS = 16
 _DEFAULT_DEVIATION = 0.125
 """Of the cosines of a collection, if its codes do not tell."""
 
-_CLASSES, _MAX_STEPS = 16, 60
-_VALUES, _SCALES = 512, 2.0 ** np.linspace(-4.0, 4.0, 33)
+_CLASSES = 16
+_MAX_STEPS = 60
+_VALUES = 512
+_SCALES = 2.0 ** np.linspace(-4.0, 4.0, 33)
 
 _CENTRES = -1.0 + 2.0 / _SEGMENTS * np.arange(-1, _SEGMENTS + 2)
 _AWAY = np.abs(GRID[:, None] - _CENTRES) * (_SEGMENTS / 2)
@@ -62,7 +64,8 @@ class Priors:
     """
 
     def __init__(self, coefficients: Doubles, elsewhere: float) -> None:
-        self.coefficients, self.elsewhere = coefficients, elsewhere
+        self.coefficients = coefficients
+        self.elsewhere = elsewhere
         self.density = (1 - elsewhere) * _density(coefficients) + elsewhere / CELLS
         self.of_agreements = lru_cache(self._of_agreements)
 
@@ -142,7 +145,8 @@ class Priors:
             reached = np.sum(tilt * (of - tilt @ error / 2), axis=1) - top - np.log(total)
             return reached, density / total[:, None]
 
-        tilt, size = np.zeros_like(moments), np.ones((len(moments), 1))
+        tilt = np.zeros_like(moments)
+        size = np.ones((len(moments), 1))
         active = np.arange(len(moments))
         reached, density = objective(tilt, moments)
         for _ in range(_MAX_STEPS):
@@ -156,11 +160,9 @@ class Priors:
             gain = value - reached[active]
             better = gain >= 0
             taken = active[better]
-            tilt[taken], reached[taken], density[taken] = (
-                tried[better],
-                value[better],
-                changed[better],
-            )
+            tilt[taken] = tried[better]
+            reached[taken] = value[better]
+            density[taken] = changed[better]
             size[active] = np.where(better[:, None], 1.0, size[active] / 4)
             active = active[np.where(better, gain >= 1e-5, size[active, 0] > 1e-6)]
             if not len(active):
@@ -180,8 +182,10 @@ def _density(coefficients: Doubles) -> Doubles:
 
 def _penalised_fit(start: Doubles, counts: Doubles, chances: Doubles) -> Doubles:
     """The coefficients of largest penalised likelihood, by damped scoring, each row alone."""
-    current, total = start.copy(), counts.sum(axis=1)
-    damping, active = np.full(len(start), 1e-3), np.arange(len(start))
+    current = start.copy()
+    total = counts.sum(axis=1)
+    damping = np.full(len(start), 1e-3)
+    active = np.arange(len(start))
 
     def objective(a: Doubles, rows: Any) -> Doubles:
         off = a - start[rows]
@@ -190,7 +194,8 @@ def _penalised_fit(start: Doubles, counts: Doubles, chances: Doubles) -> Doubles
 
     reached = objective(current, active)
     for _ in range(_MAX_STEPS):
-        a, n = current[active], total[active, None]
+        a = current[active]
+        n = total[active, None]
         density = _density(a)
         binned = density @ chances
         slope = (density * ((counts[active] / binned) @ chances.T - n)) @ _BASIS
@@ -205,7 +210,8 @@ def _penalised_fit(start: Doubles, counts: Doubles, chances: Doubles) -> Doubles
         gain = objective(tried, active) - reached[active]
         better = gain >= 0
         taken = active[better]
-        current[taken], reached[taken] = tried[better], reached[taken] + gain[better]
+        current[taken] = tried[better]
+        reached[taken] = reached[taken] + gain[better]
         damping[active] = np.where(better, damping[active] / 5, damping[active] * 20)
         active = active[(gain >= 1e-4) | (~better & (damping[active] <= 1e12))]
         if not len(active):
@@ -229,7 +235,8 @@ def posterior(
     scales = _SCALES if law.own.any() and np.ptp(scale) else np.ones(1)
     reach = 8.0 * np.sqrt(law.variance(np.ones(())).max())
     grid = np.linspace(law.expected[0] - reach, law.expected[-1] + reach, _VALUES)
-    shape, queries = (len(scales), _VALUES), range(len(value))
+    shape = (len(scales), _VALUES)
+    queries = range(len(value))
     known = [np.broadcast_to(x, shape).reshape(1, -1) for x in (grid, scales[:, None])]
     parts = [_posterior(priors.of(q), law, *known) for q in range(len(priors.density))]
     means, errors = (np.reshape(part, (-1, *shape)) for part in zip(*parts, strict=True))
@@ -260,7 +267,8 @@ def _posterior(
     log_weight = log_weight + np.log(priors.density)[:, None]
     weight = np.exp(log_weight - log_weight.max(axis=2, keepdims=True))
     weight /= weight.sum(axis=2, keepdims=True)
-    mean, plain = weight @ GRID, np.clip(law.inverse(value), -1.0, 1.0)
+    mean = weight @ GRID
+    plain = np.clip(law.inverse(value), -1.0, 1.0)
     spread = np.sqrt(np.maximum(weight @ GRID**2 - mean**2, 0.0))
     kept = np.sum(weight * own, axis=2)  # what widening the law added is taken off again
     return plain + (mean - plain) * kept, spread * np.sqrt(kept)
@@ -275,13 +283,16 @@ def in_ranking_order(cosine: Doubles, error: Doubles) -> tuple[Doubles, Doubles]
     >>> in_ranking_order(np.array([[0.9, 0.5, 0.7]]), np.zeros((1, 3)))[0].round(3).tolist()
     [[0.9, 0.6, 0.6]]
     """
-    cosine, error = cosine.copy(), error.copy()
+    cosine = cosine.copy()
+    error = error.copy()
     for q in np.flatnonzero((np.diff(cosine, axis=1) > 0).any(axis=1)):
         pools: list[tuple[float, int]] = []  # sums and sizes
         for value in cosine[q].tolist():
-            total, size = value, 1
+            total = value
+            size = 1
             while pools and total * pools[-1][1] >= pools[-1][0] * size:
-                total, size = total + pools[-1][0], size + pools.pop()[1]
+                total = total + pools[-1][0]
+                size = size + pools.pop()[1]
             pools.append((total, size))
         sizes = np.array([size for _, size in pools])
         pooled = np.repeat([total / size for total, size in pools], sizes)

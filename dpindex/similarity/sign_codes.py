@@ -93,7 +93,8 @@ def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) 
     jumps = np.diff(_kept(law_y, (fine[:-1] + fine[1:]) / 2, rms_y), prepend=0.0, append=0.0)
     half = np.zeros(_ANGLES // 2 + 1)
     for i, angle in enumerate(angles[_ANGLES // 2 + 1 :], start=1):
-        mean, deviation = math.sin(angle) * points[:, None], max(math.cos(angle), 1e-9)
+        mean = math.sin(angle) * points[:, None]
+        deviation = max(math.cos(angle), 1e-9)
         # E[h(Y)] = Σ jumps·(P(Y > edge) − P(Y < −edge)).
         above = scipy.special.ndtr((mean - fine) / deviation) - scipy.special.ndtr(
             (-mean - fine) / deviation
@@ -148,7 +149,9 @@ def self_score(query: Doubles, law: SignLaw, rms: float) -> Doubles:
 
 def score_variance(rho: Doubles, k: int, law: SignLaw, rms: float, factor: float) -> Doubles:
     """Variance of the unclipped estimate that :func:`cosine_from_score` makes, at a true cosine."""
-    kept, cubed, squared = signal_kept(law, rms), signal_kept(law, rms, 3), rho**2
+    kept = signal_kept(law, rms)
+    cubed = signal_kept(law, rms, 3)
+    squared = rho**2
     # With μ = ρ·kept: Var(y s̃) + μ²·Var(y²)/4 − μ·Cov(y s̃, y²), and E[y³ s̃] by E[y | x] = ρx.
     variance = 1.0 - squared * kept * (kept / 2 + squared * cubed + (2 - 3 * squared) * kept)
     variance = variance / (k * kept**2) - _known_variance(rho, k, factor, power=2)

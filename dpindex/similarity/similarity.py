@@ -67,7 +67,8 @@ class Similarity(ABC):
     """
 
     def __init__(self, spec: Spec, metric: Metric) -> None:
-        self.spec, self.metric = spec, metric
+        self.spec = spec
+        self.metric = metric
 
     @abstractmethod
     def of_found(self, codes: Codes, queries: Queries) -> Estimate:

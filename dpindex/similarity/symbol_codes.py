@@ -63,7 +63,8 @@ def pair_curve(
 
     ``query`` is the subset and the chance of private queries, None for exact ones.
     """
-    words, size = codebook.vectors, len(codebook)
+    words = codebook.vectors
+    size = len(codebook)
     stream = PublicStream(0, "symbol pairs")
     roles = stream.permutation(size)[:_ROLES]
     count = len(roles)
@@ -77,7 +78,9 @@ def pair_curve(
     right = np.concatenate([near, others], axis=1).ravel()
     weight = np.tile(np.repeat([1.0, count / _NEAR], [reach, _NEAR]), count)
     kept = left != right
-    left, right, weight = left[kept], right[kept], weight[kept]
+    left = left[kept]
+    right = right[kept]
+    weight = weight[kept]
     record = _reports(words, roles, left, subset, inside, stream)
     asked = roles[right]
     if query is not None:
@@ -91,7 +94,8 @@ def _reports(
     words: Any, roles: Any, asked: Any, subset: int, inside: float, stream: PublicStream
 ) -> Any:
     """Symbols that would be reported for the codewords ``roles[asked]`` by all the others."""
-    size, subset = len(words), min(subset, len(words) - 1)
+    size = len(words)
+    subset = min(subset, len(words) - 1)
     coins = [stream.words(len(asked), np.uint32).astype(np.float64) / 2.0**32 for _ in range(2)]
     within = (coins[0] < inside) | (subset == size - 1)
     rank = np.where(within, coins[1] * subset, subset + coins[1] * (size - 1 - subset))

@@ -17,7 +17,8 @@ from dpindex.mechanism.codes.base import CodeFormat, Codes
 def narrowest(values: Integers) -> Integers:
     """The same integers in the smallest of int8, int16 and int32 that holds them all."""
     if values.size:
-        low, high = int(values.min()), int(values.max())
+        low = int(values.min())
+        high = int(values.max())
         for dtype in (np.int8, np.int16):
             if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
                 return values.astype(dtype, copy=False)

@@ -78,7 +78,8 @@ class AdditiveNoise(NumberLaw):
         values, masses, width = self.source.profile()
         outer = np.cumsum(masses)
         kept = (outer > _NEGLIGIBLE) & (outer < outer[-1] - _NEGLIGIBLE)
-        values, masses = values[kept], masses[kept]
+        values = values[kept]
+        masses = masses[kept]
         jumps = np.diff(masses, prepend=0.0, append=0.0)
         edges = np.append(values, values[-1] + 1) - 0.5
         real = np.abs(jumps) > 1e-9 * masses.max()  # a level of a staircase is one step, not many

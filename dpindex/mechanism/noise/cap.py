@@ -89,7 +89,8 @@ class Cap:
 def agreeing_sums(weights: tuple[int, ...]) -> list[int]:
     """How many subsets of the weights add up to 0, 1, 2, …: exact counts."""
     counts = np.zeros(sum(weights) + 1, dtype=object)
-    counts[0], top = 1, 0
+    counts[0] = 1
+    top = 0
     for weight in weights:
         shifted = counts[: top + 1].copy()
         top += weight
@@ -103,7 +104,8 @@ def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
     The chance is rounded down, so that the ratio is at most e^ε in integers.
     """
     counts = agreeing_sums(weights)
-    total, whole = sum(weights), 1 << len(weights)
+    total = sum(weights)
+    whole = 1 << len(weights)
     power = power_below(epsilon, _POWER_BITS)
     best: tuple[float, Cap] | None = None
     size = moment = 0
@@ -164,7 +166,9 @@ class CapResponse(SignLaw):
         Side 1 is the inside, where the minority sign disagrees; outside it agrees. Entry (i, u) is
         for coordinate i after a sum of u. It is a half where the side is certain already.
         """
-        weights, need, k = self.cap.weights, self.cap.threshold, len(self.cap.weights)
+        weights = self.cap.weights
+        need = self.cap.threshold
+        k = len(self.cap.weights)
         sums = [0, *accumulate(weights)]
         first = np.full((2, k, sums[-1] + 1), 1 << 15, dtype=np.uint16)
         second = np.zeros(first.shape, dtype=np.uint32)
@@ -173,8 +177,10 @@ class CapResponse(SignLaw):
         for i in range(k - 1, -1, -1):
             left = 1 << (k - 1 - i)
             # The sums that can be met here and leave both sides possible.
-            low, high = max(0, need - (sums[-1] - sums[i])), min(sums[i], need - 1) + 1
-            stay, move = inside[low:high], inside[low + weights[i] : high + weights[i]]
+            low = max(0, need - (sums[-1] - sums[i]))
+            high = min(sums[i], need - 1) + 1
+            stay = inside[low:high]
+            move = inside[low + weights[i] : high + weights[i]]
             both = stay + move
             for side, minority, either in ((0, left - move, 2 * left - both), (1, stay, both)):
                 bits = ((minority << 48) // either).astype(np.uint64)

@@ -34,7 +34,8 @@ def draw_uniform(limit: int, count: int, stream: BitSource) -> npt.NDArray[np.in
     Each is drawn by ⌊2^64/limit⌋ of the words, or by one word more.
     """
     words = stream.words(count, np.uint64)
-    high, low = words >> np.uint64(32), words & np.uint64((1 << 32) - 1)
+    high = words >> np.uint64(32)
+    low = words & np.uint64((1 << 32) - 1)
     size = np.uint64(limit)
     product = high * size + ((low * size) >> np.uint64(32))
     return (product >> np.uint64(32)).astype(np.int64)
@@ -106,7 +107,8 @@ def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> Codebo
     """
     below = Fraction(power_below(epsilon, _POWER_BITS), 1 << _POWER_BITS)
     size = len(codebook)
-    most, least = -(-_ONE // subset), _ONE // (size - subset)
+    most = -(-_ONE // subset)
+    least = _ONE // (size - subset)
     # inside·most ≤ e^ε·(2^64 − inside)·least
     inside = int(below * least * _ONE / (most + below * least))
     return CodebookResponse(codebook, subset, min(inside, _ONE - 1))

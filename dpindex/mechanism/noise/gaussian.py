@@ -118,7 +118,9 @@ class TwoDigitGaussian:
     offset = 0.0
 
     def __init__(self, coarse: CellTable, fine: CellTable, digit: int) -> None:
-        self.coarse, self.fine, self.digit = coarse, fine, digit
+        self.coarse = coarse
+        self.fine = fine
+        self.digit = digit
         self.cell_bits = fine.cell_bits
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
@@ -133,7 +135,8 @@ class TwoDigitGaussian:
         base = float(1 << self.digit)
         coarse, coarse_fourth = self.coarse.moments()
         fine, fine_fourth = self.fine.moments()
-        coarse, coarse_fourth = coarse * base**2, coarse_fourth * base**4
+        coarse = coarse * base**2
+        coarse_fourth = coarse_fourth * base**4
         return coarse + fine, coarse_fourth + 6 * coarse * fine + fine_fourth
 
     def profile(self) -> Profile:
@@ -299,7 +302,8 @@ def _ball(
 
 def _ball_optimal(stated: Parameters, projection: Projection) -> AdditiveNoise:
     """Balle & Wang's σ at ``Δ₂ = B·‖W‖``, the realised operator norm (Balle & Wang 2018, Thm 8)."""
-    k, sigma = projection.k, optimal_sigma(stated.budget, stated.delta)
+    k = projection.k
+    sigma = optimal_sigma(stated.budget, stated.delta)
     return _ball(stated, k, projection.operator_norm, sigma, stated.delta, k)
 
 

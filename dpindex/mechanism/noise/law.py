@@ -25,7 +25,8 @@ GRID_BITS = 12
 """Grid bits per beta that every law uses unless it needs a finer grid."""
 
 _MAX_CELLS = 2.0**24
-_MAX_SUM, _MAX_CODE = 2**46, 2**30
+_MAX_SUM = 2**46
+_MAX_CODE = 2**30
 """Bounds on projected grid integers, and on what of them is left in a number code, an int32."""
 
 _QUANTILES = 4096
@@ -83,7 +84,8 @@ class NoiseMoments:
     def additive(cls, variance: float, fourth: float) -> NoiseMoments:
         """Of symmetric additive noise with that variance and fourth central moment."""
         kurtosis = max(fourth - variance**2, 0.0)
-        mixed, squared = (0.0, 2 * variance, 0.0, 0.0), (kurtosis, 0.0, 4 * variance, 0.0, 0.0)
+        mixed = (0.0, 2 * variance, 0.0, 0.0)
+        squared = (kurtosis, 0.0, 4 * variance, 0.0, 0.0)
         return cls(0.0, math.inf, 1.0, (variance, 0.0, 0.0), mixed, squared)
 
     @classmethod
@@ -94,16 +96,23 @@ class NoiseMoments:
         ``widest`` of the centre, whatever z. ``Var(z̃) = v₀ + z²(1/w − 1)`` with
         v₀ = ``constant`` = ``(w·b² + (1 − w)·a²)/3w²``, which determines b.
         """
-        w, a, v0, second = weight, widest, constant, 1 / weight - 1
+        w = weight
+        a = widest
+        v0 = constant
+        second = 1 / weight - 1
         if second < 1e-6:  # the window is hardly ever missed
             return cls.additive(v0, 0.0)
         b2 = max((3 * w**2 * v0 - (1 - w) * a**2) / w, 0.0)
         # Cov(z̃, z̃²) = t₁z + t₃z³ and Var(z̃²) = q₀ + q₂z² + q₄z⁴, from E z̃³ and E z̃⁴.
-        t1, t3 = b2 / w**2 - v0, 1 / w**2 - 1 / w
+        t1 = b2 / w**2 - v0
+        t3 = 1 / w**2 - 1 / w
         q0 = b2**2 / (5 * w**3) + (1 - w) * a**4 / (5 * w**4) - v0**2
-        q2, q4 = 2 * b2 / w**3 - 2 * v0 / w, 1 / w**3 - 1 / w**2
+        q2 = 2 * b2 / w**3 - 2 * v0 / w
+        q4 = 1 / w**3 - 1 / w**2
         mixed = (2 * centre * v0, w * t1, 2 * centre * second, w * t3)
-        ww, cc, cw = w**2, 4 * centre**2, 4 * centre * w
+        ww = w**2
+        cc = 4 * centre**2
+        cw = 4 * centre * w
         squared = (ww * q0 + cc * v0, cw * t1, ww * q2 + cc * second, cw * t3, ww * q4)
         return cls(centre, a - math.sqrt(b2), w, (v0, 0.0, second), mixed, squared)
 
@@ -152,8 +161,11 @@ class Likelihood:
 
     def in_units(self, unit: float) -> Likelihood:
         """The same with distances in other units, ``unit`` of which make one of these."""
-        edges, jumps = self.edges * unit, self.jumps / unit
-        cell, shift, base = self.cell * unit, self.shift * unit, self.base / unit
+        edges = self.edges * unit
+        jumps = self.jumps / unit
+        cell = self.cell * unit
+        shift = self.shift * unit
+        base = self.base / unit
         return Likelihood(edges, jumps, cell, self.slope, shift, base)
 
 

@@ -21,7 +21,9 @@ from dpindex.mechanism.projections.sparse_jl import FastJL, SparseJL, VerySparse
 
 _Length = Callable[[Parameters], int]
 _MAX_BLOCKS = 1024
-_MAX_BINS, _MIN_SIGN_BINS, _MAX_SIGN_BINS = 1024, 8, 4096
+_MAX_BINS = 1024
+_MIN_SIGN_BINS = 8
+_MAX_SIGN_BINS = 4096
 """Bins of OPORP by default: more make codes of sparse text long and help little."""
 _MAX_INVERSE_DENSITY = 1 << 16
 """Very sparse entries: the law of the gaps between them is a table of four times that."""
@@ -94,7 +96,8 @@ class Family:
         return {"k": k, "entries": entries, "sparsity": sparsity, "subset": self._subset(stated)}
 
     def _subset(self, stated: Parameters) -> int | None:
-        book, given = stated.codebook, stated.subset
+        book = stated.codebook
+        given = stated.subset
         if not self.codebook:
             if book is not None or given is not None:
                 raise InputError(
@@ -210,7 +213,8 @@ def _codewords(stated: Parameters) -> Projection:
     return CodewordMap(stated.codebook)
 
 
-_numbers, _signs = _always(128), _always(512)
+_numbers = _always(128)
+_signs = _always(512)
 
 IDENTITY = Family(lambda made: Identity(made.dim), lambda stated: stated.dim, keeps_all=True)
 OPORP = Family(_oporp, _oporp_length, bins=True)
