@@ -42,7 +42,7 @@ class Hits:
         What the true metric is, given the codes: a cosine in [−1, 1], an inner product, or a
         squared distance, corrected for noise and flips. Cosines are posterior means, under the
         distribution of cosines that was learned from the collection's codes: right on average also
-        for the best of many candidates (see :mod:`dpindex.similarity.posterior`). Of codeword
+        for the best of many candidates (see :mod:`dpindex.similarity`). Of codeword
         codes they are means under the codebook's cosines. Those of ``search`` fall in the order of
         the ranking. Inner products, squared distances and cosines of denoised sign codes are the
         unbiased estimates. NaN where flips depend on norms nobody declared (``Spec.norm``).

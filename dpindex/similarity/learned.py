@@ -19,7 +19,8 @@ from dpindex.similarity.float_codes import Estimate
 from dpindex.similarity.observation import Observer
 from dpindex.similarity.observed_numbers import NumberObserver
 from dpindex.similarity.observed_signs import SignObserver
-from dpindex.similarity.posterior import Priors, posterior
+from dpindex.similarity.posterior import posterior
+from dpindex.similarity.prior import Priors
 from dpindex.similarity.similarity import Metric, Queries
 
 SAMPLE_ROWS = 16384
