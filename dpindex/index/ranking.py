@@ -15,8 +15,7 @@ from dpindex.index.search_backend import Rows, SearchBackend
 from dpindex.index.symbol_lists import SymbolLists
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import Metric, Queries
-from dpindex.similarity.symbol_codes import codeword_similarities
+from dpindex.similarity.similarity import Metric, Queries, codeword_similarities
 from dpindex.storage.code_store import CodeStore
 
 if TYPE_CHECKING:

@@ -125,4 +125,5 @@ def _squares(x: AnyArray) -> Doubles:
 
 def _pairwise(p: Singles, q: Singles) -> Singles:
     """Return inner products of the rows of two stacks, shape (nq, count)."""
-    return np.matmul(p, q.swapaxes(1, 2)).reshape(max(len(p), len(q)), -1)
+    products = np.matmul(p, q.swapaxes(1, 2))
+    return np.asarray(products.reshape(max(len(p), len(q)), -1))

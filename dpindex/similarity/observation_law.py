@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import Doubles
+from dpindex.base.arrays import Doubles, Floats
 
 CELLS = 128
 EDGES = np.linspace(-1.0, 1.0, CELLS + 1)
@@ -108,14 +108,13 @@ class ObservationLaw:
         alpha, deviation = self._shape
         off = (self.edges - self.expected[:, None]) * deviation
         off /= np.sqrt(self.variance(np.asarray(scale)))[:, None]
-        return np.asarray(
-            np.diff(scipy.special.betainc(alpha, alpha, scipy.special.expit(off)), axis=1) + 1e-30
-        )
+        below = scipy.special.betainc(alpha, alpha, scipy.special.expit(off))
+        return np.asarray(np.diff(below, axis=1) + 1e-30)
 
-    def count(self, value: Doubles) -> Doubles:
+    def count(self, value: Floats) -> Doubles:
         """How many values of each row fall in each bin, shape (n, bins)."""
         bins = len(self.edges) - 1
-        (low, high) = self.edges[1:3]
+        low, high = self.edges[1:3]
         place = np.clip((value - low) / (high - low) + 1, 0, bins - 1).astype(np.intp)
         place += bins * np.arange(len(value))[:, None]
         counts = np.bincount(place.ravel(), minlength=bins * len(value))
@@ -149,8 +148,8 @@ class AgreementLaw(ObservationLaw):
 
     def _raised(self, value: Doubles, variance: Doubles) -> Doubles:
         """Binomial log probabilities, over the ratio of the variance to theirs."""
-        agree = (self.bits + value[..., None]) / 2
         bits = self.bits
+        agree = (bits + value[..., None]) / 2
         chance = np.clip((1 + self.expected / bits) / 2, 1e-9, 1 - 1e-9)
         log = scipy.special.xlogy(agree, chance) + scipy.special.xlogy(bits - agree, 1 - chance)
         log -= scipy.special.gammaln(agree + 1) + scipy.special.gammaln(bits - agree + 1)

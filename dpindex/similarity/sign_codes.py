@@ -85,7 +85,9 @@ def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) 
     """
     angles = np.linspace(-math.pi / 2, math.pi / 2, _ANGLES)
     if not (law_x.depends_on_size or law_y.depends_on_size):
-        dilution = float(_kept(law_x, np.ones(1), 1.0)[0] * _kept(law_y, np.ones(1), 1.0)[0])
+        kept_x = _kept(law_x, np.ones(1), 1.0)
+        kept_y = _kept(law_y, np.ones(1), 1.0)
+        dilution = float((kept_x * kept_y)[0])
         return AgreementCurve.of(angles, dilution * 2 / math.pi * angles)
     points, weights = _quadrature(law_x, rms_x)
     # h as a step function: its value on each fine cell, both signs by oddness.
@@ -96,10 +98,9 @@ def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) 
         mean = math.sin(angle) * points[:, None]
         deviation = max(math.cos(angle), 1e-9)
         # E[h(Y)] = Σ jumps·(P(Y > edge) − P(Y < −edge)).
-        above = scipy.special.ndtr((mean - fine) / deviation) - scipy.special.ndtr(
-            (-mean - fine) / deviation
-        )
-        half[i] = float(weights @ (above @ jumps))
+        above = scipy.special.ndtr((mean - fine) / deviation)
+        below = scipy.special.ndtr((-mean - fine) / deviation)
+        half[i] = float(weights @ ((above - below) @ jumps))
     return AgreementCurve.of(angles, np.maximum.accumulate(np.concatenate([-half[:0:-1], half])))
 
 
@@ -161,7 +162,8 @@ def score_variance(rho: Doubles, k: int, law: SignLaw, rms: float, factor: float
 def agreement_variance(rho: Doubles, k: int, curve: AgreementCurve, factor: float) -> Doubles:
     """Variance of the mean agreement of two private codes of k signs, at a true cosine."""
     angle = np.arcsin(rho)
-    agreement, slope = (np.interp(angle, curve.angles, y) for y in (curve.agreement, curve.slope))
+    agreement = np.interp(angle, curve.angles, curve.agreement)
+    slope = np.interp(angle, curve.angles, curve.slope)
     known = slope**2 * _known_variance(rho, k, factor, power=1)
     return np.asarray(np.maximum((1.0 - agreement**2) / k - known, 0.0))
 

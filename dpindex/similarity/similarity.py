@@ -1,4 +1,4 @@
-"""Similarities of codes to queries, read off the codes alone: one class for each code format."""
+"""Unbiased similarities of codes to queries, and their errors: one class for each code format."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Doubles, Floats
+from dpindex.base.arrays import Doubles, Floats, Singles
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import EXACT, METRICS, Estimate, NoisyVectorStats, noise_moments
 from dpindex.similarity.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score
-from dpindex.similarity.symbol_codes import PairCurve, codeword_similarities, pair_curve
+from dpindex.similarity.symbol_codes import PairCurve, pair_curve
 
 Metric = Literal["cosine", "ip", "l2"]
 
@@ -50,6 +50,14 @@ class Queries:
         if self.private:
             return np.asarray(self.values.to_float(), dtype=np.float64)
         return np.asarray(self.values, dtype=np.float64) * self.spec.step
+
+
+def codeword_similarities(queries: Queries) -> Singles:
+    """Return cosines of all codewords to each query, or to its own symbol, shape (nq, K)."""
+    if not queries.private:
+        return np.asarray(queries.to_float(), dtype=np.float32)
+    words = queries.spec.symbol_law.codebook.vectors
+    return np.asarray(words[queries.values.symbols] @ words.T)
 
 
 class Similarity(ABC):
