@@ -63,7 +63,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         "check_estimators_pickle": "compares two transformations, which differ: the noise is fresh",
         "check_fit_idempotent": "compares two transformations, which differ: the noise is fresh",
     }
-    """What fails of scikit-learn's ``check_estimator`` and why: its argument of the same name."""
+    """Checks of scikit-learn's ``check_estimator`` that fail, and why."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ _MIN_LIKELIHOOD = 1e-14
 
 
 class Channel:
-    """How the codes of a spec are decoded, and what the noise law says about a decoded code.
+    """The channel from coordinates to decoded codes: variance and likelihood of the noise.
 
     Decoded codes y are unbiased for the coordinate x. Units are those of the data. All of it is a
     function of public parameters.

@@ -66,7 +66,7 @@ class CalibrationBins:
         return row.astype(np.intp)
 
     def _along(self, x: Singles, low: float, high: float) -> Singles:
-        """Where on a side of the table, in [0, SIDE)."""
+        """Return places on a side of the table, in [0, SIDE)."""
         place = x - np.float32(low)
         place *= np.float32(self.SIDE / max(high - low, 1e-30))
         return np.clip(place, 0, np.float32(self.SIDE - 1), out=place)
@@ -166,7 +166,7 @@ class Denoiser:
 
     @property
     def kind(self) -> Literal["linear", "score"]:
-        """Which of the two it is: see :func:`fit_denoiser`."""
+        """ "linear" or "score": see :func:`fit_denoiser`."""
         return "score" if self.iterations else "linear"
 
     @cached_property

@@ -285,7 +285,7 @@ def _calibrated(prediction: Singles, claimed: Singles, rows: TrainingCodes) -> C
 
 
 def _clearly_better(new: Singles, old: Singles, y: Singles, min_z: float = _MIN_Z) -> bool:
-    """Whether ``new`` predicts the held-out codes y better than ``old``, by more than chance.
+    """Return True if ``new`` predicts held-out codes y better than ``old``, by more than chance.
 
     The noise of the codes cancels in the difference of squared errors, whose mean over rows must
     exceed ``min_z`` of its own standard errors.

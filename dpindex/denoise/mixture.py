@@ -260,13 +260,13 @@ class Mixture:
         return np.asarray(inner + (rest @ self.gains[..., None])[..., 0])
 
     def mixing_leverage(self, rows: Singles, basis: Singles) -> Singles:
-        """What responsibilities add to ``leverage``, on average over rows: shape (k,).
+        """Return what responsibilities add to ``leverage``, on average over rows: shape (k,).
 
         Under unit noise the derivative of a posterior mean is the posterior covariance (Tweedie):
         that of the components, and that between their means, ``Σ_c r_c (m_c − m)(m_c − m)ᵀ``.
         """
         total = np.zeros(len(basis), dtype=np.float32)
-        (mean, share) = self.posterior(rows)
+        mean, share = self.posterior(rows)
         for c, likely in enumerate(_likely_rows(share)):
             apart = (self._component(rows[likely], c) - mean[likely]) @ basis.T
             total += share[likely, c] @ apart**2
@@ -422,7 +422,7 @@ class Filter:
         return np.asarray(self.synthesis @ _root(self.prior.error()), dtype=np.float32)
 
     def error_root_under(self, noise: Doubles) -> Singles:
-        """The same for the filter ``under`` that noise: ``L(I + LᵀD⁻¹L)⁻¹Lᵀ``."""
+        """Return the root for the filter ``under`` that noise: ``L(I + LᵀD⁻¹L)⁻¹Lᵀ``."""
         factor = self._signal_root
         precision = np.eye(factor.shape[1]) + factor.T @ (factor / noise[:, None])
         error = np.asarray(np.linalg.inv(precision), dtype=np.float64)

@@ -65,7 +65,7 @@ class IndexType:
 
     @property
     def exact(self) -> bool:
-        """Whether a search finds the true neighbours always."""
+        """True if a search always finds the true neighbours."""
         return self.factory == "Flat" and self.rotation is None
 
     @property
@@ -80,7 +80,7 @@ class IndexType:
 
 
 def parse_index_type(index_type: Any, width: int) -> IndexType:
-    """What an index type means for vectors of length ``width``.
+    """Return the parts of an index type for vectors of length ``width``.
 
     Raises
     ------
@@ -254,7 +254,7 @@ class FaissVectors(SearchBackend):
         return (-wide if self._distance else wide), rows
 
     def _visit(self, rotated: Singles, count: int, effort: int) -> tuple[Singles, Rows]:
-        """As Faiss returns them: scores or distances and rows, −1 where no more were visited."""
+        """Return scores or distances and rows as Faiss does, −1 where no more were visited."""
         parameters: Any = None
         if self._type.links:
             parameters = faiss.SearchParametersHNSW(efSearch=max(effort, count))
@@ -266,7 +266,7 @@ class FaissVectors(SearchBackend):
         return scores, rows
 
     def _exhaustive(self, rotated: Singles, count: int) -> tuple[Singles, Rows]:
-        """The same with every place filled: everything is visited."""
+        """Return scores or distances and rows with every place filled: everything is visited."""
         if self._type.links:
             scores, rows = faiss.downcast_index(self._index.storage).search(rotated, count)
         else:

@@ -106,7 +106,7 @@ class Hits:
         return pa.table({**self._rows(), **self._beside()})
 
     def to_pandas(self) -> Any:
-        """The same as a ``pandas.DataFrame``; InputError without pandas."""
+        """Return the hits as a ``pandas.DataFrame``; InputError without pandas."""
         try:
             import pandas
         except ImportError:

@@ -50,11 +50,11 @@ class Ranking:
         return codes.to_float()
 
     def asked(self, queries: Queries) -> AnyArray:
-        """What the backend is asked: items if the queries are private, else exact vectors."""
+        """Return what the backend is asked: items if queries are private, else exact vectors."""
         return queries.to_float()
 
     def is_synced(self, store: CodeStore) -> bool:
-        """Whether the backend holds every row of the store."""
+        """Return True if the backend holds every row of the store."""
         return (self._removals, self._rows) == (store.removals, len(store))
 
     def sync(self, store: CodeStore) -> None:
@@ -80,7 +80,7 @@ class Ranking:
     def search_in(
         self, backend: SearchBackend, queries: Queries, count: int
     ) -> tuple[Doubles, Rows]:
-        """The same in another backend of the same items, such as a subset of this one."""
+        """Search another backend of the same items, such as a subset of this one."""
         find = backend.search if queries.private else backend.search_exact
         return find(self.asked(queries), count)
 

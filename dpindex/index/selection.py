@@ -1,4 +1,4 @@
-"""Search among some of the rows: what leaving the others out of a full ranking would find."""
+"""Filtered search: the ranking restricted to the rows that a filter kept."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Parameters:
         return hashlib.sha256(self.to_json().encode()).digest()[:16]
 
     def with_epsilon(self: _Stated, epsilon: float) -> _Stated:
-        """The same projection and method under another budget (for private queries).
+        """Return this spec under another budget, with the same projection (for private queries).
 
         A set of nearest codewords grows by as much as their odds shrink, to be reported as often.
         """
@@ -117,7 +117,7 @@ class Parameters:
         return replace(made, subset=max(1, min(grown, most)))
 
     def with_codebook(self: _Stated, codebook: Codebook) -> _Stated:
-        """The same with the codewords of its codebook; InputError if it is another one."""
+        """Return this spec with the codewords of its codebook; InputError if it is another one."""
         if codebook != self.codebook:
             raise InputError("this is another codebook than the one that the spec names.")
         return replace(self, codebook=codebook)

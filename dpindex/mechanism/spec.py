@@ -101,7 +101,7 @@ class Spec(Parameters):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What one code promises about the vector behind it, in the units of the data."""
+        """The promise of one code about the vector behind it, in the units of the data."""
         calibration = self.mechanism.calibration
         return Guarantee(
             epsilon=self.budget,
@@ -183,7 +183,7 @@ class Spec(Parameters):
 
     @cached_property
     def format(self) -> CodeFormat:
-        """How its codes are stored and read."""
+        """The format in which its codes are stored and read."""
         return self.law.code_format(self.code_length, self.fingerprint, self.step)
 
 

@@ -29,7 +29,7 @@ _AVERAGE = (
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What one release promises about its input, whoever holds it and all public parameters.
+    """The promise of one release about its input, whoever holds it and all public parameters.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Guarantee:
         return changes * self.epsilon
 
     def at(self, change: Adjacency) -> Guarantee:
-        """What it promises about another change, which takes m steps between neighbours.
+        """Return the promise about another change, which takes m steps between neighbours.
 
         Group privacy: epsilon is m·epsilon and delta at most m·exp((m−1)·epsilon)·delta (Dwork &
         Roth 2014, Thm 2.2; Vadhan 2017, Lemma 2.2), both rounded up.
@@ -118,7 +118,7 @@ class Guarantee:
         return replace(self, epsilon=epsilon, delta=delta, adjacency=change)
 
     def odds(self) -> str:
-        """What a guess of 50:50 becomes, in one sentence; the percentage is rounded up.
+        """Return what a guess of 50:50 becomes, in one sentence; the percentage is rounded up.
 
         For (ε, δ) no test of two neighbours is right more often than ``(e^ε + δ)/(1 + e^ε)``
         (Kairouz, Oh & Viswanath 2015, Thm 2.1 with equal priors).
@@ -157,7 +157,7 @@ class Guarantee:
         )
 
     def does_not_protect(self, dim: int) -> list[str]:
-        """What stays visible or costs more than one epsilon at ``dim`` attributes, a line each."""
+        """Return what stays visible or costs more than one epsilon at ``dim`` attributes."""
         if self.definition == "none":
             return ["anything at all"]
         growth = "" if self.delta == 0 else "; delta grows to m·exp((m−1)·epsilon)·delta"
@@ -176,7 +176,7 @@ class Guarantee:
         return lines
 
     def statement(self, dim: int) -> dict[str, Any]:
-        """What is and what is not protected at ``dim`` attributes, as plain JSON values."""
+        """Return what is and is not protected at ``dim`` attributes, as plain JSON values."""
         return {
             "guarantee": self.to_dict(),
             "protects": self.protects(),
@@ -191,7 +191,7 @@ class Guarantee:
 
 
 def compose(*guarantees: Guarantee) -> Guarantee:
-    """What releases of one and the same vector promise together: epsilons and deltas add up.
+    """Return the promise of several releases of one vector together: epsilons and deltas add up.
 
     Basic sequential composition, for adaptive releases too (Dwork & Roth 2014, Thm 3.16; Li & Li
     2023, Thm 2.3; for iDP Soria-Comas et al. 2017). Sums are exact and rounded up to the next

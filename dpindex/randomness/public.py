@@ -16,7 +16,7 @@ _BLOCK = 1 << 20
 
 
 class BitSource(Protocol):
-    """Where samplers read uniform random integers from (the seam that tests use)."""
+    """A source of uniform random integers for samplers (the seam that tests use)."""
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
         """``count`` independent uniform words of an unsigned integer ``dtype``."""

@@ -21,7 +21,7 @@ _REACH = 5.0
 
 @dataclass(frozen=True, eq=False)
 class ObservationLaw:
-    """How an observation depends on the true cosine: moments on :data:`GRID`.
+    """The law of an observation given the true cosine: moments on :data:`GRID`.
 
     The law is a symmetric generalised logistic one (the logit of a beta variable) of these moments,
     nearly normal where ``excess`` is 0. Its density is log-concave, so that posterior means rise
@@ -58,7 +58,7 @@ class ObservationLaw:
         return np.asarray(np.maximum(scale[..., None] * self.own + self.common, 1e-20))
 
     def log_likelihood(self, value: Doubles, scale: Doubles) -> tuple[Doubles, Doubles]:
-        """Of values of these scales given each cosine, up to a constant, shape (…, 128).
+        """Return log-likelihoods of values given each cosine, up to a constant, shape (…, 128).
 
         A law finer than the grid is widened to it; the second array is the share of the variance
         that is the law's own.
@@ -68,7 +68,7 @@ class ObservationLaw:
         return self.log_density(value, wide), variance / wide
 
     def log_density(self, value: Doubles, variance: Doubles) -> Doubles:
-        """Of values of these variances, (…, 128), given each cosine, up to a constant."""
+        """Return log densities of values of these variances given each cosine, up to a constant."""
         alpha, deviation = self._shape
         off = np.abs(value[..., None] - self.expected) * (deviation / np.sqrt(variance))
         # log cosh in a form that does not overflow
@@ -112,7 +112,7 @@ class ObservationLaw:
         return np.asarray(np.diff(below, axis=1) + 1e-30)
 
     def count(self, value: Floats) -> Doubles:
-        """How many values of each row fall in each bin, shape (n, bins)."""
+        """Count the values of each row that fall in each bin, shape (n, bins)."""
         bins = len(self.edges) - 1
         low, high = self.edges[1:3]
         place = np.clip((value - low) / (high - low) + 1, 0, bins - 1).astype(np.intp)
@@ -123,7 +123,7 @@ class ObservationLaw:
 
 @dataclass(frozen=True, eq=False)
 class AgreementLaw(ObservationLaw):
-    """Of ``Σ_j s_j t_j`` of two private codes: so many more signs agree than do not.
+    """The law of ``Σ_j s_j t_j`` of two private codes: signs that agree, less those that do not.
 
     The number of signs that agree is binomial. Its skewness and kurtosis would pass for those of
     the collection if it were taken to be normal: near neighbours are the collection's skewness.
@@ -139,7 +139,7 @@ class AgreementLaw(ObservationLaw):
 
     @property
     def values(self) -> Doubles:
-        """What may be observed, shape (bits + 1,)."""
+        """Possible observations, shape (bits + 1,)."""
         return np.arange(-self.bits, self.bits + 1, 2, dtype=np.float64)
 
     @cached_property

@@ -44,7 +44,7 @@ def _kept(law: SignLaw, size: Doubles, rms: float) -> Doubles:
 
 
 def _edges(law: SignLaw, rms: float) -> Doubles:
-    """Where flip probabilities may jump, in standard deviations: at whole multiples of beta."""
+    """Return where flip probabilities may jump, in standard deviations: at multiples of beta."""
     if not law.depends_on_size:
         return np.array([0.0, _RANGE])
     edges = np.arange(min(_MAX_CELLS, math.ceil(_RANGE * rms)) + 1) / rms
@@ -141,7 +141,7 @@ def cosine_from_score(
 
 
 def self_score(query: Doubles, law: SignLaw, rms: float) -> Doubles:
-    """What an exact query expects of its own code, ``Σ_j |y_j|(1−2q_j)``, shape (nq,)."""
+    """Return expected scores of exact queries' own codes, ``Σ_j |y_j|(1−2q_j)``, shape (nq,)."""
     size = np.abs(query)
     deviation = np.sqrt(np.mean(query**2, axis=1, keepdims=True))
     kept = _kept(law, size / np.maximum(deviation, 1e-300), rms)

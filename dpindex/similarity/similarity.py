@@ -98,7 +98,7 @@ class InnerProductSimilarity(Similarity):
     """Read off the inner products of decoded codes and queries."""
 
     dtype: ClassVar[type[np.floating[Any]]] = np.float64
-    """What inner products are computed in."""
+    """Number type that inner products are computed in."""
 
     def of_found(self, codes: Codes, queries: Queries) -> Estimate:
         x = codes.to_float().astype(self.dtype, copy=False).reshape(len(queries), -1, codes.k)
@@ -196,7 +196,7 @@ SIMILARITIES: dict[type[object], type[Similarity]] = {
 
 
 def similarity_of(spec: Spec, metric: Metric) -> Similarity:
-    """What estimates the similarities of a spec's codes.
+    """Return the object that estimates the similarities of a spec's codes.
 
     >>> from dpindex import Privatizer, Spec
     >>> privatizer = Privatizer(Spec("none-oporp", dim=4, k=4), allow_unprotected=True)

@@ -21,7 +21,7 @@ _Entry = TypeVar("_Entry")
 
 @dataclass(frozen=True)
 class CodeFormat(ABC):
-    """How the codes of one spec are stored, read and compared; one subclass for each kind of code.
+    """The format of one spec's codes: how they are stored, read and compared.
 
     What a format does not state it has by default: codes are numbers, one a coordinate, that decode
     to the projected vector. Rooms above keep one table by format class for what needs more than a
@@ -39,7 +39,7 @@ class CodeFormat(ABC):
     fingerprint: bytes
 
     name: ClassVar[str]
-    """What the coordinates are, in the plural: "signs", "numbers"."""
+    """The name of the coordinates, in the plural: "signs", "numbers"."""
 
     metrics: ClassVar[tuple[str, ...]]
     """The similarities that can be estimated from such codes."""
@@ -58,7 +58,7 @@ class CodeFormat(ABC):
 
     @property
     def contents(self) -> str:
-        """What a code is made of, in words."""
+        """The contents of a code, in words."""
         return f"{self.code_length} {self.name}"
 
     @property
@@ -86,7 +86,7 @@ class CodeFormat(ABC):
 
     @abstractmethod
     def fault(self, stored: Integers) -> str | None:
-        """What is wrong with foreign bytes in stored form, or None."""
+        """Return what is wrong with foreign bytes in stored form, or None."""
 
     def coordinates(self, stored: Integers) -> Integers:
         """Return what the stored form holds, one integer a coordinate, shape (n, code_length)."""

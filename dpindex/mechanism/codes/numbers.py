@@ -15,7 +15,7 @@ from dpindex.mechanism.codes.base import CodeFormat, Codes
 
 
 def narrowest(values: Integers) -> Integers:
-    """The same integers in the smallest of int8, int16 and int32 that holds them all."""
+    """Return integers in the smallest of int8, int16 and int32 that holds them all."""
     if values.size:
         low = int(values.min())
         high = int(values.max())

@@ -30,7 +30,7 @@ class NoiseSource(Protocol):
 
     cell_bits: int
     offset: float
-    """What centres the law on zero: ½ if it is symmetric about −½, else 0."""
+    """Offset that centres the law on zero: ½ if it is symmetric about −½, else 0."""
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.signedinteger[Any]]:
         """``count`` independent draws in grid steps, int32 or int64."""
@@ -107,4 +107,4 @@ class NoNoise(NumberLaw):
         return x.astype(np.int32)
 
 
-NO_NOISE = Calibration(lambda stated, projection: NoNoise(), NumberFormat, "none")
+NO_NOISE = Calibration(lambda parameters, projection: NoNoise(), NumberFormat, "none")

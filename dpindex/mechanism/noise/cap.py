@@ -87,7 +87,7 @@ class Cap:
 
 
 def agreeing_sums(weights: tuple[int, ...]) -> list[int]:
-    """How many subsets of the weights add up to 0, 1, 2, …: exact counts."""
+    """Return how many subsets of the weights add up to 0, 1, 2, …: exact counts."""
     counts = np.zeros(sum(weights) + 1, dtype=object)
     counts[0] = 1
     top = 0
@@ -201,7 +201,7 @@ class CapResponse(SignLaw):
         return out
 
     def _agreements(self, count: int, stream: BitSource) -> npt.NDArray[np.bool_]:
-        """Whether each coordinate, in rank order, keeps its sign, shape (count, k)."""
+        """Draw which coordinates, in rank order, keep their signs, shape (count, k)."""
         first, second = self._tables
         k, width = first.shape[1:]
         side = (stream.words(count, np.uint64) < self._coin).astype(np.int64)
@@ -234,7 +234,7 @@ class CapResponse(SignLaw):
     def _exactly(
         self, before: npt.NDArray[np.bool_], i: int, inside: bool, stream: BitSource
     ) -> bool:
-        """The same draw where 48 bits tie: further bits against the exact share of completions."""
+        """Settle a draw whose 48 bits tie: further bits against the exact share of completions."""
         weights = self.cap.weights
         need = self.cap.threshold - sum(w for w, kept in zip(weights, before, strict=False) if kept)
         counts = agreeing_sums(weights[i + 1 :])
@@ -284,7 +284,7 @@ def cap_response(k: int, epsilon: float) -> CapResponse:
 
 
 CAP_RESPONSE = Calibration(
-    lambda stated, projection: cap_response(projection.k, stated.budget),
+    lambda parameters, projection: cap_response(projection.k, parameters.budget),
     SignFormat,
     adjacencies=("record",),
     rounded=False,

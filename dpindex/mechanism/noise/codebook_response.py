@@ -114,10 +114,10 @@ def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> Codebo
     return CodebookResponse(codebook, subset, min(inside, _ONE - 1))
 
 
-def _calibrated(stated: Parameters, projection: Projection) -> CodebookResponse:
-    if stated.codebook is None or stated.subset is None:
-        raise InputError(f"{stated.method} needs a codebook.")
-    return codebook_response(stated.codebook, stated.subset, stated.budget)
+def _calibrated(parameters: Parameters, projection: Projection) -> CodebookResponse:
+    if parameters.codebook is None or parameters.subset is None:
+        raise InputError(f"{parameters.method} needs a codebook.")
+    return codebook_response(parameters.codebook, parameters.subset, parameters.budget)
 
 
 CODEBOOK_RESPONSE = Calibration(_calibrated, SymbolFormat, adjacencies=("record",), rounded=False)

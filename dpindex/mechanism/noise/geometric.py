@@ -172,9 +172,9 @@ def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise:
     return AdditiveNoise(geometric_table(drop, 1, 1, cell_bits), grid_bits)
 
 
-def _calibrated(stated: Parameters, projection: Projection) -> AdditiveNoise:
+def _calibrated(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """``Lap(Δ₁/ε)``, Δ₁ the largest row sum of the realised map (Li & Li 2023, Alg. 2, Eq. 12)."""
-    return laplace_noise(stated.budget, projection.sensitivity.l1)
+    return laplace_noise(parameters.budget, projection.sensitivity.l1)
 
 
 LAPLACE = Calibration(_calibrated, NumberFormat)
@@ -219,5 +219,7 @@ def staircase_noise(epsilon: float) -> AdditiveNoise:
     return AdditiveNoise(table, grid_bits)
 
 
-STAIRCASE = Calibration(lambda stated, projection: staircase_noise(stated.budget), NumberFormat)
+STAIRCASE = Calibration(
+    lambda parameters, projection: staircase_noise(parameters.budget), NumberFormat
+)
 """For maps that move one coordinate only: the staircase has no guarantee for L1 balls."""

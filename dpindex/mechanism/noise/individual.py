@@ -122,12 +122,12 @@ class IndividualGaussian(SignLaw):
         )
 
 
-def _individual(stated: Parameters, projection: Projection) -> SignLaw:
+def _individual(parameters: Parameters, projection: Projection) -> SignLaw:
     """Gaussian noise for a spec with a delta, flips for one without."""
-    budget = stated.budget
+    budget = parameters.budget
     size = (projection.k, projection.sensitivity.count)
-    if stated.delta > 0:
-        return IndividualGaussian(budget, stated.delta, *size)
+    if parameters.delta > 0:
+        return IndividualGaussian(budget, parameters.delta, *size)
     return IndividualFlips(budget, *size)
 
 

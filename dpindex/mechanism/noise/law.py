@@ -82,7 +82,7 @@ class NoiseMoments:
 
     @classmethod
     def additive(cls, variance: float, fourth: float) -> NoiseMoments:
-        """Of symmetric additive noise with that variance and fourth central moment."""
+        """Return the moments of symmetric noise of that variance and fourth central moment."""
         kurtosis = max(fourth - variance**2, 0.0)
         mixed = (0.0, 2 * variance, 0.0, 0.0)
         squared = (kurtosis, 0.0, 4 * variance, 0.0, 0.0)
@@ -90,7 +90,7 @@ class NoiseMoments:
 
     @classmethod
     def window(cls, weight: float, centre: float, widest: float, constant: float) -> NoiseMoments:
-        """Of a law that is a mixture of two uniforms, divided by the weight of the first.
+        """Return the moments of a mixture of two uniforms, divided by the weight of the first.
 
         With chance w = ``weight`` the code is uniform within b of z, else uniform within a =
         ``widest`` of the centre, whatever z. ``Var(z̃) = v₀ + z²(1/w − 1)`` with
@@ -117,7 +117,7 @@ class NoiseMoments:
         return cls(centre, a - math.sqrt(b2), w, (v0, 0.0, second), mixed, squared)
 
     def in_units(self, unit: float) -> NoiseMoments:
-        """The same for coordinates in other units, ``unit`` of which make one of these."""
+        """Return these moments in other units, ``unit`` of which make one of these."""
         # z^i in a moment of order m scales with unit^(m−i).
         scaled = (
             tuple(c * unit ** (order - power) for power, c in enumerate(moment))
@@ -160,7 +160,7 @@ class Likelihood:
     base: float = 0.0
 
     def in_units(self, unit: float) -> Likelihood:
-        """The same with distances in other units, ``unit`` of which make one of these."""
+        """Return this likelihood in other units, ``unit`` of which make one of these."""
         edges = self.edges * unit
         jumps = self.jumps / unit
         cell = self.cell * unit
@@ -217,7 +217,7 @@ class Law(ABC):
 
     @property
     def drawn_from(self) -> object:
-        """What draws the noise: the law itself, or the source of integers that it adds."""
+        """The source of the noise: the law itself, or the source of integers that it adds."""
         return self
 
     @abstractmethod
@@ -230,7 +230,7 @@ class Law(ABC):
 
     @property
     def max_sum(self) -> int:
-        """What the magnitude of a projected grid integer must stay below."""
+        """A bound on magnitudes of projected grid integers, which must stay below it."""
         return _MAX_SUM
 
 
@@ -243,12 +243,12 @@ class NumberLaw(Law):
     @property
     @abstractmethod
     def moments(self) -> NoiseMoments:
-        """How the noise scatters an estimate and its square, in grid steps."""
+        """Moments of an estimate and its square, in grid steps."""
 
     @property
     @abstractmethod
     def likelihood(self) -> Likelihood:
-        """What a code says about its coordinate, in grid steps."""
+        """The likelihood of a coordinate given its code, in grid steps."""
 
     def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
         return NumberFormat(code_length, fingerprint, self.scale * step, self.offset)
@@ -277,10 +277,10 @@ class SignLaw(Law):
     """A law of sign codes; outcomes are booleans, True for +1."""
 
     depends_on_size: bool = False
-    """Whether the chance of a flip depends on the magnitude of the coordinate."""
+    """True if the chance of a flip depends on the magnitude of the coordinate."""
 
     scale_free: bool = False
-    """Whether only ratios of magnitudes count, so that no norm need be known."""
+    """True if only ratios of magnitudes count, so that no norm need be known."""
 
     @abstractmethod
     def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
@@ -352,7 +352,7 @@ class SymbolLaw(Law):
 
 @dataclass(frozen=True)
 class Calibration:
-    """How a law is made for an epsilon, what that takes and what it promises.
+    """The recipe of a law for a given epsilon: how it is made, what it needs and promises.
 
     Attributes
     ----------

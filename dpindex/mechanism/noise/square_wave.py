@@ -149,11 +149,15 @@ def _with_half_width(epsilon: float, half: int, low: int, cells: int) -> SquareW
     return SquareWave(min(inside, (1 << 64) - 1), half, low, cells)
 
 
-def _over_bounds(stated: Parameters, share: float = 1.0) -> SquareWave:
-    size = stated.adjacency.size
-    low, high = (grid_point(bound, size, GRID_BITS) for bound in stated.bounds)
-    return square_wave(stated.budget, low, high, share)
+def _over_bounds(parameters: Parameters, share: float = 1.0) -> SquareWave:
+    size = parameters.adjacency.size
+    low, high = (grid_point(bound, size, GRID_BITS) for bound in parameters.bounds)
+    return square_wave(parameters.budget, low, high, share)
 
 
-SQUARE_WAVE = Calibration(lambda stated, _: _over_bounds(stated), NumberFormat, bounded=True)
-NARROW_SQUARE_WAVE = replace(SQUARE_WAVE, law=lambda stated, _: _over_bounds(stated, _NARROW))
+SQUARE_WAVE = Calibration(
+    lambda parameters, _: _over_bounds(parameters), NumberFormat, bounded=True
+)
+NARROW_SQUARE_WAVE = replace(
+    SQUARE_WAVE, law=lambda parameters, _: _over_bounds(parameters, _NARROW)
+)
