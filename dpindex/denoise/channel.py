@@ -14,7 +14,7 @@ import scipy
 from dpindex.base.arrays import Doubles, Singles, cores
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.law import Likelihood, NumberLaw, SignLaw
+from dpindex.mechanism.noise.law import Likelihood, NumberLaw
 from dpindex.mechanism.spec import Spec
 
 _BLOCK_NUMBERS = 1 << 18
@@ -48,16 +48,17 @@ class Channel:
     def __init__(self, spec: Spec) -> None:
         if not spec.mechanism.private:
             raise InputError(f"{spec.method} adds no noise: there is nothing to denoise.")
+        if not spec.format_type.denoisers:
+            raise InputError(f"{spec.method} keeps {spec.format.name}, which have no denoiser.")
         self.format = spec.format
         law = spec.law
         self.likelihood = Likelihood()
         if isinstance(law, NumberLaw):
             self.likelihood = law.likelihood.in_units(spec.step)
             self.variance = law.moments.in_units(spec.step).variance_of_x
-        elif not isinstance(law, SignLaw):
-            raise InputError(f"{spec.method} keeps symbols, which have no denoiser.")
         else:  # signs are read as ±1; flips are likeliest near zero: this is an upper bound
-            kept = 1.0 - 2.0 * float(law.flip_probability(np.full(1, 0.5), 0.5)[0])
+            flip = float(spec.sign_law.flip_probability(np.full(1, 0.5), 0.5)[0])
+            kept = 1.0 - 2.0 * flip
             self.variance = (1.0 - kept**2, 0.0, 0.0)
 
     def check(self, codes: Codes) -> None:

@@ -104,16 +104,19 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
         raise InputError(f"kind must be one of {', '.join(get_args(Kind))}, not {kind!r}.")
     channel = Channel(spec)
     channel.check(codes)
-    signs = channel.likelihood.edges.size == 0
-    if kind == "score" and signs:
-        raise InputError(f"{spec.method} keeps signs, which have a linear denoiser only.")
+    can_score = "score" in spec.format_type.denoisers
+    if kind == "score" and not can_score:
+        raise InputError(
+            f"{spec.method} keeps {spec.format.name}, which have a linear denoiser only."
+        )
     rows = TrainingCodes(codes.stored, channel)
     y = rows.held_codes[_VALIDATION]
     if channel.noise(y).mean() < _MIN_NOISE * y.var():
         raise InputError(f"{spec.method} adds hardly any noise here: there is nothing to denoise.")
     linear = _filter(rows, "gaussian")
-    prediction = linear.predict(rows.held)[0][_VALIDATION]
-    if kind != "linear" and not signs:
+    predictions, _, _ = linear.predict(rows.held)
+    prediction = predictions[_VALIDATION]
+    if kind != "linear" and can_score:
         table = ScoreTable(channel.likelihood, 4 * float(y.var(axis=0).max()))
         iterations, refined, error_variance = _fit_iterations(rows, linear, table)
         if kind == "score" or _clearly_better(refined, prediction, y):
@@ -153,8 +156,8 @@ class TrainingCodes:
                 f"{self.k} need at least {needed}."
             )
         stored = stored[:: max(1, -(-len(stored) * self.k // _MAX_NUMBERS))]
-        wanted = min(len(stored) // _HELD_SHARE, max(256, _HELD_NUMBERS // self.k))
-        held = np.arange(len(stored)) % (len(stored) // wanted) == 0
+        held_rows = min(len(stored) // _HELD_SHARE, max(256, _HELD_NUMBERS // self.k))
+        held = np.arange(len(stored)) % (len(stored) // held_rows) == 0
         self._stored = stored[~held]
         self.held = self.held_codes = channel.format.decode(stored[held])
         self._refined: Singles | None = None

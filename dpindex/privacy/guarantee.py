@@ -62,10 +62,12 @@ class Guarantee:
     def __str__(self) -> str:
         if self.definition == "none":
             return "no guarantee: the codes are not private"
-        kind = f"pure {self.definition}" if self.delta == 0 else self.definition
-        delta = "" if self.delta == 0 else f", delta = {self.delta:g}"
-        delta += " over noise and projection" if self.delta_over == "projection" else ""
-        return f"epsilon = {self.epsilon:g}{delta} ({kind}) under {self.adjacency}"
+        if self.delta == 0:
+            return f"epsilon = {self.epsilon:g} (pure {self.definition}) under {self.adjacency}"
+        delta = f"delta = {self.delta:g}"
+        if self.delta_over == "projection":
+            delta += " over noise and projection"
+        return f"epsilon = {self.epsilon:g}, {delta} ({self.definition}) under {self.adjacency}"
 
     def _repr_html_(self) -> str:
         """For notebooks: the promise, and what it is about."""
@@ -73,7 +75,9 @@ class Guarantee:
 
     def __add__(self, other: Guarantee) -> Guarantee:
         """Both releases together: see :func:`compose`."""
-        return compose(self, other) if isinstance(other, Guarantee) else NotImplemented
+        if not isinstance(other, Guarantee):
+            return NotImplemented
+        return compose(self, other)
 
     def group(self, changes: int) -> float:
         """Epsilon for ``changes`` neighbouring steps at once (group privacy), in [0, ∞)."""
@@ -112,9 +116,11 @@ class Guarantee:
             )
         epsilon = rounded_up(steps * Fraction(self.epsilon))
         exponent = (steps - 1) * self.epsilon
-        delta = 0.0 if self.delta == 0 else 1.0
-        if self.delta > 0 and math.log(steps) + exponent + math.log(self.delta) < 0:
-            delta = min(1.0, steps * math.exp(exponent) * self.delta * _ROUNDING)
+        delta = self.delta
+        if delta > 0 and math.log(steps) + exponent + math.log(delta) < 0:
+            delta = min(1.0, steps * math.exp(exponent) * delta * _ROUNDING)
+        elif delta > 0:
+            delta = 1.0
         return replace(self, epsilon=epsilon, delta=delta, adjacency=change)
 
     def odds(self) -> str:
@@ -144,16 +150,21 @@ class Guarantee:
         """One paragraph a lawyer could quote: what is promised, and to what extent."""
         if self.definition == "none":
             return "Nothing is protected: this method adds no noise and exists for comparison only."
-        weaker = _WEAKER if self.definition == "iDP" else ""
-        chance = f", except with a probability governed by delta = {self.delta:g}"
-        slack = chance if self.delta else ""
-        average = self.delta_over == "projection"
-        chosen = " and chosen without looking at the projection" if average else ""
+        change = self.adjacency.describe()
+        slack = ""
+        average = ""
+        weaker = ""
+        if self.delta:
+            slack = f", except with a probability governed by delta = {self.delta:g}"
+        if self.delta_over == "projection":
+            change += " and chosen without looking at the projection"
+            average = _AVERAGE
+        if self.definition == "iDP":
+            weaker = _WEAKER
         return (
-            f"For {self.adjacency.describe()}{chosen}: whoever holds {self.adjacency.published} "
-            f"can learn about that change at most a factor of exp(epsilon) = "
-            f"exp({self.epsilon:g}) in odds{slack}. {_AVERAGE if average else ''}"
-            f"{self.adjacency.against}{weaker}"
+            f"For {change}: whoever holds {self.adjacency.published} can learn about that change "
+            f"at most a factor of exp(epsilon) = exp({self.epsilon:g}) in odds{slack}. "
+            f"{average}{self.adjacency.against}{weaker}"
         )
 
     def does_not_protect(self, dim: int) -> list[str]:
@@ -251,4 +262,6 @@ def _certainty(epsilon: float, delta: float) -> str:
 def rounded_up(x: Fraction | int) -> float:
     """The least float that is not below x."""
     nearest = float(x)
-    return nearest if Fraction(nearest) >= x else math.nextafter(nearest, math.inf)
+    if Fraction(nearest) < x:
+        return math.nextafter(nearest, math.inf)
+    return nearest
