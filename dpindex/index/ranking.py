@@ -115,13 +115,16 @@ class DenoisedVectors(Ranking):
 
     @limited_threads(1)  # blocks of codes use the processors better than BLAS does
     def items(self, codes: Codes) -> AnyArray:
-        return self._denoiser.to_rank(codes) if self._metric == "cosine" else self._denoiser(codes)
+        if self._metric == "cosine":
+            return self._denoiser.to_rank(codes)
+        return self._denoiser(codes)
 
     def asked(self, queries: Queries) -> AnyArray:
-        asked: AnyArray = queries.to_float()
         if queries.private:
-            asked = self._denoiser(queries.values, queries.spec)
-        return unit(asked) if self._metric == "cosine" else asked
+            vectors: AnyArray = self._denoiser(queries.values, queries.spec)
+        else:
+            vectors = queries.to_float()
+        return unit(vectors) if self._metric == "cosine" else vectors
 
 
 BACKENDS: dict[type[object], tuple[type[Ranking], type[SearchBackend]]] = {
