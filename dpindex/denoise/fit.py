@@ -257,9 +257,9 @@ def _unbiased_error(prediction: Singles, y: Singles, channel: Channel) -> float:
 
 def _calibrated(prediction: Singles, claimed: Singles, rows: TrainingCodes) -> CalibrationBins:
     """Offsets and variances of predictions of the calibration rows."""
-    some = slice(None, None, max(1, prediction.size // (1 << 20)))
-    log_claims = np.log(np.maximum(claimed.ravel()[some], 1e-30))
-    ranges = [np.quantile(a, [0.002, 0.998]) for a in (prediction.ravel()[some], log_claims)]
+    sampled = slice(None, None, max(1, prediction.size // (1 << 20)))
+    log_claims = np.log(np.maximum(claimed.ravel()[sampled], 1e-30))
+    ranges = [np.quantile(a, [0.002, 0.998]) for a in (prediction.ravel()[sampled], log_claims)]
     none = np.empty(0, dtype=np.float32)
     bins = CalibrationBins(np.stack(ranges), none, none)
     place = bins.place(prediction, claimed).ravel()
@@ -274,9 +274,9 @@ def _calibrated(prediction: Singles, claimed: Singles, rows: TrainingCodes) -> C
     overall = max(float(claimed.mean()), 1e-9 * level)
     measured = _unbiased_error(prediction, y, rows.channel) * level
     # Where noise dominates, the error cannot be measured and the claims are all there is.
-    known = (_CLAIM_ERROR * overall) ** 2
-    known /= known + 2 * level**2 / y.size
-    average = max(known * measured + (1 - known) * overall, 1e-3 * overall)
+    reliability = (_CLAIM_ERROR * overall) ** 2
+    reliability /= reliability + 2 * level**2 / y.size
+    average = max(reliability * measured + (1 - reliability) * overall, 1e-3 * overall)
     # The average error is known well; that of a single bin only if it holds many elements.
     claim = total(claimed) / np.maximum(count, 1) * average / overall
     prior = _BIN_PRIOR * (level / average) ** 2
@@ -310,27 +310,27 @@ def _fit_iterations(
     chosen = "gaussian"
     first = {chosen: _iteration(rows, linear, table)}
     if len(rows) >= _MIN_ROWS_FOR_MIXTURE:  # the first iteration decides for all
-        for other, min_z in (("scales", _MIN_Z_SCALES), ("mixture", _MIN_Z_MIXTURE)):
-            first[other] = _iteration(rows, _filter(rows, other), table)
-            if _clearly_better(first[other][1], first[chosen][1], y, min_z):
-                chosen = other
+        for prior, min_z in (("scales", _MIN_Z_SCALES), ("mixture", _MIN_Z_MIXTURE)):
+            first[prior] = _iteration(rows, _filter(rows, prior), table)
+            if _clearly_better(first[prior][1], first[chosen][1], y, min_z):
+                chosen = prior
     # Scales come in the last iteration only: in earlier ones they would make the remaining noise
     # vary between vectors, which the next iteration cannot represent.
     before = "gaussian" if chosen == "scales" else chosen
     iteration, best = first[before]
     iterations = [iteration]
-    left = _unbiased_error(best, y, rows.channel)
+    error = _unbiased_error(best, y, rows.channel)
     adopted = True
     share = 0.0
     while adopted and share < _CONTINUED and len(iterations) < _MAX_ITERATIONS:
         rows.advance(iterations[-1])
         iteration, prediction = _iteration(rows, _filter(rows, before), table)
-        share = _unbiased_error(prediction, y, rows.channel) / left
+        share = _unbiased_error(prediction, y, rows.channel) / error
         adopted = _clearly_better(prediction, best, y) and share < _ADOPTED
         if adopted:
             iterations.append(iteration)
             best = prediction
-            left = left * share
+            error = error * share
     if chosen == "scales":
         if adopted:
             rows.advance(iterations[-1])

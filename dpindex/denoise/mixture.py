@@ -65,11 +65,11 @@ def spiked(eigenvalues: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
     t and c², both 0 below the detection threshold.
     """
     excess = eigenvalues - 1.0 - aspect
-    seen = excess > 2 * np.sqrt(aspect)
+    detected = excess > 2 * np.sqrt(aspect)
     root = np.sqrt(np.maximum(excess**2 - 4 * aspect, 0.0))
-    signal = np.where(seen, np.maximum(excess + root, 1e-300) / 2, 1.0)
+    signal = np.where(detected, np.maximum(excess + root, 1e-300) / 2, 1.0)
     squared_cosine = np.maximum((1 - aspect / signal**2) / (1 + aspect / signal), 0.0)
-    return np.where(seen, signal, 0.0), np.where(seen, squared_cosine, 0.0)
+    return np.where(detected, signal, 0.0), np.where(detected, squared_cosine, 0.0)
 
 
 def _likely_rows(share: Singles) -> list[npt.NDArray[np.intp]]:
@@ -81,8 +81,8 @@ def _detected(moment: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
     """Eigenvalues of a covariance of signal plus unit noise above the noise's own, with vectors."""
     # Not SciPy's, which has threads of its own: they and NumPy's would wait for each other's cores.
     eigenvalues, vectors = np.linalg.eigh(moment)
-    seen = eigenvalues > 1.0 + aspect + 2.0 * math.sqrt(aspect)
-    return eigenvalues[seen], vectors[:, seen]
+    detected = eigenvalues > 1.0 + aspect + 2.0 * math.sqrt(aspect)
+    return eigenvalues[detected], vectors[:, detected]
 
 
 def _reliable(eigenvalues: Doubles, aspect: float) -> Doubles:
@@ -217,11 +217,11 @@ class Mixture:
         odds += self.log_weight.astype(np.float32)
         roots, shift, members = self._gained
         for block in range(0, len(rows), _BLOCK):
-            some = slice(block, block + _BLOCK)
-            gained = rows[some, : self._full] @ roots
+            chunk = slice(block, block + _BLOCK)
+            gained = rows[chunk, : self._full] @ roots
             gained -= shift
             np.square(gained, out=gained)
-            odds[some] += gained @ members
+            odds[chunk] += gained @ members
         return np.asarray(odds)
 
     @cached_property

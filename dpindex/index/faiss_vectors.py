@@ -137,10 +137,10 @@ class FaissVectors(SearchBackend):
         self._normalise = metric == "cosine"
         self._distance = metric == "l2"
         self.exact = self._type.exact
-        wanted = max(_SAMPLE_ROWS, _ROWS_PER_LIST * self._type.lists)
-        wanted = min(_EXACT_SAMPLE_ROWS if self.exact else wanted, _SAMPLE_NUMBERS // width)
+        sample = max(_SAMPLE_ROWS, _ROWS_PER_LIST * self._type.lists)
+        sample = min(_EXACT_SAMPLE_ROWS if self.exact else sample, _SAMPLE_NUMBERS // width)
         self.max_subset = _SAMPLE_NUMBERS // width
-        self.sample_rows = max(self._type.min_rows, wanted)
+        self.sample_rows = max(self._type.min_rows, sample)
         self._index: Any = None
         self._fitted = 0
 
@@ -210,11 +210,11 @@ class FaissVectors(SearchBackend):
         """Set the effort of a search, and measure ``recall``."""
         if self.exact:
             return
-        self._effort, most = self._type.efforts
+        self._effort, max_effort = self._type.efforts
         probes = self._rotated(self._probes)
         self.recall = self._found(probes, self._effort)
-        while self.recall < _WANTED_RECALL and self._effort < most:
-            effort = min(most, 2 * self._effort)
+        while self.recall < _WANTED_RECALL and self._effort < max_effort:
+            effort = min(max_effort, 2 * self._effort)
             recall = self._found(probes, effort)
             if recall < self.recall + _WORTH_DOUBLING:  # what is lost now is lost to precision
                 return

@@ -134,11 +134,11 @@ def _matching(expression: Any, store: CodeStore) -> Rows:
             raise TypeError(f"it is {kept.type}, neither true nor false; compare it")
         bits = kept.fill_null(False).combine_chunks()
     except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
-        known = ", ".join(f"{name} ({kind})" for name, kind in store.payload.columns.items())
+        columns = ", ".join(f"{name} ({kind})" for name, kind in store.payload.columns.items())
         reason = " ".join(str(error).split())[:200]
         raise InputError(
             f"the filter {expression} has no meaning here ({reason}); the columns are: {ID}, "
-            f"{known or 'no payload'}."
+            f"{columns or 'no payload'}."
         ) from None
     # Arrow takes longer to make bytes of its bits than to compare a column.
     packed = np.frombuffer(bits.buffers()[1], np.uint8)

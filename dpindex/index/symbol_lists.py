@@ -85,15 +85,15 @@ class SymbolLists(SearchBackend):
         self, query: AnyArray, sizes: npt.NDArray[np.int64], count: int
     ) -> npt.NDArray[np.intp]:
         """The symbols of highest score that have ``count`` rows together, ties by symbol."""
-        wanted = _FIRST_SYMBOLS
+        candidates = _FIRST_SYMBOLS
         filled = np.flatnonzero(sizes)
-        while wanted < len(filled):
-            cut = np.partition(query[filled], len(filled) - wanted)[len(filled) - wanted]
+        while candidates < len(filled):
+            cut = np.partition(query[filled], len(filled) - candidates)[len(filled) - candidates]
             top = filled[query[filled] >= cut]
             if sizes[top].sum() >= count:
                 filled = top
                 break
-            wanted *= 4
+            candidates *= 4
         order = filled[np.argsort(-query[filled], kind="stable")]
         enough = int(np.searchsorted(np.cumsum(sizes[order]), count)) + 1
         return order[:enough]

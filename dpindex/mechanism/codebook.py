@@ -75,16 +75,16 @@ class Codebook:
         if not MIN_SIZE <= len(rows) <= MAX_SIZE:
             raise InputError(f"a codebook has {MIN_SIZE} to {MAX_SIZE} codewords, not {len(rows)}.")
         with np.errstate(over="ignore"):
-            stated = np.array(rows, dtype=np.float32)
-        if not np.isfinite(stated).all():
-            row = int(np.argwhere(~np.isfinite(stated))[0, 0])
+            given = np.array(rows, dtype=np.float32)
+        if not np.isfinite(given).all():
+            row = int(np.argwhere(~np.isfinite(given))[0, 0])
             raise InputError(f"codeword {row} has a value that is not finite in 32 bits.")
-        self._stated: Singles | None = stated
-        if (zero := np.flatnonzero(~stated.any(axis=1))).size:
+        self._stated: Singles | None = given
+        if (zero := np.flatnonzero(~given.any(axis=1))).size:
             raise InputError(f"codeword {int(zero[0])} is zero and has no direction.")
-        self.size, self.dim = stated.shape
+        self.size, self.dim = given.shape
         shape = f"{self.size}x{self.dim}|".encode()
-        self.digest = hashlib.sha256(shape + stated.astype("<f4").tobytes()).hexdigest()
+        self.digest = hashlib.sha256(shape + given.astype("<f4").tobytes()).hexdigest()
 
     @classmethod
     def spaced(cls, vectors: Any, size: int) -> Codebook:

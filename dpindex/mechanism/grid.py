@@ -138,9 +138,9 @@ class Grid:
             return None
         low, high = _accepted(*self._limits, x.dtype)
         # min and max carry NaN along, so these two passes see every kind of fault.
-        least = float(x.min())
-        most = float(x.max())
-        if low <= least and most <= high:
+        smallest = float(x.min())
+        largest = float(x.max())
+        if low <= smallest and largest <= high:
             return None
         fault = not_finite(x)
         if fault or self.clip:

@@ -322,9 +322,9 @@ def find_method(name: str) -> Method:
     """The row of that name; raises InputError listing the names if there is none."""
     if isinstance(name, str) and name in TABLE:
         return TABLE[name]
-    asked = str(name).lower().replace("_", "-")
-    close = [known for known in TABLE if asked and asked in known][:_MAX_CLOSE]
-    close = close or get_close_matches(asked, TABLE, _MAX_CLOSE, cutoff=0.5)
+    word = str(name).lower().replace("_", "-")
+    close = [known for known in TABLE if word and word in known][:_MAX_CLOSE]
+    close = close or get_close_matches(word, TABLE, _MAX_CLOSE, cutoff=0.5)
     hint = (
         f"did you mean {' or '.join(map(repr, close))}? The methods are"
         if close

@@ -147,8 +147,8 @@ class NoisyVectorStats:
         scatter = np.maximum(second - first**2 / count, floor)
         slope = (crossed - first * other.total / count) / scatter
         level = (other.total - slope * first) / count
-        rest = np.maximum(energy - level * other.total - slope * crossed, 0.0) / count
-        bent = (level**2 + rest) * second + 2 * level * slope * third + slope**2 * fourth
+        residual = np.maximum(energy - level * other.total - slope * crossed, 0.0) / count
+        bent = (level**2 + residual) * second + 2 * level * slope * third + slope**2 * fourth
         mixed = mixed + law.mixed[2] * (level * second + slope * third)
         mixed = mixed + law.mixed[3] * (level * third + slope * fourth)
         return np.asarray(variance + law.variance[2] * np.maximum(bent, 0.0)), np.asarray(mixed)
@@ -249,8 +249,8 @@ def squared_distance(
     value = x.energy + y.energy - 2 * ip
     variance = 4 * _both(x, y) + 2 * factor * np.maximum(value, 0.0) ** 2
     for side, other in ((x, y), (y, x)):
-        own, mixed = side.noise_along(other, ip, other.signal)
-        variance = variance + np.maximum(4 * own - 4 * mixed + side.energy_variance, 0.0)
+        along, mixed = side.noise_along(other, ip, other.signal)
+        variance = variance + np.maximum(4 * along - 4 * mixed + side.energy_variance, 0.0)
     return value, np.sqrt(variance)
 
 

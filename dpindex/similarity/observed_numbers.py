@@ -115,8 +115,8 @@ class NumberObserver(Observer):
             # what the shrinkage leaves of the vectors' own differences.
             noise = self._noise(side)
             weight = self._weight(noise)
-            rest = weight**2 * noise.energy_variance + (1 - weight) ** 2 * self._spread
-            own += (rest / (4 * m) - 2 * weight * noise.variance) / m * rho_squared
+            remaining = weight**2 * noise.energy_variance + (1 - weight) ** 2 * self._spread
+            own += (remaining / (4 * m) - 2 * weight * noise.variance) / m * rho_squared
             weights.append(weight)
         # Of the projection: Var(e − ρ(w·δ + v·δ')/2), e and δ the errors of the inner product and
         # of squared norms, with Var(e) = f(1+ρ²), Var(δ) = 2f, Cov(e, δ) = 2fρ, Cov(δ, δ') = 2fρ².

@@ -164,8 +164,8 @@ def agreement_variance(rho: Doubles, k: int, curve: AgreementCurve, factor: floa
     angle = np.arcsin(rho)
     agreement = np.interp(angle, curve.angles, curve.agreement)
     slope = np.interp(angle, curve.angles, curve.slope)
-    known = slope**2 * _known_variance(rho, k, factor, power=1)
-    return np.asarray(np.maximum((1.0 - agreement**2) / k - known, 0.0))
+    avoided = slope**2 * _known_variance(rho, k, factor, power=1)
+    return np.asarray(np.maximum((1.0 - agreement**2) / k - avoided, 0.0))
 
 
 def _known_variance(rho: Doubles, k: int, factor: float, power: int) -> Doubles:

@@ -127,8 +127,10 @@ class NumberSimilarity(InnerProductSimilarity):
         norm = self.spec.norm
         query_noise = noise_moments(queries.spec) if queries.private else EXACT
         codes = NoisyVectorStats.of(x, noise_moments(self.spec), norm)
-        others = NoisyVectorStats.of(y[:, None], query_noise, norm)
-        return METRICS[self.metric](ip, codes, others, self.spec.projection.inner_product_factor)
+        other_side = NoisyVectorStats.of(y[:, None], query_noise, norm)
+        return METRICS[self.metric](
+            ip, codes, other_side, self.spec.projection.inner_product_factor
+        )
 
 
 class SignSimilarity(InnerProductSimilarity):

@@ -124,13 +124,13 @@ class CodeFormat(ABC):
     @classmethod
     def from_dict(cls: type[_Format], data: Mapping[str, Any]) -> _Format:
         """The inverse of :meth:`to_dict`; ValueError, TypeError or KeyError for anything else."""
-        rest = {name: value for name, value in data.items() if name != "format"}
-        mark = bytes.fromhex(rest.pop("fingerprint"))
-        made = cls(fingerprint=mark, **rest)
-        k = made.code_length
-        if len(mark) != 16 or type(k) is not int or k < 1 or made.to_dict() != data:
+        facts = {name: value for name, value in data.items() if name != "format"}
+        mark = bytes.fromhex(facts.pop("fingerprint"))
+        format_ = cls(fingerprint=mark, **facts)
+        k = format_.code_length
+        if len(mark) != 16 or type(k) is not int or k < 1 or format_.to_dict() != data:
             raise ValueError("these facts are not what to_dict writes")
-        return made
+        return format_
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,13 +205,13 @@ def for_format(table: Mapping[type[object], _Entry], format_: type[CodeFormat]) 
     raise KeyError(format_.name)
 
 
-def check_format(codes: Codes, wanted: CodeFormat) -> None:
+def check_format(codes: Codes, expected: CodeFormat) -> None:
     """Raise InputError unless codes are of the wanted kind and length.
 
     Called beside a comparison of fingerprints, which anyone can copy.
     """
-    found = codes.format
-    if found.contents != wanted.contents:
+    format_ = codes.format
+    if format_.contents != expected.contents:
         raise InputError(
-            f"these are codes of {found.contents}; codes of {wanted.contents} are expected."
+            f"these are codes of {format_.contents}; codes of {expected.contents} are expected."
         )

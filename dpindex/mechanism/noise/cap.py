@@ -118,11 +118,11 @@ def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
             break
         # p/N ≤ e^ε (1−p)/(2^k−N): p = e^ε N / (e^ε N + 2^k − N), rounded down.
         odds = power * size
-        others = whole - size
-        inside = min(_ONE - 1, odds * _ONE // (odds + (others << _POWER_BITS)))
-        if inside * others < (_ONE - inside) * size:
+        outside = whole - size
+        inside = min(_ONE - 1, odds * _ONE // (odds + (outside << _POWER_BITS)))
+        if inside * outside < (_ONE - inside) * size:
             continue  # a cap so small that rounding made its codes the less likely ones
-        within = Fraction(moment, size) * inside - Fraction(moment, others) * (_ONE - inside)
+        within = Fraction(moment, size) * inside - Fraction(moment, outside) * (_ONE - inside)
         value = float(within / _ONE)
         if best is None or value > best[0]:
             best = value, Cap(weights, threshold, size, inside)
@@ -175,19 +175,19 @@ class CapResponse(SignLaw):
         inside = np.zeros(sums[-1] + 1 + weights[0], dtype=object)  # completions, by the sum so far
         inside[need:] = 1
         for i in range(k - 1, -1, -1):
-            left = 1 << (k - 1 - i)
+            whole = 1 << (k - 1 - i)
             # The sums that can be met here and leave both sides possible.
             low = max(0, need - (sums[-1] - sums[i]))
             high = min(sums[i], need - 1) + 1
             stay = inside[low:high]
             move = inside[low + weights[i] : high + weights[i]]
             both = stay + move
-            for side, minority, either in ((0, left - move, 2 * left - both), (1, stay, both)):
+            for side, minority, either in ((0, whole - move, 2 * whole - both), (1, stay, both)):
                 bits = ((minority << 48) // either).astype(np.uint64)
                 first[side, i, low:high] = bits >> np.uint64(32)
                 second[side, i, low:high] = bits.astype(np.uint32)
             inside[low:high] = both
-            inside[need:] = 2 * left
+            inside[need:] = 2 * whole
         return first, second
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
@@ -241,10 +241,10 @@ class CapResponse(SignLaw):
         within = [sum(counts[max(0, need - own) :]) for own in (0, weights[i])]
         stay, move = within if inside else [sum(counts) - n for n in within]
         minority = stay if inside else move
-        rest = (minority << 48) % (stay + move)
-        while rest:
-            rest *= 1 << 16
-            digit, rest = divmod(rest, stay + move)
+        remainder = (minority << 48) % (stay + move)
+        while remainder:
+            remainder *= 1 << 16
+            digit, remainder = divmod(remainder, stay + move)
             word = int(stream.words(1, np.uint16)[0])
             if word != digit:
                 return word < digit

@@ -45,13 +45,13 @@ def nearest(similarity: Floats, count: int) -> npt.NDArray[np.int64]:
     """Columns of the ``count`` largest of each row, ties to the smaller one, shape (n, count)."""
     rows = np.arange(len(similarity))
     if count <= _REPEATED:
-        left = similarity.copy() if count > 1 else similarity
-        found = np.empty((len(left), count), dtype=np.int64)
+        remaining = similarity.copy() if count > 1 else similarity
+        columns = np.empty((len(remaining), count), dtype=np.int64)
         for i in range(count):
-            found[:, i] = left.argmax(axis=1)  # the first of equals
+            columns[:, i] = remaining.argmax(axis=1)  # the first of equals
             if i + 1 < count:
-                left[rows, found[:, i]] = -np.inf
-        return found
+                remaining[rows, columns[:, i]] = -np.inf
+        return columns
     order = np.argsort(-similarity, axis=1, kind="stable")
     return order[:, :count]
 
@@ -91,12 +91,12 @@ class CodebookResponse(SymbolLaw):
         near = nearest(x, self.subset)
         inside = stream.words(count, np.uint64) < np.uint64(self.inside)
         chosen = near[np.arange(count), draw_uniform(self.subset, count, stream)]
-        other = draw_uniform(self.size - self.subset, count, stream)
+        outside = draw_uniform(self.size - self.subset, count, stream)
         # The drawn symbol, counted among those that the set leaves free.
         near.sort(axis=1)
         for i in range(self.subset):
-            other += other >= near[:, i]
-        return np.where(inside, chosen, other)
+            outside += outside >= near[:, i]
+        return np.where(inside, chosen, outside)
 
 
 def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> CodebookResponse:
@@ -107,10 +107,10 @@ def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> Codebo
     """
     below = Fraction(power_below(epsilon, _POWER_BITS), 1 << _POWER_BITS)
     size = len(codebook)
-    most = -(-_ONE // subset)
-    least = _ONE // (size - subset)
+    most_words = -(-_ONE // subset)
+    least_words = _ONE // (size - subset)
     # inside·most ≤ e^ε·(2^64 − inside)·least
-    inside = int(below * least * _ONE / (most + below * least))
+    inside = int(below * least_words * _ONE / (most_words + below * least_words))
     return CodebookResponse(codebook, subset, min(inside, _ONE - 1))
 
 

@@ -292,8 +292,8 @@ def _ball(
     """
     bits = max(GRID_BITS, math.ceil(math.log2(_FINE * math.sqrt(parameters.dim))))
     steps = neighbour_distance(parameters.adjacency.size, bits, parameters.bounds, parameters.dim)
-    wanted = max(_FINE * math.sqrt(moved) / stretch, 32.0 / (sigma * stretch))
-    cell_bits = max(0, bits - max(0, math.ceil(math.log2(wanted))))
+    cells_per_beta = max(_FINE * math.sqrt(moved) / stretch, 32.0 / (sigma * stretch))
+    cell_bits = max(0, bits - max(0, math.ceil(math.log2(cells_per_beta))))
     moved_cells = stretch * steps / (1 << cell_bits)
     if cell_bits:
         moved_cells += math.sqrt(moved)

@@ -49,8 +49,8 @@ def draw_flips(
     flips = words < limit
     tied = np.flatnonzero(words == limit)
     if tied.size:
-        rest = stream.words(tied.size, np.uint64) >> np.uint64(16)
-        flips[tied] = rest < (thresholds[flat[tied]] & np.uint64((1 << 48) - 1))
+        low_bits = stream.words(tied.size, np.uint64) >> np.uint64(16)
+        flips[tied] = low_bits < (thresholds[flat[tied]] & np.uint64((1 << 48) - 1))
     return flips.reshape(index.shape)
 
 
@@ -63,17 +63,17 @@ def response_threshold(epsilon: float, signs: int = 1) -> int:
         return int(mpmath.ceil(_ONE / (1 + mpmath.exp(mpmath.mpf(epsilon) / signs))))
 
 
-def geometric_thresholds(epsilon: float, wanted: Sequence[int] = ()) -> list[int]:
+def geometric_thresholds(epsilon: float, lower_bounds: Sequence[int] = ()) -> list[int]:
     """Flips ``e^{−(L−1)ε}/(1+e^ε)``: two-sided geometric noise on the signed cell number.
 
     Ghosh, Roughgarden & Sundararajan 2009 (geometric noise) and post-processing. Thresholds for
-    L = 1, 2, …, each at least e^−ε times the one before and what is ``wanted`` there, until they
+    L = 1, 2, …, each at least e^−ε times the one before and its lower bound, until they
     stay put.
     """
     with mpmath.workprec(512):
         ratio_up = int(mpmath.ceil(mpmath.ldexp(mpmath.exp(-mpmath.mpf(epsilon)), 256)))
     thresholds = [response_threshold(epsilon)]
-    for least in islice(chain(wanted[1:], repeat(0)), _MAX_LEVELS - 1):
+    for least in islice(chain(lower_bounds[1:], repeat(0)), _MAX_LEVELS - 1):
         follow = -(-thresholds[-1] * ratio_up >> 256)
         if follow == thresholds[-1]:
             break  # rounded up to itself, as it would be for ever
@@ -92,8 +92,8 @@ def smooth_thresholds(epsilon: float) -> list[int]:
         ratio = int(mpmath.ldexp(mpmath.exp(mpmath.mpf(epsilon)), _POWER_BITS))
     unit = 1 << _POWER_BITS
     powers = accumulate(repeat(ratio, levels), lambda power, by: power * by >> _POWER_BITS)
-    wanted = [-(-(_ONE << _POWER_BITS) // (unit + power)) for power in powers]
-    return geometric_thresholds(epsilon, wanted)
+    thresholds = [-(-(_ONE << _POWER_BITS) // (unit + power)) for power in powers]
+    return geometric_thresholds(epsilon, thresholds)
 
 
 class FlipsByLevel(SignLaw):
