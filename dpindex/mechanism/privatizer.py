@@ -100,8 +100,7 @@ class Privatizer(Projector):
         if before is not None:
             self.check(rows, first_row=first_row)
             before()
-        law = self.spec.law
-        format_ = self.spec.format
+        law, format_ = self.spec.law, self.spec.format
         step = block_rows(self.spec, issparse(rows))
         starts = range(0, rows.shape[0], step)
 
@@ -117,24 +116,22 @@ class Privatizer(Projector):
         with ThreadPoolExecutor(workers - 1) as pool:
             # This thread works too, from the other end: one that waits for each block in turn is
             # woken by every one, and takes the interpreter's lock from those that work.
-            pending = [pool.submit(task, start) for start in starts]
+            others = [pool.submit(task, start) for start in starts]
             try:
-                done_here = [
-                    task(starts[i]) for i in reversed(range(len(starts))) if pending[i].cancel()
-                ]
-                done = [other.result() for other in pending[: len(starts) - len(done_here)]]
+                own = [task(starts[i]) for i in reversed(range(len(starts))) if others[i].cancel()]
+                done = [other.result() for other in others[: len(starts) - len(own)]]
             except InputError:
                 self.check(rows, first_row=first_row)  # of several faults, the first is reported
                 raise
             finally:
                 pool.shutdown(cancel_futures=True)
-            return format_.codes(np.concatenate([*done, *reversed(done_here)]))
+            return format_.codes(np.concatenate([*done, *reversed(own)]))
 
 
-def _refuse_above(max_epsilon: float, spec: Spec) -> None:
+def _refuse_above(most: float, spec: Spec) -> None:
     promise = spec.guarantee
-    if promise.definition != "DP" or promise.epsilon > max_epsilon:
+    if promise.definition != "DP" or promise.epsilon > most:
         raise InputError(
-            f"the spec promises {promise}, where at most epsilon = {max_epsilon:g} of DP is "
-            f"accepted (max_epsilon); ask for another spec, or accept more."
+            f"the spec promises {promise}, where at most epsilon = {most:g} of DP is accepted "
+            f"(max_epsilon); ask for another spec, or accept more."
         )
