@@ -145,7 +145,9 @@ class FaissVectors(SearchBackend):
         self._fitted = 0
 
     def __len__(self) -> int:
-        return 0 if self._index is None else int(self._index.ntotal)
+        if self._index is None:
+            return 0
+        return int(self._index.ntotal)
 
     @property
     def _metric(self) -> int:
@@ -201,7 +203,9 @@ class FaissVectors(SearchBackend):
         if not self.exact:
             depth = min(len(vectors), _NEIGHBOURS + 1)
             near, rows = faiss.knn(self._probes, vectors, depth, metric=self._metric)
-            near = np.concatenate([self._near, -near if self._distance else near], axis=1)
+            if self._distance:
+                near = -near
+            near = np.concatenate([self._near, near], axis=1)
             rows = np.concatenate([self._true, rows + len(self)], axis=1)
             self._near, self._true = best_of(near, rows, _NEIGHBOURS + 1)
         self._index.add(self._rotated(vectors))
@@ -251,7 +255,9 @@ class FaissVectors(SearchBackend):
         if (short := np.flatnonzero((rows < 0).any(axis=1))).size:
             scores[short], rows[short] = self._exhaustive(rotated[short], count)
         wide = scores.astype(np.float64) * self._unit**2
-        return (-wide if self._distance else wide), rows
+        if self._distance:
+            wide = -wide
+        return wide, rows
 
     def _visit(self, rotated: Singles, count: int, effort: int) -> tuple[Singles, Rows]:
         """Return scores or distances and rows as Faiss does, −1 where no more were visited."""
@@ -279,11 +285,15 @@ class FaissVectors(SearchBackend):
         return scores, rows
 
     def _rotated(self, vectors: Singles) -> Singles:
-        return vectors if self._rotation is None else vectors @ self._rotation
+        if self._rotation is None:
+            return vectors
+        return vectors @ self._rotation
 
     def _prepared(self, vectors: Floats) -> Singles:
         single = np.ascontiguousarray(vectors, dtype=np.float32)
-        return unit(single) if self._normalise else single / np.float32(self._unit)
+        if self._normalise:
+            return unit(single)
+        return single / np.float32(self._unit)
 
 
 def _without_warnings(index: Any) -> list[Any]:

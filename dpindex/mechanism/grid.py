@@ -148,7 +148,9 @@ class Grid:
         # In float64 like the test above: float32 would compare with bounds rounded to float32.
         wide = x.astype(np.float64)
         place = tuple(int(i) for i in np.argwhere((wide < low) | (wide > high))[0])
-        after = "" if self.scale == 1 else f" after division by scale {self.scale:g}"
+        after = ""
+        if self.scale != 1:
+            after = f" after division by scale {self.scale:g}"
         remedy = "set scale or bounds to what is publicly known, or clip=True"
         if x.dtype == np.uint8 and self.scale == 1:
             remedy = "values of one byte lie within scale=255 and bounds=(0, 1)"

@@ -88,7 +88,7 @@ class Method:
         """Parameters that must be stated beyond dim and epsilon, in words; empty if none."""
         needs = []
         if self.needs_delta:
-            needs.append("delta" + (" below 1/2" if self.calibration.max_delta == 0.5 else ""))
+            needs.append("delta below 1/2" if self.calibration.max_delta == 0.5 else "delta")
         if "attribute" not in self.adjacencies:
             needs.append(" or ".join(self.adjacencies))
         if self.calibration.bounded:
@@ -100,7 +100,9 @@ class Method:
     @property
     def delta_over(self) -> str:
         """The randomness that a delta is about: "noise", "projection", or "" without one."""
-        return "" if self.calibration.delta == "zero" else self.calibration.delta_over
+        if self.calibration.delta == "zero":
+            return ""
+        return self.calibration.delta_over
 
     @property
     def kind(self) -> str:
@@ -325,9 +327,7 @@ def find_method(name: str) -> Method:
     word = str(name).lower().replace("_", "-")
     close = [known for known in TABLE if word and word in known][:_MAX_CLOSE]
     close = close or get_close_matches(word, TABLE, _MAX_CLOSE, cutoff=0.5)
-    hint = (
-        f"did you mean {' or '.join(map(repr, close))}? The methods are"
-        if close
-        else "choose one of"
-    )
+    hint = "choose one of"
+    if close:
+        hint = f"did you mean {' or '.join(map(repr, close))}? The methods are"
     raise InputError(f"there is no method {name!r}; {hint} {', '.join(TABLE)}.")

@@ -189,4 +189,6 @@ class Spec(Parameters):
 
 def _restored(text: str, codebook: Codebook | None) -> Spec:
     spec = Spec.from_json(text)
-    return spec if codebook is None else spec.with_codebook(codebook)
+    if codebook is None:
+        return spec
+    return spec.with_codebook(codebook)

@@ -110,7 +110,9 @@ class CodeFormat(ABC):
 
     def concatenate(self, parts: Sequence[Integers]) -> Integers:
         """One stored array of several."""
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts)
 
     @abstractmethod
     def codes(self, stored: Integers) -> Codes:
@@ -152,8 +154,8 @@ class Codes:
         return len(self.stored)
 
     def __repr__(self) -> str:
-        length = f"{self.format.code_length} {self.format.name}"
-        return f"<{type(self).__name__}: {len(self)} codes of {length}>"
+        form = self.format
+        return f"<{type(self).__name__}: {len(self)} codes of {form.code_length} {form.name}>"
 
     @property
     def k(self) -> int:

@@ -73,7 +73,9 @@ class NumberFormat(CodeFormat):
 
     def fault(self, stored: Integers) -> str | None:
         fits = stored.dtype.kind == "i" and stored.dtype.itemsize <= 4
-        return None if fits and stored.shape[1:] == (self.width,) else "are not a table of integers"
+        if not fits or stored.shape[1:] != (self.width,):
+            return "are not a table of integers"
+        return None
 
     def concatenate(self, parts: Sequence[Integers]) -> Integers:
         return narrowest(super().concatenate(parts))

@@ -74,8 +74,9 @@ class SignFormat(CodeFormat):
         if stored.dtype != np.uint8 or stored.shape[1:] != (self.width,):
             return "are not packed signs"
         used = self.code_length % 8
-        stray = used and len(stored) and (stored[:, -1] >> used).any()
-        return "have stray bits beyond their length" if stray else None
+        if used and len(stored) and (stored[:, -1] >> used).any():
+            return "have stray bits beyond their length"
+        return None
 
     def codes(self, stored: Integers) -> BitCodes:
         return BitCodes(self, stored.astype(np.uint8, copy=False))

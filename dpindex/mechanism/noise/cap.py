@@ -238,9 +238,13 @@ class CapResponse(SignLaw):
         weights = self.cap.weights
         need = self.cap.threshold - sum(w for w, kept in zip(weights, before, strict=False) if kept)
         counts = agreeing_sums(weights[i + 1 :])
-        within = [sum(counts[max(0, need - own) :]) for own in (0, weights[i])]
-        stay, move = within if inside else [sum(counts) - n for n in within]
-        minority = stay if inside else move
+        stay = sum(counts[max(0, need) :])
+        move = sum(counts[max(0, need - weights[i]) :])
+        minority = stay
+        if not inside:
+            stay = sum(counts) - stay
+            move = sum(counts) - move
+            minority = move
         remainder = (minority << 48) % (stay + move)
         while remainder:
             remainder *= 1 << 16

@@ -241,7 +241,9 @@ def share(parameters: Parameters, projection: Projection) -> float:
     count = projection.sensitivity.count
     part = parameters.budget / count
     # The shares may not add up to more than the budget, not even in the last bit.
-    return math.nextafter(part, 0.0) if Fraction(part) * count > parameters.budget else part
+    if Fraction(part) * count > parameters.budget:
+        return math.nextafter(part, 0.0)
+    return part
 
 
 def _by_level(

@@ -210,7 +210,9 @@ def _sign_length(parameters: Parameters) -> int:
     find twice what 64 find) and nothing about pictures; ``dpindex plan`` chooses the same.
     """
     both = parameters.bounds[0] < 0 < parameters.bounds[1]
-    bins = min(parameters.dim, _MAX_SIGN_BINS) if both else min(parameters.dim // 4, _MAX_BINS)
+    bins = min(parameters.dim // 4, _MAX_BINS)
+    if both:
+        bins = min(parameters.dim, _MAX_SIGN_BINS)
     bins = max(bins, min(parameters.dim, _MIN_SIGN_BINS))
     return parameters.repetitions * bins
 
