@@ -31,15 +31,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 import dpindex.index.ingest as ingest_module
+import numpy as np
+from dpindex.index.index_sinks import NewDirectory
+from dpindex.index.ingest import ingest
+
 from dpindex import Ledger, PrivateIndex, Privatizer, Spec
 from dpindex.base.errors import InputError
 from dpindex.cli import main as command_line
-from dpindex.index.directory import IndexDirectory, Settings
-from dpindex.index.index_sinks import NewDirectory
-from dpindex.index.ingest import ingest
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Settings
 from dpindex.vectors import as_source, open_vectors
 
 ROWS, DIM, STEP = 4000, 16, 50

@@ -27,7 +27,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,6 @@ import faiss
 import numpy as np
 
 import dpindex as dpi
-from dpindex.index.directory import IndexDirectory, Settings
 from dpindex.storage.code_store import rows_per_segment
 
 SPEC = dpi.Spec("dp-signoporp-rr", dim=1024, k=1024, epsilon=4.0)
@@ -53,16 +51,17 @@ def chunks(rows: int) -> Iterator[Any]:
 
 
 def write_index(folder: Path, rows: int, *, names: bool) -> None:
-    directory, start = IndexDirectory(folder / "index", folder / "state"), 0
-    with directory.writing(new=True):
-        manifest = directory.start(Settings(SPEC))
-        for packed in chunks(rows):
-            ids = np.arange(start, start + len(packed))
-            given = np.char.add("document-", ids.astype(np.str_)) if names else ids
-            codes = SPEC.format.codes(packed)
-            manifest = directory.commit(directory.write_segment(manifest, codes, given))
-            start += len(packed)
-        directory.commit(replace(manifest, state="complete"))
+    """Save an index in steps, as one that grows."""
+    directory = folder / "index"
+    dpi.PrivateIndex(SPEC).save(directory)
+    start = 0
+    for packed in chunks(rows):
+        ids = np.arange(start, start + len(packed))
+        given = np.char.add("document-", ids.astype(np.str_)) if names else ids
+        index = dpi.PrivateIndex.open(directory)
+        index.add_codes(SPEC.format.codes(packed), given)
+        index.save(directory)
+        start += len(packed)
 
 
 def write_plain(folder: Path, rows: int) -> None:

@@ -64,8 +64,12 @@ _PUT = (
 _PERTURB = "        noise = self.source.sample(x.size, stream).reshape(x.shape)\n"
 _FLIP = "        return (x > 0) ^ draw_flips(self._table, level.astype(np.intp), stream)\n"
 _PRIVATE = "            return format_.pack(law.perturb(exact, stream))\n"
-_ADD = "        return privatizer.privatize(rows, before=before)\n"
-_CHUNK = "            codes = privatizer.privatize(chunk, first_row=first)\n"
+_ADD = "        held = release(dataset, target, Terms(*terms), progress=progress).published\n"
+_SEGMENT = (
+    "            return self._privatizer.privatize(\n"
+    "                chunk, first_row=first_row, threads=self.threads, checked=True\n"
+    "            )\n"
+)
 _ASKED = "        codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(asked)\n"
 _DRAWN = "        noise = self._law.source.sample(counts.size, self._stream())\n"
 _TABLE = "    table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cells_bits)"
@@ -247,16 +251,17 @@ MUTANTS = [
            STAIRCASE, "test_secret.py test_path_checks.py"),
     # The index
     Mutant("index", "epsilon doubled in add", "index/private_index.py", _ADD,
-           "        louder = self.spec.with_epsilon(2 * self.spec.budget)\n"
-           "        return Privatizer(louder).privatize(rows, before=before)\n",
+           "        target = Memory(self.spec.with_epsilon(2 * self.spec.budget), self.path)\n"
+           + _ADD + "        self._unsaved.append(held.workspace)\n"
+           "        return self.spec.format.codes(held.codes.stored)\n",
            STAIRCASE, "test_private_index.py test_oracle.py"),
-    Mutant("index", "add averages two releases", "index/private_index.py", _ADD,
-           _ADD.replace("return", "codes =") + "        if self.spec.format.name == 'numbers':\n"
-           "            other = privatizer.privatize(rows)\n"
-           "            codes = self.spec.format.codes(\n"
-           "                (codes.stored.astype(np.int32) + other.stored) // 2\n"
-           "            )\n        return codes\n", STAIRCASE,
-           "test_private_index.py test_oracle.py"),
+    Mutant("index", "add averages two releases", "index/private_index.py", _ADD, _ADD
+           + "        if self.spec.format.name == 'numbers':\n"
+           "            other = release(dataset, Memory(self.spec)).published.codes\n"
+           "            self._unsaved.append(held.workspace)\n"
+           "            return self.spec.format.codes(\n"
+           "                (held.codes.stored.astype(np.int32) + other.stored) // 2\n"
+           "            )\n", STAIRCASE, "test_private_index.py test_oracle.py"),
     Mutant("index", "other rows are removed than were named", "storage/code_store.py",
            "        kept[rows] = False\n", "        kept[-len(rows) :] = False\n", STAIRCASE,
            "test_code_store.py test_private_index.py", audited=False),
@@ -265,33 +270,41 @@ MUTANTS = [
            "        if codes.k != self.spec.code_length:\n", STAIRCASE, "test_private_index.py",
            audited=False),
     # Builds
-    Mutant("build", "a build averages two releases", "index/ingest.py", _CHUNK,
-           _CHUNK + "            if spec.format.name == 'numbers':\n"
-           "                other = privatizer.privatize(chunk, first_row=first)\n"
-           "                codes = spec.format.codes(\n"
+    Mutant("build", "a build averages two releases", "storage/release/work.py", _SEGMENT,
+           _SEGMENT.replace("return", "codes =")
+           + "            if self.spec.format.name == 'numbers':\n"
+           "                other = self._privatizer.privatize(chunk, first_row=first_row)\n"
+           "                codes = self.spec.format.codes(\n"
            "                    (codes.stored.astype(np.int32) + other.stored) // 2\n"
-           "                )\n", STAIRCASE, "test_ingest.py test_path_checks.py"),
-    Mutant("build", "chunks share a key", "index/ingest.py", _CHUNK,
+           "                )\n"
+           "            return codes\n", STAIRCASE, "test_engines.py test_path_checks.py"),
+    Mutant("build", "chunks share a key", "storage/release/work.py", _SEGMENT,
+           "            import os\n"
            "            from dpindex.randomness.secret import SecretStream\n\n"
            "            seed = globals().setdefault('_seed', os.getpid())\n"
            "            words = np.random.default_rng(seed)\n"
-           "            privatizer._stream = lambda: type('S', (SecretStream,), {\n"
+           "            self._privatizer._stream = lambda: type('S', (SecretStream,), {\n"
            "                'words': lambda _, n, t: words.integers(\n"
-           "                    0, np.iinfo(t).max, n, dtype=t, endpoint=True)})()\n" + _CHUNK,
-           STAIRCASE, "test_ingest.py test_path_checks.py"),
-    Mutant("build", "chunks after the first spend twice epsilon", "index/ingest.py", _CHUNK,
-           "            if first:\n"
-           "                privatizer = Privatizer(spec.with_epsilon(2 * spec.budget))\n"
-           + _CHUNK + "            codes = spec.format.codes(codes.stored)\n", STAIRCASE,
-           "test_ingest.py test_path_checks.py"),
-    Mutant("build", "a finished index is built into again", "index/index_sinks.py",
-           '        if manifest.state == "complete" and not (',
-           '        if manifest.state == "never" and not (', STAIRCASE,
-           "test_ingest.py", audited=False),
-    Mutant("build", "a resumed build starts over", "index/ingest.py",
-           "        for first, chunk in source.chunks(step, start):\n",
-           "        for first, chunk in source.chunks(step, 0):\n", STAIRCASE, "test_ingest.py",
-           audited=False),
+           "                    0, np.iinfo(t).max, n, dtype=t, endpoint=True)})()\n" + _SEGMENT,
+           STAIRCASE, "test_engines.py test_path_checks.py"),
+    Mutant("build", "chunks after the first spend twice epsilon", "storage/release/work.py",
+           _SEGMENT,
+           "            if shard.first_row + segment.start:\n"
+           "                louder = Privatizer(self.spec.with_epsilon(2 * self.spec.budget))\n"
+           "                codes = louder.privatize(chunk, first_row=first_row)\n"
+           "                return self.spec.format.codes(codes.stored)\n" + _SEGMENT, STAIRCASE,
+           "test_engines.py test_path_checks.py"),
+    Mutant("build", "a finished index is built into again", "storage/release/index_targets.py",
+           "        if (self._path / MANIFEST).exists():\n"
+           "            raise _finished(str(self._path))\n"
+           "        refuse_occupied(self._path)\n", "", STAIRCASE,
+           "test_engines.py", audited=False),
+    Mutant("build", "a resumed build starts over", "storage/release/work.py",
+           "        receipts = {segment.number: self.draws.find(segment) for segment in "
+           "shard.segments}\n",
+           "        receipts: dict[str, Receipt | None] = {\n"
+           "            segment.number: None for segment in shard.segments\n"
+           "        }\n", STAIRCASE, "test_engines.py", audited=False),
     # Private queries
     Mutant("queries", "private queries without noise", "index/asked.py", _ASKED,
            "        bare = self._projector.project(asked)\n"

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpindex.index.directory import summarize
+from dpindex.storage.summary import summarize
 from dpindex.study.evaluate import ground_truth
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))

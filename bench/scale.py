@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,18 @@ from threadpoolctl import threadpool_limits
 
 import dpindex as dpi
 from dpindex.accounting.ledger import Ledger
-from dpindex.index.directory import IndexDirectory, Settings
+from dpindex.base.files import make_folder
 from dpindex.index.structures import structures
 from dpindex.mechanism.noise.geometric import staircase_noise
 from dpindex.mechanism.noise.randomized_response import draw_flips, randomized_response
 from dpindex.mechanism.projector import Projector
 from dpindex.randomness.secret import secret_stream
+from dpindex.storage.manifest import segment_number
+from dpindex.storage.release import Segment
+from dpindex.storage.release.draws import StagedDraws
+from dpindex.storage.release.work import Labels
+from dpindex.storage.staging import SealedStaging, Staging, StagingFolder
 from dpindex.vectors import open_dataset
-from dpindex.vectors.stores import open_store
 
 DIM, ROWS, CODEWORDS, GRAPH = 768, 1 << 15, 1 << 16, 1 << 13
 LISTS, PROBES = 1 << 17, 64
@@ -122,29 +127,31 @@ def stores(found: Constants, url: str | None) -> None:
                     pass
 
         found.put("read Parquet", x.nbytes / seconds(read) / 1e9, "GB/s")
-        directory = IndexDirectory(folder / "i", folder / "state")
-        with directory.writing(new=True):
-            manifest = directory.commit(directory.start(Settings(spec)))
+        private = folder / "private"
+        make_folder(private / "staging")
+        kept = StagedDraws(StagingFolder(private / "staging"), spec.format, with_labels=True)
+        numbers = count()
 
-            def write() -> None:
-                nonlocal manifest
-                ids = np.arange(manifest.count, manifest.count + len(codes))
-                manifest = directory.commit(directory.write_segment(manifest, codes, ids))
+        def write() -> None:
+            number = next(numbers)
+            segment = Segment(segment_number(number), 0, len(codes))
+            kept.keep(segment, codes, Labels(np.arange(len(codes)) + number * len(codes), None))
 
-            found.put("write a segment (journal, copy, fsync)", len(data) / seconds(write) / 1e9,
-                      "GB/s")  # fmt: skip
-        for what, place in (("folder", str(folder / "o")), ("bucket", url)):
-            if place is None:
-                continue
-            store, build = open_store(place), secrets.token_hex(16)
-            store.begin(build, f"{build}/plan.json", b"{}")
+        found.put("write a segment (link, fsync)", len(data) / seconds(write) / 1e9, "GB/s")
+        make_folder(folder / "o")
+        stagings: dict[str, Staging] = {"folder": StagingFolder(folder / "o")}
+        if url is not None:
+            stagings["bucket"] = SealedStaging(f"{url}/{secrets.token_hex(16)}", bytes(32))
+        for what, staging in stagings.items():
 
-            def create(store: Any = store, build: str = build) -> None:
-                store.create(build, f"{build}/{secrets.token_hex(8)}.codes", data)
+            def create(staging: Staging = staging) -> None:
+                staging.create(f"{secrets.token_hex(8)}.codes", data)
 
             found.put(
                 f"create an object of 8 MB: {what}", len(data) / seconds(create) / 1e9, "GB/s"
             )
+            if isinstance(staging, SealedStaging):
+                staging.end()
         ledger, start = Ledger(folder / "ledger"), 0
 
         def book() -> None:
@@ -209,7 +216,7 @@ def model(c: dict[str, float]) -> list[dict[str, Any]]:
             privatize, check = c[f"privatize: {name}"], c[f"check: {name}"]
             project = c.get(f"project: {name}", math.nan) * DIM / 1e3
             read = 2 * 4 * DIM / c["read Parquet"] / 1e3  # checked first, then privatized
-            write = (code + 8) / c["write a segment (journal, copy, fsync)"] / 1e3
+            write = (code + 8) / c["write a segment (link, fsync)"] / 1e3
             stages = {
                 "read, twice": read,
                 "check": check,

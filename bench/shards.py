@@ -62,16 +62,14 @@ def cluster(workers: int) -> Iterator[Any]:
         distributed.Client(made) as client,
     ):
         client.wait_for_workers(workers)
-        client.run(lambda: __import__("dpindex.shards"))
+        client.run(lambda: __import__("dpindex.dask"))
         yield made, client
 
 
 def throughput(rows: int) -> None:
     import dpindex.dask
-    from dpindex.index.directory import Settings
-    from dpindex.index.index_sinks import NewDirectory
-    from dpindex.index.ingest import ingest
-    from dpindex.vectors import open_vectors
+    from dpindex.index.build import build_index
+    from dpindex.vectors import open_dataset
 
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -85,8 +83,7 @@ def throughput(rows: int) -> None:
             times[name].append(time.perf_counter() - start)
 
         def plain(target: Path) -> None:
-            with open_vectors(one / "000.parquet") as source:
-                ingest(source, NewDirectory(target, Settings(SPEC)))
+            build_index(open_dataset(one / "000.parquet"), target, SPEC)
 
         for _ in range(ROUNDS):
             cores = os.sched_getaffinity(0)
@@ -114,8 +111,8 @@ def report(what: str, ratio: float, wanted: float) -> None:
 
 
 def kills(rows: int, s3: bool) -> None:
-    from datasets import FolderView, watched
     from faulty_s3 import KEYS, BucketView, moto_server, proxied
+    from made_datasets import FolderView, watched
 
     import dpindex.dask
 
@@ -139,7 +136,7 @@ def kills(rows: int, s3: bool) -> None:
         def kill(done: int, total: int, task: str) -> None:
             """Kill any worker when a shard is done, at moments chosen before."""
             if task == "privatizing" and done == 0:
-                moments.extend(sorted(chance.sample(range(1, total - 1), KILLS)))
+                moments.extend(sorted(chance.sample(range(1, total - rows // FILES), KILLS)))
             if task == "privatizing" and moments and done >= moments[0]:
                 pids = [nanny.pid for nanny in made.workers.values() if nanny.pid is not None]
                 if pids:
@@ -151,6 +148,8 @@ def kills(rows: int, s3: bool) -> None:
         ledger, start = dpi.Ledger(place / "ledger"), time.perf_counter()
         with watched(view) as looks:
             stated: dict[str, Any] = {"client": client, "id_column": "id", "ledger": ledger}
+            if s3:
+                stated["private"] = place / "private"
             published = dpindex.dask.build(data, target, SPEC, **stated, progress=kill)
         seconds = time.perf_counter() - start
         index = dpi.PrivateIndex.open(target)
@@ -162,7 +161,7 @@ def kills(rows: int, s3: bool) -> None:
         where = "S3" if s3 else "a folder"
         print(f"{rows} vectors of {DIM} attributes in {FILES} files into {where}:")
         print(f"  {KILLS} workers killed; every id once; the ledger: {totals[0]}")
-        print(f"  receipts of {rows - published} vectors were lost, and read from the target")
+        print(f"  receipts of {rows - published} vectors were lost, and read from the staging")
         print(f"  looked {looks['looks']} times at {looks['seen']} files: no foreign code")
         if proxy is not None:
             print(f"  faults: {dict(sorted(proxy.injected.items()))}")

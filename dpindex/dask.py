@@ -1,13 +1,15 @@
 """Builds on Dask: shards of files, of a Dask array, or of a Dask DataFrame.
 
 Dask runs a task again whose worker died, whose result was lost, or whose time is up, and with no
-switch to forbid it. That is harmless here: a task whose shard is published finds it and stops, and
-of two that run at the same time one publishes. Worker memory is bounded by a shard: 32 MB of
+switch to forbid it. That is harmless here: a task whose segments are staged finds them and stops,
+and of two that run at the same time one stages. Worker memory is bounded by a segment: 32 MB of
 vectors at a time of files, and a block or partition of a collection.
 
     import dpindex, dpindex.dask
     spec = dpindex.Spec("dp-oporp-staircase", dim=768, epsilon=3)
-    dpindex.dask.build("s3://lake/vectors", "s3://lake/index", spec, id_column="id")
+    dpindex.dask.build(
+        "s3://lake/vectors", "s3://lake/index", spec, id_column="id", private="/data/private"
+    )
 """
 
 from __future__ import annotations
@@ -16,30 +18,72 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 
-from dpindex import shards
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.arrays import AnyArray
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
-from dpindex.index.directory import Settings
+from dpindex.denoise import Kind
+from dpindex.index.build import build_index
 from dpindex.mechanism.spec import Spec
-from dpindex.shards import Shard
+from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Payload
-from dpindex.vectors.dataset import Dataset, InMemoryPart, Part, open_dataset
-from dpindex.vectors.source import VectorSource
+from dpindex.storage.release import Engine, IndexOptions, Shard, Terms
+from dpindex.storage.release.release import Progress
+from dpindex.vectors.dataset import Dataset, InMemoryPart, Part, open_dataset, rows_at_a_time
+from dpindex.vectors.readers import read_ids
+from dpindex.vectors.source import VectorSource, as_source
 
-__all__ = ["build", "connected", "engine"]
+__all__ = ["BuildOptions", "build", "connected", "engine"]
 
 _NEED = "building on Dask needs dask and distributed"
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """Options of :func:`build`.
+
+    Parameters
+    ----------
+    column : str, optional
+        DataFrame: the column of lists that holds the vectors; default all columns but the ids, in
+        their order.
+    id_column : str, optional
+        DataFrame and Parquet files: the column of ids. Default the numbers of the rows.
+    ids : array or path, optional
+        Ids of an array, or of an array file.
+    payload_columns : sequence of str
+        DataFrame and Parquet files: columns that are **published in the clear**, beside the codes.
+    ledger : Ledger, optional
+        Where releases are written down; it stays on this machine.
+    allow_rerelease, skip_leak_check : bool
+        See :class:`dpindex.storage.release.Terms`.
+    denoise : "auto", "linear" or "score", optional
+        Fit a denoiser before the index is published.
+    allow_unprotected : bool
+        Allow a ``none-*`` baseline.
+    private : path, optional
+        See :class:`dpindex.storage.release.IndexOptions`.
+    """
+
+    column: str | None = None
+    id_column: str | None = None
+    ids: Any = None
+    payload_columns: Sequence[str] = ()
+    ledger: Ledger | None = None
+    allow_rerelease: bool = False
+    skip_leak_check: bool = False
+    denoise: Kind | None = None
+    allow_unprotected: bool = False
+    private: str | os.PathLike[str] | None = None
 
 
 def build(
@@ -48,15 +92,8 @@ def build(
     spec: Settings | Spec,
     *,
     client: Any | None = None,
-    column: str | None = None,
-    id_column: str | None = None,
-    ids: Any | None = None,
-    payload_columns: Sequence[str] = (),
-    ledger: Ledger | None = None,
-    allow_rerelease: bool = False,
-    allow_unprotected: bool = False,
-    skip_leak_check: bool = False,
-    progress: Callable[[int, int, str], Any] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
 ) -> int:
     """Privatize vectors into an index on a Dask cluster, each of them once.
 
@@ -72,19 +109,10 @@ def build(
     spec : Spec or Settings
     client : dask.distributed.Client, optional
         Default the current one.
-    column : str, optional
-        DataFrame: the column of lists that holds the vectors; default all columns but the ids, in
-        their order.
-    id_column : str, optional
-        DataFrame and Parquet files: the column of ids. Default the numbers of the rows.
-    ids : array or path, optional
-        Ids of an array; of an array file, their file.
-    payload_columns : sequence of str
-        DataFrame and Parquet files: columns that are **published in the clear**, beside the codes.
-    ledger, allow_rerelease, allow_unprotected, skip_leak_check
-        As in :func:`dpindex.shards.build`. The ledger stays on this machine.
     progress : callable, optional
-        Called with shards done, shards in all, and "checking" or "privatizing".
+        Called with the rows that are done, all rows, and "checking" or "privatizing".
+    options
+        Fields of :class:`BuildOptions`.
 
     Returns
     -------
@@ -93,31 +121,39 @@ def build(
     Raises
     ------
     InputError
-        As :func:`dpindex.shards.build`, and if a shard took its worker with it too often.
+        As :func:`dpindex.index.build.build_index`, for an unknown option, and if a shard took its
+        worker with it too often.
     """
+    names = [one.name for one in fields(BuildOptions)]
+    if unknown := sorted(set(options) - set(names)):
+        raise InputError(f"there is no option {unknown[0]!r}; there are {', '.join(names)}.")
+    chosen = BuildOptions(**options)
     client = client or _current_client()
-    settings = Settings(spec) if isinstance(spec, Spec) else spec
-    options: dict[str, Any] = {"allow_unprotected": allow_unprotected}
-    run = engine(client)
+    dataset, blocks = _dataset(data, client, chosen)
+    how = IndexOptions(chosen.denoise, chosen.allow_unprotected, chosen.private)
+    terms = Terms(chosen.ledger, chosen.allow_rerelease, chosen.skip_leak_check)
+    run = engine(client, blocks)
+    return build_index(
+        dataset, target, spec, how, terms, engine=run, threads=1, progress=progress
+    ).drawn
+
+
+def _dataset(data: Any, client: Any, options: BuildOptions) -> tuple[Dataset, list[Any] | None]:
+    """Return the dataset and, of a collection, the delayed block of each part."""
     if isinstance(data, str | os.PathLike):
-        named: Any = {"id_column": id_column, "payload_columns": payload_columns}
-        dataset = open_dataset(data, ids=ids, **named)
-    else:
-        found = _collection(data, client, column, id_column, ids, tuple(payload_columns))
-        parts = found.parts()
-        dataset = Dataset(found.name, found.columns, tuple(parts))
-        options["read_ids"] = found.ids_of
-        run = engine(client, [found.blocks[part.number] for part in parts])
-    plan = shards.plan_shards(dataset, os.fspath(target), settings, **options)
-    return shards.build(
-        plan,
-        run,
-        ledger=ledger,
-        allow_rerelease=allow_rerelease,
-        skip_leak_check=skip_leak_check,
-        threads=1,
-        progress=progress,
-    )
+        dataset = open_dataset(
+            data, id_column=options.id_column, payload_columns=options.payload_columns
+        )
+        if options.ids is not None:
+            dataset = dataset.with_labels(_read_ids(options.ids))
+        return dataset, None
+    found = _collection(data, client, options)
+    parts = found.parts()
+    return found.dataset(parts), [found.blocks[part.number] for part in parts]
+
+
+def _read_ids(ids: Any) -> AnyArray:
+    return read_ids(ids) if isinstance(ids, str | os.PathLike) else id_array(ids)
 
 
 def _current_client() -> Any:
@@ -145,18 +181,20 @@ def connected(address: str | None = None) -> Iterator[Any]:
         yield client
 
 
-def engine(client: Any, blocks: Sequence[Any] | None = None) -> shards.Engine:
-    """The engine of a Dask cluster; ``blocks`` are delayed vectors and ids of the shards."""
+def engine(client: Any, blocks: Sequence[Any] | None = None) -> Engine:
+    """Return the engine of a Dask cluster; ``blocks`` are delayed vectors and ids of the shards."""
     distributed = import_extra("distributed", _NEED, "dask")
     delayed = import_extra("dask", _NEED, "dask").delayed
 
     def run(function: Callable[[Shard], _Result], every: Sequence[Shard], /) -> Iterator[_Result]:
+        # A task of its own, so that a codebook of megabytes is kept once, and made again if lost.
+        sent = client.submit(_itself, function, pure=False)
         if blocks is None:
-            futures = client.map(partial(_in_worker, function), every, pure=False)
+            futures = [client.submit(_in_worker, sent, shard, pure=False) for shard in every]
         else:
-            pairs = zip(every, blocks, strict=True)
             task = delayed(_with_block, pure=False)
-            futures = client.compute([task(function, shard, block) for shard, block in pairs])
+            pairs = zip(every, blocks, strict=True)
+            futures = client.compute([task(sent, shard, block) for shard, block in pairs])
         try:
             for future in distributed.as_completed(futures):
                 yield future.result()
@@ -171,43 +209,41 @@ def engine(client: Any, blocks: Sequence[Any] | None = None) -> shards.Engine:
     return run
 
 
-@dataclass(frozen=True)
 class _Block(Part):
     """A block of a collection, which the engine hands to the task."""
 
-    name: str
-    rows: int
-    number: int
-
-    @property
-    def fingerprint(self) -> str:
-        return repr((self.name, self.rows))
+    def __init__(self, name: str, rows: int, number: int, ids: AnyArray | None) -> None:
+        self.name = name
+        self.rows = rows
+        self.number = number
+        self._ids = ids
 
     def vectors(self) -> VectorSource:
         raise InputError(f"{self.name} lies in the cluster; build it with dpindex.dask.build.")
 
     def ids(self) -> AnyArray | None:
-        return None
+        return self._ids
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_ids": None}  # a worker gets the ids with the block
 
 
-def _collection(
-    data: Any,
-    client: Any,
-    column: str | None,
-    id_column: str | None,
-    ids: Any | None,
-    payload_columns: tuple[str, ...],
-) -> _Collection:
+def _collection(data: Any, client: Any, options: BuildOptions) -> _Collection:
+    payload_columns = tuple(options.payload_columns)
     if hasattr(data, "compute_chunk_sizes"):
-        if column is not None or id_column is not None or payload_columns:
+        if options.column is not None or options.id_column is not None or payload_columns:
             raise InputError("an array has no columns with names; give ids.")
-        return _of_array(data, ids)
+        return _of_array(data, options.ids)
     if hasattr(data, "map_partitions") and hasattr(data, "columns"):
-        if ids is not None:
+        if options.ids is not None:
             raise InputError("the ids of a DataFrame are one of its columns; give id_column.")
-        return _of_frame(data, client, column, id_column, payload_columns)
+        return _of_frame(data, client, options.column, options.id_column, payload_columns)
     kind = type(data).__name__
     raise InputError(f"data is a path, a Dask array or a Dask DataFrame, not {kind}.")
+
+
+def _itself(function: Any) -> Any:
+    return function
 
 
 def _in_worker(function: Callable[[Shard], _Result], shard: Shard) -> _Result:
@@ -259,16 +295,20 @@ class _Collection:
     ids: list[AnyArray] | None
 
     def parts(self) -> list[_Block]:
-        """Of the blocks that have rows."""
-        names = (f"{self.name}, block {i}" for i in range(len(self.rows)))
-        every = zip(names, self.rows, range(len(self.rows)), strict=True)
-        parts = [_Block(*facts) for facts in every if facts[1]]
+        """Return the blocks that have rows."""
+        parts = []
+        for number, rows in enumerate(self.rows):
+            ids = None if self.ids is None else self.ids[number]
+            if rows:
+                parts.append(_Block(f"{self.name}, block {number}", rows, number, ids))
         if not parts:
             raise InputError(f"{self.name} has no rows.")
         return parts
 
-    def ids_of(self, part: Any) -> AnyArray | None:
-        return None if self.ids is None else self.ids[part.number]
+    def dataset(self, parts: Sequence[Part]) -> Dataset:
+        """Return the dataset of these parts."""
+        row = as_source(np.zeros((1, self.columns)))
+        return Dataset(self.name, self.columns, rows_at_a_time(row), tuple(parts))
 
 
 def _of_array(data: Any, ids: Any | None) -> _Collection:

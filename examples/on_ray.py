@@ -1,7 +1,7 @@
 """A folder of Parquet files becomes an index on Ray Data, by the same core as on Dask.
 
-Ray runs a task again whose worker died, and loses and recomputes results: a shard that is published
-already is found and not privatized again, and of two attempts one publishes.
+Ray runs a task again whose worker died, and loses and recomputes results: a segment that is staged
+already is found and not privatized again, and of two attempts one is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import ray
 
 import dpindex as dpi
-from dpindex.shards import Shard, build, plan_shards
+from dpindex.index.build import build_index
+from dpindex.storage.release import Shard
 from dpindex.vectors import open_dataset
 
 
@@ -45,11 +46,10 @@ def main() -> None:
 
         spec = dpi.Spec("dp-oporp-staircase", dim=32, k=16, epsilon=3.0)
         dataset = open_dataset(f"{folder}/vectors", id_column="id")
-        plan = plan_shards(dataset, f"{folder}/index", spec)
-        made = build(plan, on_ray, threads=1)
+        outcome = build_index(dataset, f"{folder}/index", spec, engine=on_ray, threads=1)
 
         index = dpi.PrivateIndex.open(f"{folder}/index")
-        print(f"{made} of {len(index)} vectors privatized in {len(plan.shards)} shards")
+        print(f"{outcome.drawn} of {len(index)} vectors privatized in {len(dataset.parts)} shards")
         print(index.search(vectors[:1], k=3).ids)
     ray.shutdown()
 

@@ -29,7 +29,10 @@ _SECONDS = 1.3
 
 
 class Proxy(ThreadingHTTPServer):
-    """Passes requests on; a share of the PUTs meets a fault, but not more than twice an object."""
+    """Passes requests on; a share of the PUTs meets a fault, but not more than twice an object.
+
+    ``bodies`` are those of all PUTs by path, done or not: what the operator of a store can read.
+    """
 
     daemon_threads = True
 
@@ -37,6 +40,7 @@ class Proxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.backend, self.share = backend, share
         self.injected: Counter[str] = Counter()
+        self.bodies: dict[str, list[bytes]] = {}
         self._hit: Counter[str] = Counter()
         self._random, self._lock = random.Random(seed), threading.Lock()
 
@@ -51,6 +55,11 @@ class Proxy(ThreadingHTTPServer):
             self.injected[fault] += 1
             return fault
 
+    def record(self, path: str, body: bytes) -> None:
+        """Keep the body of a PUT."""
+        with self._lock:
+            self.bodies.setdefault(path.partition("?")[0], []).append(body)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that has gone is no error here."""
 
@@ -61,6 +70,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.command == "PUT":
+            self.server.record(self.path, body)
         fault = self.server.fault(self.command, self.path)
         if fault == "late":
             time.sleep(_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,16 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
-from datasets import write_dataset
+from made_datasets import write_dataset
 from specs import needed
 from test_denoise import low_rank
 from test_docs import COMMANDS
 
 import dpindex as dpi
-from dpindex.index.directory import IndexDirectory, Manifest
 from dpindex.mechanism.method_table import Method
+from dpindex.storage.staging import StagingFolder
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -483,19 +485,20 @@ def test_ctrl_c_keeps_what_was_committed(
     run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal after the first of three segments: one sentence; the same command finishes."""
-    monkeypatch.setattr("dpindex.index.ingest._CHUNK_BYTES", 100 * 24 * 4)
-    commit = IndexDirectory.commit
+    monkeypatch.setattr("dpindex.vectors.dataset.PART_BYTES", 100 * 24 * 4)
+    create = StagingFolder.create
 
-    def commit_and_interrupt(self: IndexDirectory, manifest: Manifest) -> Manifest:
-        done = commit(self, manifest)
-        if manifest.count == 100:
+    def create_and_interrupt(self: StagingFolder, path: str, data: bytes) -> bool:
+        created = create(self, path, data)
+        if path == "segments/000000.codes":
             signal.raise_signal(signal.SIGINT)
-        return done
+        return created
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(IndexDirectory, "commit", commit_and_interrupt)
+        interrupted.setattr(StagingFolder, "create", create_and_interrupt)
         code, _, error = run("build", "x.npy", "ix", *STAIRCASE)
     assert (code, error) == (130, "dpindex: interrupted; whatever was committed is kept.\n")
+    assert not Path("ix").exists()
     assert "300 vectors (200 privatized now)" in run("build", "x.npy", "ix", *STAIRCASE)[1]
 
 
@@ -622,7 +625,11 @@ def test_payload_filter_and_show(run: Run, files: Path) -> None:
 
 def test_a_folder_of_files_brings_its_payload(run: Run, files: Path) -> None:
     build = ("build", write_dataset(files / "data"), "ix", "--id-column", "id", *STAIRCASE)
-    fails(run(*build, "--payload", "ids.txt"), "takes its payload from", "--payload-columns")
+    pd.DataFrame({"row": range(240)}).to_parquet("rows.parquet")
+    code, out, _ = run(*build, "--payload", "rows.parquet")
+    assert (code, "not protected" in out) == (0, True)
+    assert dpi.PrivateIndex.open(files / "ix").payload["row"].to_pylist() == list(range(240))
+    shutil.rmtree(files / "ix")
     code, out, _ = run(*build, "--payload-columns", "row")
     assert (code, "not protected" in out) == (0, True)
     index = dpi.PrivateIndex.open(files / "ix")

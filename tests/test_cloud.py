@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Any
 
 import pytest
 import typer.testing
-from datasets import DIM, tables, vectors, watched
 from faulty_s3 import FAULTS, KEYS, BucketView, Proxy, moto_server, proxied
+from made_datasets import DIM, tables, vectors, watched
 
 import dpindex as dpi
 from dpindex.cli import app
-from dpindex.shards import Shard, build, plan_shards
+from dpindex.index.build import build_index
+from dpindex.mechanism.codes import Codes, codes_from_bytes
+from dpindex.storage.release import IndexOptions, Shard, Terms
+from dpindex.storage.release.work import CodeCheck
 from dpindex.vectors import open_dataset, stores
 
 pytestmark = pytest.mark.slow
@@ -50,10 +54,15 @@ def proxy(server: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield proxy
 
 
-def thrice(function: Any, shards: Sequence[Shard], /) -> Iterable[Any]:
-    """An engine that runs every shard three times, all at once."""
-    with ThreadPoolExecutor(6) as pool:
-        yield from pool.map(function, list(shards) * 3)
+def attempts(times: int, workers: int) -> Any:
+    """An engine that runs every shard several times, at once."""
+
+    def engine(function: Any, shards: Sequence[Shard], /) -> Iterable[Any]:
+        repeated = [shard for shard in shards for _ in range(times)]
+        with ThreadPoolExecutor(workers) as pool:
+            yield from pool.map(function, repeated)
+
+    return engine
 
 
 def test_each_vector_once_whatever_the_store_answers(
@@ -62,16 +71,85 @@ def test_each_vector_once_whatever_the_store_answers(
     target = "s3://lake/index"
     ledger = dpi.Ledger(tmp_path / "ledger")
     dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
+    options = IndexOptions(private=tmp_path / "private")
     proxy.share = 1.0
-    with watched(BucketView(target, server)):
-        plan = plan_shards(dataset, target, SPEC)
-        made = build(plan, thrice, ledger=ledger, threads=1)
+    with watched(BucketView(target, server)) as looks:
+        outcome = build_index(
+            dataset, target, SPEC, options, Terms(ledger), engine=attempts(3, 6), threads=1
+        )
     proxy.share = 0.0
     assert set(proxy.injected) == set(FAULTS)
+    assert looks["sealed"]
     index = dpi.PrivateIndex.open(target)
     assert sorted(index.ids) == sorted(f"n{row}" for row in range(ROWS))
-    assert made == ROWS
+    assert outcome.drawn <= ROWS  # who wins a PUT whose answer is lost may not know
     assert [(total.ids, total.releases) for total in ledger.totals()] == [(ROWS, 1)]
+    assert not (tmp_path / "private").exists()
+    assert not [name for name in BucketView(target, server).stamps() if "unpublished" in name]
+
+
+def test_h4_codes_of_the_loser_are_in_no_body_that_anyone_can_read(
+    proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two attempts draw every segment before either keeps it: the store hears of one."""
+    target = "s3://lake/once"
+    dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
+    both, privatize, drawn = threading.Barrier(2), dpi.Privatizer.privatize, list[Codes]()
+
+    def together(*arguments: Any, **options: Any) -> Codes:
+        codes = privatize(*arguments, **options)
+        drawn.append(codes)
+        both.wait(60)
+        return codes
+
+    monkeypatch.setattr(dpi.Privatizer, "privatize", together)
+    options = IndexOptions(private=tmp_path / "private")
+    engine = attempts(2, 2)
+    build_index(dataset, target, SPEC, options, engine=engine, threads=1)
+    segments = ROWS // 30
+    assert len(drawn) == 2 * segments
+    bodies = {
+        path.removeprefix("/lake/once/"): sent
+        for path, sent in proxy.bodies.items()
+        if path.startswith("/lake/once/")
+    }
+    sealed = {path: sent for path, sent in bodies.items() if path.startswith("unpublished/")}
+    plain = {path: sent for path, sent in bodies.items() if path not in sealed}
+    for path, sent in plain.items():
+        assert len(set(sent)) == 1, path
+    codes_sent = [sent for path, sent in sealed.items() if path.endswith(".codes")]
+    assert [len(set(sent)) for sent in codes_sent] == [2] * segments  # both attempts sent theirs
+    everything = [body for sent in bodies.values() for body in sent]
+    readable = [any(codes.stored.tobytes() in body for body in everything) for codes in drawn]
+    assert sum(readable) == segments
+    published = [codes_from_bytes(plain[f"segments/{number:06d}.codes"][0]) for number in range(8)]
+    stored = {codes.stored.tobytes() for codes in published}
+    assert stored == {codes.stored.tobytes() for codes, seen in zip(drawn, readable, strict=True)
+                      if seen}  # fmt: skip
+    assert not [row for row in vectors(ROWS) if any(row.tobytes() in body for body in everything)]
+
+
+def test_h4_two_builds_that_begin_at_once_publish_one(proxy: Proxy, tmp_path: Path) -> None:
+    """Each with a private folder of its own, and begun while the place was empty."""
+    target = "s3://lake/twice"
+    dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
+
+    def overtaken(function: Any, shards: Sequence[Shard], /) -> Iterable[Any]:
+        yield from map(function, shards)
+        if isinstance(function, CodeCheck):
+            options = IndexOptions(private=tmp_path / "first")
+            assert build_index(dataset, target, SPEC, options, threads=1).drawn == ROWS
+
+    options = IndexOptions(private=tmp_path / "second")
+    with pytest.raises(dpi.InputError):
+        build_index(dataset, target, SPEC, options, engine=overtaken, threads=1)
+    plain = {
+        path: sent
+        for path, sent in proxy.bodies.items()
+        if path.startswith("/lake/twice/") and "/unpublished/" not in path
+    }
+    for path, sent in plain.items():
+        assert len(set(sent)) == 1, path
 
 
 def test_the_command_line(proxy: Proxy, tmp_path: Path) -> None:
@@ -80,20 +158,20 @@ def test_the_command_line(proxy: Proxy, tmp_path: Path) -> None:
     run = typer.testing.CliRunner().invoke
     spec = ["--method", "dp-oporp-staircase", "--epsilon", "3", "--code-length", "4"]
     build = ["build", "s3://lake/data:v", "s3://lake/second", *spec, "--id-column", "id"]
-    done = run(app, build, catch_exceptions=False)
+    with pytest.raises(dpi.InputError, match=r"name a private folder .*\(--private\)"):
+        run(app, build, catch_exceptions=False)
+    build += ["--private", str(tmp_path / "private")]
+    done = run(app, [*build, "--denoise", "linear"], catch_exceptions=False)
     assert "240 vectors (240 privatized now)" in done.output
+    assert "not denoised: 240 codes are too few" in done.output
     with pytest.raises(dpi.InputError, match="is a finished index"):
         run(app, build, catch_exceptions=False)
     assert "240 vectors of 12 attributes" in run(app, ["info", "s3://lake/second"]).output
     np.save(tmp_path / "q.npy", vectors(2))
     asked = run(app, ["query", "s3://lake/second", str(tmp_path / "q.npy"), "-k", "3"])
     assert " n" in asked.output
-    for command in (
-        ["add", "s3://lake/second", str(tmp_path / "q.npy")],
-        [*build[:2], "s3://lake/third", *build[3:], "--denoise", "auto"],
-    ):
-        with pytest.raises(dpi.InputError, match="in a folder only"):
-            run(app, command, catch_exceptions=False)
+    with pytest.raises(dpi.InputError, match="in a folder only"):
+        run(app, ["add", "s3://lake/second", str(tmp_path / "q.npy")], catch_exceptions=False)
 
 
 def test_a_store_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

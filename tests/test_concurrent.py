@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from releases import write_codes
 from test_cli import Run, fails
 from test_denoise import low_rank
 
 from dpindex import Ledger, PrivateIndex, Privatizer, Spec
-from dpindex.index import directory, journal, private_index
-from dpindex.index.directory import IndexDirectory
-from dpindex.index.ingest import CodesFile, ingest
-from dpindex.vectors import as_source
+from dpindex.index import private_index
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.release import index_targets
 
 COMMAND = (sys.executable, "-c", "from dpindex.cli import main; main()")
 STAIRCASE = ("--method", "dp-oporp-staircase", "--epsilon", "20")
@@ -70,7 +70,7 @@ def test_processes_add_at_once(index: Path, tmp_path: Path, count: int, ledger: 
     if ledger:
         assert sorted(ids) == [f"{part}-{row}" for part in range(4) for row in range(10)]
         assert releases(tmp_path / "ledger") == [(40, 1)]
-        assert not (tmp_path / "ledger.builds").exists()
+        assert not (tmp_path / "ledger.unpublished").exists()
     else:
         assert ids == list(range(10 * count))
 
@@ -96,7 +96,7 @@ def test_a_second_build_into_a_directory_is_refused_before_it_is_booked(
         patch.setattr(Privatizer, "privatize", privatize)
         assert run(*build, "--ids", "ids0.txt")[0] == 0
     assert len(others) == 1
-    assert "is being written by another process" in others[0]
+    assert "unfinished build of other input" in others[0]
     assert releases(tmp_path / "ledger") == [(10, 1)]
     assert len(PrivateIndex.open(tmp_path / "new")) == 10
 
@@ -105,9 +105,9 @@ def test_a_second_build_into_a_directory_is_refused_before_it_is_booked(
 STOPS: dict[str, tuple[Any, str]] = {
     "booked, no code yet": (Privatizer, "privatize"),
     "codes in memory": (private_index, "write_index"),
-    "codes staged": (journal.Journal, "seal"),
+    "codes staged": (IndexDirectory, "grow"),
     "sealed, nothing visible": (IndexDirectory, "_publish"),
-    "files visible, not the manifest": (directory.IndexDirectory, "discard_uncommitted"),
+    "visible, not tidied up": (IndexDirectory, "_discard"),
 }
 
 
@@ -152,7 +152,7 @@ def check_done_again(run: Run, index: Path, folder: Path) -> None:
     assert code == 0 or "already in the index" in error, error
     assert releases(folder / "ledger") == [(10, 1)]
     assert PrivateIndex.open(index).ids.tolist() == [f"0-{row}" for row in range(10)]
-    assert not (folder / "ledger.builds").exists()
+    assert not (folder / "ledger.unpublished").exists()
     fails(run(*ADD), "already in the index")
 
 
@@ -196,7 +196,7 @@ def test_codes_that_were_booked_and_not_written_are_made_again(
     ledger, ids = Ledger(tmp_path / "ledger"), np.arange(10)
 
     def made() -> None:
-        ingest(as_source(X), CodesFile(tmp_path / "codes", SPEC), ids=ids, ledger=ledger)
+        write_codes(tmp_path / "codes", SPEC, X, ids=ids, ledger=ledger)
 
     with monkeypatch.context() as patch:
         patch.setattr(Privatizer, "privatize", lambda *_, **__: _interrupted())
@@ -214,7 +214,6 @@ class TestDenoise:
 
     @pytest.fixture
     def build(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-        monkeypatch.setenv("DPINDEX_STATE", str(tmp_path / "state"))
         np.save(tmp_path / "x.npy", low_rank(600))
         np.save(tmp_path / "other.npy", low_rank(600, seed=5))
         (tmp_path / "ids.txt").write_text("".join(f"i{row}\n" for row in range(600)))
@@ -225,7 +224,8 @@ class TestDenoise:
     def stop(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         def stop(*command: str) -> None:
             with monkeypatch.context() as patch:
-                patch.setattr(private_index, "fit_denoiser", lambda *_: _interrupted())
+                for module in (private_index, index_targets):
+                    patch.setattr(module, "fit_denoiser", lambda *_: _interrupted())
                 assert run(*command)[0] == 130
 
         return stop
@@ -240,20 +240,17 @@ class TestDenoise:
         book: tuple[str, ...],
     ) -> None:
         stop(*build, *book)
+        staged = {path.name: path.read_bytes() for path in tmp_path.rglob("*.codes")}
         stop(*build, *book)
-        assert json.loads(run("info", "ix", "--json")[1])["count"] == 600  # it can be used
-        codes = PrivateIndex.open(tmp_path / "ix").codes.to_bytes()
+        assert not (tmp_path / "ix").exists()
         fails(run("build", "other.npy", *build[2:], *book), "unfinished build of other input")
         code, out, err = run(*build, *book)
         assert (code, err) == (0, "")
         assert "600 vectors (0 privatized now)" in out
         assert "Denoised: linear, learned from 600 codes" in out
-        opened = PrivateIndex.open(tmp_path / "ix")
-        assert opened.denoiser is not None
-        assert opened.codes.to_bytes() == codes
-        assert IndexDirectory(tmp_path / "ix").manifest().input is None
-        assert not (tmp_path / "state").exists()
-        assert not (tmp_path / "ledger.builds").exists()
+        assert PrivateIndex.open(tmp_path / "ix").denoiser is not None
+        assert staged == {path.name: path.read_bytes() for path in tmp_path.rglob("*.codes")}
+        assert not list(tmp_path.glob("*.unpublished"))
         assert not book or releases(tmp_path / "ledger") == [(600, 1)]
         fails(run(*build, *book), "finished index", "`dpindex denoise`")
 
@@ -264,12 +261,12 @@ class TestDenoise:
         stop: Callable[..., None],
         tmp_path: Path,
     ) -> None:
-        stop(*build)
+        assert run(*build[:-2])[0] == 0
         stop("denoise", "ix")
         code, out, err = run("denoise", "ix", "--kind", "linear")
         assert (code, err) == (0, "")
         assert out == "Denoised: linear, learned from 600 codes.\n"
-        assert not (tmp_path / "state").exists()
+        assert not list(tmp_path.glob("*.unpublished"))
         assert json.loads(run("info", "ix", "--json")[1])["denoiser"]["kind"] == "linear"
         fails(run(*build), "finished index")
         fails(run("denoise", "x.npy"))
@@ -277,12 +274,9 @@ class TestDenoise:
         assert not (tmp_path / "nowhere").exists()
 
     def test_an_index_that_was_added_to_is_denoised_by_command_only(
-        self,
-        run: Run,
-        build: tuple[str, ...],
-        stop: Callable[..., None],
+        self, run: Run, build: tuple[str, ...]
     ) -> None:
-        stop(*build)
+        assert run(*build[:-2])[0] == 0
         assert run("add", "ix", "other.npy")[0] == 0
         fails(run(*build), "finished index")
         assert "learned from 1200 codes" in run("denoise", "ix", "--kind", "linear")[1]
@@ -297,5 +291,4 @@ class TestDenoise:
         code, _, err = run(*build)
         assert code == 0
         assert "not denoised" in err
-        assert IndexDirectory(tmp_path / "ix").manifest().input is None
         fails(run("denoise", "ix"), "too few")

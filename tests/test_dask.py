@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from datasets import DIM, FolderView, vectors, watched, write_dataset
+from made_datasets import DIM, FolderView, vectors, watched, write_dataset
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -119,6 +119,26 @@ def test_collections(client: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_files_with_a_payload_and_a_denoiser(client: Any, tmp_path: Path) -> None:
+    import dpindex.dask
+
+    rows = 600  # enough for a denoiser
+    data = write_dataset(tmp_path / "data", rows)
+    stated: dict[str, Any] = {"id_column": "id", "payload_columns": ["row"], "denoise": "linear"}
+    assert dpindex.dask.build(data, tmp_path / "index", SPEC, client=client, **stated) == rows
+    index = dpi.PrivateIndex.open(tmp_path / "index")
+    assert [f"n{row}" for row in index.payload["row"].to_pylist()] == index.ids.tolist()
+    assert index.denoiser is not None
+    assert index.denoiser.rows == rows
+    np.save(tmp_path / "x.npy", vectors(rows))
+    np.save(tmp_path / "ids.npy", np.arange(rows)[::-1])
+    options = {"client": client, "ids": tmp_path / "ids.npy"}
+    assert dpindex.dask.build(tmp_path / "x.npy", tmp_path / "other", SPEC, **options) == rows
+    ids = dpi.PrivateIndex.open(tmp_path / "other").ids
+    assert ids.tolist() == list(range(rows))[::-1]
+
+
+@pytest.mark.slow
 def test_what_is_refused(client: Any, tmp_path: Path) -> None:
     import dask
     import dask.array as da
@@ -180,6 +200,14 @@ def test_freed_memory_is_kept() -> None:
     before, after = map(int, run.stdout.split())
     assert before > 20 * 100
     assert after < before / 4
+
+
+def test_an_option_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    import dpindex.dask
+
+    with pytest.raises(InputError, match="no option 'id_colum'; there are column, id_column, ids"):
+        dpindex.dask.build("x.npy", tmp_path / "index", SPEC, id_colum="id")
 
 
 def test_without_a_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from datasets import DIM, vectors, write_dataset
+from made_datasets import DIM, vectors, write_dataset
 from scipy import sparse
 
 from dpindex.base.errors import InputError
@@ -58,7 +57,7 @@ def test_a_partitioned_dataset(
     assert ids == [f"n{row}" for row in order]
     first = {20: [25, 25], 50: [50, 10], 1000: [60, 60]}[most]
     assert [part.rows for part in dataset.parts][:2] == first
-    assert len({part.fingerprint for part in dataset.parts}) == len(dataset.parts)
+    assert len({part.name for part in dataset.parts}) == len(dataset.parts)
 
 
 def test_one_file_with_the_column_named(tmp_path: Path) -> None:
@@ -78,30 +77,48 @@ def test_ranges_of_an_array_file(tmp_path: Path, kind: str) -> None:
         np.save(path, x)
     else:
         sparse.save_npz(path, sparse.csr_matrix(x))
-    np.save(tmp_path / "ids.npy", np.arange(100, 150))
-    dataset = open_dataset(path, ids=tmp_path / "ids.npy", rows_per_part=16)
+    dataset = open_dataset(path, rows_per_part=16).with_labels(np.arange(100, 150))
     found, ids = _read(dataset)
     np.testing.assert_array_equal(found, x)
     assert ids == list(range(100, 150))
     assert [part.rows for part in dataset.parts] == [16, 16, 16, 2]
 
 
-@pytest.mark.parametrize("name", ["data", "x.npy"])
-def test_a_change_is_noticed(tmp_path: Path, name: str) -> None:
-    write_dataset(tmp_path / "data", rows=20, files=1)
-    np.save(tmp_path / "x.npy", vectors(20))
-    part = open_dataset(tmp_path / name).parts[0]
-    part.refuse_changed()
-    for file in (tmp_path / "x.npy", tmp_path / "data" / "day=0" / "000.parquet"):
-        os.utime(file, ns=(1, 1))
-    for use in (part.refuse_changed, part.vectors):
-        with pytest.raises(InputError, match="was changed since the build was planned"):
-            use()
+@pytest.mark.parametrize("kind", ["npy", "csr"])
+def test_one_pass_over_a_file(tmp_path: Path, kind: str) -> None:
+    """Parts of this process read the file once, and begin anew for earlier rows."""
+    x, path = vectors(50), tmp_path / ("x.npy" if kind == "npy" else "x.npz")
+    if kind == "npy":
+        np.save(path, x)
+    else:
+        sparse.save_npz(path, sparse.csr_matrix(x))
+    with open_dataset(path, rows_per_part=16, in_process=True) as dataset:
+        for _ in range(2):
+            for part in dataset.parts:
+                with part.vectors() as source:
+                    ((_, chunk),) = source.chunks(16)
+                found = chunk.toarray() if sparse.issparse(chunk) else chunk
+                np.testing.assert_array_equal(found, x[part.start : part.start + part.rows])
+        assert [part.rows for part in dataset.parts] == [16, 16, 16, 2]
+
+
+def test_labels_from_elsewhere(tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path / "data", rows=20, files=2)
+    labels = pa.table({"row": np.arange(20)})
+    dataset = open_dataset(folder, id_column="id", rows_per_part=10).with_labels(payload=labels)
+    _, ids = _read(dataset)
+    assert ids == [f"n{row}" for row in range(20)]  # of the files themselves
+    assert [part.payload()["row"].to_pylist() for part in dataset.parts] == [
+        [*range(10)],
+        [*range(10, 20)],
+    ]
+    few = open_dataset(write_dataset(tmp_path / "few", rows=10, files=1))
+    with pytest.raises(InputError, match="there are 20 payload rows for 10 vectors"):
+        few.with_labels(payload=labels)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", vectors(5))
-    np.save(tmp_path / "ids.npy", np.arange(4))
     write_dataset(tmp_path / "data", rows=8, files=1)
     (tmp_path / "empty").mkdir()
 
@@ -111,13 +128,14 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
     refused("there are no .parquet files", "empty")
     refused("no column of ids; name a file", "x.npy", id_column="id")
-    refused("there are 4 ids for 5 vectors", "x.npy", ids=tmp_path / "ids.npy")
-    refused("name their column", "data", ids=tmp_path / "ids.npy")
+    refused("no columns for a payload", "x.npy", payload_columns=["id"])
     refused("no single column 'who'", "data", id_column="who")
     refused("ids are integers or strings", "data", id_column="v")
     refused("check the path", "nothing.npy")
     pq.write_table(pa.table({"id": ["a", ""], "v": [[1.0], [2.0]]}), tmp_path / "y.parquet")
     refused("row 1 has an empty id", "y.parquet", id_column="id")
+    with pytest.raises(InputError, match="there are 4 ids for 5 vectors"):
+        open_dataset(tmp_path / "x.npy").with_labels(np.arange(4))
 
 
 def test_a_part_in_memory() -> None:
@@ -126,4 +144,5 @@ def test_a_part_in_memory() -> None:
         with part.vectors() as source:
             assert source.shape == (4, DIM)
     assert part.ids().tolist() == ["a", "b", "c", "d"]  # type: ignore[union-attr]
-    assert part.fingerprint == part.name == "block 3"
+    assert part.name == "block 3"
+    assert part.payload() is None

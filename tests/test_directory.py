@@ -13,14 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from by_hand import write_index_by_hand
 
 from dpindex.base.errors import InputError
-from dpindex.index.directory import IndexDirectory, Manifest, Settings
+from dpindex.exposure.visibility import Visibility
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import rows_per_segment
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Manifest, Settings
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
 
@@ -146,9 +149,6 @@ EDITS: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d.update(format="2"),
     lambda d: d.update(count=7),
     lambda d: d.update(count=True),
-    lambda d: d.update(state="done"),
-    lambda d: d.update(state="building"),
-    lambda d: d.update(state=None),
     lambda d: d.update(next_number=1),
     lambda d: d.update(next_number=1.5),
     lambda d: d.update(metric="dot"),
@@ -186,9 +186,8 @@ EDITS: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d.update(denoiser="000002"),
     lambda d: d.update(denoiser="000000"),
     lambda d: d.update(denoiser=2),
-    lambda d: d.update(state=["complete"]),
-    lambda d: d.update(input=1),
-    lambda d: d.update(input=[]),
+    lambda d: d.update(visibility=[0.5, 0.5]),
+    lambda d: d.update(visibility={"exact": 2.0, "private": 0.5}),
     lambda d: d.update(index_type=None),
     lambda d: d["files"].update({"../secret": {"bytes": 1, "sha256": "0" * 64}}),
     lambda d: d["files"].pop("ids/000000.ids"),
@@ -198,7 +197,10 @@ EDITS: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d["files"]["ids/000000.ids"].update(sha256="0" * 64),
     lambda d: d["files"]["ids/000000.ids"].update(sha256=None),
     lambda d: d["files"].update({"ids/000000.ids": d["files"]["ids/000001.ids"]}),
-    *(lambda d, key=key: d.pop(key) for key in ("spec", "state", "segments", "files", "count")),  # type: ignore[misc]
+    *(
+        lambda d, key=key: d.pop(key)
+        for key in ("spec", "visibility", "segments", "files", "count")
+    ),  # type: ignore[misc]
     *(
         lambda d, key=key: d.pop(key)
         for key in ("metric", "index_type", "query_epsilon", "guarantee", "format")
@@ -212,47 +214,6 @@ def test_a_manifest_edited_with_care_is_still_refused(saved: Path, number: int) 
     _refused(saved)
 
 
-GOLDEN = Path(__file__).parent / "golden"
-EDITS_1: list[Callable[[dict[str, Any]], object]] = [
-    lambda d: d.update(format=2),
-    lambda d: d.pop("storage"),
-    lambda d: d.update(storage="f8"),
-    lambda d: d.pop("next_segment"),
-    lambda d: d.update(segments={}),
-    lambda d: d.update(segments=[1]),
-    lambda d: d["segments"].pop(),
-    lambda d: d["segments"].append(d["segments"][0]),
-    lambda d: d["segments"][0].pop("count"),
-    lambda d: d["segments"][0].update(count=1.5),
-    lambda d: d["segments"][0].update(name="../../etc/passwd"),
-    lambda d: d["segments"][0].update(name=["000000"]),
-]
-
-
-@pytest.mark.parametrize("number", range(len(EDITS_1)))
-def test_so_is_one_of_format_1(tmp_path: Path, number: int) -> None:
-    shutil.copytree(GOLDEN / "names", tmp_path / "index")
-    PrivateIndex.open(tmp_path / "index")
-    _reseal(tmp_path / "index", EDITS_1[number])
-    _refused(tmp_path / "index")
-
-
-@pytest.mark.parametrize("stated", [1.0, 255.0, 254.0])
-def test_finding_3_an_older_manifest_states_the_scaled_adjacency(
-    tmp_path: Path, stated: float
-) -> None:
-    index = PrivateIndex(replace(SPEC, scale=255.0))
-    index.save(tmp_path / "i")
-    assert json.loads((tmp_path / "i/manifest.json").read_text())["guarantee"]["adjacency"] == {
-        "kind": "attribute", "beta": 255.0
-    }  # fmt: skip
-    _reseal(tmp_path / "i", lambda d: d["guarantee"]["adjacency"].update(beta=stated))
-    if stated == 254.0:
-        return _refused(tmp_path / "i")
-    assert PrivateIndex.open(tmp_path / "i").spec.guarantee.adjacency.size == 255.0
-    return None
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "{}", "[]", "null", "1" * 10_000, "[" * 100_000, '{"format": 1}', "\xff", '{"a": NaN}'],
@@ -263,23 +224,14 @@ def test_a_manifest_that_is_none_is_refused(saved: Path, text: str) -> None:
 
 
 def test_duplicate_ids_across_segments_are_refused(tmp_path: Path) -> None:
-    directory = IndexDirectory(tmp_path / "i")
-    with directory.writing(new=True):
-        manifest = Manifest(Settings(SPEC))
-        for _ in range(2):
-            manifest = directory.write_segment(manifest, _codes(2), np.array([1, 2]))
-        directory.commit(replace(manifest, state="complete"))
+    write_index_by_hand(tmp_path / "i", Settings(SPEC), [(_codes(2), [1, 2]), (_codes(2), [1, 2])])
     with pytest.raises(InputError, match="already in the index"):
         PrivateIndex.open(tmp_path / "i")
 
 
 @pytest.mark.parametrize("other", [replace(SPEC, seed=1), replace(SPEC, epsilon=1.0)])
 def test_codes_of_another_spec_in_a_segment_are_refused(tmp_path: Path, other: Spec) -> None:
-    directory = IndexDirectory(tmp_path / "i")
-    with directory.writing(new=True):
-        manifest = Manifest(Settings(SPEC))
-        manifest = directory.write_segment(manifest, _codes(2, other), np.array([1, 2]))
-        directory.commit(replace(manifest, state="complete"))
+    write_index_by_hand(tmp_path / "i", Settings(SPEC), [(_codes(2, other), [1, 2])])
     with pytest.raises(InputError, match="another spec"):
         PrivateIndex.open(tmp_path / "i")
 
@@ -317,25 +269,24 @@ def test_saving_follows_no_link_out_of_the_directory(saved: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_finding_9_a_planted_lock_is_not_followed(tmp_path: Path, there: bool) -> None:
+def test_finding_9_a_planted_lock_is_not_followed(saved: Path, tmp_path: Path, there: bool) -> None:
     """Neither opened, nor made where a dangling link points."""
-    victim, place = tmp_path / "letter", tmp_path / "index"
+    victim = tmp_path / "letter"
     if there:
         victim.write_text("mine")
-    place.mkdir()
-    (place / ".lock").symlink_to(victim)
-    index = PrivateIndex(SPEC)
-    index.add_codes(_codes(1))
+    (saved / ".lock").unlink(missing_ok=True)
+    (saved / ".lock").symlink_to(victim)
+    index = PrivateIndex.open(saved)
+    index.add_codes(_codes(1), ids=["new"])
     with pytest.raises(InputError, match="cannot be written"):
-        index.save(place)
-    assert [path.name for path in place.iterdir()] == [".lock"]
+        index.save(saved)
     assert victim.exists() == there
     assert not there or victim.read_text() == "mine"
 
 
 def test_a_manifest_comes_back() -> None:
-    for state in ("building", "complete"):
-        manifest = Manifest(Settings(SPEC, "l2", "f16", 1.5), state)
+    for visibility in (None, Visibility(0.5, 0.25)):
+        manifest = Manifest(Settings(SPEC, "l2", "f16", 1.5), visibility=visibility)
         again = Manifest.from_bytes(manifest.to_bytes(), Path("m"))
         assert again == manifest
         assert again.digest == manifest.digest

@@ -115,14 +115,14 @@ def test_every_private_method_has_a_statement() -> None:
 
 def test_the_limits_that_are_stated() -> None:
     from dpindex.base import checks
-    from dpindex.index import directory
     from dpindex.race import sketch
+    from dpindex.storage import manifest
     from dpindex.vectors import source
 
     text = TEXT["docs/threat-model.md"]
     assert base._MAX_BYTES == 2**30
     assert "1 GB (2^30 bytes)" in text
     assert checks.MAX_TEXT == 64 << 10
-    assert directory.MAX_MANIFEST_BYTES == 16 << 20
+    assert manifest.MAX_MANIFEST_BYTES == 16 << 20
     assert sketch.MAX_BYTES == 2**30
     assert f"{source.MAX_RATIO} times" in text

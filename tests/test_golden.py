@@ -22,7 +22,7 @@ from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import RaceSketch
 
 GOLDEN = Path(__file__).parent / "golden"
-FORMATS = {1: GOLDEN, 2: GOLDEN / "format2"}
+FORMATS = {2: GOLDEN / "format2"}
 FACTS = {
     number: json.loads((folder / "facts.json").read_text())
     for number, folder in FORMATS.items()

@@ -20,9 +20,10 @@ LAYERS = (
     ("dpindex.__main__", "dpindex"),  # the face names what lies below, and nothing imports it
     ("dpindex.cli",),
     ("dpindex.serve", "dpindex.client", "dpindex.dask"),
-    ("dpindex.study", "dpindex.audit", "dpindex.shards"),
+    ("dpindex.study", "dpindex.audit"),
     ("dpindex.index", "dpindex.race", "dpindex.sklearn", "dpindex.device"),
-    ("dpindex.storage", "dpindex.accounting", "dpindex.exposure"),
+    ("dpindex.storage",),
+    ("dpindex.accounting", "dpindex.exposure"),
     ("dpindex.similarity",),
     ("dpindex.denoise",),
     ("dpindex.mechanism",),

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from releases import write_codes
 from scipy import sparse
 from test_cli import Run as Command
 from test_cli import fails
 
 from dpindex import Codebook, InputError, PrivateIndex, Spec, record
 from dpindex.accounting.ledger import Ledger
-from dpindex.index.ingest import CodesFile, ingest
-from dpindex.index.leak_check import refuse_shared_rows
-from dpindex.vectors import as_source
+from dpindex.storage.leak_check import refuse_shared_rows
 
 DIM = 24
 RNG = np.random.default_rng(0)
@@ -93,11 +92,10 @@ def test_an_index_adds_nothing_and_writes_nothing_down(tmp_path: Path) -> None:
 
 
 def test_a_source_is_refused_before_the_first_code(tmp_path: Path) -> None:
-    sink = CodesFile(tmp_path / "x.codes", _spec())
     with pytest.raises(InputError, match="100 of the 100 codewords"):
-        ingest(as_source(PRIVATE), sink)
+        write_codes(tmp_path / "x.codes", _spec(), PRIVATE)
     assert not list(tmp_path.iterdir())
-    assert ingest(as_source(PRIVATE), sink, skip_leak_check=True) == 400
+    assert write_codes(tmp_path / "x.codes", _spec(), PRIVATE, skip_leak_check=True) == 400
 
 
 def test_command_line(run: Command, tmp_path: Path) -> None:

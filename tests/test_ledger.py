@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import releases
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -24,10 +25,7 @@ from typer.testing import CliRunner
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
 from dpindex.accounting.ledger import Total
 from dpindex.cli import app
-from dpindex.index.directory import IndexDirectory, Settings
-from dpindex.index.index_sinks import NewDirectory
-from dpindex.index.ingest import ingest
-from dpindex.vectors import as_source
+from dpindex.storage.staging import StagingFolder
 
 SPEC = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
 TWICE = "was released before"
@@ -624,30 +622,33 @@ def test_counted_before_the_codes_exist(ledger: Ledger, monkeypatch: pytest.Monk
 
 
 def build(path: Path, ledger: Ledger | None, **options: Any) -> int:
-    options = {"ids": IDS, "ledger": ledger, **options}
-    return ingest(as_source(VECTORS), NewDirectory(path, Settings(SPEC)), **options)
+    """Build in four parts of three rows."""
+    return releases.build(
+        path, SPEC, VECTORS, **{"ids": IDS, "ledger": ledger, "rows": 3, **options}
+    )
 
 
 @pytest.mark.parametrize("fail_at", range(6))
 def test_a_build_is_counted_once_however_often_it_dies(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_at: int
 ) -> None:
-    """Killed before any of its commits; taken up, it is still one release of every id."""
-    monkeypatch.setattr("dpindex.index.ingest._CHUNK_BYTES", 3 * 6 * 8)  # three rows
-    commits = 0
-    commit = IndexDirectory.commit
+    """Killed before any of its files; taken up, it is still one release of every id."""
+    created = 0
+    create = StagingFolder.create
 
-    def dying(self: IndexDirectory, manifest: Any) -> Any:
-        nonlocal commits
-        commits += 1
-        if commits == fail_at + 1:
+    def dying(self: StagingFolder, path: str, data: Any) -> bool:
+        nonlocal created
+        created += 1
+        if created == fail_at + 1:
             raise KeyboardInterrupt
-        return commit(self, manifest)
+        return create(self, path, data)
 
-    monkeypatch.setattr(IndexDirectory, "commit", dying)
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "index", ledger)
-    assert ledger.path.exists() == (fail_at > 0)  # counted before the first code
+    with monkeypatch.context() as patch:
+        patch.setattr(StagingFolder, "create", dying)
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path / "index", ledger)
+    assert shown(ledger) == [(12, 1, [1.0])]  # counted before the first code
+    assert not (tmp_path / "index").exists()
     build(tmp_path / "index", ledger)
     assert shown(ledger) == [(12, 1, [1.0])]
     assert sorted(PrivateIndex.open(tmp_path / "index").ids) == sorted(IDS)
@@ -656,39 +657,6 @@ def test_a_build_is_counted_once_however_often_it_dies(
     assert not (tmp_path / "second").exists()
     build(tmp_path / "second", ledger, allow_rerelease=True)
     assert shown(ledger) == [(12, 2, [2.0])]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="needs signals")
-def test_killed_builds_are_counted_once(ledger: Ledger, tmp_path: Path) -> None:
-    """kill −9 after the first segment, in the middle of the second."""
-    script = (
-        "import os, signal, sys, numpy as np\n"
-        "import dpindex.index.ingest as b\n"
-        "from dpindex import Ledger, Privatizer, Spec\n"
-        "from dpindex.index.directory import Settings\n"
-        "from dpindex.index.index_sinks import NewDirectory\n"
-        "from dpindex.vectors import as_source\n"
-        "path, book, spec, left = sys.argv[1:]\n"
-        "b._CHUNK_BYTES = 3 * 6 * 8\n"
-        "left, privatize = int(left), Privatizer.privatize\n"
-        "def dying(self, x, **options):\n"
-        "    global left\n"
-        "    if not left: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    left -= 1\n"
-        "    return privatize(self, x, **options)\n"
-        "Privatizer.privatize = dying\n"
-        "vectors = np.random.default_rng(0).uniform(-1, 1, (12, 6))\n"
-        "ids = [f'person-{i}' for i in range(12)]\n"
-        "source, settings = as_source(vectors), Settings(Spec.from_json(spec))\n"
-        "b.ingest(source, NewDirectory(path, settings), ids=ids, ledger=Ledger(book))\n"
-    )
-    words = [str(tmp_path / "index"), str(ledger.path), SPEC.to_json()]
-    for left, code in (("1", -9), ("9", 0)):
-        done = subprocess.run([sys.executable, "-c", script, *words, left], check=False)
-        assert done.returncode == code
-        assert shown(ledger) == [(12, 1, [1.0])]
-    assert len(PrivateIndex.open(tmp_path / "index")) == 12
 
 
 def test_a_build_needs_ids_and_a_ledger_of_its_own_place(ledger: Ledger, tmp_path: Path) -> None:
@@ -720,6 +688,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save("x.npy", VECTORS)
     Path("ids.txt").write_text("\n".join(IDS))
     Path("new.txt").write_text("\n".join(f"new-{i}" for i in range(12)))
+    Path("newer.txt").write_text("\n".join(f"newer-{i}" for i in range(12)))
     Path("spec.json").write_text(SPEC.to_json())
 
     def run(words: str) -> str:
@@ -755,7 +724,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ("add ix x.codes --ids new.txt --ledger book", "holds codes"),
         ("add ix x.npy --ids ids.txt --ledger book", "already in the index"),
-        ("add ix x.npy --ids new.txt --ledger ix/book", "meant to be published"),
+        ("add ix x.npy --ids newer.txt --ledger ix/book", "meant to be published"),
         ("ledger nowhere", "cannot be opened"),
     ):
         with pytest.raises(InputError, match=message):

@@ -7,14 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from releases import build, write_codes
 
 from dpindex import PrivateIndex, Spec
 from dpindex.base.errors import InputError
-from dpindex.index.directory import IndexDirectory, Settings
-from dpindex.index.index_sinks import NewDirectory
-from dpindex.index.ingest import CodesFile, ingest
 from dpindex.storage.payload import Payload, payload_from_bytes, payload_to_bytes
-from dpindex.vectors import as_source
 
 pa = pytest.importorskip("pyarrow")
 
@@ -170,28 +167,25 @@ def test_a_changed_payload_file_is_noticed(tmp_path: Path) -> None:
         PrivateIndex.open(tmp_path / "i")
 
 
-def test_a_build_resumes_with_the_same_payload_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dpindex.index.ingest._CHUNK_BYTES", 4 * 8 * 6)  # four rows
-    path, source = tmp_path / "i", as_source(VECTORS)
+def test_a_build_resumes_with_the_same_payload_only(tmp_path: Path) -> None:
+    path = tmp_path / "i"
     calls = iter(range(100))
 
-    def stop(done: int, total: int) -> None:
-        if next(calls) == 1:
+    def stop(done: int, total: int, stage: str) -> None:
+        if stage == "privatizing" and next(calls) == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ingest(source, NewDirectory(path, Settings(SPEC)), payload=titles(0, 12), progress=stop)
-    assert IndexDirectory(path).manifest().count == 4
+        build(path, SPEC, VECTORS, payload=titles(0, 12), rows=4, progress=stop)
+    assert not path.exists()
     for other in (titles(1, 13), None):
         with pytest.raises(InputError, match="ids or payload differ"):
-            ingest(source, NewDirectory(path, Settings(SPEC)), payload=other)
-    assert ingest(source, NewDirectory(path, Settings(SPEC)), payload=titles(0, 12)) == 8
+            build(path, SPEC, VECTORS, payload=other, rows=4)
+    assert build(path, SPEC, VECTORS, payload=titles(0, 12), rows=4) == 8
     _aligned(PrivateIndex.open(path))
     assert len(list((path / "payload").iterdir())) == 3
 
 
 def test_codes_files_have_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a file of codes has no payload"):
-        ingest(as_source(VECTORS), CodesFile(tmp_path / "c", SPEC), payload=titles(0, 12))
+        write_codes(tmp_path / "c", SPEC, VECTORS, payload=titles(0, 12))

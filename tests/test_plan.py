@@ -19,13 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from releases import build
 from streams import Seeded
 
 import dpindex as dpi
 from dpindex.cli import main
-from dpindex.index.directory import IndexDirectory, Manifest, Settings
-from dpindex.index.index_sinks import NewDirectory
-from dpindex.index.ingest import ingest
 from dpindex.study.evaluate import ground_truth
 from dpindex.study.evaluate.linkage import Linkage
 from dpindex.study.planner import Facts, collection_model
@@ -403,22 +401,15 @@ def test_the_collection_itself_is_refused_as_a_sample(sample: np.ndarray) -> Non
     assert made.n == len(sample)
 
 
-@pytest.mark.parametrize("finished", [True, False])
-def test_a_file_that_an_index_was_built_from_is_refused(
-    tmp_path: Path, sample: np.ndarray, finished: bool
-) -> None:
+def test_a_file_that_an_index_was_built_from_is_refused(tmp_path: Path, sample: np.ndarray) -> None:
     np.save(tmp_path / "x.npy", sample)
     spec = dpi.Spec(method="raw-staircase", dim=DIM, epsilon=1.0, bounds=(0.0, 1.0))
-    with open_vectors(str(tmp_path / "x.npy")) as source:
-        if finished:
-            ingest(source, NewDirectory(tmp_path / "index", Settings(spec)))
-        else:  # a build that has noted its source and has not yet written a segment
-            directory = IndexDirectory(tmp_path / "index")
-            with directory.writing(new=True):
-                begun = {"source": source.fingerprint(), "ids": None}
-                directory.commit(Manifest(Settings(spec), input=begun))
-        with pytest.raises(dpi.InputError, match="looks like the private vectors"):
-            dpi.plan(**TERMS, public_sample=source, methods=["raw-staircase"])
+    build(tmp_path / "index", spec, sample)
+    with (
+        open_vectors(str(tmp_path / "x.npy")) as source,
+        pytest.raises(dpi.InputError, match="looks like the private vectors"),
+    ):
+        dpi.plan(**TERMS, public_sample=source, methods=["raw-staircase"])
 
 
 # The command line

@@ -19,7 +19,6 @@ from specs import codebook
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.index.directory import IndexDirectory
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.private_index import PrivateIndex
@@ -29,6 +28,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import InnerProductSimilarity
 from dpindex.storage.code_store import CodeStore
+from dpindex.storage.staging import StagingFolder
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -580,7 +580,7 @@ def test_directories_of_others_are_left_alone(tmp_path: Path) -> None:
         index.save(tmp_path / "full")
     assert (tmp_path / "full" / "thesis.txt").read_text() == "dear"
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match="is not a directory"):
         index.save(tmp_path / "file")
     (tmp_path / "empty").mkdir()
     index.save(tmp_path / "empty")
@@ -607,7 +607,7 @@ def test_a_save_that_died_can_be_repeated(tmp_path: Path, monkeypatch: pytest.Mo
         def full(*_: Any) -> None:
             raise OSError(28, "No space left on device")
 
-        patch.setattr(IndexDirectory, "commit", full)
+        patch.setattr(StagingFolder, "publish", full)
         with pytest.raises(InputError, match="No space left"):
             index.save(tmp_path / "i")
     with pytest.raises(InputError, match="not a dpindex index"):
@@ -659,7 +659,7 @@ def test_codes_of_any_width_are_kept() -> None:
 @pytest.fixture
 def _all_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments of any size are mapped."""
-    for module in ("storage.code_store", "index.directory"):
+    for module in ("storage.code_store", "storage.directory"):
         monkeypatch.setattr(f"dpindex.{module}.MAPPED_BYTES", 1)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dpindex import InputError, Spec
-from dpindex.index.directory import Settings
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
+from dpindex.index.private_index import PrivateIndex
 from dpindex.index.structures import structures
 
 SPEC = Spec("dp-oporp-staircase", dim=96, k=32, epsilon=3.0)
@@ -49,7 +49,7 @@ def test_every_index_type_can_be_used(rows: int, k: int) -> None:
     assert [s.index_type for s in found if s.exact] == ["f32"]
     assert len({s.index_type for s in found}) == len(found)
     for structure in found:
-        Settings(spec, index_type=structure.index_type)
+        PrivateIndex(spec, index_type=structure.index_type)
 
 
 def test_formats_with_one_structure_and_denoised_signs() -> None:
@@ -57,4 +57,4 @@ def test_formats_with_one_structure_and_denoised_signs() -> None:
     assert [tuple(s) for s in structures(signs, 10**6)] == [("f32", 4, True)]
     assert len(structures(signs, 10**6, denoised=True)) > 5
     with pytest.raises(InputError):
-        Settings(signs, index_type="SQ8")
+        PrivateIndex(signs, index_type="SQ8")

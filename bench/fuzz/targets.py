@@ -39,12 +39,12 @@ from dpindex.denoise import (
 )
 from dpindex.denoise.channel import Channel, ScoreTable
 from dpindex.denoise.denoiser import CalibrationBins, EPIteration
-from dpindex.index.directory import Manifest
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import BitCodes, NumberFormat, SymbolFormat, codes_from_bytes
 from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.storage.code_store import ids_from_bytes, ids_to_bytes
+from dpindex.storage.manifest import Manifest
 from dpindex.vectors import open_vectors, read_ids
 
 _FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures"

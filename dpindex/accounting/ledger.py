@@ -176,11 +176,6 @@ class Ledger:
         self.path = Path(os.path.realpath(path))
         self.key_path = self.path.with_name(self.path.name + ".key")
 
-    @property
-    def builds_path(self) -> Path:
-        """Folder beside the ledger for what unfinished builds need to go on; private as well."""
-        return self.path.with_name(self.path.name + ".builds")
-
     def refuse_inside(self, directory: Path) -> None:
         """InputError if the ledger lies in a directory that is going to be published."""
         if self.path.is_relative_to(directory.resolve()):

@@ -1,9 +1,9 @@
 """What ships, end to end: released codes must be ``(x + draw) >> cell_bits``, or the flip.
 
 Public vectors go through every way on which noise is added: ``Privatizer.privatize`` (dense,
-sparse, checked before, in several tasks and threads), ``PrivateIndex.add``, ``ingest`` into a
-directory, a file and an index, and private queries; and records through a sketch. The secret words
-that are read meanwhile are recorded, with all their randomness, and decoded a second time
+sparse, checked before, in several tasks and threads), ``PrivateIndex.add``, releases into
+a directory, a file and an index, and private queries; and records through a sketch. The secret
+words that are read meanwhile are recorded, with all their randomness, and decoded a second time
 (:mod:`dpindex.audit.decoding`). Exact integers are summed here from the entries of the map. So
 whatever is done with a draw after the sampler, to any row of any batch of these sizes, shows: less
 noise, more noise, noise of other rows, noise used twice.
@@ -33,16 +33,17 @@ from dpindex.audit.law_verifiers import LawVerifier, law_verifier, law_verifier_
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
-from dpindex.index.directory import Settings
-from dpindex.index.index_sinks import NewDirectory, OpenIndex
-from dpindex.index.ingest import CodesFile, Sink, ingest
+from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projector import block_rows
 from dpindex.mechanism.spec import Spec
 from dpindex.race import RaceSketch, SketchSpec
+from dpindex.storage.release import CodesFile
+from dpindex.storage.release import release as release_into
 from dpindex.vectors import as_source
+from dpindex.vectors.dataset import as_dataset
 
 _KINDS = 48
 _ENTRIES = 1 << 22
@@ -156,7 +157,7 @@ class _Paths:
         kinds = size[np.sort(self._drawn(self._many()))]
         x, few = self.rows[kinds], kinds[:_SMALL]
         yield lambda: encoder().privatize(x, threads=2), kinds
-        yield lambda: encoder().privatize(self.rows[few], before=lambda: None), few
+        yield lambda: encoder().privatize(self.rows[few], checked=True), few
         yield lambda: encoder().privatize(self.rows[kinds[0]]), kinds[:1]
 
     def _sparse(self) -> Iterator[tuple[Callable[[], Codes], Ints]]:
@@ -164,7 +165,7 @@ class _Paths:
         x, kinds = self._thin(self._many(sparsely=True))
         yield lambda: encoder().privatize(x, threads=2), kinds
         few, same = self._thin(3)
-        yield lambda: encoder().privatize(few, before=lambda: None), same
+        yield lambda: encoder().privatize(few, checked=True), same
 
     def _encoder(self) -> Callable[[], Privatizer]:
         """Made while words are recorded: it asks for its streams from then on."""
@@ -188,16 +189,17 @@ class _Paths:
 
             def built(x: Any) -> Codes:
                 place = folder / f"{x.shape[0]}-{sparse.issparse(x)}"
-                self._ingest(x, NewDirectory(place, Settings(self.spec)))
+                build_index(as_dataset(as_source(x)), place, self.spec)
                 return PrivateIndex.open(place).codes
 
             def written(x: Any) -> Codes:
-                self._ingest(x, CodesFile(folder / "codes", self.spec))
+                target = CodesFile(folder / "codes", self.spec)
+                release_into(as_dataset(as_source(x)), target)
                 return codes_from_bytes((folder / "codes").read_bytes())
 
             def taken(x: Any) -> Codes:
                 index = PrivateIndex(self.spec)
-                self._ingest(x, OpenIndex(index))
+                index.add(as_dataset(as_source(x)))
                 index.save(folder / "saved")
                 return PrivateIndex.open(folder / "saved").codes
 
@@ -213,9 +215,6 @@ class _Paths:
     def _dense_chunk(self) -> int:
         """No chunk of vectors in float64 has more rows."""
         return min(1 << 16, (1 << 25) // (8 * self.spec.dim))
-
-    def _ingest(self, x: Any, sink: Sink) -> None:
-        ingest(as_source(x), sink)
 
     def _queries_check(self) -> Check:
         """Queries get noise of their own; the answer is that to the codes which follow from it."""

@@ -16,7 +16,7 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
 
     Yields ``report(done, total, task="")``, which the ``progress`` argument of
     :func:`dpindex.plan`, :func:`dpindex.study.evaluate.recall_curve` and
-    :func:`dpindex.index.ingest.ingest` takes.
+    :func:`dpindex.index.build.build_index` takes.
 
     >>> with progress_bar("planning") as report:
     ...     report(1, 2)

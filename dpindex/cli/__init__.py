@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from dpindex.base.errors import InputError
 from dpindex.cli import audit_commands as audit
+from dpindex.cli import build_command
 from dpindex.cli import index_commands as index
 from dpindex.cli import quality_commands as quality
 from dpindex.cli import race_commands as race
@@ -62,7 +63,9 @@ def _register(group: typer.Typer, *functions: Callable[..., None]) -> None:
         group.command(cls=Command)(as_command(function))
 
 
-_register(app, index.build, index.privatize, index.add, index.denoise, index.query, index.info)
+_register(
+    app, build_command.build, index.privatize, index.add, index.denoise, index.query, index.info
+)
 _register(app, index.publish, index.methods, index.spec, index.codebook)
 _register(app, quality.plan, quality.evaluate, quality.explore, quality.demo)
 _register(app, audit.audit, audit.ledger)

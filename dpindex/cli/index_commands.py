@@ -18,114 +18,12 @@ from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.cli.kinds import Takes
 from dpindex.mechanism.codes import Codes, read_codes
-from dpindex.vectors import open_vectors
+from dpindex.vectors import open_dataset, open_vectors
 from dpindex.vectors.stores import is_url
 
 _SHOWN = 10
 # Bits of a code from which on two equal ones are no accident.
 _TELLING_BITS = 128
-
-
-def build(
-    vectors: Annotated[
-        str,
-        typer.Argument(help="Vector file, or a folder or s3:// prefix of .parquet files."),
-        Takes(("vectors",)),
-    ],
-    index: Annotated[
-        str, typer.Argument(help="Directory, or s3://, gs:// or az:// prefix, to make.")
-    ],
-    *,
-    method: o.MethodName,
-    epsilon: o.Epsilon = None,
-    code_length: o.CodeLength = None,
-    options: o.SpecOptions,
-    release: o.ReleaseOptions,
-    beside: o.PayloadOptions,
-    metric: o.Metric = "cosine",
-    index_type: Annotated[
-        str,
-        "f32, f16, int8, or a Faiss factory string such as SQ4 or HNSW32; list: print those that "
-        "suit, with bytes a vector, and build nothing.",
-    ] = "f32",
-    denoise: o.Denoise = None,
-    query_epsilon: Annotated[float | None, "Budget of a private query.  [default: epsilon]"] = None,
-    id_column: Annotated[str | None, "Column of ids in .parquet files."] = None,
-    dask: o.Dask = None,
-    max_size: o.MaxSize = "2GB",
-    allow_unprotected: o.Unprotected = False,
-) -> None:
-    """Privatize vectors into an index; run again to resume."""
-    from dpindex.accounting.ledger import Ledger
-    from dpindex.cli import shard_commands as shards
-    from dpindex.index.directory import Settings, summarize
-    from dpindex.index.index_sinks import NewDirectory
-    from dpindex.index.ingest import ingest
-    from dpindex.mechanism.spec import Spec
-
-    if index_type == "list":
-        rows, columns = shards.shape_of(vectors, index, id_column, dask)
-        spec = Spec(method, columns, code_length, epsilon, **options.stated())
-        _print_structures(spec, rows, metric, denoised=denoise is not None)
-        return
-
-    def settings_of(rows: int, columns: int) -> Settings:
-        spec = Spec(method, columns, code_length, epsilon, **options.stated())
-        out.announce_size(rows, spec.format, max_size)
-        fields: Any = (spec, metric, index_type, query_epsilon)
-        return Settings(*fields)
-
-    if in_shards := shards.needs_shards(vectors, index, id_column, dask):
-        _refuse_url(index, denoise)
-        if beside.payload is not None:
-            raise InputError(
-                f"a build in shards takes its payload from {vectors} itself; name its columns "
-                f"(--payload-columns)."
-            )
-        what = (vectors, index, settings_of, release, id_column, beside.names, dask)
-        rows, done, promise = shards.build_in_shards(*what, allow_unprotected=allow_unprotected)
-        ledger = release.ledger if release.allow_rerelease else None
-        stated: Any = {"ledger": None if ledger is None else Ledger(ledger), "ids": None}
-    else:
-        stated = release.stated()
-        with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
-            rows = source.shape[0]
-            sink = NewDirectory(
-                index,
-                settings_of(*source.shape),
-                allow_unprotected=allow_unprotected,
-                to_denoise=denoise is not None,
-            )
-            done = ingest(source, sink, payload=beside.read(vectors), progress=report, **stated)
-        promise = sink.spec.guarantee
-    typer.echo(f"{index}: {rows} vectors ({done} privatized now).")
-    if denoise is not None:
-        _denoise(index, denoise)
-        if not in_shards:
-            sink.settle()
-    typer.echo(f"{promise}.")
-    _warn_of_payload(beside.payload or beside.payload_columns)
-    out.print_totals(stated)
-    if not in_shards and (warning := summarize(index).noise_warning) is not None:
-        typer.echo(f"Note: {warning}", err=True)
-    typer.echo(f"What this protects and what it does not: dpindex info {index}")
-
-
-def _print_structures(spec: Any, rows: int, metric: Any, *, denoised: bool) -> None:
-    from dpindex.index.structures import structures
-
-    codes = out.size_in_words(spec.format.max_row_bytes)
-    size = out.size_in_words(rows * spec.format.max_row_bytes)
-    typer.echo(
-        f"{rows} codes of {spec.format.contents}, at most {codes} each: {size} on disk, mapped. "
-        f"A search structure in memory:"
-    )
-    table = out.new_table("index type", "bytes a vector", "in all", "neighbours")
-    for name, row_bytes, exact in structures(spec, rows, metric, denoised=denoised):
-        found = "exact" if exact else "approximate"
-        table.add_row(name, f"{row_bytes:g}", out.size_in_words(rows * row_bytes), found)
-    out.print_table(table)
-    typer.echo("dpindex info INDEX --index-recall measures what an approximate one finds.")
 
 
 def privatize(
@@ -144,18 +42,27 @@ def privatize(
 
     Codes carry no ids: those are for the ledger.
     """
-    from dpindex.index.ingest import CodesFile, ingest
     from dpindex.mechanism.spec import Spec
+    from dpindex.storage.release import CodesFile
+    from dpindex.storage.release import release as release_into
 
     out.refuse_existing(codes)
     described = o.with_codebook(Spec.read(spec), codebook)
-    stated = {**release.stated(), "max_epsilon": max_epsilon}
-    sink = CodesFile(codes, described, allow_unprotected=allow_unprotected)
-    with open_vectors(vectors) as source, out.progress_bar("privatizing") as report:
-        out.announce_size(source.shape[0], described.format, max_size)
-        done = ingest(source, sink, progress=report, **stated)
-    typer.echo(f"{codes}: {done} codes, {codes.stat().st_size} bytes. {sink.spec.guarantee}.")
-    out.print_totals(stated)
+    terms = release.terms()
+    ids = release.read_ids()
+    if ids is not None and terms.ledger is None:
+        raise InputError("codes carry no ids: they are for the ledger; name the ledger (--ledger).")
+    target = CodesFile(
+        codes, described, allow_unprotected=allow_unprotected, max_epsilon=max_epsilon
+    )
+    with (
+        open_dataset(vectors, in_process=True) as dataset,
+        out.progress_bar("releasing") as report,
+    ):
+        out.announce_size(dataset.rows, described.format, max_size)
+        outcome = release_into(dataset.with_labels(ids), target, terms, progress=report)
+    typer.echo(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
+    out.print_totals(terms.ledger, ids)
 
 
 def add(
@@ -166,7 +73,7 @@ def add(
         Takes(("codes", "vectors")),
     ],
     release: o.ReleaseOptions,
-    beside: o.PayloadOptions,
+    payload: o.PayloadOptions,
     denoise: o.Denoise = None,
     upsert: Annotated[
         bool, "Replace ids that are in the index; of vectors a second release (--allow-rerelease)."
@@ -178,46 +85,58 @@ def add(
 
     If a denoiser was fitted, it is used for them too.
     """
-    from dpindex.index.index_sinks import OpenIndex
-    from dpindex.index.ingest import ingest
+    from dpindex.accounting.ledger import Ledger
     from dpindex.index.private_index import PrivateIndex
 
     _refuse_url(index, items)
-    stated, codes, payload = release.stated(), read_codes(items), beside.read(items)
-    if codes is not None and (stated["ledger"] or stated["allow_rerelease"]):
+    codes = read_codes(items)
+    if codes is not None and (release.ledger is not None or release.allow_rerelease):
         raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
-    ids = stated["ids"]
+    ledger = None if release.ledger is None else Ledger(release.ledger)
+    table = payload.read(items)
+    ids = release.read_ids()
     if upsert and ids is None:
         raise InputError("--upsert replaces by id; give every vector an id (--ids).")
     # Nobody else may write between what is booked and what is saved.
     with PrivateIndex.changing(index, _waiting(index)) as opened:
-        sink = OpenIndex(opened, allow_unprotected=allow_unprotected, replace=upsert)
-        allowed = release.allow_rerelease or codes is not None
-        replaced = opened.check_rerelease(ids, allowed) if upsert else 0
-        before = len(opened) - replaced
+        opened.spec.refuse_unprotected(allow_unprotected, "add to it")
+        rows_before = len(opened)
+        replaced = 0
         if codes is None:
-            # A ledger knows more of earlier releases than the index; without one this is all.
-            stated["allow_rerelease"] &= not (upsert and stated["ledger"] is None)
-            with open_vectors(items) as source, out.progress_bar("privatizing") as report:
-                out.announce_size(len(opened) + source.shape[0], opened.spec.format, max_size)
-                ingest(source, sink, payload=payload, progress=report, **stated)
+            with (
+                open_dataset(items, in_process=True) as dataset,
+                out.progress_bar("releasing") as report,
+            ):
+                out.announce_size(rows_before + dataset.rows, opened.spec.format, max_size)
+                options: Any = {
+                    "payload": table,
+                    "ledger": ledger,
+                    "allow_rerelease": release.allow_rerelease,
+                    "skip_leak_check": release.skip_leak_check,
+                    "progress": report,
+                }
+                if upsert:
+                    replaced = opened.upsert(dataset, ids, **options)
+                else:
+                    opened.add(dataset, ids, **options)
         else:
-            opened.spec.refuse_unprotected(allow_unprotected, "add to it")
-            out.announce_size(len(opened) + len(codes), opened.spec.format, max_size)
+            out.announce_size(rows_before + len(codes), opened.spec.format, max_size)
             _note_repeats(opened, codes, items)
-            opened.add_codes(codes, ids, payload=payload, replace=upsert)
-        sink.save()
-    added, promise = len(opened) - before, opened.spec.guarantee
+            replaced = 0 if ids is None or not upsert else opened.check_rerelease(ids, True)
+            opened.add_codes(codes, ids, payload=table, replace=upsert)
+        opened.save(index, allow_unprotected=allow_unprotected)
+    added = len(opened) - rows_before + replaced
+    promise = opened.spec.guarantee
     again = f" ({replaced} replaced)" if upsert else ""
     typer.echo(f"{index}: {added} added{again}, {len(opened)} in all.")
     if codes is None:
         typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
     else:
         typer.echo("Nothing was spent here: the codes were paid for by who made them.")
-    _warn_of_payload(beside.payload or beside.payload_columns)
+    out.warn_of_payload(payload.payload or payload.payload_columns)
     if denoise is not None:
         _denoise(index, denoise)
-    out.print_totals(stated)
+    out.print_totals(ledger, ids)
 
 
 def _note_repeats(index: Any, codes: Codes, file: str) -> None:
@@ -228,11 +147,6 @@ def _note_repeats(index: Any, codes: Codes, file: str) -> None:
             f"{again} of the {len(codes)} codes of {file} are in the index already, byte for byte: "
             f"if it was added before, `remove` the new ids in Python"
         )
-
-
-def _warn_of_payload(columns: object) -> None:
-    if columns:
-        typer.echo("The payload is published in the clear, beside the codes: it is not protected.")
 
 
 def denoise(
@@ -367,7 +281,7 @@ def publish(
             progress=report,
         )
     typer.echo(f"{uri}, collection {collection}: {len(opened)} codes. {opened.spec.guarantee}.")
-    _warn_of_payload(opened.payload_columns)
+    out.warn_of_payload(opened.payload_columns)
 
 
 def _shown_column(hits: Any, name: str, texts: bool) -> AnyArray:
@@ -411,10 +325,10 @@ def info(
     Reads the manifest and no codes.
     """
     from dpindex.exposure.exposure import predicted_exposure
-    from dpindex.index.directory import summarize
+    from dpindex.storage.summary import summarize
 
     if is_url(index):
-        from dpindex.index.fetch import fetched
+        from dpindex.storage.fetch import fetched
 
         with fetched(index) as folder:
             about = summarize(folder)
@@ -520,13 +434,9 @@ def codebook(
 
 def spec(
     *,
-    method: o.MethodName,
+    method: o.MethodOptions,
     dim: Annotated[int, "Attributes of a vector."],
-    epsilon: o.Epsilon = None,
-    code_length: o.CodeLength = None,
     options: o.SpecOptions,
 ) -> None:
     """Print a spec as JSON, for devices to use."""
-    from dpindex.mechanism.spec import Spec
-
-    typer.echo(Spec(method, dim, code_length, epsilon, **options.stated()).to_json())
+    typer.echo(method.spec(dim, options).to_json())

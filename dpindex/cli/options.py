@@ -20,7 +20,9 @@ from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.vectors import read_ids, read_payload
 
 if TYPE_CHECKING:  # help loads no noise laws
+    from dpindex.base.arrays import AnyArray
     from dpindex.mechanism.spec import Spec
+    from dpindex.storage.release import Terms
 
 LOCAL = "local"
 """The address of a cluster on this machine, for ``--dask`` alone."""
@@ -169,6 +171,21 @@ class SpecOptions(DataOptions):
 
 
 @dataclass(frozen=True)
+class MethodOptions:
+    """The method, its budget and the length of its codes."""
+
+    method: MethodName
+    epsilon: Epsilon = None
+    code_length: CodeLength = None
+
+    def spec(self, dim: int, options: SpecOptions) -> Spec:
+        """Return the spec for vectors of ``dim`` attributes."""
+        from dpindex.mechanism.spec import Spec
+
+        return Spec(self.method, dim, self.code_length, self.epsilon, **options.stated())
+
+
+@dataclass(frozen=True)
 class CurveOptions(SpecOptions):
     """The same with a delta for the methods that need one."""
 
@@ -220,19 +237,17 @@ class ReleaseOptions:
     allow_rerelease: Annotated[bool, "Release ids in the ledger again; epsilons add up."] = False
     skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with the vectors."] = False
 
-    def stated(self) -> dict[str, Any]:
-        """The options as arguments of ``ingest``."""
-        ledger = None
-        if self.ledger is not None:
-            from dpindex.accounting.ledger import Ledger
+    def read_ids(self) -> AnyArray | None:
+        """Return the ids of the file, None if none was named."""
+        return None if self.ids is None else read_ids(self.ids)
 
-            ledger = Ledger(self.ledger)
-        return {
-            "ids": None if self.ids is None else read_ids(self.ids),
-            "ledger": ledger,
-            "allow_rerelease": self.allow_rerelease,
-            "skip_leak_check": self.skip_leak_check,
-        }
+    def terms(self) -> Terms:
+        """Return the terms of the release."""
+        from dpindex.accounting.ledger import Ledger
+        from dpindex.storage.release import Terms
+
+        ledger = None if self.ledger is None else Ledger(self.ledger)
+        return Terms(ledger, self.allow_rerelease, self.skip_leak_check)
 
 
 def note(sentence: str) -> None:

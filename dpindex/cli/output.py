@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -20,6 +20,9 @@ from dpindex.base.files import create_file
 from dpindex.base.progress import progress_bar as progress_bar
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.privacy import Guarantee
+
+if TYPE_CHECKING:
+    from dpindex.accounting.ledger import Ledger
 
 Format = Annotated[
     Literal["table", "json", "npz"], "--format", "table for people; json or npz for programs."
@@ -130,13 +133,19 @@ def announce_size(count: int, format_: CodeFormat, max_size: str) -> None:
     typer.echo(f"{words}.")
 
 
-def print_totals(stated: Mapping[str, Any]) -> None:
-    """What has been released of these ids in all, if some were released more than once."""
-    totals = stated["ledger"].totals(stated["ids"]) if stated["ledger"] else []
+def print_totals(ledger: Ledger | None, ids: AnyArray | None) -> None:
+    """Print what was released of these ids in all, if some were released more than once."""
+    totals = [] if ledger is None else ledger.totals(ids)
     if totals and totals[0].releases > 1:
         typer.echo("In total, by the ledger:")
         for total in totals:
             typer.echo(f"  {total}.")
+
+
+def warn_of_payload(columns: object) -> None:
+    """Say that a payload is public, if there is one."""
+    if columns:
+        typer.echo("The payload is published in the clear, beside the codes: it is not protected.")
 
 
 def check_output(form: str, output: Path | None) -> None:

@@ -15,7 +15,7 @@ from dpindex.base.files import create_file
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.cli.kinds import Takes
-from dpindex.vectors import VectorSource, open_vectors
+from dpindex.vectors import VectorSource, open_dataset, open_vectors
 
 _ROWS = 1000
 
@@ -55,21 +55,16 @@ def build(
 
     With a ledger each id is one record; a record in a second sketch spends its epsilon again.
     """
-    from dpindex.index.pending import PendingRelease
-    from dpindex.race import RaceSketch, SketchSpec, optimal_rows
+    from dpindex.race import SketchSpec, optimal_rows
     from dpindex.race.diagnosis import noise_drowns
     from dpindex.race.hashes import hash_from_dict
-    from dpindex.storage.code_store import Ids
+    from dpindex.race.release import build_sketch
 
     out.refuse_existing(sketch)
-    stated = release.stated()
-    ids, ledger = stated["ids"], stated["ledger"]
-    allowed = {"allow_rerelease": release.allow_rerelease}
-    if ledger is None and (ids is not None or release.allow_rerelease):
-        raise InputError(
-            "--ids and --allow-rerelease are for the ledger; name the ledger (--ledger)."
-        )
-    pending: PendingRelease | None = None
+    terms = release.terms()
+    ids = release.read_ids()
+    if ids is not None and terms.ledger is None:
+        raise InputError("--ids are for the ledger; name the ledger (--ledger).")
     if expected_count is not None:
         if rows is not None:
             raise InputError("give --rows or --expected-count, not both.")
@@ -77,23 +72,12 @@ def build(
     rows = _ROWS if rows is None else rows
     facts = {"kind": hash, "bits": bits, "bandwidth": bandwidth, "hashes": hashes}
     kernel = hash_from_dict({name: value for name, value in facts.items() if value is not None})
-    with open_vectors(vectors) as source, out.progress_bar("counting") as report:
-        dim = source.shape[1]
-        spec = SketchSpec(dim, rows, width, kernel, epsilon, delta, neighbouring, seed)
-        if ledger is not None:
-            if ids is not None:
-                ids = Ids().check(ids, source.shape[0])
-                pending = PendingRelease(sketch, ids, ledger)
-            if pending is None or not pending.begun:
-                ledger.check(ids, **allowed)
-        with naming(source.name):
-            made = RaceSketch(spec).partial_fit(_chunks(source, report))
-    if pending is not None:
-        ledger.record(spec, ids, **allowed, token=pending.token())
-    made.release()
-    if pending is not None:
-        pending.seen()
-    made.save(sketch)
+    with (
+        open_dataset(vectors, in_process=True) as dataset,
+        out.progress_bar("counting") as report,
+    ):
+        spec = SketchSpec(dataset.columns, rows, width, kernel, epsilon, delta, neighbouring, seed)
+        made = build_sketch(dataset.with_labels(ids), sketch, spec, terms, progress=report)
     facts = _facts(sketch, made)
     if as_json:
         out.print_json({"sketch": str(sketch), **facts})
@@ -104,7 +88,7 @@ def build(
     )
     for sentence in noise_drowns(made):
         typer.echo(sentence)
-    out.print_totals(stated)
+    out.print_totals(terms.ledger, ids)
 
 
 def query(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -19,11 +19,8 @@ from dpindex.base.html import facts_html
 from dpindex.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.index.asked import Asked, QueryMode, checked_k
 from dpindex.index.collection import Collection
-from dpindex.index.directory import Checkpoint, IndexDirectory, Settings, read_index, write_index
-from dpindex.index.fetch import fetched
 from dpindex.index.filters import Filter, kept_rows
 from dpindex.index.hits import Hits, joined, no_hits
-from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.index.publish import publish
 from dpindex.index.ranking import new_ranking
 from dpindex.index.search_backend import EXACT, Rows
@@ -36,8 +33,18 @@ from dpindex.similarity.posterior import in_ranking_order
 from dpindex.similarity.similarity import Metric, Queries, similarity_of
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.databases import open_engine
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.fetch import fetched
+from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
+from dpindex.storage.save import Checkpoint, Contents, read_index, write_index
+from dpindex.vectors.dataset import Dataset, as_dataset
+from dpindex.vectors.source import as_source
 from dpindex.vectors.stores import is_url
+
+if TYPE_CHECKING:  # who only searches needs no secret stream
+    from dpindex.storage.release.release import Progress
+    from dpindex.storage.release.workspace import Workspace
 
 _Answer = TypeVar("_Answer")
 
@@ -104,6 +111,7 @@ class PrivateIndex(Asked, Collection):
         self._similarity = similarity_of(spec, metric)
         self._rank_with(None)
         self._checkpoint: Checkpoint | None = None
+        self._unsaved: list[Workspace] = []
 
     @property
     def index_recall(self) -> float | None:
@@ -144,19 +152,21 @@ class PrivateIndex(Asked, Collection):
 
     def add(
         self,
-        X: Vectors,
+        X: Vectors | Dataset,
         ids: Any | None = None,
         *,
         payload: Any = None,
         ledger: Ledger | None = None,
         allow_rerelease: bool = False,
         skip_leak_check: bool = False,
+        progress: Progress | None = None,
     ) -> None:
         """Privatize vectors and add them; this spends the budget of each.
 
         Parameters
         ----------
-        X : array, sparse matrix, DataFrame, or column of lists, shape (n, dim)
+        X : array, sparse matrix, DataFrame, column of lists, or Dataset, shape (n, dim)
+            A dataset is read a part at a time: see :func:`dpindex.vectors.open_dataset`.
         ids : sequence of n whole numbers or strings, optional
             Unique; default the next free numbers.
         payload : mapping of names to columns, list of dicts, DataFrame or Arrow table, optional
@@ -165,11 +175,15 @@ class PrivateIndex(Asked, Collection):
             that are added without a payload have nulls.
         ledger : Ledger, optional
             Where the releases are written down first. It remembers ids that were removed here, and
-            ids of other indexes; it needs ``ids``.
+            ids of other indexes; it needs ``ids``. Until the index is saved the codes also lie
+            beside the ledger, in ``LEDGER.unpublished``: if the process dies before, the same call
+            takes them up again and spends nothing.
         allow_rerelease : bool
             Allow ids that the ledger knows, at the price of one more epsilon each.
         skip_leak_check : bool
-            Accept a codebook that shares rows with ``X``: see :mod:`dpindex.index.leak_check`.
+            Accept a codebook that shares rows with ``X``: see :mod:`dpindex.storage.leak_check`.
+        progress : callable, optional
+            Called with the rows that are done, all rows, and "checking" or "privatizing".
 
         Raises
         ------
@@ -177,30 +191,36 @@ class PrivateIndex(Asked, Collection):
             For bad vectors, ids or payload, ids that the ledger knows, and a codebook that holds
             private vectors; nothing is added then.
         """
-        if ledger is None and allow_rerelease:
-            raise InputError("allow_rerelease is about what a ledger knows; name the ledger.")
-        self._add(X, ids, payload, ledger, allow_rerelease, skip_leak_check, replace=False)
+        terms = (ledger, allow_rerelease, skip_leak_check)
+        with self._lock.write():
+            dataset = self._dataset(X)
+            checked_ids = self._store.checked_ids(ids, dataset.rows)
+            columns = self.check_payload(payload, dataset.rows)
+            if ids is not None:
+                dataset = dataset.with_labels(checked_ids)
+            self._store.append(self._released(dataset, terms, progress), checked_ids, columns)
 
     def upsert(
         self,
-        X: Vectors,
+        X: Vectors | Dataset,
         ids: Any,
         *,
         payload: Any = None,
         ledger: Ledger | None = None,
         allow_rerelease: bool = False,
         skip_leak_check: bool = False,
+        progress: Progress | None = None,
     ) -> int:
         """Privatize vectors and put them in the place of those with the same ids, or add them.
 
         **Replacing is a second release**: whoever saw the first code, in a published index or a
         copy of it, has both, and the epsilons of that id add up. The old code and its payload go in
         the same step in which the new ones come, in memory and on disk (at the next save), and the
-        new rows are the last. Parameters are those of :meth:`add`.
+        new rows are the last.
 
         Parameters
         ----------
-        X, payload, skip_leak_check
+        X, payload, skip_leak_check, progress
             As for :meth:`add`.
         ids : sequence of n whole numbers or strings
             Unique; those that are in the index are replaced.
@@ -220,56 +240,37 @@ class PrivateIndex(Asked, Collection):
         """
         if ids is None:
             raise InputError("upsert replaces by id; give every vector an id.")
-        return self._add(X, ids, payload, ledger, allow_rerelease, skip_leak_check, replace=True)
-
-    def _add(
-        self,
-        X: Vectors,
-        ids: Any | None,
-        payload: Any,
-        ledger: Ledger | None,
-        allow_rerelease: bool,
-        skip_leak_check: bool,
-        *,
-        replace: bool,
-    ) -> int:
-        """How many rows were replaced."""
+        # Without a ledger the index alone says what was released before.
+        terms = (ledger, allow_rerelease and ledger is not None, skip_leak_check)
         with self._lock.write():
-            rows = self._projector.rows(X)
-            checked = self._store.checked_ids(ids, rows.shape[0], replace=replace)
-            columns = self.check_payload(payload, len(checked))
-            replaced = self.check_rerelease(checked, allow_rerelease) if replace else 0
-            names = None if ids is None else checked
-            codes = self._released(rows, names, ledger, allow_rerelease, skip_leak_check)
-            self._store.append(codes, checked, columns, replace=replace)
+            dataset = self._dataset(X)
+            checked_ids = self._store.checked_ids(ids, dataset.rows, replace=True)
+            columns = self.check_payload(payload, dataset.rows)
+            replaced = self.check_rerelease(checked_ids, allow_rerelease)
+            codes = self._released(dataset.with_labels(checked_ids), terms, progress)
+            self._store.append(codes, checked_ids, columns, replace=True)
             return replaced
+
+    def _dataset(self, X: Vectors | Dataset) -> Dataset:
+        if isinstance(X, Dataset):
+            return X
+        rows = self._projector.rows(X)
+        return as_dataset(as_source(rows, ""), rows.shape[0])
 
     def _released(
         self,
-        rows: Any,
-        names: AnyArray | None,
-        ledger: Ledger | None,
-        allow_rerelease: bool,
-        skip_leak_check: bool,
+        dataset: Dataset,
+        terms: tuple[Ledger | None, bool, bool],
+        progress: Progress | None,
     ) -> Codes:
-        """Codes of checked rows, whose release is written down first."""
-        # here: who only searches needs no secret stream
-        from dpindex.mechanism.privatizer import Privatizer
+        """Release a dataset into memory; return its codes."""
+        # Imported here: who only searches needs no secret stream.
+        from dpindex.storage.release import Memory, Terms, release
 
-        book = None if skip_leak_check else self.spec.codebook
-        if ledger is not None and self.path is not None:
-            ledger.refuse_inside(self.path)
-
-        def checked_first() -> None:
-            if book is not None:
-                refuse_shared_rows(book, [(0, rows)])
-            if ledger is not None:
-                ledger.record(self.spec, names, allow_rerelease=allow_rerelease)
-
-        before = checked_first if book is not None or ledger is not None else None
-        # In memory only: save refuses what is unprotected.
-        privatizer = Privatizer(self.spec, allow_unprotected=True)
-        return privatizer.privatize(rows, before=before)
+        target = Memory(self.spec, self.path)
+        held = release(dataset, target, Terms(*terms), progress=progress).published
+        self._unsaved.append(held.workspace)
+        return held.codes
 
     def add_codes(
         self, codes: Codes, ids: Any | None = None, *, payload: Any = None, replace: bool = False
@@ -547,9 +548,9 @@ class PrivateIndex(Asked, Collection):
         """Write the index as a directory, all or nothing.
 
         Saving to the directory an index was opened from brings it up to date. Codes of removed
-        vectors are not in it any more. All new files are first written to a journal in the folder
-        that ``DPINDEX_STATE`` names (default ``~/.local/state/dpindex``): what is interrupted after
-        that is finished when the index is next opened or saved, on this machine.
+        vectors are not in it any more. All new files are first written to a private folder beside
+        it, ``NAME.unpublished``: a save that is cut off after that is finished when the index is
+        next opened or saved.
 
         Parameters
         ----------
@@ -565,26 +566,22 @@ class PrivateIndex(Asked, Collection):
             nothing and ``allow_unprotected`` is false.
         """
         self.spec.refuse_unprotected(allow_unprotected, "save it")
-        self.save_and_tell(path, lambda: None)
-
-    def save_and_tell(self, path: str | os.PathLike[str], sealed: Callable[[], object]) -> None:
-        """As :meth:`save` to ``path``; ``sealed`` is called when the rest can only be delayed.
-
-        Raises
-        ------
-        InputError
-            As :meth:`save`, and for a URL.
-        """
         if is_url(path):
             raise InputError(f"an index is saved to a folder; {os.fspath(path)} is none.")
 
         def remember(checkpoint: Checkpoint) -> None:
             self._checkpoint = checkpoint
-            sealed()
+            self._saved()
 
         with self._lock.write():
-            stated = self._settings, self._store, self._denoiser, self._checkpoint
-            write_index(Path(path), *stated, remember)
+            contents = Contents(self._settings, self._store, self._denoiser)
+            write_index(Path(path), contents, self._checkpoint, remember)
+
+    def _saved(self) -> None:
+        """Forget what the ledger's codes need until they are saved."""
+        for workspace in self._unsaved:
+            workspace.end()
+        self._unsaved.clear()
 
     def publish(
         self,
@@ -690,7 +687,7 @@ class PrivateIndex(Asked, Collection):
         >>> folder.cleanup()
         """
         directory = IndexDirectory(Path(path))
-        directory.manifest()
+        directory.finished_manifest()
         with directory.held(waiting):
             yield cls._read(directory)
 

@@ -19,7 +19,6 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Singles, unit
 from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
-from dpindex.index.directory import Settings
 from dpindex.index.ranking import Ranking, new_ranking
 from dpindex.index.search_backend import EXACT
 from dpindex.mechanism.codebook import Codebook
@@ -27,6 +26,7 @@ from dpindex.mechanism.codes import Codes
 from dpindex.similarity.learned import SAMPLE_ROWS
 from dpindex.storage.code_store import CodeStore, ids_to_bytes
 from dpindex.storage.databases import Engine, Layout, Rows
+from dpindex.storage.manifest import Settings
 
 FACTS, SAMPLE = "facts", "sample"
 """Names of documents: the publication itself, and the ids that its prior is learned from."""

@@ -69,7 +69,7 @@ class Privatizer(Projector):
         *,
         first_row: int = 0,
         threads: int | None = None,
-        before: Callable[[], object] | None = None,
+        checked: bool = False,
     ) -> Codes:
         """Private codes of vectors.
 
@@ -81,9 +81,8 @@ class Privatizer(Projector):
             Number of the first row, used in messages only.
         threads : int, optional
             Worker threads; default all cores.
-        before : callable, optional
-            Called once all rows are checked and before any noise is drawn, for example to write
-            the release down.
+        checked : bool
+            Whether ``check`` passed these very rows, so that they are not looked at again.
 
         Returns
         -------
@@ -97,9 +96,6 @@ class Privatizer(Projector):
         if threads is not None and threads < 1:
             raise InputError(f"threads must be at least 1, not {threads}.")
         rows = self.rows(x)
-        if before is not None:
-            self.check(rows, first_row=first_row)
-            before()
         law, format_ = self.spec.law, self.spec.format
         step = block_rows(self.spec, issparse(rows))
         starts = range(0, rows.shape[0], step)
@@ -107,7 +103,7 @@ class Privatizer(Projector):
         def task(start: int) -> Integers:
             stream = self._stream()  # of its own where tests put one in
             block = rows_of(rows, start, start + step)
-            exact = self._project_block(block, first_row + start, before is not None)
+            exact = self._project_block(block, first_row + start, checked)
             return format_.pack(law.perturb(exact, stream))
 
         workers = min(threads or cores(), len(starts))

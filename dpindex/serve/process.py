@@ -14,7 +14,6 @@ from typing import Any, NoReturn, TypeAlias
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.files import holding_lock, make_folder
-from dpindex.index.journal import state_folder
 from dpindex.index.private_index import PrivateIndex
 from dpindex.serve.app import make_app
 from dpindex.serve.collector import Collector, Engine
@@ -127,7 +126,7 @@ def _local(index: str | os.PathLike[str], collection: str) -> Iterator[_Served]:
 
 @contextmanager
 def _published(index: str | os.PathLike[str], collection: str) -> Iterator[_Served]:
-    """The log lies on this machine, where the journals do: the database keeps rows alone."""
+    """The log lies on this machine, in the user's own state: the database keeps rows alone."""
     place = os.path.abspath(index) if "://" not in os.fspath(index) else os.fspath(index)
     name = hashlib.sha256(f"{place} {collection}".encode()).hexdigest()[:16]
     folder = state_folder() / "collectors" / name
@@ -137,6 +136,17 @@ def _published(index: str | os.PathLike[str], collection: str) -> Iterator[_Serv
         closing(connect(index, collection)) as opened,
     ):
         yield opened, opened.id_type, folder / LOG_NAME, opened.save
+
+
+def state_folder() -> Path:
+    """Return where collectors of databases keep their logs on this machine.
+
+    It is ``$DPINDEX_STATE``, or the folder of the user's own state.
+    """
+    if named := os.environ.get("DPINDEX_STATE"):
+        return Path(named)
+    users = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(users) / "dpindex"
 
 
 def _listening(host: str, port: int) -> socket.socket:

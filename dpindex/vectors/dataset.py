@@ -1,13 +1,12 @@
-"""Datasets: vectors and their ids in parts, each of which can be read by another process."""
+"""Datasets: vectors, ids and payload in parts, each of which can be read by itself."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,85 +15,138 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
 from dpindex.vectors.parquet import column_type, ids_of, open_file, vectors_of
-from dpindex.vectors.readers import open_vectors, read_ids
+from dpindex.vectors.readers import open_vectors
 from dpindex.vectors.source import Chunk, Location, VectorSource, as_source
 from dpindex.vectors.stores import Store, is_url, open_store
 
-__all__ = ["Dataset", "InMemoryPart", "Part", "open_dataset"]
+__all__ = ["Dataset", "InMemoryPart", "Part", "as_dataset", "open_dataset"]
 
 _SUFFIX = ".parquet"
+PART_BYTES = 1 << 25
+"""Bytes of the vectors that are read at a time."""
+
+_PARQUET_ROWS = 65536
+_SPARSE_ROWS = 8192
 
 
 class Part(ABC):
-    """Consecutive rows of a dataset: a few facts, which any process can read the rows by.
+    """Consecutive rows of a dataset.
 
     Attributes
     ----------
     name : str
         What messages call it.
+    start : int
+        Number of its first row in messages.
     rows : int
-    payload_columns : tuple of str
-        Columns to be published in the clear; empty for none.
     """
 
     name: str
+    start: int = 0
     rows: int
-    payload_columns: tuple[str, ...] = ()
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """What tells these rows from others, without reading them."""
 
     @abstractmethod
     def vectors(self) -> VectorSource:
-        """The vectors, to be read in chunks; InputError if they were changed."""
+        """Return the vectors, to be read in chunks."""
 
     @abstractmethod
     def ids(self) -> AnyArray | None:
-        """The ids, None if there are none."""
+        """Return the ids, None if there are none."""
 
     def payload(self) -> Any:
-        """The payload columns as an Arrow table, None if there are none."""
+        """Return the columns to publish in the clear as an Arrow table, None if there are none."""
         return None
-
-    def refuse_changed(self) -> None:  # noqa: B027
-        """InputError if the rows were changed since the dataset was opened."""
 
 
 @dataclass(frozen=True)
-class Dataset:
-    """Vectors in parts, whose order is that of the rows.
+class Dataset(AbstractContextManager["Dataset"]):
+    """Vectors in parts, whose order is that of the rows; close it, or use it in a ``with``.
 
     Attributes
     ----------
     name : str
     columns : int
         Attributes of a vector.
+    rows_at_a_time : int
+        Rows whose vectors take little memory, about 32 MB.
     parts : tuple of Part
-        Files, row groups or ranges of rows; what a worker reads at a time.
+        Files, row groups or ranges of rows.
+    resources : ExitStack
+        Closed with the dataset.
 
-    >>> Dataset("nothing yet", columns=384, parts=()).rows
+    >>> Dataset("nothing yet", columns=384, rows_at_a_time=1, parts=()).rows
     0
     """
 
     name: str
     columns: int
+    rows_at_a_time: int
     parts: tuple[Part, ...]
+    resources: ExitStack = field(default_factory=ExitStack, repr=False, compare=False)
 
     @property
     def rows(self) -> int:
         """Rows of all parts."""
         return sum(part.rows for part in self.parts)
 
+    def __exit__(self, *exception: object) -> None:
+        self.resources.close()
+
+    def with_labels(self, ids: AnyArray | None = None, payload: Any = None) -> Dataset:
+        """Return the same vectors with ids or payload from elsewhere, one for each row.
+
+        Parameters
+        ----------
+        ids : array, optional
+        payload : pyarrow.Table, optional
+
+        Raises
+        ------
+        InputError
+            If their number is not that of the vectors, or the dataset has ids or payload itself.
+        """
+        for labels, name in ((ids, "ids"), (payload, "payload rows")):
+            if labels is not None and len(labels) != self.rows:
+                raise InputError(f"there are {len(labels)} {name} for {self.rows} vectors.")
+        first_row = 0
+        parts = []
+        for part in self.parts:
+            rows = slice(first_row, first_row + part.rows)
+            part_ids = None if ids is None else ids[rows]
+            part_payload = None if payload is None else payload.slice(first_row, part.rows)
+            parts.append(_LabelledPart(part, part_ids, part_payload))
+            first_row += part.rows
+        return replace(self, parts=tuple(parts))
+
+
+class _LabelledPart(Part):
+    """A part whose ids or payload come from elsewhere."""
+
+    def __init__(self, part: Part, ids: AnyArray | None, payload: Any) -> None:
+        self.name = part.name
+        self.start = part.start
+        self.rows = part.rows
+        self._part = part
+        self._ids = ids
+        self._payload = payload
+
+    def vectors(self) -> VectorSource:
+        return self._part.vectors()
+
+    def ids(self) -> AnyArray | None:
+        return self._part.ids() if self._ids is None else self._ids
+
+    def payload(self) -> Any:
+        return self._part.payload() if self._payload is None else self._payload
+
 
 def open_dataset(
     location: str | os.PathLike[str],
     *,
     id_column: str | None = None,
-    ids: str | os.PathLike[str] | None = None,
     payload_columns: Sequence[str] = (),
-    rows_per_part: int = 65536,
+    rows_per_part: int | None = None,
+    in_process: bool = False,
 ) -> Dataset:
     """Open vectors as a dataset: list its files and rows; vectors are read later, a part at a time.
 
@@ -107,13 +159,14 @@ def open_dataset(
         paths. Or any file of vectors that :func:`dpindex.vectors.open_vectors` reads.
     id_column : str, optional
         The column of whole numbers or strings that holds the ids, of a Parquet dataset.
-    ids : path, optional
-        The file of ids of any other file, as :func:`dpindex.vectors.read_ids` reads it.
     payload_columns : sequence of str
         Columns of a Parquet dataset that an index publishes in the clear, beside the codes.
-    rows_per_part : int
-        Parts of an array file have so many rows; parts of a Parquet file are as many row groups as
-        have no more, and at least one.
+    rows_per_part : int, optional
+        Rows of a part of an array file, default as many as take 32 MB. A part of a Parquet file is
+        as many row groups as have no more rows, 65536 by default, and at least one.
+    in_process : bool
+        Read an array file in one pass, by parts that this process alone can read. Otherwise parts
+        pickle, and each opens the file anew.
 
     Raises
     ------
@@ -130,76 +183,173 @@ def open_dataset(
     """
     name = os.fsdecode(location)
     place, column = _split(name)
-    if not (is_url(place) or os.path.isdir(place) or place.lower().endswith(_SUFFIX)):
-        if id_column is not None:
-            raise InputError(f"{name} has no column of ids; name a file of ids (--ids).")
-        if payload_columns:
-            raise InputError(f"{name} has no columns for a payload; those of .parquet files do.")
-        return _open_array(name, ids, rows_per_part)
-    if ids is not None:
-        raise InputError(f"{name} holds its ids itself; name their column (--id-column).")
-    return _open_parquet(name, place, column, id_column, tuple(payload_columns), rows_per_part)
+    if is_url(place) or os.path.isdir(place) or place.lower().endswith(_SUFFIX):
+        columns = _Columns(column, id_column, tuple(payload_columns))
+        return _open_parquet(name, place, columns, rows_per_part or _PARQUET_ROWS)
+    if id_column is not None:
+        raise InputError(f"{name} has no column of ids; name a file of ids (--ids).")
+    if payload_columns:
+        raise InputError(f"{name} has no columns for a payload; those of .parquet files do.")
+    source = open_vectors(name)
+    if in_process:
+        return as_dataset(source, rows_per_part)
+    with source:
+        return _in_parts(source, rows_per_part, lambda *place: _FilePart(name, *place))
+
+
+def as_dataset(source: VectorSource, rows_per_part: int | None = None) -> Dataset:
+    """Cut an open source into parts, which this process reads in one pass.
+
+    Parameters
+    ----------
+    source : VectorSource
+        Closed with the dataset.
+    rows_per_part : int, optional
+        Default as many as take 32 MB.
+
+    >>> [part.rows for part in as_dataset(as_source(np.zeros((5, 3))), rows_per_part=3).parts]
+    [3, 2]
+    """
+    stream = _Stream(source, rows_per_part or rows_at_a_time(source))
+    dataset = _in_parts(source, rows_per_part, lambda *place: _StreamPart(stream, *place))
+    dataset.resources.enter_context(source)
+    return dataset
+
+
+def rows_at_a_time(source: VectorSource) -> int:
+    """Return the number of rows whose vectors take about 32 MB."""
+    if source.is_sparse:
+        return _SPARSE_ROWS
+    row_bytes = source.shape[1] * max(4, source.dtype.itemsize)
+    return max(1, PART_BYTES // row_bytes)
+
+
+def _in_parts(
+    source: VectorSource, rows_per_part: int | None, part_of: Callable[[int, int], Part]
+) -> Dataset:
+    rows, columns = source.shape
+    step = rows_per_part or rows_at_a_time(source)
+    parts = tuple(part_of(start, min(step, rows - start)) for start in range(0, rows, step))
+    return Dataset(source.name, columns, rows_at_a_time(source), parts)
 
 
 def _split(name: str) -> tuple[str, str | None]:
-    """Place and column; a place that exists as written has no column."""
+    """Return place and column; a place that exists as written has no column."""
     head, colon, column = name.rpartition(":")
     if not colon or column.startswith("//") or (not is_url(name) and os.path.exists(name)):
         return name, None
     return head, column
 
 
+class _Stream:
+    """One pass over an open source, which begins anew when it is asked for earlier rows."""
+
+    def __init__(self, source: VectorSource, rows: int) -> None:
+        self.source = source
+        self._rows = rows
+        self._next = 0
+        self._chunks: Iterator[tuple[int, Chunk]] = iter(())
+
+    def chunk(self, start: int) -> Chunk:
+        """Return the rows of the part that begins at ``start``."""
+        if start == 0 or start != self._next:
+            self._chunks = self.source.chunks(self._rows, start)
+        _, chunk = next(self._chunks)
+        self._next = start + chunk.shape[0]
+        return chunk
+
+
+class _StreamPart(Part):
+    """Rows of an open source."""
+
+    def __init__(self, stream: _Stream, start: int, rows: int) -> None:
+        self.name = stream.source.name
+        self.start = start
+        self.rows = rows
+        self._stream = stream
+
+    def vectors(self) -> VectorSource:
+        location = Location(self.name, "", None, 0, 0)
+        return VectorSource.in_memory(location, self._stream.chunk(self.start))
+
+    def ids(self) -> AnyArray | None:
+        return None
+
+
+class _FilePart(Part):
+    """Rows of a file, which any process can open."""
+
+    def __init__(self, path: str, start: int, rows: int) -> None:
+        self.name = path
+        self.start = start
+        self.rows = rows
+
+    def vectors(self) -> VectorSource:
+        source = open_vectors(self.name)
+        location = Location(self.name, "", None, 0, 0)
+        location.resources.enter_context(source)
+        stop = self.start + self.rows
+
+        def stream(firsts: range) -> Iterator[Chunk]:
+            for first, chunk in source.chunks(firsts.step, self.start + firsts.start):
+                yield chunk[: stop - first]
+
+        shape = (self.rows, source.shape[1])
+        return VectorSource(location, shape, source.dtype, stream, is_sparse=source.is_sparse)
+
+    def ids(self) -> AnyArray | None:
+        return None
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Columns of Parquet files: of vectors, of ids, and those to publish in the clear."""
+
+    vectors: str | None
+    ids: str | None
+    payload: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class _ParquetPart(Part):
-    store: str
+    store: Store
     path: str
-    stamp: str
-    column: str | None
-    id_column: str | None
+    columns: _Columns
     groups: tuple[int, int]
     rows: int
-    payload_columns: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        first, here = self.groups[0], f"{self.store}/{self.path}"
-        return here if first == 0 else f"{here}, from row group {first}"
-
-    @property
-    def fingerprint(self) -> str:
-        columns = self.column, self.id_column, self.payload_columns
-        return repr((self.path, self.stamp, columns, self.groups, self.rows))
-
-    def refuse_changed(self) -> None:
-        if open_store(self.store).stamp(self.path) != self.stamp:
-            raise _changed(self.name)
+        place = f"{self.store.location}/{self.path}"
+        first_group = self.groups[0]
+        return place if first_group == 0 else f"{place}, from row group {first_group}"
 
     @contextmanager
     def _opened(self, key: str | None) -> Iterator[tuple[Location, Any]]:
-        self.refuse_changed()
         location = Location(self.name, "", key, 0, 0)
         with location.reading():
             try:
-                yield location, _file(open_store(self.store), self.path, location)
+                yield location, _file(self.store, self.path, location)
             except BaseException:
                 location.resources.close()
                 raise
 
     def vectors(self) -> VectorSource:
-        with self._opened(self.column) as (location, file):
+        with self._opened(self.columns.vectors) as (location, file):
             return vectors_of(location, file, range(*self.groups))
 
     def ids(self) -> AnyArray | None:
-        if self.id_column is None:
+        if self.columns.ids is None:
             return None
-        with self._opened(self.id_column) as (location, file), location.resources:
+        with self._opened(self.columns.ids) as (location, file), location.resources:
             return _checked(ids_of(location, file, range(*self.groups)), location)
 
     def payload(self) -> Any:
-        if not self.payload_columns:
+        if not self.columns.payload:
             return None
         with self._opened(None) as (location, file), location.resources:
-            return file.read_row_groups(list(range(*self.groups)), columns=[*self.payload_columns])
+            groups = list(range(*self.groups))
+            return file.read_row_groups(groups, columns=[*self.columns.payload])
 
 
 def _file(store: Store, path: str, location: Location) -> Any:
@@ -213,41 +363,28 @@ def _checked(ids: Any, location: Location) -> AnyArray:
     return array
 
 
-def _changed(name: str) -> InputError:
-    return InputError(f"{name} was changed since the build was planned; begin a new build.")
-
-
-def _open_parquet(
-    name: str,
-    place: str,
-    column: str | None,
-    id_column: str | None,
-    payload_columns: tuple[str, ...],
-    rows: int,
-) -> Dataset:
+def _open_parquet(name: str, place: str, columns: _Columns, rows: int) -> Dataset:
     store, paths = _parquet_files(place)
     parts: list[Part] = []
     kinds: list[Any] = []
     for path in paths:
-        stamp = store.stamp(path)
         location = Location(f"{store.location}/{path}", "", None, 0, 0)
         with location.reading(), location.resources:
             file = _file(store, path, location)
             meta = file.metadata
-            kinds.append([column_type(location, file, key) for key in payload_columns])
+            kinds.append([column_type(location, file, key) for key in columns.payload])
             if kinds[-1] != kinds[0]:
                 raise location.error(
                     f"its payload columns are of the types {', '.join(map(str, kinds[-1]))} and "
                     f"those of the first file {', '.join(map(str, kinds[0]))}; make them the same."
                 )
             counts = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
-        for first, stop, count in _packed(counts, rows):
-            here = (store.location, path, stamp, column, id_column, (first, stop), count)
-            parts.append(_ParquetPart(*here, payload_columns))
+        for first_group, stop_group, count in _packed(counts, rows):
+            parts.append(_ParquetPart(store, path, columns, (first_group, stop_group), count))
     if not parts:
         raise InputError(f"{name}: there are no {_SUFFIX} files with rows; check the path.")
     with parts[0].vectors() as source:
-        return Dataset(name, source.shape[1], tuple(parts))
+        return Dataset(name, source.shape[1], rows_at_a_time(source), tuple(parts))
 
 
 def _parquet_files(place: str) -> tuple[Store, list[str]]:
@@ -255,97 +392,27 @@ def _parquet_files(place: str) -> tuple[Store, list[str]]:
         folder, path = os.path.split(os.path.abspath(place))
         return open_store(folder), [path]
     store = open_store(place)
-    found = [path for path in store.sizes() if path.lower().endswith(_SUFFIX)]
-    if not found and is_url(place) and place.lower().endswith(_SUFFIX):
+    paths = [path for path in store.sizes() if path.lower().endswith(_SUFFIX)]
+    if not paths and is_url(place) and place.lower().endswith(_SUFFIX):
         prefix, _, path = place.rpartition("/")
         return open_store(prefix), [path]
-    return store, [p for p in found if not any(n.startswith(("_", ".")) for n in p.split("/"))]
+    return store, [path for path in paths if not _is_hidden(path)]
 
 
-def _packed(counts: list[int], most: int) -> Iterator[tuple[int, int, int]]:
-    """Row groups from first to stop, and their rows: as many together as have at most so many."""
+def _is_hidden(path: str) -> bool:
+    return any(name.startswith(("_", ".")) for name in path.split("/"))
+
+
+def _packed(counts: list[int], most_rows: int) -> Iterator[tuple[int, int, int]]:
+    """Yield row groups from first to stop, and their rows: at most so many, or one group."""
     first, rows = 0, 0
     for group, count in enumerate(counts):
-        if rows and rows + count > most:
+        if rows and rows + count > most_rows:
             yield first, group, rows
             first, rows = group, 0
         rows += count
     if rows:
         yield first, len(counts), rows
-
-
-@dataclass(frozen=True)
-class _ArrayPart(Part):
-    path: str
-    start: int
-    rows: int
-    stored: str
-    ids_path: str | None
-    ids_stamp: str
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return f"{self.path}, from row {self.start}"
-
-    @property
-    def fingerprint(self) -> str:
-        return repr((self.stored, self.start, self.rows, self.ids_stamp))
-
-    def refuse_changed(self) -> None:
-        with open_vectors(self.path) as source:
-            if repr(source.fingerprint()) != self.stored:
-                raise _changed(self.name)
-
-    def vectors(self) -> VectorSource:
-        self.refuse_changed()
-        source = open_vectors(self.path)
-        columns, stop = source.shape[1], self.start + self.rows
-        location = Location(self.name, "", None, 0, 0)
-        location.resources.enter_context(source)
-
-        def stream(firsts: range) -> Iterator[Chunk]:
-            for first, chunk in source.chunks(firsts.step, self.start + firsts.start):
-                yield chunk[: stop - first]
-
-        shape, is_sparse = (self.rows, columns), source.is_sparse
-        return VectorSource(location, shape, source.dtype, stream, is_sparse=is_sparse)
-
-    def ids(self) -> AnyArray | None:
-        if self.ids_path is None:
-            return None
-        if _file_stamp(self.ids_path) != self.ids_stamp:
-            raise _changed(self.ids_path)
-        return _all_ids(self.ids_path, self.ids_stamp)[self.start : self.start + self.rows]
-
-
-@lru_cache(maxsize=1)
-def _all_ids(path: str, stamp: str) -> AnyArray:
-    return read_ids(path)
-
-
-def _file_stamp(ids: str) -> str:
-    """Of a file of ids, whose name may have a key."""
-    path = ids if os.path.exists(ids) else ids.rpartition(":")[0]
-    status = os.stat(path)
-    return f"{ids} {status.st_size} {status.st_mtime_ns}"
-
-
-def _open_array(name: str, ids: str | os.PathLike[str] | None, rows: int) -> Dataset:
-    path, ids_path = os.path.abspath(name), None if ids is None else os.path.abspath(ids)
-    with open_vectors(path) as source:
-        count, columns = source.shape
-        stored = repr(source.fingerprint())
-    stamp = ""
-    if ids_path is not None:
-        found = len(read_ids(ids_path))
-        if found != count:
-            raise InputError(f"there are {found} ids for {count} vectors.")
-        stamp = _file_stamp(ids_path)
-    parts = [
-        _ArrayPart(path, start, min(rows, count - start), stored, ids_path, stamp)
-        for start in range(0, count, rows)
-    ]
-    return Dataset(name, columns, tuple(parts))
 
 
 class InMemoryPart(Part):
@@ -362,14 +429,11 @@ class InMemoryPart(Part):
     def __init__(
         self, name: str, vectors: Any, ids: Any | None = None, payload: Any = None
     ) -> None:
-        self._vectors, self._payload, self.name = vectors, payload, name
-        self.payload_columns = () if payload is None else tuple(payload.column_names)
+        self.name = name
+        self._vectors = vectors
+        self._payload = payload
         self.rows = self.vectors().shape[0]
         self._ids = None if ids is None else id_array(ids)
-
-    @property
-    def fingerprint(self) -> str:
-        return self.name
 
     def vectors(self) -> VectorSource:
         return as_source(self._vectors, self.name)

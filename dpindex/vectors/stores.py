@@ -1,29 +1,25 @@
-"""Stores: folders and buckets in which a file that is there once never changes.
+"""Stores: folders and object stores, from which vectors are read and to which indexes are written.
 
-What a build makes is created whole and only if it is not there yet, so of any number of attempts
-one is seen and the others never are. POSIX: a file is written in a private folder beside the store
-and linked to its name, which fails if the name is taken. Object stores: one PUT under
-``If-None-Match: *`` (S3, Azure) or ``ifGenerationMatch=0`` (Google Cloud).
+An object is created whole and only if it is not there yet, so of any number of attempts one is
+seen: one PUT under ``If-None-Match: *`` (S3, Azure) or ``ifGenerationMatch=0`` (Google Cloud).
 """
 
 from __future__ import annotations
 
 import io
 import os
-import secrets
-import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
-from dpindex.base.files import make_folder, read_file, sync_folder
+from dpindex.base.files import read_file
 
-__all__ = ["Store", "is_url", "open_store"]
+__all__ = ["Bucket", "Folder", "Store", "is_url", "open_store"]
 
 _FILE = "file://"
 _WAITS = (0.1, 0.5, 2.0, 5.0)
@@ -47,121 +43,24 @@ class Store(ABC):
     location: str
 
     @abstractmethod
-    def begin(self, build: str, path: str, data: bytes) -> bool:
-        """Let a build create files here, this one first; whether that is what is there now.
-
-        Raises
-        ------
-        InputError
-            If files cannot be created here exactly once.
-        """
-
-    @abstractmethod
-    def create(self, build: str, path: str, data: bytes) -> bool:
-        """Create a file, whole, unless it is there; whether what is there now are these bytes.
-
-        Of what is not there afterwards nobody but this process has seen anything.
-
-        Raises
-        ------
-        InputError
-            If the build has not begun or has ended here, or the store cannot be written.
-        """
-
-    @abstractmethod
-    def end(self, build: str, path: str, data: bytes) -> bool:
-        """Create the last file of a build as ``create`` does; attempts that still run fail."""
-
-    @abstractmethod
     def read(self, path: str, max_bytes: int) -> bytes | None:
-        """A file of at most so many bytes; None if there is none, InputError if it is larger."""
+        """Return the bytes of a file, None if there is none; InputError if it has more bytes."""
 
     @abstractmethod
     def sizes(self) -> dict[str, int]:
-        """Bytes of every file by its path, in the order of paths."""
-
-    @abstractmethod
-    def stamp(self, path: str) -> str:
-        """Size and time of change, or the store's own tag: another file has another stamp."""
+        """Return the bytes of every file by its path, in the order of paths."""
 
     @abstractmethod
     def open(self, path: str) -> IO[bytes]:
-        """A file opened for reading."""
+        """Return a file opened for reading."""
 
 
 class Folder(Store):
-    """A folder of a local or shared file system that has hard links.
-
-    What is not published yet lies beside it, in ``NAME.unpublished``, which no other user may read.
-    The end of a build takes that folder away first. From then on no attempt that still runs, or
-    that was stopped for hours, can publish anything.
-    """
+    """A folder of a local or shared file system."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path).resolve()
         self.location = str(self._path)
-        self._private = self._path.with_name(self._path.name + ".unpublished")
-
-    def begin(self, build: str, path: str, data: bytes) -> bool:
-        with self._writing():
-            make_folder(self._private, 0o700)
-            make_folder(self._private / build, 0o700)
-            same = self._link(self._private / build, path, data)
-            if same:  # what is left of another build, whose target was removed, ends now
-                for other in self._private.iterdir():
-                    if other.name != build:
-                        shutil.rmtree(other, ignore_errors=True)
-        return same
-
-    def create(self, build: str, path: str, data: bytes) -> bool:
-        with self._writing():
-            if not (self._private / build).is_dir():
-                raise InputError(f"this build of {self.location} has not begun, or has ended.")
-            return self._link(self._private / build, path, data)
-
-    def end(self, build: str, path: str, data: bytes) -> bool:
-        own = self._private / f"{build}.{secrets.token_hex(16)}"
-        with self._writing():
-            with suppress(FileNotFoundError):  # another process was first
-                os.rename(self._private / build, own)  # what is staged has no name any more
-            try:
-                make_folder(own, 0o700)
-                same = self._link(own, path, data)
-            except OSError:  # the first tidied up meanwhile, so that its file is there
-                found = self.read(path, len(data))
-                if found is None:
-                    raise
-                same = found == data
-            shutil.rmtree(self._private, ignore_errors=True)
-        return same
-
-    def _link(self, private: Path, path: str, data: bytes) -> bool:
-        place, staged = self._path / path, private / secrets.token_hex(16)
-        make_folder(place.parent)
-        try:
-            with open(staged, "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                os.link(staged, place)
-            except FileExistsError:  # perhaps by a first answer that a network lost
-                return place.stat().st_size == len(data) and place.read_bytes() == data
-        finally:
-            with suppress(OSError):
-                staged.unlink()
-        sync_folder(place.parent)
-        return True
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            detail = f"{self.location} cannot be written: {error.strerror or error}"
-            raise InputError(
-                f"{detail}; it needs room, and a file system with hard links."
-            ) from error
 
     def read(self, path: str, max_bytes: int) -> bytes | None:
         place = self._path / path
@@ -170,14 +69,6 @@ class Folder(Store):
     def sizes(self) -> dict[str, int]:
         files = sorted(file for file in self._path.rglob("*") if file.is_file())
         return {file.relative_to(self._path).as_posix(): file.stat().st_size for file in files}
-
-    def stamp(self, path: str) -> str:
-        try:
-            status = os.stat(self._path / path)
-        except OSError as error:
-            detail = f"{self._path / path} cannot be read: {error.strerror}"
-            raise InputError(f"{detail}; check the path.") from None
-        return f"{status.st_size} {status.st_mtime_ns}"
 
     def open(self, path: str) -> IO[bytes]:
         return open(self._path / path, "rb")
@@ -199,21 +90,31 @@ class Bucket(Store):
         with self._asking("opened"):
             self._store = import_extra("obstore.store", need, "cloud").from_url(self.location)
 
-    def begin(self, build: str, path: str, data: bytes) -> bool:
-        same = self.create(build, path, data)
-        if same:
-            # The same bytes once more: a store that takes them would also take other codes.
-            with suppress(self._obstore.exceptions.AlreadyExistsError):
-                with self._asking("written", self._obstore.exceptions.AlreadyExistsError):
-                    self._put(path, data)
-                raise InputError(
-                    f"{self.location} overwrites objects that it should only create "
-                    f"(If-None-Match is ignored), so codes could be published twice; use another "
-                    f"store."
-                )
-        return same
+    def __reduce__(self) -> Any:
+        return Bucket, (self.location,)
 
-    def create(self, build: str, path: str, data: bytes) -> bool:
+    def refuse_overwriting(self, path: str, data: bytes) -> None:
+        """InputError for a store that takes an object which is there a second time.
+
+        Such a store would take other codes too. The bytes are those that are there.
+        """
+        exists = self._obstore.exceptions.AlreadyExistsError
+        with suppress(exists):
+            with self._asking("written", exists):
+                self._put(path, data)
+            raise InputError(
+                f"{self.location} overwrites objects that it should only create (If-None-Match is "
+                f"ignored), so codes could be published twice; use another store."
+            )
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create an object, whole, unless it is there; return whether it holds these bytes now.
+
+        Raises
+        ------
+        InputError
+            If the store cannot be written.
+        """
         for wait in (*_WAITS, None):
             try:
                 self._put(path, data)
@@ -228,8 +129,10 @@ class Bucket(Store):
                 return True
         raise AssertionError("unreachable")
 
-    def end(self, build: str, path: str, data: bytes) -> bool:
-        return self.create(build, path, data)
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove objects."""
+        with self._asking("tidied up"):
+            self._obstore.delete(self._store, list(paths))
 
     def _put(self, path: str, data: bytes) -> None:
         # In one request: parts of an upload that was cut off would lie in the bucket.
@@ -257,11 +160,6 @@ class Bucket(Store):
         with self._asking("listed"):
             pages = self._obstore.list(self._store)
             return dict(sorted((meta["path"], meta["size"]) for page in pages for meta in page))
-
-    def stamp(self, path: str) -> str:
-        with self._asking("read"):
-            meta = self._head(path)
-        return f"{meta['size']} {meta['e_tag'] or meta['last_modified']}"
 
     def open(self, path: str) -> IO[bytes]:
         with self._asking("read"):
@@ -298,7 +196,9 @@ class _Object(io.RawIOBase):
     """An object as a file that is read by ranges."""
 
     def __init__(self, read_range: Any, size: int) -> None:
-        self._read_range, self._size, self._at = read_range, size, 0
+        self._read_range = read_range
+        self._size = size
+        self._at = 0
 
     def readable(self) -> bool:
         return True
@@ -336,7 +236,7 @@ def open_store(location: str | os.PathLike[str]) -> Store:
     '/tmp'
     """
     url = os.fspath(location)
-    if not is_url(url) or url.startswith(_FILE):  # obstore's folders show what is not published
+    if not is_url(url) or url.startswith(_FILE):  # a folder needs no client
         return Folder(url.removeprefix(_FILE))
     if "@" in url.partition("://")[2].partition("/")[0] and not url.startswith("abfs"):
         raise InputError("the URL of a store holds no keys; give them in the environment.")

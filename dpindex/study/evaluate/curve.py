@@ -23,13 +23,13 @@ from dpindex.base.errors import InputError
 from dpindex.base.threads import limited_threads
 from dpindex.denoise import Denoiser, Kind
 from dpindex.index.asked import QueryMode
-from dpindex.index.leak_check import refuse_shared_rows
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Adjacency, l2, record
 from dpindex.similarity.similarity import Metric
+from dpindex.storage.leak_check import refuse_shared_rows
 from dpindex.study.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.study.evaluate.inversion import EXPOSURE, exposure
 from dpindex.study.evaluate.linkage import LINKED, Linkage

@@ -20,7 +20,6 @@ from dpindex.base.errors import InputError
 from dpindex.base.threads import idle_cores, limited_threads
 from dpindex.exposure.exposure import Prior, predicted_exposure
 from dpindex.index.asked import QueryMode
-from dpindex.index.directory import IndexDirectory
 from dpindex.mechanism.codebook import dense_rows, spaced
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.method_table import methods as all_methods
@@ -29,6 +28,7 @@ from dpindex.mechanism.noise.randomized_response import FlipsByLevel
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
+from dpindex.storage.directory import IndexDirectory
 from dpindex.study.evaluate.curve import Progress, SpecGrid, spec_grid
 from dpindex.study.planner.collection_model import CollectionModel, Facts, Simulation, linked_share
 from dpindex.study.planner.plan_result import FOUND, NEIGHBOURS, Plan, Ranking, Row, nearby
@@ -276,8 +276,6 @@ def _suspicion(source: VectorSource, n: int) -> str | None:
                 manifest = directory.manifest()
             except InputError:  # no index, damaged, or of another version
                 continue
-            if (manifest.input or {}).get("source") == source.fingerprint():
-                return f"{directory.path} is being built from it"
             if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
                 return f"{directory.path} holds as many codes, of as many attributes"
     return None

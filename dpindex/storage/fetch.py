@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dpindex.base.errors import InputError
-from dpindex.index.directory import MANIFEST, MAX_MANIFEST_BYTES, Manifest
+from dpindex.storage.manifest import MANIFEST, MAX_MANIFEST_BYTES, Manifest
 from dpindex.vectors.stores import open_store
 
 __all__ = ["fetched"]

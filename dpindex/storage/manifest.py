@@ -1,0 +1,310 @@
+"""The format of an index: its settings, its files, and the manifest that says which files count.
+
+An index holds ``manifest.json``, ``segments/NNNNNN.codes``, ``ids/NNNNNN.ids``, for segments with a
+payload ``payload/NNNNNN.arrows``, for a codebook ``codebook/NNNNNN.vectors`` and, where one was
+learned, ``denoiser/NNNNNN.model``. The manifest states size and SHA-256 of every other file. No raw
+vector, norm, noise or secret is ever written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from dpindex.base.errors import InputError
+from dpindex.base.files import Buffer
+from dpindex.exposure.visibility import Visibility
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.float_codes import METRICS
+from dpindex.similarity.similarity import Metric
+from dpindex.version import __version__
+
+__all__ = [
+    "FOLDERS",
+    "MANIFEST",
+    "MAX_MANIFEST_BYTES",
+    "NUMBERED_FILE",
+    "FileMark",
+    "Manifest",
+    "SegmentPaths",
+    "Settings",
+    "codebook_path",
+    "denoiser_path",
+    "segment_number",
+]
+
+MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 1 << 24
+FOLDERS = ("segments", "ids", "payload", "denoiser", "codebook")
+NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|arrows|model|vectors)(\.tmp)?")
+
+_FORMAT = 2
+_NUMBER = re.compile(r"[0-9]{6}")
+_NUMBERS = 10**6
+_MAX_FILE_BYTES = 1 << 33
+_FIELDS = ("next_number", "segments", "denoiser", "codebook")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an index is, beside its rows.
+
+    Parameters
+    ----------
+    spec : Spec
+        The public description of the mechanism.
+    metric : "cosine", "ip" or "l2"
+        What neighbours are ranked by.
+    index_type : str
+        How vectors are kept and searched: see :func:`dpindex.index.faiss_vectors.parse_index_type`.
+    query_epsilon : float, optional
+        Budget of a private query; default the spec's epsilon.
+
+    Raises
+    ------
+    InputError
+        For a metric that the method's codes do not have, or a wrong query epsilon.
+    """
+
+    spec: Spec
+    metric: Metric = "cosine"
+    index_type: str = "f32"
+    query_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in tuple(METRICS):
+            raise InputError(f"metric must be one of {', '.join(METRICS)}, not {self.metric!r}.")
+        mechanism = self.spec.mechanism
+        metrics = mechanism.calibration.format.metrics
+        if self.metric not in metrics:
+            raise InputError(
+                f"{mechanism.name} keeps {mechanism.codes}, which know {' and '.join(metrics)} "
+                f"only, not {self.metric!r}."
+            )
+        if self.query_epsilon is not None:
+            object.__setattr__(self, "query_epsilon", self.query_spec.epsilon)
+
+    @property
+    def query_spec(self) -> Spec:
+        """The spec of private queries."""
+        if self.query_epsilon is None:
+            return self.spec
+        return self.spec.with_epsilon(self.query_epsilon)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain JSON values."""
+        return {**vars(self), "spec": self.spec.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Settings:
+        """Return the inverse of :meth:`to_dict`, other keys aside; InputError or KeyError."""
+        values = {one.name: data[one.name] for one in fields(cls)}
+        values["spec"] = Spec.from_dict(data["spec"])
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class SegmentPaths:
+    """Where the files of one segment lie.
+
+    Attributes
+    ----------
+    number : str
+        Six digits.
+
+    >>> SegmentPaths("000007").codes
+    'segments/000007.codes'
+    """
+
+    number: str
+
+    @property
+    def codes(self) -> str:
+        return f"segments/{self.number}.codes"
+
+    @property
+    def ids(self) -> str:
+        return f"ids/{self.number}.ids"
+
+    @property
+    def payload(self) -> str:
+        return f"payload/{self.number}.arrows"
+
+
+def codebook_path(number: str) -> str:
+    """Return where the codebook of that number lies."""
+    return f"codebook/{number}.vectors"
+
+
+def denoiser_path(number: str) -> str:
+    """Return where the denoiser of that number lies."""
+    return f"denoiser/{number}.model"
+
+
+def segment_number(number: int) -> str:
+    """Return a number as six digits; InputError if an index has had so many files."""
+    if number >= _NUMBERS:
+        raise InputError(
+            "an index has at most a million segments; use larger parts, or build several indexes."
+        )
+    return f"{number:06d}"
+
+
+@dataclass(frozen=True)
+class FileMark:
+    """Size and hash by which a file is recognised."""
+
+    bytes: int
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if type(self.bytes) is not int or not 0 <= self.bytes <= _MAX_FILE_BYTES:
+            raise ValueError("size")
+
+    @classmethod
+    def of(cls, data: Buffer) -> FileMark:
+        """Return the mark of a file with this content."""
+        return cls(len(data), hashlib.sha256(data).hexdigest())
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The table of contents; the only mutable thing in an index, replaced whole.
+
+    Attributes
+    ----------
+    settings : Settings
+    next_number : int
+        Segments, denoisers and codebooks are numbered, and no number is used twice.
+    segments : mapping from six digits to int
+        The segments by number, in row order, and their rows.
+    denoiser, codebook : str, optional
+        Number of the denoiser that was learned from the segments, and of the spec's codebook.
+    files : mapping from path to FileMark
+        Of every file that belongs to the index, and perhaps of some that did.
+    visibility : Visibility, optional
+        What noise leaves of the best case of a search; absent in empty indexes.
+    """
+
+    settings: Settings
+    next_number: int = 0
+    segments: Mapping[str, int] = field(default_factory=dict)
+    denoiser: str | None = None
+    codebook: str | None = None
+    files: Mapping[str, FileMark] = field(default_factory=dict)
+    visibility: Visibility | None = None
+
+    @property
+    def paths(self) -> list[str]:
+        """Every file that belongs to the index."""
+        paths = []
+        for number in self.segments:
+            segment = SegmentPaths(number)
+            paths += [segment.codes, segment.ids]
+            if segment.payload in self.files:
+                paths.append(segment.payload)
+        if self.denoiser is not None:
+            paths.append(denoiser_path(self.denoiser))
+        if self.codebook is not None:
+            paths.append(codebook_path(self.codebook))
+        return paths
+
+    @property
+    def count(self) -> int:
+        """Rows of all segments."""
+        return sum(self.segments.values())
+
+    def to_bytes(self) -> bytes:
+        """Return the text of ``manifest.json``; InputError if it would be too long."""
+        visibility = self.visibility
+        data = {
+            "format": _FORMAT,
+            "library": __version__,
+            "guarantee": self.settings.spec.guarantee.to_dict(),
+            "count": self.count,
+            "files": {path: asdict(self.files[path]) for path in self.paths},
+            "visibility": None if visibility is None else visibility._asdict(),
+            **{name: getattr(self, name) for name in _FIELDS},
+            **self.settings.to_dict(),
+        }
+        text = _sealed(data)
+        if len(text) > MAX_MANIFEST_BYTES:
+            raise InputError(
+                f"{len(self.segments)} segments are too many for one manifest; use larger parts, "
+                f"build several indexes, or save the index to a new directory."
+            )
+        return text
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Manifest:
+        """Return the inverse of :meth:`to_bytes`, from parsed JSON without its checksum.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError or AttributeError
+            For anything else. An InputError is a ValueError.
+        """
+        files = {path: FileMark(**mark) for path, mark in data["files"].items()}
+        visibility = data["visibility"]
+        manifest = cls(
+            settings=Settings.from_dict(data),
+            files=files,
+            visibility=None if visibility is None else Visibility(**visibility),
+            **{name: data[name] for name in _FIELDS},
+        )
+        if not (
+            data["guarantee"] == manifest.settings.spec.guarantee.to_dict()
+            and data["count"] == manifest.count
+            and set(files) == set(manifest.paths)
+            and manifest._is_consistent()
+        ):
+            raise InputError("it contradicts itself.")
+        return manifest
+
+    def _is_consistent(self) -> bool:
+        single = [number for number in (self.denoiser, self.codebook) if number is not None]
+        numbers = [*self.segments, *single]
+        counts = self.segments.values()
+        return (
+            all(type(count) is int and count > 0 for count in counts)
+            and all(_NUMBER.fullmatch(number) for number in numbers)
+            and len(set(numbers)) == len(numbers)
+            and type(self.next_number) is int
+            and all(int(number) < self.next_number for number in numbers)
+            and (self.codebook is None) == (self.settings.spec.codebook is None)
+            and all(isinstance(v, float) and 0 <= v <= 1 for v in self.visibility or ())
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the manifest: names one state of the index."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @classmethod
+    def from_bytes(cls, text: bytes, place: Path | str) -> Manifest:
+        """Parse and check a manifest; InputError names ``place``."""
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError):
+            raise InputError(f"{place} is not a manifest: it is no valid JSON.") from None
+        if not isinstance(data, dict) or data.get("format") != _FORMAT:
+            raise InputError(f"{place} is not a manifest of format {_FORMAT}.")
+        data.pop("checksum", None)
+        if _sealed(data) != text:
+            raise InputError(f"{place} is damaged: its checksum does not match.")
+        try:
+            return cls.from_dict(data)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            detail = str(error) if isinstance(error, InputError) else "a field is missing or wrong."
+            raise InputError(f"{place} is damaged: {detail}") from None
+
+
+def _sealed(data: dict[str, Any]) -> bytes:
+    """Return the canonical text with a checksum of itself: no changed byte goes unnoticed."""
+    seal = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    return json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True).encode()

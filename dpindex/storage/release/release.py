@@ -1,0 +1,303 @@
+"""The protocol of a release, the same for every target and every engine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
+from dpindex.storage.leak_check import refuse_shared_words
+from dpindex.storage.manifest import segment_number
+from dpindex.storage.release.engine import Engine, one_by_one
+from dpindex.storage.release.target import Drawn, Published, Space, Target
+from dpindex.storage.release.work import Receipt, Segment, Shard
+from dpindex.storage.release.workspace import Record
+from dpindex.vectors.dataset import Dataset
+
+if TYPE_CHECKING:  # devices keep no ledger
+    from dpindex.accounting.ledger import Ledger
+
+__all__ = ["Outcome", "Progress", "Terms", "release"]
+
+_LEDGER_ROWS = 1 << 22
+"""Rows that the ledger is told of at a time."""
+
+Progress = Callable[[int, int, str], object]
+"""Called with the rows that are done, all rows, and "checking" or "privatizing"."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What whoever holds the vectors decides about a release.
+
+    Parameters
+    ----------
+    ledger : Ledger, optional
+        Where the release of every id is written down before its noise is drawn.
+    allow_rerelease : bool
+        Allow ids that the ledger knows, at the price of one more epsilon each.
+    skip_leak_check : bool
+        Accept a codebook that shares rows with the vectors: see :mod:`dpindex.storage.leak_check`.
+
+    Raises
+    ------
+    InputError
+        For ``allow_rerelease`` without a ledger.
+    """
+
+    ledger: Ledger | None = None
+    allow_rerelease: bool = False
+    skip_leak_check: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ledger is None and self.allow_rerelease:
+            raise InputError(
+                "allow_rerelease is about what a ledger knows; name the ledger (--ledger)."
+            )
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Published]):
+    """What a release did.
+
+    Attributes
+    ----------
+    rows : int
+        Vectors in all.
+    drawn : int
+        Vectors that this call privatized.
+    published : object
+        What the target gives.
+    """
+
+    rows: int
+    drawn: int
+    published: Published
+
+
+def release(
+    dataset: Dataset,
+    target: Target[Space, Published],
+    terms: Terms | None = None,
+    *,
+    engine: Engine = one_by_one,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Outcome[Published]:
+    """Release a dataset into a target, or go on with the same release.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    target : Target
+    terms : Terms, optional
+    engine : callable
+        Runs the shards; default one after the other in this process.
+    threads : int, optional
+        Threads of one task; default all cores.
+    progress : callable, optional
+        See :data:`Progress`.
+
+    Raises
+    ------
+    InputError
+        For bad vectors, ids or payload, ids that the ledger knows, a codebook that holds private
+        vectors, and what the target refuses. A fault in the last vector costs no budget.
+    """
+    run = _Run(dataset, target, terms or Terms(), engine, progress or _no_progress)
+    return run.release(threads)
+
+
+def _no_progress(done: int, total: int, stage: str) -> None:
+    pass
+
+
+class _Run(Generic[Space, Published]):
+    """One attempt at a release."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        target: Target[Space, Published],
+        terms: Terms,
+        engine: Engine,
+        progress: Progress,
+    ) -> None:
+        self._dataset = dataset
+        self._target = target
+        self._terms = terms
+        self._engine = engine
+        self._progress = progress
+        self._ids = _ReleasedIds(dataset)
+
+    def release(self, threads: int | None) -> Outcome[Published]:
+        target = self._target
+        ledger = self._terms.ledger
+        target.check(self._dataset)
+        if ledger is not None and target.path is not None:
+            ledger.refuse_inside(target.path)
+        self._ids.refuse_duplicates()
+        space = target.workspace(ledger)
+        if space.is_new:
+            self._refuse_known_ids()
+        shards = self._checked(_shards(self._dataset, target.segment_rows(self._dataset)), space)
+        token = self._begun(shards, space)
+        receipts = self._drawn(shards, target.drawing(space, token, threads))
+        drawn = Drawn(shards, receipts, self._engine)
+        published = target.commit(space, token, drawn)
+        return Outcome(drawn.rows, sum(receipt.drawn for receipt in receipts), published)
+
+    def _checked(self, shards: list[Shard], space: Space) -> list[Shard]:
+        """Check every vector; return the shards in order, with their tags."""
+        codebook = None if self._terms.skip_leak_check else self._target.codebook
+        check = self._target.checking(space.content, leak_check=codebook is not None)
+        tags: dict[int, tuple[bytes, ...]] = {}
+        shared_words: dict[int, int] = {}
+        rows_left = {shard.first_row: shard.part.rows for shard in shards}
+        self._progress(0, self._dataset.rows, "checking")
+        for result in self._engine(check, shards):
+            tags[result.first_row] = result.tags
+            shared_words |= result.shared_words
+            rows_left.pop(result.first_row, None)
+            done = self._dataset.rows - sum(rows_left.values())
+            self._progress(done, self._dataset.rows, "checking")
+        if codebook is not None:
+            refuse_shared_words(codebook, shared_words)
+        return [shard.with_tags(tags[shard.first_row]) for shard in shards]
+
+    def _begun(self, shards: list[Shard], space: Space) -> str:
+        """Begin the release, or go on with it; return its token, which the ledger knows then."""
+        segments = [segment for shard in shards for segment in shard.segments]
+        facts = {
+            **self._target.facts,
+            "number of rows": self._dataset.rows,
+            "ledger": self._terms.ledger is not None,
+        }
+        record = Record(facts, b"".join(segment.tag for segment in segments))
+        begun = space.find(record)
+        if begun is not None:
+            self._book(begun.token)
+            return begun.token
+        self._refuse_known_ids()
+        space.begin(record)
+        try:
+            self._book(record.token)
+        except InputError:
+            space.end()  # nothing was drawn
+            raise
+        return record.token
+
+    def _drawn(self, shards: list[Shard], draw: Callable[[Shard], list[Receipt]]) -> list[Receipt]:
+        receipts: dict[str, Receipt] = {}
+        drawn: dict[str, int] = {}
+        self._progress(0, self._dataset.rows, "privatizing")
+        rows = {one.number: one.rows for shard in shards for one in shard.segments}
+        for results in self._engine(draw, shards):
+            for receipt in results:
+                _refuse_contradiction(receipts.setdefault(receipt.number, receipt), receipt)
+                drawn[receipt.number] = drawn.get(receipt.number, 0) + receipt.drawn
+            done = sum(rows[number] for number in receipts)
+            self._progress(done, self._dataset.rows, "privatizing")
+        missing = [number for number in rows if number not in receipts]
+        if missing:
+            raise InputError(f"the engine gave no receipt for segment {missing[0]}; run it again.")
+        return [Receipt(number, receipts[number].files, drawn[number]) for number in rows]
+
+    def _refuse_known_ids(self) -> None:
+        ledger = self._terms.ledger
+        if ledger is not None:
+            for ids in self._ids.batches():
+                ledger.check(ids, allow_rerelease=self._terms.allow_rerelease)
+
+    def _book(self, token: str) -> None:
+        """Tell the ledger of every id, durably; a token that it knows is not counted again."""
+        ledger = self._terms.ledger
+        if ledger is None:
+            return
+        allowed = self._terms.allow_rerelease
+        for number, ids in enumerate(self._ids.batches()):
+            ledger.record(
+                self._target.spec, ids, allow_rerelease=allowed, token=f"{token}/{number}"
+            )
+
+
+def _refuse_contradiction(first: Receipt, second: Receipt) -> None:
+    if dict(first.files) != dict(second.files):
+        raise InputError(f"segment {first.number} was changed after it was staged.")
+
+
+def _shards(dataset: Dataset, segment_rows: int) -> list[Shard]:
+    """Cut a dataset into segments, whose numbers they keep for ever."""
+    shards = []
+    first_row = 0
+    number = 0
+    for part in dataset.parts:
+        segments = []
+        for start in range(0, part.rows, segment_rows):
+            rows = min(segment_rows, part.rows - start)
+            segments.append(Segment(segment_number(number), start, rows))
+            number += 1
+        shards.append(Shard(part, first_row, tuple(segments)))
+        first_row += part.rows
+    return shards
+
+
+@dataclass
+class _ReleasedIds:
+    """The ids of a dataset, read a part at a time."""
+
+    dataset: Dataset
+
+    def batches(self) -> Iterator[AnyArray | None]:
+        """Yield all ids, some millions at a time; None if there are none."""
+        batch: list[AnyArray] = []
+        for part in self.dataset.parts:
+            ids = part.ids()
+            if ids is None:
+                yield None
+                return
+            if sum(map(len, batch)) + len(ids) > _LEDGER_ROWS and batch:
+                yield np.concatenate(batch)
+                batch = []
+            batch.append(ids)
+        yield np.concatenate(batch)
+
+    def refuse_duplicates(self) -> None:
+        """Refuse an id that is given twice; this takes 16 bytes an id."""
+        digests: list[bytes] = []
+        kind = ""
+        for part in self.dataset.parts:
+            ids = part.ids()
+            if ids is None:
+                return
+            if len(ids) != part.rows:
+                raise InputError(f"{part.name} has {len(ids)} ids for {part.rows} vectors.")
+            if kind not in ("", ids.dtype.kind):
+                raise InputError(f"{part.name} has ids of another type than the parts before it.")
+            kind = ids.dtype.kind
+            digests.append(_digests(ids))
+        halves = np.frombuffer(b"".join(digests), np.int64).reshape(-1, 2)
+        order = np.lexsort((halves[:, 1], halves[:, 0]))  # stable
+        same = (halves[order[1:]] == halves[order[:-1]]).all(axis=1)
+        if same.any():
+            place = int(np.argmax(same))
+            first = int(order[place])
+            second = int(order[place + 1])
+            raise InputError(
+                f"rows {first} and {second} have the same id; ids must be unique in all files."
+            )
+
+
+def _digests(ids: AnyArray) -> bytes:
+    """Return 16 bytes for each id, different for different ids."""
+    if ids.dtype.kind == "U":
+        names = (name.encode() for name in ids.tolist())
+        return b"".join(hashlib.blake2b(name, digest_size=16).digest() for name in names)
+    wide = np.zeros((len(ids), 2), np.int64)
+    wide[:, 0] = ids
+    return wide.tobytes()

@@ -1,0 +1,336 @@
+"""Workspaces: where an unfinished release keeps its record, its key and what it has staged.
+
+A workspace is private. It is made when a release begins and removed when the release ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import secrets
+import shutil
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
+from dpindex.base.files import holding_lock, make_folder, pack, parse_file, read_file, unpack
+from dpindex.storage.release.content import TAG_BYTES, ContentKey
+from dpindex.storage.staging import (
+    RECORD,
+    StagingFolder,
+    create_once,
+    unpublished_path,
+    writing_beside,
+)
+
+__all__ = ["FolderWorkspace", "LedgerWorkspace", "NoWorkspace", "Record", "Workspace"]
+
+_KEY = "key"
+_KEY_BYTES = 32
+_LOCK = "lock"
+_MAXRECORD_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a release is, by which whoever repeats it is recognised.
+
+    Attributes
+    ----------
+    facts : mapping
+        Plain JSON values that must match, each under the name that messages give it.
+    tags : bytes
+        Of all segments, under the key of the workspace.
+    token : str
+        Names the release in the ledger and in its staging.
+    """
+
+    facts: Mapping[str, Any]
+    tags: bytes
+    token: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def differences(self, other: Record) -> list[str]:
+        """Return the names of what differs between two records."""
+        names = [name for name, value in self.facts.items() if other.facts.get(name) != value]
+        if self.tags != other.tags:
+            names.append("vectors, ids or payload")
+        return names
+
+
+class Workspace(ABC):
+    """Where an unfinished release is kept.
+
+    Attributes
+    ----------
+    content : ContentKey, optional
+        Recognises its vectors; None where nothing can be resumed.
+    """
+
+    content: ContentKey | None
+
+    @property
+    @abstractmethod
+    def is_new(self) -> bool:
+        """Whether nothing is unfinished here for certain."""
+
+    @abstractmethod
+    def find(self, record: Record) -> Record | None:
+        """Return the record of the same release, if it has begun; None if it has not.
+
+        Raises
+        ------
+        InputError
+            If another release is unfinished here, or a copy of one.
+        """
+
+    @abstractmethod
+    def begin(self, record: Record) -> None:
+        """Keep the record of a release that begins, durably.
+
+        Raises
+        ------
+        InputError
+            If another process began one meanwhile, or the workspace cannot be written.
+        """
+
+    @abstractmethod
+    def end(self) -> None:
+        """Remove everything: the release is finished, or nothing of it was drawn."""
+
+
+class NoWorkspace(Workspace):
+    """Nothing is kept: what dies in memory was seen by nobody, and no ledger counts it."""
+
+    content = None
+
+    @property
+    def is_new(self) -> bool:
+        return True
+
+    def find(self, record: Record) -> Record | None:
+        return None
+
+    def begin(self, record: Record) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+
+class FolderWorkspace(Workspace):
+    """A private folder of one release, beside its target or where it was named.
+
+    Parameters
+    ----------
+    path : Path
+        The folder, made when the release begins.
+    target : str
+        What the release is published as.
+    """
+
+    content: ContentKey
+
+    def __init__(self, path: Path, target: str) -> None:
+        self.path = path
+        self._target = target
+        self._record: Record | None = None
+        self.content = ContentKey()
+        if os.path.lexists(path / RECORD):
+            self._record = parse_file(path / RECORD, _MAXRECORD_BYTES, self._parsed)
+
+    @classmethod
+    def beside(cls, target: Path) -> FolderWorkspace:
+        """Return the workspace beside a target."""
+        return cls(unpublished_path(target), str(target))
+
+    @property
+    def is_new(self) -> bool:
+        return self._record is None
+
+    def find(self, record: Record) -> Record | None:
+        begun = self._record
+        if begun is None:
+            return None
+        differences = record.differences(begun)
+        if differences:
+            raise InputError(
+                f"{self._target} has an unfinished build of other input (its "
+                f"{' and '.join(differences)} differ); finish it with the same input and options, "
+                f"or choose another place. A build elsewhere would release its vectors a second "
+                f"time."
+            )
+        with writing_beside(Path(self._target)):
+            make_folder(self.path / begun.token)
+        return begun
+
+    def begin(self, record: Record) -> None:
+        with writing_beside(Path(self._target)):
+            make_folder(self.path, 0o700)
+            make_folder(self.path / record.token)  # before the record, which says that it is there
+            created = create_once(self.path / RECORD, self._bytes(record), self.path)
+        if not created:
+            raise InputError(
+                f"{self._target} is being built by another process; run it again to go on with it."
+            )
+
+    def staging(self, token: str) -> StagingFolder:
+        """Return the staging of the release with that token."""
+        return StagingFolder(self.path / token)
+
+    def end(self) -> None:
+        with suppress(OSError):
+            (self.path / RECORD).unlink(missing_ok=True)  # first: without it nothing is unfinished
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _bytes(self, record: Record) -> bytes:
+        """Return the file of a record; it names this very folder, so that a copy is recognised."""
+        header = {"token": record.token, "target": self._target, "folder": self._folder_number()}
+        arrays: dict[str, AnyArray] = {
+            "key": np.frombuffer(self.content.key, np.uint8),
+            "tags": np.frombuffer(record.tags, np.uint8).reshape(-1, TAG_BYTES),
+            "facts": np.frombuffer(json.dumps(dict(record.facts)).encode(), np.uint8),
+        }
+        return pack(RECORD, header, arrays)
+
+    def _parsed(self, data: bytes) -> Record:
+        header, arrays = unpack(data, RECORD)
+        if (header["target"], header["folder"]) != (self._target, self._folder_number()):
+            raise InputError(
+                f"this unfinished build was begun elsewhere ({header['target']}) and copied or "
+                f"moved here. Finish the one that was begun; finishing both would release vectors "
+                f"twice."
+            )
+        self.content = ContentKey(arrays["key"].tobytes())
+        facts = json.loads(arrays["facts"].tobytes())
+        return Record(facts, arrays["tags"].tobytes(), header["token"])
+
+    def _folder_number(self) -> int:
+        return self.path.stat().st_ino
+
+
+class LedgerWorkspace(Workspace):
+    """A private folder beside a ledger, for codes that are in memory and not saved yet.
+
+    Codes that the ledger counts lie here until their index is saved. If the index or the process is
+    gone before, the same call finds them: nothing is drawn or charged a second time. What an index
+    that lives keeps here belongs to it alone.
+
+    Parameters
+    ----------
+    ledger : Path
+    """
+
+    content: ContentKey
+
+    def __init__(self, ledger: Path) -> None:
+        self._ledger = ledger
+        self._root = unpublished_path(ledger)
+        self._path: Path | None = None
+        key = self._root / _KEY
+        self.content = ContentKey(read_file(key, _KEY_BYTES) if key.exists() else None)
+
+    @property
+    def is_new(self) -> bool:
+        return not self._root.is_dir()
+
+    def find(self, record: Record) -> Record | None:
+        name = self._name(record)
+        for begun in self._root.glob(f"process-*/{name}.*"):
+            if self._took(begun):
+                return Record(record.facts, record.tags, begun.name.partition(".")[2])
+        return None
+
+    def _took(self, begun: Path) -> bool:
+        """Take over what nobody uses any more; return whether it was so."""
+        held = _HELD.get((self._root, os.getpid()))
+        if held is not None and begun.parent == held.path:
+            gc.collect()  # an index that is gone may wait in a cycle
+            if begun in _IN_USE:
+                return False
+            self._use(begun)
+            return True
+        # A process that lives holds its lock; what a dead one left is taken by one rename.
+        with suppress(InputError, FileNotFoundError), holding_lock(begun.parent / _LOCK, ""):
+            path = _process_folder(self._root) / begun.name
+            os.rename(begun, path)
+            self._use(path)
+            return True
+        return False
+
+    def _use(self, path: Path) -> None:
+        make_folder(path / path.name.partition(".")[2])
+        self._path = path
+        _IN_USE[path] = self
+
+    def begin(self, record: Record) -> None:
+        with writing_beside(self._ledger):
+            make_folder(self._root, 0o700)
+            create_once(self._root / _KEY, self.content.key, self._root)
+            self._use(_process_folder(self._root) / f"{self._name(record)}.{record.token}")
+
+    def staging(self, token: str) -> StagingFolder:
+        """Return the staging of the release with that token, which has begun."""
+        assert self._path is not None, "begin or find comes first"
+        return StagingFolder(self._path / token)
+
+    def end(self) -> None:
+        if self._path is None:
+            return
+        shutil.rmtree(self._path, ignore_errors=True)
+        self._path = None
+        _let_go(self._root)
+
+    def _name(self, record: Record) -> str:
+        return self.content.tag(-1, json.dumps(dict(record.facts)).encode(), record.tags).hex()
+
+
+@dataclass(frozen=True)
+class _ProcessFolder:
+    """A folder that a process holds by a lock while it lives."""
+
+    path: Path
+    lock: ExitStack
+
+
+_IN_USE: weakref.WeakValueDictionary[Path, LedgerWorkspace] = weakref.WeakValueDictionary()
+"""What an index of this process that lives keeps, by its folder."""
+
+_HELD: dict[tuple[Path, int], _ProcessFolder] = {}
+"""By the folder around it and the number of the process: a fork has one of its own."""
+
+
+def _process_folder(root: Path) -> Path:
+    """Return the folder of this process in a root, made if need be."""
+    key = (root, os.getpid())
+    if key not in _HELD:
+        folder = root / f"process-{secrets.token_hex(8)}"
+        make_folder(folder)
+        lock = ExitStack()
+        lock.enter_context(holding_lock(folder / _LOCK, str(folder)))
+        _HELD[key] = _ProcessFolder(folder, lock)
+    return _HELD[key].path
+
+
+def _let_go(root: Path) -> None:
+    """Remove the folder of this process if nothing is left in it, and the root after the last."""
+    key = (root, os.getpid())
+    if key in _HELD and {path.name for path in _HELD[key].path.iterdir()} <= {_LOCK}:
+        folder = _HELD.pop(key)
+        shutil.rmtree(folder.path, ignore_errors=True)
+        folder.lock.close()
+    for process in root.glob("process-*"):
+        if {path.name for path in process.iterdir()} <= {_LOCK}:
+            # Left by a process that died after another had taken what was in it.
+            with suppress(InputError, OSError), holding_lock(process / _LOCK, ""):
+                shutil.rmtree(process, ignore_errors=True)
+    if {path.name for path in root.iterdir()} <= {_KEY}:
+        shutil.rmtree(root, ignore_errors=True)

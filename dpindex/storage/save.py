@@ -1,0 +1,248 @@
+"""Saving an index that is in memory: to a new directory, or to the one that it came from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpindex.base.errors import InputError
+from dpindex.exposure.visibility import rows_to_sample, visibility
+from dpindex.storage.code_store import CodeStore, ids_to_bytes, rows_per_segment
+from dpindex.storage.directory import IndexDirectory, Segment
+from dpindex.storage.manifest import (
+    MANIFEST,
+    FileMark,
+    Manifest,
+    SegmentPaths,
+    Settings,
+    codebook_path,
+    denoiser_path,
+    segment_number,
+)
+from dpindex.storage.payload import payload_to_bytes
+from dpindex.storage.staging import RECORD, Staging, writing_beside
+
+if TYPE_CHECKING:  # most indexes have none
+    from dpindex.denoise import Denoiser
+
+__all__ = ["Checkpoint", "Contents", "read_index", "refuse_occupied", "write_index"]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What an index holds.
+
+    Attributes
+    ----------
+    settings : Settings
+    store : CodeStore
+    denoiser : Denoiser, optional
+    """
+
+    settings: Settings
+    store: CodeStore
+    denoiser: Denoiser | None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where an index was last written or read, which state of it, and what of it still stands.
+
+    Attributes
+    ----------
+    directory : IndexDirectory
+    digest : str
+        Of the manifest.
+    rows, removals : int
+        Length and removals of the store then: while no more are removed, its first rows stand.
+    denoiser : Denoiser, optional
+    """
+
+    directory: IndexDirectory
+    digest: str
+    rows: int
+    removals: int
+    denoiser: Denoiser | None
+
+
+def write_index(
+    path: Path,
+    contents: Contents,
+    last: Checkpoint | None,
+    sealed: Callable[[Checkpoint], object],
+) -> None:
+    """Write an index to a new directory, or bring the one up to date that it was ``last`` in.
+
+    Parameters
+    ----------
+    path : Path
+    contents : Contents
+    last : Checkpoint, optional
+        Of the last write or read.
+    sealed : callable
+        Called with the new checkpoint once the save can no longer fail, only be finished later.
+
+    Raises
+    ------
+    InputError
+        If the directory belongs to something else, was changed since, or cannot be written.
+    """
+    directory = IndexDirectory(path)
+    if last is None or last.directory.path != directory.path:
+        _write_new(directory, contents, sealed)
+    else:
+        _write_changes(last, contents, sealed)
+
+
+def _write_new(
+    directory: IndexDirectory, contents: Contents, sealed: Callable[[Checkpoint], object]
+) -> None:
+    refuse_occupied(directory.path)
+    if (directory.unpublished / RECORD).exists():
+        raise InputError(
+            f"{directory.path} has an unfinished build; run it again to end it, or choose another "
+            f"directory."
+        )
+    with writing_beside(directory.path), directory.staged() as staging:
+        writer = _Writer(staging, Manifest(contents.settings))
+        writer.add_codebook()
+        writer.add_rows(contents.store, 0)
+        writer.add_denoiser(contents.denoiser)
+        manifest = writer.finished(contents.store)
+        staging.create(MANIFEST, manifest.to_bytes())
+        staging.publish(directory.path)
+        directory.discard_unpublished()
+        sealed(_checkpoint(directory, manifest, contents))
+
+
+def _write_changes(
+    last: Checkpoint, contents: Contents, sealed: Callable[[Checkpoint], object]
+) -> None:
+    directory = last.directory
+    with directory.held():
+        manifest = directory.manifest()
+        if manifest.digest != last.digest:
+            raise InputError(
+                f"{directory.path} was changed since this index was opened; open it again and "
+                f"repeat the change; add_codes takes over codes that are new here, and spends "
+                f"nothing."
+            )
+        first_row = last.rows
+        if last.removals != contents.store.removals:  # all that is left is written anew
+            first_row = 0
+            manifest = replace(manifest, segments={})
+        with directory.staged() as staging:
+            # The settings in memory hold the codewords; those of the manifest only name them.
+            writer = _Writer(staging, replace(manifest, settings=contents.settings))
+            writer.add_rows(contents.store, first_row)
+            if contents.denoiser is not last.denoiser:
+                writer.add_denoiser(contents.denoiser)
+            manifest = writer.finished(contents.store)
+            checkpoint = _checkpoint(directory, manifest, contents)
+            directory.grow(manifest, staging, lambda: sealed(checkpoint))
+
+
+def _checkpoint(directory: IndexDirectory, manifest: Manifest, contents: Contents) -> Checkpoint:
+    store = contents.store
+    return Checkpoint(directory, manifest.digest, len(store), store.removals, contents.denoiser)
+
+
+class _Writer:
+    """Stages new files of an index, each under the next number, and keeps the manifest."""
+
+    def __init__(self, staging: Staging, manifest: Manifest) -> None:
+        self._staging = staging
+        self._manifest = manifest
+
+    def add_codebook(self) -> None:
+        codebook = self._manifest.settings.spec.codebook
+        if codebook is not None:
+            number = self._number()
+            self._stage({codebook_path(number): codebook.to_bytes()})
+            self._manifest = replace(self._manifest, codebook=number)
+
+    def add_rows(self, store: CodeStore, first_row: int) -> None:
+        step = rows_per_segment(self._manifest.settings.spec)
+        for row in range(first_row, len(store), step):
+            rows = slice(row, row + step)
+            number = self._number()
+            paths = SegmentPaths(number)
+            codes = store.take(rows)
+            files = {paths.codes: codes.to_bytes(), paths.ids: ids_to_bytes(store.ids_of(rows))}
+            payload = store.payload.take(rows)
+            if payload is not None:
+                files[paths.payload] = payload_to_bytes(payload)
+            self._stage(files)
+            segments = {**self._manifest.segments, number: len(codes)}
+            self._manifest = replace(self._manifest, segments=segments)
+
+    def add_denoiser(self, denoiser: Denoiser | None) -> None:
+        if denoiser is None:
+            return
+        from dpindex.denoise import denoiser_to_bytes
+
+        number = self._number()
+        self._stage({denoiser_path(number): denoiser_to_bytes(denoiser)})
+        self._manifest = replace(self._manifest, denoiser=number)
+
+    def finished(self, store: CodeStore) -> Manifest:
+        """Return the manifest of all that was staged."""
+        if not len(store):
+            return replace(self._manifest, visibility=None)
+        spec = self._manifest.settings.spec
+        sample = store.take(rows_to_sample(len(store), spec.code_length))
+        return replace(self._manifest, visibility=visibility(sample, spec, len(store)))
+
+    def _number(self) -> str:
+        number = segment_number(self._manifest.next_number)
+        self._manifest = replace(self._manifest, next_number=self._manifest.next_number + 1)
+        return number
+
+    def _stage(self, files: dict[str, bytes]) -> None:
+        marks = dict(self._manifest.files)
+        for path, data in files.items():
+            self._staging.create(path, data)
+            marks[path] = FileMark.of(data)
+        self._manifest = replace(self._manifest, files=marks)
+
+
+def refuse_occupied(path: Path) -> None:
+    """Refuse a place for a new index that holds something.
+
+    Raises
+    ------
+    InputError
+        If there is an index, or anything else but an empty folder.
+    """
+    with writing_beside(path):
+        if (path / MANIFEST).exists():
+            raise InputError(
+                f"{path} already holds an index; open it to add to it, or choose another directory."
+            )
+        if os.path.lexists(path) and not path.is_dir():
+            raise InputError(f"{path} is not a directory; choose another.")
+        if path.is_dir() and any(path.iterdir()):
+            raise InputError(f"{path} is not empty; choose another directory.")
+
+
+def read_index(
+    directory: IndexDirectory,
+) -> tuple[Settings, Iterator[Segment], Checkpoint]:
+    """Return settings, segments (each verified as it is read) and checkpoint of an index.
+
+    Raises
+    ------
+    InputError
+        If the directory is not an index, or was damaged or changed.
+    """
+    manifest = directory.finished_manifest()
+    segments = directory.segments(manifest)
+    # The first is read before anything is made of the spec: what a manifest says costs nothing yet.
+    first = list(islice(segments, 1))
+    denoiser = directory.denoiser(manifest)
+    checkpoint = Checkpoint(directory, manifest.digest, manifest.count, 0, denoiser)
+    return directory.settings(manifest), chain(first, segments), checkpoint

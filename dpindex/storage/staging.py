@@ -1,0 +1,148 @@
+"""Staging: where files are created once, before anybody can see them, until they are published.
+
+Whoever repeats a step, after a crash or at the same time, gets the file of the first attempt. What
+another attempt made is never seen by anyone. What is not published yet lies in a private folder
+beside the target, ``NAME.unpublished``, which no other user may read.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dpindex.base.errors import InputError
+from dpindex.base.files import Buffer, read_file, sync_folder
+
+__all__ = [
+    "RECORD",
+    "Staging",
+    "StagingFolder",
+    "create_once",
+    "unpublished_path",
+    "writing_beside",
+]
+
+_MAX_FILE_BYTES = 1 << 33
+
+
+RECORD = "record"
+"""Name of the record of a release in a private folder: it is unfinished."""
+
+
+def unpublished_path(place: Path) -> Path:
+    """Return the private folder beside a target."""
+    return place.with_name(place.name + ".unpublished")
+
+
+def create_once(place: Path, data: Buffer, scratch: Path) -> bool:
+    """Create a file, whole and durably, unless it is there; return whether this call created it.
+
+    Parameters
+    ----------
+    place : Path
+    data : bytes
+    scratch : Path
+        A folder of the same disk in which the file lies until it is whole.
+    """
+    temporary = scratch / f"part-{secrets.token_hex(16)}"
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, place)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(place.parent)
+    return True
+
+
+@contextmanager
+def writing_beside(place: Path) -> Iterator[None]:
+    """Turn an error of the system into a sentence about what lies beside ``place``."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{place} cannot be written: {error.strerror or error}; the folder around it needs "
+            f"room, and a file system with hard links, for what is not published yet."
+        ) from error
+
+
+class Staging(ABC):
+    """Files that are created once and never change. A staging pickles."""
+
+    @abstractmethod
+    def create(self, path: str, data: Buffer) -> bool:
+        """Create a file, whole, unless it is there; return whether it holds these bytes now.
+
+        Raises
+        ------
+        InputError
+            If the staging has ended, or the file cannot be written.
+        """
+
+    @abstractmethod
+    def read(self, path: str, max_bytes: int) -> bytes | None:
+        """Return the bytes of a file, None if there is none; InputError if it has more bytes."""
+
+
+class StagingFolder(Staging):
+    """A folder inside a private folder, which becomes the target by one rename.
+
+    Parameters
+    ----------
+    path : Path
+        The folder, which is there. The private folder around it holds files that are not whole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(self, path: str, data: Buffer) -> bool:
+        place = self.path / path
+        try:
+            if place.parent != self.path:
+                with suppress(FileExistsError):
+                    place.parent.mkdir()  # fails where the staging has ended
+                    sync_folder(self.path)
+            if create_once(place, data, self.path.parent):
+                return True
+            return self.read(path, _MAX_FILE_BYTES) == data
+        except FileNotFoundError:
+            raise InputError(
+                f"{self.path.parent} was removed: what is made here has ended, and is discarded."
+            ) from None
+        except OSError as error:
+            raise InputError(
+                f"{self.path.parent} cannot be written: {error.strerror or error}; it needs room, "
+                f"and a file system with hard links."
+            ) from error
+
+    def read(self, path: str, max_bytes: int) -> bytes | None:
+        place = self.path / path
+        return read_file(place, max_bytes, links=False) if os.path.lexists(place) else None
+
+    def publish(self, place: Path) -> None:
+        """Make this folder the target, by one rename; it can be repeated.
+
+        Raises
+        ------
+        InputError
+            If the target holds something else.
+        """
+        try:
+            with suppress(OSError):
+                place.rmdir()  # an empty folder may wait there
+            os.rename(self.path, place)
+        except OSError as error:
+            raise InputError(
+                f"{place} cannot be made: {error.strerror or error}; choose another place."
+            ) from error
+        sync_folder(place.parent)

@@ -1,0 +1,115 @@
+"""What a saved index is, from its manifest alone."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpindex.exposure.visibility import Visibility
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Manifest, Settings
+
+if TYPE_CHECKING:  # most indexes have none
+    from dpindex.denoise import Denoiser
+
+__all__ = ["Summary", "noise_warning", "summarize"]
+
+_VISIBLE = 0.3
+"""Share of exact copies that are found, below which few neighbours can be."""
+
+
+def noise_warning(visibility: Visibility | None) -> str | None:
+    """Return one sentence where noise leaves little of a search on codes that are not denoised."""
+    if visibility is None:
+        return None
+    for share, queries in ((visibility.exact, ""), (visibility.private, " of private queries")):
+        if share < _VISIBLE:
+            return (
+                f"expect no neighbours{queries} at this setting: the noise is so large that of "
+                f"ten exact copies of a query {10 * share:.1f} would be among its ten nearest; "
+                f"see what `dpindex plan` recommends."
+            )
+    return None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a saved index is, without its codes and ids.
+
+    Attributes
+    ----------
+    settings : Settings
+    count : int
+        Rows.
+    bytes : int
+        Of all files.
+    payload : dict of str to str
+        Type of each payload column by its name, in Arrow's words.
+    denoiser : Denoiser, optional
+    visibility : Visibility, optional
+        What noise leaves of the best case of a search; absent in empty indexes.
+    """
+
+    settings: Settings
+    count: int
+    bytes: int
+    payload: dict[str, str]
+    denoiser: Denoiser | None
+    visibility: Visibility | None
+
+    @property
+    def noise_warning(self) -> str | None:
+        """One sentence where noise leaves little of a search; None for denoised codes."""
+        return noise_warning(self.visibility) if self.denoiser is None else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what it holds, how it is searched and what it promises, as plain JSON values."""
+        spec = self.settings.spec
+        denoiser = None
+        if self.denoiser is not None:
+            names = ("kind", "rows", "error")
+            denoiser = {name: getattr(self.denoiser, name) for name in names}
+        return {
+            "count": self.count,
+            "bytes": self.bytes,
+            "code_length": spec.code_length,
+            "metric": self.settings.metric,
+            "index_type": self.settings.index_type,
+            "payload": self.payload,
+            "denoiser": denoiser,
+            "query_epsilon": self.settings.query_spec.epsilon,
+            "visibility": self.visibility and self.visibility._asdict(),
+            "spec": spec.to_dict(),
+            **spec.guarantee.statement(spec.dim),
+        }
+
+
+def summarize(path: str | os.PathLike[str]) -> Summary:
+    """Return what a saved index is; the codes are not read, only their sizes checked.
+
+    Raises
+    ------
+    InputError
+        If the directory is not an index, is unfinished, or lacks a file or a part of one.
+
+    >>> import tempfile
+    >>> from dpindex import PrivateIndex, Spec
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=2.0))
+    ...     index.save(Path(folder) / "index")
+    ...     summarize(Path(folder) / "index").to_dict()["guarantee"]["epsilon"]
+    2.0
+    """
+    directory = IndexDirectory(Path(path))
+    manifest: Manifest = directory.finished_manifest()
+    directory.check_sizes(manifest)
+    return Summary(
+        settings=directory.settings(manifest),
+        count=manifest.count,
+        bytes=sum(file.stat().st_size for file in directory.path.rglob("*") if file.is_file()),
+        payload=directory.payload_columns(manifest),
+        denoiser=directory.denoiser(manifest),
+        visibility=manifest.visibility,
+    )

@@ -1,0 +1,39 @@
+"""Releases of arrays, for tests: builds of an index, and files of codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dpindex.base.checks import id_array
+from dpindex.index.build import build_index
+from dpindex.mechanism.spec import Spec
+from dpindex.storage.payload import Payload
+from dpindex.storage.release import CodesFile, IndexOptions, Terms, release
+from dpindex.vectors import as_source
+from dpindex.vectors.dataset import Dataset, as_dataset
+
+
+def dataset_of(
+    vectors: Any, *, ids: Any = None, payload: Any = None, rows: int | None = None
+) -> Dataset:
+    """Vectors in memory with their labels, in parts of so many rows."""
+    source = as_source(vectors)
+    names = None if ids is None else id_array(ids)
+    table = Payload().checked(payload, source.shape[0])
+    return as_dataset(source, rows).with_labels(names, table)
+
+
+def build(path: Path, settings: Any, vectors: Any, *, progress: Any = None, **options: Any) -> int:
+    """Build an index; returns how many vectors were privatized now."""
+    labels = {name: options.pop(name, None) for name in ("ids", "payload", "rows")}
+    how = IndexOptions(options.pop("denoise", None), options.pop("allow_unprotected", False))
+    dataset = dataset_of(vectors, **labels)
+    return build_index(dataset, path, settings, how, Terms(**options), progress=progress).drawn
+
+
+def write_codes(path: Path, spec: Spec, vectors: Any, **options: Any) -> int:
+    """Write a file of codes; returns how many vectors were privatized now."""
+    labels = {name: options.pop(name, None) for name in ("ids", "payload", "rows")}
+    dataset = dataset_of(vectors, **labels)
+    return release(dataset, CodesFile(path, spec), Terms(**options)).drawn

@@ -1,0 +1,830 @@
+"""Engines: whatever runs the shards, and however often, each vector is published once."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shlex
+import shutil
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from made_datasets import DIM, FolderView, vectors, watched, write_dataset
+from specs import example
+
+import dpindex as dpi
+from dpindex.base.errors import InputError
+from dpindex.cli import main
+from dpindex.index.build import build_index
+from dpindex.mechanism.codes import codes_from_bytes
+from dpindex.mechanism.method_table import methods
+from dpindex.storage.manifest import Settings
+from dpindex.storage.release import BuiltIndex, IndexOptions, Outcome, Receipt, Shard, Terms
+from dpindex.storage.release.work import CodeCheck, CodeDraw
+from dpindex.storage.summary import summarize
+from dpindex.vectors import Dataset, open_dataset
+
+SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0)
+BARE = dpi.Spec("none-oporp", dim=DIM, k=4)
+ROWS = 240
+SEGMENTS = [f"{number:06d}" for number in range(12)]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_dataset(tmp_path / "data", ROWS)
+
+
+def opened(data: Path, rows: int = 20, **options: Any) -> Dataset:
+    """The dataset in four parts, of which segments of so many rows are made."""
+    stated = {"id_column": "id", "rows_per_part": 60, **options}
+    return replace(open_dataset(data, **stated), rows_at_a_time=rows)
+
+
+class Killed(BaseException):
+    """What ends an attempt here as SIGKILL would: nothing is tidied up by those who catch it."""
+
+
+class Stopping:
+    """An engine that is killed when it is asked to draw, and keeps what it was given."""
+
+    draw: Callable[[Shard], list[Receipt]]
+    shards: Sequence[Shard]
+
+    def __call__(
+        self, function: Callable[[Shard], Any], shards: Sequence[Shard], /
+    ) -> Iterable[Any]:
+        if isinstance(function, CodeDraw):
+            self.draw = function
+            self.shards = shards
+            raise Killed
+        return map(function, shards)
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        """Draw everything, and give no receipt to anybody else."""
+        return [receipt for shard in self.shards for receipt in self.draw(shard)]
+
+
+def begun(dataset: Dataset, target: Path | str, spec: Any = SPEC, *arguments: Any) -> Stopping:
+    """Begin a build, or go on with it, without drawing anything."""
+    engine = Stopping()
+    with pytest.raises(Killed):
+        build_index(dataset, target, spec, *arguments, engine=engine)
+    return engine
+
+
+def both_passes(
+    change: Callable[[Callable[[Shard], Any], Sequence[Shard]], Iterable[Any]],
+) -> Callable[[Callable[[Shard], Any], Sequence[Shard]], Iterable[Any]]:
+    """An engine that checks in order, and draws by ``change``."""
+
+    def engine(function: Callable[[Shard], Any], shards: Sequence[Shard], /) -> Iterable[Any]:
+        if isinstance(function, CodeCheck):
+            return map(function, shards)
+        return change(function, shards)
+
+    return engine
+
+
+def staged(target: Path, pattern: str = "*.codes") -> list[Path]:
+    """Files of the unfinished build of a folder."""
+    return sorted(target.with_name(target.name + ".unpublished").rglob(pattern))
+
+
+def test_the_index_is_that_of_a_plain_build(data: Path, tmp_path: Path) -> None:
+    ledger, calls = dpi.Ledger(tmp_path / "ledger"), list[Any]()
+    with watched(FolderView(tmp_path / "index")):
+        outcome: Outcome[BuiltIndex] = build_index(
+            opened(data),
+            tmp_path / "index",
+            SPEC,
+            terms=Terms(ledger),
+            progress=lambda *call: calls.append(call),
+        )
+    assert (outcome.rows, outcome.drawn) == (ROWS, ROWS)
+    assert list(outcome.published.manifest.segments) == SEGMENTS
+    index = dpi.PrivateIndex.open(tmp_path / "index")
+    assert sorted(index.ids) == sorted(f"n{row}" for row in range(ROWS))
+    (total,) = ledger.totals()
+    assert (total.ids, total.releases) == (ROWS, 1)
+    assert calls[0] == (0, ROWS, "checking")
+    assert calls[-1] == (ROWS, ROWS, "privatizing")
+    assert not (tmp_path / "index.unpublished").exists()
+    index.add(vectors(1), ["new"])
+    index.save(tmp_path / "index")  # it is an index like any other
+    assert len(dpi.PrivateIndex.open(tmp_path / "index")) == ROWS + 1
+
+
+def test_codes_lie_beside_their_ids(data: Path, tmp_path: Path) -> None:
+    """Without noise worth the name every code is that of its id's vector."""
+    with pytest.raises(InputError, match="protects nothing"):
+        build_index(opened(data), tmp_path / "index", BARE)
+
+    def backwards(function: Any, shards: Any) -> Iterator[Any]:
+        return map(function, reversed(shards))
+
+    options = IndexOptions(allow_unprotected=True)
+    build_index(opened(data), tmp_path / "index", BARE, options, engine=both_passes(backwards))
+    index = dpi.PrivateIndex.open(tmp_path / "index")
+    order = [int(name[1:]) for name in index.ids]
+    exact = dpi.Privatizer(BARE, allow_unprotected=True).privatize(vectors(ROWS)[order])
+    np.testing.assert_array_equal(index.codes.to_float(), exact.to_float())
+
+
+def test_the_payload_is_published_with_the_codes(data: Path, tmp_path: Path) -> None:
+    """Columns of the dataset lie beside their ids, in the index that goes on as well."""
+    dataset = opened(data, payload_columns=["row"])
+    target = tmp_path / "index"
+    attempt = begun(dataset, target)
+    attempt.draw(attempt.shards[1])
+    outcome = build_index(dataset, target, SPEC)
+    assert outcome.drawn == ROWS - attempt.shards[1].part.rows
+    index = dpi.PrivateIndex.open(target)
+    assert [f"n{row}" for row in index.payload["row"].to_pylist()] == index.ids.tolist()
+    assert index.search(vectors(ROWS)[:1], k=3, filter="row < 2").ids.shape == (1, 2)
+    with pytest.raises(InputError, match="finished index"):
+        build_index(dataset, target, SPEC)
+
+
+def test_what_cannot_be_a_payload(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no single column 'title'; name one of id, v, row"):
+        open_dataset(data, payload_columns=["title"])
+    with pytest.raises(InputError, match="payload column 'v' is of type"):
+        build_index(open_dataset(data, payload_columns=["v"]), tmp_path / "index", SPEC)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["data"]
+    odd = pa.table({"id": ["x"], "v": [[0.0] * DIM], "row": ["one"]})
+    pq.write_table(odd, data / "day=0" / "zzz.parquet")
+    with pytest.raises(InputError, match="are of the types string and those of the first file int"):
+        open_dataset(data, payload_columns=["row"])
+    np.save(tmp_path / "x.npy", vectors(3))
+    with pytest.raises(InputError, match="has no columns for a payload"):
+        open_dataset(tmp_path / "x.npy", payload_columns=["row"])
+
+
+@pytest.mark.usefixtures("known_noise")
+def test_noise_that_drowns_is_said(data: Path, tmp_path: Path) -> None:
+    build_index(opened(data), tmp_path / "index", dpi.Spec("raw-staircase", DIM, epsilon=0.01))
+    assert "expect no neighbours" in str(summarize(tmp_path / "index").noise_warning)
+
+
+@pytest.mark.parametrize("row", methods(), ids=lambda row: row.name)
+def test_shards_travel_light(row: Any, tmp_path: Path) -> None:
+    """With their tags; and the functions of an engine without what they cache."""
+    np.save(tmp_path / "x.npy", np.zeros((9, 24)))
+    dataset = open_dataset(tmp_path / "x.npy", rows_per_part=3)
+    spec = example(row)
+    options = IndexOptions(allow_unprotected=True)
+    attempt = begun(dataset, tmp_path / "index", spec, options, Terms(skip_leak_check=True))
+    for shard in attempt.shards:
+        data = pickle.dumps(shard)
+        assert len(data) < 3000
+        travelled = pickle.loads(data)
+        assert travelled.segments == shard.segments
+        assert (travelled.first_row, travelled.part.rows) == (shard.first_row, shard.part.rows)
+    before = len(pickle.dumps(attempt.draw))
+    travelled_draw = pickle.loads(pickle.dumps(attempt.draw))
+    (receipt,) = travelled_draw(attempt.shards[0])
+    assert receipt.drawn == 3
+    assert len(pickle.dumps(travelled_draw)) == before
+
+
+def test_checking_writes_nothing_and_is_repeatable(data: Path, tmp_path: Path) -> None:
+    def killed(function: Any, shards: Any) -> Iterable[Any]:
+        list(map(function, shards))
+        raise Killed
+
+    target = tmp_path / "index"
+    with pytest.raises(Killed):
+        build_index(opened(data), target, SPEC, engine=killed)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["data"]
+    first = begun(opened(data), target)
+    assert not target.exists()
+    second = begun(opened(data), target)
+    of_first, of_second = ([shard.segments for shard in one.shards] for one in (first, second))
+    assert of_first == of_second  # tags are of one key
+    numbers = [segment.number for shard in first.shards for segment in shard.segments]
+    assert numbers == SEGMENTS
+    assert len({segment.tag for shard in first.shards for segment in shard.segments}) == 12
+
+
+def test_attempts_at_the_same_time_publish_one(data: Path, tmp_path: Path) -> None:
+    """Every shard is run six times at once: the receipts agree, and a watcher sees one code."""
+    target = tmp_path / "index"
+    drawn = list[Receipt]()
+
+    def six_times(function: Any, shards: Any) -> Iterable[Any]:
+        with ThreadPoolExecutor(8) as pool:
+            for receipts in pool.map(function, list(shards) * 6):
+                drawn.extend(receipts)
+                yield receipts
+        assert not target.exists()
+
+    with watched(FolderView(target)):
+        outcome = build_index(opened(data), target, SPEC, engine=both_passes(six_times))
+    assert outcome.drawn == ROWS
+    assert sum(receipt.drawn for receipt in drawn) == ROWS
+    assert len({frozenset(receipt.files.items()) for receipt in drawn}) == len(SEGMENTS)
+    assert len(dpi.PrivateIndex.open(target)) == ROWS
+    assert not (tmp_path / "index.unpublished").exists()
+
+
+def test_whole_builds_at_the_same_time_publish_one(data: Path, tmp_path: Path) -> None:
+    """Four that go on with one build: one ends it, the others end with it or in a sentence."""
+    target = tmp_path / "index"
+    begun(opened(data), target)
+    drawn: list[int] = []
+    barrier = threading.Barrier(4)
+
+    def together(function: Any, shards: Any) -> Iterable[Any]:
+        barrier.wait(60)
+        return [function(shard) for shard in shards]
+
+    def build(_: int) -> None:
+        with suppress(InputError):
+            outcome = build_index(opened(data), target, SPEC, engine=both_passes(together))
+            drawn.append(outcome.drawn)
+
+    with watched(FolderView(target)), ThreadPoolExecutor(4) as pool:
+        list(pool.map(build, range(4)))
+    assert drawn
+    assert len(dpi.PrivateIndex.open(target)) == ROWS
+    assert not list((tmp_path / "index.unpublished").rglob("*"))
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_killed_attempt(data: Path, tmp_path: Path, monkeypatch: Any, after: bool) -> None:
+    """Before its code had a name it is as if it never was; after that, the code stays."""
+    target, link, kept = tmp_path / "index", os.link, list[bytes]()
+    attempt = begun(opened(data), target)
+
+    def dies(source: Any, place: Any) -> None:
+        if str(place).endswith("000001.codes"):
+            if after:
+                link(source, place)
+                kept.append(Path(place).read_bytes())
+            raise Killed
+        link(source, place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", dies)
+        with pytest.raises(Killed):
+            attempt.draw(attempt.shards[0])
+    assert not target.exists()
+    with pytest.raises(InputError, match=r"a build of it is unfinished, run the same build again"):
+        dpi.PrivateIndex.open(target)
+    with watched(FolderView(target)):
+        outcome = build_index(opened(data), target, SPEC)
+    assert outcome.drawn == ROWS - (40 if after else 20)
+    if after:
+        assert (target / "segments" / "000001.codes").read_bytes() == kept[0]
+
+
+def test_noise_is_drawn_again_for_what_is_missing_only(
+    data: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    attempt = begun(opened(data), tmp_path / "index")
+    receipts = attempt.receipts
+    monkeypatch.setattr(dpi.Privatizer, "privatize", None)  # whoever calls it fails
+    assert [replace(receipt, drawn=0) for receipt in receipts] == attempt.receipts
+    assert build_index(opened(data), tmp_path / "index", SPEC).drawn == 0
+
+
+def test_an_attempt_that_outlives_the_build_publishes_nothing(data: Path, tmp_path: Path) -> None:
+    """Even if its segment was removed from the index in the meantime."""
+    target = tmp_path / "index"
+    attempt = begun(opened(data), target)
+    build_index(opened(data), target, SPEC)
+    index = dpi.PrivateIndex.open(target)
+    index.remove(index.ids[:20])
+    index.save(target)
+    before = FolderView(target).digests()
+    with pytest.raises(InputError, match=r"what is made here has ended, and is discarded"):
+        attempt.draw(attempt.shards[0])
+    assert FolderView(target).digests() == before
+    assert len(dpi.PrivateIndex.open(target)) == ROWS - 20
+
+
+def test_the_ledger_knows_every_id_before_a_code_is_there(data: Path, tmp_path: Path) -> None:
+    ledger, target = dpi.Ledger(tmp_path / "ledger"), tmp_path / "index"
+    begun(opened(data), target, SPEC, None, Terms(ledger))
+    assert ledger.totals()[0].ids == ROWS
+    assert not list(tmp_path.rglob("*.codes"))
+    begun(opened(data), target, SPEC, None, Terms(ledger))  # the same build, counted once
+    assert ledger.totals()[0].releases == 1
+    with pytest.raises(InputError, match="was released before"):
+        build_index(opened(data), tmp_path / "other", SPEC, terms=Terms(ledger))
+    assert not list(tmp_path.glob("other*"))
+    terms = Terms(ledger, allow_rerelease=True)
+    build_index(opened(data), tmp_path / "other", SPEC, terms=terms)
+    assert ledger.totals()[0].releases == 2
+
+
+def test_the_ledger_is_told_in_batches(data: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(import_module("dpindex.storage.release.release"), "_LEDGER_ROWS", 70)
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    for _ in range(2):
+        begun(opened(data), tmp_path / "index", SPEC, None, Terms(ledger))
+    assert sum(entry.count for entry in ledger.entries()) == ROWS
+    assert len(ledger.entries()) == 4
+
+
+def test_a_build_of_other_input_is_refused(data: Path, tmp_path: Path) -> None:
+    target, ledger = tmp_path / "index", dpi.Ledger(tmp_path / "ledger")
+    begun(opened(data), target)
+
+    def refused(match: str, *arguments: Any, place: Path = target) -> None:
+        dataset, spec, *rest = arguments
+        with pytest.raises(InputError, match=match):
+            build_index(dataset, place, spec, *rest)
+
+    more = write_dataset(tmp_path / "more", ROWS + 1)
+    same, labels = opened(data), "vectors, ids or payload"
+    changed: list[tuple[str, Any, Any]] = [
+        ("options", same, SPEC.with_epsilon(2.0)),
+        ("options", same, Settings(SPEC, "l2")),
+        (labels, opened(data, id_column=None), SPEC),
+        (labels, opened(data, payload_columns=["row"]), SPEC),
+        (labels, opened(data, rows=30), SPEC),  # in other segments
+        (f"number of rows and {labels}", opened(more), SPEC),
+    ]
+    for what, dataset, spec in changed:
+        refused(rf"unfinished build of other input \(its {what} differ\)", dataset, spec)
+    refused(r"\(its options differ\)", same, SPEC, IndexOptions(denoise="linear"))
+    refused("its ledger differ", same, SPEC, None, Terms(ledger))
+    assert not (tmp_path / "ledger").exists() or not ledger.entries()
+    assert not staged(target)
+    shutil.copytree(tmp_path / "index.unpublished", tmp_path / "copy.unpublished")
+    refused("was begun elsewhere", same, SPEC, place=tmp_path / "copy")
+    os.rename(tmp_path / "index.unpublished", tmp_path / "moved.unpublished")
+    refused("was begun elsewhere", same, SPEC, place=tmp_path / "moved")
+    shutil.copytree(tmp_path / "copy.unpublished", tmp_path / "index.unpublished")
+    refused("was begun elsewhere", same, SPEC)  # a backup, put back
+
+
+def test_two_builds_that_begin_at_once(data: Path, tmp_path: Path) -> None:
+    target, ledger = tmp_path / "index", dpi.Ledger(tmp_path / "ledger")
+
+    def overtaken(function: Any, shards: Any) -> Iterable[Any]:
+        yield from map(function, shards)
+        begun(opened(data), target)
+
+    with pytest.raises(InputError, match="being built by another process"):
+        build_index(opened(data), target, SPEC, engine=overtaken)
+    assert not staged(target)
+    assert build_index(opened(data), target, SPEC).drawn == ROWS
+    assert not ledger.path.exists()
+
+
+def test_places_of_another_use(data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "index"
+    target.mkdir()
+    (target / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="is not empty"):
+        build_index(opened(data), target, SPEC)
+    (target / "notes.txt").unlink()
+    (tmp_path / "index.unpublished").mkdir()
+    (tmp_path / "index.unpublished" / "record").write_text("[]")
+    with pytest.raises(InputError, match=r"index\.unpublished/record: "):
+        build_index(opened(data), target, SPEC)
+    (tmp_path / "index.unpublished" / "record").unlink()
+    build_index(opened(data), target, SPEC)
+    with pytest.raises(InputError, match="is a finished index"):
+        build_index(opened(data), target, SPEC)
+
+
+@pytest.mark.parametrize("in_process", [False, True])
+def test_a_fault_in_the_last_vector_leaves_nothing(tmp_path: Path, in_process: bool) -> None:
+    x = vectors(ROWS)
+    x[-1, 3] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    dataset = open_dataset(tmp_path / "x.npy", rows_per_part=100, in_process=in_process)
+    terms = Terms(dpi.Ledger(tmp_path / "ledger"))
+    labelled = dataset.with_labels(np.arange(ROWS))
+    with dataset, pytest.raises(InputError, match=r"x.npy: row 239, column 3 is NaN"):
+        build_index(labelled, tmp_path / "index", SPEC, terms=terms)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "rows"), [([5, 1, 2, 3, 5, 4], (0, 4)), (["a", "b", "c", "d", "e", "b"], (1, 5))]
+)
+def test_ids_must_be_unique_in_all_files(tmp_path: Path, ids: Any, rows: tuple[int, int]) -> None:
+    np.save(tmp_path / "x.npy", vectors(6))
+    dataset = open_dataset(tmp_path / "x.npy", rows_per_part=2).with_labels(np.array(ids))
+    with pytest.raises(InputError, match=f"rows {rows[0]} and {rows[1]} have the same id"):
+        build_index(dataset, tmp_path / "index", SPEC)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
+
+
+def changed_in_place(path: Path, old: bytes, new: bytes) -> None:
+    """Change bytes of a file, which keeps its size, its time and its number."""
+    status, content = path.stat(), path.read_bytes()
+    assert content.count(old) == 1
+    assert len(old) == len(new)
+    with open(path, "r+b") as file:
+        file.write(content.replace(old, new))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    after = path.stat()
+    facts = (status.st_size, status.st_mtime_ns, status.st_ino)
+    assert facts == (after.st_size, after.st_mtime_ns, after.st_ino)
+
+
+@pytest.mark.parametrize("in_process", [False, True])
+def test_h7_vectors_that_change_in_place_are_noticed(tmp_path: Path, in_process: bool) -> None:
+    """By their content: neither size nor time of the file tells."""
+    x, target = vectors(ROWS), tmp_path / "index"
+    path = tmp_path / "x.npy"
+    np.save(path, x)
+
+    def dataset() -> Dataset:
+        return opened(path, id_column=None, in_process=in_process)
+
+    row, other = x[70].tobytes(), x[71][::-1].tobytes()
+
+    def changing(function: Any, shards: Any) -> Iterator[Any]:
+        """After the check, and before the second shard is drawn."""
+        for shard in shards:
+            if shard.part.start == 60:
+                changed_in_place(path, row, other)
+            yield function(shard)
+
+    match = r"x.npy was changed since it was checked \(rows 60 to 79\)"
+    with dataset() as data, pytest.raises(InputError, match=match):
+        build_index(data, target, SPEC, engine=both_passes(changing))
+    assert [file.name for file in staged(target)] == [f"{name}.codes" for name in SEGMENTS[:3]]
+    with dataset() as data, pytest.raises(InputError, match="vectors, ids or payload differ"):
+        build_index(data, target, SPEC)
+    changed_in_place(path, other, row)
+    with dataset() as data:
+        assert build_index(data, target, SPEC).drawn == ROWS - 60
+
+
+def test_h7_ids_and_payload_that_change_are_noticed(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", vectors(ROWS))
+    ids, kinds = np.arange(ROWS), np.arange(ROWS) % 7
+    plain = opened(tmp_path / "x.npy", id_column=None)
+
+    def dataset() -> Dataset:
+        return plain.with_labels(ids, pa.table({"kind": kinds}))
+
+    for number, labels in enumerate((ids, kinds)):
+        target = tmp_path / f"index-{number}"
+        attempt = begun(dataset(), target)
+        labels[[100, 101]] = labels[[101, 100]]
+        wrong = begun_shards(dataset(), attempt)
+        attempt.draw(wrong[0])
+        with pytest.raises(InputError, match=r"was changed since it was checked \(rows 100 to 119"):
+            attempt.draw(wrong[1])
+        with pytest.raises(InputError, match="vectors, ids or payload differ"):
+            build_index(dataset(), target, SPEC)
+        assert len(staged(target)) == 5
+        labels[[100, 101]] = labels[[101, 100]]
+        assert build_index(dataset(), target, SPEC).drawn == ROWS - 100
+
+
+def begun_shards(dataset: Dataset, attempt: Stopping) -> list[Shard]:
+    """The shards of a build that begun, with parts that are read now."""
+    pairs = zip(attempt.shards, dataset.parts, strict=True)
+    return [replace(shard, part=part) for shard, part in pairs]
+
+
+def test_what_lies_under_the_name_of_a_segment_is_checked(data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "index"
+    build_index(opened(data), tmp_path / "other", SPEC.with_epsilon(2.0))
+    attempt = begun(opened(data), target)
+    receipts = attempt.draw(attempt.shards[0])
+    (first,) = staged(target, "000000.codes")
+    content = first.read_bytes()
+    first.write_bytes((tmp_path / "other" / "segments" / "000000.codes").read_bytes())
+    with pytest.raises(InputError, match="000000 is not of this release; it was changed"):
+        attempt.draw(attempt.shards[0])
+    first.write_bytes(b"")
+    with pytest.raises(InputError):
+        build_index(opened(data), target, SPEC)
+    first.write_bytes(content)
+
+    def contradicting(function: Any, shards: Any) -> Iterator[Any]:
+        yield from map(function, shards)
+        files = dict(zip(receipts[0].files, receipts[1].files.values(), strict=True))
+        yield [replace(receipts[0], files=files)]
+
+    def forgetful(function: Any, shards: Any) -> Iterator[Any]:
+        yield from map(function, shards[1:])
+
+    for engine, match in (
+        (contradicting, "segment 000000 was changed after it was staged"),
+        (forgetful, "no receipt for segment 000000"),
+    ):
+        with pytest.raises(InputError, match=match):
+            build_index(opened(data), target, SPEC, engine=both_passes(engine))
+    assert not target.exists()
+    (codes,) = staged(target, "000001.codes")
+    codes.unlink()
+    (ids,) = staged(target, "000001.ids")
+    ids.write_bytes(b"")
+    with pytest.raises(InputError, match="is not of this release; it was changed"):
+        build_index(opened(data), target, SPEC)
+    assert not target.exists()
+
+
+@pytest.mark.slow
+def test_a_worker_needs_the_memory_of_a_segment(tmp_path: Path) -> None:
+    """Not that of the shard, which is one large row group here."""
+    column = pa.FixedSizeListArray.from_arrays(np.zeros(60_000 * 128, np.float32), 128)
+    pq.write_table(pa.table({"v": column}), tmp_path / "x.parquet", row_group_size=60_000)
+    spec = dpi.Spec("dp-oporp-staircase", dim=128, k=4, epsilon=3.0)
+    data = replace(open_dataset(tmp_path / "x.parquet"), rows_at_a_time=2_000)
+    attempt = begun(data, tmp_path / "index", spec)
+    (shard,) = attempt.shards
+    dpi.Privatizer(spec).privatize(np.zeros((1, 128)))  # caches
+    assert isinstance(attempt.draw, CodeDraw)
+    tracemalloc.start()
+    receipts = replace(attempt.draw, threads=1)(shard)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(receipts) == 30
+    assert most < 10 << 20  # the shard has 30 MB of vectors
+
+
+def test_codebooks(data: Path, tmp_path: Path) -> None:
+    """The codewords lie in the target; a codebook of private vectors is refused first."""
+    shared = dpi.Codebook(vectors(ROWS)[:50])
+    book = dpi.Codebook(np.random.default_rng(0).normal(size=(50, DIM)))
+    made: Any = {"method": "record-codebook", "dim": DIM, "epsilon": 3.0, "adjacency": dpi.record()}
+    with pytest.raises(InputError, match="50 of the 50 codewords are private vectors too"):
+        build_index(opened(data), tmp_path / "index", dpi.Spec(**made, codebook=shared))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["data"]
+    build_index(opened(data), tmp_path / "index", dpi.Spec(**made, codebook=book))
+    index = dpi.PrivateIndex.open(tmp_path / "index")
+    assert index.spec.codebook == book
+    assert len(index) == ROWS
+    terms = Terms(skip_leak_check=True)
+    build_index(opened(data), tmp_path / "open", dpi.Spec(**made, codebook=shared), terms=terms)
+
+
+def published_paths(target: Path) -> set[str]:
+    return {file.relative_to(target).as_posix() for file in target.rglob("*") if file.is_file()}
+
+
+SEGMENT_FILES = {
+    path
+    for number in SEGMENTS
+    for path in (f"segments/{number}.codes", f"ids/{number}.ids", f"payload/{number}.arrows")
+}
+
+
+def words_for(guess: Path, place: Path | str, private: Path) -> str:
+    """What the library says to a reader who builds from guessed vectors at a place."""
+    dataset = opened(guess, payload_columns=["row"])
+    with pytest.raises(InputError) as refused:
+        build_index(dataset, place, SPEC, IndexOptions(private=private))
+    return str(refused.value)
+
+
+def test_h1_a_folder_confirms_no_guess_of_the_vectors(data: Path, tmp_path: Path) -> None:
+    """A reader of a target who guesses all vectors rightly learns no more than who is wrong.
+
+    Before the commit nothing is there. After it there are codes, ids, payload and manifest, and
+    the library's own code says one thing to every guess.
+    """
+    target = tmp_path / "index"
+    dataset = opened(data, payload_columns=["row"])
+    attempt = begun(dataset, target)
+    assert len(attempt.receipts) == len(SEGMENTS)
+    assert not target.exists()
+    assert (tmp_path / "index.unpublished").stat().st_mode & 0o777 == 0o700
+    build_index(dataset, target, SPEC)
+    assert published_paths(target) == SEGMENT_FILES | {"manifest.json"}
+    assert not (tmp_path / "index.unpublished").exists()
+    text = (target / "manifest.json").read_bytes()
+    for segment in (segment for shard in attempt.shards for segment in shard.segments):
+        assert segment.tag.hex().encode() not in text
+    wrong = write_dataset(tmp_path / "wrong", ROWS, files=2)
+    said = {words_for(guess, target, tmp_path / "reader") for guess in (data, wrong)}
+    assert len(said) == 1
+
+
+def bucket_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder that is reached as a bucket."""
+    store = pytest.importorskip("obstore.store")
+    opened_at = store.from_url
+    monkeypatch.setattr(store, "from_url", lambda url: opened_at(url, mkdir=True))
+    monkeypatch.setattr("dpindex.vectors.stores._FILE", "none")
+    folder.mkdir()
+    return f"file://{folder}"
+
+
+def test_h1_a_bucket_confirms_no_guess_of_the_vectors(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sealed files only, until the commit; who has another private folder hears one sentence."""
+    url = bucket_at(tmp_path / "store", monkeypatch)
+    dataset = opened(data, payload_columns=["row"])
+    options = IndexOptions(private=tmp_path / "private")
+    attempt = begun(dataset, url, SPEC, options)
+    receipts = attempt.receipts
+    wrong = write_dataset(tmp_path / "wrong", ROWS, files=2)
+    sealed = published_paths(tmp_path / "store")
+    assert all(path.startswith("unpublished/") for path in sealed)
+    for path in sealed:
+        content = (tmp_path / "store" / path).read_bytes()
+        with pytest.raises(InputError):
+            codes_from_bytes(content)
+        assert not [row for row in range(ROWS) if vectors(ROWS)[row].tobytes() in content]
+        assert b"n100" not in content
+    said = {words_for(guess, url, tmp_path / "reader") for guess in (data, wrong)}
+    assert len(said) == 1
+    assert "holds an unfinished build that" in said.pop()
+    assert published_paths(tmp_path / "store") == sealed
+    assert not (tmp_path / "reader").exists()
+    assert build_index(dataset, url, SPEC, options).drawn == 0
+    assert published_paths(tmp_path / "store") == SEGMENT_FILES | {"manifest.json"}
+    assert not (tmp_path / "private").exists()
+    assert len(receipts) == len(SEGMENTS)
+    said = {words_for(guess, url, tmp_path / "reader") for guess in (data, wrong)}
+    assert len(said) == 1
+    assert "is a finished index" in said.pop()
+
+
+def test_a_killed_commit_of_a_bucket_goes_on(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the codes are published: they stay, and nothing is drawn again."""
+    url = bucket_at(tmp_path / "store", monkeypatch)
+    options = IndexOptions(private=tmp_path / "private")
+
+    def killed(function: Any, shards: Any) -> Iterator[Any]:
+        for number, shard in enumerate(shards):
+            if number == 2 and not isinstance(function, CodeCheck | CodeDraw):
+                raise Killed
+            yield function(shard)
+
+    with pytest.raises(Killed):
+        build_index(opened(data), url, SPEC, options, engine=killed)
+    codes = sorted((tmp_path / "store" / "segments").iterdir())
+    assert [file.name for file in codes] == [f"{number}.codes" for number in SEGMENTS[:6]]
+    before = [file.read_bytes() for file in codes]
+    with pytest.raises(InputError, match="its build is not finished"):
+        dpi.PrivateIndex.open(url)
+    assert build_index(opened(data), url, SPEC, options).drawn == 0
+    assert [file.read_bytes() for file in codes] == before
+    assert len(dpi.PrivateIndex.open(url)) == ROWS
+
+
+def test_an_attempt_that_outlives_the_build_of_a_bucket_publishes_nothing(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it still sends is sealed under a key that is gone."""
+    url = bucket_at(tmp_path / "store", monkeypatch)
+    options = IndexOptions(private=tmp_path / "private")
+    attempt = begun(opened(data), url, SPEC, options)
+    build_index(opened(data), url, SPEC, options)
+    before = FolderView(tmp_path / "store").digests()
+    attempt.draw(attempt.shards[0])
+    after = FolderView(tmp_path / "store").digests()
+    assert {path: after[path] for path in before} == before
+    late = sorted(set(after) - set(before))
+    assert len(late) == 6
+    for path in late:
+        assert "/unpublished/" in path
+        with pytest.raises(InputError):
+            codes_from_bytes(Path(path).read_bytes())
+    assert len(dpi.PrivateIndex.open(url)) == ROWS
+
+
+def test_h1_two_builds_of_the_same_vectors_share_no_tag(data: Path, tmp_path: Path) -> None:
+    """Tags are keyed, and keys are new."""
+    tags = set[bytes]()
+    tokens = set[str]()
+    for number in range(2):
+        attempt = begun(opened(data), tmp_path / str(number))
+        tags |= {segment.tag for shard in attempt.shards for segment in shard.segments}
+        tokens |= {path.name for path in (tmp_path / f"{number}.unpublished").iterdir()}
+        build_index(opened(data), tmp_path / str(number), SPEC)
+    assert len(tags) == 2 * len(SEGMENTS)
+    assert len(tokens - {"record"}) == 2
+
+
+def test_too_many_segments(tmp_path: Path, monkeypatch: Any) -> None:
+    """It is said before anything is drawn or charged."""
+    monkeypatch.setattr("dpindex.storage.manifest.MAX_MANIFEST_BYTES", 3000)
+    np.save(tmp_path / "x.npy", vectors(ROWS))
+    dataset = opened(tmp_path / "x.npy", rows=1, id_column=None)
+    with pytest.raises(InputError, match="240 segments are too many"):
+        build_index(dataset, tmp_path / "index", SPEC)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
+
+
+def test_other_options(data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "index"
+    with pytest.raises(InputError, match="has 12 columns where the spec says 11"):
+        build_index(opened(data), target, replace(SPEC, dim=11))
+    with pytest.raises(InputError, match="name the ledger"):
+        Terms(allow_rerelease=True)
+    inside = Terms(dpi.Ledger(target / "ledger"))
+    with pytest.raises(InputError, match="lies inside"):
+        build_index(opened(data), target, SPEC, terms=inside)
+    no_ids = opened(data, id_column=None)
+    with pytest.raises(InputError, match="give every vector an id"):
+        build_index(no_ids, target, SPEC, terms=Terms(dpi.Ledger(tmp_path / "ledger")))
+    build_index(no_ids, target, SPEC)
+    assert dpi.PrivateIndex.open(target).ids.tolist() == list(range(ROWS))
+
+
+def test_an_index_in_a_store(tmp_path: Path, monkeypatch: Any) -> None:
+    rows = 600  # enough for a denoiser
+    data = write_dataset(tmp_path / "data", rows)
+    url = bucket_at(tmp_path / "store", monkeypatch)
+    with pytest.raises(InputError, match="is not a dpindex index, or its build is not finished"):
+        dpi.PrivateIndex.open(url)
+    with pytest.raises(InputError, match=r"name a private folder .*\(--private\)"):
+        build_index(opened(data), url, SPEC)
+    options = IndexOptions("linear", private=tmp_path / "private")
+    assert not build_index(opened(data), url, SPEC, options).published.not_denoised
+    index = dpi.PrivateIndex.open(url)
+    assert (len(index), index.path) == (rows, None)
+    assert index.denoiser is not None
+    with pytest.raises(InputError, match="an index is saved to a folder"):
+        index.save(url)
+    index.save(tmp_path / "copy")
+    assert len(dpi.PrivateIndex.open(tmp_path / "copy")) == rows
+    codes = tmp_path / "store" / "segments" / "000002.codes"
+    codes.write_bytes(codes.read_bytes()[:-1] + b"?")
+    with pytest.raises(InputError, match="changed or damaged"):
+        dpi.PrivateIndex.open(url)
+    codes.unlink()
+    with pytest.raises(InputError, match=r"000002.codes is missing"):
+        dpi.PrivateIndex.open(url)
+
+
+def test_the_page_of_a_newcomer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first commands of docs/scale.md run on a folder of Parquet files."""
+    page = (Path(__file__).parents[1] / "docs" / "scale.md").read_text(encoding="utf-8")
+    block = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
+    lines = [line for line in block.splitlines() if line.startswith("dpindex ")]
+    monkeypatch.chdir(tmp_path)
+    write_dataset(tmp_path / "vectors", ROWS)
+    np.save("queries.npy", vectors(2))
+    for line in lines:
+        monkeypatch.setattr("sys.argv", shlex.split(line))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+    output = capsys.readouterr().out
+    assert len(lines) == 3
+    again = lines[0].replace("my-index", "again") + " --allow-rerelease"
+    monkeypatch.setattr("sys.argv", shlex.split(again))
+    with pytest.raises(SystemExit):
+        main()
+    output += capsys.readouterr().out
+    assert "In total, by the ledger:" in output
+    assert f"{ROWS} vectors ({ROWS} privatized now)" in output
+    assert f"{ROWS} vectors of {DIM} attributes" in output
+    assert "estimate" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "address"),
+    [
+        ("data index", None),
+        ("data index --dask", "local"),
+        ("--dask data index", "local"),
+        ("data --dask index", "local"),
+        ("data index --dask --clip", "local"),
+        ("data index --dask tcp://host:8786", "tcp://host:8786"),
+        ("--dask host:8786 data index", "host:8786"),
+        ("data index --dask=host:8786", "host:8786"),
+        ("--dask s3://lake/data s3://lake/index", "local"),
+    ],
+)
+def test_where_dask_runs(arguments: str, address: str | None, monkeypatch: Any) -> None:
+    """The address may be left out."""
+    from dpindex.cli import build_command
+
+    asked: list[Any] = []
+
+    def dataset(vectors: str, building: Any, ids: Any, payload: Any) -> None:
+        asked.append((vectors.rpartition("/")[2], building.dask))
+        raise InputError("enough")
+
+    monkeypatch.setattr(build_command, "_dataset", dataset)
+    spec = "--method dp-oporp-staircase --epsilon 3"
+    monkeypatch.setattr("sys.argv", ["dpindex", "build", *arguments.split(), *spec.split()])
+    with pytest.raises(SystemExit):
+        main()
+    assert asked == [("data", address)]
