@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from inspect import Parameter, Signature, signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,12 +12,28 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpindex.base.arrays import Vectors
-from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import VectorAdjacency, attribute
+from dpindex.privacy import attribute
 
 __all__ = ["PrivateProjection"]
+
+
+_DEFAULTS = {"epsilon": 1.0, "adjacency": None, "clip": True}
+"""Where a transformer's defaults are not those of a spec."""
+
+
+def _constructor() -> Signature:
+    """Return the constructor's signature: the fields of a spec but ``dim``, which data give."""
+    self_ = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    method = self_.replace(name="method", default="dp-oporp-staircase")
+    keywords = [
+        Parameter(f.name, Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(f.name, f.default))
+        for f in fields(Spec)
+        if f.name not in ("method", "dim")
+    ]
+    allow = Parameter("allow_unprotected", Parameter.KEYWORD_ONLY, default=False)
+    return Signature([self_, method, *keywords, allow])
 
 
 class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -63,31 +81,15 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         "check_estimators_pickle": "compares two transformations, which differ: the noise is fresh",
         "check_fit_idempotent": "compares two transformations, which differ: the noise is fresh",
     }
-    """What fails of scikit-learn's ``check_estimator`` and why: its argument of the same name."""
+    """Checks of scikit-learn's ``check_estimator`` that fail, and why."""
 
-    def __init__(
-        self,
-        method: str = "dp-oporp-staircase",
-        *,
-        k: int | None = None,
-        epsilon: float | None = 1.0,
-        delta: float = 0.0,
-        adjacency: VectorAdjacency | None = None,
-        repetitions: int = 1,
-        scale: float = 1.0,
-        bounds: tuple[float, float] = (-1.0, 1.0),
-        clip: bool = True,
-        min_norm: float | None = None,
-        norm: float | None = None,
-        seed: int = 0,
-        entries: str | None = None,
-        sparsity: int | None = None,
-        codebook: Codebook | None = None,
-        subset: int | None = None,
-        allow_unprotected: bool = False,
-    ) -> None:
+    def __init__(self, method: str = "dp-oporp-staircase", **parameters: Any) -> None:
+        bound = signature(type(self)).bind(method, **parameters)
+        bound.apply_defaults()
         # scikit-learn looks up every parameter under its own name.
-        self.__dict__.update({name: value for name, value in locals().items() if name != "self"})
+        self.__dict__.update(bound.arguments)
+
+    __init__.__signature__ = _constructor()  # type: ignore[attr-defined]
 
     def fit(self, X: Vectors, y: Any = None) -> PrivateProjection:
         """Make the spec for the width of ``X``. Values are checked; nothing is learned from them.
@@ -100,10 +102,11 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             For bad input; InputError (a ValueError) for parameters that have no guarantee.
         """
         rows = validate_data(self, X, accept_sparse=("csr", "csc"))
-        adjacency = attribute(1.0) if self.adjacency is None else self.adjacency
-        stated = {**self.get_params(deep=False), "dim": rows.shape[1], "adjacency": adjacency}
-        del stated["allow_unprotected"]
-        self.spec_ = Spec(**stated)
+        parameters = self.get_params(deep=False)
+        del parameters["allow_unprotected"]
+        if parameters["adjacency"] is None:
+            parameters["adjacency"] = attribute(1.0)
+        self.spec_ = Spec(dim=rows.shape[1], **parameters)
         return self
 
     def transform(self, X: Vectors) -> npt.NDArray[np.float32]:

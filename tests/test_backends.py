@@ -16,9 +16,10 @@ from dpindex import InputError, PrivateIndex, Spec
 from dpindex.base.arrays import unit
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
-from dpindex.index.ranking import BACKENDS
+from dpindex.index.ranking import BACKENDS, DENOISED
 from dpindex.index.search_backend import SearchBackend
 from dpindex.index.symbol_lists import SymbolLists
+from dpindex.mechanism.codes import SymbolFormat, for_format
 from dpindex.mechanism.method_table import find_method
 
 Array = npt.NDArray[Any]
@@ -105,7 +106,8 @@ class Contract:
 
 def test_every_backend_is_judged_here() -> None:
     """Lists of symbols, which are asked otherwise, have a file of tests of their own."""
-    assert {b for _, b in BACKENDS.values()} == {SymbolLists, *(case[0] for case in ALL)}
+    backends = {backend for _, backend in (DENOISED, *BACKENDS.values())}
+    assert backends == {SymbolLists, *(case[0] for case in ALL)}
 
 
 @pytest.mark.parametrize("case", EXACT)
@@ -267,9 +269,13 @@ every_index = pytest.mark.parametrize("index", INDEXES, indirect=True)
 
 
 def test_every_entry_of_the_table_has_an_index_here() -> None:
-    keys = {(find_method(method).codes, denoised) for method, denoised, _ in INDEXES}
-    here = {key if key in BACKENDS else ("any", key[1]) for key in keys}
-    assert here | {("symbols", False)} == set(BACKENDS)  # those in the tests of the record level
+    formats = {
+        None if denoised else find_method(method).calibration.format
+        for method, denoised, _ in INDEXES
+    }
+    here = {DENOISED if kind is None else for_format(BACKENDS, kind) for kind in formats}
+    here.add(BACKENDS[SymbolFormat])  # in the tests of the record level
+    assert here == {DENOISED, *BACKENDS.values()}
 
 
 @every_index

@@ -18,8 +18,8 @@ from specs import small
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import (
+    FORMATS,
     BitCodes,
-    CodeFormat,
     Codes,
     FloatCodes,
     NumberFormat,
@@ -42,7 +42,7 @@ NAMES = sorted(EXAMPLES)
 
 def test_every_format_is_under_contract() -> None:
     """Symbols, whose codes are one number whatever is drawn, have a file of tests of their own."""
-    assert {kind.name for kind in CodeFormat.__subclasses__()} == {*EXAMPLES, "symbols"}
+    assert set(FORMATS) == {*EXAMPLES, "symbols"}
 
 
 def made(name: str, n: int = 3, k: int = 11) -> Codes:
@@ -77,6 +77,32 @@ def test_what_is_packed_comes_out(name: str, data: st.DataObject) -> None:
     np.testing.assert_array_equal(codes.to_float(), decoded)
     np.testing.assert_array_equal(codes.to_signs(), np.where(decoded >= 0, 1, -1))
     assert codes.to_signs().dtype == np.int8
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_coordinates_are_what_was_packed(name: str) -> None:
+    """One integer a coordinate, signs as ±1."""
+    codes = made(name)
+    values = codes.format.coordinates(codes.stored)
+    assert values.shape == (3, 11)
+    outcomes = values > 0 if name == "signs" else values
+    np.testing.assert_array_equal(codes.format.pack(outcomes), codes.stored)
+
+
+@pytest.mark.parametrize(("name", "share", "ratio"), [("signs", 0.25, 2.75), ("numbers", 0.5, 44)])
+def test_noise_is_measured_in_the_terms_of_the_format(
+    name: str, share: float, ratio: float
+) -> None:
+    """A quarter of the signs flipped, or noise of half the deviation of a coordinate."""
+    form = EXAMPLES[name][1](11)
+    exact = np.tile([[2.0], [-2.0], [2.0], [-2.0]], 11)
+    noise = np.tile([[1.0], [1.0], [-1.0], [-1.0]], 11)
+    noisy = exact + noise
+    if name == "signs":
+        noisy = exact * [[1.0], [1.0], [-1.0], [1.0]]
+    assert form.noise_share(noisy, exact) == share
+    assert form.signal_to_noise(share) == ratio
+    assert form.signal_to_noise(0.0) > form.signal_to_noise(share)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -18,7 +18,7 @@ from streams import Seeded
 import dpindex as dpi
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.noise.counts import count_noise
-from dpindex.mechanism.noise.law import GRID_BITS, NumberLaw, SignLaw
+from dpindex.mechanism.noise.law import GRID_BITS, NumberLaw, SignLaw, SymbolLaw
 from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.privacy import L2, Attribute, Record
 
@@ -338,3 +338,56 @@ def test_an_exact_zero_is_a_fair_coin(name: str) -> None:
     zeros = np.zeros(((1 << 17) // spec.code_length, spec.code_length), np.float32)
     signs = spec.law.perturb(zeros, Seeded(7))
     assert abs(signs.mean() - 0.5) < 6 * 0.5 / math.sqrt(signs.size)
+
+
+@pytest.mark.parametrize("name", cases([*NUMBERS, *SIGNS]))
+def test_a_linear_channel_explains_what_it_says(name: str) -> None:
+    """Its parts fit together: explained and unexplained variance are all there is."""
+    spec = SPECS[name]
+    k = spec.projection.k
+    beta = spec.projection.scale * spec.adjacency.size
+    mean = np.full(k, beta / 2)
+    variance = np.full(k, (beta / 4) ** 2)
+    law = spec.law
+    if isinstance(law, SignLaw):
+        channel = law.linear_channel(mean, variance, beta)
+        explained = channel.slope**2 * variance
+        np.testing.assert_allclose(explained + channel.noise, 1 - channel.mean**2)
+        signs = law.expected_signs(np.array([-0.3, 0.3]), 1.0)
+        assert signs[0] == -signs[1]
+        assert 0 <= signs[1] <= 1
+    else:
+        channel = spec.number_law.linear_channel(mean, variance, spec.step)
+        np.testing.assert_array_equal(channel.slope, 1.0)
+        np.testing.assert_array_equal(channel.mean, mean)
+    assert (channel.noise >= 0).all()
+
+
+def test_signs_without_flips_are_as_linear_as_bussgang_says() -> None:
+    """E[sign(x)·x]/Var(x) = √(2/π)/σ for x ~ N(0, σ²)."""
+    law = SPECS["none-signrp at 1"].sign_law
+    channel = law.linear_channel(np.zeros(1), np.full(1, 4.0), 1.0)
+    np.testing.assert_allclose(channel.slope, math.sqrt(2 / math.pi) / 2, rtol=1e-3)
+    np.testing.assert_allclose(channel.noise, 1 - 2 / math.pi, rtol=1e-3)
+    np.testing.assert_allclose(channel.mean, 0.0, atol=1e-12)
+
+
+def test_only_caps_have_two_levels() -> None:
+    for spec in SPECS.values():
+        assert (spec.law.two_levels is not None) == (spec.method == "record-cap")
+    levels = SPECS["record-cap at 2"].law.two_levels
+    assert levels is not None
+    odds = levels.inside / levels.share * (1 - levels.share) / (1 - levels.inside)
+    assert math.isclose(odds, math.exp(2.0), rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["none-oporp at 1", "none-signrp at 1", SYMBOLS[0]])
+def test_a_law_of_another_kind_is_not_given(name: str) -> None:
+    spec = SPECS[name]
+    kinds = {NumberLaw: "number_law", SignLaw: "sign_law", SymbolLaw: "symbol_law"}
+    for kind, attribute in kinds.items():
+        if isinstance(spec.law, kind):
+            assert getattr(spec, attribute) is spec.law
+        else:
+            with pytest.raises(TypeError, match=spec.method):
+                getattr(spec, attribute)

@@ -266,7 +266,7 @@ def two_bins(patch: pytest.MonkeyPatch) -> Spec:
 def mislabelled(patch: pytest.MonkeyPatch) -> Spec:
     row = METHODS.find_method("idp-signrp-rr")
     lie = replace(row, calibration=replace(row.calibration, definition="DP"))
-    patch.setitem(METHODS._BY_NAME, row.name, lie)
+    patch.setitem(METHODS.TABLE, row.name, lie)
     return signs("idp-signrp-rr")
 
 

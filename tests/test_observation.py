@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from dpindex import PrivateIndex, Privatizer, Spec, attribute
-from dpindex.similarity.learned import _OBSERVERS as OBSERVERS
-from dpindex.similarity.learned import LearnedSimilarity, can_learn
-from dpindex.similarity.observation import Observer
+from dpindex.mechanism.codes import for_format
+from dpindex.similarity.learned import OBSERVERS, LearnedSimilarity, can_learn
 from dpindex.similarity.observation_law import GRID
 from dpindex.similarity.similarity import Queries
 
@@ -52,7 +51,9 @@ def test_observations_follow_their_law(facts: dict[str, Any], shortest: float, k
     spec = _spec(5.0, **facts)
     lengths = np.random.default_rng(3).uniform(shortest, 1.0, (3000, 1))
     codes, queries = _sides(spec, lengths * base, asked * lengths[:100], kind)
-    observer: Observer = OBSERVERS[spec.format.name](spec, codes)
+    observes = for_format(OBSERVERS, spec.format_type)
+    assert observes is not None
+    observer = observes(spec, codes)
     law = observer.law(queries.spec, queries.private)
     value, scale = observer.of(codes.to_float()[None], queries)
     truth = asked @ base.T

@@ -8,7 +8,8 @@ import pytest
 import scipy
 
 from dpindex.similarity.observation_law import EDGES, GRID, AgreementLaw, ObservationLaw
-from dpindex.similarity.posterior import Priors, in_ranking_order, posterior
+from dpindex.similarity.posterior import in_ranking_order, posterior
+from dpindex.similarity.prior import Priors
 
 Array = npt.NDArray[np.float64]
 ONES, NONE = np.ones(len(GRID)), np.zeros(len(GRID))

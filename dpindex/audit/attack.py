@@ -21,6 +21,7 @@ from dpindex.audit import distinguishers as tests
 from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
+from dpindex.mechanism.noise.law import NumberLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.race import SketchSpec
@@ -163,7 +164,7 @@ def attack(
     # A third of the error each: pooled events, coordinates by themselves, the normal deviation.
     alpha, kinds = run.alpha / 3, [tally.pooled for tally in tallies]
     findings = [tally.finding(run.delta, alpha / kinds.count(tally.pooled)) for tally in tallies]
-    if run.delta > 0 and spec.mechanism.codes == "numbers":
+    if run.delta > 0 and isinstance(spec.law, NumberLaw):
         findings.append(tests.gaussian_finding(run.histograms[0], run.delta, alpha))
     findings.sort(key=lambda finding: -finding.lower_bound)
     took = time.perf_counter() - started
@@ -224,7 +225,7 @@ def _draw_values(values: Any, ratios: Any, report: AttackReport) -> None:
     for bound in (-report.spec.guarantee.epsilon, report.spec.guarantee.epsilon):
         ratios.axhline(bound, color=_CLAIM, linestyle="--", linewidth=1)
     ratios.set_ylabel("log of their ratio")
-    numbers = report.spec.mechanism.codes == "numbers"
+    numbers = isinstance(report.spec.law, NumberLaw)
     ratios.set_xlabel("released value" if numbers else "sum of its signs")
 
 

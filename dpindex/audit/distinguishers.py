@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,16 @@ from scipy import optimize, sparse, special
 from dpindex.base.arrays import AnyArray, Floats
 from dpindex.base.errors import InputError
 from dpindex.index.private_index import PrivateIndex
-from dpindex.mechanism.codes import BitCodes, Codes, codes_from_bytes
+from dpindex.mechanism.codes import (
+    BitCodes,
+    Codes,
+    SignFormat,
+    SymbolFormat,
+    codes_from_bytes,
+    for_format,
+)
+from dpindex.mechanism.noise.cap import CapResponse
+from dpindex.mechanism.noise.law import SignLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record
@@ -189,10 +198,13 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
     # Everything moved, or a spec whose bins overlap over repetitions: no room to place helpers.
     helped = spec.repetitions == 1 and len(moves) > 1
     targets = {"across zero": -0.5}
-    if helped and getattr(spec.law, "depends_on_size", False):
+    if helped and isinstance(spec.law, SignLaw) and spec.law.depends_on_size:
         targets |= {f"level {level} against {level + 1}": float(level) for level in (1, 2)}
     near = {name: spec.adjacency.size * place for name, place in targets.items()}
     return [_pair(spec, name, moves, columns, helped, target) for name, target in near.items()]
+
+
+_RecordScores: TypeAlias = Callable[[Spec, Sequence[Floats]], tuple[Callable[[Codes], Counts], int]]
 
 
 def _record_pair(spec: Spec) -> RecordPair:
@@ -201,13 +213,16 @@ def _record_pair(spec: Spec) -> RecordPair:
     row = words - 2.0**15 + 0.5
     rows = row, -row
     near = [Privatizer(spec).project(one)[0] for one in rows]
-    read, count = (_sign_score if spec.format.name == "signs" else _symbol_score)(spec, near)
+    score = for_format(_RECORD_SCORES, spec.format_type)
+    read, count = score(spec, near)
     group = np.minimum(np.arange(count), 1)
     return RecordPair("a record and its opposite", rows, group, read)
 
 
 def _sign_score(spec: Spec, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
     """``⟨V, x̃′ − x̃⟩``, and every sign."""
+    if not isinstance(spec.law, CapResponse):
+        raise InputError(f"there is no attack on the records of {spec.method} yet.")
     encoded = []
     for y in near:
         x = np.empty(len(y), dtype=np.int64)
@@ -226,7 +241,8 @@ def _sign_score(spec: Spec, near: Sequence[Floats]) -> tuple[Callable[[Codes], C
 
 def _symbol_score(spec: Spec, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
     """1 for the symbols near the second record, −1 near the first, and some of them each."""
-    sets = [np.argsort(-y, kind="stable")[: spec.law.subset] for y in near]
+    subset = spec.symbol_law.subset
+    sets = [np.argsort(-y, kind="stable")[:subset] for y in near]
     each = [symbols[:_MAX_SYMBOLS] for symbols in sets]
     table = np.zeros((len(near[0]), 1 + len(each[0]) + len(each[1])), dtype=np.int64)
     for sign, symbols in zip((-1, 1), sets, strict=True):
@@ -239,6 +255,13 @@ def _symbol_score(spec: Spec, near: Sequence[Floats]) -> tuple[Callable[[Codes],
         return counts
 
     return read, table.shape[1]
+
+
+_RECORD_SCORES: dict[type[object], _RecordScores] = {
+    SignFormat: _sign_score,
+    SymbolFormat: _symbol_score,
+}
+"""By code format: what is counted in the codes of a record and its opposite."""
 
 
 def _columns(spec: Spec) -> AnyArray:

@@ -38,7 +38,7 @@ from dpindex.base.files import MAGIC, read_file
 from dpindex.format1 import SKETCH_MAGIC_1
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codebook import Codebook
-from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.codes import Codes, NumberFormat
 from dpindex.mechanism.method_table import Method, methods
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
@@ -274,6 +274,6 @@ def _budgets(row: Method, adjacency: str, entries: str | None) -> tuple[float, .
     usual = entries in (None, "rademacher")
     if row.definition == "iDP" and row.needs_delta:
         return _FEWER
-    if usual and (single or row.codes != "numbers"):
+    if usual and (single or row.calibration.format is not NumberFormat):
         return _EPSILONS
     return _FEWER if usual else (1.0,)

@@ -22,6 +22,7 @@ from dpindex.audit.replay import Dealt
 from dpindex.audit.verdict import Check, Difference
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
+from dpindex.mechanism.noise.law import NumberLaw
 from dpindex.mechanism.projections import Sensitivity
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Neighbouring, Record
@@ -74,7 +75,7 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
     checks.append(_projection_check(spec, found))
     moves, ball = found.moves, None
     if found.gram is not None:
-        square = Fraction(float(getattr(realised, "operator_norm", 0.0))) ** 2
+        square = Fraction(float(realised.operator_norm)) ** 2
         checks.append(_norm_check(found.gram, square))
         moves, ball = replace(moves, count=spec.code_length), above_root(square) * steps
     return checks, Difference(epsilon, delta, moves, spec.grid.bits, found.largest, ball)
@@ -136,7 +137,7 @@ def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
 
     Also returns the grid steps, in L2, between two neighbours.
     """
-    grid = spec.grid
+    grid = spec.rounding_grid
     info = np.finfo(grid.dtype)
     roundoff, least = Fraction(float(info.eps)) / 2, Fraction(float(info.smallest_subnormal))
     most = max(abs(Fraction(float(bound) * grid.scale)) for bound in grid.bounds)
@@ -162,10 +163,9 @@ def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
         bound = f"2^{grid.bits} + √dim·(1 + errors) = {float(reach):.8f}"
     total = (int(c * most + error) + 1) * max(grid.max_column_l1, found.max_column_l1)
     exact = 1 << (info.nmant + 1)
-    if spec.mechanism.codes == "numbers":
+    if isinstance(spec.law, NumberLaw):
         # Sums held in float32 get their noise in 32 bits; others in 64, and then lose low bits.
-        drawn = getattr(spec.law, "source", spec.law)
-        lost = 0 if grid.dtype == np.float32 else getattr(drawn, "cell_bits", 0)
+        lost = 0 if grid.dtype == np.float32 else spec.law.cell_bits
         exact = min(exact, ((1 << 31) - 1) << lost)
     return [
         Check(name, f"at most {float(steps):.8f}", bound, lemma, passed),

@@ -35,7 +35,7 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
 from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex
-from dpindex.mechanism.codes import Codes, codes_from_bytes
+from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projector import block_rows
 from dpindex.mechanism.spec import Spec
@@ -348,7 +348,7 @@ def exact_integers(spec: Spec, rows: npt.NDArray[np.float64]) -> Ints:
     """
     if law_verifier_class(spec).whole_code:
         return np.asarray(spec.projection.apply(rows))
-    grid, dim = spec.grid, spec.dim
+    grid, dim = spec.rounding_grid, spec.dim
     low, high = (bound * grid.scale for bound in grid.bounds)
     factor = np.array(1.0 / (grid.step * grid.scale), dtype=grid.dtype)
     floats: Any = np.clip(rows, low, high).astype(grid.dtype)
@@ -365,9 +365,9 @@ def exact_integers(spec: Spec, rows: npt.NDArray[np.float64]) -> Ints:
 
 def packed(spec: Spec, outcomes: AnyArray) -> AnyArray:
     """Outcomes as they are stored: signs eight to a byte, the first lowest; numbers as they are."""
-    if spec.mechanism.codes == "signs":
+    if isinstance(spec.format, SignFormat):
         return np.packbits(outcomes, axis=1, bitorder="little")
-    if spec.mechanism.codes == "numbers":
+    if isinstance(spec.format, NumberFormat):
         return outcomes
     return np.asarray(spec.format.pack(outcomes))
 

@@ -74,7 +74,7 @@ def examine(codes: Codes, spec: Spec) -> CodesReport:
     verifier = law_verifier(spec, _nothing_apart(spec))
     rows = max(1, min(_MOST_ROWS, _MOST_NUMBERS // codes.k))
     some = codes.take(slice(rows))
-    values = some.to_signs() if spec.mechanism.codes == "signs" else np.asarray(some.stored)
+    values = np.asarray(some.format.coordinates(some.stored))
     most, alike = verifier.likeliest()
     if most >= 1.0:
         reason = "far from zero this law adds no noise that must show: any codes are possible"

@@ -140,7 +140,7 @@ def add(
 
 
 def _note_repeats(index: Any, codes: Codes, file: str) -> None:
-    if index.spec.format.name == "symbols" or 8 * codes.stored[:1].nbytes < _TELLING_BITS:
+    if 8 * codes.stored[:1].nbytes < _TELLING_BITS:
         return  # short codes may be equal by chance
     if again := index.repeats(codes):
         o.note(
@@ -358,8 +358,9 @@ def info(
     }
     if (book := spec.codebook) is not None:
         nearest = "the nearest codeword" if spec.subset == 1 else f"{spec.subset} nearest codewords"
+        chance = spec.symbol_law.chance_inside
         lines["codebook"] = (
-            f"{len(book)} public codewords, {book.digest[:12]}…; {spec.law.inside / 2**64:.1%} of "
+            f"{len(book)} public codewords, {book.digest[:12]}…; {chance:.1%} of "
             f"the codes are of {nearest}, the others are random"
         )
     if recall is not None:

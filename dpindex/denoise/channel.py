@@ -14,7 +14,7 @@ import scipy
 from dpindex.base.arrays import Doubles, Singles, cores
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.law import Likelihood, NumberLaw, SignLaw
+from dpindex.mechanism.noise.law import Likelihood, NumberLaw
 from dpindex.mechanism.spec import Spec
 
 _BLOCK_NUMBERS = 1 << 18
@@ -25,7 +25,7 @@ _MIN_LIKELIHOOD = 1e-14
 
 
 class Channel:
-    """How the codes of a spec are decoded, and what the noise law says about a decoded code.
+    """The channel from coordinates to decoded codes: variance and likelihood of the noise.
 
     Decoded codes y are unbiased for the coordinate x. Units are those of the data. All of it is a
     function of public parameters.
@@ -48,14 +48,17 @@ class Channel:
     def __init__(self, spec: Spec) -> None:
         if not spec.mechanism.private:
             raise InputError(f"{spec.method} adds no noise: there is nothing to denoise.")
-        self.format, law, self.likelihood = spec.format, spec.law, Likelihood()
+        if not spec.format_type.denoisers:
+            raise InputError(f"{spec.method} keeps {spec.format.name}, which have no denoiser.")
+        self.format = spec.format
+        law = spec.law
+        self.likelihood = Likelihood()
         if isinstance(law, NumberLaw):
             self.likelihood = law.likelihood.in_units(spec.step)
             self.variance = law.moments.in_units(spec.step).variance_of_x
-        elif not isinstance(law, SignLaw):
-            raise InputError(f"{spec.method} keeps symbols, which have no denoiser.")
         else:  # signs are read as ±1; flips are likeliest near zero: this is an upper bound
-            kept = 1.0 - 2.0 * float(law.flip_probability(np.full(1, 0.5), 0.5)[0])
+            flip = float(spec.sign_law.flip_probability(np.full(1, 0.5), 0.5)[0])
+            kept = 1.0 - 2.0 * flip
             self.variance = (1.0 - kept**2, 0.0, 0.0)
 
     def check(self, codes: Codes) -> None:
@@ -83,7 +86,8 @@ class Channel:
 
     def locate(self, y: Singles) -> Singles:
         """The value of x about which the likelihood of each code lies."""
-        slope, shift = np.float32(self.likelihood.slope), np.float32(self.likelihood.shift)
+        slope = np.float32(self.likelihood.slope)
+        shift = np.float32(self.likelihood.shift)
         return np.asarray(y * slope + shift, dtype=np.float32)
 
 

@@ -66,7 +66,7 @@ class CalibrationBins:
         return row.astype(np.intp)
 
     def _along(self, x: Singles, low: float, high: float) -> Singles:
-        """Where on a side of the table, in [0, SIDE)."""
+        """Return places on a side of the table, in [0, SIDE)."""
         place = x - np.float32(low)
         place *= np.float32(self.SIDE / max(high - low, 1e-30))
         return np.clip(place, 0, np.float32(self.SIDE - 1), out=place)
@@ -166,7 +166,7 @@ class Denoiser:
 
     @property
     def kind(self) -> Literal["linear", "score"]:
-        """Which of the two it is: see :func:`fit_denoiser`."""
+        """The kind, "linear" or "score": see :func:`fit_denoiser`."""
         return "score" if self.iterations else "linear"
 
     @cached_property
@@ -188,7 +188,8 @@ class Denoiser:
             return self._blockwise(codes, lambda y: self._posterior(y)[0])
         if spec.with_epsilon(self.spec.budget) != self.spec:
             raise InputError("these codes differ from the denoiser's in more than epsilon.")
-        channel, mean = Channel(spec), self.linear.mean
+        channel = Channel(spec)
+        mean = self.linear.mean
         channel.check(codes)
         noise = np.asarray(np.polyval(channel.variance[::-1], mean), dtype=np.float64)
         return np.asarray(mean + (codes.to_float() - mean) @ self.linear.under(noise))
@@ -214,8 +215,9 @@ class Denoiser:
         another epsilon, of the linear filter for their noise.
         """
         if spec == self.spec:
-            last = self.iterations[-1].filter if self.iterations else self.linear
-            return last.error_root()
+            if not self.iterations:
+                return self.linear.error_root()
+            return self.iterations[-1].filter.error_root()
         mean = self.linear.mean.astype(np.float64)
         noise = np.asarray(np.polyval(Channel(spec).variance[::-1], mean))
         return self.linear.error_root_under(noise)
@@ -240,12 +242,16 @@ class Denoiser:
     def _posterior(self, y: Singles) -> tuple[Singles, Doubles | float]:
         """Estimates and their squared errors, as far as they are known to differ."""
         if not self.iterations:
-            return self.linear.apply(y)[0], 0.0
-        z, location = y, self._channel.locate(y)
+            estimate, _ = self.linear.apply(y)
+            return estimate, 0.0
+        z = y
+        location = self._channel.locate(y)
         for iteration in self.iterations[:-1]:
             z = iteration.message(z, location)
         estimate, share = self.iterations[-1].posterior(z, location)
-        return estimate, share @ self.error_variance if self.error_variance.size else 0.0
+        if not self.error_variance.size:
+            return estimate, 0.0
+        return estimate, share @ self.error_variance
 
 
 def denoiser_to_bytes(denoiser: Denoiser) -> bytes:
@@ -267,10 +273,10 @@ def _arrays(name: str, part: Any) -> dict[str, AnyArray]:
     """All arrays of a part and of the parts in it, by their dotted names."""
     if isinstance(part, np.ndarray):
         return {name: part}
-    found: dict[str, AnyArray] = {}
+    arrays: dict[str, AnyArray] = {}
     for entry in fields(part):
-        found |= _arrays(f"{name}.{entry.name}", getattr(part, entry.name))
-    return found
+        arrays |= _arrays(f"{name}.{entry.name}", getattr(part, entry.name))
+    return arrays
 
 
 def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:

@@ -34,7 +34,8 @@ _MIXTURE_ROWS = 32768
 _MIN_ROWS_FOR_MIXTURE = 4096
 _MAX_ITERATIONS = 4
 
-_ADOPTED, _CONTINUED = 0.98, 0.9
+_ADOPTED = 0.98
+_CONTINUED = 0.9
 """Shares of the error that an iteration may leave to be adopted, and for another one to be tried.
 
 The gain falls by a factor of five or more from one iteration to the next."""
@@ -52,7 +53,8 @@ _MIN_Z_MIXTURE = 10.0
 first iteration was worse in the end; on digits it is better by twenty to fifty and stays so."""
 
 # Held-out rows that calibrate bins, and those that tell whether an iteration is an improvement.
-_CALIBRATION, _VALIDATION = slice(0, None, 2), slice(1, None, 2)
+_CALIBRATION = slice(0, None, 2)
+_VALIDATION = slice(1, None, 2)
 
 _LEVERAGE_ROWS = 1024
 _CLAIM_ERROR = 0.5
@@ -102,16 +104,19 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
         raise InputError(f"kind must be one of {', '.join(get_args(Kind))}, not {kind!r}.")
     channel = Channel(spec)
     channel.check(codes)
-    signs = channel.likelihood.edges.size == 0
-    if kind == "score" and signs:
-        raise InputError(f"{spec.method} keeps signs, which have a linear denoiser only.")
+    can_score = "score" in spec.format_type.denoisers
+    if kind == "score" and not can_score:
+        raise InputError(
+            f"{spec.method} keeps {spec.format.name}, which have a linear denoiser only."
+        )
     rows = TrainingCodes(codes.stored, channel)
     y = rows.held_codes[_VALIDATION]
     if channel.noise(y).mean() < _MIN_NOISE * y.var():
         raise InputError(f"{spec.method} adds hardly any noise here: there is nothing to denoise.")
     linear = _filter(rows, "gaussian")
-    prediction = linear.predict(rows.held)[0][_VALIDATION]
-    if kind != "linear" and not signs:
+    predictions, _, _ = linear.predict(rows.held)
+    prediction = predictions[_VALIDATION]
+    if kind != "linear" and can_score:
         table = ScoreTable(channel.likelihood, 4 * float(y.var(axis=0).max()))
         iterations, refined, error_variance = _fit_iterations(rows, linear, table)
         if kind == "score" or _clearly_better(refined, prediction, y):
@@ -142,7 +147,8 @@ class TrainingCodes:
     """
 
     def __init__(self, stored: Integers, channel: Channel) -> None:
-        self.channel, self.k = channel, channel.format.code_length
+        self.channel = channel
+        self.k = channel.format.code_length
         needed = max(_MIN_ROWS, self.k)
         if len(stored) < needed:
             raise InputError(
@@ -150,13 +156,14 @@ class TrainingCodes:
                 f"{self.k} need at least {needed}."
             )
         stored = stored[:: max(1, -(-len(stored) * self.k // _MAX_NUMBERS))]
-        wanted = min(len(stored) // _HELD_SHARE, max(256, _HELD_NUMBERS // self.k))
-        held = np.arange(len(stored)) % (len(stored) // wanted) == 0
+        held_rows = min(len(stored) // _HELD_SHARE, max(256, _HELD_NUMBERS // self.k))
+        held = np.arange(len(stored)) % (len(stored) // held_rows) == 0
         self._stored = stored[~held]
         self.held = self.held_codes = channel.format.decode(stored[held])
         self._refined: Singles | None = None
         self.share: Singles | None = None
-        total, noise = np.zeros(self.k), np.zeros(self.k)
+        total = np.zeros(self.k)
+        noise = np.zeros(self.k)
         for y in self.blocks():
             total += y.sum(axis=0, dtype=np.float64)
             noise += channel.noise(y).sum(axis=0, dtype=np.float64)
@@ -174,7 +181,9 @@ class TrainingCodes:
 
     def blocks(self, step: int = 1) -> Iterator[Singles]:
         """The training observations, or every so many of them, in blocks of shape (·, k)."""
-        decode, refined, stored = self.channel.format.decode, self._refined, self._stored[::step]
+        decode = self.channel.format.decode
+        refined = self._refined
+        stored = self._stored[::step]
         for first in range(0, len(stored), _BLOCK_ROWS):
             rows = slice(first, first + _BLOCK_ROWS)
             yield decode(stored[rows]) if refined is None else refined[::step][rows]
@@ -185,7 +194,8 @@ class TrainingCodes:
 
         Raises InputError if there are none.
         """
-        moment, count = np.zeros((self.k, self.k)), len(self)
+        moment = np.zeros((self.k, self.k))
+        count = len(self)
         scale = (1 / np.sqrt(self.noise)).astype(np.float32)
         for z in self.blocks():
             whitened = (z - self.mean) * scale
@@ -204,7 +214,8 @@ class TrainingCodes:
         Messages have so little noise that more rows would not improve later iterations.
         """
         before = self._refined
-        self._stored, self.noise = self._stored[:: self.step], iteration.message_noise(self.held)
+        self._stored = self._stored[:: self.step]
+        self.noise = iteration.message_noise(self.held)
         out = np.empty((len(self), self.k), dtype=np.float32) if before is None else before
 
         def refine(rows: slice) -> None:
@@ -246,9 +257,9 @@ def _unbiased_error(prediction: Singles, y: Singles, channel: Channel) -> float:
 
 def _calibrated(prediction: Singles, claimed: Singles, rows: TrainingCodes) -> CalibrationBins:
     """Offsets and variances of predictions of the calibration rows."""
-    some = slice(None, None, max(1, prediction.size // (1 << 20)))
-    log_claims = np.log(np.maximum(claimed.ravel()[some], 1e-30))
-    ranges = [np.quantile(a, [0.002, 0.998]) for a in (prediction.ravel()[some], log_claims)]
+    sampled = slice(None, None, max(1, prediction.size // (1 << 20)))
+    log_claims = np.log(np.maximum(claimed.ravel()[sampled], 1e-30))
+    ranges = [np.quantile(a, [0.002, 0.998]) for a in (prediction.ravel()[sampled], log_claims)]
     none = np.empty(0, dtype=np.float32)
     bins = CalibrationBins(np.stack(ranges), none, none)
     place = bins.place(prediction, claimed).ravel()
@@ -263,9 +274,9 @@ def _calibrated(prediction: Singles, claimed: Singles, rows: TrainingCodes) -> C
     overall = max(float(claimed.mean()), 1e-9 * level)
     measured = _unbiased_error(prediction, y, rows.channel) * level
     # Where noise dominates, the error cannot be measured and the claims are all there is.
-    known = (_CLAIM_ERROR * overall) ** 2
-    known /= known + 2 * level**2 / y.size
-    average = max(known * measured + (1 - known) * overall, 1e-3 * overall)
+    reliability = (_CLAIM_ERROR * overall) ** 2
+    reliability /= reliability + 2 * level**2 / y.size
+    average = max(reliability * measured + (1 - reliability) * overall, 1e-3 * overall)
     # The average error is known well; that of a single bin only if it holds many elements.
     claim = total(claimed) / np.maximum(count, 1) * average / overall
     prior = _BIN_PRIOR * (level / average) ** 2
@@ -277,7 +288,7 @@ def _calibrated(prediction: Singles, claimed: Singles, rows: TrainingCodes) -> C
 
 
 def _clearly_better(new: Singles, old: Singles, y: Singles, min_z: float = _MIN_Z) -> bool:
-    """Whether ``new`` predicts the held-out codes y better than ``old``, by more than chance.
+    """Return True if ``new`` predicts held-out codes y better than ``old``, by more than chance.
 
     The noise of the codes cancels in the difference of squared errors, whose mean over rows must
     exceed ``min_z`` of its own standard errors.
@@ -295,27 +306,31 @@ def _fit_iterations(
     Returns the iterations, the last one's predictions of the validation rows, and the
     ``error_variance`` of :class:`Denoiser`. The observations in ``rows`` are overwritten.
     """
-    y, chosen = rows.held_codes[_VALIDATION], "gaussian"
+    y = rows.held_codes[_VALIDATION]
+    chosen = "gaussian"
     first = {chosen: _iteration(rows, linear, table)}
     if len(rows) >= _MIN_ROWS_FOR_MIXTURE:  # the first iteration decides for all
-        for other, min_z in (("scales", _MIN_Z_SCALES), ("mixture", _MIN_Z_MIXTURE)):
-            first[other] = _iteration(rows, _filter(rows, other), table)
-            if _clearly_better(first[other][1], first[chosen][1], y, min_z):
-                chosen = other
+        for prior, min_z in (("scales", _MIN_Z_SCALES), ("mixture", _MIN_Z_MIXTURE)):
+            first[prior] = _iteration(rows, _filter(rows, prior), table)
+            if _clearly_better(first[prior][1], first[chosen][1], y, min_z):
+                chosen = prior
     # Scales come in the last iteration only: in earlier ones they would make the remaining noise
     # vary between vectors, which the next iteration cannot represent.
     before = "gaussian" if chosen == "scales" else chosen
     iteration, best = first[before]
-    iterations, left = [iteration], _unbiased_error(best, y, rows.channel)
-    adopted, share = True, 0.0
+    iterations = [iteration]
+    error = _unbiased_error(best, y, rows.channel)
+    adopted = True
+    share = 0.0
     while adopted and share < _CONTINUED and len(iterations) < _MAX_ITERATIONS:
         rows.advance(iterations[-1])
         iteration, prediction = _iteration(rows, _filter(rows, before), table)
-        share = _unbiased_error(prediction, y, rows.channel) / left
+        share = _unbiased_error(prediction, y, rows.channel) / error
         adopted = _clearly_better(prediction, best, y) and share < _ADOPTED
         if adopted:
             iterations.append(iteration)
-            best, left = prediction, left * share
+            best = prediction
+            error = error * share
     if chosen == "scales":
         if adopted:
             rows.advance(iterations[-1])
@@ -331,7 +346,8 @@ def _error_variance(filter_: Filter, rows: TrainingCodes) -> Doubles:
     The posterior variance along the filter's directions, and the signal outside of them, which is
     proportional to the scale.
     """
-    prior, synthesis = filter_.prior, filter_.synthesis.astype(np.float64)
+    prior = filter_.prior
+    synthesis = filter_.synthesis.astype(np.float64)
     within = prior.leverage(filter_.basis) @ filter_.noise
     y = rows.held_codes
     total = float(np.mean(((y - filter_.mean) ** 2 - rows.channel.noise(y)).sum(axis=1)))
@@ -345,6 +361,7 @@ def _iteration(
     """An iteration with that filter, calibrated, and its predictions of the validation rows."""
     prediction, claimed, _ = filter_.predict(rows.held)
     bins = _calibrated(prediction[_CALIBRATION], claimed[_CALIBRATION], rows)
-    prediction, claimed = prediction[_VALIDATION], claimed[_VALIDATION]
+    prediction = prediction[_VALIDATION]
+    claimed = claimed[_VALIDATION]
     prediction += np.take(bins.offset, bins.place(prediction, claimed))
     return EPIteration(filter_, bins, table), prediction

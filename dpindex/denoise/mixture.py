@@ -34,7 +34,8 @@ _FULL = 96
 _PRIOR_ROWS = 200.0
 """Each component's covariance is averaged with the common one, which counts for so many rows."""
 
-_ROUNDS, _WARM_ROUNDS = 4, 2
+_ROUNDS = 4
+_WARM_ROUNDS = 2
 _CENTRE_ROUNDS = 8
 _SCALE_ROUNDS = 50
 _UNLIKELY = 1e-3
@@ -64,11 +65,11 @@ def spiked(eigenvalues: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
     t and c², both 0 below the detection threshold.
     """
     excess = eigenvalues - 1.0 - aspect
-    seen = excess > 2 * np.sqrt(aspect)
+    detected = excess > 2 * np.sqrt(aspect)
     root = np.sqrt(np.maximum(excess**2 - 4 * aspect, 0.0))
-    signal = np.where(seen, np.maximum(excess + root, 1e-300) / 2, 1.0)
+    signal = np.where(detected, np.maximum(excess + root, 1e-300) / 2, 1.0)
     squared_cosine = np.maximum((1 - aspect / signal**2) / (1 + aspect / signal), 0.0)
-    return np.where(seen, signal, 0.0), np.where(seen, squared_cosine, 0.0)
+    return np.where(detected, signal, 0.0), np.where(detected, squared_cosine, 0.0)
 
 
 def _likely_rows(share: Singles) -> list[npt.NDArray[np.intp]]:
@@ -80,8 +81,8 @@ def _detected(moment: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
     """Eigenvalues of a covariance of signal plus unit noise above the noise's own, with vectors."""
     # Not SciPy's, which has threads of its own: they and NumPy's would wait for each other's cores.
     eigenvalues, vectors = np.linalg.eigh(moment)
-    seen = eigenvalues > 1.0 + aspect + 2.0 * math.sqrt(aspect)
-    return eigenvalues[seen], vectors[:, seen]
+    detected = eigenvalues > 1.0 + aspect + 2.0 * math.sqrt(aspect)
+    return eigenvalues[detected], vectors[:, detected]
 
 
 def _reliable(eigenvalues: Doubles, aspect: float) -> Doubles:
@@ -175,7 +176,8 @@ class Mixture:
         Hard clusters would take each row's own noise for structure. A few rounds are enough where
         the responsibilities, shape (n, components), are known from noisier rows.
         """
-        common, rounds = _Common(rows), _ROUNDS if share is None else _WARM_ROUNDS
+        common = _Common(rows)
+        rounds = _ROUNDS if share is None else _WARM_ROUNDS
         if share is None:
             share = common.first_responsibilities(components)
         mixture = common.maximise(share)
@@ -215,11 +217,11 @@ class Mixture:
         odds += self.log_weight.astype(np.float32)
         roots, shift, members = self._gained
         for block in range(0, len(rows), _BLOCK):
-            some = slice(block, block + _BLOCK)
-            gained = rows[some, : self._full] @ roots
+            chunk = slice(block, block + _BLOCK)
+            gained = rows[chunk, : self._full] @ roots
             gained -= shift
             np.square(gained, out=gained)
-            odds[some] += gained @ members
+            odds[chunk] += gained @ members
         return np.asarray(odds)
 
     @cached_property
@@ -244,24 +246,27 @@ class Mixture:
 
     def _component(self, rows: Singles, c: int) -> Singles:
         """Posterior means under one component."""
-        centred, full = rows - self.mean[c], self._full
+        centred = rows - self.mean[c]
+        full = self._full
         centred[:, :full] = centred[:, :full] @ self.filters[c]
         centred[:, full:] *= self.gains[c]
         return np.asarray(centred + self.mean[c])
 
     def leverage(self, basis: Singles) -> Singles:
         """``diag(B F_c Bᵀ)`` for each component's filter F_c and a basis B (k, R): (K, k)."""
-        first, rest = basis[:, : self._full], basis[:, self._full :] ** 2
+        first = basis[:, : self._full]
+        rest = basis[:, self._full :] ** 2
         inner = np.einsum("cij,ij->ci", first @ self.filters, first)
         return np.asarray(inner + (rest @ self.gains[..., None])[..., 0])
 
     def mixing_leverage(self, rows: Singles, basis: Singles) -> Singles:
-        """What responsibilities add to ``leverage``, on average over rows: shape (k,).
+        """Return what responsibilities add to ``leverage``, on average over rows: shape (k,).
 
         Under unit noise the derivative of a posterior mean is the posterior covariance (Tweedie):
         that of the components, and that between their means, ``Σ_c r_c (m_c − m)(m_c − m)ᵀ``.
         """
-        total, (mean, share) = np.zeros(len(basis), dtype=np.float32), self.posterior(rows)
+        total = np.zeros(len(basis), dtype=np.float32)
+        mean, share = self.posterior(rows)
         for c, likely in enumerate(_likely_rows(share)):
             apart = (self._component(rows[likely], c) - mean[likely]) @ basis.T
             total += share[likely, c] @ apart**2
@@ -269,8 +274,10 @@ class Mixture:
 
     def covariance(self) -> Doubles:
         """Second moment of the signal, all components together, shape (R, R)."""
-        full, weights = self._full, self.weights
-        filters, gains = self.filters.astype(np.float64), self.gains.astype(np.float64)
+        full = self._full
+        weights = self.weights
+        filters = self.filters.astype(np.float64)
+        gains = self.gains.astype(np.float64)
         mean = self.mean.astype(np.float64)
         signals = np.linalg.solve(np.eye(full) - filters, filters)
         total = (mean.T * weights) @ mean
@@ -283,7 +290,8 @@ class Mixture:
 
         Under unit noise that of a component is its filter ``S(S+I)⁻¹``.
         """
-        full, total = self._full, np.diag(np.zeros(self.mean.shape[1]))
+        full = self._full
+        total = np.diag(np.zeros(self.mean.shape[1]))
         total[:full, :full] = np.tensordot(self.weights, self.filters.astype(np.float64), 1)
         total[full:, full:] = np.diag(self.weights @ self.gains)
         return total
@@ -291,7 +299,8 @@ class Mixture:
     @property
     def weights(self) -> Doubles:
         """``π_c``."""
-        roots, gains = self.roots.astype(np.float64), self.gains.astype(np.float64)
+        roots = self.roots.astype(np.float64)
+        gains = self.gains.astype(np.float64)
         return np.asarray(np.exp(self.log_weight - _half_log_det(roots, gains)))
 
 
@@ -311,7 +320,8 @@ class _Common:
     """The rows that a mixture is fitted to, and their common covariance."""
 
     def __init__(self, rows: Singles) -> None:
-        self.rows, self.full = rows, min(_FULL, rows.shape[1])
+        self.rows = rows
+        self.full = min(_FULL, rows.shape[1])
         centred = rows - rows.mean(axis=0)
         self.rest = centred[:, self.full :].astype(np.float64).var(axis=0)
         head = centred[:, : self.full]
@@ -319,7 +329,8 @@ class _Common:
 
     def maximise(self, share: Singles) -> Mixture:
         """The most likely mixture given responsibilities, shape (n, K)."""
-        rows, full = self.rows, self.full
+        rows = self.rows
+        full = self.full
         count = share.sum(axis=0, dtype=np.float64)
         divisor = np.maximum(count, 1e-3)[:, None]
         mean = (share.T @ rows) / divisor.astype(np.float32)
@@ -331,7 +342,8 @@ class _Common:
             scatter = (centred * share[likely, c, None]).T @ centred
             observed = (scatter + _PRIOR_ROWS * self.covariance) / (count[c] + _PRIOR_ROWS)
             signals.append(_shrunk(observed, count[c] + _PRIOR_ROWS))
-        weight, rest = count / len(rows) + 1e-12, np.maximum(mixed - 1.0, 0.0)
+        weight = count / len(rows) + 1e-12
+        rest = np.maximum(mixed - 1.0, 0.0)
         return Mixture.of_signals(weight, mean, np.stack(signals), rest)
 
     def first_responsibilities(self, components: int) -> Singles:
@@ -410,7 +422,7 @@ class Filter:
         return np.asarray(self.synthesis @ _root(self.prior.error()), dtype=np.float32)
 
     def error_root_under(self, noise: Doubles) -> Singles:
-        """The same for the filter ``under`` that noise: ``L(I + LᵀD⁻¹L)⁻¹Lᵀ``."""
+        """Return the root for the filter ``under`` that noise: ``L(I + LᵀD⁻¹L)⁻¹Lᵀ``."""
         factor = self._signal_root
         precision = np.eye(factor.shape[1]) + factor.T @ (factor / noise[:, None])
         error = np.asarray(np.linalg.inv(precision), dtype=np.float64)

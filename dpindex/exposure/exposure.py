@@ -11,24 +11,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from dpindex.base.arrays import Doubles
 from dpindex.base.normal import quantiles
 from dpindex.exposure.prior import Prior
-from dpindex.exposure.standing_out import SCORES, own_code_first, own_symbol_first, tied
+from dpindex.exposure.standing_out import (
+    SCORES,
+    own_code_first,
+    own_level_first,
+    own_symbol_first,
+)
 from dpindex.mechanism.codebook import spaced
+from dpindex.mechanism.noise.law import LinearChannel, SignLaw, SymbolLaw
 from dpindex.mechanism.spec import Spec
 
-__all__ = ["Exposure", "nearness", "number_channel", "predicted_exposure", "sign_channel"]
+__all__ = ["Exposure", "linear_channel", "nearness", "predicted_exposure"]
 
 _NODES = 32
 _PLAYED = 256
 _UNIFORM = math.sqrt(12) * ((np.arange(SCORES) + 0.5) / SCORES - 0.5)
-
-_Channel: TypeAlias = tuple[Doubles, Doubles, Doubles]
 
 
 @dataclass(frozen=True)
@@ -94,27 +98,17 @@ def predicted_exposure(spec: Spec, n: int, prior: Prior | None = None) -> Exposu
     """
     prior = prior or Prior.of(spec)
     guess = _cosine(prior, 0.0)
-    if spec.mechanism.codes == "symbols":
-        law = spec.law
-        inside = law.inside / 2.0**64
-        near = inside * nearness(spec)
-        linked = own_symbol_first(law.size, law.subset, inside, n)
+    if isinstance(spec.law, SymbolLaw):
+        near = spec.law.chance_inside * nearness(spec)
+        linked = own_symbol_first(spec.law, n)
         return Exposure(linked, 1.0 - near**2, max(near, guess), guess)
     linear, any_way = _explained(spec, prior)
     rebuilt = _rebuilt_share(spec, linear)
-    cap = getattr(spec.law, "cap", None)
-    if cap is not None and prior.cosines is None:
-        inside = cap.inside / 2.0**64
-        linked = _own_cap_code_first(inside, cap.size / (1 << len(cap.weights)), n)
+    if spec.law.two_levels is not None and prior.cosines is None:
+        linked = own_level_first(spec.law.two_levels, n)
     else:
         linked = own_code_first(math.sqrt(any_way), spec, n, prior.cosines)
     return Exposure(linked, 1.0 - rebuilt, _cosine(prior, rebuilt), guess)
-
-
-def _own_cap_code_first(inside: float, share: float, n: int) -> float:
-    """Return the chance to be drawn first where codes tie, inside a cap and outside of it."""
-    none_inside = (1.0 - share) ** max(n - 1, 0)
-    return inside * tied(n, share) + (1.0 - inside) * none_inside / max(n, 1)
 
 
 def _cosine(prior: Prior, share: float) -> float:
@@ -138,12 +132,14 @@ def _explained(spec: Spec, prior: Prior) -> tuple[float, float]:
         shape = quantiles(SCORES)
     means = signs_of_means * prior.mean * math.sqrt(energy)
     variances = np.full(len(means), prior.variance * energy)
-    if spec.mechanism.codes == "numbers":
-        slope, _, noise = number_channel(spec, means, variances)
-        signal = float((slope**2 * variances).sum())
-        share = signal / (signal + float(noise.sum()))
+    if not isinstance(spec.law, SignLaw):
+        channel = linear_channel(spec, means, variances)
+        signal = float((channel.slope**2 * variances).sum())
+        share = signal / (signal + float(channel.noise.sum()))
         return share, share
-    signs = _expected_signs(spec, means, variances, shape)
+    values = (means[:, None] + np.sqrt(variances)[:, None] * shape) / _beta(spec)
+    rms = float(np.sqrt(np.mean(means**2 + variances))) / _beta(spec)
+    signs = spec.law.expected_signs(values, rms)
     expected = signs.mean(axis=1)
     whole = float((1 - expected**2).sum())
     slope = (signs * shape).mean(axis=1)
@@ -174,46 +170,29 @@ def _rebuilt_share(spec: Spec, explained: float) -> float:
     return 1.0 - low
 
 
-def number_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
-    """Return a code as ``slope · x + noise`` for each coordinate x, in scaled units.
+def linear_channel(spec: Spec, mean: Doubles, variance: Doubles) -> LinearChannel:
+    """Return codes as linear in their coordinates, under a prior of these, in scaled units.
 
-    The three arrays are the slopes, the means of the code, and the variances that x does not
-    explain, under a prior of x with that mean and variance.
+    Parameters
+    ----------
+    spec : Spec
+        Of numbers or signs.
+    mean, variance : float64 arrays, shape (k,)
+        Of the projected coordinates, before the law is applied.
     """
-    step = spec.step
-    constant, first, second = spec.law.moments.variance_of_x
-    # The variance of the law may depend on x (square wave): its mean over the prior, in grid steps.
-    noise = constant + first * mean / step + second * (mean**2 + variance) / step**2
-    return np.ones_like(mean), mean, noise * step**2
+    if isinstance(spec.law, SignLaw):
+        return spec.law.linear_channel(mean, variance, _beta(spec))
+    return spec.number_law.linear_channel(mean, variance, spec.step)
 
 
-def sign_channel(spec: Spec, mean: Doubles, variance: Doubles) -> _Channel:
-    """Return signs as ``slope · x + noise``, by the best linear approximation (Bussgang 1952).
-
-    The arrays are those of :func:`number_channel`.
-    """
-    normal = quantiles(SCORES)
-    signs = _expected_signs(spec, mean, variance, normal)
-    expected = signs.mean(axis=1)
-    covariance = (signs * normal).mean(axis=1) * np.sqrt(variance)
-    slope = np.divide(covariance, variance, out=np.zeros_like(covariance), where=variance > 0)
-    return slope, expected, 1 - expected**2 - slope**2 * variance
-
-
-def _expected_signs(spec: Spec, mean: Doubles, variance: Doubles, shape: Doubles) -> Doubles:
-    """Return expected signs of coordinates at quantiles ``shape``, of mean 0 and variance 1."""
-    law: Any = spec.law  # a SignLaw, since the codes are signs
-    values = mean[:, None] + np.sqrt(variance)[:, None] * shape
-    # The law's unit is beta before the projection's scale is applied.
-    beta = spec.projection.scale * spec.adjacency.size
-    rms = float(np.sqrt(np.mean(mean**2 + variance))) / beta
-    kept = 1 - 2 * law.flip_probability(np.abs(values / beta), rms)
-    return np.asarray(np.sign(values) * kept)
+def _beta(spec: Spec) -> float:
+    """Return the unit of a sign law: beta before the projection's scale is applied."""
+    return spec.projection.scale * spec.adjacency.size
 
 
 def nearness(spec: Spec) -> float:
     """Return the mean cosine of a codeword to the w nearest others: as near as vectors come."""
-    law: Any = spec.law
+    law = spec.symbol_law
     words = law.codebook.vectors
     played = words[spaced(len(words), _PLAYED)] @ words.T
     falling = -np.sort(-played, axis=1)  # the first is the codeword itself

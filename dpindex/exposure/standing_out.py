@@ -1,9 +1,9 @@
 """Chances that a code stands out among n: found first by its own vector, or among copies.
 
 A code has a score for a vector, such as a correlation. The own code has the highest one if no other
-code has a higher one: :func:`own_code_first` and :func:`own_symbol_first`. Of ten copies those are
-among the first ten answers whose scores are above the threshold that ten codes reach:
-:func:`copies_found` and :func:`symbol_copies_found`. The scores are normal or nearly so.
+code has a higher one: :func:`own_code_first`, :func:`own_symbol_first`, :func:`own_level_first`. Of
+ten copies those are among the first ten answers whose scores are above the threshold that ten codes
+reach: :func:`copies_found` and :func:`symbol_copies_found`. Scores are normal or nearly so.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import scipy
 
 from dpindex.base.arrays import Singles
 from dpindex.base.normal import cosine_tails, quantiles
+from dpindex.mechanism.noise.law import SignLaw, SymbolLaw, TwoLevels
 from dpindex.mechanism.spec import Spec
 
 __all__ = [
-    "COPIES", "LEVELS", "SCORES", "Scores", "copies_found", "own_code_first", "own_symbol_first",
-    "symbol_copies_found", "tied",
+    "COPIES", "LEVELS", "SCORES", "Scores", "copies_found", "own_code_first", "own_level_first",
+    "own_symbol_first", "symbol_copies_found",
 ]  # fmt: skip
 
 COPIES = 10
@@ -62,7 +63,7 @@ def own_code_first(correlation: float, spec: Spec, n: int, cosines: Singles | No
         Cosines of some vectors to others; without them directions are independent.
     """
     k = spec.code_length
-    signs = spec.mechanism.codes == "signs"
+    signs = isinstance(spec.law, SignLaw)
     rho = min(correlation, _ALMOST)
     variance = (1.0 - rho**2) / k
     if signs:
@@ -88,20 +89,27 @@ def own_code_first(correlation: float, spec: Spec, n: int, cosines: Singles | No
     return float(np.exp(log_first).mean())
 
 
-def own_symbol_first(size: int, subset: int, inside: float, n: int) -> float:
+def own_symbol_first(law: SymbolLaw, n: int) -> float:
     """Return the chance that no other symbol is nearer to a vector than its own, among n.
 
-    A symbol is, with the chance ``inside``, one of the ``subset`` nearest of ``size`` codewords. If
-    it is the j-th nearest, no other record may report a nearer one.
+    A symbol is, with a chance, one of the codewords nearest to its vector. If it is the j-th
+    nearest, no other record may report a nearer one.
     """
     total = 0.0
-    for j in range(subset):
-        none_nearer = (1.0 - j / size) ** max(n - 1, 0)
-        total += none_nearer * tied(n, 1.0 / (size - j))
-    return inside / subset * total
+    for j in range(law.subset):
+        none_nearer = (1.0 - j / law.size) ** max(n - 1, 0)
+        total += none_nearer * _tied(n, 1.0 / (law.size - j))
+    return law.chance_inside / law.subset * total
 
 
-def tied(n: int, chance: float) -> float:
+def own_level_first(levels: TwoLevels, n: int) -> float:
+    """Return the chance to be drawn first where codes tie, inside a likelier set and outside."""
+    none_inside = (1.0 - levels.share) ** max(n - 1, 0)
+    if_inside = levels.inside * _tied(n, levels.share)
+    return if_inside + (1.0 - levels.inside) * none_inside / max(n, 1)
+
+
+def _tied(n: int, chance: float) -> float:
     """Return the chance to be drawn among oneself and those of n − 1 others that tie.
 
     Each ties with that chance: this is E[1/(1 + B)] for B binomial.
@@ -133,10 +141,11 @@ def copies_found(copy: Scores, others: Scores, n: int) -> float:
     return float(scipy.special.ndtr((copy.mean - threshold) / width))
 
 
-def symbol_copies_found(size: int, subset: int, inside: float, n: int) -> float:
+def symbol_copies_found(law: SymbolLaw, n: int) -> float:
     """Return the share of ten copies among ten answers, for exact queries of symbols.
 
     A copy is seen if its symbol is in the query's set; so are other codes by chance.
     """
-    chance = n * (1 - inside) * subset / (size - subset)
+    inside = law.chance_inside
+    chance = n * (1 - inside) * law.subset / (law.size - law.subset)
     return inside * min(1.0, COPIES / (COPIES * inside + chance))

@@ -10,6 +10,7 @@ distribution have the same. Codes in, numbers out: this is post-processing and s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ import scipy
 
 from dpindex.exposure.standing_out import LEVELS, Scores, copies_found, symbol_copies_found
 from dpindex.mechanism.codebook import spaced
-from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import NoisyVectorStats
 from dpindex.similarity.similarity import sign_deviation
@@ -71,13 +72,13 @@ def visibility(sample: Codes, spec: Spec, n: int) -> Visibility:
     >>> visibility(Privatizer(spec).privatize(vectors), spec, 4000).exact < 0.1
     True
     """
-    return _BY_FORMAT[spec.format.name](sample, spec, n)
+    predicted = for_format(_BY_FORMAT, spec.format_type)
+    return predicted(sample, spec, n)
 
 
 def _numbers(sample: Codes, spec: Spec, n: int) -> Visibility:
-    law: Any = spec.law
     y = sample.to_float().astype(np.float64)
-    stats = NoisyVectorStats.of(y, law.moments.in_units(spec.step))
+    stats = NoisyVectorStats.of(y, spec.number_law.moments.in_units(spec.step))
     constant, first, second = stats.noise.variance_of_x
     noise = float(np.mean((constant + first * y + second * y**2) / (1 + second)))
     noise = max(noise, 0.0) + _TINY
@@ -139,7 +140,6 @@ class _NumberScores(NamedTuple):
 
 
 def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
-    law: Any = spec.law
     k = sample.k
     y = sample.to_float().astype(np.float64)
     mean = max(float(_squared_means(y).mean()), 0.0)
@@ -148,7 +148,7 @@ def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
         rms = _NEAR_ZERO
     levels = (1 + (np.arange(_QUANTILES) + 0.5) / _QUANTILES) / 2
     size = scipy.special.ndtri(levels)  # of normal coordinates
-    kept = 1 - 2 * law.flip_probability(size * rms, rms)
+    kept = 1 - 2 * spec.sign_law.flip_probability(size * rms, rms)
     square = float(np.mean(kept**2))
     larger = 1.0
     if square > 0:  # coordinates that are larger than that show in means of the collection
@@ -179,13 +179,15 @@ def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
 
 
 def _symbols(sample: Codes, spec: Spec, n: int) -> Visibility:
-    law: Any = spec.law
-    inside = law.inside / 2.0**64
-    exact = symbol_copies_found(law.size, law.subset, inside, n)
-    return Visibility(exact, inside * exact)
+    exact = symbol_copies_found(spec.symbol_law, n)
+    return Visibility(exact, spec.symbol_law.chance_inside * exact)
 
 
-_BY_FORMAT = {"numbers": _numbers, "signs": _signs, "symbols": _symbols}
+_BY_FORMAT: dict[type[object], Callable[[Codes, Spec, int], Visibility]] = {
+    CodeFormat: _numbers,
+    SignFormat: _signs,
+    SymbolFormat: _symbols,
+}
 
 
 def _squared_means(y: Any) -> Any:

@@ -14,8 +14,10 @@ from dpindex.index import faiss_library as faiss
 from dpindex.index.search_backend import EXACT, Rows, SearchBackend, best_of
 from dpindex.storage.row_parts import RowParts
 
-_SMALL_ROWS, _SCAN_ROWS = 4096, 1 << 18
-_BLOCK_ROWS, _BLOCK_QUERIES = 8192, 256
+_SMALL_ROWS = 4096
+_SCAN_ROWS = 1 << 18
+_BLOCK_ROWS = 8192
+_BLOCK_QUERIES = 256
 _BLOCK_NUMBERS = 1 << 20
 _GAP = 0.25
 """By how many standard deviations of a score few candidates lie below the best of a million: where
@@ -42,7 +44,8 @@ class FaissSigns(SearchBackend):
                 f"index_type {index_type!r} is for vectors of numbers; signs are searched exactly "
                 f"as they are: leave it out."
             )
-        self._width, self._bytes = width, -(-width // 8)
+        self._width = width
+        self._bytes = -(-width // 8)
         self._building = threading.Lock()
         self.begin(np.empty((0, self._bytes), dtype=np.uint8))
 
@@ -90,9 +93,9 @@ class FaissSigns(SearchBackend):
         near = np.empty((len(queries), 0), dtype=np.int32)
         rows = np.empty((len(queries), 0), dtype=np.int64)
         for start, part in self._codes:
-            distance, found = faiss.knn_hamming(queries, part, min(count, len(part)))
+            distance, part_rows = faiss.knn_hamming(queries, part, min(count, len(part)))
             near, rows = best_of(
-                np.hstack([near, -distance]), np.hstack([rows, found + start]), count
+                np.hstack([near, -distance]), np.hstack([rows, part_rows + start]), count
             )
         return self._width + 2 * near.astype(np.float64), rows
 
@@ -104,17 +107,18 @@ class FaissSigns(SearchBackend):
         rows = np.empty((len(queries), count), dtype=np.int64)
         uncertain = np.ones(len(queries), dtype=np.bool_)
         few_suffice = rounding_bound(padded) < _GAP * np.linalg.norm(padded, axis=1)
-        for candidates, asked in ((2 * count + 16, few_suffice), (8 * count + 256, uncertain)):
-            some = np.flatnonzero(uncertain & asked)
-            if some.size and candidates < len(self):
-                best, places, certain = self._rescored(padded[some], candidates, count)
-                settled = some[certain]
-                scores[settled], rows[settled] = best[certain], places[certain]
+        for candidates, eligible in ((2 * count + 16, few_suffice), (8 * count + 256, uncertain)):
+            block = np.flatnonzero(uncertain & eligible)
+            if block.size and candidates < len(self):
+                best, places, certain = self._rescored(padded[block], candidates, count)
+                settled = block[certain]
+                scores[settled] = best[certain]
+                rows[settled] = places[certain]
                 uncertain[settled] = False
-        left = np.flatnonzero(uncertain)
-        for start in range(0, len(left), _BLOCK_QUERIES):
-            some = left[start : start + _BLOCK_QUERIES]
-            scores[some], rows[some] = rank_all(self._codes, padded[some], count)
+        unsettled = np.flatnonzero(uncertain)
+        for start in range(0, len(unsettled), _BLOCK_QUERIES):
+            block = unsettled[start : start + _BLOCK_QUERIES]
+            scores[block], rows[block] = rank_all(self._codes, padded[block], count)
         return scores, rows
 
     def _rescored(self, queries: Doubles, candidates: int, count: int) -> tuple[AnyArray, ...]:
@@ -134,13 +138,13 @@ class FaissSigns(SearchBackend):
         """
         # A common scale keeps float32 tables exact enough; ranking does not depend on it.
         largest = np.maximum(np.abs(queries).max(axis=1, keepdims=True), 1e-300)
-        asked = (queries / largest).astype(np.float32)
-        coarse = np.empty((len(asked), 0), dtype=np.float32)
-        rows = np.empty((len(asked), 0), dtype=np.int64)
+        scaled = (queries / largest).astype(np.float32)
+        coarse = np.empty((len(scaled), 0), dtype=np.float32)
+        rows = np.empty((len(scaled), 0), dtype=np.int64)
         for number, scan in enumerate(self._scanned()):
-            near, found = scan.search(asked, min(count, scan.ntotal))
-            found = np.where(found >= 0, found + number * _SCAN_ROWS, -1)
-            coarse, rows = best_of(np.hstack([coarse, near]), np.hstack([rows, found]), count)
+            near, scan_rows = scan.search(scaled, min(count, scan.ntotal))
+            scan_rows = np.where(scan_rows >= 0, scan_rows + number * _SCAN_ROWS, -1)
+            coarse, rows = best_of(np.hstack([coarse, near]), np.hstack([rows, scan_rows]), count)
         return coarse * largest, rows
 
     def _exact_scores(self, queries: Doubles, rows: Rows) -> Doubles:

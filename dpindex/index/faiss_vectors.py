@@ -32,7 +32,8 @@ _GRAMMAR = re.compile(
 )
 _MAX_LISTS = 1 << 17
 _ROWS_PER_LIST = 64
-_SAMPLE_ROWS, _EXACT_SAMPLE_ROWS = 65536, 1024
+_SAMPLE_ROWS = 65536
+_EXACT_SAMPLE_ROWS = 1024
 _SAMPLE_NUMBERS = 1 << 25
 _PROBES = 100
 _NEIGHBOURS = 10
@@ -64,7 +65,7 @@ class IndexType:
 
     @property
     def exact(self) -> bool:
-        """Whether a search finds the true neighbours always."""
+        """True if a search always finds the true neighbours."""
         return self.factory == "Flat" and self.rotation is None
 
     @property
@@ -79,7 +80,7 @@ class IndexType:
 
 
 def parse_index_type(index_type: Any, width: int) -> IndexType:
-    """What an index type means for vectors of length ``width``.
+    """Return the parts of an index type for vectors of length ``width``.
 
     Raises
     ------
@@ -102,7 +103,8 @@ def parse_index_type(index_type: Any, width: int) -> IndexType:
         )
     groups = match.groupdict("").items()
     numbers = {name: int(digits) for name, digits in groups if digits.isdigit()}
-    rotation, lists = numbers.get("rotation"), numbers.get("lists", 0)
+    rotation = numbers.get("rotation")
+    lists = numbers.get("lists", 0)
     kept = width if rotation is None else rotation
     wrong = [f"cuts {kept} numbers into {parts} equal parts"
              for parts in (numbers.get("opq", 1), numbers.get("parts", 1))
@@ -130,18 +132,22 @@ class FaissVectors(SearchBackend):
     of_vectors = True
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
-        self._type, self._width = parse_index_type(index_type, width), width
-        self._normalise, self._distance = metric == "cosine", metric == "l2"
+        self._type = parse_index_type(index_type, width)
+        self._width = width
+        self._normalise = metric == "cosine"
+        self._distance = metric == "l2"
         self.exact = self._type.exact
-        wanted = max(_SAMPLE_ROWS, _ROWS_PER_LIST * self._type.lists)
-        wanted = min(_EXACT_SAMPLE_ROWS if self.exact else wanted, _SAMPLE_NUMBERS // width)
+        sample = max(_SAMPLE_ROWS, _ROWS_PER_LIST * self._type.lists)
+        sample = min(_EXACT_SAMPLE_ROWS if self.exact else sample, _SAMPLE_NUMBERS // width)
         self.max_subset = _SAMPLE_NUMBERS // width
-        self.sample_rows = max(self._type.min_rows, wanted)
+        self.sample_rows = max(self._type.min_rows, sample)
         self._index: Any = None
         self._fitted = 0
 
     def __len__(self) -> int:
-        return 0 if self._index is None else int(self._index.ntotal)
+        if self._index is None:
+            return 0
+        return int(self._index.ntotal)
 
     @property
     def _metric(self) -> int:
@@ -149,7 +155,8 @@ class FaissVectors(SearchBackend):
 
     @property
     def row_bytes(self) -> float:
-        kind, kept = self._type, self._type.rotation or self._width
+        kind = self._type
+        kept = self._type.rotation or self._width
         coder = kind.factory.rsplit(",")[-1].removeprefix(f"HNSW{kind.links}") or "Flat"
         size = int(faiss.index_factory(kept, coder).sa_code_size())
         # A row number in its list; two links for each of a node and some of the levels above.
@@ -159,7 +166,8 @@ class FaissVectors(SearchBackend):
         return not self.exact and self._fitted < self.sample_rows and count >= 2 * self._fitted
 
     def begin(self, sample: Floats) -> None:
-        least, factory = self._type.min_rows, self._type.factory
+        least = self._type.min_rows
+        factory = self._type.factory
         if len(sample) < least:
             raise InputError(
                 f"index_type {factory!r} is trained on the vectors and needs at least {least} of "
@@ -168,7 +176,8 @@ class FaissVectors(SearchBackend):
         # A power of two near the largest value: half floats end at 65504, and fail below 1e-4.
         largest = 0.0 if self._normalise else float(np.abs(sample).max(initial=0.0))
         self._unit = float(2.0 ** np.frexp(largest)[1]) if largest else 1.0
-        vectors, width = self._prepared(sample), self._type.rotation
+        vectors = self._prepared(sample)
+        width = self._type.rotation
         self._rotation = None if width is None else _leading(vectors, width)
         rotated = self._rotated(vectors)
         index = faiss.index_factory(rotated.shape[1], factory, self._metric)
@@ -178,8 +187,10 @@ class FaissVectors(SearchBackend):
         self._probes = vectors[probes]
         self._near = np.empty((len(probes), 0), dtype=np.float32)
         self._true = np.empty((len(probes), 0), dtype=np.int64)
-        self._effort, self.recall = self._type.efforts[0], None
-        self._index, self._fitted = index, len(vectors)
+        self._effort = self._type.efforts[0]
+        self.recall = None
+        self._index = index
+        self._fitted = len(vectors)
 
     def reserve(self, count: int) -> None:
         """Take the memory of vectors at once, where they lie in one array: to grow takes thrice."""
@@ -192,7 +203,9 @@ class FaissVectors(SearchBackend):
         if not self.exact:
             depth = min(len(vectors), _NEIGHBOURS + 1)
             near, rows = faiss.knn(self._probes, vectors, depth, metric=self._metric)
-            near = np.concatenate([self._near, -near if self._distance else near], axis=1)
+            if self._distance:
+                near = -near
+            near = np.concatenate([self._near, near], axis=1)
             rows = np.concatenate([self._true, rows + len(self)], axis=1)
             self._near, self._true = best_of(near, rows, _NEIGHBOURS + 1)
         self._index.add(self._rotated(vectors))
@@ -201,15 +214,16 @@ class FaissVectors(SearchBackend):
         """Set the effort of a search, and measure ``recall``."""
         if self.exact:
             return
-        self._effort, most = self._type.efforts
+        self._effort, max_effort = self._type.efforts
         probes = self._rotated(self._probes)
         self.recall = self._found(probes, self._effort)
-        while self.recall < _WANTED_RECALL and self._effort < most:
-            effort = min(most, 2 * self._effort)
+        while self.recall < _WANTED_RECALL and self._effort < max_effort:
+            effort = min(max_effort, 2 * self._effort)
             recall = self._found(probes, effort)
             if recall < self.recall + _WORTH_DOUBLING:  # what is lost now is lost to precision
                 return
-            self._effort, self.recall = effort, recall
+            self._effort = effort
+            self.recall = recall
 
     def _found(self, probes: Singles, effort: int) -> float:
         # The vector itself is found by any index; the ten after it count.
@@ -241,10 +255,12 @@ class FaissVectors(SearchBackend):
         if (short := np.flatnonzero((rows < 0).any(axis=1))).size:
             scores[short], rows[short] = self._exhaustive(rotated[short], count)
         wide = scores.astype(np.float64) * self._unit**2
-        return (-wide if self._distance else wide), rows
+        if self._distance:
+            wide = -wide
+        return wide, rows
 
     def _visit(self, rotated: Singles, count: int, effort: int) -> tuple[Singles, Rows]:
-        """As Faiss returns them: scores or distances and rows, −1 where no more were visited."""
+        """Return scores or distances and rows as Faiss does, −1 where no more were visited."""
         parameters: Any = None
         if self._type.links:
             parameters = faiss.SearchParametersHNSW(efSearch=max(effort, count))
@@ -256,7 +272,7 @@ class FaissVectors(SearchBackend):
         return scores, rows
 
     def _exhaustive(self, rotated: Singles, count: int) -> tuple[Singles, Rows]:
-        """The same with every place filled: everything is visited."""
+        """Return scores or distances and rows with every place filled: everything is visited."""
         if self._type.links:
             scores, rows = faiss.downcast_index(self._index.storage).search(rotated, count)
         else:
@@ -269,11 +285,15 @@ class FaissVectors(SearchBackend):
         return scores, rows
 
     def _rotated(self, vectors: Singles) -> Singles:
-        return vectors if self._rotation is None else vectors @ self._rotation
+        if self._rotation is None:
+            return vectors
+        return vectors @ self._rotation
 
     def _prepared(self, vectors: Floats) -> Singles:
         single = np.ascontiguousarray(vectors, dtype=np.float32)
-        return unit(single) if self._normalise else single / np.float32(self._unit)
+        if self._normalise:
+            return unit(single)
+        return single / np.float32(self._unit)
 
 
 def _without_warnings(index: Any) -> list[Any]:
@@ -281,7 +301,8 @@ def _without_warnings(index: Any) -> list[Any]:
 
     Returns what must live as long as the index.
     """
-    index, made = faiss.downcast_index(index), []
+    index = faiss.downcast_index(index)
+    made = []
     if isinstance(index, faiss.IndexPreTransform):
         opq = faiss.downcast_VectorTransform(index.chain.at(0))
         made.append(faiss.ProductQuantizer(opq.d_out, opq.M, 8))

@@ -86,12 +86,12 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
                 f"{len(store)} rows."
             )
         return np.flatnonzero(values)
-    wanted = id_array(values if values.dtype.kind in "iuU" else filter_, _no_filter)
-    here = store.ids_of(slice(1)).dtype.kind
-    if len(wanted) and wanted.dtype.kind != here:
-        kind = "strings" if here == "U" else "whole numbers"
+    ids = id_array(values if values.dtype.kind in "iuU" else filter_, _no_filter)
+    id_kind = store.ids_of(slice(1)).dtype.kind
+    if len(ids) and ids.dtype.kind != id_kind:
+        kind = "strings" if id_kind == "U" else "whole numbers"
         raise InputError(f"the ids of this index are {kind}; a filter of ids must be {kind} too.")
-    return store.rows(wanted, missing=True)
+    return store.rows(ids, missing=True)
 
 
 def _no_filter(reason: str) -> InputError:
@@ -109,15 +109,20 @@ def _is_expression(value: Any) -> bool:
 def _dicts(store: CodeStore) -> Any:
     """Every row as a dict of its id and payload."""
     for first in range(0, len(store), _BLOCK_ROWS):
-        some = slice(first, min(first + _BLOCK_ROWS, len(store)))
-        table, ids = store.payload.take(some), store.ids_of(some).tolist()
-        rows = [{} for _ in ids] if table is None else table.to_pylist()
-        yield from ({ID: id_, **row} for id_, row in zip(ids, rows, strict=True))
+        block = slice(first, min(first + _BLOCK_ROWS, len(store)))
+        ids = store.ids_of(block).tolist()
+        table = store.payload.take(block)
+        if table is None:
+            yield from ({ID: id_} for id_ in ids)
+            continue
+        for id_, row in zip(ids, table.to_pylist(), strict=True):
+            yield {ID: id_, **row}
 
 
 def _matching(expression: Any, store: CodeStore) -> Rows:
     need = "a filter expression needs pyarrow"
-    pa, acero = import_extra("pyarrow", need, "io"), import_extra("pyarrow.acero", need, "io")
+    pa = import_extra("pyarrow", need, "io")
+    acero = import_extra("pyarrow.acero", need, "io")
     ids = pa.array(store.ids)
     table = store.payload.whole
     table = pa.table({ID: ids}) if table is None else table.add_column(0, ID, ids)
@@ -129,11 +134,11 @@ def _matching(expression: Any, store: CodeStore) -> Rows:
             raise TypeError(f"it is {kept.type}, neither true nor false; compare it")
         bits = kept.fill_null(False).combine_chunks()
     except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
-        known = ", ".join(f"{name} ({kind})" for name, kind in store.payload.columns.items())
+        columns = ", ".join(f"{name} ({kind})" for name, kind in store.payload.columns.items())
         reason = " ".join(str(error).split())[:200]
         raise InputError(
             f"the filter {expression} has no meaning here ({reason}); the columns are: {ID}, "
-            f"{known or 'no payload'}."
+            f"{columns or 'no payload'}."
         ) from None
     # Arrow takes longer to make bytes of its bits than to compare a column.
     packed = np.frombuffer(bits.buffers()[1], np.uint8)
@@ -181,7 +186,8 @@ class _Translator:
     def __init__(self, text: str, columns: list[str], dialect: Any) -> None:
         need = "a filter expression needs pyarrow"
         self._compute = dialect or import_extra("pyarrow.compute", need, "io")
-        self._text, self._columns = text, columns
+        self._text = text
+        self._columns = columns
 
     def condition(self, node: ast.expr) -> Any:
         """Something that is true or false of a row."""
@@ -208,8 +214,8 @@ class _Translator:
         if isinstance(operator, ast.In | ast.NotIn):
             if not isinstance(right, ast.List | ast.Tuple | ast.Set):
                 raise self._refused(right)
-            found = value.isin([self._constant(item) for item in right.elts])
-            return found if isinstance(operator, ast.In) else ~found
+            member = value.isin([self._constant(item) for item in right.elts])
+            return member if isinstance(operator, ast.In) else ~member
         return _COMPARE[type(operator)](value, self._value(right))
 
     def _value(self, node: ast.expr) -> Any:

@@ -42,7 +42,7 @@ class Hits:
         What the true metric is, given the codes: a cosine in [−1, 1], an inner product, or a
         squared distance, corrected for noise and flips. Cosines are posterior means, under the
         distribution of cosines that was learned from the collection's codes: right on average also
-        for the best of many candidates (see :mod:`dpindex.similarity.posterior`). Of codeword
+        for the best of many candidates (see :mod:`dpindex.similarity`). Of codeword
         codes they are means under the codebook's cosines. Those of ``search`` fall in the order of
         the ranking. Inner products, squared distances and cosines of denoised sign codes are the
         unbiased estimates. NaN where flips depend on norms nobody declared (``Spec.norm``).
@@ -85,8 +85,9 @@ class Hits:
         columns = {name: column[query] for name, column in self.columns.items()}
         size = np.size(columns["ids"])
         at = range(len(self))[query] * size
-        payload = None if self.payload is None else self.payload.slice(at, size)
-        return Hits(**columns, payload=payload)
+        if self.payload is None:
+            return Hits(**columns)
+        return Hits(**columns, payload=self.payload.slice(at, size))
 
     def __iter__(self) -> Iterator[Hits]:
         return (self[query] for query in range(len(self)))
@@ -103,33 +104,39 @@ class Hits:
             Without pyarrow.
         """
         pa = import_extra("pyarrow", "to_arrow needs pyarrow", "io")
-        return pa.table({**self._rows(), **self._beside()})
+        return pa.table({**self._hit_columns(), **self._payload_columns()})
 
     def to_pandas(self) -> Any:
-        """The same as a ``pandas.DataFrame``; InputError without pandas."""
+        """Return the hits as a ``pandas.DataFrame``; InputError without pandas."""
         try:
             import pandas
         except ImportError:
             raise InputError("to_pandas needs pandas; run pip install pandas.") from None
-        beside = {name: column.to_pandas() for name, column in self._beside().items()}
-        return pandas.DataFrame({**self._rows(), **beside})
+        payload = {name: column.to_pandas() for name, column in self._payload_columns().items()}
+        return pandas.DataFrame({**self._hit_columns(), **payload})
 
-    def _rows(self) -> dict[str, AnyArray]:
+    def _hit_columns(self) -> dict[str, AnyArray]:
         shape = np.atleast_2d(self.ids).shape
         query, rank = (place.ravel() for place in np.indices(shape))
         columns = {_NAMES.get(name, name): np.ravel(c) for name, c in self.columns.items()}
         return {"query": query, "rank": rank + 1, **columns}
 
-    def _beside(self) -> dict[str, Any]:
-        """The payload's columns, under names that the others do not have."""
+    def _payload_columns(self) -> dict[str, Any]:
+        """Return the payload's columns, under names that the hits' own columns do not have."""
         if self.payload is None:
             return {}
-        taken, names = self._rows(), self.payload.column_names
-        own = [f"payload_{name}" if name in taken else name for name in names]
-        return dict(zip(own, self.payload.columns, strict=True))
+        taken = self._hit_columns()
+        columns = {}
+        for name, column in zip(self.payload.column_names, self.payload.columns, strict=True):
+            if name in taken:
+                name = f"payload_{name}"
+            columns[name] = column
+        return columns
 
     def __repr__(self) -> str:
-        payload = "" if self.payload is None else f", with {', '.join(self.payload.column_names)}"
+        payload = ""
+        if self.payload is not None:
+            payload = f", with {', '.join(self.payload.column_names)}"
         if self.ids.ndim < 2:
             return f"<Hits: {np.size(self.ids)} neighbours of one query{payload}>"
         queries = "1 query" if len(self) == 1 else f"{len(self)} queries"
@@ -138,12 +145,16 @@ class Hits:
     def _repr_html_(self) -> str:
         """The first of them for a notebook; ids and payload are foreign text and escaped."""
         columns = {
-            **{name: column[:_SHOWN].tolist() for name, column in self._rows().items()},
-            **{name: column[:_SHOWN].to_pylist() for name, column in self._beside().items()},
+            **{name: column[:_SHOWN].tolist() for name, column in self._hit_columns().items()},
+            **{
+                name: column[:_SHOWN].to_pylist()
+                for name, column in self._payload_columns().items()
+            },
         }
         rows = ([_short(value) for value in row] for row in zip(*columns.values(), strict=True))
-        more = np.size(self.ids) - _SHOWN
-        title = repr(self).strip("<>") + (f"; the first {_SHOWN} rows" if more > 0 else "")
+        title = repr(self).strip("<>")
+        if np.size(self.ids) > _SHOWN:
+            title += f"; the first {_SHOWN} rows"
         return table_html(title, list(columns), rows)
 
 
@@ -171,4 +182,6 @@ def no_hits(queries: int, ids: AnyArray, payload: Table) -> Hits:
 
 def _short(value: object) -> str:
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    if len(text) > 60:
+        return f"{text[:59]}…"
+    return text

@@ -81,15 +81,21 @@ class Publication:
         return new_ranking(settings.spec, settings.metric, EXACT, self.denoiser)
 
     @property
-    def kind(self) -> str:
-        """What is searched: "signs", "symbols", or "numbers", which denoised codes are."""
-        return "numbers" if self.denoiser else self.settings.spec.format.name
+    def by_symbol(self) -> bool:
+        """True if rows are found by the symbols that their codes are."""
+        return self.settings.spec.format_type.symbolic
+
+    @property
+    def by_hamming(self) -> bool:
+        """True if private queries are compared with stored codes by their Hamming distance."""
+        return self.denoiser is None and self.settings.spec.format_type.hamming
 
     @property
     def layout(self) -> Layout:
         """The columns of the collection."""
-        spec, symbols = self.settings.spec, self.kind == "symbols"
-        has_vectors = not symbols and (self.kind == "numbers" or self.exact_queries)
+        spec = self.settings.spec
+        code_bytes = spec.format.width * np.dtype(self.dtype).itemsize
+        has_vectors = self.exact_queries or not self.by_hamming
         schema = None
         if self.schema is not None:
             import pyarrow as pa
@@ -97,8 +103,8 @@ class Publication:
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
         return Layout(
             text_ids=self.text_ids,
-            code_bytes=0 if symbols else spec.format.width * np.dtype(self.dtype).itemsize,
-            vector_width=spec.code_length if has_vectors else 0,
+            code_bytes=0 if self.by_symbol else code_bytes,
+            vector_width=spec.code_length if has_vectors and not self.by_symbol else 0,
             metric="l2" if self.settings.metric == "l2" else "ip",
             schema=schema,
         )
@@ -106,28 +112,28 @@ class Publication:
     def ranked(self, vectors: AnyArray) -> Singles:
         """Vectors of codes or queries of which inner products, or distances, are the scores."""
         single = np.ascontiguousarray(vectors, np.float32)
-        plain = self.kind == "signs" or self.denoiser or self.settings.metric != "cosine"
-        return single if plain else unit(single)
+        if self.by_hamming or self.denoiser or self.settings.metric != "cosine":
+            return single
+        return unit(single)
 
     def rows_of(self, codes: Codes, ids: AnyArray, payload: Any) -> Rows:
         """Rows of a collection with this layout."""
-        layout = self.layout
-        if self.kind == "symbols":
+        if self.by_symbol:
             return Rows(ids, codes.stored[:, 0], payload=payload)
         stored = codes.format.concatenate([codes.stored])  # as narrow as they can be
         if not np.can_cast(stored.dtype, self.dtype):
             raise InputError("these codes have larger numbers than the published index can hold.")
         packed = np.ascontiguousarray(stored.astype(self.dtype)).view(np.uint8)
         vectors = None
-        if layout.vector_width:
-            signs = self.kind == "signs"
-            vectors = self.ranked(codes.to_float() if signs else self.ranking.items(codes))
+        if self.layout.vector_width:
+            items = codes.to_float() if self.by_hamming else self.ranking.items(codes)
+            vectors = self.ranked(items)
         return Rows(ids, packed, vectors, payload)
 
     def codes_of(self, rows: Rows) -> Codes:
         """The codes of rows that came out of the collection; InputError if they are none."""
         format_ = self.settings.spec.format
-        if self.kind == "symbols":
+        if self.by_symbol:
             stored = rows.codes.astype(np.uint16).reshape(-1, 1)
         else:
             stored = np.ascontiguousarray(rows.codes).view(self.dtype)

@@ -13,10 +13,9 @@ from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.search_backend import Rows, SearchBackend
 from dpindex.index.symbol_lists import SymbolLists
-from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import Metric, Queries
-from dpindex.similarity.symbol_codes import codeword_similarities
+from dpindex.similarity.similarity import Metric, Queries, codeword_similarities
 from dpindex.storage.code_store import CodeStore
 
 if TYPE_CHECKING:
@@ -40,7 +39,9 @@ class Ranking:
     """
 
     def __init__(self, backend: SearchBackend, metric: Metric, denoiser: Any) -> None:
-        self.backend, self._metric, self._denoiser = backend, metric, denoiser
+        self.backend = backend
+        self._metric = metric
+        self._denoiser = denoiser
         self._removals: int | None = None
         self._rows = 0
 
@@ -49,18 +50,19 @@ class Ranking:
         return codes.to_float()
 
     def asked(self, queries: Queries) -> AnyArray:
-        """What the backend is asked: items if the queries are private, else exact vectors."""
+        """Return what the backend is asked: items if queries are private, else exact vectors."""
         return queries.to_float()
 
     def is_synced(self, store: CodeStore) -> bool:
-        """Whether the backend holds every row of the store."""
+        """Return True if the backend holds every row of the store."""
         return (self._removals, self._rows) == (store.removals, len(store))
 
     def sync(self, store: CodeStore) -> None:
         """Bring the backend up to date; after Ctrl-C the next call goes on where it ended."""
         backend = self.backend
         if self._removals != store.removals or backend.needs_retraining(len(store)):
-            self._removals, self._rows = None, 0
+            self._removals = None
+            self._rows = 0
             rows = np.linspace(0, len(store) - 1, min(len(store), backend.sample_rows))
             backend.begin(self.items(store.take(rows.astype(np.int64))))
             backend.reserve(len(store))
@@ -78,7 +80,7 @@ class Ranking:
     def search_in(
         self, backend: SearchBackend, queries: Queries, count: int
     ) -> tuple[Doubles, Rows]:
-        """The same in another backend of the same items, such as a subset of this one."""
+        """Search another backend of the same items, such as a subset of this one."""
         find = backend.search if queries.private else backend.search_exact
         return find(self.asked(queries), count)
 
@@ -113,25 +115,30 @@ class DenoisedVectors(Ranking):
 
     @limited_threads(1)  # blocks of codes use the processors better than BLAS does
     def items(self, codes: Codes) -> AnyArray:
-        return self._denoiser.to_rank(codes) if self._metric == "cosine" else self._denoiser(codes)
+        if self._metric == "cosine":
+            return self._denoiser.to_rank(codes)
+        return self._denoiser(codes)
 
     def asked(self, queries: Queries) -> AnyArray:
-        asked: AnyArray = queries.to_float()
         if queries.private:
-            asked = self._denoiser(queries.values, queries.spec)
-        return unit(asked) if self._metric == "cosine" else asked
+            vectors: AnyArray = self._denoiser(queries.values, queries.spec)
+        else:
+            vectors = queries.to_float()
+        return unit(vectors) if self._metric == "cosine" else vectors
 
 
-BACKENDS: dict[tuple[str, bool], tuple[type[Ranking], type[SearchBackend]]] = {
-    ("signs", False): (PackedSigns, FaissSigns),
-    ("symbols", False): (Symbols, SymbolLists),
-    ("any", False): (Ranking, FaissVectors),
-    ("any", True): (DenoisedVectors, FaissVectors),
+BACKENDS: dict[type[object], tuple[type[Ranking], type[SearchBackend]]] = {
+    CodeFormat: (Ranking, FaissVectors),
+    SignFormat: (PackedSigns, FaissSigns),
+    SymbolFormat: (Symbols, SymbolLists),
 }
-"""By code format and whether a denoiser was fitted: what the items are, and what searches them.
+"""By code format: what the items are, and what searches them.
 
-A format without an entry of its own is searched as "any": as vectors.
+Codes of a format without an entry are decoded and searched as vectors.
 """
+
+DENOISED: tuple[type[Ranking], type[SearchBackend]] = (DenoisedVectors, FaissVectors)
+"""The entry of denoised codes, whatever their format."""
 
 
 def new_backend(
@@ -154,4 +161,6 @@ def new_ranking(
 
 
 def _entry(spec: Spec, *, denoised: bool) -> tuple[type[Ranking], type[SearchBackend]]:
-    return BACKENDS.get((spec.mechanism.codes, denoised)) or BACKENDS["any", denoised]
+    if denoised:
+        return DENOISED
+    return for_format(BACKENDS, spec.format_type)

@@ -50,10 +50,10 @@ class SearchBackend(ABC):
     """Items that :meth:`add` should be given at most, None for a few megabytes of coordinates."""
 
     of_vectors: bool = False
-    """Whether items are vectors of numbers, for which there are several index types."""
+    """True if items are vectors of numbers, for which there are several index types."""
 
     exact: bool = True
-    """Whether a search finds the true neighbours always."""
+    """True if a search always finds the true neighbours."""
 
     recall: float | None = None
     """Share of the ten nearest that a search finds, measured on the items, where not exact."""
@@ -85,7 +85,7 @@ class SearchBackend(ABC):
         """Called before a search when items were added; by default nothing."""
 
     def needs_retraining(self, count: int) -> bool:
-        """Whether it was fitted to far fewer than ``count`` items, and should begin anew."""
+        """Return True if it was fitted to far fewer than ``count`` items, and should begin anew."""
         return False
 
     @abstractmethod
@@ -105,7 +105,7 @@ class SearchBackend(ABC):
         """
 
     def search_exact(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
-        """The same for queries that are exact vectors, which is ``search`` if items are vectors."""
+        """Return the nearest items of exact vectors; by default as :meth:`search` does."""
         return self.search(queries, count)
 
     max_subset: int = 1 << 62

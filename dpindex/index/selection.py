@@ -1,4 +1,4 @@
-"""Search among some of the rows: what leaving the others out of a full ranking would find."""
+"""Filtered search: the ranking restricted to the rows that a filter kept."""
 
 from __future__ import annotations
 
@@ -31,22 +31,26 @@ class Selection:
     """
 
     def __init__(self, ranking: Ranking, rows: Rows) -> None:
-        self._ranking, self._rows = ranking, rows
+        self._ranking = ranking
+        self._rows = rows
 
     def search(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
-        """Scores and rows of the best ``count`` ≤ m for each query, best first."""
+        """Return scores and rows of the best ``count`` ≤ m for each query, best first."""
         total = len(self._ranking.backend)
-        wanted = 2 * count * total // len(self._rows) + _SPARE
-        if len(self._rows) * _FEW < total or wanted >= total:
-            return self._among(queries, count)
-        scores, found = self._ranking.search(queries, wanted)
-        kept = self._mask[found]
-        first = np.argsort(~kept, axis=1, kind="stable")[:, :count]
-        scores = np.take_along_axis(scores, first, axis=1)
-        found = np.take_along_axis(found, first, axis=1)
-        if (short := np.flatnonzero(kept.sum(axis=1) < count)).size:
-            scores[short], found[short] = self._among(queries[short], count)
-        return scores, found
+        candidates = 2 * count * total // len(self._rows) + _SPARE
+        if len(self._rows) * _FEW < total or candidates >= total:
+            return self._search_alone(queries, count)
+        scores, rows = self._ranking.search(queries, candidates)
+        kept = self._mask[rows]
+        kept_first = np.argsort(~kept, axis=1, kind="stable")[:, :count]
+        scores = np.take_along_axis(scores, kept_first, axis=1)
+        rows = np.take_along_axis(rows, kept_first, axis=1)
+        short = np.flatnonzero(kept.sum(axis=1) < count)
+        if short.size:
+            short_scores, short_rows = self._search_alone(queries[short], count)
+            scores[short] = short_scores
+            rows[short] = short_rows
+        return scores, rows
 
     @cached_property
     def _mask(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -54,27 +58,29 @@ class Selection:
         mask[self._rows] = True
         return mask
 
-    def _among(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
-        scores, found = np.empty((len(queries), 0)), np.empty((len(queries), 0), np.int64)
-        for rows, part in self._parts():
-            near, places = self._ranking.search_in(part, queries, min(count, len(rows)))
-            if len(rows) == len(self._rows):  # in the order of the backend, also among equals
-                return near, rows[places]
-            near, places = np.hstack([scores, near]), np.hstack([found, rows[places]])
-            scores, found = best_of(near, places, count)
-        return scores, found
+    def _search_alone(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
+        """Search the rows by themselves, exactly."""
+        if len(self._rows) <= self._ranking.backend.max_subset:
+            # In the order of the backend, also among equals.
+            scores, places = self._ranking.search_in(self._subset, queries, count)
+            return scores, self._rows[places]
+        scores = np.empty((len(queries), 0))
+        rows = np.empty((len(queries), 0), np.int64)
+        for block, backend in self._blocks():
+            near, places = self._ranking.search_in(backend, queries, min(count, len(block)))
+            all_scores = np.hstack([scores, near])
+            all_rows = np.hstack([rows, block[places]])
+            scores, rows = best_of(all_scores, all_rows, count)
+        return scores, rows
 
-    def _parts(self) -> Iterator[tuple[Rows, SearchBackend]]:
-        """The rows, as many at a time as fit into memory, and a backend of them."""
-        most = self._ranking.backend.max_subset
-        if len(self._rows) <= most:
-            yield self._rows, self._only
-            return
-        for start in range(0, len(self._rows), most):
-            rows = self._rows[start : start + most]
-            yield rows, self._ranking.backend.subset(rows)
+    def _blocks(self) -> Iterator[tuple[Rows, SearchBackend]]:
+        """Yield the rows, as many at a time as fit into memory, and a backend of them."""
+        size = self._ranking.backend.max_subset
+        for start in range(0, len(self._rows), size):
+            block = self._rows[start : start + size]
+            yield block, self._ranking.backend.subset(block)
 
     @cached_property
-    def _only(self) -> SearchBackend:
+    def _subset(self) -> SearchBackend:
         """A backend of all the rows, made once for all batches."""
         return self._ranking.backend.subset(self._rows)

@@ -57,5 +57,5 @@ def structures(
     return [Structure(name, made.row_bytes, made.exact) for name, made in backends.items()]
 
 
-def _largest_divisor(number: int, most: int) -> int:
-    return next(part for part in range(max(1, most), 0, -1) if number % part == 0)
+def _largest_divisor(number: int, limit: int) -> int:
+    return next(part for part in range(max(1, limit), 0, -1) if number % part == 0)

@@ -41,7 +41,8 @@ class SymbolLists(SearchBackend):
         return 10  # a row number and a symbol
 
     def begin(self, sample: AnyArray) -> None:
-        self._parts, self._count = [], 0
+        self._parts = []
+        self._count = 0
         self._rows: Rows = np.empty(0, dtype=np.int64)
         self._starts: Rows = np.zeros(1, dtype=np.int64)
 
@@ -55,7 +56,8 @@ class SymbolLists(SearchBackend):
 
     def subset(self, rows: Rows) -> SymbolLists:
         part = copy(self)
-        part._parts, part._count = [self._parts[0][rows]], len(rows)
+        part._parts = [self._parts[0][rows]]
+        part._count = len(rows)
         part._sort(rows)
         return part
 
@@ -83,15 +85,15 @@ class SymbolLists(SearchBackend):
         self, query: AnyArray, sizes: npt.NDArray[np.int64], count: int
     ) -> npt.NDArray[np.intp]:
         """The symbols of highest score that have ``count`` rows together, ties by symbol."""
-        wanted = _FIRST_SYMBOLS
+        candidates = _FIRST_SYMBOLS
         filled = np.flatnonzero(sizes)
-        while wanted < len(filled):
-            cut = np.partition(query[filled], len(filled) - wanted)[len(filled) - wanted]
+        while candidates < len(filled):
+            cut = np.partition(query[filled], len(filled) - candidates)[len(filled) - candidates]
             top = filled[query[filled] >= cut]
             if sizes[top].sum() >= count:
                 filled = top
                 break
-            wanted *= 4
+            candidates *= 4
         order = filled[np.argsort(-query[filled], kind="stable")]
         enough = int(np.searchsorted(np.cumsum(sizes[order]), count)) + 1
         return order[:enough]

@@ -20,7 +20,8 @@ from dpindex.vectors import VectorSource, as_source, open_vectors
 
 __all__ = ["RADIUS", "Codebook", "dense_rows", "on_sphere_grid", "spaced"]
 
-MIN_SIZE, MAX_SIZE = 2, 1 << 16
+MIN_SIZE = 2
+MAX_SIZE = 1 << 16
 RADIUS = 4095.0
 """Norm of a vector on the integer grid: inner products stay below 2^24 and are exact in float32."""
 
@@ -74,16 +75,16 @@ class Codebook:
         if not MIN_SIZE <= len(rows) <= MAX_SIZE:
             raise InputError(f"a codebook has {MIN_SIZE} to {MAX_SIZE} codewords, not {len(rows)}.")
         with np.errstate(over="ignore"):
-            stated = np.array(rows, dtype=np.float32)
-        if not np.isfinite(stated).all():
-            row = int(np.argwhere(~np.isfinite(stated))[0, 0])
+            given = np.array(rows, dtype=np.float32)
+        if not np.isfinite(given).all():
+            row = int(np.argwhere(~np.isfinite(given))[0, 0])
             raise InputError(f"codeword {row} has a value that is not finite in 32 bits.")
-        self._stated: Singles | None = stated
-        if (zero := np.flatnonzero(~stated.any(axis=1))).size:
+        self._stated: Singles | None = given
+        if (zero := np.flatnonzero(~given.any(axis=1))).size:
             raise InputError(f"codeword {int(zero[0])} is zero and has no direction.")
-        self.size, self.dim = stated.shape
+        self.size, self.dim = given.shape
         shape = f"{self.size}x{self.dim}|".encode()
-        self.digest = hashlib.sha256(shape + stated.astype("<f4").tobytes()).hexdigest()
+        self.digest = hashlib.sha256(shape + given.astype("<f4").tobytes()).hexdigest()
 
     @classmethod
     def spaced(cls, vectors: Any, size: int) -> Codebook:
@@ -106,7 +107,8 @@ class Codebook:
         digest = facts.get("sha256")
         if set(facts) != {"sha256", "size", "dim"} or not _DIGEST.fullmatch(str(digest)):
             raise InputError("codebook must be {sha256: …, size: …, dim: …}.")
-        book._stated, book.digest = None, str(digest)
+        book._stated = None
+        book.digest = str(digest)
         book.size = whole_number(facts["size"], "the size of a codebook", MIN_SIZE, MAX_SIZE)
         book.dim = whole_number(facts["dim"], "dim of a codebook", 1, (1 << 31) - 1)
         return book

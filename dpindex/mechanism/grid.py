@@ -27,7 +27,8 @@ _FLOAT32_EXACT = 2**24
 _FLOAT32_REACH = 32
 """Largest |attribute|/beta for which float32 scaling stays within the slack (see ``Grid``)."""
 
-_MIN_UNIT, _MAX_UNIT = 1e-30, 1e30
+_MIN_UNIT = 1e-30
+_MAX_UNIT = 1e30
 """Where beta × scale must lie so that neither float type loses bits to under- or overflow."""
 
 
@@ -137,8 +138,9 @@ class Grid:
             return None
         low, high = _accepted(*self._limits, x.dtype)
         # min and max carry NaN along, so these two passes see every kind of fault.
-        least, most = float(x.min()), float(x.max())
-        if low <= least and most <= high:
+        smallest = float(x.min())
+        largest = float(x.max())
+        if low <= smallest and largest <= high:
             return None
         fault = not_finite(x)
         if fault or self.clip:
@@ -146,7 +148,9 @@ class Grid:
         # In float64 like the test above: float32 would compare with bounds rounded to float32.
         wide = x.astype(np.float64)
         place = tuple(int(i) for i in np.argwhere((wide < low) | (wide > high))[0])
-        after = "" if self.scale == 1 else f" after division by scale {self.scale:g}"
+        after = ""
+        if self.scale != 1:
+            after = f" after division by scale {self.scale:g}"
         remedy = "set scale or bounds to what is publicly known, or clip=True"
         if x.dtype == np.uint8 and self.scale == 1:
             remedy = "values of one byte lie within scale=255 and bounds=(0, 1)"

@@ -55,7 +55,7 @@ class Method:
 
     @property
     def definition(self) -> str:
-        """What kind of promise its epsilon is: "DP", "iDP" or "none"."""
+        """The kind of promise that its epsilon is: "DP", "iDP" or "none"."""
         return self.calibration.definition
 
     @property
@@ -65,7 +65,7 @@ class Method:
 
     @property
     def codes(self) -> str:
-        """What its codes are made of: "signs", "numbers" or "symbols"."""
+        """The name of its code format, such as "signs", "numbers" or "symbols"."""
         return self.calibration.format.name
 
     @property
@@ -85,10 +85,10 @@ class Method:
 
     @property
     def needs(self) -> str:
-        """What the caller must supply beyond dim and epsilon, in words; empty if nothing."""
+        """Parameters that must be stated beyond dim and epsilon, in words; empty if none."""
         needs = []
         if self.needs_delta:
-            needs.append("delta" + (" below 1/2" if self.calibration.max_delta == 0.5 else ""))
+            needs.append("delta below 1/2" if self.calibration.max_delta == 0.5 else "delta")
         if "attribute" not in self.adjacencies:
             needs.append(" or ".join(self.adjacencies))
         if self.calibration.bounded:
@@ -99,12 +99,14 @@ class Method:
 
     @property
     def delta_over(self) -> str:
-        """What a delta above 0 is a probability over: "noise", "projection", or "" without one."""
-        return "" if self.calibration.delta == "zero" else self.calibration.delta_over
+        """The randomness that a delta is about: "noise", "projection", or "" without one."""
+        if self.calibration.delta == "zero":
+            return ""
+        return self.calibration.delta_over
 
     @property
     def kind(self) -> str:
-        """Whether delta is 0: "pure", "approximate", "pure or approximate" or "none"."""
+        """The kind of its guarantee: "pure", "approximate", "pure or approximate" or "none"."""
         if not self.private:
             return "none"
         if self.calibration.delta == "optional":
@@ -112,7 +114,7 @@ class Method:
         return "pure" if self.pure else "approximate"
 
     def to_dict(self) -> dict[str, Any]:
-        """What a user chooses by, as plain JSON values."""
+        """Return the properties that a user chooses by, as plain JSON values."""
         return {
             "name": self.name,
             "codes": self.codes,
@@ -127,7 +129,7 @@ class Method:
             "source": self.source,
         }
 
-    def resolved(self, stated: Parameters) -> dict[str, Any]:
+    def resolved(self, parameters: Parameters) -> dict[str, Any]:
         """The parameters that have defaults, filled in, once all are known to fit together.
 
         Raises
@@ -135,10 +137,11 @@ class Method:
         InputError
             One sentence for any combination that has no guarantee.
         """
-        self._check_guarantee(stated)
-        values = self.family.resolved(stated)
-        self._check_min_norm(stated, values["entries"])
-        size, (low, high) = stated.adjacency.size, stated.bounds
+        self._check_guarantee(parameters)
+        values = self.family.resolved(parameters)
+        self._check_min_norm(parameters, values["entries"])
+        size = parameters.adjacency.size
+        low, high = parameters.bounds
         if self.calibration.bounded and high - low > size:
             raise InputError(
                 f"{self.name} needs bounds no wider than beta = {size:g}, not [{low:g}, "
@@ -146,32 +149,32 @@ class Method:
             )
         return values
 
-    def _check_guarantee(self, stated: Parameters) -> None:
+    def _check_guarantee(self, parameters: Parameters) -> None:
         if not self.private:
-            if stated.epsilon is not None or stated.delta != 0:
+            if parameters.epsilon is not None or parameters.delta != 0:
                 raise InputError(f"{self.name} is not private: it takes no epsilon and no delta.")
             return
-        if stated.epsilon is None:
+        if parameters.epsilon is None:
             raise InputError(f"{self.name} needs an epsilon.")
-        if self.needs_delta or (self.calibration.delta == "optional" and stated.delta != 0):
-            checked_delta(stated.delta, self.name, self.calibration.max_delta)
-        elif stated.delta != 0:
-            raise InputError(f"{self.name} is pure: delta must be 0, not {stated.delta:g}.")
-        public = (stated.scale, stated.bounds, stated.clip, stated.norm)
+        if self.needs_delta or (self.calibration.delta == "optional" and parameters.delta != 0):
+            checked_delta(parameters.delta, self.name, self.calibration.max_delta)
+        elif parameters.delta != 0:
+            raise InputError(f"{self.name} is pure: delta must be 0, not {parameters.delta:g}.")
+        public = (parameters.scale, parameters.bounds, parameters.clip, parameters.norm)
         if not self.calibration.rounded and public != (1.0, (-1.0, 1.0), False, None):
             raise InputError(
                 f"{self.name} takes any vectors, of which the direction counts: leave scale, "
                 f"bounds, clip and norm out."
             )
-        if stated.adjacency.kind not in self.adjacencies:
+        if parameters.adjacency.kind not in self.adjacencies:
             raise InputError(
-                f"{self.name} has no guarantee under {stated.adjacency}: it is analysed for "
+                f"{self.name} has no guarantee under {parameters.adjacency}: it is analysed for "
                 f"{' and '.join(self.adjacencies)} adjacency only{_REMEDIES[self.adjacencies]}."
             )
 
-    def _check_min_norm(self, stated: Parameters, entries: str | None) -> None:
-        if not (self.calibration.norm_bound and stated.delta > 0):
-            if stated.min_norm is not None:
+    def _check_min_norm(self, parameters: Parameters, entries: str | None) -> None:
+        if not (self.calibration.norm_bound and parameters.delta > 0):
+            if parameters.min_norm is not None:
                 pure = " with delta 0" if self.calibration.norm_bound else ""
                 raise InputError(f"{self.name} does not use min_norm{pure}; leave it out.")
             return
@@ -180,20 +183,20 @@ class Method:
                 f"{self.name} with a delta needs gaussian entries, not {entries}: for others no "
                 f"bound on the signs that can change holds for all vectors."
             )
-        if stated.min_norm is None:
+        if parameters.min_norm is None:
             raise InputError(
                 f"{self.name} with a delta needs min_norm: a public lower bound on the norm of "
                 f"every vector."
             )
-        if min_norm_on_grid(stated) <= stated.adjacency.size:
+        if min_norm_on_grid(parameters) <= parameters.adjacency.size:
             raise InputError(
-                f"{self.name} needs a min_norm above beta = {stated.adjacency.size:g}, not "
-                f"{stated.min_norm:g}."
+                f"{self.name} needs a min_norm above beta = {parameters.adjacency.size:g}, not "
+                f"{parameters.min_norm:g}."
             )
 
 
 # fmt: off
-_TABLE = (
+_ROWS = (
     Method("raw-gaussian", families.IDENTITY, gaussian.RAW_GAUSSIAN,
         "optimal Gaussian noise on every raw coordinate",
         "Li & Li 2023 Thm 3.8 (Raw-data-G-OPT); Balle & Wang 2018 Thm 8"),
@@ -303,7 +306,9 @@ _REMEDIES: defaultdict[tuple[str, ...], str] = defaultdict(
     str, {("record",): "; state --record (dpindex.record())"}
 )
 _MAX_CLOSE = 3
-_BY_NAME = {method.name: method for method in _TABLE}
+
+TABLE = {method.name: method for method in _ROWS}
+"""Every method by its name."""
 
 
 def methods() -> tuple[Method, ...]:
@@ -312,19 +317,17 @@ def methods() -> tuple[Method, ...]:
     >>> [m.name for m in methods() if m.definition == "iDP"]
     ['idp-signrp-rr', 'idp-signrp-g', 'idp-signoporp-rr', 'idp-signoporp-g']
     """
-    return _TABLE
+    return tuple(TABLE.values())
 
 
 def find_method(name: str) -> Method:
     """The row of that name; raises InputError listing the names if there is none."""
-    if isinstance(name, str) and name in _BY_NAME:
-        return _BY_NAME[name]
-    asked = str(name).lower().replace("_", "-")
-    close = [known for known in _BY_NAME if asked and asked in known][:_MAX_CLOSE]
-    close = close or get_close_matches(asked, _BY_NAME, _MAX_CLOSE, cutoff=0.5)
-    hint = (
-        f"did you mean {' or '.join(map(repr, close))}? The methods are"
-        if close
-        else "choose one of"
-    )
-    raise InputError(f"there is no method {name!r}; {hint} {', '.join(_BY_NAME)}.")
+    if isinstance(name, str) and name in TABLE:
+        return TABLE[name]
+    word = str(name).lower().replace("_", "-")
+    close = [known for known in TABLE if word and word in known][:_MAX_CLOSE]
+    close = close or get_close_matches(word, TABLE, _MAX_CLOSE, cutoff=0.5)
+    hint = "choose one of"
+    if close:
+        hint = f"did you mean {' or '.join(map(repr, close))}? The methods are"
+    raise InputError(f"there is no method {name!r}; {hint} {', '.join(TABLE)}.")

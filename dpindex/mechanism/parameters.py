@@ -59,8 +59,8 @@ class Parameters:
             "bounds": _interval(self.bounds),
         }
         if self.k is not None:
-            most = max(1 << 20, values["dim"] * values["repetitions"])
-            values["k"] = checks.whole_number(self.k, "k", 1, most)
+            max_length = max(1 << 20, values["dim"] * values["repetitions"])
+            values["k"] = checks.whole_number(self.k, "k", 1, max_length)
         if self.epsilon is not None:
             values["epsilon"] = checks.checked_epsilon(self.epsilon)
         for name in ("min_norm", "norm"):
@@ -79,14 +79,14 @@ class Parameters:
         self._set(values)
 
     def __repr__(self) -> str:
-        own = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
-        stated = (f"{name}={value!r}" for name, value, default in own if value != default)
-        return f"{type(self).__name__}({', '.join(stated)})"
+        values = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
+        changed = (f"{name}={value!r}" for name, value, default in values if value != default)
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def _repr_html_(self) -> str:
         """For notebooks: the fields that are not the default."""
-        stated = {f.name: getattr(self, f.name) for f in fields(self)}
-        shown = {f.name: stated[f.name] for f in fields(self) if stated[f.name] != f.default}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        shown = {f.name: values[f.name] for f in fields(self) if values[f.name] != f.default}
         return facts_html(type(self).__name__, shown)
 
     def _set(self, values: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ class Parameters:
         return hashlib.sha256(self.to_json().encode()).digest()[:16]
 
     def with_epsilon(self: _Stated, epsilon: float) -> _Stated:
-        """The same projection and method under another budget (for private queries).
+        """Return this spec under another budget, with the same projection (for private queries).
 
         A set of nearest codewords grows by as much as their odds shrink, to be reported as often.
         """
@@ -113,11 +113,11 @@ class Parameters:
         if self.subset is None or self.codebook is None:
             return made
         grown = round(self.subset * math.exp(self.budget - made.budget))
-        most = max(self.subset, self.codebook.size // 2)
-        return replace(made, subset=max(1, min(grown, most)))
+        largest = max(self.subset, self.codebook.size // 2)
+        return replace(made, subset=max(1, min(grown, largest)))
 
     def with_codebook(self: _Stated, codebook: Codebook) -> _Stated:
-        """The same with the codewords of its codebook; InputError if it is another one."""
+        """Return this spec with the codewords of its codebook; InputError if it is another one."""
         if codebook != self.codebook:
             raise InputError("this is another codebook than the one that the spec names.")
         return replace(self, codebook=codebook)
@@ -131,7 +131,8 @@ class Parameters:
                 del data[name]
         if self.codebook is not None:
             data["codebook"] = self.codebook.to_dict()
-        adjacency, bounds = self.adjacency.to_dict(), list(self.bounds)
+        adjacency = self.adjacency.to_dict()
+        bounds = list(self.bounds)
         return {**data, "adjacency": adjacency, "bounds": bounds, "format": _FORMAT}
 
     @classmethod
@@ -139,13 +140,13 @@ class Parameters:
         """The inverse of :meth:`to_dict`; raises InputError on anything that is not a spec."""
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise InputError(f"the spec is not a dpindex spec of format {_FORMAT}.")
-        rest = {name: value for name, value in data.items() if name != "format"}
-        stated = checks.checked_fields(rest, cls, "the spec")
-        if "adjacency" in stated:
-            stated["adjacency"] = adjacency_from_dict(stated["adjacency"])
-        if stated.get("codebook") is not None:
-            stated["codebook"] = Codebook.named(stated["codebook"])
-        return cls(**stated)
+        without_format = {name: value for name, value in data.items() if name != "format"}
+        values = checks.checked_fields(without_format, cls, "the spec")
+        if "adjacency" in values:
+            values["adjacency"] = adjacency_from_dict(values["adjacency"])
+        if values.get("codebook") is not None:
+            values["codebook"] = Codebook.named(values["codebook"])
+        return cls(**values)
 
     def to_json(self) -> str:
         """Canonical JSON: equal specs give equal text."""

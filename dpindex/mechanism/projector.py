@@ -68,7 +68,8 @@ class Projector:
         return rows
 
     def _project_block(self, block: Any, first_row: int, checked: bool = False) -> Floats:
-        grid, projection = self.spec.grid, self.spec.projection
+        grid = self.spec.grid
+        projection = self.spec.projection
         if not checked:
             self._check_values(block, first_row)
         if not issparse(block):
@@ -82,7 +83,8 @@ class Projector:
         self._check_norms(block, first_row)
 
     def _check_norms(self, block: Any, first_row: int) -> None:
-        declared, least = self.spec.norm, self.spec.min_norm
+        declared = self.spec.norm
+        least = self.spec.min_norm
         if least is not None:
             # Norms that are right but for their last digits pass: the guarantee allows for them.
             norms = self._norms(block, clip=True)  # as they will be rounded

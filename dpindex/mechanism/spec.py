@@ -11,6 +11,7 @@ from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.mechanism.grid import AnyNumbers, Grid
 from dpindex.mechanism.method_table import Method, find_method
+from dpindex.mechanism.noise.law import Law, NumberLaw, SignLaw, SymbolLaw
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.privacy import Guarantee
@@ -100,7 +101,7 @@ class Spec(Parameters):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What one code promises about the vector behind it, in the units of the data."""
+        """The promise of one code about the vector behind it, in the units of the data."""
         calibration = self.mechanism.calibration
         return Guarantee(
             epsilon=self.budget,
@@ -124,13 +125,34 @@ class Spec(Parameters):
         return self.mechanism.family.make(self)
 
     @cached_property
-    def law(self) -> Any:
-        """The calibrated law of the secret noise, a :class:`dpindex.mechanism.noise.law.Law`."""
+    def law(self) -> Law:
+        """The calibrated law of the secret noise."""
         return self.mechanism.calibration.law(self, self.projection)
 
+    @property
+    def number_law(self) -> NumberLaw:
+        """:attr:`law` of a method of number codes; TypeError for others."""
+        if not isinstance(self.law, NumberLaw):
+            raise TypeError(f"{self.method} has no law of numbers")
+        return self.law
+
+    @property
+    def sign_law(self) -> SignLaw:
+        """:attr:`law` of a method of sign codes; TypeError for others."""
+        if not isinstance(self.law, SignLaw):
+            raise TypeError(f"{self.method} has no law of signs")
+        return self.law
+
+    @property
+    def symbol_law(self) -> SymbolLaw:
+        """:attr:`law` of a method of symbol codes; TypeError for others."""
+        if not isinstance(self.law, SymbolLaw):
+            raise TypeError(f"{self.method} has no law of symbols")
+        return self.law
+
     @cached_property
-    def grid(self) -> Any:
-        """The :class:`dpindex.mechanism.grid.Grid` that attributes are rounded to, if they are."""
+    def grid(self) -> Grid | AnyNumbers:
+        """The grid that attributes are rounded to, or what takes its place."""
         if not self.mechanism.calibration.rounded:
             return AnyNumbers()
         return Grid(
@@ -143,17 +165,30 @@ class Spec(Parameters):
         )
 
     @property
+    def rounding_grid(self) -> Grid:
+        """:attr:`grid` of a method that rounds; TypeError for one that takes any numbers."""
+        if not isinstance(self.grid, Grid):
+            raise TypeError(f"{self.method} rounds to no grid")
+        return self.grid
+
+    @property
     def step(self) -> float:
         """Units of the scaled attributes per grid step of a projected coordinate."""
         return float(self.grid.step * self.projection.scale)
 
+    @property
+    def format_type(self) -> type[CodeFormat]:
+        """The class of :attr:`format`, which is known without codewords, too."""
+        return self.mechanism.calibration.format
+
     @cached_property
     def format(self) -> CodeFormat:
-        """How its codes are stored and read."""
-        made: CodeFormat = self.law.code_format(self.code_length, self.fingerprint, self.step)
-        return made
+        """The format in which its codes are stored and read."""
+        return self.law.code_format(self.code_length, self.fingerprint, self.step)
 
 
 def _restored(text: str, codebook: Codebook | None) -> Spec:
     spec = Spec.from_json(text)
-    return spec if codebook is None else spec.with_codebook(codebook)
+    if codebook is None:
+        return spec
+    return spec.with_codebook(codebook)

@@ -17,7 +17,7 @@ _Vectors = TypeVar("_Vectors", bound="VectorAdjacency")
 
 @dataclass(frozen=True)
 class Adjacency(ABC):
-    """What neighbours differ in, and the sentences about it that a guarantee is made of.
+    """The difference between neighbours, and the sentences about it that a guarantee is made of.
 
     A subclass is a small frozen dataclass whose fields are the parameters of its definition.
 
@@ -44,13 +44,13 @@ class Adjacency(ABC):
 
     @abstractmethod
     def does_not_protect(self, epsilon: float, growth: str, dim: int) -> list[str]:
-        """What stays visible or costs more than one ``epsilon``, one line each.
+        """Return what stays visible or costs more than one ``epsilon``, one line each.
 
         ``growth`` says how delta grows under group privacy; inputs have ``dim`` attributes.
         """
 
     def steps(self, change: Adjacency) -> int | None:
-        """How many changes of this adjacency lead to any change of another; None if unknown."""
+        """Return how many changes of this adjacency make any change of another; None if unknown."""
         return 1 if change == self else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class VectorAdjacency(Adjacency):
         return float(*astuple(self))
 
     def in_data_units(self: _Vectors, scale: float) -> _Vectors:
-        """The same neighbours before attributes were divided by ``scale``.
+        """Return this adjacency before attributes were divided by ``scale``.
 
         Sizes are rounded to twelve digits, so that 255 × (1/255) is 1. The grid holds back 2⁻¹⁶ of
         a change for roundings, of which this takes less than 10⁻¹².
@@ -98,14 +98,14 @@ class VectorAdjacency(Adjacency):
         return replace(self, **sizes)
 
     def steps(self, change: Adjacency) -> int | None:
-        """Of one kind: the ratio of ``change`` to this, rounded up (a way cut into pieces)."""
+        """Return the ratio of a ``change`` of the same kind to this one, rounded up."""
         if change == self or not isinstance(change, type(self)):
             return super().steps(change)
         return math.ceil(Fraction(change.size) / Fraction(self.size))
 
     @abstractmethod
     def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
-        """What changes beyond this adjacency cost.
+        """Return what changes beyond this adjacency cost.
 
         ``epsilon``, ``growth`` and ``dim`` are those of ``does_not_protect``.
         """

@@ -29,7 +29,7 @@ _AVERAGE = (
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What one release promises about its input, whoever holds it and all public parameters.
+    """The promise of one release about its input, whoever holds it and all public parameters.
 
     Attributes
     ----------
@@ -62,10 +62,12 @@ class Guarantee:
     def __str__(self) -> str:
         if self.definition == "none":
             return "no guarantee: the codes are not private"
-        kind = f"pure {self.definition}" if self.delta == 0 else self.definition
-        delta = "" if self.delta == 0 else f", delta = {self.delta:g}"
-        delta += " over noise and projection" if self.delta_over == "projection" else ""
-        return f"epsilon = {self.epsilon:g}{delta} ({kind}) under {self.adjacency}"
+        if self.delta == 0:
+            return f"epsilon = {self.epsilon:g} (pure {self.definition}) under {self.adjacency}"
+        delta = f"delta = {self.delta:g}"
+        if self.delta_over == "projection":
+            delta += " over noise and projection"
+        return f"epsilon = {self.epsilon:g}, {delta} ({self.definition}) under {self.adjacency}"
 
     def _repr_html_(self) -> str:
         """For notebooks: the promise, and what it is about."""
@@ -73,14 +75,16 @@ class Guarantee:
 
     def __add__(self, other: Guarantee) -> Guarantee:
         """Both releases together: see :func:`compose`."""
-        return compose(self, other) if isinstance(other, Guarantee) else NotImplemented
+        if not isinstance(other, Guarantee):
+            return NotImplemented
+        return compose(self, other)
 
     def group(self, changes: int) -> float:
         """Epsilon for ``changes`` neighbouring steps at once (group privacy), in [0, ∞)."""
         return changes * self.epsilon
 
     def at(self, change: Adjacency) -> Guarantee:
-        """What it promises about another change, which takes m steps between neighbours.
+        """Return the promise about another change, which takes m steps between neighbours.
 
         Group privacy: epsilon is m·epsilon and delta at most m·exp((m−1)·epsilon)·delta (Dwork &
         Roth 2014, Thm 2.2; Vadhan 2017, Lemma 2.2), both rounded up.
@@ -112,13 +116,15 @@ class Guarantee:
             )
         epsilon = rounded_up(steps * Fraction(self.epsilon))
         exponent = (steps - 1) * self.epsilon
-        delta = 0.0 if self.delta == 0 else 1.0
-        if self.delta > 0 and math.log(steps) + exponent + math.log(self.delta) < 0:
-            delta = min(1.0, steps * math.exp(exponent) * self.delta * _ROUNDING)
+        delta = self.delta
+        if delta > 0 and math.log(steps) + exponent + math.log(delta) < 0:
+            delta = min(1.0, steps * math.exp(exponent) * delta * _ROUNDING)
+        elif delta > 0:
+            delta = 1.0
         return replace(self, epsilon=epsilon, delta=delta, adjacency=change)
 
     def odds(self) -> str:
-        """What a guess of 50:50 becomes, in one sentence; the percentage is rounded up.
+        """Return what a guess of 50:50 becomes, in one sentence; the percentage is rounded up.
 
         For (ε, δ) no test of two neighbours is right more often than ``(e^ε + δ)/(1 + e^ε)``
         (Kairouz, Oh & Viswanath 2015, Thm 2.1 with equal priors).
@@ -144,20 +150,25 @@ class Guarantee:
         """One paragraph a lawyer could quote: what is promised, and to what extent."""
         if self.definition == "none":
             return "Nothing is protected: this method adds no noise and exists for comparison only."
-        weaker = _WEAKER if self.definition == "iDP" else ""
-        chance = f", except with a probability governed by delta = {self.delta:g}"
-        slack = chance if self.delta else ""
-        average = self.delta_over == "projection"
-        chosen = " and chosen without looking at the projection" if average else ""
+        change = self.adjacency.describe()
+        slack = ""
+        average = ""
+        weaker = ""
+        if self.delta:
+            slack = f", except with a probability governed by delta = {self.delta:g}"
+        if self.delta_over == "projection":
+            change += " and chosen without looking at the projection"
+            average = _AVERAGE
+        if self.definition == "iDP":
+            weaker = _WEAKER
         return (
-            f"For {self.adjacency.describe()}{chosen}: whoever holds {self.adjacency.published} "
-            f"can learn about that change at most a factor of exp(epsilon) = "
-            f"exp({self.epsilon:g}) in odds{slack}. {_AVERAGE if average else ''}"
-            f"{self.adjacency.against}{weaker}"
+            f"For {change}: whoever holds {self.adjacency.published} can learn about that change "
+            f"at most a factor of exp(epsilon) = exp({self.epsilon:g}) in odds{slack}. "
+            f"{average}{self.adjacency.against}{weaker}"
         )
 
     def does_not_protect(self, dim: int) -> list[str]:
-        """What stays visible or costs more than one epsilon at ``dim`` attributes, a line each."""
+        """Return what stays visible or costs more than one epsilon at ``dim`` attributes."""
         if self.definition == "none":
             return ["anything at all"]
         growth = "" if self.delta == 0 else "; delta grows to m·exp((m−1)·epsilon)·delta"
@@ -176,7 +187,7 @@ class Guarantee:
         return lines
 
     def statement(self, dim: int) -> dict[str, Any]:
-        """What is and what is not protected at ``dim`` attributes, as plain JSON values."""
+        """Return what is and is not protected at ``dim`` attributes, as plain JSON values."""
         return {
             "guarantee": self.to_dict(),
             "protects": self.protects(),
@@ -191,7 +202,7 @@ class Guarantee:
 
 
 def compose(*guarantees: Guarantee) -> Guarantee:
-    """What releases of one and the same vector promise together: epsilons and deltas add up.
+    """Return the promise of several releases of one vector together: epsilons and deltas add up.
 
     Basic sequential composition, for adaptive releases too (Dwork & Roth 2014, Thm 3.16; Li & Li
     2023, Thm 2.3; for iDP Soria-Comas et al. 2017). Sums are exact and rounded up to the next
@@ -251,4 +262,6 @@ def _certainty(epsilon: float, delta: float) -> str:
 def rounded_up(x: Fraction | int) -> float:
     """The least float that is not below x."""
     nearest = float(x)
-    return nearest if Fraction(nearest) >= x else math.nextafter(nearest, math.inf)
+    if Fraction(nearest) < x:
+        return math.nextafter(nearest, math.inf)
+    return nearest

@@ -16,7 +16,7 @@ _BLOCK = 1 << 20
 
 
 class BitSource(Protocol):
-    """Where samplers read uniform random integers from (the seam that tests use)."""
+    """A source of uniform random integers for samplers (the seam that tests use)."""
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
         """``count`` independent uniform words of an unsigned integer ``dtype``."""
@@ -49,7 +49,9 @@ class PublicStream:
             count -= stop - self._read
             self._read = stop
             if stop == _BLOCK:
-                self._block, self._read, self._known = self._block + 1, 0, b""
+                self._block = self._block + 1
+                self._read = 0
+                self._known = b""
         return b"".join(parts)
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:

@@ -34,7 +34,8 @@ class SecretStream:
         out = np.empty(count, dtype=dtype)
         # A fresh key and a fresh counter block, both from the OS entropy pool.
         cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16)))
-        encryptor, view = cipher.encryptor(), out.view(np.uint8).data
+        encryptor = cipher.encryptor()
+        view = out.view(np.uint8).data
         for start in range(0, len(view), _BLOCK):
             piece = view[start : start + _BLOCK]
             zeros = _ZEROS if len(piece) == _BLOCK else _ZEROS[: len(piece)]

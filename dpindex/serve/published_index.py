@@ -191,11 +191,12 @@ class PublishedIndex(Asked):
         self, queries: Queries, k: int, where: Condition | None
     ) -> list[tuple[AnyArray, Doubles]]:
         """Ids and scores of each query's neighbours, best first."""
-        kind, text = self._publication.kind, None if where is None else where.true
-        asked = self._publication.ranking.asked(queries)
-        if kind == "symbols":
+        publication = self._publication
+        text = None if where is None else where.true
+        asked = publication.ranking.asked(queries)
+        if publication.by_symbol:
             return [self._by_symbol(query, k, where) for query in asked]
-        if kind == "signs" and queries.private:
+        if publication.by_hamming and queries.private:
             ids, scores = self._engine.search(asked, k, text)
             return [(i, self.spec.code_length + 2.0 * s) for i, s in zip(ids, scores, strict=True)]
         if not self._layout.vector_width:
@@ -203,8 +204,10 @@ class PublishedIndex(Asked):
                 "this index was published for private queries alone: ask with query='private'."
             )
         # In a range where single precision is good, whatever the units.
-        unit = float(np.abs(asked).max()) or 1.0 if kind == "signs" else 1.0
-        ids, scores = self._engine.search(self._publication.ranked(asked / unit), k, text)
+        unit = 1.0
+        if publication.by_hamming:
+            unit = float(np.abs(asked).max()) or 1.0
+        ids, scores = self._engine.search(publication.ranked(asked / unit), k, text)
         return [(i, s * unit) for i, s in zip(ids, scores, strict=True)]
 
     def _by_symbol(

@@ -11,11 +11,11 @@ import math
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Singles, unit
+from dpindex.base.arrays import AnyArray, Doubles, Singles, unit
 from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.float_codes import Estimate, NoisyVectorStats
+from dpindex.similarity.float_codes import Estimate, NoisyVectorStats, noise_moments
 from dpindex.similarity.similarity import Queries
 
 _SAMPLE_ROWS = 2048
@@ -32,13 +32,13 @@ class DenoisedSimilarity:
     """
 
     def __init__(self, denoiser: Denoiser, codes: Codes) -> None:
-        self._denoiser, spec = denoiser, denoiser.spec
-        some = codes.take(np.linspace(0, len(codes) - 1, min(len(codes), _SAMPLE_ROWS)).astype(int))
-        noise = spec.law.moments.in_units(spec.step)
-        found = float(np.mean(np.sum(denoiser(some).astype(np.float64) ** 2, axis=1)))
-        energy = float(NoisyVectorStats.of(some.to_float(), noise).energy.mean())
-        self._energy = max(energy, found, 1e-300)
-        self._hidden = self._energy - found
+        self._denoiser = denoiser
+        rows = np.linspace(0, len(codes) - 1, min(len(codes), _SAMPLE_ROWS)).astype(int)
+        sample = codes.take(rows)
+        denoised = float(_squares(denoiser(sample)).mean())
+        stats = NoisyVectorStats.of(sample.to_float(), noise_moments(denoiser.spec))
+        self._energy = max(float(stats.energy.mean()), denoised, 1e-300)
+        self._hidden = self._energy - denoised
         self._errors: dict[Spec, tuple[float, Singles]] = {}
 
     def of_found(self, codes: Codes, queries: Queries) -> Estimate:
@@ -46,57 +46,84 @@ class DenoisedSimilarity:
         return self._of(self._denoiser(codes), queries, len(queries))
 
     def of_all(self, codes: Codes, queries: Queries) -> Estimate:
-        """Every query with all of the codes."""
+        """Every query with all of the codes: see :class:`Similarity`."""
         return self._of(self._denoiser(codes), queries, 1)
 
     def _of(self, x: Singles, queries: Queries, groups: int) -> Estimate:
-        """Of denoised codes, in as many groups as there are queries, or one for all."""
-        spec, y = self._denoiser.spec, queries.to_float()
+        """Return cosines and errors of denoised codes x, shape (groups · count, k).
+
+        There are as many groups as queries, or one for all.
+        """
+        spec = self._denoiser.spec
         if queries.private:
             y = self._denoiser(queries.values, queries.spec).astype(np.float64)
-        u, v = unit(x).reshape(groups, -1, x.shape[1]), unit(y)[:, None]
-        squares = np.sum(x.astype(np.float64) ** 2, axis=1).reshape(groups, -1)
+        else:
+            y = queries.to_float()
+        u = unit(x).reshape(groups, -1, x.shape[1])
+        v = unit(y)[:, None]
         score = np.matmul(u, v.swapaxes(1, 2))[..., 0].astype(np.float64)
-        hidden, root = self._error(spec)
-        kept = math.sqrt(1 - hidden / self._energy)
+        kept = self._kept(spec)
         value = score * kept
-        least = 1e-12 * self._energy
-        variance = (
-            self._variance(v, u, root) / (squares + hidden + least) + (score * (1 - kept)) ** 2
-        )
+        squares = _squares(x).reshape(groups, -1)
+        variance = self._variance(v, u, squares, spec) + (score * (1 - kept)) ** 2
         if queries.private:
-            hidden, root = self._error(queries.spec)
-            squares = np.sum(y**2, axis=1)[:, None]
-            kept = math.sqrt(1 - hidden / self._energy)
+            kept = self._kept(queries.spec)
             value *= kept
-            variance += (
-                self._variance(u, v, root) / (squares + hidden + least) + (score * (1 - kept)) ** 2
-            )
+            squares = _squares(y)[:, None]
+            variance += self._variance(u, v, squares, queries.spec) + (score * (1 - kept)) ** 2
         variance += (1 - value**2) ** 2 * spec.projection.inner_product_factor
         return np.clip(value, -1.0, 1.0), np.sqrt(variance)
 
+    def _kept(self, spec: Spec) -> float:
+        """Return the length of a denoised code over that of its vector, root mean squares."""
+        hidden, _ = self._error(spec)
+        return math.sqrt(1 - hidden / self._energy)
+
     def _error(self, spec: Spec) -> tuple[float, Singles]:
-        """Squared length that estimates lack, and the root of the covariance of their errors."""
+        """Return the squared length that estimates lack, and the root of their covariance."""
         if spec not in self._errors:
             root = self._denoiser.error_root(spec)
             claimed = float(np.sum(root**2))
+            hidden = min(claimed, self._energy)
             if spec == self._denoiser.spec:  # the error is at least what the lengths show
+                hidden = self._hidden
                 larger = max(1.0, self._hidden / max(claimed, 1e-30))
-                self._errors[spec] = self._hidden, root * np.float32(math.sqrt(larger))
-            else:
-                self._errors[spec] = min(claimed, self._energy), root
+                root = root * np.float32(math.sqrt(larger))
+            self._errors[spec] = hidden, root
         return self._errors[spec]
 
-    @staticmethod
-    def _variance(other: Singles, own: Singles, root: Singles) -> Doubles:
-        """Of the cosine, times ‖x‖², by the error of one side x, whose directions are ``own``.
+    def _variance(self, other: Singles, own: Singles, squares: Doubles, spec: Spec) -> Doubles:
+        """Return the variance of the cosine by the error of one side x, shape (nq, count).
 
         The cosine ρ changes with x by ``(other − ρ·own)/‖x‖``.
+
+        Parameters
+        ----------
+        other, own : float32 arrays, shapes (groups, count, k) that broadcast
+            Directions of the other side, and of x.
+        squares : float64 array
+            Squared norms of denoised x, (groups, count).
+        spec : Spec
+            Of the codes of x.
         """
-        a, b = other @ root, own @ root
-        rho, mixed = (
-            np.matmul(p, q.swapaxes(1, 2)).reshape(max(len(p), len(q)), -1)
-            for p, q in ((other, own), (a, b))
-        )
-        along, across = np.sum(a**2, axis=2), np.sum(b**2, axis=2)
-        return np.asarray(np.maximum(along - 2 * rho * mixed + rho**2 * across, 0.0), np.float64)
+        hidden, root = self._error(spec)
+        error_along_other = other @ root
+        error_along_own = own @ root
+        rho = _pairwise(other, own)
+        mixed = _pairwise(error_along_other, error_along_own)
+        along = np.sum(error_along_other**2, axis=2)
+        across = np.sum(error_along_own**2, axis=2)
+        moved = np.maximum(along - 2 * rho * mixed + rho**2 * across, 0.0)
+        energy = squares + hidden + 1e-12 * self._energy
+        return np.asarray(moved, np.float64) / energy
+
+
+def _squares(x: AnyArray) -> Doubles:
+    """Return squared norms of rows, in double precision."""
+    return np.asarray(np.sum(x.astype(np.float64) ** 2, axis=1))
+
+
+def _pairwise(p: Singles, q: Singles) -> Singles:
+    """Return inner products of the rows of two stacks, shape (nq, count)."""
+    products = np.matmul(p, q.swapaxes(1, 2))
+    return np.asarray(products.reshape(max(len(p), len(q)), -1))

@@ -14,12 +14,18 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles, Floats
 from dpindex.mechanism.noise.law import NoiseMoments, Polynomial
+from dpindex.mechanism.spec import Spec
 
 Estimate: TypeAlias = tuple[Doubles, Doubles]
 """Values and their standard errors, of one shape."""
 
 EXACT = NoiseMoments.additive(0.0, 0.0)
 """Of vectors without noise."""
+
+
+def noise_moments(spec: Spec) -> NoiseMoments:
+    """Return the moments of the noise of a decoded coordinate, in units of the data."""
+    return spec.number_law.moments.in_units(spec.step)
 
 
 @dataclass(frozen=True)
@@ -136,12 +142,13 @@ class NoisyVectorStats:
             return np.asarray(variance), np.asarray(mixed)
         # At least the noise of the sum itself, so that short vectors give no extreme slopes.
         floor = np.sqrt(count) * law.variance[0]
-        second, fourth = np.maximum(second, floor), np.maximum(fourth, 0.0)
+        second = np.maximum(second, floor)
+        fourth = np.maximum(fourth, 0.0)
         scatter = np.maximum(second - first**2 / count, floor)
         slope = (crossed - first * other.total / count) / scatter
         level = (other.total - slope * first) / count
-        rest = np.maximum(energy - level * other.total - slope * crossed, 0.0) / count
-        bent = (level**2 + rest) * second + 2 * level * slope * third + slope**2 * fourth
+        residual = np.maximum(energy - level * other.total - slope * crossed, 0.0) / count
+        bent = (level**2 + residual) * second + 2 * level * slope * third + slope**2 * fourth
         mixed = mixed + law.mixed[2] * (level * second + slope * third)
         mixed = mixed + law.mixed[3] * (level * third + slope * fourth)
         return np.asarray(variance + law.variance[2] * np.maximum(bent, 0.0)), np.asarray(mixed)
@@ -200,7 +207,8 @@ def _ratio_noise(
     of a noisy energy are too large on average: ``E[Ê⁻¹] ≈ E⁻¹(1 + τ)`` with τ the relative variance
     of Ê, and ``E[Ê⁻²] ≈ E⁻²(1 + 3τ)``; that is divided out.
     """
-    energy, tau = x.safe_energy, x.relative_variance
+    energy = x.safe_energy
+    tau = x.relative_variance
     variance, mixed = x.noise_along(y, ip, y.safe_energy)
     along = variance / (energy * y.safe_energy) - rho * mixed * scale / energy
     return np.maximum(along / (1 + tau) + rho**2 * tau / (4 * (1 + 2 * tau)), 0.0)
@@ -241,8 +249,8 @@ def squared_distance(
     value = x.energy + y.energy - 2 * ip
     variance = 4 * _both(x, y) + 2 * factor * np.maximum(value, 0.0) ** 2
     for side, other in ((x, y), (y, x)):
-        own, mixed = side.noise_along(other, ip, other.signal)
-        variance = variance + np.maximum(4 * own - 4 * mixed + side.energy_variance, 0.0)
+        along, mixed = side.noise_along(other, ip, other.signal)
+        variance = variance + np.maximum(4 * along - 4 * mixed + side.energy_variance, 0.0)
     return value, np.sqrt(variance)
 
 

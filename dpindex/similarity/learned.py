@@ -1,17 +1,18 @@
-"""What states similarities that selection does not bias, for the codes and ranking at hand."""
+"""Posterior similarities, learned from the codes of a collection or read off denoised codes."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, Singles
+from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser
-from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.codes import CodeFormat, Codes, NumberFormat, SignFormat, for_format
 from dpindex.mechanism.spec import Spec
 from dpindex.randomness import PublicStream
 from dpindex.similarity.denoised import DenoisedSimilarity
@@ -19,24 +20,36 @@ from dpindex.similarity.float_codes import Estimate
 from dpindex.similarity.observation import Observer
 from dpindex.similarity.observed_numbers import NumberObserver
 from dpindex.similarity.observed_signs import SignObserver
-from dpindex.similarity.posterior import Priors, posterior
-from dpindex.similarity.similarity import Metric, Queries, sign_deviation
+from dpindex.similarity.posterior import posterior
+from dpindex.similarity.prior import Priors
+from dpindex.similarity.similarity import Metric, Queries
 
 SAMPLE_ROWS = 16384
 """Codes that the distribution of cosines is learned from."""
 
-_OBSERVERS: dict[str, type[Observer]] = {"numbers": NumberObserver, "signs": SignObserver}
+OBSERVERS: dict[type[object], type[Observer] | None] = {
+    CodeFormat: None,
+    NumberFormat: NumberObserver,
+    SignFormat: SignObserver,
+}
+"""By code format. Codes of a format without an entry have no posterior similarities."""
+
+
+def _observer_of(spec: Spec) -> type[Observer] | None:
+    """Return the class that observes a spec's codes, None if the spec says too little."""
+    observer = for_format(OBSERVERS, spec.format_type)
+    if observer is None or not observer.can_observe(spec):
+        return None
+    return observer
 
 
 def can_learn(spec: Spec, metric: Metric) -> bool:
-    """Whether posteriors are known: for cosines, of codes that show them.
+    """Return True if posteriors are known: for cosines, of codes that show them.
 
     >>> can_learn(Spec("dp-signoporp-geometric", dim=64, epsilon=2.0), "cosine")  # no norm
     False
     """
-    if metric != "cosine" or spec.format.name not in _OBSERVERS:
-        return False
-    return spec.format.name != "signs" or not math.isnan(sign_deviation(spec))
+    return metric == "cosine" and _observer_of(spec) is not None
 
 
 class LearnedSimilarity:
@@ -54,45 +67,70 @@ class LearnedSimilarity:
     """
 
     def __init__(self, spec: Spec, codes: Codes, rows: int) -> None:
+        observer = _observer_of(spec)
+        if observer is None:
+            raise InputError(f"codes of {spec.method} say too little to learn similarities from.")
         self._rows = max(len(codes), 1)
-        self._observer = _OBSERVERS[spec.format.name](spec, codes)
+        self._observer = observer(spec, codes)
+        self._law = lru_cache(self._observer.law)
+        self._refined_law = lru_cache(self._observer.refined_law)
         self._sample = self._observer.refined_items(codes.to_float())
-        laws = self._observer.law if self._sample is None else self._observer.refined_law
-        law, pairs = laws(spec, True), self._pairs(spec, codes)
         if self._sample is None:
-            values, scales = map(np.concatenate, zip(*pairs, strict=True))
-            self.prior = Priors.of_pairs(values, scales, law, rows)
+            self.prior = self._learned_from_scaled(spec, codes, rows)
         else:
-            counts = sum(law.count(value[None]) for value, _ in pairs)
-            self.prior = Priors.of_counts(np.asarray(counts), law, rows)
-        self._shown = self._sample if self._observer.shows_queries else None
-        items = self._observer.own_items(codes) if self._shown is None else None
-        self._moments = None
-        if items is not None:
-            self._moments = items.mean(axis=0), items.T @ items / np.float32(self._rows)
-        self._law, self._refined_law = lru_cache(self._observer.law), lru_cache(laws)
+            self.prior = self._learned_from_counts(spec, codes, self._sample, rows)
+        self._moments = self._moments_of(codes)
 
-    def _pairs(self, spec: Spec, codes: Codes) -> Iterator[tuple[AnyArray, AnyArray]]:
-        """Observations, and scales if there are any, of pairs within blocks of a random order."""
+    def _learned_from_scaled(self, spec: Spec, codes: Codes, rows: int) -> Priors:
+        """Return the collection's prior from observations that have scales."""
+        values = []
+        scales = []
+        for block, above in self._blocks_of_pairs(spec, codes):
+            queries = Queries(codes.take(block), spec, True)
+            value, scale = self._observer.of(queries.to_float()[None], queries)
+            values.append(value[above])
+            scales.append(scale[above])
+        law = self._law(spec, True)
+        return Priors.of_pairs(np.concatenate(values), np.concatenate(scales), law, rows)
+
+    def _learned_from_counts(self, spec: Spec, codes: Codes, items: Singles, rows: int) -> Priors:
+        """Return the collection's prior from inner products of refined items, counted in bins."""
+        law = self._refined_law(spec, True)
+        counts = np.zeros((1, len(law.edges) - 1))
+        for block, above in self._blocks_of_pairs(spec, codes):
+            queries = Queries(codes.take(block), spec, True)
+            seen = self._observer.refined_queries(queries) @ items[block].T
+            counts += law.count(seen[above][None])
+        return Priors.of_counts(counts, law, rows)
+
+    def _blocks_of_pairs(
+        self, spec: Spec, codes: Codes
+    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
+        """Yield blocks of rows in a random order, and where each pair of a block stands once."""
         order = PublicStream(0, "pairs of codes").permutation(len(codes))
-        block = self._observer.pairs_of
-        for first in range(0, len(codes), block):
-            some = order[first : first + block]
-            asked = Queries(codes.take(some), spec, True)
-            upper = np.triu(np.ones((len(some), len(some)), np.bool_), 1)
-            if self._sample is None:
-                value, scale = self._observer.of(asked.to_float()[None], asked)
-                yield value[upper], scale[upper]
-            else:
-                seen = self._observer.refined_queries(asked) @ self._sample[some].T
-                yield seen[upper], np.empty(0)
+        size = self._observer.pairs_of
+        for first in range(0, len(codes), size):
+            block = order[first : first + size]
+            yield block, np.triu(np.ones((len(block), len(block)), np.bool_), 1)
+
+    def _moments_of(self, codes: Codes) -> tuple[Singles, Singles] | None:
+        """Return mean and mean square of items whose moments along a query tell its prior.
+
+        None where all its observations are taken instead, or where moments say less.
+        """
+        if self._sample is not None and self._observer.shows_queries:
+            return None
+        items = self._observer.own_items(codes)
+        if items is None:
+            return None
+        return items.mean(axis=0), items.T @ items / np.float32(self._rows)
 
     def of_found(self, codes: Codes, queries: Queries) -> Estimate:
         """Each query with codes of its own: see :class:`Similarity`."""
         return self._of(codes.to_float().reshape(len(queries), -1, codes.k), queries)
 
     def of_all(self, codes: Codes, queries: Queries) -> Estimate:
-        """Every query with all of the codes."""
+        """Every query with all of the codes: see :class:`Similarity`."""
         return self._of(codes.to_float()[None], queries)
 
     def _of(self, x: AnyArray, queries: Queries) -> Estimate:
@@ -102,22 +140,23 @@ class LearnedSimilarity:
         return cosine, np.hypot(error, self._observer.hidden_error(cosine, queries.private))
 
     def _priors(self, queries: Queries) -> Priors:
-        """Each exact query's own, learned from what it shows of the sample.
+        """Return the prior of each exact query, learned from what it shows of the sample.
 
         The noise of a private query is in all that it shows, so there the collection's is taken.
         """
         if queries.private:
             return self.prior
         if self._moments is not None:
-            y, (mean, square) = self._observer.refined_queries(queries), self._moments
+            mean, square = self._moments
+            y = self._observer.refined_queries(queries)
             seen = np.stack([y @ mean, np.sum((y @ square) * y, axis=1)], axis=1)
             law = self._law(queries.spec, False)
             return self.prior.of_moments(seen.astype(np.float64), law, self._rows)
-        if self._shown is None:
+        if self._sample is None or not self._observer.shows_queries:
             return self.prior
-        seen = self._observer.refined_queries(queries) @ self._shown.T
+        observed = self._observer.refined_queries(queries) @ self._sample.T
         law = self._refined_law(queries.spec, False)
-        return self.prior.of_queries(seen.astype(np.float64), law)
+        return self.prior.of_queries(observed.astype(np.float64), law)
 
 
 Learned: TypeAlias = LearnedSimilarity | DenoisedSimilarity
@@ -130,7 +169,7 @@ def learned_similarity(
     sample: Callable[[], Codes],
     rows: int,
 ) -> Learned | None:
-    """What gives posterior similarities; None without one.
+    """Return what gives posterior similarities; None if nothing does.
 
     A denoiser ranks by more than the two codes of a pair, so there the denoised codes say what the
     cosines are; of denoised signs nothing is known.
@@ -147,8 +186,11 @@ def learned_similarity(
     >>> learned_similarity(spec, "l2", None, lambda: spec.format.codes([]), 0) is None
     True
     """
-    if not can_learn(spec, metric):
+    observer = _observer_of(spec)
+    if metric != "cosine" or observer is None:
         return None
     if denoiser is None:
         return LearnedSimilarity(spec, sample(), rows)
-    return None if spec.format.name == "signs" else DenoisedSimilarity(denoiser, sample())
+    if not observer.knows_denoised:
+        return None
+    return DenoisedSimilarity(denoiser, sample())

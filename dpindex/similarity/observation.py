@@ -32,10 +32,18 @@ class Observer(ABC):
     """Codes that are compared with each other to learn the distribution of cosines."""
 
     shows_queries = True
-    """Whether all observations of an exact query are taken for its own distribution of cosines."""
+    """True if the prior of an exact query is fitted to all its observations of the sample."""
+
+    knows_denoised = True
+    """True if cosines can be read off denoised codes of this kind."""
 
     def __init__(self, spec: Spec, codes: Codes) -> None:
         self.spec = spec
+
+    @classmethod
+    def can_observe(cls, spec: Spec) -> bool:
+        """Return True if what the spec says is enough to know the law of observations."""
+        return True
 
     @abstractmethod
     def law(self, spec: Spec, private: bool) -> ObservationLaw:

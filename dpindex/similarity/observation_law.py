@@ -8,19 +8,20 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import Doubles
+from dpindex.base.arrays import Doubles, Floats
 
 CELLS = 128
 EDGES = np.linspace(-1.0, 1.0, CELLS + 1)
 GRID = (EDGES[1:] + EDGES[:-1]) / 2
 """Cosines at which densities and laws are kept, shape (128,)."""
 
-_BINS, _REACH = 64, 5.0
+_BINS = 64
+_REACH = 5.0
 
 
 @dataclass(frozen=True, eq=False)
 class ObservationLaw:
-    """How an observation depends on the true cosine: moments on :data:`GRID`.
+    """The law of an observation given the true cosine: moments on :data:`GRID`.
 
     The law is a symmetric generalised logistic one (the logit of a beta variable) of these moments,
     nearly normal where ``excess`` is 0. Its density is log-concave, so that posterior means rise
@@ -57,7 +58,7 @@ class ObservationLaw:
         return np.asarray(np.maximum(scale[..., None] * self.own + self.common, 1e-20))
 
     def log_likelihood(self, value: Doubles, scale: Doubles) -> tuple[Doubles, Doubles]:
-        """Of values of these scales given each cosine, up to a constant, shape (…, 128).
+        """Return log-likelihoods of values given each cosine, up to a constant, shape (…, 128).
 
         A law finer than the grid is widened to it; the second array is the share of the variance
         that is the law's own.
@@ -67,7 +68,7 @@ class ObservationLaw:
         return self.log_density(value, wide), variance / wide
 
     def log_density(self, value: Doubles, variance: Doubles) -> Doubles:
-        """Of values of these variances, (…, 128), given each cosine, up to a constant."""
+        """Return log densities of values of these variances given each cosine, up to a constant."""
         alpha, deviation = self._shape
         off = np.abs(value[..., None] - self.expected) * (deviation / np.sqrt(variance))
         # log cosh in a form that does not overflow
@@ -75,7 +76,8 @@ class ObservationLaw:
 
     def inverse(self, value: Doubles) -> Doubles:
         """The cosines of which observations are the expected ones, beyond ±1 on a line."""
-        low, high = self.expected[0], self.expected[-1]
+        low = self.expected[0]
+        high = self.expected[-1]
         beyond = (np.minimum(value - low, 0) + np.maximum(value - high, 0)) * (2 / (high - low))
         return np.asarray(np.interp(value, self.expected, GRID) + beyond)
 
@@ -87,10 +89,12 @@ class ObservationLaw:
     def edges(self) -> Doubles:
         """Edges of the bins in which observations are counted; the outermost are infinite."""
         reach = _REACH * np.sqrt(self.variance(np.ones(())).max())
-        low, high = self.expected[0] - reach, self.expected[-1] + reach
+        low = self.expected[0] - reach
+        high = self.expected[-1] + reach
         width = (high - low) / _BINS
         edges = low + width * np.arange(int((high - low) / width) + 2, dtype=np.float64)
-        edges[0], edges[-1] = -np.inf, np.inf
+        edges[0] = -np.inf
+        edges[-1] = np.inf
         return np.asarray(edges)
 
     @property
@@ -104,13 +108,13 @@ class ObservationLaw:
         alpha, deviation = self._shape
         off = (self.edges - self.expected[:, None]) * deviation
         off /= np.sqrt(self.variance(np.asarray(scale)))[:, None]
-        return np.asarray(
-            np.diff(scipy.special.betainc(alpha, alpha, scipy.special.expit(off)), axis=1) + 1e-30
-        )
+        below = scipy.special.betainc(alpha, alpha, scipy.special.expit(off))
+        return np.asarray(np.diff(below, axis=1) + 1e-30)
 
-    def count(self, value: Doubles) -> Doubles:
-        """How many values of each row fall in each bin, shape (n, bins)."""
-        bins, (low, high) = len(self.edges) - 1, self.edges[1:3]
+    def count(self, value: Floats) -> Doubles:
+        """Count the values of each row that fall in each bin, shape (n, bins)."""
+        bins = len(self.edges) - 1
+        low, high = self.edges[1:3]
         place = np.clip((value - low) / (high - low) + 1, 0, bins - 1).astype(np.intp)
         place += bins * np.arange(len(value))[:, None]
         counts = np.bincount(place.ravel(), minlength=bins * len(value))
@@ -119,7 +123,7 @@ class ObservationLaw:
 
 @dataclass(frozen=True, eq=False)
 class AgreementLaw(ObservationLaw):
-    """Of ``Σ_j s_j t_j`` of two private codes: so many more signs agree than do not.
+    """The law of ``Σ_j s_j t_j`` of two private codes: signs that agree, less those that do not.
 
     The number of signs that agree is binomial. Its skewness and kurtosis would pass for those of
     the collection if it were taken to be normal: near neighbours are the collection's skewness.
@@ -135,7 +139,7 @@ class AgreementLaw(ObservationLaw):
 
     @property
     def values(self) -> Doubles:
-        """What may be observed, shape (bits + 1,)."""
+        """Possible observations, shape (bits + 1,)."""
         return np.arange(-self.bits, self.bits + 1, 2, dtype=np.float64)
 
     @cached_property
@@ -144,7 +148,8 @@ class AgreementLaw(ObservationLaw):
 
     def _raised(self, value: Doubles, variance: Doubles) -> Doubles:
         """Binomial log probabilities, over the ratio of the variance to theirs."""
-        agree, bits = (self.bits + value[..., None]) / 2, self.bits
+        bits = self.bits
+        agree = (bits + value[..., None]) / 2
         chance = np.clip((1 + self.expected / bits) / 2, 1e-9, 1 - 1e-9)
         log = scipy.special.xlogy(agree, chance) + scipy.special.xlogy(bits - agree, 1 - chance)
         log -= scipy.special.gammaln(agree + 1) + scipy.special.gammaln(bits - agree + 1)

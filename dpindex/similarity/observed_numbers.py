@@ -1,8 +1,13 @@
-"""What codes of numbers show of cosines."""
+"""Observations of the cosines of number codes: inner products over norms, or sums of scores.
+
+Written with m the energy (squared norm) of a typical vector, σ² the noise variance of a coordinate,
+f the projection's factor of inner products and k the code length.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,7 +15,7 @@ from dpindex.base.arrays import AnyArray, Doubles, Singles
 from dpindex.denoise.channel import Channel, ScoreTable
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.float_codes import NoisyVectorStats
+from dpindex.similarity.float_codes import NoisyVectorStats, noise_moments
 from dpindex.similarity.observation import Observer, products
 from dpindex.similarity.observation_law import GRID, ObservationLaw
 from dpindex.similarity.similarity import Queries
@@ -25,141 +30,189 @@ _NO_NOISE = 1e-4
 _TRUSTED_OWN_NORMS = 3e4
 """Pairs that are trusted where norms come from the codes: these differ with the cosine."""
 
+_MAX_EXCESS = 2.9
+_TINY = 1e-300
+
+
+class TypicalNoise(NamedTuple):
+    """The noise of the codes of one spec, for a typical vector.
+
+    Attributes
+    ----------
+    variance : float
+        Of a coordinate.
+    energy_variance : float
+        Of the squared norm.
+    """
+
+    variance: float
+    energy_variance: float
+
 
 class NumberObserver(Observer):
     """Inner products over norms: declared, all equal, or shrunk towards the collection's."""
 
     def __init__(self, spec: Spec, codes: Codes) -> None:
         super().__init__(spec, codes)
-        self._noises: dict[bytes, tuple[float, float]] = {}
+        self._noises: dict[bytes, TypicalNoise] = {}
         self._scores: dict[bytes, CoordinateScore] = {}
         x = codes.to_float()
-        stats = NoisyVectorStats.of(x, spec.law.moments.in_units(spec.step))
-        fourth = np.einsum("nk,nk->n", x**2, x**2) / np.maximum(stats.squares**2, 1e-300)
+        stats = NoisyVectorStats.of(x, noise_moments(spec))
+        fourth = np.einsum("nk,nk->n", x**2, x**2) / np.maximum(stats.squares**2, _TINY)
         self._fourth = float(fourth.mean())
-        self._norm, self._spread = spec.norm, 0.0
+        self._norm = spec.norm
+        self._spread = 0.0
         if spec.norm is None:
-            noise, whole = float(stats.energy_variance.mean()), float(stats.energy.var())
-            self._energy = max(float(stats.energy.mean()), math.sqrt(noise / len(codes)) + 1e-150)
-            even = _EVEN_ENERGIES * self._energy**2
-            lost = 2 * spec.projection.inner_product_factor * self._energy**2
-            spread, error = whole - noise, whole * math.sqrt(2 / len(codes))
-            if noise > even and spread < even + lost + 3 * error:
-                self._norm = math.sqrt(self._energy)
-            else:
-                self._spread = max(spread, 0.0)
+            self._learn_energies(stats, len(codes))
         if self._norm is not None:
             self._energy = self._norm**2
 
-    def _noise(self, spec: Spec) -> tuple[float, float]:
-        """Noise of a coordinate of a typical vector, and the noise of its squared norm."""
+    def _learn_energies(self, stats: NoisyVectorStats, count: int) -> None:
+        """Set the mean energy of the vectors, and their one norm or the variance of energies."""
+        noise = float(stats.energy_variance.mean())
+        variance = float(stats.energy.var())
+        self._energy = max(float(stats.energy.mean()), math.sqrt(noise / count) + 1e-150)
+        even = _EVEN_ENERGIES * self._energy**2
+        of_projection = 2 * self.spec.projection.inner_product_factor * self._energy**2
+        error = variance * math.sqrt(2 / count)
+        spread = variance - noise
+        if noise > even and spread < even + of_projection + 3 * error:
+            self._norm = math.sqrt(self._energy)
+        else:
+            self._spread = max(spread, 0.0)
+
+    def _noise(self, spec: Spec) -> TypicalNoise:
         if spec.fingerprint not in self._noises:
-            k, zero = spec.code_length, np.zeros(1)
-            moments = spec.law.moments.in_units(spec.step)
-            stats = NoisyVectorStats(zero, zero, k, moments, math.sqrt(self._energy))
-            found = float(stats.noise_energy[0]) / k, float(stats.energy_variance[0])
-            self._noises[spec.fingerprint] = found
+            zero = np.zeros(1)
+            norm = math.sqrt(self._energy)
+            stats = NoisyVectorStats(zero, zero, spec.code_length, noise_moments(spec), norm)
+            variance = float(stats.noise_energy[0]) / spec.code_length
+            noise = TypicalNoise(variance, float(stats.energy_variance[0]))
+            self._noises[spec.fingerprint] = noise
         return self._noises[spec.fingerprint]
 
-    def _weight(self, noise: float, energy_noise: float) -> float:
-        """How much of the error of a code's own squared norm is divided out of observations.
+    def _weight(self, noise: TypicalNoise) -> float:
+        """Return how much of the error of a code's squared norm is divided out of observations.
 
         Norms that are not declared are the codes' own, shrunk towards the collection's mean;
         where they are declared, codes are brought to the length that is expected of them.
         """
         if self._norm is not None:
-            return self._energy / (self._energy + self.spec.code_length * noise)
-        total = self._spread + energy_noise
+            return self._energy / (self._energy + self.spec.code_length * noise.variance)
+        total = self._spread + noise.energy_variance
         return self._spread / total if total > 0 else 1.0
 
     def law(self, spec: Spec, private: bool) -> ObservationLaw:
-        m, rho, weights = self._energy, GRID**2, [1.0]
-        own = np.full(len(GRID), self._scale(spec, private))
-        for side in (self.spec, spec)[: 1 + private]:
+        m = self._energy
+        rho_squared = GRID**2
+        scale = self._scale(spec, private)
+        own = np.full(len(GRID), scale)
+        # An exact query is divided by its own norm: all of its error counts.
+        weights = [1.0]
+        sides = [self.spec, spec] if private else [self.spec]
+        for side in sides:
             # The error of the norm: what is correlated with the inner product's, its noise, and
             # what the shrinkage leaves of the vectors' own differences.
-            noise, energy_noise = self._noise(side)
-            w = self._weight(noise, energy_noise)
-            rest = w**2 * energy_noise + (1 - w) ** 2 * self._spread
-            own += (rest / (4 * m) - 2 * w * noise) / m * rho
-            weights.append(w)
+            noise = self._noise(side)
+            weight = self._weight(noise)
+            remaining = weight**2 * noise.energy_variance + (1 - weight) ** 2 * self._spread
+            own += (remaining / (4 * m) - 2 * weight * noise.variance) / m * rho_squared
+            weights.append(weight)
         # Of the projection: Var(e − ρ(w·δ + v·δ')/2), e and δ the errors of the inner product and
         # of squared norms, with Var(e) = f(1+ρ²), Var(δ) = 2f, Cov(e, δ) = 2fρ, Cov(δ, δ') = 2fρ².
         v, w = weights[-2:]
-        lost = 1 + rho * (1 - 2 * (v + w) + (v**2 + w**2) / 2 + rho * v * w)
+        of_projection = 1 + rho_squared * (
+            1 - 2 * (v + w) + (v**2 + w**2) / 2 + rho_squared * v * w
+        )
         factor = self.spec.projection.inner_product_factor
-        own = np.maximum(own, 0.02 * max(self._scale(spec, private), 1e-300))
-        excess = self._excess() if private and self._norm is not None else 0.0
-        return ObservationLaw(GRID, own, factor * lost, excess=excess, trusted=_TRUSTED_OWN_NORMS)
+        excess = 0.0
+        if private and self._norm is not None:
+            excess = self._excess()
+        return ObservationLaw(
+            expected=GRID,
+            own=np.maximum(own, 0.02 * max(scale, _TINY)),
+            common=factor * of_projection,
+            excess=excess,
+            trusted=_TRUSTED_OWN_NORMS,
+        )
 
     def _excess(self) -> float:
-        """Excess kurtosis of the cosine of two codes whose signs are independent.
+        """Return the excess kurtosis of the cosine of two codes whose signs are independent.
 
         Their largest coordinates may meet: ``E[3V² − 2F]/E[V]² − 3`` with V the sum of the products
         of squares and F that of their squares, the places of squares being exchangeable.
         """
-        k, fourth = self.spec.code_length, self._fourth
+        k = self.spec.code_length
+        fourth = self._fourth
         excess = k * fourth**2 + 3 * k * (1 - fourth) ** 2 / max(k - 1, 1) - 3
-        return min(max(excess, 0.0), 2.9)
+        return min(max(excess, 0.0), _MAX_EXCESS)
 
-    def _by_products(self, spec: Spec, private: bool) -> bool:
-        """Whether noise times noise, which has heavy tails, is most of the noise."""
-        if not private or self._norm is not None:
+    def _mostly_products(self, spec: Spec) -> bool:
+        """Return True if noise times noise, which has heavy tails, is most of a pair's noise."""
+        if self._norm is not None:
             return False
-        noise, asked = self._noise(self.spec)[0], self._noise(spec)[0]
-        return spec.code_length * noise * asked > (noise + asked) * self._energy
+        noise = self._noise(self.spec).variance
+        query_noise = self._noise(spec).variance
+        return spec.code_length * noise * query_noise > (noise + query_noise) * self._energy
 
     def _scale(self, spec: Spec, private: bool) -> float:
-        """Noise variance of a typical observation at cosine 0."""
-        noise, m = self._noise(self.spec)[0], self._energy
+        """Return the noise variance of a typical observation at cosine 0."""
+        noise = self._noise(self.spec).variance
         if not private:
-            return noise / m
-        asked = self._noise(spec)[0]
-        return (noise + asked) / m + spec.code_length * noise * asked / m**2
+            return noise / self._energy
+        return self._pair_noise(noise, self._noise(spec).variance, spec.code_length)
 
-    def _sizes(self, x: AnyArray, spec: Spec, noisy: bool) -> tuple[Doubles, Doubles]:
-        """Squared norms as far as they are known, and expected over actual squared length."""
+    def _pair_noise(self, noise: float, query_noise: float, k: int) -> float:
+        m = self._energy
+        return (noise + query_noise) / m + k * noise * query_noise / m**2
+
+    def _energies(self, x: AnyArray, spec: Spec, noisy: bool) -> tuple[Doubles, Doubles]:
+        """Return squared norms as far as they are known, and expected over actual squared length.
+
+        ``x`` has shape (…, k), both results have shape (…).
+        """
         squares = np.einsum("...k,...k->...", x, x, dtype=np.float64)
         if not noisy:
-            return np.maximum(squares, 1e-300), np.ones_like(squares)
-        noise, energy_noise = self._noise(spec)
+            return np.maximum(squares, _TINY), np.ones_like(squares)
+        noise = self._noise(spec)
         energy = np.full_like(squares, self._energy)
         if self._norm is None:
-            stats = NoisyVectorStats.of(x, spec.law.moments.in_units(spec.step))
-            energy += self._weight(noise, energy_noise) * (stats.energy - self._energy)
+            stats = NoisyVectorStats.of(x, noise_moments(spec))
+            energy += self._weight(noise) * (stats.energy - self._energy)
             energy = np.maximum(energy, 0.1 * self._energy)
-        length = energy + spec.code_length * noise
-        return energy, length / np.maximum(squares, 1e-300)
+        length = energy + spec.code_length * noise.variance
+        return energy, length / np.maximum(squares, _TINY)
 
     def of(self, x: AnyArray, queries: Queries) -> tuple[Doubles, Doubles]:
         y = queries.to_float()
-        (energy, ratio), (asked, asked_ratio) = (
-            self._sizes(x, self.spec, True),
-            self._sizes(y[:, None], queries.spec, queries.private),
-        )
-        size = energy * asked
-        value = products(x, y.astype(x.dtype)) / np.sqrt(size)
-        noise = self._noise(self.spec)[0]
+        energy, ratio = self._energies(x, self.spec, True)
+        query_energy, query_ratio = self._energies(y[:, None], queries.spec, queries.private)
+        both = energy * query_energy
+        value = products(x, y.astype(x.dtype)) / np.sqrt(both)
+        typical = max(self._scale(queries.spec, queries.private), _TINY)
+        noise = self._noise(self.spec).variance
         if not queries.private:
-            typical = max(self._scale(queries.spec, False), 1e-300)
-            return value * np.sqrt(ratio), np.broadcast_to(noise / energy, value.shape) / typical
-        other, k = self._noise(queries.spec)[0], x.shape[2]
-        variance = noise / energy + other / asked + k * noise * other / size
-        if self._by_products(queries.spec, True):  # how much, is seen in the products
-            seen = products(x * x, (y * y).astype(x.dtype)) / size - 1.0 / k
+            variance = np.broadcast_to(noise / energy, value.shape)
+            return value * np.sqrt(ratio), variance / typical
+        k = x.shape[2]
+        query_noise = self._noise(queries.spec).variance
+        variance = noise / energy + query_noise / query_energy + k * noise * query_noise / both
+        if self._mostly_products(queries.spec):  # how much, is seen in the products
+            seen = products(x * x, (y * y).astype(x.dtype)) / both - 1.0 / k
             variance = np.maximum(seen, 0.3 * variance)
         elif self._norm is not None:
-            value = value * np.sqrt(ratio * asked_ratio)
-        return value, variance / max(self._scale(queries.spec, True), 1e-300)
+            value = value * np.sqrt(ratio * query_ratio)
+        return value, variance / typical
 
     def refined_law(self, spec: Spec, private: bool) -> ObservationLaw:
-        m, factor = self._energy, self.spec.projection.inner_product_factor
-        noise, asked = self._score(self.spec).noise, self._score(spec).noise if private else 0.0
-        own = (noise + asked) / m + self.spec.code_length * noise * asked / m**2
+        noise = self._score(self.spec).noise
+        query_noise = self._score(spec).noise if private else 0.0
+        own = self._pair_noise(noise, query_noise, self.spec.code_length)
+        factor = self.spec.projection.inner_product_factor
         return ObservationLaw(GRID, np.full(len(GRID), own), factor * (1 + GRID**2))
 
     def refined_items(self, x: AnyArray) -> Singles | None:
-        noise = self.spec.code_length * self._noise(self.spec)[0]
+        noise = self.spec.code_length * self._noise(self.spec).variance
         if self._norm is None or noise < _NO_NOISE * self._energy:
             return None
         return self._score(self.spec)(x) / np.float32(self._norm)
@@ -168,7 +221,7 @@ class NumberObserver(Observer):
         if self.spec.projection.inner_product_factor > 0:
             return None
         x = codes.to_float()
-        energy, ratio = self._sizes(x, self.spec, True)
+        energy, ratio = self._energies(x, self.spec, True)
         return np.asarray(x * np.sqrt(ratio / energy)[:, None], np.float32)
 
     def refined_queries(self, queries: Queries) -> Singles:
@@ -176,7 +229,7 @@ class NumberObserver(Observer):
         if queries.private:
             return self._score(queries.spec)(y) / np.float32(math.sqrt(self._energy))
         norms = np.linalg.norm(y, axis=1, keepdims=True)
-        return np.asarray(y / np.maximum(norms, 1e-300), np.float32)
+        return np.asarray(y / np.maximum(norms, _TINY), np.float32)
 
     def _score(self, spec: Spec) -> CoordinateScore:
         if spec.fingerprint not in self._scores:

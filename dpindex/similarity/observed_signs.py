@@ -42,36 +42,49 @@ class SignObserver(Observer):
     # own distribution.
     shows_queries = False
 
+    knows_denoised = False
+
+    @classmethod
+    def can_observe(cls, spec: Spec) -> bool:
+        return not math.isnan(sign_deviation(spec))
+
     def __init__(self, spec: Spec, codes: Codes) -> None:
         super().__init__(spec, codes)
-        n, k = len(codes), spec.code_length
-        agreement = float(np.sum(codes.to_float().sum(axis=0, dtype=np.float64) ** 2) - n * k)
+        count = len(codes)
+        k = spec.code_length
+        sums = codes.to_float().sum(axis=0, dtype=np.float64)
+        agreement = float(np.sum(sums**2) - count * k) / max(count * (count - 1) * k, 1)
         curve = self._curve(spec)
-        angle = np.interp(agreement / max(n * (n - 1) * k, 1), curve.agreement, curve.angles)
+        angle = np.interp(agreement, curve.agreement, curve.angles)
         self._shared = max(math.sin(angle), 0.0) * math.sqrt(2 / k)
-        sparse = spec.bounds is not None and spec.bounds[0] >= 0
-        self._model_error = _MODEL_ERROR * math.sqrt(k / spec.dim) if sparse else 0.0
+        self._model_error = 0.0
+        if spec.bounds[0] >= 0:  # many attributes may be 0
+            self._model_error = _MODEL_ERROR * math.sqrt(k / spec.dim)
 
     def hidden_error(self, cosine: Doubles, private: bool) -> Doubles:
-        beyond = self._model_error * cosine if private else 0.0
-        return np.asarray(np.hypot(self._shared * (1 - cosine), beyond))
+        shared = self._shared * (1 - cosine)
+        if not private:
+            return np.abs(shared)
+        return np.asarray(np.hypot(shared, self._model_error * cosine))
 
     def _curve(self, spec: Spec) -> AgreementCurve:
-        rms = sign_deviation(self.spec), sign_deviation(spec)
-        return agreement_curve(self.spec.law, rms[0], spec.law, rms[1])
+        rms = sign_deviation(self.spec)
+        return agreement_curve(self.spec.sign_law, rms, spec.sign_law, sign_deviation(spec))
 
     def law(self, spec: Spec, private: bool) -> ObservationLaw:
         factor = self.spec.projection.inner_product_factor
-        k, none, shared = self.spec.code_length, np.zeros(len(GRID)), self._shared * (1 - GRID)
+        k = self.spec.code_length
+        no_scale = np.zeros(len(GRID))
+        shared = self._shared * (1 - GRID)
         if not private:
             rms = sign_deviation(self.spec)
-            variance = score_variance(GRID, k, self.spec.law, rms, factor)
-            return ObservationLaw(GRID, none, _less(variance, shared))
+            variance = score_variance(GRID, k, self.spec.sign_law, rms, factor)
+            return ObservationLaw(GRID, no_scale, _less(variance, shared))
         curve = self._curve(spec)
         expected = k * np.interp(np.arcsin(GRID), curve.angles, curve.agreement)
         variance = k**2 * agreement_variance(GRID, k, curve, factor)
         own = _less(variance, np.gradient(expected, GRID) * shared)
-        return AgreementLaw(expected, none, own, trusted=math.inf, bits=k)
+        return AgreementLaw(expected, no_scale, own, trusted=math.inf, bits=k)
 
     def of(self, x: AnyArray, queries: Queries) -> tuple[Doubles, Doubles]:
         seen = products(x.astype(np.float32, copy=False), self.refined_queries(queries))
@@ -90,7 +103,7 @@ class SignObserver(Observer):
             return np.asarray(y, np.float32)
         # Over what a vector equal to the query scores: so its cosine is 1 whatever the law of the
         # coordinates.
-        full = self_score(y, self.spec.law, sign_deviation(self.spec))
+        full = self_score(y, self.spec.sign_law, sign_deviation(self.spec))
         return np.asarray(y / full[:, None], np.float32)
 
 

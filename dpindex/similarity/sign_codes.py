@@ -44,7 +44,7 @@ def _kept(law: SignLaw, size: Doubles, rms: float) -> Doubles:
 
 
 def _edges(law: SignLaw, rms: float) -> Doubles:
-    """Where flip probabilities may jump, in standard deviations: at whole multiples of beta."""
+    """Return where flip probabilities may jump, in standard deviations: at multiples of beta."""
     if not law.depends_on_size:
         return np.array([0.0, _RANGE])
     edges = np.arange(min(_MAX_CELLS, math.ceil(_RANGE * rms)) + 1) / rms
@@ -85,7 +85,9 @@ def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) 
     """
     angles = np.linspace(-math.pi / 2, math.pi / 2, _ANGLES)
     if not (law_x.depends_on_size or law_y.depends_on_size):
-        dilution = float(_kept(law_x, np.ones(1), 1.0)[0] * _kept(law_y, np.ones(1), 1.0)[0])
+        kept_x = _kept(law_x, np.ones(1), 1.0)
+        kept_y = _kept(law_y, np.ones(1), 1.0)
+        dilution = float((kept_x * kept_y)[0])
         return AgreementCurve.of(angles, dilution * 2 / math.pi * angles)
     points, weights = _quadrature(law_x, rms_x)
     # h as a step function: its value on each fine cell, both signs by oddness.
@@ -93,12 +95,12 @@ def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) 
     jumps = np.diff(_kept(law_y, (fine[:-1] + fine[1:]) / 2, rms_y), prepend=0.0, append=0.0)
     half = np.zeros(_ANGLES // 2 + 1)
     for i, angle in enumerate(angles[_ANGLES // 2 + 1 :], start=1):
-        mean, deviation = math.sin(angle) * points[:, None], max(math.cos(angle), 1e-9)
+        mean = math.sin(angle) * points[:, None]
+        deviation = max(math.cos(angle), 1e-9)
         # E[h(Y)] = Σ jumps·(P(Y > edge) − P(Y < −edge)).
-        above = scipy.special.ndtr((mean - fine) / deviation) - scipy.special.ndtr(
-            (-mean - fine) / deviation
-        )
-        half[i] = float(weights @ (above @ jumps))
+        above = scipy.special.ndtr((mean - fine) / deviation)
+        below = scipy.special.ndtr((-mean - fine) / deviation)
+        half[i] = float(weights @ ((above - below) @ jumps))
     return AgreementCurve.of(angles, np.maximum.accumulate(np.concatenate([-half[:0:-1], half])))
 
 
@@ -139,7 +141,7 @@ def cosine_from_score(
 
 
 def self_score(query: Doubles, law: SignLaw, rms: float) -> Doubles:
-    """What an exact query expects of its own code, ``Σ_j |y_j|(1−2q_j)``, shape (nq,)."""
+    """Return expected scores of exact queries' own codes, ``Σ_j |y_j|(1−2q_j)``, shape (nq,)."""
     size = np.abs(query)
     deviation = np.sqrt(np.mean(query**2, axis=1, keepdims=True))
     kept = _kept(law, size / np.maximum(deviation, 1e-300), rms)
@@ -148,7 +150,9 @@ def self_score(query: Doubles, law: SignLaw, rms: float) -> Doubles:
 
 def score_variance(rho: Doubles, k: int, law: SignLaw, rms: float, factor: float) -> Doubles:
     """Variance of the unclipped estimate that :func:`cosine_from_score` makes, at a true cosine."""
-    kept, cubed, squared = signal_kept(law, rms), signal_kept(law, rms, 3), rho**2
+    kept = signal_kept(law, rms)
+    cubed = signal_kept(law, rms, 3)
+    squared = rho**2
     # With μ = ρ·kept: Var(y s̃) + μ²·Var(y²)/4 − μ·Cov(y s̃, y²), and E[y³ s̃] by E[y | x] = ρx.
     variance = 1.0 - squared * kept * (kept / 2 + squared * cubed + (2 - 3 * squared) * kept)
     variance = variance / (k * kept**2) - _known_variance(rho, k, factor, power=2)
@@ -158,9 +162,10 @@ def score_variance(rho: Doubles, k: int, law: SignLaw, rms: float, factor: float
 def agreement_variance(rho: Doubles, k: int, curve: AgreementCurve, factor: float) -> Doubles:
     """Variance of the mean agreement of two private codes of k signs, at a true cosine."""
     angle = np.arcsin(rho)
-    agreement, slope = (np.interp(angle, curve.angles, y) for y in (curve.agreement, curve.slope))
-    known = slope**2 * _known_variance(rho, k, factor, power=1)
-    return np.asarray(np.maximum((1.0 - agreement**2) / k - known, 0.0))
+    agreement = np.interp(angle, curve.angles, curve.agreement)
+    slope = np.interp(angle, curve.angles, curve.slope)
+    avoided = slope**2 * _known_variance(rho, k, factor, power=1)
+    return np.asarray(np.maximum((1.0 - agreement**2) / k - avoided, 0.0))
 
 
 def _known_variance(rho: Doubles, k: int, factor: float, power: int) -> Doubles:

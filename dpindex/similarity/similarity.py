@@ -1,4 +1,4 @@
-"""Similarities of codes to queries, read off the codes alone: one class for each code format."""
+"""Unbiased similarities of codes to queries, and their errors: one class for each code format."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Doubles, Floats
-from dpindex.mechanism.codes import Codes
+from dpindex.base.arrays import Doubles, Floats, Singles
+from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.float_codes import EXACT, METRICS, Estimate, NoisyVectorStats
+from dpindex.similarity.float_codes import EXACT, METRICS, Estimate, NoisyVectorStats, noise_moments
 from dpindex.similarity.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score
-from dpindex.similarity.symbol_codes import PairCurve, codeword_similarities, pair_curve
+from dpindex.similarity.symbol_codes import PairCurve, pair_curve
 
 Metric = Literal["cosine", "ip", "l2"]
 
@@ -52,6 +52,14 @@ class Queries:
         return np.asarray(self.values, dtype=np.float64) * self.spec.step
 
 
+def codeword_similarities(queries: Queries) -> Singles:
+    """Return cosines of all codewords to each query, or to its own symbol, shape (nq, K)."""
+    if not queries.private:
+        return np.asarray(queries.to_float(), dtype=np.float32)
+    words = queries.spec.symbol_law.codebook.vectors
+    return np.asarray(words[queries.values.symbols] @ words.T)
+
+
 class Similarity(ABC):
     """Unbiased similarities and their standard errors, of codes of one spec to queries.
 
@@ -67,7 +75,8 @@ class Similarity(ABC):
     """
 
     def __init__(self, spec: Spec, metric: Metric) -> None:
-        self.spec, self.metric = spec, metric
+        self.spec = spec
+        self.metric = metric
 
     @abstractmethod
     def of_found(self, codes: Codes, queries: Queries) -> Estimate:
@@ -89,7 +98,7 @@ class InnerProductSimilarity(Similarity):
     """Read off the inner products of decoded codes and queries."""
 
     dtype: ClassVar[type[np.floating[Any]]] = np.float64
-    """What inner products are computed in."""
+    """Number type that inner products are computed in."""
 
     def of_found(self, codes: Codes, queries: Queries) -> Estimate:
         x = codes.to_float().astype(self.dtype, copy=False).reshape(len(queries), -1, codes.k)
@@ -115,11 +124,13 @@ class NumberSimilarity(InnerProductSimilarity):
     """Number codes: sums of the decoded vectors, corrected by the moments of the noise."""
 
     def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
-        noise, query_noise = (s.law.moments.in_units(s.step) for s in (self.spec, queries.spec))
-        query_noise, norm = query_noise if queries.private else EXACT, self.spec.norm
-        side = NoisyVectorStats.of(y[:, None], query_noise, norm)
-        factor = self.spec.projection.inner_product_factor
-        return METRICS[self.metric](ip, NoisyVectorStats.of(x, noise, norm), side, factor)
+        norm = self.spec.norm
+        query_noise = noise_moments(queries.spec) if queries.private else EXACT
+        codes = NoisyVectorStats.of(x, noise_moments(self.spec), norm)
+        other_side = NoisyVectorStats.of(y[:, None], query_noise, norm)
+        return METRICS[self.metric](
+            ip, codes, other_side, self.spec.projection.inner_product_factor
+        )
 
 
 class SignSimilarity(InnerProductSimilarity):
@@ -131,16 +142,18 @@ class SignSimilarity(InnerProductSimilarity):
     dtype = np.float32  # exact for sums of ±1, and half the time
 
     def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
-        spec, k = self.spec, x.shape[2]
-        law: Any = spec.law
-        factor = spec.projection.inner_product_factor
-        rms, query_rms = sign_deviation(spec), sign_deviation(queries.spec)
+        k = x.shape[2]
+        law = self.spec.sign_law
+        factor = self.spec.projection.inner_product_factor
+        rms = sign_deviation(self.spec)
+        query_rms = sign_deviation(queries.spec)
         if math.isnan(rms) or (queries.private and math.isnan(query_rms)):
-            return np.full(ip.shape, math.nan), np.full(ip.shape, math.nan)
+            unknown = np.full(ip.shape, math.nan)
+            return unknown, unknown.copy()
         if not queries.private:
             norms = np.linalg.norm(y, axis=1)[:, None]
             return cosine_from_score(ip, norms, k, law, rms, factor)
-        curve = agreement_curve(law, rms, queries.spec.law, query_rms)
+        curve = agreement_curve(law, rms, queries.spec.sign_law, query_rms)
         return cosine_from_agreement(ip / k, k, curve, factor)
 
 
@@ -158,30 +171,34 @@ class SymbolSimilarity(Similarity):
         return codeword_similarities(queries).astype(np.float64)
 
     def _curve(self, queries: Queries) -> PairCurve:
-        law, asked = self.spec.law, queries.spec.law
-        query = (asked.subset, asked.inside / 2.0**64) if queries.private else None
-        return pair_curve(law.codebook, law.subset, law.inside / 2.0**64, query)
+        law = self.spec.symbol_law
+        reported = None
+        if queries.private:
+            query_law = queries.spec.symbol_law
+            reported = query_law.subset, query_law.chance_inside
+        return pair_curve(law.codebook, law.subset, law.chance_inside, reported)
 
 
 def sign_deviation(spec: Spec) -> float:
     """Deviation of a sign code's projected coordinate in betas; NaN if needed and unknown."""
-    law: Any = spec.law
-    if getattr(law, "scale_free", False):
+    law = spec.sign_law
+    if law.scale_free:
         return 1.0
     if spec.norm is not None:
         return spec.norm * spec.projection.rms / spec.adjacency.size
     return math.nan if law.depends_on_size else 1.0
 
 
-_SIMILARITIES: dict[str, type[Similarity]] = {
-    "numbers": NumberSimilarity,
-    "signs": SignSimilarity,
-    "symbols": SymbolSimilarity,
+SIMILARITIES: dict[type[object], type[Similarity]] = {
+    CodeFormat: NumberSimilarity,
+    SignFormat: SignSimilarity,
+    SymbolFormat: SymbolSimilarity,
 }
+"""By code format. Codes of a format without an entry are compared as decoded numbers."""
 
 
 def similarity_of(spec: Spec, metric: Metric) -> Similarity:
-    """What estimates the similarities of a spec's codes.
+    """Return the object that estimates the similarities of a spec's codes.
 
     >>> from dpindex import Privatizer, Spec
     >>> privatizer = Privatizer(Spec("none-oporp", dim=4, k=4), allow_unprotected=True)
@@ -190,4 +207,5 @@ def similarity_of(spec: Spec, metric: Metric) -> Similarity:
     >>> similarity_of(privatizer.spec, "ip").of_all(codes, asked)[0].round(3).tolist()
     [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
     """
-    return _SIMILARITIES[spec.format.name](spec, metric)
+    similarity = for_format(SIMILARITIES, spec.format_type)
+    return similarity(spec, metric)

@@ -12,28 +12,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from dpindex.base.arrays import Doubles, Singles
 from dpindex.mechanism.codebook import Codebook
 from dpindex.randomness import PublicStream
 
-Doubles = npt.NDArray[np.float64]
+Places: TypeAlias = npt.NDArray[np.integer[Any]]
 
 _ROLES = 2048
 _BLOCK = 256
 _NEAR = 16
 _BINS = 64
-
-
-def codeword_similarities(queries: Any) -> npt.NDArray[np.float32]:
-    """Cosines of all codewords to each query, or to the codeword that it reports, shape (nq, K)."""
-    if not queries.private:
-        return np.asarray(queries.to_float(), dtype=np.float32)
-    words = queries.spec.codebook.vectors
-    return np.asarray(words[queries.values.symbols] @ words.T)
+_PAIRS_OF_BIN = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,62 +53,77 @@ class PairCurve:
 def pair_curve(
     codebook: Codebook, subset: int, inside: float, query: tuple[int, float] | None
 ) -> PairCurve:
-    """The curve for records under sets of ``subset`` codewords, reported with chance ``inside``.
+    """Return the curve for records that report one of ``subset`` codewords by chance ``inside``.
 
     ``query`` is the subset and the chance of private queries, None for exact ones.
     """
-    words, size = codebook.vectors, len(codebook)
+    words = codebook.vectors
     stream = PublicStream(0, "symbol pairs")
-    roles = stream.permutation(size)[:_ROLES]
-    count = len(roles)
-    among = words[roles] @ words[roles].T
-    np.fill_diagonal(among, -np.inf)
-    # Pairs of near neighbours, and pairs at random, which stand for more pairs each.
-    reach = min(_NEAR, count - 1)
-    near = np.argpartition(-among, reach - 1, axis=1)[:, :reach]
-    others = np.stack([stream.permutation(count) for _ in range(_NEAR)], axis=1)
-    left = np.repeat(np.arange(count), reach + _NEAR)
-    right = np.concatenate([near, others], axis=1).ravel()
-    weight = np.tile(np.repeat([1.0, count / _NEAR], [reach, _NEAR]), count)
-    kept = left != right
-    left, right, weight = left[kept], right[kept], weight[kept]
-    record = _reports(words, roles, left, subset, inside, stream)
-    asked = roles[right]
-    if query is not None:
-        asked = _reports(words, roles, right, *query, stream)
-    seen = np.einsum("ij,ij->i", words[record], words[asked])
+    roles = stream.permutation(len(codebook))[:_ROLES]
+    left, right, weight = _pairs(words[roles], stream)
+    records = _reports(words, roles, left, subset, inside, stream)
+    queries = roles[right] if query is None else _reports(words, roles, right, *query, stream)
+    seen = np.einsum("ij,ij->i", words[records], words[queries])
     truth = np.einsum("ij,ij->i", words[roles[left]], words[roles[right]])
     return _curve(seen.astype(np.float64), truth.astype(np.float64), weight)
 
 
+def _pairs(words: Singles, stream: PublicStream) -> tuple[Places, Places, Doubles]:
+    """Return both sides of pairs of codewords, shape (pairs,), and how many each stands for.
+
+    Pairs of near neighbours, and pairs at random, which stand for more pairs each.
+    """
+    count = len(words)
+    cosines = words @ words.T
+    np.fill_diagonal(cosines, -np.inf)
+    reach = min(_NEAR, count - 1)
+    near = np.argpartition(-cosines, reach - 1, axis=1)[:, :reach]
+    random = np.stack([stream.permutation(count) for _ in range(_NEAR)], axis=1)
+    left = np.repeat(np.arange(count), reach + _NEAR)
+    right = np.concatenate([near, random], axis=1).ravel()
+    weight = np.tile(np.repeat([1.0, count / _NEAR], [reach, _NEAR]), count)
+    different = left != right
+    return left[different], right[different], weight[different]
+
+
 def _reports(
-    words: Any, roles: Any, asked: Any, subset: int, inside: float, stream: PublicStream
-) -> Any:
-    """Symbols that would be reported for the codewords ``roles[asked]`` by all the others."""
-    size, subset = len(words), min(subset, len(words) - 1)
-    coins = [stream.words(len(asked), np.uint32).astype(np.float64) / 2.0**32 for _ in range(2)]
-    within = (coins[0] < inside) | (subset == size - 1)
-    rank = np.where(within, coins[1] * subset, subset + coins[1] * (size - 1 - subset))
-    found = np.empty(len(asked), dtype=np.intp)
+    words: Singles,
+    roles: Places,
+    chosen: Places,
+    subset: int,
+    inside: float,
+    stream: PublicStream,
+) -> Places:
+    """Return symbols reported for the codewords ``roles[chosen]``, never their own."""
+    size = len(words)
+    subset = min(subset, size - 1)
+    coin, place = (
+        stream.words(len(chosen), np.uint32).astype(np.float64) / 2.0**32 for _ in range(2)
+    )
+    within = (coin < inside) | (subset == size - 1)
+    rank = np.where(within, place * subset, subset + place * (size - 1 - subset)).astype(np.intp)
+    reported = np.empty(len(chosen), dtype=np.intp)
     for start in range(0, len(roles), _BLOCK):
         block = roles[start : start + _BLOCK]
         cosines = words[block] @ words.T
         cosines[np.arange(len(block)), block] = -np.inf
         # The nearest first, itself last, the others between them.
         order = np.argpartition(-cosines, (subset - 1, size - 1), axis=1)
-        mine = np.flatnonzero((asked >= start) & (asked < start + len(block)))
-        found[mine] = order[asked[mine] - start, rank[mine].astype(np.intp)]
-    return found
+        in_block = np.flatnonzero((chosen >= start) & (chosen < start + len(block)))
+        reported[in_block] = order[chosen[in_block] - start, rank[in_block]]
+    return reported
 
 
 def _curve(seen: Doubles, truth: Doubles, weight: Doubles) -> PairCurve:
+    """Return mean and deviation of the truth in bins of what is seen."""
     order = np.argsort(seen, kind="stable")
-    parts = np.array_split(order, min(_BINS, max(1, len(order) // 64)))
+    bins = np.array_split(order, min(_BINS, max(1, len(order) // _PAIRS_OF_BIN)))
     rows = []
-    for part in parts:
-        total = weight[part].sum()
-        mean = float(weight[part] @ truth[part] / total)
-        spread = float(weight[part] @ (truth[part] - mean) ** 2 / total)
-        rows.append((float(weight[part] @ seen[part] / total), mean, np.sqrt(spread)))
-    found = np.array(rows)
-    return PairCurve(found[:, 0], np.maximum.accumulate(found[:, 1]), found[:, 2])
+    for pairs in bins:
+        total = weight[pairs].sum()
+        seen_mean = float(weight[pairs] @ seen[pairs] / total)
+        mean = float(weight[pairs] @ truth[pairs] / total)
+        variance = float(weight[pairs] @ (truth[pairs] - mean) ** 2 / total)
+        rows.append((seen_mean, mean, np.sqrt(variance)))
+    seen_means, means, deviations = np.array(rows).T
+    return PairCurve(seen_means, np.maximum.accumulate(means), deviations)

@@ -1,4 +1,7 @@
-"""Code formats and their bytes. A new format is a class of its own and a name in the table."""
+"""Code formats and their bytes.
+
+To add a format, write its class in a file of this folder and list it in :data:`FORMATS`.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,22 @@ import os
 from dpindex.base.errors import InputError
 from dpindex.base.files import MAGIC, parse_file, unpack
 from dpindex.format1 import codes_from_bytes_1
-from dpindex.mechanism.codes.base import CodeFormat, Codes, check_format
+from dpindex.mechanism.codes.base import CodeFormat, Codes, check_format, for_format
 from dpindex.mechanism.codes.numbers import FloatCodes, NumberFormat
 from dpindex.mechanism.codes.signs import BitCodes, SignFormat
 from dpindex.mechanism.codes.symbols import SymbolCodes, SymbolFormat
 
 __all__ = [
-    "BitCodes", "CodeFormat", "Codes", "FloatCodes", "NumberFormat", "SignFormat", "SymbolCodes",
-    "SymbolFormat", "check_format", "codes_from_bytes", "read_codes",
+    "FORMATS", "BitCodes", "CodeFormat", "Codes", "FloatCodes", "NumberFormat", "SignFormat",
+    "SymbolCodes", "SymbolFormat", "check_format", "codes_from_bytes", "for_format", "read_codes",
 ]  # fmt: skip
 
 _MAX_FILE_BYTES = 1 << 33
 
-_FORMATS: dict[str, type[CodeFormat]] = {
+FORMATS: dict[str, type[CodeFormat]] = {
     kind.name: kind for kind in (SignFormat, NumberFormat, SymbolFormat)
 }
+"""Every code format by its name."""
 
 
 def codes_from_bytes(data: bytes | bytearray | memoryview, *, verified: bool = False) -> Codes:
@@ -48,7 +52,7 @@ def codes_from_bytes(data: bytes | bytearray | memoryview, *, verified: bool = F
     """
     facts, arrays = codes_from_bytes_1(data) or unpack(data, "codes", verified=verified)
     try:
-        format_ = _FORMATS[facts["format"]].from_dict(facts)
+        format_ = FORMATS[facts["format"]].from_dict(facts)
         stored = arrays["stored"]
         if len(arrays) != 1:
             raise ValueError("arrays")

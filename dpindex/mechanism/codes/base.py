@@ -16,11 +16,16 @@ from dpindex.base.files import pack
 
 _Codes = TypeVar("_Codes", bound="Codes")
 _Format = TypeVar("_Format", bound="CodeFormat")
+_Entry = TypeVar("_Entry")
 
 
 @dataclass(frozen=True)
 class CodeFormat(ABC):
-    """How the codes of one spec are stored, read and compared; one subclass for each kind of code.
+    """The format of one spec's codes: how they are stored, read and compared.
+
+    What a format does not state it has by default: codes are numbers, one a coordinate, that decode
+    to the projected vector. Rooms above keep one table by format class for what needs more than a
+    format knows: see :func:`for_format`.
 
     Attributes
     ----------
@@ -34,14 +39,26 @@ class CodeFormat(ABC):
     fingerprint: bytes
 
     name: ClassVar[str]
-    """What the coordinates are, in the plural: "signs", "numbers"."""
+    """The name of the coordinates, in the plural: "signs", "numbers"."""
 
     metrics: ClassVar[tuple[str, ...]]
     """The similarities that can be estimated from such codes."""
 
+    denoisers: ClassVar[tuple[str, ...]] = ("linear", "score")
+    """The kinds of denoiser that can be fitted to such codes."""
+
+    coordinate_bits: ClassVar[tuple[int, ...]] = (8, 16)
+    """Bits that a stored coordinate usually takes, for plans of codes of a given size."""
+
+    hamming: ClassVar[bool] = False
+    """True if the Hamming distance of stored codes ranks private queries."""
+
+    symbolic: ClassVar[bool] = False
+    """True if a code is one symbol, which decodes to a vector and not to its projection."""
+
     @property
     def contents(self) -> str:
-        """What a code is made of, in words."""
+        """The contents of a code, in words."""
         return f"{self.code_length} {self.name}"
 
     @property
@@ -69,11 +86,33 @@ class CodeFormat(ABC):
 
     @abstractmethod
     def fault(self, stored: Integers) -> str | None:
-        """What is wrong with foreign bytes in stored form, or None."""
+        """Return what is wrong with foreign bytes in stored form, or None."""
+
+    def coordinates(self, stored: Integers) -> Integers:
+        """Return what the stored form holds, one integer a coordinate, shape (n, code_length)."""
+        return stored
+
+    def noise_share(self, noisy: AnyArray, exact: AnyArray) -> float:
+        """Return how much of decoded codes is noise, given their exact projections, both (n, k).
+
+        The deviation of the noise over that of a coordinate, [0, ∞), unless a subclass has a
+        measure of its own.
+        """
+        deviation = float(exact.std(axis=0).mean())
+        return float((noisy - exact).std() / max(deviation, 1e-30))
+
+    def signal_to_noise(self, noise: float) -> float:
+        """Return the signal-to-noise ratio of a code, summed over coordinates of that noise share.
+
+        Ratios of variances, [0, ∞).
+        """
+        return self.code_length / max(noise, 1e-9) ** 2
 
     def concatenate(self, parts: Sequence[Integers]) -> Integers:
         """One stored array of several."""
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts)
 
     @abstractmethod
     def codes(self, stored: Integers) -> Codes:
@@ -87,13 +126,13 @@ class CodeFormat(ABC):
     @classmethod
     def from_dict(cls: type[_Format], data: Mapping[str, Any]) -> _Format:
         """The inverse of :meth:`to_dict`; ValueError, TypeError or KeyError for anything else."""
-        rest = {name: value for name, value in data.items() if name != "format"}
-        mark = bytes.fromhex(rest.pop("fingerprint"))
-        made = cls(fingerprint=mark, **rest)
-        k = made.code_length
-        if len(mark) != 16 or type(k) is not int or k < 1 or made.to_dict() != data:
+        facts = {name: value for name, value in data.items() if name != "format"}
+        mark = bytes.fromhex(facts.pop("fingerprint"))
+        format_ = cls(fingerprint=mark, **facts)
+        k = format_.code_length
+        if len(mark) != 16 or type(k) is not int or k < 1 or format_.to_dict() != data:
             raise ValueError("these facts are not what to_dict writes")
-        return made
+        return format_
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +154,8 @@ class Codes:
         return len(self.stored)
 
     def __repr__(self) -> str:
-        length = f"{self.format.code_length} {self.format.name}"
-        return f"<{type(self).__name__}: {len(self)} codes of {length}>"
+        form = self.format
+        return f"<{type(self).__name__}: {len(self)} codes of {form.code_length} {form.name}>"
 
     @property
     def k(self) -> int:
@@ -147,13 +186,34 @@ class Codes:
         )
 
 
-def check_format(codes: Codes, wanted: CodeFormat) -> None:
+def for_format(table: Mapping[type[object], _Entry], format_: type[CodeFormat]) -> _Entry:
+    """Return a table's entry for a format class, or for the nearest class above it.
+
+    The entry of :class:`CodeFormat`, if there is one, serves all formats without one of their own.
+
+    Raises
+    ------
+    KeyError
+        If there is no entry.
+
+    >>> from dpindex.mechanism.codes import NumberFormat, SignFormat
+    >>> table = {CodeFormat: "decoded vectors", SignFormat: "bits"}
+    >>> for_format(table, SignFormat), for_format(table, NumberFormat)
+    ('bits', 'decoded vectors')
+    """
+    for kind in format_.__mro__:
+        if kind in table:
+            return table[kind]
+    raise KeyError(format_.name)
+
+
+def check_format(codes: Codes, expected: CodeFormat) -> None:
     """Raise InputError unless codes are of the wanted kind and length.
 
     Called beside a comparison of fingerprints, which anyone can copy.
     """
-    found = codes.format
-    if found.contents != wanted.contents:
+    format_ = codes.format
+    if format_.contents != expected.contents:
         raise InputError(
-            f"these are codes of {found.contents}; codes of {wanted.contents} are expected."
+            f"these are codes of {format_.contents}; codes of {expected.contents} are expected."
         )

@@ -15,9 +15,10 @@ from dpindex.mechanism.codes.base import CodeFormat, Codes
 
 
 def narrowest(values: Integers) -> Integers:
-    """The same integers in the smallest of int8, int16 and int32 that holds them all."""
+    """Return integers in the smallest of int8, int16 and int32 that holds them all."""
     if values.size:
-        low, high = int(values.min()), int(values.max())
+        low = int(values.min())
+        high = int(values.max())
         for dtype in (np.int8, np.int16):
             if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
                 return values.astype(dtype, copy=False)
@@ -72,7 +73,9 @@ class NumberFormat(CodeFormat):
 
     def fault(self, stored: Integers) -> str | None:
         fits = stored.dtype.kind == "i" and stored.dtype.itemsize <= 4
-        return None if fits and stored.shape[1:] == (self.width,) else "are not a table of integers"
+        if not fits or stored.shape[1:] != (self.width,):
+            return "are not a table of integers"
+        return None
 
     def concatenate(self, parts: Sequence[Integers]) -> Integers:
         return narrowest(super().concatenate(parts))

@@ -41,6 +41,9 @@ class SignFormat(CodeFormat):
 
     name: ClassVar[str] = "signs"
     metrics: ClassVar[tuple[str, ...]] = ("cosine",)
+    denoisers: ClassVar[tuple[str, ...]] = ("linear",)
+    coordinate_bits: ClassVar[tuple[int, ...]] = (1,)
+    hamming: ClassVar[bool] = True
 
     @property
     def width(self) -> int:
@@ -55,12 +58,25 @@ class SignFormat(CodeFormat):
         bits = np.unpackbits(packed, axis=1, count=self.code_length, bitorder="little")
         return bits * np.float32(2) - np.float32(1)
 
+    def coordinates(self, stored: Integers) -> npt.NDArray[np.int8]:
+        """Return ±1, int8."""
+        return self.decode(stored).astype(np.int8)
+
+    def noise_share(self, noisy: AnyArray, exact: AnyArray) -> float:
+        """Return the share of signs that are flipped, [0, 1]."""
+        return float(np.mean((noisy > 0) != (exact > 0)))
+
+    def signal_to_noise(self, noise: float) -> float:
+        """Return that of a vote of all signs."""
+        return self.code_length * (1 - 2 * noise) ** 2
+
     def fault(self, stored: Integers) -> str | None:
         if stored.dtype != np.uint8 or stored.shape[1:] != (self.width,):
             return "are not packed signs"
         used = self.code_length % 8
-        stray = used and len(stored) and (stored[:, -1] >> used).any()
-        return "have stray bits beyond their length" if stray else None
+        if used and len(stored) and (stored[:, -1] >> used).any():
+            return "have stray bits beyond their length"
+        return None
 
     def codes(self, stored: Integers) -> BitCodes:
         return BitCodes(self, stored.astype(np.uint8, copy=False))

@@ -46,6 +46,9 @@ class SymbolFormat(CodeFormat):
 
     name: ClassVar[str] = "symbols"
     metrics: ClassVar[tuple[str, ...]] = ("cosine",)
+    denoisers: ClassVar[tuple[str, ...]] = ()
+    coordinate_bits: ClassVar[tuple[int, ...]] = (16,)
+    symbolic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if type(self.size) is not int or not 2 <= self.size <= 1 << 16 or self.code_length != 1:
@@ -79,7 +82,9 @@ class SymbolFormat(CodeFormat):
     def fault(self, stored: Integers) -> str | None:
         if stored.dtype != np.uint16 or stored.shape[1:] != (1,):
             return "are not symbols"
-        return "hold a symbol beyond the codebook" if (stored >= self.size).any() else None
+        if (stored >= self.size).any():
+            return "hold a symbol beyond the codebook"
+        return None
 
     def codes(self, stored: Integers) -> SymbolCodes:
         return SymbolCodes(self, stored.astype(np.uint16, copy=False))

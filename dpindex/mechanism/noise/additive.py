@@ -30,7 +30,7 @@ class NoiseSource(Protocol):
 
     cell_bits: int
     offset: float
-    """What centres the law on zero: ½ if it is symmetric about −½, else 0."""
+    """Offset that centres the law on zero: ½ if it is symmetric about −½, else 0."""
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.signedinteger[Any]]:
         """``count`` independent draws in grid steps, int32 or int64."""
@@ -53,9 +53,17 @@ class AdditiveNoise(NumberLaw):
     """
 
     def __init__(self, source: NoiseSource, grid_bits: int) -> None:
-        self.source, self.grid_bits = source, grid_bits
-        self.scale, self.offset = float(1 << source.cell_bits), source.offset
-        check_deviation(math.sqrt(source.moments()[0]))
+        self.source = source
+        self.grid_bits = grid_bits
+        self.cell_bits = source.cell_bits
+        self.scale = float(1 << source.cell_bits)
+        self.offset = source.offset
+        variance, _ = source.moments()
+        check_deviation(math.sqrt(variance))
+
+    @property
+    def drawn_from(self) -> NoiseSource:
+        return self.source
 
     @cached_property
     def moments(self) -> NoiseMoments:
@@ -70,7 +78,8 @@ class AdditiveNoise(NumberLaw):
         values, masses, width = self.source.profile()
         outer = np.cumsum(masses)
         kept = (outer > _NEGLIGIBLE) & (outer < outer[-1] - _NEGLIGIBLE)
-        values, masses = values[kept], masses[kept]
+        values = values[kept]
+        masses = masses[kept]
         jumps = np.diff(masses, prepend=0.0, append=0.0)
         edges = np.append(values, values[-1] + 1) - 0.5
         real = np.abs(jumps) > 1e-9 * masses.max()  # a level of a staircase is one step, not many
@@ -98,4 +107,4 @@ class NoNoise(NumberLaw):
         return x.astype(np.int32)
 
 
-NO_NOISE = Calibration(lambda stated, projection: NoNoise(), NumberFormat, "none")
+NO_NOISE = Calibration(lambda parameters, projection: NoNoise(), NumberFormat, "none")

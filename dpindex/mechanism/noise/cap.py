@@ -32,7 +32,7 @@ import scipy
 
 from dpindex.base.arrays import Floats
 from dpindex.mechanism.codes import SignFormat
-from dpindex.mechanism.noise.law import Calibration, SignLaw, power_below
+from dpindex.mechanism.noise.law import Calibration, SignLaw, TwoLevels, power_below
 from dpindex.randomness import BitSource
 
 Doubles = npt.NDArray[np.float64]
@@ -87,9 +87,10 @@ class Cap:
 
 
 def agreeing_sums(weights: tuple[int, ...]) -> list[int]:
-    """How many subsets of the weights add up to 0, 1, 2, …: exact counts."""
+    """Return how many subsets of the weights add up to 0, 1, 2, …: exact counts."""
     counts = np.zeros(sum(weights) + 1, dtype=object)
-    counts[0], top = 1, 0
+    counts[0] = 1
+    top = 0
     for weight in weights:
         shifted = counts[: top + 1].copy()
         top += weight
@@ -103,7 +104,8 @@ def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
     The chance is rounded down, so that the ratio is at most e^ε in integers.
     """
     counts = agreeing_sums(weights)
-    total, whole = sum(weights), 1 << len(weights)
+    total = sum(weights)
+    whole = 1 << len(weights)
     power = power_below(epsilon, _POWER_BITS)
     best: tuple[float, Cap] | None = None
     size = moment = 0
@@ -116,11 +118,11 @@ def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
             break
         # p/N ≤ e^ε (1−p)/(2^k−N): p = e^ε N / (e^ε N + 2^k − N), rounded down.
         odds = power * size
-        others = whole - size
-        inside = min(_ONE - 1, odds * _ONE // (odds + (others << _POWER_BITS)))
-        if inside * others < (_ONE - inside) * size:
+        outside = whole - size
+        inside = min(_ONE - 1, odds * _ONE // (odds + (outside << _POWER_BITS)))
+        if inside * outside < (_ONE - inside) * size:
             continue  # a cap so small that rounding made its codes the less likely ones
-        within = Fraction(moment, size) * inside - Fraction(moment, others) * (_ONE - inside)
+        within = Fraction(moment, size) * inside - Fraction(moment, outside) * (_ONE - inside)
         value = float(within / _ONE)
         if best is None or value > best[0]:
             best = value, Cap(weights, threshold, size, inside)
@@ -154,6 +156,7 @@ class CapResponse(SignLaw):
 
     def __init__(self, cap: Cap) -> None:
         self.cap = cap
+        self.two_levels = TwoLevels(cap.inside / _ONE, cap.size / (cap.size + cap.others))
         self._coin = np.uint64(cap.inside)
 
     @cached_property
@@ -163,24 +166,28 @@ class CapResponse(SignLaw):
         Side 1 is the inside, where the minority sign disagrees; outside it agrees. Entry (i, u) is
         for coordinate i after a sum of u. It is a half where the side is certain already.
         """
-        weights, need, k = self.cap.weights, self.cap.threshold, len(self.cap.weights)
+        weights = self.cap.weights
+        need = self.cap.threshold
+        k = len(self.cap.weights)
         sums = [0, *accumulate(weights)]
         first = np.full((2, k, sums[-1] + 1), 1 << 15, dtype=np.uint16)
         second = np.zeros(first.shape, dtype=np.uint32)
         inside = np.zeros(sums[-1] + 1 + weights[0], dtype=object)  # completions, by the sum so far
         inside[need:] = 1
         for i in range(k - 1, -1, -1):
-            left = 1 << (k - 1 - i)
+            whole = 1 << (k - 1 - i)
             # The sums that can be met here and leave both sides possible.
-            low, high = max(0, need - (sums[-1] - sums[i])), min(sums[i], need - 1) + 1
-            stay, move = inside[low:high], inside[low + weights[i] : high + weights[i]]
+            low = max(0, need - (sums[-1] - sums[i]))
+            high = min(sums[i], need - 1) + 1
+            stay = inside[low:high]
+            move = inside[low + weights[i] : high + weights[i]]
             both = stay + move
-            for side, minority, either in ((0, left - move, 2 * left - both), (1, stay, both)):
+            for side, minority, either in ((0, whole - move, 2 * whole - both), (1, stay, both)):
                 bits = ((minority << 48) // either).astype(np.uint64)
                 first[side, i, low:high] = bits >> np.uint64(32)
                 second[side, i, low:high] = bits.astype(np.uint32)
             inside[low:high] = both
-            inside[need:] = 2 * left
+            inside[need:] = 2 * whole
         return first, second
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
@@ -194,7 +201,7 @@ class CapResponse(SignLaw):
         return out
 
     def _agreements(self, count: int, stream: BitSource) -> npt.NDArray[np.bool_]:
-        """Whether each coordinate, in rank order, keeps its sign, shape (count, k)."""
+        """Draw which coordinates, in rank order, keep their signs, shape (count, k)."""
         first, second = self._tables
         k, width = first.shape[1:]
         side = (stream.words(count, np.uint64) < self._coin).astype(np.int64)
@@ -227,17 +234,21 @@ class CapResponse(SignLaw):
     def _exactly(
         self, before: npt.NDArray[np.bool_], i: int, inside: bool, stream: BitSource
     ) -> bool:
-        """The same draw where 48 bits tie: further bits against the exact share of completions."""
+        """Settle a draw whose 48 bits tie: further bits against the exact share of completions."""
         weights = self.cap.weights
         need = self.cap.threshold - sum(w for w, kept in zip(weights, before, strict=False) if kept)
         counts = agreeing_sums(weights[i + 1 :])
-        within = [sum(counts[max(0, need - own) :]) for own in (0, weights[i])]
-        stay, move = within if inside else [sum(counts) - n for n in within]
-        minority = stay if inside else move
-        rest = (minority << 48) % (stay + move)
-        while rest:
-            rest *= 1 << 16
-            digit, rest = divmod(rest, stay + move)
+        stay = sum(counts[max(0, need) :])
+        move = sum(counts[max(0, need - weights[i]) :])
+        minority = stay
+        if not inside:
+            stay = sum(counts) - stay
+            move = sum(counts) - move
+            minority = move
+        remainder = (minority << 48) % (stay + move)
+        while remainder:
+            remainder *= 1 << 16
+            digit, remainder = divmod(remainder, stay + move)
             word = int(stream.words(1, np.uint16)[0])
             if word != digit:
                 return word < digit
@@ -277,7 +288,7 @@ def cap_response(k: int, epsilon: float) -> CapResponse:
 
 
 CAP_RESPONSE = Calibration(
-    lambda stated, projection: cap_response(projection.k, stated.budget),
+    lambda parameters, projection: cap_response(projection.k, parameters.budget),
     SignFormat,
     adjacencies=("record",),
     rounded=False,

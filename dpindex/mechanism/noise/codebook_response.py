@@ -17,7 +17,7 @@ from dpindex.base.arrays import Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes.symbols import SymbolFormat
-from dpindex.mechanism.noise.law import Calibration, Law, power_below
+from dpindex.mechanism.noise.law import Calibration, SymbolLaw, power_below
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.randomness import BitSource
@@ -34,7 +34,8 @@ def draw_uniform(limit: int, count: int, stream: BitSource) -> npt.NDArray[np.in
     Each is drawn by ⌊2^64/limit⌋ of the words, or by one word more.
     """
     words = stream.words(count, np.uint64)
-    high, low = words >> np.uint64(32), words & np.uint64((1 << 32) - 1)
+    high = words >> np.uint64(32)
+    low = words & np.uint64((1 << 32) - 1)
     size = np.uint64(limit)
     product = high * size + ((low * size) >> np.uint64(32))
     return (product >> np.uint64(32)).astype(np.int64)
@@ -44,18 +45,18 @@ def nearest(similarity: Floats, count: int) -> npt.NDArray[np.int64]:
     """Columns of the ``count`` largest of each row, ties to the smaller one, shape (n, count)."""
     rows = np.arange(len(similarity))
     if count <= _REPEATED:
-        left = similarity.copy() if count > 1 else similarity
-        found = np.empty((len(left), count), dtype=np.int64)
+        remaining = similarity.copy() if count > 1 else similarity
+        columns = np.empty((len(remaining), count), dtype=np.int64)
         for i in range(count):
-            found[:, i] = left.argmax(axis=1)  # the first of equals
+            columns[:, i] = remaining.argmax(axis=1)  # the first of equals
             if i + 1 < count:
-                left[rows, found[:, i]] = -np.inf
-        return found
+                remaining[rows, columns[:, i]] = -np.inf
+        return columns
     order = np.argsort(-similarity, axis=1, kind="stable")
     return order[:, :count]
 
 
-class CodebookResponse(Law):
+class CodebookResponse(SymbolLaw):
     """Draws symbols; ``perturb`` takes similarities to all codewords, shape (n, K).
 
     Parameters
@@ -71,11 +72,9 @@ class CodebookResponse(Law):
     grid_bits = 0
 
     def __init__(self, codebook: Codebook, subset: int, inside: int) -> None:
-        self.codebook, self.size = codebook, len(codebook)
-        self.subset, self.inside = subset, inside
-
-    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> SymbolFormat:
-        return SymbolFormat(1, fingerprint, self.size, self.codebook.vectors)
+        self.codebook = codebook
+        self.subset = subset
+        self.inside = inside
 
     def ratio(self) -> Fraction:
         """The largest ratio of the probabilities of one symbol under two records, exactly."""
@@ -92,12 +91,12 @@ class CodebookResponse(Law):
         near = nearest(x, self.subset)
         inside = stream.words(count, np.uint64) < np.uint64(self.inside)
         chosen = near[np.arange(count), draw_uniform(self.subset, count, stream)]
-        other = draw_uniform(self.size - self.subset, count, stream)
+        outside = draw_uniform(self.size - self.subset, count, stream)
         # The drawn symbol, counted among those that the set leaves free.
         near.sort(axis=1)
         for i in range(self.subset):
-            other += other >= near[:, i]
-        return np.where(inside, chosen, other)
+            outside += outside >= near[:, i]
+        return np.where(inside, chosen, outside)
 
 
 def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> CodebookResponse:
@@ -108,16 +107,17 @@ def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> Codebo
     """
     below = Fraction(power_below(epsilon, _POWER_BITS), 1 << _POWER_BITS)
     size = len(codebook)
-    most, least = -(-_ONE // subset), _ONE // (size - subset)
+    most_words = -(-_ONE // subset)
+    least_words = _ONE // (size - subset)
     # inside·most ≤ e^ε·(2^64 − inside)·least
-    inside = int(below * least * _ONE / (most + below * least))
+    inside = int(below * least_words * _ONE / (most_words + below * least_words))
     return CodebookResponse(codebook, subset, min(inside, _ONE - 1))
 
 
-def _calibrated(stated: Parameters, projection: Projection) -> CodebookResponse:
-    if stated.codebook is None or stated.subset is None:
-        raise InputError(f"{stated.method} needs a codebook.")
-    return codebook_response(stated.codebook, stated.subset, stated.budget)
+def _calibrated(parameters: Parameters, projection: Projection) -> CodebookResponse:
+    if parameters.codebook is None or parameters.subset is None:
+        raise InputError(f"{parameters.method} needs a codebook.")
+    return codebook_response(parameters.codebook, parameters.subset, parameters.budget)
 
 
 CODEBOOK_RESPONSE = Calibration(_calibrated, SymbolFormat, adjacencies=("record",), rounded=False)

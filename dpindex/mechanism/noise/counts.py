@@ -55,7 +55,8 @@ class TwoSidedGeometric:
 
     def moments(self) -> tuple[float, float]:
         """Variance ``2q/p²`` and fourth central moment, q = e^{−drop} and p = 1 − q."""
-        q, p = math.exp(-self.drop), -math.expm1(-self.drop)
+        q = math.exp(-self.drop)
+        p = -math.expm1(-self.drop)
         variance = 2.0 * q / p**2
         return variance, 2.0 * q * (1.0 + 4.0 * q + q**2) / p**4 + 3.0 * variance**2
 

@@ -28,7 +28,7 @@ from dpindex.base.normal import upper_tails
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.grid import neighbour_distance
 from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.law import GRID_BITS, Calibration, check_deviation
+from dpindex.mechanism.noise.law import GRID_BITS, Calibration, Law, check_deviation
 from dpindex.mechanism.noise.tables import CellTable, Profile, binned_profile
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
@@ -118,7 +118,9 @@ class TwoDigitGaussian:
     offset = 0.0
 
     def __init__(self, coarse: CellTable, fine: CellTable, digit: int) -> None:
-        self.coarse, self.fine, self.digit = coarse, fine, digit
+        self.coarse = coarse
+        self.fine = fine
+        self.digit = digit
         self.cell_bits = fine.cell_bits
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
@@ -133,7 +135,8 @@ class TwoDigitGaussian:
         base = float(1 << self.digit)
         coarse, coarse_fourth = self.coarse.moments()
         fine, fine_fourth = self.fine.moments()
-        coarse, coarse_fourth = coarse * base**2, coarse_fourth * base**4
+        coarse = coarse * base**2
+        coarse_fourth = coarse_fourth * base**4
         return coarse + fine, coarse_fourth + 6 * coarse * fine + fine_fourth
 
     def profile(self) -> Profile:
@@ -141,12 +144,12 @@ class TwoDigitGaussian:
         return binned_profile(self.moments()[0], lambda t: -(t**2) / 2)
 
 
-def table_distance(law: object) -> Fraction:
+def table_distance(law: Law) -> Fraction:
     """Bound on the distance of one coordinate's noise from a rounded normal, in total variation.
 
     Half the sum of what masses are off, two units at most, and the tails cut off, below one unit.
     """
-    source = getattr(law, "source", None)
+    source = law.drawn_from
     if isinstance(source, CellTable):
         return Fraction(len(source.masses) + 1, 1 << source.bits)
     if isinstance(source, TwoDigitGaussian):
@@ -239,34 +242,34 @@ def composition_epsilon(epsilon: float, delta: float, k: int) -> float:
 # Attribute adjacency: a beta is a whole number of cells
 
 
-def _realised(sigma: float, stated: Parameters, projection: Projection) -> AdditiveNoise:
+def _realised(sigma: float, parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """``sigma`` times the realised Δ₂, the largest row norm (Li & Li 2023, Eq. 13)."""
     sigma *= math.sqrt(projection.sensitivity.l2_squared)
-    return rounded_gaussian(sigma, stated.budget, stated.delta, projection.k)
+    return rounded_gaussian(sigma, parameters.budget, parameters.delta, projection.k)
 
 
-def _optimal(stated: Parameters, projection: Projection) -> AdditiveNoise:
+def _optimal(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """Balle & Wang's σ (Li & Li 2023, Thm 3.5)."""
-    return _realised(optimal_sigma(stated.budget, stated.delta), stated, projection)
+    return _realised(optimal_sigma(parameters.budget, parameters.delta), parameters, projection)
 
 
-def _kenthapadi(stated: Parameters, projection: Projection) -> AdditiveNoise:
+def _kenthapadi(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """Kenthapadi's σ (Li & Li 2023, Alg. 1, Thm 3.1)."""
-    return _realised(kenthapadi_sigma(stated.budget, stated.delta), stated, projection)
+    return _realised(kenthapadi_sigma(parameters.budget, parameters.delta), parameters, projection)
 
 
-def _analytic(stated: Parameters, projection: Projection) -> AdditiveNoise:
+def _analytic(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """``√(2(log(1/δ) + ε))/ε`` times the bound of Lemma 3.3 (Li & Li 2023, Thm 3.4)."""
-    sigma = projection.rms * analytic_sensitivity(stated.dim, projection.k, stated.delta)
-    sigma *= kenthapadi_sigma(stated.budget, stated.delta / 2)
-    return rounded_gaussian(sigma, stated.budget, stated.delta / 2, projection.k)
+    sigma = projection.rms * analytic_sensitivity(parameters.dim, projection.k, parameters.delta)
+    sigma *= kenthapadi_sigma(parameters.budget, parameters.delta / 2)
+    return rounded_gaussian(sigma, parameters.budget, parameters.delta / 2, projection.k)
 
 
 # l2 adjacency: every coordinate moves by a fraction of a cell
 
 
 def _ball(
-    stated: Parameters, k: int, stretch: float, sigma: float, delta: float, moved: int
+    parameters: Parameters, k: int, stretch: float, sigma: float, delta: float, moved: int
 ) -> AdditiveNoise:
     """Gaussian noise for vectors that differ by the radius, in every coordinate a little.
 
@@ -287,51 +290,52 @@ def _ball(
     (``neighbour_distance``), and in the code, where for every fixed dither each coordinate moves by
     at most one cell more than its share: √moved cells in all.
     """
-    bits = max(GRID_BITS, math.ceil(math.log2(_FINE * math.sqrt(stated.dim))))
-    steps = neighbour_distance(stated.adjacency.size, bits, stated.bounds, stated.dim)
-    wanted = max(_FINE * math.sqrt(moved) / stretch, 32.0 / (sigma * stretch))
-    cell_bits = max(0, bits - max(0, math.ceil(math.log2(wanted))))
+    bits = max(GRID_BITS, math.ceil(math.log2(_FINE * math.sqrt(parameters.dim))))
+    steps = neighbour_distance(parameters.adjacency.size, bits, parameters.bounds, parameters.dim)
+    cells_per_beta = max(_FINE * math.sqrt(moved) / stretch, 32.0 / (sigma * stretch))
+    cell_bits = max(0, bits - max(0, math.ceil(math.log2(cells_per_beta))))
     moved_cells = stretch * steps / (1 << cell_bits)
     if cell_bits:
         moved_cells += math.sqrt(moved)
-    return gaussian_cells(sigma * moved_cells, stated.budget, delta, k, cell_bits, bits)
+    return gaussian_cells(sigma * moved_cells, parameters.budget, delta, k, cell_bits, bits)
 
 
-def _ball_optimal(stated: Parameters, projection: Projection) -> AdditiveNoise:
+def _ball_optimal(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """Balle & Wang's σ at ``Δ₂ = B·‖W‖``, the realised operator norm (Balle & Wang 2018, Thm 8)."""
-    k, sigma = projection.k, optimal_sigma(stated.budget, stated.delta)
-    return _ball(stated, k, projection.operator_norm, sigma, stated.delta, k)
+    k = projection.k
+    sigma = optimal_sigma(parameters.budget, parameters.delta)
+    return _ball(parameters, k, projection.operator_norm, sigma, parameters.delta, k)
 
 
-def _ball_direct(stated: Parameters, projection: Projection) -> AdditiveNoise:
+def _ball_direct(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """``B√(k + 2√(k log(2/δ)) + 2 log(2/δ))·√(2(log(1/δ) + ε))/ε`` (Tu, Thm 1, corrected).
 
     Tu prints log(1/2δ) under the second root; the proof spends δ/2 there, which gives log(1/δ).
     """
     k = projection.k
-    stretch = projection.rms * direct_sensitivity(k, stated.delta)
-    sigma = kenthapadi_sigma(stated.budget, stated.delta / 2)
-    return _ball(stated, k, stretch, sigma, stated.delta / 2, k)
+    stretch = projection.rms * direct_sensitivity(k, parameters.delta)
+    sigma = kenthapadi_sigma(parameters.budget, parameters.delta / 2)
+    return _ball(parameters, k, stretch, sigma, parameters.delta / 2, k)
 
 
-def _ball_composition(stated: Parameters, projection: Projection) -> AdditiveNoise:
+def _ball_composition(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """Each coordinate (ε₁, δ/2k)-private by itself, all together by composition (Tu, Thm 2)."""
     k = projection.k
-    share = stated.delta / (4 * k)
-    epsilon = composition_epsilon(stated.budget, stated.delta, k)
+    share = parameters.delta / (4 * k)
+    epsilon = composition_epsilon(parameters.budget, parameters.delta, k)
     if epsilon > 1:
         raise InputError(
             f"Tu's composition needs an epsilon of at most 1 for each coordinate, which here is "
             f"{epsilon:.3g}; lower epsilon, raise k, or use row-rp-g-opt."
         )
-    stretch = projection.rms * column_sensitivity(k, stated.delta)
-    return _ball(stated, k, stretch, kenthapadi_sigma(epsilon, share), share, 1)
+    stretch = projection.rms * column_sensitivity(k, parameters.delta)
+    return _ball(parameters, k, stretch, kenthapadi_sigma(epsilon, share), share, 1)
 
 
-def _raw(stated: Parameters, projection: Projection) -> AdditiveNoise:
+def _raw(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """L2 sensitivity β or B: the raw coordinates themselves (Li & Li 2023, Thm 3.8)."""
-    law = _optimal if stated.adjacency.kind == "attribute" else _ball_optimal
-    return law(stated, projection)
+    law = _optimal if parameters.adjacency.kind == "attribute" else _ball_optimal
+    return law(parameters, projection)
 
 
 OPTIMAL_GAUSSIAN = Calibration(_optimal, NumberFormat, delta="required", deviation=optimal_sigma)

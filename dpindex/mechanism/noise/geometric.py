@@ -97,7 +97,8 @@ class TwoDigitLaplace:
     offset = 0.5
 
     def __init__(self, drop: mpmath.mpf, cell_bits: int) -> None:
-        self.drop, self.cell_bits = drop, cell_bits
+        self.drop = drop
+        self.cell_bits = cell_bits
         self.digit = math.ceil(-math.log2(float(drop)) / 2)
         low = _falling(drop, 1 << self.digit)
         self.low = CellTable(low, first=0, cell_bits=cell_bits)
@@ -115,10 +116,13 @@ class TwoDigitLaplace:
     def moments(self) -> tuple[float, float]:
         """Variance and fourth central moment of a draw, in squared (fourth-power) cells."""
         with mpmath.workprec(_FINE_BITS):
-            q, rest = mpmath.exp(-self.drop), -mpmath.expm1(-self.drop)
+            q = mpmath.exp(-self.drop)
+            rest = -mpmath.expm1(-self.drop)
             # Moments of the geometric law, about 0 and then about −½.
-            m1, m2 = q / rest, q * (1 + q) / rest**2
-            m3, m4 = q * (1 + 4 * q + q**2) / rest**3, q * (1 + 11 * q + 11 * q**2 + q**3) / rest**4
+            m1 = q / rest
+            m2 = q * (1 + q) / rest**2
+            m3 = q * (1 + 4 * q + q**2) / rest**3
+            m4 = q * (1 + 11 * q + 11 * q**2 + q**3) / rest**4
             fourth = m4 + 2 * m3 + 3 * m2 / 2 + m1 / 2 + mpmath.mpf(1) / 16
             return float(m2 + m1 + mpmath.mpf(1) / 4), float(fourth)
 
@@ -157,7 +161,8 @@ def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise:
     """
     finest = _CELLS_PER_DEVIATION * epsilon / (math.sqrt(2) * sensitivity)
     cells_bits = max(0, math.ceil(math.log2(finest)))
-    cells, grid_bits = 1 << cells_bits, max(GRID_BITS, cells_bits)
+    cells = 1 << cells_bits
+    grid_bits = max(GRID_BITS, cells_bits)
     check_deviation(cells * math.sqrt(2) * sensitivity / epsilon)
     with mpmath.workprec(400):
         drop = mpmath.mpf(epsilon) / (cells * sensitivity)
@@ -167,9 +172,9 @@ def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise:
     return AdditiveNoise(geometric_table(drop, 1, 1, cell_bits), grid_bits)
 
 
-def _calibrated(stated: Parameters, projection: Projection) -> AdditiveNoise:
+def _calibrated(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """``Lap(Δ₁/ε)``, Δ₁ the largest row sum of the realised map (Li & Li 2023, Alg. 2, Eq. 12)."""
-    return laplace_noise(stated.budget, projection.sensitivity.l1)
+    return laplace_noise(parameters.budget, projection.sensitivity.l1)
 
 
 LAPLACE = Calibration(_calibrated, NumberFormat)
@@ -207,11 +212,14 @@ def staircase_noise(epsilon: float) -> AdditiveNoise:
     # Below ε = ½ the law is close to Laplace's and a coarser h costs nothing.
     inner_cells = min(_INNER_CELLS, max(1.0, 16 * epsilon))
     cells_bits = min(math.ceil(math.log2(inner_cells / best)), _MAX_CELLS_BITS)
-    cells, grid_bits = 1 << cells_bits, max(GRID_BITS, cells_bits)
+    cells = 1 << cells_bits
+    grid_bits = max(GRID_BITS, cells_bits)
     inner = max(1, round(best * cells))
     table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cells_bits)
     return AdditiveNoise(table, grid_bits)
 
 
-STAIRCASE = Calibration(lambda stated, projection: staircase_noise(stated.budget), NumberFormat)
+STAIRCASE = Calibration(
+    lambda parameters, projection: staircase_noise(parameters.budget), NumberFormat
+)
 """For maps that move one coordinate only: the staircase has no guarantee for L1 balls."""

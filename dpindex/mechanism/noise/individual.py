@@ -58,7 +58,8 @@ class IndividualFlips(SignLaw):
     depends_on_size = True
 
     def __init__(self, epsilon: float, code_length: int, changes: int | None = None) -> None:
-        self.epsilon, self.code_length = epsilon, code_length
+        self.epsilon = epsilon
+        self.code_length = code_length
         self.changes = changes or code_length
         if self.changes > _MAX_LEVELS:
             raise InputError(f"a budget is shared by at most {_MAX_LEVELS} signs; lower k.")
@@ -94,7 +95,8 @@ class IndividualGaussian(SignLaw):
     def __init__(
         self, epsilon: float, delta: float, code_length: int, changes: int | None = None
     ) -> None:
-        self.code_length, self.changes = code_length, changes or code_length
+        self.code_length = code_length
+        self.changes = changes or code_length
         self.sigma = optimal_sigma(epsilon, delta)
         self.deviation = max(1024.0, self.sigma * math.sqrt(self.changes))
         check_deviation(self.deviation, _MAX_LEVELS)
@@ -120,11 +122,12 @@ class IndividualGaussian(SignLaw):
         )
 
 
-def _individual(stated: Parameters, projection: Projection) -> SignLaw:
+def _individual(parameters: Parameters, projection: Projection) -> SignLaw:
     """Gaussian noise for a spec with a delta, flips for one without."""
-    budget, size = stated.budget, (projection.k, projection.sensitivity.count)
-    if stated.delta > 0:
-        return IndividualGaussian(budget, stated.delta, *size)
+    budget = parameters.budget
+    size = (projection.k, projection.sensitivity.count)
+    if parameters.delta > 0:
+        return IndividualGaussian(budget, parameters.delta, *size)
     return IndividualFlips(budget, *size)
 
 

@@ -6,15 +6,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Floats
+from dpindex.base.arrays import AnyArray, Doubles, Floats
 from dpindex.base.errors import InputError
-from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat
+from dpindex.base.normal import quantiles
+from dpindex.mechanism.codebook import Codebook
+from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.randomness import BitSource
@@ -23,8 +25,12 @@ GRID_BITS = 12
 """Grid bits per beta that every law uses unless it needs a finer grid."""
 
 _MAX_CELLS = 2.0**24
-_MAX_SUM, _MAX_CODE = 2**46, 2**30
+_MAX_SUM = 2**46
+_MAX_CODE = 2**30
 """Bounds on projected grid integers, and on what of them is left in a number code, an int32."""
+
+_QUANTILES = 4096
+"""Equally likely values of a coordinate over which signs are averaged."""
 
 Polynomial = tuple[float, ...]
 
@@ -76,34 +82,42 @@ class NoiseMoments:
 
     @classmethod
     def additive(cls, variance: float, fourth: float) -> NoiseMoments:
-        """Of symmetric additive noise with that variance and fourth central moment."""
+        """Return the moments of symmetric noise of that variance and fourth central moment."""
         kurtosis = max(fourth - variance**2, 0.0)
-        mixed, squared = (0.0, 2 * variance, 0.0, 0.0), (kurtosis, 0.0, 4 * variance, 0.0, 0.0)
+        mixed = (0.0, 2 * variance, 0.0, 0.0)
+        squared = (kurtosis, 0.0, 4 * variance, 0.0, 0.0)
         return cls(0.0, math.inf, 1.0, (variance, 0.0, 0.0), mixed, squared)
 
     @classmethod
     def window(cls, weight: float, centre: float, widest: float, constant: float) -> NoiseMoments:
-        """Of a law that is a mixture of two uniforms, divided by the weight of the first.
+        """Return the moments of a mixture of two uniforms, divided by the weight of the first.
 
         With chance w = ``weight`` the code is uniform within b of z, else uniform within a =
         ``widest`` of the centre, whatever z. ``Var(z̃) = v₀ + z²(1/w − 1)`` with
         v₀ = ``constant`` = ``(w·b² + (1 − w)·a²)/3w²``, which determines b.
         """
-        w, a, v0, second = weight, widest, constant, 1 / weight - 1
+        w = weight
+        a = widest
+        v0 = constant
+        second = 1 / weight - 1
         if second < 1e-6:  # the window is hardly ever missed
             return cls.additive(v0, 0.0)
         b2 = max((3 * w**2 * v0 - (1 - w) * a**2) / w, 0.0)
         # Cov(z̃, z̃²) = t₁z + t₃z³ and Var(z̃²) = q₀ + q₂z² + q₄z⁴, from E z̃³ and E z̃⁴.
-        t1, t3 = b2 / w**2 - v0, 1 / w**2 - 1 / w
+        t1 = b2 / w**2 - v0
+        t3 = 1 / w**2 - 1 / w
         q0 = b2**2 / (5 * w**3) + (1 - w) * a**4 / (5 * w**4) - v0**2
-        q2, q4 = 2 * b2 / w**3 - 2 * v0 / w, 1 / w**3 - 1 / w**2
+        q2 = 2 * b2 / w**3 - 2 * v0 / w
+        q4 = 1 / w**3 - 1 / w**2
         mixed = (2 * centre * v0, w * t1, 2 * centre * second, w * t3)
-        ww, cc, cw = w**2, 4 * centre**2, 4 * centre * w
+        ww = w**2
+        cc = 4 * centre**2
+        cw = 4 * centre * w
         squared = (ww * q0 + cc * v0, cw * t1, ww * q2 + cc * second, cw * t3, ww * q4)
         return cls(centre, a - math.sqrt(b2), w, (v0, 0.0, second), mixed, squared)
 
     def in_units(self, unit: float) -> NoiseMoments:
-        """The same for coordinates in other units, ``unit`` of which make one of these."""
+        """Return these moments in other units, ``unit`` of which make one of these."""
         # z^i in a moment of order m scales with unit^(m−i).
         scaled = (
             tuple(c * unit ** (order - power) for power, c in enumerate(moment))
@@ -146,10 +160,42 @@ class Likelihood:
     base: float = 0.0
 
     def in_units(self, unit: float) -> Likelihood:
-        """The same with distances in other units, ``unit`` of which make one of these."""
-        edges, jumps = self.edges * unit, self.jumps / unit
-        cell, shift, base = self.cell * unit, self.shift * unit, self.base / unit
+        """Return this likelihood in other units, ``unit`` of which make one of these."""
+        edges = self.edges * unit
+        jumps = self.jumps / unit
+        cell = self.cell * unit
+        shift = self.shift * unit
+        base = self.base / unit
         return Likelihood(edges, jumps, cell, self.slope, shift, base)
+
+
+class LinearChannel(NamedTuple):
+    """Code coordinates as ``slope·x + noise`` of coordinates x with a known mean and variance.
+
+    Attributes
+    ----------
+    slope, mean, noise : float64 arrays of one shape
+        The slope, the mean of the code coordinate, and the variance that x does not explain.
+    """
+
+    slope: Doubles
+    mean: Doubles
+    noise: Doubles
+
+
+class TwoLevels(NamedTuple):
+    """A law that is uniform on a set of codes and uniform on all others.
+
+    Attributes
+    ----------
+    inside : float
+        Chance of a code in the set.
+    share : float
+        Codes in the set over all codes.
+    """
+
+    inside: float
+    share: float
 
 
 class Law(ABC):
@@ -163,6 +209,17 @@ class Law(ABC):
     grid_bits: int = GRID_BITS
     """Grid bits per beta that the law is calibrated on."""
 
+    cell_bits: int = 0
+    """Low bits of a noisy sum that the code drops."""
+
+    two_levels: TwoLevels | None = None
+    """The set of codes that is likeliest for a vector, if all others are equally unlikely."""
+
+    @property
+    def drawn_from(self) -> object:
+        """The source of the noise: the law itself, or the source of integers that it adds."""
+        return self
+
     @abstractmethod
     def perturb(self, x: Floats, stream: BitSource) -> AnyArray:
         """Noisy outcomes of grid integers ``x`` (held exactly in floats), same shape (n, k)."""
@@ -173,7 +230,7 @@ class Law(ABC):
 
     @property
     def max_sum(self) -> int:
-        """What the magnitude of a projected grid integer must stay below."""
+        """A bound on magnitudes of projected grid integers, which must stay below it."""
         return _MAX_SUM
 
 
@@ -186,15 +243,30 @@ class NumberLaw(Law):
     @property
     @abstractmethod
     def moments(self) -> NoiseMoments:
-        """How the noise scatters an estimate and its square, in grid steps."""
+        """Moments of an estimate and its square, in grid steps."""
 
     @property
     @abstractmethod
     def likelihood(self) -> Likelihood:
-        """What a code says about its coordinate, in grid steps."""
+        """The likelihood of a coordinate given its code, in grid steps."""
 
-    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> NumberFormat:
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
         return NumberFormat(code_length, fingerprint, self.scale * step, self.offset)
+
+    def linear_channel(self, mean: Doubles, variance: Doubles, step: float) -> LinearChannel:
+        """Return the decoded codes as linear in their coordinates, which they are on average.
+
+        Parameters
+        ----------
+        mean, variance : float64 arrays, shape (k,)
+            Of the coordinates, in units of the data.
+        step : float
+            One grid step in those units.
+        """
+        constant, first, second = self.moments.variance_of_x
+        # Where the variance of the law depends on x, its mean over x; in grid steps.
+        noise = constant + first * mean / step + second * (mean**2 + variance) / step**2
+        return LinearChannel(np.ones_like(mean), mean, noise * step**2)
 
     @property
     def max_sum(self) -> int:
@@ -205,10 +277,10 @@ class SignLaw(Law):
     """A law of sign codes; outcomes are booleans, True for +1."""
 
     depends_on_size: bool = False
-    """Whether the chance of a flip depends on the magnitude of the coordinate."""
+    """True if the chance of a flip depends on the magnitude of the coordinate."""
 
     scale_free: bool = False
-    """Whether only ratios of magnitudes count, so that no norm need be known."""
+    """True if only ratios of magnitudes count, so that no norm need be known."""
 
     @abstractmethod
     def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
@@ -219,13 +291,68 @@ class SignLaw(Law):
         coordinate depend on the others (iDP).
         """
 
-    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> SignFormat:
+    def expected_signs(self, x: Floats, rms: float) -> Doubles:
+        """Return the mean of the code's sign for coordinates ``x``, in betas; rms as above."""
+        kept = 1.0 - 2.0 * self.flip_probability(np.abs(x), rms)
+        return np.asarray(np.sign(x) * kept)
+
+    def linear_channel(self, mean: Doubles, variance: Doubles, beta: float) -> LinearChannel:
+        """Return signs as linear in their normal coordinates, as well as can be (Bussgang 1952).
+
+        Parameters
+        ----------
+        mean, variance : float64 arrays, shape (k,)
+            Of the coordinates, in units of the data.
+        beta : float
+            The law's unit in those units.
+        """
+        normal = quantiles(_QUANTILES)
+        deviation = np.sqrt(variance)
+        rms = float(np.sqrt(np.mean(mean**2 + variance))) / beta
+        signs = self.expected_signs((mean[:, None] + deviation[:, None] * normal) / beta, rms)
+        expected = signs.mean(axis=1)
+        covariance = (signs * normal).mean(axis=1) * deviation
+        slope = np.divide(covariance, variance, out=np.zeros_like(covariance), where=variance > 0)
+        return LinearChannel(slope, expected, 1 - expected**2 - slope**2 * variance)
+
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
         return SignFormat(code_length, fingerprint)
+
+
+class SymbolLaw(Law):
+    """A law of symbol codes: one of the codewords nearest to a vector, or any other.
+
+    Attributes
+    ----------
+    codebook : Codebook
+        What the symbols stand for.
+    subset : int
+        Number w of nearest codewords, [1, size).
+    inside : int
+        Chance of the set of nearest codewords, times 2^64.
+    """
+
+    codebook: Codebook
+    subset: int
+    inside: int
+
+    @property
+    def size(self) -> int:
+        """Number of symbols."""
+        return len(self.codebook)
+
+    @property
+    def chance_inside(self) -> float:
+        """Chance that a symbol is one of the nearest codewords, [0, 1]."""
+        return self.inside / 2.0**64
+
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
+        return SymbolFormat(1, fingerprint, self.size, self.codebook.vectors)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How a law is made for an epsilon, what that takes and what it promises.
+    """The recipe of a law for a given epsilon: how it is made, what it needs and promises.
 
     Attributes
     ----------
@@ -254,7 +381,7 @@ class Calibration:
         epsilon and delta ask for. Tight composition needs it.
     """
 
-    law: Callable[[Parameters, Projection], Any]
+    law: Callable[[Parameters, Projection], Law]
     format: type[CodeFormat]
     definition: Literal["DP", "iDP", "none"] = "DP"
     delta: Literal["zero", "optional", "required"] = "zero"

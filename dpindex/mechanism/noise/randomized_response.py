@@ -49,8 +49,8 @@ def draw_flips(
     flips = words < limit
     tied = np.flatnonzero(words == limit)
     if tied.size:
-        rest = stream.words(tied.size, np.uint64) >> np.uint64(16)
-        flips[tied] = rest < (thresholds[flat[tied]] & np.uint64((1 << 48) - 1))
+        low_bits = stream.words(tied.size, np.uint64) >> np.uint64(16)
+        flips[tied] = low_bits < (thresholds[flat[tied]] & np.uint64((1 << 48) - 1))
     return flips.reshape(index.shape)
 
 
@@ -63,17 +63,17 @@ def response_threshold(epsilon: float, signs: int = 1) -> int:
         return int(mpmath.ceil(_ONE / (1 + mpmath.exp(mpmath.mpf(epsilon) / signs))))
 
 
-def geometric_thresholds(epsilon: float, wanted: Sequence[int] = ()) -> list[int]:
+def geometric_thresholds(epsilon: float, lower_bounds: Sequence[int] = ()) -> list[int]:
     """Flips ``e^{−(L−1)ε}/(1+e^ε)``: two-sided geometric noise on the signed cell number.
 
     Ghosh, Roughgarden & Sundararajan 2009 (geometric noise) and post-processing. Thresholds for
-    L = 1, 2, …, each at least e^−ε times the one before and what is ``wanted`` there, until they
+    L = 1, 2, …, each at least e^−ε times the one before and its lower bound, until they
     stay put.
     """
     with mpmath.workprec(512):
         ratio_up = int(mpmath.ceil(mpmath.ldexp(mpmath.exp(-mpmath.mpf(epsilon)), 256)))
     thresholds = [response_threshold(epsilon)]
-    for least in islice(chain(wanted[1:], repeat(0)), _MAX_LEVELS - 1):
+    for least in islice(chain(lower_bounds[1:], repeat(0)), _MAX_LEVELS - 1):
         follow = -(-thresholds[-1] * ratio_up >> 256)
         if follow == thresholds[-1]:
             break  # rounded up to itself, as it would be for ever
@@ -92,8 +92,8 @@ def smooth_thresholds(epsilon: float) -> list[int]:
         ratio = int(mpmath.ldexp(mpmath.exp(mpmath.mpf(epsilon)), _POWER_BITS))
     unit = 1 << _POWER_BITS
     powers = accumulate(repeat(ratio, levels), lambda power, by: power * by >> _POWER_BITS)
-    wanted = [-(-(_ONE << _POWER_BITS) // (unit + power)) for power in powers]
-    return geometric_thresholds(epsilon, wanted)
+    thresholds = [-(-(_ONE << _POWER_BITS) // (unit + power)) for power in powers]
+    return geometric_thresholds(epsilon, thresholds)
 
 
 class FlipsByLevel(SignLaw):
@@ -168,14 +168,14 @@ class NoFlips(SignLaw):
 # vector of norm at least m, no neighbour differs in more than N₊ signs.
 
 
-def norm_slack(stated: Parameters) -> float:
-    """How much rounding to the grid can shorten a vector: half a step in every coordinate."""
-    return grid_step(stated.adjacency.size, GRID_BITS) * math.sqrt(stated.dim) / 2
+def norm_slack(parameters: Parameters) -> float:
+    """Return the most that rounding to the grid can shorten a vector by: √dim/2 steps."""
+    return grid_step(parameters.adjacency.size, GRID_BITS) * math.sqrt(parameters.dim) / 2
 
 
-def min_norm_on_grid(stated: Parameters) -> float:
-    """What remains of ``min_norm`` on the grid; vectors may fall short of it by one slack."""
-    return (stated.min_norm or 0.0) - 2.001 * norm_slack(stated)
+def min_norm_on_grid(parameters: Parameters) -> float:
+    """Return ``min_norm`` less two slacks: vectors may fall short of it by one."""
+    return (parameters.min_norm or 0.0) - 2.001 * norm_slack(parameters)
 
 
 def change_probability(dim: int, ratio: float) -> float:
@@ -233,34 +233,38 @@ def quantile_count(k: int, probability: float, delta: float) -> int:
     return max(1, bisect_left(range(k), True, key=is_rare))  # k itself is never exceeded
 
 
-def share(stated: Parameters, projection: Projection) -> float:
+def share(parameters: Parameters, projection: Projection) -> float:
     """Budget of one coordinate: sequential composition over those that one attribute moves.
 
     All k of a dense projection, one of each repetition of OPORP (Li & Li 2023, Thm 2.3).
     """
     count = projection.sensitivity.count
-    part = stated.budget / count
+    part = parameters.budget / count
     # The shares may not add up to more than the budget, not even in the last bit.
-    return math.nextafter(part, 0.0) if Fraction(part) * count > stated.budget else part
+    if Fraction(part) * count > parameters.budget:
+        return math.nextafter(part, 0.0)
+    return part
 
 
 def _by_level(
-    flips: Callable[..., FlipsByLevel], stated: Parameters, projection: Projection
+    flips: Callable[..., FlipsByLevel], parameters: Parameters, projection: Projection
 ) -> FlipsByLevel:
     """Flips at each coordinate's share, its levels as wide as an attribute moves it."""
     largest = tuple(projection.largest.tolist())
     weights = largest[:1] if len(set(largest)) == 1 else largest
-    return flips(share(stated, projection), weights)
+    return flips(share(parameters, projection), weights)
 
 
-def _response(stated: Parameters, projection: Projection) -> FlipsByLevel:
+def _response(parameters: Parameters, projection: Projection) -> FlipsByLevel:
     """ε over the N₊ signs that can change: an exact binomial quantile, or all if delta is 0."""
-    if stated.delta == 0:
-        return randomized_response(share(stated, projection))
+    if parameters.delta == 0:
+        return randomized_response(share(parameters, projection))
     # On the grid one beta is 2^bits steps, a little more than beta itself.
-    ratio = grid_step(stated.adjacency.size, GRID_BITS) * _STEPS / min_norm_on_grid(stated)
-    chance = rounded_change_probability(stated.dim, ratio, 2.0**-FINE_ENTRY_BITS)
-    return randomized_response(stated.budget, quantile_count(projection.k, chance, stated.delta))
+    ratio = grid_step(parameters.adjacency.size, GRID_BITS) * _STEPS / min_norm_on_grid(parameters)
+    chance = rounded_change_probability(parameters.dim, ratio, 2.0**-FINE_ENTRY_BITS)
+    return randomized_response(
+        parameters.budget, quantile_count(projection.k, chance, parameters.delta)
+    )
 
 
 RANDOMIZED_RESPONSE = Calibration(_response, SignFormat)
@@ -269,4 +273,6 @@ GEOMETRIC_FLIPS = Calibration(partial(_by_level, geometric_flips), SignFormat)
 EXACT_RESPONSE = replace(
     RANDOMIZED_RESPONSE, delta="optional", delta_over="projection", norm_bound=True
 )
-NO_FLIPS = replace(RANDOMIZED_RESPONSE, law=lambda stated, projection: NoFlips(), definition="none")
+NO_FLIPS = replace(
+    RANDOMIZED_RESPONSE, law=lambda parameters, projection: NoFlips(), definition="none"
+)

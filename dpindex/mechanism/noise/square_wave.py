@@ -53,7 +53,10 @@ class SquareWave(NumberLaw):
     cell_bits = _CELL_BITS
 
     def __init__(self, inside: int, half_width: int, low: int, cells: int) -> None:
-        self.inside, self.half_width, self.low, self.cells = inside, half_width, low, cells
+        self.inside = inside
+        self.half_width = half_width
+        self.low = low
+        self.cells = cells
         self._threshold = np.array([inside], dtype=np.uint64)
         at_zero, _ = self._mean_and_variance(0.0)
         self.slope = self._mean_and_variance(1.0)[0] - at_zero
@@ -74,10 +77,14 @@ class SquareWave(NumberLaw):
 
     def _mean_and_variance(self, cell: float) -> tuple[float, float]:
         """Mean and variance of y given x = cell."""
-        chance, half, cells = self.inside / 2.0**64, self.half_width, self.cells
-        window, top = 2 * half + 1, cells + 2 * half
+        chance = self.inside / 2.0**64
+        half = self.half_width
+        cells = self.cells
+        window = 2 * half + 1
+        top = cells + 2 * half
         centre = cell + half
-        first_in, second_in = centre, centre**2 + half * (half + 1) / 3
+        first_in = centre
+        second_in = centre**2 + half * (half + 1) / 3
         first_out = (top * (top + 1) / 2 - window * first_in) / cells
         second_out = (top * (top + 1) * (2 * top + 1) / 6 - window * second_in) / cells
         mean = chance * first_in + (1 - chance) * first_out
@@ -95,8 +102,11 @@ class SquareWave(NumberLaw):
     @cached_property
     def likelihood(self) -> Likelihood:
         """A window on a constant floor, about where the code would be without noise."""
-        inside, window, cell = self.inside / 2.0**64, 2 * self.half_width + 1, 1 << _CELL_BITS
-        within, without = inside / window / cell, (1 - inside) / self.cells / cell
+        inside = self.inside / 2.0**64
+        window = 2 * self.half_width + 1
+        cell = 1 << _CELL_BITS
+        within = inside / window / cell
+        without = (1 - inside) / self.cells / cell
         half = window / 2 * cell
         return Likelihood(
             edges=np.array([-half, half]),
@@ -139,11 +149,15 @@ def _with_half_width(epsilon: float, half: int, low: int, cells: int) -> SquareW
     return SquareWave(min(inside, (1 << 64) - 1), half, low, cells)
 
 
-def _over_bounds(stated: Parameters, share: float = 1.0) -> SquareWave:
-    size = stated.adjacency.size
-    low, high = (grid_point(bound, size, GRID_BITS) for bound in stated.bounds)
-    return square_wave(stated.budget, low, high, share)
+def _over_bounds(parameters: Parameters, share: float = 1.0) -> SquareWave:
+    size = parameters.adjacency.size
+    low, high = (grid_point(bound, size, GRID_BITS) for bound in parameters.bounds)
+    return square_wave(parameters.budget, low, high, share)
 
 
-SQUARE_WAVE = Calibration(lambda stated, _: _over_bounds(stated), NumberFormat, bounded=True)
-NARROW_SQUARE_WAVE = replace(SQUARE_WAVE, law=lambda stated, _: _over_bounds(stated, _NARROW))
+SQUARE_WAVE = Calibration(
+    lambda parameters, _: _over_bounds(parameters), NumberFormat, bounded=True
+)
+NARROW_SQUARE_WAVE = replace(
+    SQUARE_WAVE, law=lambda parameters, _: _over_bounds(parameters, _NARROW)
+)

@@ -25,7 +25,8 @@ _KEY_BITS = 64
 _REFINE = np.iinfo(np.int32).min
 """Marks a bucket that holds a boundary (or a tail) and must be refined."""
 
-_BINS_PER_DEVIATION, _DEVIATIONS = 32, 12
+_BINS_PER_DEVIATION = 32
+_DEVIATIONS = 12
 
 Profile = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]
 """A law as a histogram: bin centres, one apart, chances, and cells that a bin is wide."""
@@ -63,8 +64,11 @@ class CellTable:
             raise ValueError("the last of the masses must be positive")
         if not 0 <= cell_bits <= _BUCKET_BITS:
             raise ValueError("cell_bits must lie in [0, 16]")
-        self.masses, self.first, self.bits = tuple(masses), first, bits
-        self.cell_bits, self.tails = cell_bits, tails
+        self.masses = tuple(masses)
+        self.first = first
+        self.bits = bits
+        self.cell_bits = cell_bits
+        self.tails = tails
         self.period = len(masses) // 2 - 1 if tails else 0
         # What centres the law on zero: one with tails is symmetric about −½.
         self.offset = 0.5 if tails else 0.0
@@ -158,7 +162,8 @@ class CellTable:
         # E|m|^i over a magnitude that restarts at ``period`` with the tail's probability.
         tail = sum(self.masses[end] / (1 << self.bits) for end in (0, -1))
         raw = [float(weights @ np.abs(values) ** i) for i in range(5)]
-        moment, period = [1.0], float(self.period)
+        moment = [1.0]
+        period = float(self.period)
         for order in range(1, 5):
             terms = (math.comb(order, i) * period ** (order - i) * moment[i] for i in range(order))
             moment.append((raw[order] + tail * sum(terms)) / (1.0 - tail))

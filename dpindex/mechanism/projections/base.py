@@ -38,7 +38,7 @@ def check_size(
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How far one attribute, changed by one, moves a projected vector: exact, of the map in use.
+    """The most that one attribute, changed by one, moves a projected vector: exact, of this map.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Sensitivity:
 
     @classmethod
     def of_signs(cls, count: int) -> Sensitivity:
-        """Of a map whose entries are −1, 0 and +1."""
+        """Return the sensitivity of a map whose entries are −1, 0 and +1."""
         return cls(count, count, count)
 
 
@@ -92,7 +92,7 @@ class Projection(ABC):
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
-        """How far one attribute moves a projected vector."""
+        """The most that one attribute moves a projected vector."""
         raise NotImplementedError
 
     @cached_property

@@ -27,7 +27,9 @@ class CodewordMap(Projection):
     block_numbers = 1 << 22  # all codewords are read for every block
 
     def __init__(self, codebook: Codebook) -> None:
-        self.codebook, self.dim, self.k = codebook, codebook.dim, len(codebook)
+        self.codebook = codebook
+        self.dim = codebook.dim
+        self.k = len(codebook)
 
     def apply(self, x: Floats) -> Floats:
         """Whole numbers held exactly in float32, shape (n, K)."""

@@ -77,7 +77,9 @@ class Dense(Projection):
         self.scale = 1.0 / (math.sqrt(self.k) * self.rms)
         self.inner_product_factor = 1.0 / self.k
         self._entries = entries
-        columns, largest, rows = np.zeros(self.k, np.int64), np.ones(self.k, np.int64), []
+        columns = np.zeros(self.k, np.int64)
+        largest = np.ones(self.k, np.int64)
+        rows = []
         step = max(1, _BLOCK_ENTRIES // self.k)
         for start in range(0, self.dim, step):
             sizes = np.abs(entries[start : start + step].astype(np.int64))
@@ -87,7 +89,8 @@ class Dense(Projection):
             rows.append([norm.max() for norm in norms])
         # At least 1, for the map of one or two entries that all came out 0.
         self.sensitivity = Sensitivity(*np.max(rows, axis=0, initial=1).tolist())
-        self.max_column_l1, self.largest = max(1, int(columns.max())), largest
+        self.max_column_l1 = max(1, int(columns.max()))
+        self.largest = largest
 
     @cached_property
     def operator_norm(self) -> float:

@@ -21,7 +21,9 @@ from dpindex.mechanism.projections.sparse_jl import FastJL, SparseJL, VerySparse
 
 _Length = Callable[[Parameters], int]
 _MAX_BLOCKS = 1024
-_MAX_BINS, _MIN_SIGN_BINS, _MAX_SIGN_BINS = 1024, 8, 4096
+_MAX_BINS = 1024
+_MIN_SIGN_BINS = 8
+_MAX_SIGN_BINS = 4096
 """Bins of OPORP by default: more make codes of sparse text long and help little."""
 _MAX_INVERSE_DENSITY = 1 << 16
 """Very sparse entries: the law of the gaps between them is a table of four times that."""
@@ -29,14 +31,14 @@ _MAX_INVERSE_DENSITY = 1 << 16
 
 @dataclass(frozen=True)
 class Family:
-    """How a projection is made, and which parameters it takes.
+    """A family of projections: how one is made, and which parameters it takes.
 
     Attributes
     ----------
     make : callable
         From parameters in which ``k``, ``entries`` and ``sparsity`` are resolved.
     default_length : callable
-        Code length where none is stated.
+        Code length where none is parameters.
     entries : tuple of str
         The entries that the projection may have, the default first; empty if they are fixed.
     keeps_all : bool
@@ -63,75 +65,88 @@ class Family:
     lengths: range | None = None
     codebook: bool = False
 
-    def resolved(self, stated: Parameters) -> dict[str, Any]:
+    def resolved(self, parameters: Parameters) -> dict[str, Any]:
         """``k``, ``entries`` and ``sparsity``, checked, with defaults filled in."""
-        if stated.repetitions > 1 and not self.repeats:
+        if parameters.repetitions > 1 and not self.repeats:
             raise InputError(
-                f"{stated.method} takes no repetitions: they are for sign codes of OPORP."
+                f"{parameters.method} takes no repetitions: they are for sign codes of OPORP."
             )
-        k = stated.k or self.default_length(stated)
-        if self.keeps_all and k != stated.dim:
+        k = parameters.k or self.default_length(parameters)
+        if self.keeps_all and k != parameters.dim:
             raise InputError(
-                f"{stated.method} keeps every coordinate: k must be dim = {stated.dim}."
+                f"{parameters.method} keeps every coordinate: k must be dim = {parameters.dim}."
             )
-        if k % stated.repetitions:
-            raise InputError(f"k = {k} is not a multiple of repetitions = {stated.repetitions}.")
-        if self.bins and k // stated.repetitions > stated.dim:
+        if k % parameters.repetitions:
             raise InputError(
-                f"{stated.method} needs k / repetitions ≤ dim: {k // stated.repetitions} bins "
-                f"cannot be filled by {stated.dim} attributes."
+                f"k = {k} is not a multiple of repetitions = {parameters.repetitions}."
+            )
+        if self.bins and k // parameters.repetitions > parameters.dim:
+            bins = k // parameters.repetitions
+            raise InputError(
+                f"{parameters.method} needs k / repetitions ≤ dim: {bins} bins cannot be "
+                f"filled by {parameters.dim} attributes."
             )
         if self.lengths is not None and k not in self.lengths:
             lengths = self.lengths
             if len(lengths) == 1:
-                raise InputError(f"{stated.method} has codes of one length; leave k out.")
+                raise InputError(f"{parameters.method} has codes of one length; leave k out.")
             raise InputError(
-                f"k of {stated.method} must be a multiple of {lengths.step} from {lengths[0]} to "
-                f"{lengths[-1]}, not {k}."
+                f"k of {parameters.method} must be a multiple of {lengths.step} from {lengths[0]} "
+                f"to {lengths[-1]}, not {k}."
             )
-        entries = self._entries(stated)
-        sparsity = self._sparsity(stated, k, entries)
-        return {"k": k, "entries": entries, "sparsity": sparsity, "subset": self._subset(stated)}
+        entries = self._entries(parameters)
+        sparsity = self._sparsity(parameters, k, entries)
+        return {
+            "k": k,
+            "entries": entries,
+            "sparsity": sparsity,
+            "subset": self._subset(parameters),
+        }
 
-    def _subset(self, stated: Parameters) -> int | None:
-        book, given = stated.codebook, stated.subset
+    def _subset(self, parameters: Parameters) -> int | None:
+        book = parameters.codebook
+        given = parameters.subset
         if not self.codebook:
             if book is not None or given is not None:
                 raise InputError(
-                    f"{stated.method} takes no codebook and no subset; leave them out."
+                    f"{parameters.method} takes no codebook and no subset; leave them out."
                 )
             return None
         if book is None:
             raise InputError(
-                f"{stated.method} needs a codebook: a file of public vectors of the same kind "
+                f"{parameters.method} needs a codebook: a file of public vectors of the same kind "
                 f"(--codebook, or codebook=dpindex.Codebook(…))."
             )
-        if book.dim != stated.dim:
-            raise InputError(f"the codebook has dim = {book.dim}, the spec dim = {stated.dim}.")
-        wanted = max(1, min(book.size // 2, math.ceil(2 * book.size * math.exp(-stated.budget))))
+        if book.dim != parameters.dim:
+            raise InputError(f"the codebook has dim = {book.dim}, the spec dim = {parameters.dim}.")
+        wanted = max(
+            1, min(book.size // 2, math.ceil(2 * book.size * math.exp(-parameters.budget)))
+        )
         return whole_number(given or wanted, "subset", 1, book.size - 1)
 
-    def _entries(self, stated: Parameters) -> str | None:
+    def _entries(self, parameters: Parameters) -> str | None:
         if not self.entries:
-            if stated.entries is not None:
-                raise InputError(f"{stated.method} has fixed entries; leave entries out.")
+            if parameters.entries is not None:
+                raise InputError(f"{parameters.method} has fixed entries; leave entries out.")
             return None
-        entries = self.entries[0] if stated.entries is None else stated.entries
+        entries = self.entries[0] if parameters.entries is None else parameters.entries
         if entries not in self.entries:
             known = ", ".join(self.entries)
-            raise InputError(f"entries of {stated.method} must be one of {known}, not {entries!r}.")
+            raise InputError(
+                f"entries of {parameters.method} must be one of {known}, not {entries!r}."
+            )
         return entries
 
-    def _sparsity(self, stated: Parameters, k: int, entries: str | None) -> int | None:
-        given = stated.sparsity
+    def _sparsity(self, parameters: Parameters, k: int, entries: str | None) -> int | None:
+        given = parameters.sparsity
         if entries == "very-sparse":
-            wanted = max(1, math.isqrt(stated.dim)) if given is None else given
+            wanted = max(1, math.isqrt(parameters.dim)) if given is None else given
             return whole_number(wanted, "sparsity", 1, _MAX_INVERSE_DENSITY)
         if not self.blocks:
             if given is not None:
                 raise InputError(
-                    f"{stated.method} does not use sparsity here: it is for very-sparse entries "
-                    f"and sparse Johnson-Lindenstrauss maps."
+                    f"{parameters.method} does not use sparsity here: it is for very-sparse "
+                    f"entries and sparse Johnson-Lindenstrauss maps."
                 )
             return None
         if given is None:
@@ -148,13 +163,13 @@ class Family:
 _in_use: WeakValueDictionary[tuple[Any, ...], Projection] = WeakValueDictionary()
 
 
-def _made(kind: Callable[..., Projection], stated: Parameters, *more: int) -> Projection:
+def _made(kind: Callable[..., Projection], parameters: Parameters, *more: int) -> Projection:
     """A projection of that kind, made from dim, length and seed, and a sparsity if it needs one.
 
     Specs that have it in common share it: for millions of attributes it takes seconds.
     """
-    sparsity = () if stated.sparsity is None else (stated.sparsity,)
-    key = (kind, stated.dim, stated.k, stated.seed, *sparsity, *more)
+    sparsity = () if parameters.sparsity is None else (parameters.sparsity,)
+    key = (kind, parameters.dim, parameters.k, parameters.seed, *sparsity, *more)
     made = _in_use.get(key)
     if made is None:
         made = _in_use[key] = kind(*key[1:])
@@ -173,46 +188,51 @@ def _dense(default: str, length: _Length, **changed: Callable[[Parameters], Proj
     """A random projection whose entries may be chosen (Li & Li 2023, Sec. 3.4), with a default."""
     makers = _BY_ENTRIES | changed
     return Family(
-        make=lambda stated: makers[stated.entries or default](stated),
+        make=lambda parameters: makers[parameters.entries or default](parameters),
         default_length=length,
         entries=tuple(sorted(makers, key=lambda name: name != default)),  # the default first
     )
 
 
-def _oporp(stated: Parameters) -> Projection:
-    return _made(Oporp, stated, stated.repetitions)
+def _oporp(parameters: Parameters) -> Projection:
+    return _made(Oporp, parameters, parameters.repetitions)
 
 
-def _oporp_length(stated: Parameters) -> int:
+def _oporp_length(parameters: Parameters) -> int:
     """About six attributes a bin, a power of two up to 1024: 784 → 128, 384 → 64."""
-    return min(_MAX_BINS, 1 << max(1, stated.dim // 6).bit_length() - 1)
+    return min(_MAX_BINS, 1 << max(1, parameters.dim // 6).bit_length() - 1)
 
 
-def _sign_length(stated: Parameters) -> int:
+def _sign_length(parameters: Parameters) -> int:
     """A bin for each attribute, up to 4096; for four, up to 1024, where none is negative.
 
     Signs of single attributes say much about vectors of either sign (384 of a sentence embedding
     find twice what 64 find) and nothing about pictures; ``dpindex plan`` chooses the same.
     """
-    both = stated.bounds[0] < 0 < stated.bounds[1]
-    bins = min(stated.dim, _MAX_SIGN_BINS) if both else min(stated.dim // 4, _MAX_BINS)
-    bins = max(bins, min(stated.dim, _MIN_SIGN_BINS))
-    return stated.repetitions * bins
+    both = parameters.bounds[0] < 0 < parameters.bounds[1]
+    bins = min(parameters.dim // 4, _MAX_BINS)
+    if both:
+        bins = min(parameters.dim, _MAX_SIGN_BINS)
+    bins = max(bins, min(parameters.dim, _MIN_SIGN_BINS))
+    return parameters.repetitions * bins
 
 
 def _always(length: int) -> _Length:
-    return lambda stated: length
+    return lambda parameters: length
 
 
-def _codewords(stated: Parameters) -> Projection:
-    if stated.codebook is None:
-        raise InputError(f"{stated.method} needs a codebook.")
-    return CodewordMap(stated.codebook)
+def _codewords(parameters: Parameters) -> Projection:
+    if parameters.codebook is None:
+        raise InputError(f"{parameters.method} needs a codebook.")
+    return CodewordMap(parameters.codebook)
 
 
-_numbers, _signs = _always(128), _always(512)
+_numbers = _always(128)
+_signs = _always(512)
 
-IDENTITY = Family(lambda made: Identity(made.dim), lambda stated: stated.dim, keeps_all=True)
+IDENTITY = Family(
+    lambda made: Identity(made.dim), lambda parameters: parameters.dim, keeps_all=True
+)
 OPORP = Family(_oporp, _oporp_length, bins=True)
 SIGN_OPORP = replace(OPORP, default_length=_sign_length)
 REPEATED_OPORP = replace(SIGN_OPORP, repeats=True)

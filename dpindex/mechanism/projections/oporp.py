@@ -36,7 +36,9 @@ class Oporp(Projection):
 
     def __init__(self, dim: int, k: int, seed: int, repetitions: int = 1) -> None:
         check_size(dim, k, _ATTRIBUTE_BYTES * dim * repetitions)
-        self.dim, self.k, self.repetitions = dim, k, repetitions
+        self.dim = dim
+        self.k = k
+        self.repetitions = repetitions
         self.bins = k // repetitions
         self.max_column_l1 = -(-dim // self.bins)
         self.scale = 1.0 / math.sqrt(repetitions)

@@ -56,7 +56,8 @@ class Rotation(Projection):
     sensitivity = Sensitivity.of_signs(1)
 
     def __init__(self, dim: int, k: int, seed: int) -> None:
-        self.dim, self.k = dim, k
+        self.dim = dim
+        self.k = k
         self.padded = 1 << max(0, max(dim, k) - 1).bit_length()
         check_size(dim, k, 8 * self.padded)
         stream = PublicStream(seed, f"rotation/{dim}/{k}")

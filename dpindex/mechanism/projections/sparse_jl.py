@@ -36,7 +36,8 @@ def sparse_places(total: int, s: int, stream: PublicStream) -> npt.NDArray[np.in
     thresholds leaves out, is a step of 4s that chooses nothing.
     """
     thresholds = _jump_thresholds(s)
-    parts, at = [], -1
+    parts = []
+    at = -1
     while at < total:
         words = stream.words(min(_PIECE, 64 + (total - at) // s), np.uint64)
         jumps = np.searchsorted(thresholds, words, side="right")
@@ -51,7 +52,8 @@ def sparse_places(total: int, s: int, stream: PublicStream) -> npt.NDArray[np.in
 @lru_cache(maxsize=8)
 def _jump_thresholds(s: int) -> npt.NDArray[np.uint64]:
     """``2^64·P(jump ≤ n)``, ``P(jump > n) = (1 − 1/s)^n``, for n = 1 … 4s."""
-    left, thresholds = 1 << 128, []
+    left = 1 << 128
+    thresholds = []
     for _ in range(4 * s):
         left -= left // s
         thresholds.append(min((1 << 64) - 1, (1 << 64) - (left >> 64)))
@@ -86,7 +88,9 @@ class SparseJL(_Sparse):
 
     def __init__(self, dim: int, k: int, seed: int, sparsity: int) -> None:
         check_size(dim, k, _PLACE_BYTES * dim * sparsity)
-        self.dim, self.k, self.sparsity = dim, k, sparsity
+        self.dim = dim
+        self.k = k
+        self.sparsity = sparsity
         self.scale = 1.0 / math.sqrt(sparsity)
         self.rms = math.sqrt(sparsity / k)
         self.inner_product_factor = 1.0 / k
@@ -148,7 +152,9 @@ class VerySparse(_Sparse):
     def __init__(self, dim: int, k: int, seed: int, sparsity: int) -> None:
         advice = f"raise sparsity, for example to {math.isqrt(dim)}, or use dp-oporp"
         check_size(dim, k, _ENTRY_BYTES * (dim * k // sparsity), advice)
-        self.dim, self.k, self.sparsity = dim, k, sparsity
+        self.dim = dim
+        self.k = k
+        self.sparsity = sparsity
         self.rms = 1.0 / math.sqrt(sparsity)
         self.scale = math.sqrt(sparsity / k)
         self.inner_product_factor = 1.0 / k
@@ -168,7 +174,8 @@ class VerySparse(_Sparse):
         Most attributes meet no entry and most others just one: one look into these few bytes an
         attribute settles them all.
         """
-        matrix, largest = self._matrix, 4 * self.k + 2
+        matrix = self._matrix
+        largest = 4 * self.k + 2
         first = np.zeros(self.dim, dtype=np.uint16 if largest < 1 << 16 else np.uint32)
         lengths = np.diff(matrix.indptr)
         filled = np.flatnonzero(lengths)
@@ -182,7 +189,8 @@ class VerySparse(_Sparse):
         # Attributes are in range already, and "clip" skips looking whether they are.
         first = np.take(self._first, x.indices, mode="clip")
         met = np.flatnonzero(first != 0)  # nonzero is quick on booleans only
-        first, values = first[met] - first.dtype.type(2), x.data[met]
+        first = first[met] - first.dtype.type(2)
+        values = x.data[met]
         bounds = np.searchsorted(met, x.indptr)
         signs = 1 - (first & 2).astype(np.int8)
         places = (first >> 2).astype(np.int32)
@@ -215,7 +223,8 @@ def walsh_hadamard(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     half = 1
     while half < size:
         pairs = x.reshape(n, size // (2 * half), 2, half)
-        low, high = pairs[:, :, 0], pairs[:, :, 1]
+        low = pairs[:, :, 0]
+        high = pairs[:, :, 1]
         low += high
         high *= -2.0
         high += low
@@ -235,7 +244,8 @@ class FastJL(Projection):
     """
 
     def __init__(self, dim: int, k: int, seed: int) -> None:
-        self.dim, self.k = dim, k
+        self.dim = dim
+        self.k = k
         self.padded = 1 << max(0, dim - 1).bit_length()
         self._step = max(1, _NUMBERS // self.padded)
         # Ailon & Chazelle 2009, Sec. 2: q = min(1, Θ(log²n/d)), with p itself for n.
@@ -265,7 +275,8 @@ class FastJL(Projection):
     def _sizes(self) -> tuple[Sensitivity, npt.NDArray[np.int64]]:
         """Row by row of P: the entries of the realised map are ``P·H·D``."""
         counts = np.zeros(self.dim, dtype=np.int64)
-        l1, l2_squared = counts.copy(), counts.copy()
+        l1 = counts.copy()
+        l2_squared = counts.copy()
         largest = np.ones(self.k, dtype=np.int64)
         for start in range(0, self.k, self._step):
             some = slice(start, start + self._step)

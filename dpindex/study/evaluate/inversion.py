@@ -18,7 +18,7 @@ import scipy.sparse
 from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, in_units_of_largest, unit
 from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser, fit_denoiser
-from dpindex.exposure.exposure import nearness, number_channel, sign_channel
+from dpindex.exposure.exposure import linear_channel, nearness
 from dpindex.exposure.prior import Prior, directions_only
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
@@ -135,8 +135,7 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
     prior = Prior.of(spec)
     prior_mean = prior.mean * projection.sum(axis=0)
     prior_variance = prior.variance * (projection**2).sum(axis=0)
-    channel = sign_channel if signs else number_channel
-    slope, expected, noise = channel(spec, prior_mean, prior_variance)
+    slope, expected, noise = linear_channel(spec, prior_mean, prior_variance)
     decoded = codes.to_float()
     if denoiser is not None and not signs:
         decoded, noise = denoiser(codes), np.zeros_like(noise)

@@ -96,8 +96,10 @@ class AttributeNeighbourhood(Neighbourhood):
         self.refused = (*grid.refused, *unfit)
         best_screened = value(screened[0])
         promising = [row for row in screened if value(row) > 0.0] or screened
-        # Denoisers that are worth more codes are those of numbers.
-        denoisable = best_by_method(row for row in promising if not row.signs)
+        # Denoisers of the kind "score" are worth more codes.
+        denoisable = best_by_method(
+            row for row in promising if "score" in row.spec.format_type.denoisers
+        )
         finalists = self._request.ranked(denoisable)[:_FINALISTS]
         least = best_screened - _screening_margin(best_screened)
         leaders = [row for row in promising if value(row) >= least and row not in finalists]

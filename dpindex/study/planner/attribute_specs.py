@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpindex.mechanism.codes import CodeFormat, SignFormat, for_format
 from dpindex.mechanism.spec import Spec
 from dpindex.study.evaluate.curve import SpecGrid, spec_grid
 from dpindex.study.plan_options import PlanOptions
@@ -15,11 +16,12 @@ __all__ = ["attribute_specs"]
 
 _WIDE_LENGTHS = {256, 512, 1024}
 # Code lengths of dense projections, whatever the number of attributes.
-_NUMBER_LENGTHS = {128, 256, 512}
-_SIGN_LENGTHS = {512, 1024}
+_LENGTHS: dict[type[object], set[int]] = {CodeFormat: {128, 256, 512}, SignFormat: {512, 1024}}
 # Attributes in a bin of OPORP. Numbers with one attribute in each bin are those of a raw method.
-_NUMBER_SHARES = (2, 4, 8, 16)
-_SIGN_SHARES = (1, 2, 4, 8, 16)
+_SHARES: dict[type[object], tuple[int, ...]] = {
+    CodeFormat: (2, 4, 8, 16),
+    SignFormat: (1, 2, 4, 8, 16),
+}
 _MIN_BINS = 8
 
 
@@ -63,18 +65,17 @@ def _lengths(spec: Spec, max_bytes: int | None) -> list[int]:
 
     A raw method has no other length, and :func:`spec_grid` ignores these.
     """
-    signs = spec.mechanism.codes == "signs"
+    kind = spec.format_type
     in_bins = spec.mechanism.family.bins
     if spec.dim > MAX_DENSE_DIM:
         lengths = _WIDE_LENGTHS
     elif in_bins:
-        shares = _SIGN_SHARES if signs else _NUMBER_SHARES
-        bins = {spec.dim // share for share in shares}
+        bins = {spec.dim // share for share in for_format(_SHARES, kind)}
         lengths = {k for k in bins if k >= _MIN_BINS} or {spec.dim}
     else:
-        lengths = _SIGN_LENGTHS if signs else _NUMBER_LENGTHS
+        lengths = for_format(_LENGTHS, kind)
     if max_bytes is not None:
-        fitting = {8 * max_bytes} if signs else {max_bytes // 2, max_bytes}
+        fitting = {8 * max_bytes // bits for bits in kind.coordinate_bits}
         longest = max(fitting)
         if in_bins:
             longest = min(longest, spec.dim)

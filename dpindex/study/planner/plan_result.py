@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from dpindex.base.html import table_html
 from dpindex.exposure.exposure import Exposure
 from dpindex.index.asked import QueryMode
+from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.study.plan_options import FOUND, NEIGHBOURS
@@ -91,7 +92,7 @@ class Row:
 
     @property
     def signs(self) -> bool:
-        return self.spec.mechanism.codes == "signs"
+        return issubclass(self.spec.format_type, SignFormat)
 
     @property
     def size(self) -> str:

@@ -19,19 +19,20 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import Doubles, Floats, Singles, in_units_of_largest, unit
 from dpindex.mechanism.codebook import Codebook, spaced
+from dpindex.mechanism.noise.law import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.randomness import PublicStream
 from dpindex.study.plan_options import FOUND
 from dpindex.study.planner.plan_result import Found, Row
-from dpindex.study.planner.retrieval import best_columns, noise_share, shares_found, tie_breaks
+from dpindex.study.planner.retrieval import best_columns, shares_found, tie_breaks
 
 __all__ = ["RecordModel"]
 
@@ -74,8 +75,8 @@ class RecordModel:
 
     def predict(self, spec: Spec, at: int) -> Row:
         """Return what is expected to be found; recall is that of ``at`` answers."""
-        if spec.mechanism.family.codebook:
-            return self._predict_symbols(spec, at)
+        if isinstance(spec.law, SymbolLaw):
+            return self._predict_symbols(spec, spec.law, at)
         privatizer = Privatizer(spec)
         records = self._records
         codes = privatizer.privatize(np.concatenate([records.vectors] * _ROUNDS))
@@ -87,11 +88,10 @@ class RecordModel:
         exact_scores = [row @ decoded.T for row in unit(projected)]
         private = records.found(private_scores, at, self._n)
         exact = records.found(exact_scores, at, self._n)
-        noise = noise_share(spec, noisy, projected * spec.step)
+        noise = spec.format.noise_share(noisy, projected * spec.step)
         return Row(spec, "plain", private, exact, int(codes.stored[0].nbytes), noise)
 
-    def _predict_symbols(self, spec: Spec, at: int) -> Row:
-        law: Any = spec.law
+    def _predict_symbols(self, spec: Spec, law: SymbolLaw, at: int) -> Row:
         size = min(law.size, len(self._unit) // _SPLITS, _CODEWORDS)
         subset = max(1.0, law.subset * size / law.size)
         played = _PlayedCodebook(size, subset, law.inside)

@@ -1,4 +1,4 @@
-"""Functions of both models of a neighbourhood: noise of codes, ties, rankings, shares found."""
+"""Ranking in both models of a neighbourhood: the best candidates, ties, and shares found."""
 
 from __future__ import annotations
 
@@ -7,38 +7,15 @@ from collections.abc import Callable
 import numpy as np
 
 from dpindex.base.arrays import Doubles, Floats, Integers
-from dpindex.mechanism.spec import Spec
 from dpindex.randomness import PublicStream
 from dpindex.study.plan_options import FOUND, NEIGHBOURS
 from dpindex.study.planner.plan_result import Found
 
-__all__ = ["best_columns", "noise_share", "shares_found", "signal_to_noise", "tie_breaks"]
+__all__ = ["best_columns", "shares_found", "tie_breaks"]
 
 # Cosines that differ by less are equal, up to rounding.
 _TIE = 2e-6
 _TINY = 1e-30
-
-
-def noise_share(spec: Spec, noisy: Floats, exact: Floats) -> float:
-    """Return how much of decoded codes is noise, given their exact projections, both (n, k).
-
-    The deviation of the noise over that of a coordinate, [0, ∞); for signs the share that is
-    flipped, [0, 1].
-    """
-    if spec.mechanism.codes == "signs":
-        return float(np.mean((noisy > 0) != (exact > 0)))
-    deviation = float(exact.std(axis=0).mean())
-    return float((noisy - exact).std() / max(deviation, _TINY))
-
-
-def signal_to_noise(spec: Spec, noise: float) -> float:
-    """Return the signal-to-noise ratio of a code, [0, ∞), summed over its coordinates.
-
-    ``noise`` is the :func:`noise_share`. For signs the ratio is that of a vote of all.
-    """
-    if spec.mechanism.codes == "signs":
-        return spec.code_length * (1 - 2 * noise) ** 2
-    return spec.code_length / max(noise, 1e-9) ** 2
 
 
 def tie_breaks(count: int) -> Doubles:

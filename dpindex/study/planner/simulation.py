@@ -18,7 +18,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.study.evaluate.linkage import Linkage
 from dpindex.study.planner.collection_model import CollectionModel
 from dpindex.study.planner.plan_result import Found, Ranking, Row
-from dpindex.study.planner.retrieval import best_columns, noise_share, shares_found, signal_to_noise
+from dpindex.study.planner.retrieval import best_columns, shares_found
 
 __all__ = ["Simulation", "linked_share"]
 
@@ -63,10 +63,9 @@ class Simulation:
         self._noisy_queries = self._privatizer.privatize(model.queries)
         self._exact_queries = self._privatizer.project(model.queries)
         self.bytes_per_vector = int(self._noisy_queries.stored[0].nbytes)
-        self.noise = noise_share(
-            spec, self._noisy_queries.to_float(), self._exact_queries * spec.step
-        )
-        self.snr = signal_to_noise(spec, self.noise)
+        exact = self._exact_queries * spec.step
+        self.noise = spec.format.noise_share(self._noisy_queries.to_float(), exact)
+        self.snr = spec.format.signal_to_noise(self.noise)
 
     def found_nothing(self) -> Row:
         """Return the predictions where noise leaves nothing of the signal."""

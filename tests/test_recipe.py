@@ -1,0 +1,215 @@
+"""The recipe for a new mechanism, followed from outside the package with a toy of each part.
+
+1. **A code format** (how codes are stored and read) is a subclass of
+   :class:`dpindex.mechanism.codes.CodeFormat` in a file of its own in ``dpindex/mechanism/codes``,
+   listed in ``FORMATS`` there. It gives ``name``, ``metrics``, ``pack``, ``decode``, ``fault`` and
+   ``codes``, and ``width`` where a stored code has other columns than coordinates. What it does not
+   state it has by default: codes decode to numbers, one a coordinate.
+2. **A noise law** (how exact integers become codes) is a subclass of ``NumberLaw``, ``SignLaw`` or
+   ``SymbolLaw`` in ``dpindex/mechanism/noise``. It gives ``perturb``, and for numbers ``moments``
+   and ``likelihood``, for signs ``flip_probability``. ``code_format`` names its format if that is
+   not the usual one. A ``Calibration`` beside it says how the law is made for an epsilon, what that
+   needs and what it promises.
+3. **A method** is one row in ``dpindex/mechanism/method_table.py``: a family of projections, the
+   calibration, a summary and the source.
+
+Codes of the new format are indexed, searched, compared, denoised, saved and read as decoded
+numbers. A room that can do better with them has a table keyed by format class, where one entry is
+added: ``similarity.similarity.SIMILARITIES``, ``similarity.learned.OBSERVERS``,
+``index.ranking.BACKENDS``, ``exposure.visibility``. Before release a verifier of the law is added
+to ``audit.law_verifiers``, and its encoder to ``tests/oracle.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import dpindex as dpi
+from dpindex.base.arrays import AnyArray, Bytes, Floats, Integers
+from dpindex.exposure.exposure import predicted_exposure
+from dpindex.mechanism import method_table
+from dpindex.mechanism.codes import FORMATS, CodeFormat, Codes
+from dpindex.mechanism.method_table import Method
+from dpindex.mechanism.noise.law import (
+    GRID_BITS,
+    Calibration,
+    Likelihood,
+    NoiseMoments,
+    NumberLaw,
+)
+from dpindex.mechanism.parameters import Parameters
+from dpindex.mechanism.projections import Projection, families
+from dpindex.randomness import BitSource
+from dpindex.similarity.learned import can_learn
+
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+ROWS, DIM = 600, 16
+
+
+@dataclass(frozen=True)
+class BytePairFormat(CodeFormat):
+    """A toy format: a coordinate is two bytes, the high one first, 32768 above its value."""
+
+    unit: float
+
+    name: ClassVar[str] = "byte pairs"
+    metrics: ClassVar[tuple[str, ...]] = ("cosine", "ip", "l2")
+
+    @property
+    def width(self) -> int:
+        return 2 * self.code_length
+
+    def pack(self, outcomes: AnyArray) -> Bytes:
+        return (outcomes + 32768).astype(">u2").view(np.uint8)
+
+    def coordinates(self, stored: Integers) -> npt.NDArray[np.int32]:
+        pairs = np.ascontiguousarray(stored, np.uint8).view(">u2")
+        return pairs.astype(np.int32) - 32768
+
+    def decode(self, stored: Integers) -> npt.NDArray[np.float32]:
+        return (self.coordinates(stored) * self.unit).astype(np.float32)
+
+    def fault(self, stored: Integers) -> str | None:
+        fits = stored.dtype == np.uint8 and stored.shape[1:] == (self.width,)
+        return None if fits else "are not pairs of bytes"
+
+    def codes(self, stored: Integers) -> Codes:
+        return Codes(self, stored.astype(np.uint8, copy=False))
+
+
+class CoinTosses(NumberLaw):
+    """A toy law: tosses of a fair coin up to the first head, less as many of another coin.
+
+    A difference of d has probability ``2^-|d|/3``, so shifts by one cell cost ``log 2``; beta is as
+    many cells as fit into epsilon, a power of two. (Sixteen tosses at most: a toy.)
+    """
+
+    def __init__(self, epsilon: float) -> None:
+        cells_bits = math.floor(math.log2(epsilon / math.log(2.0)))
+        self.cell_bits = GRID_BITS - cells_bits
+        self.scale = float(1 << self.cell_bits)
+
+    def _tosses(self, shape: tuple[int, ...], stream: BitSource) -> npt.NDArray[np.int32]:
+        words = stream.words(math.prod(shape), np.uint16).astype(np.int32) | 1 << 16
+        lowest = words & -words
+        return np.log2(lowest).astype(np.int32).reshape(shape)
+
+    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
+        dither = stream.words(x.size, np.uint16).reshape(x.shape) & ((1 << self.cell_bits) - 1)
+        cells = (x.astype(np.int64) + dither) >> self.cell_bits
+        noise = self._tosses(x.shape, stream) - self._tosses(x.shape, stream)
+        return (cells + noise).astype(np.int32)
+
+    @property
+    def moments(self) -> NoiseMoments:
+        variance = (4.0 + 1 / 6) * self.scale**2
+        fourth = (100.0 + 6 * 4.0 / 6 + 1 / 15) * self.scale**4
+        return NoiseMoments.additive(variance, fourth)
+
+    @property
+    def likelihood(self) -> Likelihood:
+        differences = np.arange(-16, 17)
+        chances = 2.0 ** -np.abs(differences) / 3
+        jumps = np.diff(chances, prepend=0.0, append=0.0) / self.scale
+        edges = (np.arange(-16, 18) - 0.5) * self.scale
+        return Likelihood(edges, jumps, self.scale)
+
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
+        return BytePairFormat(code_length, fingerprint, self.scale * step)
+
+
+def _calibrated(parameters: Parameters, projection: Projection) -> CoinTosses:
+    return CoinTosses(parameters.budget)
+
+
+ROW = Method(
+    "toy-coins", families.IDENTITY, Calibration(_calibrated, BytePairFormat),
+    "tosses of fair coins on every raw coordinate", "this test",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The format and the row stand in their tables."""
+    monkeypatch.setitem(FORMATS, BytePairFormat.name, BytePairFormat)
+    monkeypatch.setitem(method_table.TABLE, ROW.name, ROW)
+
+
+@pytest.fixture
+def vectors() -> Floats:
+    """Points near a plane: a denoiser finds it."""
+    rng = np.random.default_rng(4)
+    return np.clip(rng.normal(size=(ROWS, 2)) @ rng.normal(size=(2, DIM)) / 4, -1, 1)
+
+
+@pytest.fixture
+def spec() -> dpi.Spec:
+    return dpi.Spec("toy-coins", dim=DIM, epsilon=24.0)
+
+
+def test_the_row_is_a_method_as_any_other(spec: dpi.Spec) -> None:
+    row = next(row for row in dpi.methods() if row.name == "toy-coins")
+    assert (row.codes, row.kind) == ("byte pairs", "pure")
+    assert dpi.Spec.from_json(spec.to_json()) == spec
+    assert str(spec.guarantee) == "epsilon = 24 (pure DP) under attribute(beta=1)"
+
+
+def test_codes_are_written_read_and_checked(spec: dpi.Spec, vectors: Floats) -> None:
+    codes = dpi.Privatizer(spec).privatize(vectors)
+    assert codes.stored.shape == (ROWS, 2 * DIM)
+    again = dpi.codes_from_bytes(codes.to_bytes())
+    np.testing.assert_array_equal(again.stored, codes.stored)
+    assert again.format == codes.format
+    with pytest.raises(dpi.InputError, match="are not pairs of bytes"):
+        dpi.codes_from_bytes(Codes(codes.format, codes.stored[:, :-1]).to_bytes())
+    np.testing.assert_allclose(codes.to_float(), vectors, atol=34 / 32)  # 17 cells on either side
+    assert 0 < spec.format.noise_share(codes.to_float(), vectors) < 1
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("mode", ["exact", "private"])
+def test_an_index_is_built_searched_saved_and_opened(
+    spec: dpi.Spec, vectors: Floats, tmp_path: Path, metric: str, mode: str
+) -> None:
+    index = dpi.PrivateIndex(spec, metric=metric)
+    index.add(vectors)
+    index.add_codes(dpi.Privatizer(spec).privatize(vectors[:5]), ids=range(ROWS, ROWS + 5))
+    index.save(tmp_path / "index")
+    opened = dpi.PrivateIndex.open(tmp_path / "index")
+    assert len(opened) == ROWS + 5
+    hits = opened.search(vectors[:20], k=10, query=mode)
+    assert hits.ids.shape == (20, 10)
+    assert np.isfinite(hits.similarity).all()
+    assert (hits.stderr > 0).all()
+    np.testing.assert_array_equal(hits.scores, np.sort(hits.scores, axis=1)[:, ::-1])
+    if mode == "exact":
+        same = index.search(vectors[:20], k=10)
+        np.testing.assert_array_equal(same.ids, hits.ids)
+
+
+def test_similarities_are_unbiased(spec: dpi.Spec, vectors: Floats) -> None:
+    """The mean error over pairs is below seven of its own deviations, by the stated errors."""
+    index = dpi.PrivateIndex(spec, metric="ip")
+    index.add(vectors)
+    hits = index.search(vectors[:1], k=ROWS)
+    truth = vectors[hits.ids[0]] @ vectors[0]
+    error = hits.similarity[0] - truth
+    assert abs(error.mean()) < 7 * math.sqrt(np.square(hits.stderr[0]).mean() / ROWS)
+    assert 0.7 < np.square(error).mean() / np.square(hits.stderr[0]).mean() < 1.4
+
+
+def test_rooms_without_an_entry_take_the_codes_as_numbers(spec: dpi.Spec, vectors: Floats) -> None:
+    index = dpi.PrivateIndex(spec)
+    index.add(vectors)
+    assert not can_learn(spec, "cosine")
+    assert index.fit_denoiser("linear").kind == "linear"
+    assert index.search(vectors[:3], k=5).ids.shape == (3, 5)
+    assert predicted_exposure(spec, ROWS).linked > 0.9
