@@ -1,11 +1,25 @@
-"""The one exception for bad input, and the one warning of results that mean little."""
+"""The errors that a user meets, and the warning of results that mean little.
+
+Every error is an :class:`InputError`. A subclass exists where a caller must tell the cause apart.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["InputError", "QualityWarning", "naming"]
+__all__ = [
+    "BusyError",
+    "DamagedError",
+    "InputError",
+    "MissingPackageError",
+    "NoDenoiserError",
+    "NoGuaranteeError",
+    "QualityWarning",
+    "StorageError",
+    "TooLittleSignalError",
+    "naming",
+]
 
 
 class InputError(ValueError):
@@ -20,13 +34,43 @@ class InputError(ValueError):
     """
 
 
+class NoGuaranteeError(InputError):
+    """These parameters have no mechanism: no proof covers them, or no code can hold the noise."""
+
+
+class NoDenoiserError(InputError):
+    """No denoiser can be learned: the method has none, adds no noise, or leaves no signal."""
+
+
+class TooLittleSignalError(NoDenoiserError):
+    """The codes are too few to learn from, or nothing stands out of their noise."""
+
+
+class DamagedError(InputError):
+    """A file is damaged, cut off, of another version, or not of the expected kind."""
+
+
+class BusyError(InputError):
+    """Another process holds the lock of an index or a ledger."""
+
+
+class StorageError(InputError):
+    """A file or an object store cannot be read or written: missing, full, denied, unreachable."""
+
+
+class MissingPackageError(InputError):
+    """A package of an optional extra is not installed."""
+
+
 class QualityWarning(UserWarning):
-    """What was released is private as stated, but says too little: the cause and the remedy."""
+    """The release is private as stated, but its results mean little."""
 
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Let the sentence of an InputError begin with the name of the file that it is about.
+    """Let the sentence of an :class:`InputError` begin with the name of the file it is about.
+
+    The error keeps its class.
 
     >>> with naming("x.npy"):
     ...     raise InputError("row 3 is empty.")
@@ -39,4 +83,4 @@ def naming(name: str) -> Iterator[None]:
     except InputError as error:
         if str(error).startswith(name):
             raise
-        raise InputError(f"{name}: {error}") from error
+        raise type(error)(f"{name}: {error}") from error

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import InputError
+from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
 
 MAGIC = b"DPIX"
 """First bytes of every file."""
@@ -66,21 +66,21 @@ def _opened(
     if "\0" in name:
         raise InputError(f"{name!r} cannot be the name of a file.")
     if not links and (os.path.islink(name) or os.path.islink(os.path.dirname(name))):
-        raise InputError(f"{name} is a symbolic link; an index holds plain files only.")
+        raise StorageError(f"{name} is a symbolic link; an index holds plain files only.")
     try:
         # Without blocking: opening a pipe would wait for someone to write to it.
         handle = os.open(name, os.O_RDONLY | _PLAIN_ONLY | (0 if links else _NO_LINKS))
         with open(handle, "rb") as file:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
-                raise InputError(f"{name} is not a plain file.")
+                raise StorageError(f"{name} is not a plain file.")
             if status.st_size > max_bytes:
-                raise InputError(
+                raise DamagedError(
                     f"{name} has {status.st_size} bytes; at most {max_bytes} are read."
                 )
             yield file, status.st_size
     except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror}; check the path.") from None
+        raise StorageError(f"{name} cannot be read: {error.strerror}; check the path.") from None
 
 
 def map_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = True) -> memoryview:
@@ -143,7 +143,7 @@ def parse_file(
     try:
         return parse(data)
     except InputError as error:
-        raise InputError(f"{os.fspath(path)}: {error}") from None
+        raise type(error)(f"{os.fspath(path)}: {error}") from None
 
 
 def write_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
@@ -251,10 +251,10 @@ def holding_lock(
                 _lock(file.fileno(), wait=True)
         except ImportError:
             none = f"{what} cannot be written safely: this system has no file locks; use another."
-            raise InputError(none) from None
+            raise StorageError(none) from None
         except OSError:
             busy = f"{what} is being written by another process; wait for it to end."
-            raise InputError(busy) from None
+            raise BusyError(busy) from None
         yield
 
 
@@ -305,15 +305,15 @@ def unpack(data: Buffer, kind: str, *, verified: bool = False) -> Contents:
     if kind.endswith("s"):
         these, have, are, named = f"these {kind}", "have", "are", f"dpindex {kind}"
     if len(data) < _FRAME.size or data[:4] != MAGIC:
-        raise InputError(f"these bytes are not {named}.")
+        raise DamagedError(f"these bytes are not {named}.")
     _, version, reserved, header_bytes, body_bytes, digest = _FRAME.unpack_from(data)
     if version != _VERSION or reserved:
-        raise InputError(f"{these} {have} format version {data[4]}; this is version {_VERSION}.")
+        raise DamagedError(f"{these} {have} format version {data[4]}; this is version {_VERSION}.")
     if header_bytes > _MAX_HEADER or _FRAME.size + header_bytes + body_bytes != len(data):
-        raise InputError(f"{these} {are} cut off or {have} bytes too many.")
+        raise DamagedError(f"{these} {are} cut off or {have} bytes too many.")
     if not verified and hashlib.sha256(data[_FRAME.size :]).digest() != digest:
-        raise InputError(f"{these} {are} damaged: the checksum does not match.")
-    wrong = InputError(f"{these} {have} a header that no dpindex writes.")
+        raise DamagedError(f"{these} {are} damaged: the checksum does not match.")
+    wrong = DamagedError(f"{these} {have} a header that no dpindex writes.")
     try:
         header = json.loads(bytes(data[_FRAME.size : _FRAME.size + header_bytes]))
         found, facts, shapes = header["kind"], header["facts"], header["arrays"]
@@ -332,7 +332,7 @@ def unpack(data: Buffer, kind: str, *, verified: bool = False) -> Contents:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise wrong from None
     if found != kind:
-        raise InputError(f"these bytes are dpindex {found:.40}, not {named}.")
+        raise DamagedError(f"these bytes are dpindex {found:.40}, not {named}.")
     if start != len(data):
         raise wrong
     return facts, arrays

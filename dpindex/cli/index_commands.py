@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import InputError, naming
+from dpindex.base.errors import InputError, NoDenoiserError, naming
 from dpindex.base.files import create_file
 from dpindex.base.threads import limited_threads
 from dpindex.cli import options as o
@@ -176,7 +176,7 @@ def _denoise(index: str, kind: o.DenoiserKind) -> None:
     """Fit a denoiser, or say why not: the index works without one."""
     try:
         denoise(index, kind)
-    except InputError as error:
+    except NoDenoiserError as error:
         typer.echo(f"not denoised: {error}", err=True)
 
 

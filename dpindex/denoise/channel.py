@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy
 
 from dpindex.base.arrays import Doubles, Singles, cores
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.law import Likelihood, NumberLaw, SignLaw
 from dpindex.mechanism.spec import Spec
@@ -47,13 +47,13 @@ class Channel:
 
     def __init__(self, spec: Spec) -> None:
         if not spec.mechanism.private:
-            raise InputError(f"{spec.method} adds no noise: there is nothing to denoise.")
+            raise NoDenoiserError(f"{spec.method} adds no noise: there is nothing to denoise.")
         self.format, law, self.likelihood = spec.format, spec.law, Likelihood()
         if isinstance(law, NumberLaw):
             self.likelihood = law.likelihood.in_units(spec.step)
             self.variance = law.moments.in_units(spec.step).variance_of_x
         elif not isinstance(law, SignLaw):
-            raise InputError(f"{spec.method} keeps symbols, which have no denoiser.")
+            raise NoDenoiserError(f"{spec.method} keeps symbols, which have no denoiser.")
         else:  # signs are read as ±1; flips are likeliest near zero: this is an upper bound
             kept = 1.0 - 2.0 * float(law.flip_probability(np.full(1, 0.5), 0.5)[0])
             self.variance = (1.0 - kept**2, 0.0, 0.0)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import AnyArray, Doubles, Singles
 from dpindex.base.checks import finite_number, whole_number
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import pack, unpack
 from dpindex.base.html import facts_html
 from dpindex.denoise.channel import Channel, ScoreTable
@@ -302,7 +302,7 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         iterations = tuple(EPIteration(*part, table) for part in parts)
         return Denoiser(spec, error, rows, linear, iterations, error_variance)
     except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError):
-        raise InputError("these bytes are no denoiser of this index; learn it again.") from None
+        raise DamagedError("these bytes are no denoiser of this index; learn it again.") from None
 
 
 def _read(arrays: dict[str, AnyArray], prefix: str, part: Any, sizes: dict[str, int]) -> Any:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from dpindex.base.arrays import Doubles, Integers, Singles
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoDenoiserError, TooLittleSignalError
 from dpindex.base.threads import limited_threads
 from dpindex.denoise.channel import Channel, ScoreTable
 from dpindex.denoise.denoiser import CalibrationBins, Denoiser, EPIteration
@@ -104,11 +104,13 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
     channel.check(codes)
     signs = channel.likelihood.edges.size == 0
     if kind == "score" and signs:
-        raise InputError(f"{spec.method} keeps signs, which have a linear denoiser only.")
+        raise NoDenoiserError(f"{spec.method} keeps signs, which have a linear denoiser only.")
     rows = TrainingCodes(codes.stored, channel)
     y = rows.held_codes[_VALIDATION]
     if channel.noise(y).mean() < _MIN_NOISE * y.var():
-        raise InputError(f"{spec.method} adds hardly any noise here: there is nothing to denoise.")
+        raise NoDenoiserError(
+            f"{spec.method} adds hardly any noise here: there is nothing to denoise."
+        )
     linear = _filter(rows, "gaussian")
     prediction = linear.predict(rows.held)[0][_VALIDATION]
     if kind != "linear" and not signs:
@@ -145,7 +147,7 @@ class TrainingCodes:
         self.channel, self.k = channel, channel.format.code_length
         needed = max(_MIN_ROWS, self.k)
         if len(stored) < needed:
-            raise InputError(
+            raise TooLittleSignalError(
                 f"{len(stored)} codes are too few to learn a denoiser from; codes of length "
                 f"{self.k} need at least {needed}."
             )
@@ -192,7 +194,7 @@ class TrainingCodes:
             moment += whitened.T @ whitened
         basis, signal = signal_directions(moment / count, count, _MAX_DIRECTIONS)
         if not len(signal):
-            raise InputError(
+            raise TooLittleSignalError(
                 f"{count} codes are too few to denoise: nothing stands out of the noise; add more "
                 f"vectors or use a larger epsilon."
             )

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from dpindex.base.checks import checked_delta
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.mechanism.noise import (
     additive,
     cap,
@@ -140,7 +140,7 @@ class Method:
         self._check_min_norm(stated, values["entries"])
         size, (low, high) = stated.adjacency.size, stated.bounds
         if self.calibration.bounded and high - low > size:
-            raise InputError(
+            raise NoGuaranteeError(
                 f"{self.name} needs bounds no wider than beta = {size:g}, not [{low:g}, "
                 f"{high:g}]; state the public range of an attribute."
             )
@@ -164,7 +164,7 @@ class Method:
                 f"bounds, clip and norm out."
             )
         if stated.adjacency.kind not in self.adjacencies:
-            raise InputError(
+            raise NoGuaranteeError(
                 f"{self.name} has no guarantee under {stated.adjacency}: it is analysed for "
                 f"{' and '.join(self.adjacencies)} adjacency only{_REMEDIES[self.adjacencies]}."
             )
@@ -176,17 +176,17 @@ class Method:
                 raise InputError(f"{self.name} does not use min_norm{pure}; leave it out.")
             return
         if entries != "gaussian":
-            raise InputError(
+            raise NoGuaranteeError(
                 f"{self.name} with a delta needs gaussian entries, not {entries}: for others no "
                 f"bound on the signs that can change holds for all vectors."
             )
         if stated.min_norm is None:
-            raise InputError(
+            raise NoGuaranteeError(
                 f"{self.name} with a delta needs min_norm: a public lower bound on the norm of "
                 f"every vector."
             )
         if min_norm_on_grid(stated) <= stated.adjacency.size:
-            raise InputError(
+            raise NoGuaranteeError(
                 f"{self.name} needs a min_norm above beta = {stated.adjacency.size:g}, not "
                 f"{stated.min_norm:g}."
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError
 from dpindex.base.files import MAGIC, parse_file, unpack
 from dpindex.format1 import codes_from_bytes_1
 from dpindex.mechanism.codes.base import CodeFormat, Codes, check_format
@@ -53,9 +53,9 @@ def codes_from_bytes(data: bytes | bytearray | memoryview, *, verified: bool = F
         if len(arrays) != 1:
             raise ValueError("arrays")
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise InputError("these codes have a header that no dpindex writes.") from None
+        raise DamagedError("these codes have a header that no dpindex writes.") from None
     if fault := format_.fault(stored):
-        raise InputError(f"these codes {fault}.")
+        raise DamagedError(f"these codes {fault}.")
     return format_.codes(stored)
 
 

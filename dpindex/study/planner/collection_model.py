@@ -47,7 +47,7 @@ from dpindex.base.arrays import (
     unit,
 )
 from dpindex.base.checks import finite_number
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.denoise import Denoiser, fit_denoiser
 from dpindex.mechanism.codebook import spaced
 from dpindex.mechanism.codes import Codes
@@ -548,7 +548,7 @@ class Simulation:
             return None
         # A collection has no more codes than vectors.
         count = round(self._model.sampled.shape[0] * self._model.vectors_per_row)
-        with suppress(InputError):  # too few codes, or nothing but noise
+        with suppress(NoDenoiserError):  # too few codes, or nothing but noise
             return fit_denoiser(codes.take(slice(count)), self.spec, ranking)
         return None
 

@@ -16,7 +16,7 @@ import scipy.sparse
 
 from dpindex.base.arrays import share_cores
 from dpindex.base.checks import checked_epsilon, finite_number, whole_number
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError, StorageError
 from dpindex.base.threads import idle_cores, limited_threads
 from dpindex.exposure.exposure import Prior, predicted_exposure
 from dpindex.index.asked import QueryMode
@@ -274,7 +274,7 @@ def _suspicion(source: VectorSource, n: int) -> str | None:
             directory = IndexDirectory(path)
             try:
                 manifest = directory.manifest()
-            except InputError:  # no index, damaged, or of another version
+            except (DamagedError, StorageError):  # no index, damaged, or of another version
                 continue
             if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
                 return f"{directory.path} holds as many codes, of as many attributes"
@@ -401,7 +401,7 @@ class _Predictor:
             low = high / span
             for _ in range(steps):
                 row, middle = None, math.sqrt(low * high)
-                with suppress(InputError):  # noise that no code can hold
+                with suppress(NoGuaranteeError):  # noise that no code can hold
                     row = row_at(middle)
                 if row is not None and self._value(row) >= recall:
                     high, best = middle, row
@@ -427,7 +427,7 @@ class _Predictor:
         """The same spec at another epsilon, or nothing where no code can hold the noise."""
         try:
             return self._simulated([row.spec.with_epsilon(epsilon)])
-        except InputError:
+        except NoGuaranteeError:
             return []
 
     def _value(self, row: Row) -> float:
@@ -454,7 +454,7 @@ class _Predictor:
         def simulation(spec: Spec) -> Simulation | str:
             try:
                 return Simulation(spec, model, rounds)
-            except InputError as error:  # noise that no code can hold
+            except NoGuaranteeError as error:  # noise that no code can hold
                 return f"{spec.method}, k = {spec.code_length}: {error}"
 
         made = list(self._parallel(simulation, specs))
@@ -476,8 +476,8 @@ class _Predictor:
             rows += filter(self._fits, found)
         if not rows:
             for sentence in refused:
-                raise InputError(f"no method is left at this epsilon: {sentence}")
-            raise InputError(f"no method makes codes of at most {self._max_bytes} bytes.")
+                raise NoGuaranteeError(f"no method is left at this epsilon: {sentence}")
+            raise NoGuaranteeError(f"no method makes codes of at most {self._max_bytes} bytes.")
         return sorted(rows, key=self._value, reverse=True), refused
 
     def _fits(self, one: Simulation | Row) -> bool:

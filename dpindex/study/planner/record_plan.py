@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from dpindex.base.arrays import Floats
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.exposure.exposure import Prior, predicted_exposure
 from dpindex.index.asked import QueryMode
 from dpindex.mechanism.method_table import find_method
@@ -83,7 +83,7 @@ def record_plan(
     found = ranked(specs(epsilon))
     contrast: tuple[Row, ...] = ()
     if delta > 0:
-        with suppress(InputError):  # noise that no code can hold
+        with suppress(NoGuaranteeError):  # noise that no code can hold
             spec = Spec(CONTRAST, dim, epsilon=epsilon, delta=delta, adjacency=l2(2.0))
             contrast = (model.predict(spec, at),)
     progress(1, 1, "done")
