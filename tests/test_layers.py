@@ -27,7 +27,7 @@ LAYERS = (
     ("dpindex.similarity",),
     ("dpindex.denoise",),
     ("dpindex.mechanism",),
-    ("dpindex.vectors", "dpindex.privacy", "dpindex.randomness", "dpindex.format1"),
+    ("dpindex.vectors", "dpindex.privacy", "dpindex.randomness"),
     ("dpindex.base", "dpindex.version"),
 )
 """From the top down. Parts on one line do not import each other; a module belongs to the longest

@@ -24,7 +24,6 @@ from dpindex.base.files import pack, unpack
 from dpindex.base.html import facts_html
 from dpindex.denoise.channel import Channel, ScoreTable
 from dpindex.denoise.mixture import Filter
-from dpindex.format1 import denoiser_from_bytes_1
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 
@@ -282,7 +281,7 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         If the bytes are no denoiser for codes of that length.
     """
     try:
-        facts, arrays = denoiser_from_bytes_1(data) or unpack(data, "denoiser")
+        facts, arrays = unpack(data, "denoiser")
         error = finite_number(facts["error"], "error")
         rows = whole_number(facts["rows"], "rows", 0, 2**63)
         parts: list[tuple[Filter, CalibrationBins]] = []

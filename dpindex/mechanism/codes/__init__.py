@@ -6,7 +6,6 @@ import os
 
 from dpindex.base.errors import DamagedError
 from dpindex.base.files import MAGIC, parse_file, unpack
-from dpindex.format1 import codes_from_bytes_1
 from dpindex.mechanism.codes.base import CodeFormat, Codes, check_format
 from dpindex.mechanism.codes.numbers import FloatCodes, NumberFormat
 from dpindex.mechanism.codes.signs import BitCodes, SignFormat
@@ -46,7 +45,7 @@ def codes_from_bytes(data: bytes | bytearray | memoryview, *, verified: bool = F
     >>> codes_from_bytes(codes.to_bytes()).to_signs().tolist()
     [[1, -1, 1]]
     """
-    facts, arrays = codes_from_bytes_1(data) or unpack(data, "codes", verified=verified)
+    facts, arrays = unpack(data, "codes", verified=verified)
     try:
         format_ = _FORMATS[facts["format"]].from_dict(facts)
         stored = arrays["stored"]
