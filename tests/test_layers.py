@@ -18,8 +18,8 @@ import dpindex
 
 LAYERS = (
     ("dpindex.__main__", "dpindex"),  # the face names what lies below, and nothing imports it
-    ("dpindex.cli",),
-    ("dpindex.serve", "dpindex.client", "dpindex.dask"),
+    ("dpindex.cli", "dpindex.client"),
+    ("dpindex.serve", "dpindex.dask"),
     ("dpindex.study", "dpindex.audit"),
     ("dpindex.index", "dpindex.race", "dpindex.sklearn", "dpindex.device"),
     ("dpindex.storage",),

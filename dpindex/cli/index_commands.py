@@ -215,10 +215,10 @@ def query(
     """
     from dpindex.index.private_index import PrivateIndex
     from dpindex.serve.published_index import connect
-    from dpindex.storage.databases import is_engine_url
+    from dpindex.storage.databases import is_database_url
 
     out.check_output(form, output)
-    opened: Any = connect(index, collection) if is_engine_url(index) else PrivateIndex.open(index)
+    opened: Any = connect(index, collection) if is_database_url(index) else PrivateIndex.open(index)
     shown_columns = [] if show is None else show.split(",")
     for name in shown_columns:
         if name not in opened.payload_columns:

@@ -16,10 +16,10 @@ from dpindex.base.extras import import_extra
 from dpindex.base.files import holding_lock, make_folder
 from dpindex.index.private_index import PrivateIndex
 from dpindex.serve.app import make_app
-from dpindex.serve.collector import Collector, Engine
+from dpindex.serve.collector import Collector, Searcher
 from dpindex.serve.published_index import connect
 from dpindex.serve.tokens import Tokens
-from dpindex.storage.databases import is_engine_url
+from dpindex.storage.databases import is_database_url
 
 __all__ = ["LOG_NAME", "LOOPBACK", "serve"]
 
@@ -76,7 +76,7 @@ def serve(
         raise InputError(
             f"without tokens only {' and '.join(LOOPBACK)} may be served; give tokens."
         )
-    with (_published if is_engine_url(index) else _local)(index, collection) as served:
+    with (_published if is_database_url(index) else _local)(index, collection) as served:
         opened, id_type, log, save = served
         opened.spec.refuse_unprotected(allow_unprotected, "serve it")
         listening = _listening(host, port)
@@ -107,7 +107,7 @@ def serve(
                 signal.signal(signal.SIGTERM, before)
 
 
-_Served: TypeAlias = tuple[Engine, type, Path, Callable[[], object]]
+_Served: TypeAlias = tuple[Searcher, type, Path, Callable[[], object]]
 """What searches, type of its ids, where the log of accepted codes lies, and what saves."""
 
 
