@@ -5,7 +5,7 @@ Every error is an :class:`InputError`. A subclass exists where a caller must tel
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 __all__ = [
@@ -25,6 +25,14 @@ __all__ = [
 class InputError(ValueError):
     """Bad input: one sentence that says what was wrong, where, and what to do.
 
+    Parameters
+    ----------
+    sentence : str
+        Its words are those of the library.
+    parameters : sequence of str
+        The words of the sentence that are parameters of the library, such as "min_norm",
+        "clip=True" or "ledger=…". The command line puts its flags in their place.
+
     >>> from dpindex import attribute
     >>> try:
     ...     attribute(beta=-1)
@@ -32,6 +40,11 @@ class InputError(ValueError):
     ...     print(error)
     beta must be above 0, not -1.
     """
+
+    def __init__(self, sentence: str, *, parameters: Sequence[str] = ()) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.parameters = tuple(parameters)
 
 
 class NoGuaranteeError(InputError):
@@ -81,6 +94,6 @@ def naming(name: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if str(error).startswith(name):
-            raise
-        raise type(error)(f"{name}: {error}") from error
+        if not str(error).startswith(name):
+            error.args = (f"{name}: {error}",)
+        raise

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
+from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError, naming
 
 MAGIC = b"DPIX"
 """First bytes of every file."""
@@ -138,12 +138,10 @@ def release_pages(array: Any) -> None:
 def parse_file(
     path: str | os.PathLike[str], max_bytes: int, parse: Callable[[bytes], _Parsed]
 ) -> _Parsed:
-    """What ``parse`` makes of the bytes of a file; its InputErrors begin with the path."""
+    """Return what ``parse`` makes of the bytes of a file; its errors begin with the path."""
     data = read_file(path, max_bytes)
-    try:
+    with naming(os.fspath(path)):
         return parse(data)
-    except InputError as error:
-        raise type(error)(f"{os.fspath(path)}: {error}") from None
 
 
 def write_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:

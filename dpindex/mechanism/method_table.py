@@ -173,7 +173,10 @@ class Method:
         if not (self.calibration.norm_bound and stated.delta > 0):
             if stated.min_norm is not None:
                 pure = " with delta 0" if self.calibration.norm_bound else ""
-                raise InputError(f"{self.name} does not use min_norm{pure}; leave it out.")
+                raise InputError(
+                    f"{self.name} does not use min_norm{pure}; leave it out.",
+                    parameters=["min_norm"],
+                )
             return
         if entries != "gaussian":
             raise NoGuaranteeError(
@@ -183,12 +186,14 @@ class Method:
         if stated.min_norm is None:
             raise NoGuaranteeError(
                 f"{self.name} with a delta needs min_norm: a public lower bound on the norm of "
-                f"every vector."
+                f"every vector.",
+                parameters=["min_norm"],
             )
         if min_norm_on_grid(stated) <= stated.adjacency.size:
             raise NoGuaranteeError(
                 f"{self.name} needs a min_norm above beta = {stated.adjacency.size:g}, not "
-                f"{stated.min_norm:g}."
+                f"{stated.min_norm:g}.",
+                parameters=["min_norm"],
             )
 
 

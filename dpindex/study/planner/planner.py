@@ -236,7 +236,8 @@ def _sample(vectors: Any, dim: int, n: int | None, most: int = _MAX_ROWS) -> Any
             f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
             f"that are chosen by looking at private data reveal something that no epsilon covers; "
             f"name a public sample or public facts instead, or pass "
-            f"skip_leak_check=True if it is public after all or you accept that."
+            f"skip_leak_check=True if it is public after all or you accept that.",
+            parameters=["skip_leak_check=True"],
         )
     chosen = spaced(rows, most)
     if columns <= _MAX_DENSE_DIM:
