@@ -6,7 +6,6 @@ Sizes and digest are checked before anything is interpreted; nothing is ever unp
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import math
@@ -14,9 +13,8 @@ import mmap
 import os
 import stat
 import struct
-import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -34,6 +32,7 @@ _FRAME = struct.Struct("<4sHHIQ32s")
 """Magic, version, 0, bytes of the header, bytes of the arrays, SHA-256 of both."""
 
 _MAX_HEADER = 1 << 20
+_MAX_DESCRIPTORS = 1 << 20
 _DTYPES = {"|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<f4", "<f8"}
 _PLAIN_ONLY = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
@@ -84,55 +83,49 @@ def _opened(
 
 
 def map_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = True) -> memoryview:
-    """As :func:`read_file`, but mapped: pages are read when they are used, and take no memory that
-    the system could not have back. They stay what they are when the file is deleted or replaced,
-    and must not be written or cut off in place.
+    """Map a file as :func:`read_file` reads it.
+
+    Pages are read when they are used, and take no memory that the system could not have back. They
+    stay what they are when the file is deleted or replaced. The file must not be written or cut off
+    in place. Each mapping holds a descriptor, so the process is allowed as many as it may have.
 
     Where a mapped file cannot be deleted (Windows), it is read.
     """
+    if os.name == "posix":
+        _allow_descriptors()
     with _opened(path, max_bytes, links=links) as (file, size):
         if os.name != "posix" or size == 0:
             return memoryview(file.read(size))
-        # Python's mmap keeps a descriptor open for each file (before 3.13), and an index may have
-        # more segments than a process may have descriptors.
-        place = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
-        if place == _MAP_FAILED:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
-    mapped = (ctypes.c_ubyte * size).from_address(place)
-    _MAPPED[place] = size
-    weakref.finalize(mapped, _unmap, place).atexit = False
-    return np.frombuffer(memoryview(mapped), np.uint8).data.toreadonly()
-
-
-_MAP_FAILED = ctypes.c_void_p(-1).value
-_MAPPED: dict[int, int] = {}
-"""Bytes of each mapped file by its address."""
+        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
 
 
 @cache
-def _libc() -> Any:
-    libc = ctypes.CDLL(None, use_errno=True)
-    sizes, flags = (ctypes.c_void_p, ctypes.c_size_t), (ctypes.c_int, ctypes.c_int, ctypes.c_int)
-    libc.mmap.argtypes, libc.mmap.restype = (*sizes, *flags, ctypes.c_long), ctypes.c_void_p
-    libc.munmap.argtypes = sizes
-    libc.madvise.argtypes = (*sizes, ctypes.c_int)
-    return libc
+def _allow_descriptors() -> None:
+    """Raise the soft limit on descriptors of this process to its hard limit, at most 2^20.
 
+    An index may have more segments than the usual soft limit of 1024.
+    """
+    import resource
 
-def _unmap(place: int) -> None:
-    _libc().munmap(place, _MAPPED.pop(place))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MAX_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY:
+        most = min(hard, _MAX_DESCRIPTORS)
+    if resource.RLIM_INFINITY != soft < most:
+        with suppress(ValueError, OSError):  # macOS has a limit of its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def release_pages(array: Any) -> None:
-    """Let go of the memory of a mapped file that ``array`` shows a part of; it is read again when
-    it is next used. Nothing happens to any other array.
+    """Let go of the memory of a mapped file that ``array`` shows a part of.
+
+    The pages are read again when they are next used. Any other array is left as it is.
     """
     source: Any = array
     while isinstance(source, np.ndarray | memoryview):
         source = source.obj if isinstance(source, memoryview) else source.base
-    if isinstance(source, ctypes.Array) and (place := ctypes.addressof(source)) in _MAPPED:
-        _libc().madvise(place, _MAPPED[place], mmap.MADV_DONTNEED)
+    if isinstance(source, mmap.mmap):
+        source.madvise(mmap.MADV_DONTNEED)
 
 
 def parse_file(
