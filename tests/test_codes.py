@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from dpindex.mechanism.codes import (
     FORMATS,
     BitCodes,
     Codes,
-    FloatCodes,
     NumberFormat,
     SignFormat,
     check_format,
@@ -29,7 +27,6 @@ from dpindex.mechanism.codes import (
 )
 
 MARK = bytes(range(16))
-GOLDEN = Path(__file__).parent / "golden"
 SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=20)
 
 # What a law may draw, in any number of rows and columns, and the format of such codes.
@@ -431,84 +428,3 @@ def test_any_bytes_like_object_is_read() -> None:
     data = made("signs").to_bytes()
     for same in (data, bytearray(data), memoryview(data)):
         assert codes_from_bytes(same).to_bytes() == data
-
-
-# Format 1, which is read for ever and no longer written
-
-_HEADER_1 = struct.Struct("<4sBBHIQdd16s16s")
-"""Magic, version, bytes a number, 0, k, n, scale, offset, fingerprint, digest."""
-
-
-def format_1(size: int, k: int, n: int, body: bytes, /, **changes: Any) -> bytes:
-    fields = {"magic": b"DPIX", "version": 1, "size": size, "zero": 0, "k": k, "n": n,
-              "scale": 0.25 if size else 1.0, "offset": 0.5 if size else 0.0, "mark": MARK,
-              **changes}  # fmt: skip
-    digest = hashlib.sha256(_HEADER_1.pack(*fields.values(), bytes(16)) + body).digest()[:16]
-    return _HEADER_1.pack(*fields.values(), digest) + body
-
-
-def test_format_1_is_read_byte_by_byte() -> None:
-    bits = codes_from_bytes(format_1(0, 10, 1, b"\x05\x02"))
-    assert isinstance(bits, BitCodes)
-    assert bits.to_signs().tolist() == [[1, -1, 1, -1, -1, -1, -1, -1, -1, 1]]
-    numbers = codes_from_bytes(format_1(2, 3, 1, bytes.fromhex("0100" + "feff" + "2c01")))
-    assert isinstance(numbers, FloatCodes)
-    assert numbers.values.tolist() == [[1, -2, 300]]
-    assert numbers.format == NumberFormat(3, MARK, 0.25, 0.5)
-    for codes in (bits, numbers):
-        assert codes.fingerprint == MARK
-        assert codes_from_bytes(codes.to_bytes()).stored.tolist() == codes.stored.tolist()
-
-
-@pytest.mark.parametrize("name", ["bits", "names", "numbers", "wide"])
-def test_golden_codes_of_format_1_are_read(name: str) -> None:
-    data = (GOLDEN / f"{name}.codes").read_bytes()
-    spec = dpi.Spec.read(GOLDEN / f"{name}.json")
-    codes = codes_from_bytes(data)
-    assert (len(codes), codes.k, codes.fingerprint) == (10, spec.code_length, spec.fingerprint)
-    check_format(codes, spec.format)
-    body = data[_HEADER_1.size :]
-    assert codes.stored.tobytes() == body
-    if isinstance(spec.format, NumberFormat) and isinstance(codes.format, NumberFormat):
-        assert codes.format.scale == pytest.approx(spec.format.scale, rel=1e-12)
-        assert codes.format.offset == spec.format.offset
-    again = codes_from_bytes(codes.to_bytes())
-    np.testing.assert_array_equal(again.to_float(), codes.to_float())
-    for broken in (data[:-1], data + b"\0", data[:60] + bytes([data[60] ^ 1]) + data[61:]):
-        with pytest.raises(InputError, match=r"damaged|not dpindex"):
-            codes_from_bytes(broken)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"size": 3},
-        {"zero": 1},
-        {"k": 0},
-        {"n": 2},
-        {"n": 2**64 - 1},
-        {"scale": np.nan},
-        {"scale": np.inf},
-        {"scale": 0.0},
-        {"scale": -1.0},
-        {"offset": np.nan},
-        {"offset": np.inf},
-    ],
-    ids=repr,
-)
-def test_forged_fields_of_format_1_are_refused(changes: dict[str, Any]) -> None:
-    body = bytes.fromhex("0100" + "feff" + "2c01")
-    with pytest.raises(InputError, match="no dpindex writes"):
-        codes_from_bytes(format_1(2, 3, 1, body, **changes))
-
-
-@pytest.mark.parametrize("size", [0, 1])
-def test_many_empty_codes_of_format_1_are_refused(size: int) -> None:
-    """Found by fuzzing: 2^63 codes of no coordinates take no bytes, and were a ValueError."""
-    with pytest.raises(InputError, match="no dpindex writes"):
-        codes_from_bytes(format_1(size, 0, 2**63, b""))
-
-
-def test_stray_bits_of_format_1_are_refused() -> None:
-    with pytest.raises(InputError, match="stray bits"):
-        codes_from_bytes(format_1(0, 10, 1, b"\x05\x06"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +93,7 @@ def test_other_arrays_keep_their_pages() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at this process's files")
-def test_a_mapped_file_takes_no_descriptor_and_is_given_back(tmp_path: Path) -> None:
+def test_a_mapped_file_and_its_descriptor_are_given_back(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 10_000)
 
     def seen() -> tuple[int, bool]:
@@ -100,10 +102,28 @@ def test_a_mapped_file_takes_no_descriptor_and_is_given_back(tmp_path: Path) -> 
 
     files, _ = seen()
     view = map_file(tmp_path / "a", 10_000)
-    assert seen() == (files, True)
+    assert seen() == (files + 1, True)
     del view
     gc.collect()
     assert seen() == (files, False)
+
+
+_MANY = """
+import resource, sys
+from dpindex.base.files import map_file
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+views = [map_file(sys.argv[1], 10) for _ in range(200)]
+print(sum(len(view) for view in views))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files are mapped on POSIX")
+def test_more_files_are_mapped_than_the_soft_limit_allows(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    command = [sys.executable, "-c", _MANY, str(tmp_path / "a")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr
 
 
 def test_what_cannot_be_mapped_is_refused_in_the_words_of_reading(tmp_path: Path) -> None:

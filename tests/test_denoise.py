@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -538,40 +537,6 @@ class TestOnlyCodes:
                 assert f"dpindex.{name}" not in source
 
 
-def as_format_1(denoiser: Denoiser) -> tuple[dict[str, Any], bytes]:
-    """Header and body of a denoiser as format 1 wrote them: float32 in one fixed order."""
-    arrays: list[Any] = []
-
-    def add(filter_: Any) -> None:
-        prior = filter_.prior
-        unused = np.ones((prior.components, prior.filters.shape[1]))
-        gains = np.concatenate([unused, prior.gains], axis=1)
-        mixture = [prior.log_weight, prior.mean, prior.filters, prior.roots, gains]
-        arrays.extend([filter_.mean, filter_.noise, filter_.basis, *mixture])
-        arrays.extend([filter_.leverage, filter_.mixing_leverage])
-
-    add(denoiser.linear)
-    for iteration in denoiser.iterations:
-        add(iteration.filter)
-        arrays.extend([iteration.bins.offset, iteration.bins.variance])
-    most = [iteration.table.max_variance for iteration in denoiser.iterations]
-    header = {
-        "format": 1,
-        "kind": denoiser.kind,
-        "error": denoiser.error,
-        "rows": denoiser.rows,
-        "most": (most or [0.0])[0],
-        "stages": [iteration.bins.ranges.tolist() for iteration in denoiser.iterations],
-        "spread": denoiser.error_variance.tolist(),
-        "shapes": [list(array.shape) for array in arrays],
-    }
-    return header, b"".join(array.astype("<f4").tobytes() for array in arrays)
-
-
-def line_and_body(header: dict[str, Any], body: bytes) -> bytes:
-    return json.dumps(header).encode() + b"\n" + body
-
-
 def refused(data: bytes, spec: Spec) -> None:
     with pytest.raises(InputError, match="no denoiser of this index"):
         denoiser_from_bytes(data, spec)
@@ -605,57 +570,6 @@ class TestBytes:
         _, codes, denoiser = sized
         again = denoiser_from_bytes(denoiser_to_bytes(denoiser), denoiser.spec)
         assert np.array_equal(again.to_rank(codes), denoiser.to_rank(codes))
-
-    def test_format_1_is_read(self, sized: Any) -> None:
-        """And denoises the same; the oldest files had no error variances."""
-        _, codes, denoiser = sized
-        header, body = as_format_1(denoiser)
-        old = denoiser_from_bytes(line_and_body(header, body), denoiser.spec)
-        assert np.array_equal(old.to_rank(codes), denoiser.to_rank(codes))
-        assert (old.kind, old.error, old.rows) == ("score", denoiser.error, denoiser.rows)
-        for spread in (header["spread"][1:], [-1.0, *header["spread"][1:]], "spread", [None] * 10):
-            refused(line_and_body({**header, "spread": spread}, body), denoiser.spec)
-        del header["spread"]
-        older = denoiser_from_bytes(line_and_body(header, body), denoiser.spec)
-        assert np.array_equal(older(codes), denoiser(codes))
-        assert older.error_variance.size == 0
-
-    def test_damage_of_format_1_is_refused(self, learned: Any) -> None:
-        _, _, denoiser = learned("raw-staircase", 3.0, "score")
-        header, body = as_format_1(denoiser)
-        data, line = line_and_body(header, body), json.dumps(header).encode()
-        assert denoiser_from_bytes(data, denoiser.spec).kind == "score"
-
-        def changed(**change: Any) -> bytes:
-            return line_and_body({**header, **change}, body)
-
-        bad = [
-            b"",
-            data[:-4],
-            data + bytes(4),
-            data + bytes(1),
-            line,
-            b"[" * 100_000 + b"\n",
-            b"{" * 100_000 + b"\n",
-            b'{"a":' * 100_000 + b"\n",
-            changed(format=2),
-            changed(shapes=[[-1], *header["shapes"][1:]]),
-            changed(shapes=[[1 << 40], *header["shapes"][1:]]),
-            changed(shapes=[[2**62, 2**62], *header["shapes"][1:]]),
-            changed(shapes=header["shapes"][1:]),
-            changed(error="x"),
-            changed(rows=-1),
-            changed(rows=0.5),
-            changed(most=float("nan")),
-            changed(most=-1.0),
-            changed(stages=header["stages"][:-1]),
-            changed(stages=[[1.0, 2.0], *header["stages"][1:]]),
-            changed(stages=[[["x", 2.0], [0.0, 1.0]], *header["stages"][1:]]),
-            changed(stages=7),
-            line + b"\n" + b"\xff" * len(body),
-        ]
-        for data in bad:
-            refused(data, denoiser.spec)
 
     def test_damage_is_refused(self, learned: Any) -> None:
         _, _, denoiser = learned("raw-staircase", 3.0, "score")

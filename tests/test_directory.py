@@ -214,6 +214,20 @@ def test_a_manifest_edited_with_care_is_still_refused(saved: Path, number: int) 
     _refused(saved)
 
 
+@pytest.mark.parametrize("stated", [1.0, 254.0])
+def test_finding_3_a_manifest_states_the_adjacency_in_units_of_the_attribute(
+    tmp_path: Path, stated: float
+) -> None:
+    index = PrivateIndex(replace(SPEC, scale=255.0))
+    index.save(tmp_path / "i")
+    assert json.loads((tmp_path / "i/manifest.json").read_text())["guarantee"]["adjacency"] == {
+        "kind": "attribute", "beta": 255.0
+    }  # fmt: skip
+    assert PrivateIndex.open(tmp_path / "i").spec.guarantee.adjacency.size == 255.0
+    _reseal(tmp_path / "i", lambda d: d["guarantee"]["adjacency"].update(beta=stated))
+    _refused(tmp_path / "i")
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{}", "[]", "null", "1" * 10_000, "[" * 100_000, '{"format": 1}', "\xff", '{"a": NaN}'],

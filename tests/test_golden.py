@@ -142,8 +142,7 @@ def test_a_sketch_opens_and_answers(number: int) -> None:
     assert sketch.count(make.vectors()[:4]) == pytest.approx(facts["count"], abs=1e-3)
     again = RaceSketch.from_bytes(sketch.to_bytes())
     assert (again.counts == sketch.counts).all()
-    if number > 1:  # nothing writes format 1 any more
-        stored, written = unpack(data, "sketch"), unpack(sketch.to_bytes(), "sketch")
-        assert stored[0]["spec"].pop("as_published", False) is False  # no longer written
-        assert stored[0] == written[0]
-        assert (stored[1]["counts"] == written[1]["counts"]).all()
+    stored, written = unpack(data, "sketch"), unpack(sketch.to_bytes(), "sketch")
+    assert stored[0]["spec"].pop("as_published", False) is False  # no longer written
+    assert stored[0] == written[0]
+    assert (stored[1]["counts"] == written[1]["counts"]).all()

@@ -24,7 +24,7 @@ from by_hand import write_index_by_hand
 from dpindex import Privatizer, Spec, l2
 from dpindex.base.checks import check_id_lengths
 from dpindex.base.errors import InputError
-from dpindex.base.files import read_file
+from dpindex.base.files import pack, read_file, unpack
 from dpindex.cli import main
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat
@@ -370,3 +370,22 @@ def test_every_command_says_one_sentence(
     after = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
     assert after == before
     assert len(PrivateIndex.open(tmp_path / "index")) == 4
+
+
+def test_a_denoiser_of_another_form(tmp_path: Path) -> None:
+    """Found while fuzzing: shapes with fewer dimensions than they must have were an IndexError."""
+    from dpindex.denoise import denoiser_from_bytes
+
+    golden = Path(__file__).parent / "golden" / "format2" / "denoised"
+    spec = PrivateIndex.open(golden).spec
+    (model,) = (golden / "denoiser").iterdir()
+    facts, arrays = unpack(model.read_bytes(), "denoiser")
+    assert denoiser_from_bytes(pack("denoiser", facts, arrays), spec).kind == "linear"
+    for name, array in arrays.items():
+        for shape in ((-1,), (*array.shape, 1), (1, *array.shape)):
+            forged = array.reshape(shape)
+            if forged.shape == array.shape:
+                continue
+            data = pack("denoiser", facts, {**arrays, name: forged})
+            with pytest.raises(InputError, match="no denoiser of this index"):
+                denoiser_from_bytes(data, spec)

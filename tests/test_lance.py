@@ -20,7 +20,7 @@ pytestmark = LITE
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Lance:
+def database(tmp_path: Path) -> Lance:
     return Lance(str(tmp_path / "x.lance"), "books")
 
 
@@ -30,7 +30,7 @@ def _rows(ids: Any, payload: Any = None, size: float = 1.0) -> Rows:
     return Rows(np.array(ids), codes, vectors, payload)
 
 
-def test_numbers_of_unlike_types_are_compared(engine: Lance) -> None:
+def test_numbers_of_unlike_types_are_compared(database: Lance) -> None:
     table = pa.table(
         {
             "small": pa.array([-5, 7, None], "int8"),
@@ -39,8 +39,8 @@ def test_numbers_of_unlike_types_are_compared(engine: Lance) -> None:
             "two words": ["it's", "", None],
         }
     )
-    engine.create(Layout(False, 2, 3, "ip", table.schema))
-    engine.insert(_rows([1, 2, 3], table))
+    database.create(Layout(False, 2, 3, "ip", table.schema))
+    database.insert(_rows([1, 2, 3], table))
     for text, count in {
         "small > -1000": 2,
         "small < 6.5": 1,
@@ -53,46 +53,46 @@ def test_numbers_of_unlike_types_are_compared(engine: Lance) -> None:
         "id >= -9223372036854775808": 3,
         "field('two words') == \"it's\"": 1,
     }.items():
-        condition = parsed(text, ["id", *table.column_names], engine.dialect)
+        condition = parsed(text, ["id", *table.column_names], database.dialect)
         assert isinstance(condition, Condition)
-        assert engine.count(condition.true) == count, text
+        assert database.count(condition.true) == count, text
 
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
-def test_products_of_any_size_lose_nothing(engine: Lance, size: float) -> None:
-    engine.create(Layout(False, 2, 3, "ip"))
+def test_products_of_any_size_lose_nothing(database: Lance, size: float) -> None:
+    database.create(Layout(False, 2, 3, "ip"))
     rows = _rows(range(9), size=size)
-    engine.insert(rows)
+    database.insert(rows)
     query = np.array([[0.3, -0.2, 0.1]], np.float32)
-    ids, scores = engine.search(query, 9, None)
+    ids, scores = database.search(query, 9, None)
     assert rows.vectors is not None
     expected = (rows.vectors.astype(float) @ query[0])[ids[0]]
     np.testing.assert_allclose(scores[0], expected, atol=3e-7 * np.abs(expected).max())
 
 
-def test_small_files_are_joined(engine: Lance) -> None:
-    engine.create(Layout(False, 2, 3, "ip"))
+def test_small_files_are_joined(database: Lance) -> None:
+    database.create(Layout(False, 2, 3, "ip"))
     for i in range(102):
-        engine.insert(_rows([i]))
-        engine.write("facts", str(i).encode())
-    other = Lance(engine._place.partition(", ")[0], "books")
+        database.insert(_rows([i]))
+        database.write("facts", str(i).encode())
+    other = Lance(database._place.partition(", ")[0], "books")
     other.open(Layout(False, 2, 3, "ip"))
-    engine.finish()
-    assert engine._table.stats()["fragment_stats"]["num_fragments"] == 1
-    assert other.count() == engine.count() == 102
+    database.finish()
+    assert database._table.stats()["fragment_stats"]["num_fragments"] == 1
+    assert other.count() == database.count() == 102
     assert other.read("facts") == b"101"
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a`b", "code", "_distance", "_rowid"])
-def test_columns_that_lance_cannot_have(engine: Lance, name: str) -> None:
+def test_columns_that_lance_cannot_have(database: Lance, name: str) -> None:
     with pytest.raises(InputError, match=r"rename it|reserved name"):
-        engine.create(Layout(False, 2, 3, "ip", pa.schema({name: pa.int64()})))
+        database.create(Layout(False, 2, 3, "ip", pa.schema({name: pa.int64()})))
 
 
-def test_what_lance_refuses_is_one_sentence(engine: Lance) -> None:
-    engine.create(Layout(False, 2, 3, "ip"))
+def test_what_lance_refuses_is_one_sentence(database: Lance) -> None:
+    database.create(Layout(False, 2, 3, "ip"))
     with pytest.raises(InputError, match=r"LanceDB refuses this \([^/]*No field named[^/]*\)\.$"):
-        engine.count("nothing = 3")
+        database.count("nothing = 3")
 
 
 def test_a_place_where_no_folder_can_be(tmp_path: Path) -> None:

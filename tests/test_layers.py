@@ -18,8 +18,8 @@ import dpindex
 
 LAYERS = (
     ("dpindex.__main__", "dpindex"),  # the face names what lies below, and nothing imports it
-    ("dpindex.cli",),
-    ("dpindex.serve", "dpindex.client", "dpindex.dask"),
+    ("dpindex.cli", "dpindex.client"),
+    ("dpindex.serve", "dpindex.dask"),
     ("dpindex.study", "dpindex.audit"),
     ("dpindex.index", "dpindex.race", "dpindex.sklearn", "dpindex.device"),
     ("dpindex.storage",),
@@ -27,7 +27,7 @@ LAYERS = (
     ("dpindex.similarity",),
     ("dpindex.denoise",),
     ("dpindex.mechanism",),
-    ("dpindex.vectors", "dpindex.privacy", "dpindex.randomness", "dpindex.format1"),
+    ("dpindex.vectors", "dpindex.privacy", "dpindex.randomness"),
     ("dpindex.base", "dpindex.version"),
 )
 """From the top down. Parts on one line do not import each other; a module belongs to the longest

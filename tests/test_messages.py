@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 from test_cli import STAIRCASE, Run, fails
 
+import dpindex
 from dpindex import InputError, PrivateIndex, Privatizer, Spec
+from dpindex.base.errors import naming
 from dpindex.base.extras import EXTRAS
 from dpindex.cli.options import with_flags
 from dpindex.race import PStable, RaceSketch, SketchSpec
@@ -104,20 +106,40 @@ class TestFlags:
             Spec("none-oporp", dim=6).refuse_unprotected(False, "save it")
 
     @pytest.mark.parametrize(
-        ("said", "shown"),
+        ("said", "words", "shown"),
         [
-            ("pass clip=True.", "pass --clip."),
-            ("scale=255 and bounds=(0, 1) suit", "--scale 255 and --bounds 0 1 suit"),
-            ("needs a min_norm above beta = 1", "needs a --min-norm above beta = 1"),
-            ("l2_radius=2", "--l2 2"),
-            ("under attribute(scale=1)", "under attribute(scale=1)"),
-            ("my_min_norm, min_norm.npy, a/min_norm, other_name=3", None),
+            ("pass clip=True.", ["clip=True"], "pass --clip."),
+            (
+                "scale=255 and bounds=(0, 1) suit",
+                ["scale=255", "bounds=(0, 1)"],
+                "--scale 255 and --bounds 0 1 suit",
+            ),
+            ("needs a min_norm above beta = 1", ["min_norm"], "needs a --min-norm above beta = 1"),
+            ("l2_radius=2", ["l2_radius=2"], "--l2 2"),
+            ("name the ids (ids=…).", ["ids=…"], "name the ids (--ids)."),
+            ("scale must be above 0", ["scale"], "scale must be above 0"),
+            ("other_name=3", ["other_name=3"], "other_name=3"),
+            ("pass clip=True.", [], "pass clip=True."),
         ],
     )
-    def test_parameters_in_sentences(self, said: str, shown: str | None) -> None:
-        names = ("clip", "scale", "bounds", "min_norm")
+    def test_parameters_in_sentences(self, said: str, words: list[str], shown: str) -> None:
+        names = ("clip", "scale", "bounds", "min_norm", "ids")
         flags = {name: "--" + name.replace("_", "-") for name in names} | {"l2_radius": "--l2"}
-        assert with_flags(said, flags) == (shown or said)
+        error = InputError(said, parameters=words)
+        assert with_flags(error, flags) == shown
+
+    def test_names_of_files_stay(self) -> None:
+        with pytest.raises(InputError) as refused, naming("min_norm.npy"):
+            raise InputError("lower min_norm.", parameters=["min_norm"])
+        shown = with_flags(refused.value, {"min_norm": "--min-norm"})
+        assert shown == "min_norm.npy: lower --min-norm."
+
+    def test_the_library_names_no_flags(self) -> None:
+        for path in Path(dpindex.__file__).parent.rglob("*.py"):
+            if path.parent.name != "cli":
+                assert not re.search(
+                    r"\(--[a-z]", path.read_text().replace("the box (--low", "")
+                ), path
 
 
 class TestVectors:

@@ -20,7 +20,7 @@ pytestmark = LITE
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Milvus]:
+def database(tmp_path: Path) -> Iterator[Milvus]:
     made = Milvus(str(tmp_path / "x.db"), "books")
     yield made
     made.close()
@@ -33,26 +33,26 @@ def _rows(ids: Any, payload: Any = None) -> Rows:
 
 
 @pytest.mark.parametrize("name", ["two words", "code", "_ö"])
-def test_columns_that_milvus_cannot_have(engine: Milvus, name: str) -> None:
+def test_columns_that_milvus_cannot_have(database: Milvus, name: str) -> None:
     with pytest.raises(InputError, match="rename it"):
-        engine.create(Layout(False, 2, 3, "ip", pa.schema({name: pa.int64()})))
+        database.create(Layout(False, 2, 3, "ip", pa.schema({name: pa.int64()})))
 
 
-def test_what_milvus_refuses_is_one_sentence(engine: Milvus) -> None:
-    engine.create(Layout(False, 2, 3, "ip"))
+def test_what_milvus_refuses_is_one_sentence(database: Milvus) -> None:
+    database.create(Layout(False, 2, 3, "ip"))
     with pytest.raises(InputError, match="Milvus refuses this"):
-        engine.count("nothing == 3")
+        database.count("nothing == 3")
     with pytest.raises(InputError, match="control characters"):
-        engine.dialect.is_in("title", ["\n"])
+        database.dialect.is_in("title", ["\n"])
     with pytest.raises(InputError, match="cannot look up"):
-        engine.insert(_rows([-(2**63)]))
+        database.insert(_rows([-(2**63)]))
 
 
-def test_numbers_beyond_64_bits_are_refused(engine: Milvus) -> None:
+def test_numbers_beyond_64_bits_are_refused(database: Milvus) -> None:
     big = pa.table({"n": pa.array([2**64 - 1], "uint64")})
-    engine.create(Layout(False, 2, 3, "ip", big.schema))
+    database.create(Layout(False, 2, 3, "ip", big.schema))
     with pytest.raises(InputError, match="cannot keep payload column 'n'"):
-        engine.insert(_rows([1], big))
+        database.insert(_rows([1], big))
 
 
 def test_places_where_no_milvus_is(tmp_path: Path) -> None:

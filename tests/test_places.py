@@ -1,4 +1,4 @@
-"""Addresses of engines: which are understood, and what is said of the others."""
+"""Addresses of databases: which are understood, and what is said of the others."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 
 from dpindex import InputError
-from dpindex.storage.databases import is_engine_url, open_engine
+from dpindex.storage.databases import is_database_url, open_database
 
 
 @pytest.mark.parametrize(
     "text", ["milvus://h:1", "milvus+tls://h", "milvus:///a/b.db", "b.db", "/a/b.lance"]
 )
 def test_addresses_of_engines(text: str) -> None:
-    assert is_engine_url(text)
+    assert is_database_url(text)
 
 
 @pytest.mark.parametrize("text", ["index", "/a/index", "s3://bucket/x.db", "http://h:1"])
 def test_folders_and_stores_are_none(text: str) -> None:
-    assert not is_engine_url(text)
-    with pytest.raises(InputError, match="names no engine"):
-        open_engine(text, "books")
+    assert not is_database_url(text)
+    with pytest.raises(InputError, match="names no database"):
+        open_database(text, "books")
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,6 @@ def test_folders_and_stores_are_none(text: str) -> None:
 )
 def test_wrong_addresses(address: str, name: str, said: str) -> None:
     with pytest.raises(InputError, match=said) as raised:
-        open_engine(address, name)
+        open_database(address, name)
     assert "secret" not in str(raised.value)
     assert not Path(address).exists()

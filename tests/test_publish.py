@@ -13,7 +13,7 @@ from lite import LITE, PLACES
 import dpindex as dpi
 from dpindex import InputError
 from dpindex.index import publish
-from dpindex.storage.databases import Engine, Layout, open_engine
+from dpindex.storage.databases import Database, Layout, open_database
 from dpindex.storage.databases.lance import Lance
 from dpindex.storage.databases.milvus import Milvus
 
@@ -35,19 +35,19 @@ def _index(rows: int = 60) -> dpi.PrivateIndex:
 
 
 def _fail_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
-    """Let one call of the engine end as a lost connection does, after it was carried out."""
+    """Let one call of the database end as a lost connection does, after it was carried out."""
     calls = iter(range(1000))
 
-    def patch(engine: type[Engine]) -> None:
-        real = getattr(engine, name)
+    def patch(database: type[Database]) -> None:
+        real = getattr(database, name)
 
-        def lost(self: Engine, *args: Any, **named: Any) -> Any:
+        def lost(self: Database, *args: Any, **named: Any) -> Any:
             answer = real(self, *args, **named)
             if next(calls) == call:
                 raise ConnectionError
             return answer
 
-        monkeypatch.setattr(engine, name, lost)
+        monkeypatch.setattr(database, name, lost)
 
     patch(Milvus)
     patch(Lance)
@@ -106,7 +106,7 @@ def test_what_is_there_is_left_alone(place: str) -> None:
     bare.add(X)
     with pytest.raises(InputError, match="protects nothing"):
         bare.publish(place, "none")
-    foreign = open_engine(place, "foreign")
+    foreign = open_database(place, "foreign")
     foreign.write("another", b"")
     foreign.create(Layout(False, 2, 3, "ip"))
     foreign.close()
@@ -116,18 +116,18 @@ def test_what_is_there_is_left_alone(place: str) -> None:
 
 def test_wrong_documents_are_named(place: str) -> None:
     _index().publish(place, "books")
-    engine = open_engine(place, "books")
-    facts = json.loads(engine.read("facts") or b"")
+    database = open_database(place, "books")
+    facts = json.loads(database.read("facts") or b"")
     for change, said in (
         ({"format": 99}, "another version"),
         ({"fingerprint": "00" * 16}, "fingerprint"),
         ({"rows": None, "more": 1}, "missing or wrong"),
         ({"denoiser": True}, "no denoiser"),
     ):
-        engine.write("facts", json.dumps({**facts, **change}).encode())
+        database.write("facts", json.dumps({**facts, **change}).encode())
         with pytest.raises(InputError, match=said):
             dpi.connect(place, "books")
-    engine.close()
+    database.close()
 
 
 def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
@@ -137,20 +137,20 @@ def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
     index.add(X, ids=[f"name{i}" for i in range(60)], ledger=ledger)
     index.save(tmp_path / "index")
     index.publish(place, "books")
-    engine = open_engine(place, "books")
-    if isinstance(engine, Milvus):
-        rows = engine._client.query("books_dpindex", filter="id != ''", output_fields=["id"])
-        columns = [f["name"] for f in engine._client.describe_collection("books")["fields"]]
+    database = open_database(place, "books")
+    if isinstance(database, Milvus):
+        rows = database._client.query("books_dpindex", filter="id != ''", output_fields=["id"])
+        columns = [f["name"] for f in database._client.describe_collection("books")["fields"]]
     else:
-        assert isinstance(engine, Lance)
-        rows = engine._database.open_table("books_dpindex").to_arrow().to_pylist()
-        columns = engine._database.open_table("books").schema.names
+        assert isinstance(database, Lance)
+        rows = database._connection.open_table("books_dpindex").to_arrow().to_pylist()
+        columns = database._connection.open_table("books").schema.names
     assert {row["id"].removesuffix("/0") for row in rows} == {"facts", "sample"}
     assert columns == ["id", "code", "vector"]
-    facts = engine.read("facts") or b""
+    facts = database.read("facts") or b""
     assert str(tmp_path).encode() not in facts
     assert set(json.loads(facts)) == {
         *("format", "settings", "denoiser", "dtype", "text_ids", "exact_queries", "schema"),
         *("rows", "digest", "done", "complete", "fingerprint"),
     }
-    engine.close()
+    database.close()

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import math
 import pickle
-import struct
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -456,8 +453,7 @@ def test_few_bytes() -> None:
 
 def test_damage_is_found(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    old = (Path(__file__).parent / "fixtures" / "race_v1.sketch").read_bytes()
-    for raw in (small().fit(data()).release().to_bytes(), old):
+    for raw in [small().fit(data()).release().to_bytes()]:
         for place in [*range(60), *random.integers(60, len(raw), 60)]:
             changed = bytearray(raw)
             changed[place] ^= 1 << int(random.integers(8))
@@ -483,21 +479,6 @@ def forged(spec: Any = None, facts: Any = None, counts: Any = None) -> bytes:
     return pack("sketch", {**stated, **(facts or {})}, {"counts": stored})
 
 
-def forged_1(
-    spec: Any = None, facts: Any = None, header: bytes | None = None, version: int = 1
-) -> bytes:
-    """The same in format 1."""
-    raw = (Path(__file__).parent / "fixtures" / "race_v1.sketch").read_bytes()
-    frame = struct.Struct("<4sHHQ32s")
-    magic, _, size, body_size, _ = frame.unpack_from(raw)
-    stated = json.loads(raw[frame.size : frame.size + size])
-    stated["spec"] |= spec or {}
-    header = json.dumps({**stated, **(facts or {})}).encode() if header is None else header
-    body = raw[frame.size + size :]
-    digest = hashlib.sha256(header + body).digest()
-    return frame.pack(magic, version, len(header), body_size, digest) + header + body
-
-
 FORGED: list[dict[str, Any]] = [
     {"spec": {"rows": 1 << 19}},
     {"spec": {"rows": 10**400}},
@@ -519,12 +500,11 @@ FORGED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("make", [forged, forged_1])
 @pytest.mark.parametrize("changes", FORGED, ids=str)
-def test_forged_facts_are_refused(make: Callable[..., bytes], changes: dict[str, Any]) -> None:
-    RaceSketch.from_bytes(make())
+def test_forged_facts_are_refused(changes: dict[str, Any]) -> None:
+    RaceSketch.from_bytes(forged())
     with pytest.raises(InputError):
-        RaceSketch.from_bytes(make(**changes))
+        RaceSketch.from_bytes(forged(**changes))
 
 
 @pytest.mark.parametrize(
@@ -541,39 +521,6 @@ def test_forged_facts_are_refused(make: Callable[..., bytes], changes: dict[str,
 def test_forged_counts_are_refused(counts: npt.NDArray[Any]) -> None:
     with pytest.raises(InputError, match="20 × 32 counts"):
         RaceSketch.from_bytes(forged(counts=counts))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"header": b"[" * 2000},
-        {"header": b"{}"},
-        {"header": b"[]"},
-        {"header": b"\xff"},
-        {"header": b" " * 3000},
-        {"version": 2},
-        {"spec": {"epsilon": math.nan}},
-        {"spec": {"hash": {"kind": ["l2"]}}},
-        {"facts": {"variance": math.inf}},
-        {"facts": {"bytes": 0}},
-        {"facts": {"bytes": 9}},
-        {"facts": {"bytes": True}},
-        {"facts": {"bytes": 10**40}},
-    ],
-    ids=str,
-)
-def test_forged_headers_of_format_1_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
-        RaceSketch.from_bytes(forged_1(**changes))
-
-
-def test_a_sketch_of_format_1_opens() -> None:
-    """It opens for ever; its hash was called l2."""
-    sketch = RaceSketch.open(Path(__file__).parent / "fixtures" / "race_v1.sketch")
-    assert sketch.spec == SketchSpec(2, 4, 8, PStable(1.5, 2), 3.0, seed=11)
-    assert sketch.counts[0].tolist() == GOLDEN_ROW
-    assert sketch.count([[0.25, -0.5]]) == pytest.approx([GOLDEN_COUNT])
-    assert same(RaceSketch.from_bytes(sketch.to_bytes()), sketch)
 
 
 @pytest.mark.parametrize(
@@ -685,10 +632,6 @@ def test_the_promise_in_words() -> None:
     assert "replaced by any other" in replaced.protects()
     assert "how many records there are" in replaced.does_not_protect(3)
     assert "how many records there are" not in promise.does_not_protect(3)
-
-
-GOLDEN_ROW = [0, 83, 13, 9, 60, 8, 70, 262]
-GOLDEN_COUNT = 175.17857142857142
 
 
 @pytest.mark.parametrize("records", [np.empty((0, 3)), sparse.csr_matrix((0, 3))], ids=type)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
@@ -19,7 +18,6 @@ import pytest
 
 import dpindex as dpi
 from dpindex.client import Client
-from dpindex.serve.process import _impatient
 
 pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
@@ -137,29 +135,6 @@ def test_one_writer_and_an_end_by_ctrl_c(index: Path, run: Run) -> None:
         assert "is being written by another process" in err
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
-
-
-def test_slow_headers_are_given_up() -> None:
-    """Bytes of a request that never becomes whole, on a server that waits a tenth of a second."""
-
-    async def app(scope: object, receive: object, send: object) -> None:
-        raise AssertionError
-
-    config = uvicorn.Config(app, http=_impatient(0.1), ws="none", log_level="error")
-    config.load()
-
-    async def ask() -> bytes:
-        loop, state = asyncio.get_running_loop(), uvicorn.server.ServerState()
-        server = await loop.create_server(lambda: config.http(config, state, {}), "127.0.0.1", 0)
-        async with server:
-            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-            writer.write(b"POST /codes HTTP/1.1\r\nHost: x\r\n")
-            answer = await asyncio.wait_for(reader.read(), 60)
-            writer.close()
-            await writer.wait_closed()
-            return answer
-
-    assert asyncio.run(ask()).startswith(b"HTTP/1.1 408 ")
 
 
 WRONG: list[tuple[list[object], str]] = [

@@ -47,8 +47,7 @@ from dpindex.storage.code_store import ids_from_bytes, ids_to_bytes
 from dpindex.storage.manifest import Manifest
 from dpindex.vectors import open_vectors, read_ids
 
-_FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
-_GOLDEN = _FIXTURES.parent / "golden"
+_GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden" / "format2"
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
 _MAX_READ = 1 << 16
 _VALUES: tuple[Any, ...] = (
@@ -221,7 +220,7 @@ def _directory_repair(data: bytes, rng: random.Random) -> bytes:
     """One of the files repaired, and a manifest that has the sizes and hashes of all."""
     manifest, codes, ids = _split(data)
     choice = rng.randrange(3)
-    codes = _codes_repair(codes, rng) if choice == 0 else codes
+    codes = _container_repair(codes, rng) if choice == 0 else codes
     ids = _index_ids_repair(ids, rng) if choice == 1 else ids
     value = _load(manifest)
     with suppress(Exception):
@@ -261,34 +260,8 @@ def _codes() -> Iterable[bytes]:
     yield BitCodes.from_signs(np.ones((0, 3), np.bool_), bytes(16)).to_bytes()
     symbols = SymbolFormat(1, bytes(16), 9)
     yield symbols.codes(np.arange(9, dtype=np.uint16)[:, None]).to_bytes()
-    for path in sorted(_GOLDEN.glob("*.codes")):  # of format 1
+    for path in sorted(_GOLDEN.glob("*.codes")):
         yield path.read_bytes()
-
-
-_CODES = struct.Struct("<4sBBHIQdd16s16s")
-
-
-def _codes_of_format_1(fields: tuple[Any, ...], body: bytes, version: int = 1) -> bytes:
-    head = (b"DPIX", version, *fields)
-    digest = hashlib.sha256(_CODES.pack(*head, bytes(16)) + body).digest()[:16]
-    return _CODES.pack(*head, digest) + body
-
-
-def _codes_repair(data: bytes, rng: random.Random) -> bytes:
-    if data[4:5] != b"\1" or len(data) < _CODES.size:
-        return _container_repair(data, rng)
-    _, _, kind, _, k, n, gain, offset, mark, _ = _CODES.unpack_from(data)
-    body = data[_CODES.size :]
-    version = 1 if rng.random() < 0.95 else rng.randrange(256)
-    if rng.random() < 0.6:  # a shape that fits
-        kind = rng.choice((0, 1, 2, 4))
-        k = 1 + k % 64
-        row = -(-k // 8) if kind == 0 else k * kind
-        n = len(body) // row
-        body = body[: n * row]
-        gain = gain if 0 < gain < 1e300 else 0.5
-        offset = offset if abs(offset) < 1e300 else 0.5
-    return _codes_of_format_1((kind, 0, k, n, gain, offset, mark), body, version)
 
 
 def _read_codes(data: bytes) -> None:
@@ -301,31 +274,21 @@ def _read_codes(data: bytes) -> None:
     assert codes.format.fault(codes.stored) is None
 
 
-def _ids_of_format_1(texts: list[str]) -> bytes:
-    data = [text.encode("utf-8", "surrogatepass") for text in texts]
-    lengths = np.array([len(text) for text in data], "<u4").tobytes()
-    return struct.pack("<4sBxxxQ", b"DPID", 1, len(data)) + lengths + b"".join(data)
-
-
 def _index_ids() -> Iterable[bytes]:
     yield ids_to_bytes(np.arange(5))
     yield ids_to_bytes(np.array(["a", "bcd", "", "é", "x" * 40]))
-    yield _ids_of_format_1(["a", "bcd", "", "é"])
-    yield struct.pack("<4sBxxxQ3q", b"DPID", 0, 3, 4, -1, 2**40)
 
 
 def _index_ids_repair(data: bytes, rng: random.Random) -> bytes:
-    """A right container; or strings that the bytes hold, as either format has them."""
+    """A right container; or strings that the bytes hold."""
     if rng.random() < 0.6:
-        return _container_repair(data, rng) if data[:4] != b"DPID" else data
-    body = data[16:] if data[:4] == b"DPID" else data[_FRAME.size :]
+        return _container_repair(data, rng)
+    body = data[_FRAME.size :]
     lengths = np.frombuffer(body[: len(body) // 8 * 4], "<u4") % 9
     text, texts, at = body[4 * len(lengths) :].decode("utf-8", "replace"), [], 0
     for length in lengths.tolist():
         texts.append(text[at : at + length])
         at += length
-    if rng.random() < 0.5:
-        return _ids_of_format_1(texts)
     stored = "".join(texts).encode()
     if rng.random() < 0.2 and stored:  # not quite UTF-8
         stored = stored[:-1] + rng.randbytes(1)
@@ -337,38 +300,33 @@ def _sketches() -> Iterable[bytes]:
     for hash_, delta in ((PStable(1.0), 0.0), (SRP(2), 1e-6)):
         sketch = RaceSketch(SketchSpec(3, 4, 8, hash_, 1.0, delta))
         yield sketch.fit(np.eye(3)).release().to_bytes()
-    yield (_FIXTURES / "race_v1.sketch").read_bytes()
+    yield (_GOLDEN / "race.sketch").read_bytes()
 
 
 _CONTAINER = struct.Struct("<4sHHIQ32s")
-_SKETCH_1 = struct.Struct("<4sHHQ32s")
 
 
 def _sketch_repair(data: bytes, rng: random.Random) -> bytes:
-    old = data[:4] == b"DPRS"
-    frame = _SKETCH_1 if old else _CONTAINER
+    frame = _CONTAINER
     if len(data) < frame.size:
         return data
-    size = frame.unpack_from(data)[2 if old else 3]
+    size = frame.unpack_from(data)[3]
     header, body = data[frame.size : frame.size + size], data[frame.size + size :]
     value = _changed(_load(header), rng)
     if value is not None:
         try:
-            facts = value if old else value["facts"]
+            facts = value["facts"]
             cells = facts["spec"]["rows"] * facts["spec"]["width"]
             if rng.random() < 0.7 and 0 < cells < 1 << 12:
-                width = facts["bytes"] if old else rng.choice((1, 2, 3))
+                width = rng.choice((1, 2, 3))
                 body = body.ljust(cells * width, b"\x7f")[: cells * width]
-                if not old:
-                    value["arrays"] = [["counts", "|u1", [cells, width]]]
+                value["arrays"] = [["counts", "|u1", [cells, width]]]
         except (TypeError, KeyError, IndexError, OverflowError, MemoryError):
             pass
         header = json.dumps(value).encode("utf-8", "surrogatepass")
     if len(header) >= 1 << 16:
         return data
     digest = hashlib.sha256(header + body).digest()
-    if old:
-        return frame.pack(b"DPRS", 1, len(header), len(body), digest) + header + body
     return frame.pack(b"DPIX", 2, 0, len(header), len(body), digest) + header + body
 
 
@@ -619,7 +577,7 @@ def _text_ids() -> Iterable[bytes]:
 
 
 TARGETS: dict[str, Target] = {
-    "codes_from_bytes": Target(_codes, _read_codes, _codes_repair, 512),
+    "codes_from_bytes": Target(_codes, _read_codes, _container_repair, 512),
     "manifest": Target(_manifests, _read_manifest, _manifest_repair, 8192),
     "index directory": Target(_directories, _read_directory, _directory_repair, 8192),
     "Spec.from_json": Target(

@@ -27,7 +27,7 @@ import numpy as np
 
 from dpindex.accounting.composition import total
 from dpindex.base.checks import checked_epsilon, finite_number, json_value
-from dpindex.base.errors import InputError
+from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
 from dpindex.base.files import read_file, write_file
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee, Records, compose
@@ -247,7 +247,8 @@ class Ledger:
             raise InputError(
                 f"id {names[row].decode()!r} (row {row}) was released before, as were {count} of "
                 f"these {len(names)} ids in all; each release costs its epsilon again. `dpindex "
-                f"ledger {self.path}` shows the totals; allow_rerelease=True allows it."
+                f"ledger {self.path}` shows the totals; allow_rerelease=True allows it.",
+                parameters=["allow_rerelease=True"],
             )
         return int(count)
 
@@ -300,7 +301,9 @@ class Ledger:
         try:
             return {text: SketchRelease.from_json(text) or Spec.from_json(text) for text in texts}
         except InputError as error:
-            raise InputError(f"{self.path} holds a release that cannot be read: {error}") from None
+            raise DamagedError(
+                f"{self.path} holds a release that cannot be read: {error}"
+            ) from None
 
     def _key(self, releases: _Releases) -> bytes:
         """The key of a ledger with these releases; a new ledger without a key gets one."""
@@ -341,7 +344,7 @@ class Ledger:
                     raise OSError("it is damaged, or memory is short") from None
                 yield db, releases
         except (OSError, sqlite3.Error) as error:
-            raise InputError(f"{self.path} {_fault(error)}.") from error
+            raise _failure(self.path, error) from error
 
 
 def _begin(db: sqlite3.Connection, begin: str, kept: bool) -> _Releases:
@@ -383,16 +386,20 @@ def _begin(db: sqlite3.Connection, begin: str, kept: bool) -> _Releases:
     return releases
 
 
-def _fault(error: Exception) -> str:
-    """What is wrong and what to do, from the message of the system or of SQLite."""
-    said = (isinstance(error, OSError) and error.strerror) or str(error)
-    if "locked" in said:
-        return "is being written by another process; wait for it to end"
-    if "not a database" in said:
-        return "is not a ledger, or what is left of one"
+def _failure(path: Path, error: Exception) -> InputError:
+    """Return the error that names the ledger, the fault and the remedy."""
+    reason = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        reason = error.strerror
+    if "locked" in reason:
+        return BusyError(f"{path} is being written by another process; wait for it to end.")
+    if "not a database" in reason:
+        return DamagedError(f"{path} is not a ledger, or what is left of one.")
     if isinstance(error, OSError | sqlite3.OperationalError):
-        return f"cannot be opened or written: {said}"
-    return "is damaged; restore it from a copy, and remove any -journal beside it"
+        return StorageError(f"{path} cannot be opened or written: {reason}.")
+    return DamagedError(
+        f"{path} is damaged; restore it from a copy, and remove any -journal beside it."
+    )
 
 
 def _promises(
@@ -428,7 +435,9 @@ def _promises(
 def _names(ids: _Ids, *, unique: bool = False) -> list[bytes]:
     """Ids as text: whole numbers in decimal, so that 7 and "7" are the same id."""
     if ids is None:
-        raise InputError("a ledger counts releases by id; give every vector an id (--ids).")
+        raise InputError(
+            "a ledger counts releases by id; give every vector an id (ids=…).", parameters=["ids=…"]
+        )
     values = ids.tolist() if isinstance(ids, np.ndarray) else ids
     values = [values] if isinstance(values, str | int) else list(values)
     for value in values:

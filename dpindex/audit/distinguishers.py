@@ -192,7 +192,10 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
     if not isinstance(spec.adjacency, Attribute):
         raise InputError(f"there is no attack under {spec.adjacency} yet.")
     if spec.min_norm is not None:
-        raise InputError("there is no attack on vectors of a least norm yet; leave min_norm out.")
+        raise InputError(
+            "there is no attack on vectors of a least norm yet; leave min_norm out.",
+            parameters=["min_norm"],
+        )
     columns = _columns(spec)
     moves = _moves(columns)
     # Everything moved, or a spec whose bins overlap over repetitions: no room to place helpers.

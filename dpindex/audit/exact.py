@@ -35,7 +35,6 @@ from dpindex.audit.replay import stream_check
 from dpindex.audit.verdict import Check, ExactReport
 from dpindex.base.errors import InputError
 from dpindex.base.files import MAGIC, read_file
-from dpindex.format1 import SKETCH_MAGIC_1
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes, NumberFormat
@@ -181,7 +180,7 @@ def read_subject(path: str | os.PathLike[str]) -> tuple[Spec | SketchSpec, Codes
     if os.path.isdir(path):
         index = PrivateIndex.open(path)
         return index.spec, index.codes if len(index) else None
-    if read_file(path, MAX_BYTES)[:4] not in (MAGIC, SKETCH_MAGIC_1):
+    if read_file(path, MAX_BYTES)[:4] != MAGIC:
         return Spec.read(path), None
     sketch = RaceSketch.open(path)
     if sketch.guarantee != sketch.spec.guarantee:

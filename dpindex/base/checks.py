@@ -35,7 +35,10 @@ MAX_TEXT = 1 << 16
 _Object = TypeVar("_Object")
 
 Fault = tuple[tuple[int, ...], str]
-"""The index of a value, and what is wrong with it."""
+"""The index of a value, and what is wrong with it, which may name ``REMEDIES``."""
+
+REMEDIES = ("clip=True", "scale=255", "bounds=(0, 1)")
+"""Parameters that let values outside the public bounds pass."""
 
 
 def finite_number(value: Any, name: str, above: float | None = None) -> float:
@@ -46,9 +49,9 @@ def finite_number(value: Any, name: str, above: float | None = None) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InputError(f"{name} must be a finite number, not {value!r}.")
+        raise InputError(f"{name} must be a finite number, not {value!r}.", parameters=[name])
     if above is not None and not number > above:
-        raise InputError(f"{name} must be above {above:g}, not {value!r}.")
+        raise InputError(f"{name} must be above {above:g}, not {value!r}.", parameters=[name])
     return number + 0.0  # −0 becomes 0: equal numbers have equal text
 
 
@@ -60,7 +63,10 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
     except (ValueError, OverflowError):  # NaN and infinity
         whole = low - 1
     if not low <= whole <= high or whole != value:
-        raise InputError(f"{name} must be a whole number from {low} to {high}, not {value!r}.")
+        raise InputError(
+            f"{name} must be a whole number from {low} to {high}, not {value!r}.",
+            parameters=[name],
+        )
     return whole
 
 
@@ -217,7 +223,9 @@ def check_values(
         if is_sparse:
             row = int(np.searchsorted(rows.indptr, place[0], side="right")) - 1
             place = (row, int(rows.indices[place]))
-        raise InputError(f"row {first_row + place[0]}, column {place[1]} {what}.")
+        raise InputError(
+            f"row {first_row + place[0]}, column {place[1]} {what}.", parameters=REMEDIES
+        )
 
 
 def json_value(text: str | bytes, name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import MissingPackageError
 
 __all__ = ["EXTRAS", "import_extra"]
 
@@ -32,4 +32,4 @@ def import_extra(module: str, need: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise InputError(f"{need}; run pip install {EXTRAS[extra]}.") from error
+        raise MissingPackageError(f"{need}; run pip install {EXTRAS[extra]}.") from error

@@ -6,7 +6,6 @@ Sizes and digest are checked before anything is interpreted; nothing is ever unp
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import math
@@ -14,9 +13,8 @@ import mmap
 import os
 import stat
 import struct
-import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -24,7 +22,7 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import InputError
+from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError, naming
 
 MAGIC = b"DPIX"
 """First bytes of every file."""
@@ -34,6 +32,7 @@ _FRAME = struct.Struct("<4sHHIQ32s")
 """Magic, version, 0, bytes of the header, bytes of the arrays, SHA-256 of both."""
 
 _MAX_HEADER = 1 << 20
+_MAX_DESCRIPTORS = 1 << 20
 _DTYPES = {"|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<f4", "<f8"}
 _PLAIN_ONLY = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
@@ -66,84 +65,76 @@ def _opened(
     if "\0" in name:
         raise InputError(f"{name!r} cannot be the name of a file.")
     if not links and (os.path.islink(name) or os.path.islink(os.path.dirname(name))):
-        raise InputError(f"{name} is a symbolic link; an index holds plain files only.")
+        raise StorageError(f"{name} is a symbolic link; an index holds plain files only.")
     try:
         # Without blocking: opening a pipe would wait for someone to write to it.
         handle = os.open(name, os.O_RDONLY | _PLAIN_ONLY | (0 if links else _NO_LINKS))
         with open(handle, "rb") as file:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
-                raise InputError(f"{name} is not a plain file.")
+                raise StorageError(f"{name} is not a plain file.")
             if status.st_size > max_bytes:
-                raise InputError(
+                raise DamagedError(
                     f"{name} has {status.st_size} bytes; at most {max_bytes} are read."
                 )
             yield file, status.st_size
     except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror}; check the path.") from None
+        raise StorageError(f"{name} cannot be read: {error.strerror}; check the path.") from None
 
 
 def map_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = True) -> memoryview:
-    """As :func:`read_file`, but mapped: pages are read when they are used, and take no memory that
-    the system could not have back. They stay what they are when the file is deleted or replaced,
-    and must not be written or cut off in place.
+    """Map a file as :func:`read_file` reads it.
+
+    Pages are read when they are used, and take no memory that the system could not have back. They
+    stay what they are when the file is deleted or replaced. The file must not be written or cut off
+    in place. Each mapping holds a descriptor, so the process is allowed as many as it may have.
 
     Where a mapped file cannot be deleted (Windows), it is read.
     """
+    if os.name == "posix":
+        _allow_descriptors()
     with _opened(path, max_bytes, links=links) as (file, size):
         if os.name != "posix" or size == 0:
             return memoryview(file.read(size))
-        # Python's mmap keeps a descriptor open for each file (before 3.13), and an index may have
-        # more segments than a process may have descriptors.
-        place = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
-        if place == _MAP_FAILED:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
-    mapped = (ctypes.c_ubyte * size).from_address(place)
-    _MAPPED[place] = size
-    weakref.finalize(mapped, _unmap, place).atexit = False
-    return np.frombuffer(memoryview(mapped), np.uint8).data.toreadonly()
-
-
-_MAP_FAILED = ctypes.c_void_p(-1).value
-_MAPPED: dict[int, int] = {}
-"""Bytes of each mapped file by its address."""
+        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
 
 
 @cache
-def _libc() -> Any:
-    libc = ctypes.CDLL(None, use_errno=True)
-    sizes, flags = (ctypes.c_void_p, ctypes.c_size_t), (ctypes.c_int, ctypes.c_int, ctypes.c_int)
-    libc.mmap.argtypes, libc.mmap.restype = (*sizes, *flags, ctypes.c_long), ctypes.c_void_p
-    libc.munmap.argtypes = sizes
-    libc.madvise.argtypes = (*sizes, ctypes.c_int)
-    return libc
+def _allow_descriptors() -> None:
+    """Raise the soft limit on descriptors of this process to its hard limit, at most 2^20.
 
+    An index may have more segments than the usual soft limit of 1024.
+    """
+    import resource
 
-def _unmap(place: int) -> None:
-    _libc().munmap(place, _MAPPED.pop(place))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MAX_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY:
+        most = min(hard, _MAX_DESCRIPTORS)
+    if resource.RLIM_INFINITY != soft < most:
+        with suppress(ValueError, OSError):  # macOS has a limit of its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def release_pages(array: Any) -> None:
-    """Let go of the memory of a mapped file that ``array`` shows a part of; it is read again when
-    it is next used. Nothing happens to any other array.
+    """Let go of the memory of a mapped file that ``array`` shows a part of.
+
+    The pages are read again when they are next used. Any other array is left as it is.
     """
     source: Any = array
     while isinstance(source, np.ndarray | memoryview):
         source = source.obj if isinstance(source, memoryview) else source.base
-    if isinstance(source, ctypes.Array) and (place := ctypes.addressof(source)) in _MAPPED:
-        _libc().madvise(place, _MAPPED[place], mmap.MADV_DONTNEED)
+    if isinstance(source, mmap.mmap):
+        source.madvise(mmap.MADV_DONTNEED)
 
 
 def parse_file(
     path: str | os.PathLike[str], max_bytes: int, parse: Callable[[bytes], _Parsed]
 ) -> _Parsed:
-    """What ``parse`` makes of the bytes of a file; its InputErrors begin with the path."""
+    """Return what ``parse`` makes of the bytes of a file; its errors begin with the path."""
     data = read_file(path, max_bytes)
-    try:
+    with naming(os.fspath(path)):
         return parse(data)
-    except InputError as error:
-        raise InputError(f"{os.fspath(path)}: {error}") from None
 
 
 def write_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
@@ -251,10 +242,10 @@ def holding_lock(
                 _lock(file.fileno(), wait=True)
         except ImportError:
             none = f"{what} cannot be written safely: this system has no file locks; use another."
-            raise InputError(none) from None
+            raise StorageError(none) from None
         except OSError:
             busy = f"{what} is being written by another process; wait for it to end."
-            raise InputError(busy) from None
+            raise BusyError(busy) from None
         yield
 
 
@@ -305,15 +296,15 @@ def unpack(data: Buffer, kind: str, *, verified: bool = False) -> Contents:
     if kind.endswith("s"):
         these, have, are, named = f"these {kind}", "have", "are", f"dpindex {kind}"
     if len(data) < _FRAME.size or data[:4] != MAGIC:
-        raise InputError(f"these bytes are not {named}.")
+        raise DamagedError(f"these bytes are not {named}.")
     _, version, reserved, header_bytes, body_bytes, digest = _FRAME.unpack_from(data)
     if version != _VERSION or reserved:
-        raise InputError(f"{these} {have} format version {data[4]}; this is version {_VERSION}.")
+        raise DamagedError(f"{these} {have} format version {data[4]}; this is version {_VERSION}.")
     if header_bytes > _MAX_HEADER or _FRAME.size + header_bytes + body_bytes != len(data):
-        raise InputError(f"{these} {are} cut off or {have} bytes too many.")
+        raise DamagedError(f"{these} {are} cut off or {have} bytes too many.")
     if not verified and hashlib.sha256(data[_FRAME.size :]).digest() != digest:
-        raise InputError(f"{these} {are} damaged: the checksum does not match.")
-    wrong = InputError(f"{these} {have} a header that no dpindex writes.")
+        raise DamagedError(f"{these} {are} damaged: the checksum does not match.")
+    wrong = DamagedError(f"{these} {have} a header that no dpindex writes.")
     try:
         header = json.loads(bytes(data[_FRAME.size : _FRAME.size + header_bytes]))
         found, facts, shapes = header["kind"], header["facts"], header["arrays"]
@@ -332,7 +323,7 @@ def unpack(data: Buffer, kind: str, *, verified: bool = False) -> Contents:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise wrong from None
     if found != kind:
-        raise InputError(f"these bytes are dpindex {found:.40}, not {named}.")
+        raise DamagedError(f"these bytes are dpindex {found:.40}, not {named}.")
     if start != len(data):
         raise wrong
     return facts, arrays

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import InputError, naming
+from dpindex.base.errors import InputError, NoDenoiserError, naming
 from dpindex.base.files import create_file
 from dpindex.base.threads import limited_threads
 from dpindex.cli import options as o
@@ -176,7 +176,7 @@ def _denoise(index: str, kind: o.DenoiserKind) -> None:
     """Fit a denoiser, or say why not: the index works without one."""
     try:
         denoise(index, kind)
-    except InputError as error:
+    except NoDenoiserError as error:
         typer.echo(f"not denoised: {error}", err=True)
 
 
@@ -215,10 +215,10 @@ def query(
     """
     from dpindex.index.private_index import PrivateIndex
     from dpindex.serve.published_index import connect
-    from dpindex.storage.databases import is_engine_url
+    from dpindex.storage.databases import is_database_url
 
     out.check_output(form, output)
-    opened: Any = connect(index, collection) if is_engine_url(index) else PrivateIndex.open(index)
+    opened: Any = connect(index, collection) if is_database_url(index) else PrivateIndex.open(index)
     shown_columns = [] if show is None else show.split(",")
     for name in shown_columns:
         if name not in opened.payload_columns:

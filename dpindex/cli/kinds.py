@@ -12,7 +12,6 @@ from typing import Any
 
 from dpindex.base.checks import MAX_TEXT
 from dpindex.base.files import MAGIC
-from dpindex.format1 import SKETCH_MAGIC_1
 from dpindex.vectors.readers import VECTOR_SUFFIXES
 
 _HEAD_BYTES = 1 << 16
@@ -57,7 +56,7 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
             return None
         with open(place, "rb") as file:
             head = file.read(_HEAD_BYTES)
-        if head.startswith((MAGIC, SKETCH_MAGIC_1)):
+        if head.startswith(MAGIC):
             return _container_kind(head)
         if head.startswith(_LEDGER):
             return "ledger" if head[68:72] == b"DPLG" else None
@@ -70,11 +69,7 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def _container_kind(head: bytes) -> str | None:
-    """The kind that a file of dpindex states; version 1 told codes from sketches by the magic."""
-    if head.startswith(SKETCH_MAGIC_1):
-        return "sketch"
-    if head[4:5] == b"\x01":
-        return "codes"
+    """The kind that a container states in its header."""
     found = re.search(rb'"kind": "(codes|sketch)"', head)
     return found and found[1].decode()
 

@@ -30,9 +30,6 @@ LOCAL = "local"
 _SCHEDULER = re.compile(rf"((tcp|tls|ws|wss|ucx|inproc)://.*|[\w.-]+:\d+|{LOCAL})")
 """What follows --dask as its address; anything else is the next argument."""
 
-_PARAMETER = re.compile(
-    r"(?<![\w(./'\"-])(?P<name>[a-z]\w*)(?P<value>=(?:\([^)]*\)|\w+))?(?![\w=/]|\.\w)"
-)
 QueryMode = Literal["exact", "private"]
 VectorFile = Annotated[
     str,
@@ -321,8 +318,8 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
                 values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
             function(**values)
         except InputError as error:
-            said = mistaken(paths, takes) or with_flags(str(error), flags)
-            raise InputError(said) from error
+            sentence = mistaken(paths, takes) or with_flags(error, flags)
+            raise type(error)(sentence) from error
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -348,21 +345,24 @@ def _metadata(parameter: inspect.Parameter) -> tuple[Any, ...]:
     return getattr(parameter.annotation, "__metadata__", ())
 
 
-def with_flags(sentence: str, flags: Mapping[str, str]) -> str:
-    """A sentence that names parameters of the library, with the flags of the command line.
+def with_flags(error: InputError, flags: Mapping[str, str]) -> str:
+    """The sentence of an error, with flags of the command line for parameters of the library.
 
-    A parameter is recognised by its value, as in ``clip=True``, or by an underscore in its name.
+    A name that the user can recognise in its flag, such as epsilon in --epsilon, stays as it is.
 
     >>> flags = {"max_bytes": "--max-bytes", "bounds": "--bounds", "clip": "--clip"}
-    >>> with_flags("clip, or set bounds=(0, 1), clip=True or max_bytes.", flags)
-    'clip, or set --bounds 0 1, --clip or --max-bytes.'
+    >>> words = ["bounds=(0, 1)", "clip=True", "max_bytes"]
+    >>> error = InputError("set bounds=(0, 1), clip=True or max_bytes.", parameters=words)
+    >>> with_flags(error, flags)
+    'set --bounds 0 1, --clip or --max-bytes.'
     """
-
-    def flag(found: re.Match[str]) -> str:
-        name, value = found["name"], found["value"] or ""
-        if name not in flags or not (value or "_" in name):
-            return found[0]
-        words = value.strip("=()").replace(",", "")
-        return flags[name] if words in ("", "True") else f"{flags[name]} {words}"
-
-    return _PARAMETER.sub(flag, sentence)
+    place = str(error).removesuffix(error.sentence)
+    sentence = error.sentence
+    for words in error.parameters:
+        name, assigned, value = words.partition("=")
+        flag = flags.get(name, words)
+        if value not in ("", "True", "…"):
+            flag = f"{flag} {value.strip('()').replace(',', '')}"
+        if name in flags and (assigned or "_" in name):
+            sentence = sentence.replace(words, flag)
+    return place + sentence

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy
 
 from dpindex.base.arrays import Doubles, Singles, cores
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.law import Likelihood, NumberLaw
 from dpindex.mechanism.spec import Spec
@@ -47,9 +47,11 @@ class Channel:
 
     def __init__(self, spec: Spec) -> None:
         if not spec.mechanism.private:
-            raise InputError(f"{spec.method} adds no noise: there is nothing to denoise.")
+            raise NoDenoiserError(f"{spec.method} adds no noise: there is nothing to denoise.")
         if not spec.format_type.denoisers:
-            raise InputError(f"{spec.method} keeps {spec.format.name}, which have no denoiser.")
+            raise NoDenoiserError(
+                f"{spec.method} keeps {spec.format.name}, which have no denoiser."
+            )
         self.format = spec.format
         law = spec.law
         self.likelihood = Likelihood()

@@ -19,12 +19,11 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import AnyArray, Doubles, Singles
 from dpindex.base.checks import finite_number, whole_number
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import pack, unpack
 from dpindex.base.html import facts_html
 from dpindex.denoise.channel import Channel, ScoreTable
 from dpindex.denoise.mixture import Filter
-from dpindex.format1 import denoiser_from_bytes_1
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 
@@ -288,7 +287,7 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         If the bytes are no denoiser for codes of that length.
     """
     try:
-        facts, arrays = denoiser_from_bytes_1(data) or unpack(data, "denoiser")
+        facts, arrays = unpack(data, "denoiser")
         error = finite_number(facts["error"], "error")
         rows = whole_number(facts["rows"], "rows", 0, 2**63)
         parts: list[tuple[Filter, CalibrationBins]] = []
@@ -308,7 +307,7 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         iterations = tuple(EPIteration(*part, table) for part in parts)
         return Denoiser(spec, error, rows, linear, iterations, error_variance)
     except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError):
-        raise InputError("these bytes are no denoiser of this index; learn it again.") from None
+        raise DamagedError("these bytes are no denoiser of this index; learn it again.") from None
 
 
 def _read(arrays: dict[str, AnyArray], prefix: str, part: Any, sizes: dict[str, int]) -> Any:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from dpindex.base.arrays import Doubles, Integers, Singles
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoDenoiserError, TooLittleSignalError
 from dpindex.base.threads import limited_threads
 from dpindex.denoise.channel import Channel, ScoreTable
 from dpindex.denoise.denoiser import CalibrationBins, Denoiser, EPIteration
@@ -106,13 +106,15 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
     channel.check(codes)
     can_score = "score" in spec.format_type.denoisers
     if kind == "score" and not can_score:
-        raise InputError(
+        raise NoDenoiserError(
             f"{spec.method} keeps {spec.format.name}, which have a linear denoiser only."
         )
     rows = TrainingCodes(codes.stored, channel)
     y = rows.held_codes[_VALIDATION]
     if channel.noise(y).mean() < _MIN_NOISE * y.var():
-        raise InputError(f"{spec.method} adds hardly any noise here: there is nothing to denoise.")
+        raise NoDenoiserError(
+            f"{spec.method} adds hardly any noise here: there is nothing to denoise."
+        )
     linear = _filter(rows, "gaussian")
     predictions, _, _ = linear.predict(rows.held)
     prediction = predictions[_VALIDATION]
@@ -151,7 +153,7 @@ class TrainingCodes:
         self.k = channel.format.code_length
         needed = max(_MIN_ROWS, self.k)
         if len(stored) < needed:
-            raise InputError(
+            raise TooLittleSignalError(
                 f"{len(stored)} codes are too few to learn a denoiser from; codes of length "
                 f"{self.k} need at least {needed}."
             )
@@ -202,7 +204,7 @@ class TrainingCodes:
             moment += whitened.T @ whitened
         basis, signal = signal_directions(moment / count, count, _MAX_DIRECTIONS)
         if not len(signal):
-            raise InputError(
+            raise TooLittleSignalError(
                 f"{count} codes are too few to denoise: nothing stands out of the noise; add more "
                 f"vectors or use a larger epsilon."
             )

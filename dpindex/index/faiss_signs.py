@@ -42,7 +42,8 @@ class FaissSigns(SearchBackend):
         if index_type != EXACT:
             raise InputError(
                 f"index_type {index_type!r} is for vectors of numbers; signs are searched exactly "
-                f"as they are: leave it out."
+                f"as they are: leave it out.",
+                parameters=["index_type"],
             )
         self._width = width
         self._bytes = -(-width // 8)

@@ -99,7 +99,8 @@ def parse_index_type(index_type: Any, width: int) -> IndexType:
     if match is None:
         raise InputError(
             f"index_type must be one of f32, f16, int8, or a Faiss factory string such as SQ8, "
-            f"PQ32x8, ROT64,SQ4, IVF1024,PQ32x4fs or HNSW32, not {index_type!r}."
+            f"PQ32x8, ROT64,SQ4, IVF1024,PQ32x4fs or HNSW32, not {index_type!r}.",
+            parameters=["index_type"],
         )
     groups = match.groupdict("").items()
     numbers = {name: int(digits) for name, digits in groups if digits.isdigit()}
@@ -116,7 +117,7 @@ def parse_index_type(index_type: Any, width: int) -> IndexType:
     if not 2 <= numbers.get("links", 2) <= 256:
         wrong = [f"has {numbers['links']} links a node; 2 to 256 are possible"]
     if wrong:
-        raise InputError(f"index_type {index_type!r} {wrong[0]}.")
+        raise InputError(f"index_type {index_type!r} {wrong[0]}.", parameters=["index_type"])
     return IndexType(match["factory"], rotation, lists, numbers.get("links", 0))
 
 
@@ -171,7 +172,8 @@ class FaissVectors(SearchBackend):
         if len(sample) < least:
             raise InputError(
                 f"index_type {factory!r} is trained on the vectors and needs at least {least} of "
-                f"them, not {len(sample)}."
+                f"them, not {len(sample)}.",
+                parameters=["index_type"],
             )
         # A power of two near the largest value: half floats end at 65504, and fail below 1e-4.
         largest = 0.0 if self._normalise else float(np.abs(sample).max(initial=0.0))

@@ -32,7 +32,7 @@ from dpindex.similarity.learned import SAMPLE_ROWS, Learned, learned_similarity
 from dpindex.similarity.posterior import in_ranking_order
 from dpindex.similarity.similarity import Metric, Queries, similarity_of
 from dpindex.storage.code_store import CodeStore
-from dpindex.storage.databases import open_engine
+from dpindex.storage.databases import open_database
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.fetch import fetched
 from dpindex.storage.manifest import Settings
@@ -619,10 +619,10 @@ class PrivateIndex(Asked, Collection):
         with (
             self._lock.read(),
             naming(f"{os.fspath(uri)}, collection {collection}"),
-            closing(open_engine(uri, collection, new=True)) as engine,
+            closing(open_database(uri, collection, new=True)) as database,
         ):
             stated = self._settings, self._store, self._denoiser
-            publish(engine, *stated, exact_queries=exact_queries, progress=progress)
+            publish(database, *stated, exact_queries=exact_queries, progress=progress)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:

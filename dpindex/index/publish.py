@@ -25,7 +25,7 @@ from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes
 from dpindex.similarity.learned import SAMPLE_ROWS
 from dpindex.storage.code_store import CodeStore, ids_to_bytes
-from dpindex.storage.databases import Engine, Layout, Rows
+from dpindex.storage.databases import Database, Layout, Rows
 from dpindex.storage.manifest import Settings
 
 FACTS, SAMPLE = "facts", "sample"
@@ -149,7 +149,7 @@ class Publication:
         return json.dumps({**stated, **about, "fingerprint": spec.fingerprint.hex()}).encode()
 
     @classmethod
-    def read(cls, engine: Engine) -> Publication | None:
+    def read(cls, database: Database) -> Publication | None:
         """What the documents of a collection say; None if there is no publication.
 
         Raises
@@ -157,21 +157,21 @@ class Publication:
         InputError
             If they contradict themselves or were written by a later version.
         """
-        if (text := engine.read(FACTS)) is None:
+        if (text := database.read(FACTS)) is None:
             return None
         try:
             facts: dict[str, Any] = json.loads(text)
             if facts.pop("format") != _FORMAT:
                 raise InputError("it was published by another version of dpindex.")
             settings, mark = Settings.from_dict(facts.pop("settings")), facts.pop("fingerprint")
-            if (book := engine.read(_CODEBOOK)) is not None:
+            if (book := database.read(_CODEBOOK)) is not None:
                 spec = settings.spec.with_codebook(Codebook.from_bytes(book))
                 settings = replace(settings, spec=spec)
             if settings.spec.fingerprint.hex() != mark:
                 raise InputError("its spec does not have the fingerprint of its codes.")
             denoiser = None
             if facts.pop("denoiser"):
-                denoiser = denoiser_from_bytes(engine.read(_DENOISER) or b"", settings.spec)
+                denoiser = denoiser_from_bytes(database.read(_DENOISER) or b"", settings.spec)
             return cls(settings, denoiser, **facts)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = str(error) if isinstance(error, InputError) else "a field is missing or wrong."
@@ -179,7 +179,7 @@ class Publication:
 
 
 def publish(
-    engine: Engine,
+    database: Database,
     settings: Settings,
     store: CodeStore,
     denoiser: Denoiser | None,
@@ -208,45 +208,45 @@ def publish(
         digest="",
     )
     wanted = replace(wanted, digest=_digest(wanted, store))
-    done = _begin(engine, wanted, store)
+    done = _begin(database, wanted, store)
     report = progress or (lambda done, total: None)
     for number, rows in enumerate(_chunks(wanted, done)):
         part = wanted.rows_of(store.take(rows), store.ids_of(rows), store.payload.take(rows))
-        engine.insert(part, replace=number == 0 and done > 0)
+        database.insert(part, replace=number == 0 and done > 0)
         done += len(part.ids)
-        engine.write(FACTS, replace(wanted, done=done).to_bytes())
+        database.write(FACTS, replace(wanted, done=done).to_bytes())
         report(done, len(store))
-    engine.finish()
-    if (found := engine.count()) != len(store):
+    database.finish()
+    if (found := database.count()) != len(store):
         raise InputError(
             f"the collection has {found} rows in place of {len(store)}: something else writes it; "
             f"drop it and publish again."
         )
-    engine.write(FACTS, replace(wanted, done=done, complete=True).to_bytes())
+    database.write(FACTS, replace(wanted, done=done, complete=True).to_bytes())
 
 
-def _begin(engine: Engine, wanted: Publication, store: CodeStore) -> int:
+def _begin(database: Database, wanted: Publication, store: CodeStore) -> int:
     """Make the collection, or go on with one; returns how many rows it has for certain."""
-    found = Publication.read(engine) if engine.exists() else None
-    if found is None and engine.exists():
+    found = Publication.read(database) if database.exists() else None
+    if found is None and database.exists():
         raise InputError("there is a collection of that name, which is none of dpindex's.")
     if found is not None and found.complete:
         raise InputError(
             "there is a published index of that name; name another collection, or drop that one."
         )
     if found is not None and found.done and found.digest == wanted.digest:
-        engine.open(wanted.layout)
+        database.open(wanted.layout)
         return found.done
-    engine.drop()
+    database.drop()
     book = wanted.settings.spec.codebook
     if book is not None:
-        engine.write(_CODEBOOK, book.to_bytes())
+        database.write(_CODEBOOK, book.to_bytes())
     if wanted.denoiser is not None:
-        engine.write(_DENOISER, denoiser_to_bytes(wanted.denoiser))
+        database.write(_DENOISER, denoiser_to_bytes(wanted.denoiser))
     sample = np.linspace(0, len(store) - 1, min(len(store), SAMPLE_ROWS)).astype(np.int64)
-    engine.write(SAMPLE, ids_to_bytes(store.ids_of(sample)))
-    engine.write(FACTS, wanted.to_bytes())
-    engine.create(wanted.layout)
+    database.write(SAMPLE, ids_to_bytes(store.ids_of(sample)))
+    database.write(FACTS, wanted.to_bytes())
+    database.create(wanted.layout)
     return 0
 
 

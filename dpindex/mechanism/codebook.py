@@ -123,7 +123,8 @@ class Codebook:
         if self._stated is None:
             raise InputError(
                 f"the codebook {self.digest[:12]}… of {self.size} codewords is not here: give the "
-                f"file it was made from (--codebook, or Spec.with_codebook)."
+                f"file it was made from (codebook=…, or Spec.with_codebook).",
+                parameters=["codebook=…"],
             )
         return self._stated
 

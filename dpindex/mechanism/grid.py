@@ -16,7 +16,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Floats
 from dpindex.base.checks import Fault, not_finite
-from dpindex.base.errors import InputError
+from dpindex.base.errors import NoGuaranteeError
 
 __all__ = ["AnyNumbers", "Grid", "grid_point", "grid_step", "neighbour_distance"]
 
@@ -118,12 +118,12 @@ class Grid:
         ``most`` is at most 2^46: below it, the roundings of float64 stay within the slack.
         """
         if not _MIN_UNIT <= self.beta * self.scale <= _MAX_UNIT:
-            raise InputError(
+            raise NoGuaranteeError(
                 f"beta × scale must lie in [{_MIN_UNIT:g}, {_MAX_UNIT:g}], not "
                 f"{self.beta * self.scale:g}."
             )
         if self._largest_sum >= most:
-            raise InputError(
+            raise NoGuaranteeError(
                 f"bounds {self.bounds} are too wide for beta = {self.beta:g}: sums over "
                 f"{self.max_column_l1} attributes would not be exact; narrow the bounds or raise "
                 f"beta."

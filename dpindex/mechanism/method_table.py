@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from dpindex.base.checks import checked_delta
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.mechanism.noise import (
     additive,
     cap,
@@ -143,7 +143,7 @@ class Method:
         size = parameters.adjacency.size
         low, high = parameters.bounds
         if self.calibration.bounded and high - low > size:
-            raise InputError(
+            raise NoGuaranteeError(
                 f"{self.name} needs bounds no wider than beta = {size:g}, not [{low:g}, "
                 f"{high:g}]; state the public range of an attribute."
             )
@@ -167,7 +167,7 @@ class Method:
                 f"bounds, clip and norm out."
             )
         if parameters.adjacency.kind not in self.adjacencies:
-            raise InputError(
+            raise NoGuaranteeError(
                 f"{self.name} has no guarantee under {parameters.adjacency}: it is analysed for "
                 f"{' and '.join(self.adjacencies)} adjacency only{_REMEDIES[self.adjacencies]}."
             )
@@ -176,22 +176,27 @@ class Method:
         if not (self.calibration.norm_bound and parameters.delta > 0):
             if parameters.min_norm is not None:
                 pure = " with delta 0" if self.calibration.norm_bound else ""
-                raise InputError(f"{self.name} does not use min_norm{pure}; leave it out.")
+                raise InputError(
+                    f"{self.name} does not use min_norm{pure}; leave it out.",
+                    parameters=["min_norm"],
+                )
             return
         if entries != "gaussian":
-            raise InputError(
+            raise NoGuaranteeError(
                 f"{self.name} with a delta needs gaussian entries, not {entries}: for others no "
                 f"bound on the signs that can change holds for all vectors."
             )
         if parameters.min_norm is None:
-            raise InputError(
+            raise NoGuaranteeError(
                 f"{self.name} with a delta needs min_norm: a public lower bound on the norm of "
-                f"every vector."
+                f"every vector.",
+                parameters=["min_norm"],
             )
         if min_norm_on_grid(parameters) <= parameters.adjacency.size:
-            raise InputError(
+            raise NoGuaranteeError(
                 f"{self.name} needs a min_norm above beta = {parameters.adjacency.size:g}, not "
-                f"{parameters.min_norm:g}."
+                f"{parameters.min_norm:g}.",
+                parameters=["min_norm"],
             )
 
 

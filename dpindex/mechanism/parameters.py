@@ -125,7 +125,7 @@ class Parameters:
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values."""
         data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        # Later than format 1: left out where unused, so that older specs keep their text.
+        # Left out where unused, so that the text of a spec says what it uses.
         for name in ("entries", "sparsity", "codebook", "subset"):
             if data[name] is None:
                 del data[name]

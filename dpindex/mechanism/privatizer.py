@@ -129,5 +129,6 @@ def _refuse_above(most: float, spec: Spec) -> None:
     if promise.definition != "DP" or promise.epsilon > most:
         raise InputError(
             f"the spec promises {promise}, where at most epsilon = {most:g} of DP is accepted "
-            f"(max_epsilon); ask for another spec, or accept more."
+            f"(max_epsilon); ask for another spec, or accept more.",
+            parameters=["max_epsilon"],
         )

@@ -116,7 +116,8 @@ class Spec(Parameters):
         """InputError for a method that protects nothing, unless ``allowed`` for a ``purpose``."""
         if not self.mechanism.private and not allowed:
             raise InputError(
-                f"{self.method} protects nothing; pass allow_unprotected=True to {purpose}."
+                f"{self.method} protects nothing; pass allow_unprotected=True to {purpose}.",
+                parameters=["allow_unprotected=True"],
             )
 
     @cached_property

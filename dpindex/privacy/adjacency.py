@@ -147,7 +147,7 @@ class Attribute(VectorAdjacency):
             f"a whole record of {dim} attributes up to {dim * epsilon:g} (group privacy{growth}): "
             f"an attribute-level epsilon is not a record-level one",
             "embeddings: one coordinate of an embedding is nobody's secret, and it is secret whose "
-            "vector it is; methods for whole records (--record, dpindex.record()) hide that",
+            "vector it is; methods for whole records (adjacency record) hide that",
         ]
 
 

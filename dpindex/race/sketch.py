@@ -18,7 +18,6 @@ from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Vectors, co
 from dpindex.base.checks import checked_epsilon, finite_number, real_matrix
 from dpindex.base.errors import InputError
 from dpindex.base.files import Buffer, create_file, pack, parse_file, unpack
-from dpindex.format1 import sketch_from_bytes_1
 from dpindex.mechanism.noise.counts import CHANGES
 from dpindex.privacy import Guarantee, Neighbouring, Records, compose
 from dpindex.race.spec import SketchSpec
@@ -396,7 +395,7 @@ class RaceSketch:
     @classmethod
     def from_bytes(cls, data: Buffer) -> RaceSketch:
         """Read what ``to_bytes`` wrote; raises InputError if ``data`` is anything else."""
-        facts, arrays = sketch_from_bytes_1(data) or unpack(data, "sketch")
+        facts, arrays = unpack(data, "sketch")
         sketch = cls.__new__(cls)
         sketch._counts = None
         sketch.spec, sketch._released = _unpacked(facts, arrays)

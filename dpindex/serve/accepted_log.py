@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.base.files import pack, read_file, sync_folder, unpack
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.storage.code_store import ids_from_bytes, ids_to_bytes
@@ -64,9 +64,9 @@ class Batch:
             codes, ids, receipts = codes_from_bytes(next(parts)), ids_from_bytes(next(parts)), parts
             joined = next(receipts)
         except KeyError:
-            raise InputError("this accepted batch lacks a part; the file is damaged.") from None
+            raise DamagedError("this accepted batch lacks a part; the file is damaged.") from None
         if len(ids) != len(codes) or len(joined) % RECEIPT_BYTES:
-            raise InputError("this accepted batch contradicts itself; the file is damaged.")
+            raise DamagedError("this accepted batch contradicts itself; the file is damaged.")
         starts = range(0, len(joined), RECEIPT_BYTES)
         return cls(codes, ids, [joined[start : start + RECEIPT_BYTES] for start in starts])
 
@@ -99,7 +99,7 @@ class AcceptedLog:
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _FLAGS, 0o600)
         except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+            raise StorageError(f"{path} cannot be written: {error.strerror}.") from None
         try:
             self.recovered, self.bytes = self._read()
             os.ftruncate(self._file, self.bytes)
@@ -151,7 +151,7 @@ class AcceptedLog:
                 break
             try:
                 batches.append(Batch.from_bytes(data[start + _PREFIX.size : stop]))
-            except InputError:
+            except DamagedError:
                 if stop == len(data):
                     break
                 raise self._damaged(start) from None
@@ -159,7 +159,7 @@ class AcceptedLog:
         return batches, start
 
     def _damaged(self, start: int) -> InputError:
-        return InputError(
+        return DamagedError(
             f"{self.path} is damaged at byte {start}: it holds accepted codes that are not in the "
             f"index yet; restore it from a copy, or move it away to go on without them."
         )

@@ -83,8 +83,8 @@ def make_app(
     if tokens is None:  # another name would be that of a page in somebody's browser
         hosts = import_extra("starlette.middleware.trustedhost", "", "serve").TrustedHostMiddleware
         app.add_middleware(hosts, allowed_hosts=_LOCAL_NAMES)
-    engine = collector.engine
-    spec = engine.spec
+    searcher = collector.searcher
+    spec = searcher.spec
     searches = asyncio.Semaphore(os.cpu_count() or 1)
 
     async def health(request: Any) -> _Answer:
@@ -94,7 +94,7 @@ def make_app(
         return 200, json.loads(spec.to_json())
 
     async def guarantee(request: Any) -> _Answer:
-        asked = {"query_epsilon": engine.query_spec.epsilon}
+        asked = {"query_epsilon": searcher.query_spec.epsilon}
         return 200, {**spec.guarantee.statement(spec.dim), **asked}
 
     async def submit(request: Any) -> _Answer:
@@ -124,11 +124,11 @@ def make_app(
         if exact:
             asked: Any = r.query_vectors(body, spec.dim)
         else:
-            asked = r.query_codes(body, (spec, engine.query_spec))
-        if len(engine) == 0:
+            asked = r.query_codes(body, (spec, searcher.query_spec))
+        if len(searcher) == 0:
             raise RefusedError(409, "the index is empty.")
         try:
-            return engine.search(asked, k=k)
+            return searcher.search(asked, k=k)
         except InputError as error:  # which names rows and columns, and never a value
             raise RefusedError(422, str(error)) from None
 

@@ -1,4 +1,4 @@
-"""Accepts codes durably and puts them into an engine that searches; one thread writes.
+"""The collector: codes are accepted durably and put into a searcher; one thread writes.
 
 A submission is answered when it is in the log on disk (:mod:`dpindex.serve.accepted_log`). All
 submissions that wait are written together, so many share one fsync, and no cost of accepting grows
@@ -40,8 +40,8 @@ class UnavailableError(Exception):
     """Nothing can be accepted now: too many wait, or the log cannot be written."""
 
 
-class Engine(Protocol):
-    """What searches the codes: a :class:`~dpindex.PrivateIndex`, or another engine like it."""
+class Searcher(Protocol):
+    """What searches the codes: a :class:`~dpindex.PrivateIndex`, or another one like it."""
 
     @property
     def spec(self) -> Spec:
@@ -74,7 +74,7 @@ class Submission:
     Attributes
     ----------
     codes : Codes
-        Of the engine's spec.
+        Of the searcher's spec.
     ids : array, shape (n,)
         Unique.
     receipt : bytes, optional
@@ -88,29 +88,29 @@ class Submission:
 
 
 class Collector:
-    """The one writer of an engine, with its log of accepted codes.
+    """The one writer of a searcher, with its log of accepted codes.
 
     Use it as a context: the thread that writes ends with the block, after everything that was
     accepted has been saved.
 
     Parameters
     ----------
-    engine : Engine
+    searcher : Searcher
         It is changed by nobody else.
     log : Path
-        File of the log. What it holds already is put into the engine first.
+        File of the log. What it holds already is put into the searcher first.
     save : callable
-        Makes durable what the engine holds; afterwards the log begins anew.
+        Makes durable what the searcher holds; afterwards the log begins anew.
 
     Raises
     ------
     InputError
-        If the log is damaged, or holds an id that the engine has with another code; at the end of
+        If the log is damaged, or holds an id that the searcher has with another code; at the end of
         the block, if something could not be written.
     """
 
-    def __init__(self, engine: Engine, log: Path, save: Callable[[], object]) -> None:
-        self.engine: Final = engine
+    def __init__(self, searcher: Searcher, log: Path, save: Callable[[], object]) -> None:
+        self.searcher: Final = searcher
         self._save = save
         self._log = AcceptedLog(log)
         self._receipts: dict[bytes, None] = {}
@@ -170,11 +170,11 @@ class Collector:
         return submission.outcome
 
     def _recover(self) -> None:
-        """Put into the engine what was accepted before; what it has already was saved."""
+        """Put into the searcher what was accepted before; what it has already was saved."""
         for batch in self._log.recovered:
-            known = np.array([id in self.engine for id in batch.ids.tolist()], bool)
+            known = np.array([id in self.searcher for id in batch.ids.tolist()], bool)
             for row in np.flatnonzero(known):
-                saved = self.engine[batch.ids[row].item()]
+                saved = self.searcher[batch.ids[row].item()]
                 if not np.array_equal(saved.stored, batch.codes.stored[row : row + 1]):
                     raise InputError(
                         f"{self._log.path} holds a code that was accepted under an id which "
@@ -183,7 +183,7 @@ class Collector:
                     )
             new = np.flatnonzero(~known)
             if len(new):
-                self.engine.add_codes(batch.codes.take(new), batch.ids[new])
+                self.searcher.add_codes(batch.codes.take(new), batch.ids[new])
             self._remember(batch.receipts)
         if self._log.bytes:
             self._save()
@@ -257,7 +257,7 @@ class Collector:
         return going
 
     def _is_taken(self, id: Any) -> bool:
-        return id in self._accepted_ids or id in self.engine
+        return id in self._accepted_ids or id in self.searcher
 
     def _remember(self, receipts: Iterable[bytes]) -> None:
         """Know these receipts again; the oldest of very many are forgotten."""
@@ -266,19 +266,19 @@ class Collector:
             del self._receipts[next(iter(self._receipts))]
 
     def _join_if_due(self) -> None:
-        """Put accepted codes into the engine, and save it, if it is time."""
+        """Put accepted codes into the searcher, and save it, if it is time."""
         now = time.monotonic()
         rows = len(self._accepted_ids)
         if rows and (now - self._joined_at >= _JOIN_SECONDS or rows >= _GROUP_ROWS):
             self._join()
-        full = self._unsaved >= rows_per_segment(self.engine.spec)
+        full = self._unsaved >= rows_per_segment(self.searcher.spec)
         if full or (self._unsaved and now - self._saved_at >= _SAVE_SECONDS):
             self._save_all()
 
     def _join(self) -> None:
-        """Put accepted codes into the engine, where searches find them."""
+        """Put accepted codes into the searcher, where searches find them."""
         if self._accepted:
-            self.engine.add_codes(*_joined(self._accepted))
+            self.searcher.add_codes(*_joined(self._accepted))
             self._unsaved += len(self._accepted_ids)
             self._accepted, self._accepted_ids = [], set()
         self._joined_at = time.monotonic()

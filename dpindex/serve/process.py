@@ -9,17 +9,17 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.files import holding_lock, make_folder
 from dpindex.index.private_index import PrivateIndex
 from dpindex.serve.app import make_app
-from dpindex.serve.collector import Collector, Engine
+from dpindex.serve.collector import Collector, Searcher
 from dpindex.serve.published_index import connect
 from dpindex.serve.tokens import Tokens
-from dpindex.storage.databases import is_engine_url
+from dpindex.storage.databases import is_database_url
 
 __all__ = ["LOG_NAME", "LOOPBACK", "serve"]
 
@@ -28,7 +28,6 @@ LOG_NAME = ".accepted"
 LOOPBACK = ("127.0.0.1", "localhost")
 
 _CONNECTIONS = 256
-_HEAD_SECONDS = 10.0
 _HEAD_BYTES = 1 << 16
 _IDLE_SECONDS = 10
 _GRACE_SECONDS = 10
@@ -76,7 +75,7 @@ def serve(
         raise InputError(
             f"without tokens only {' and '.join(LOOPBACK)} may be served; give tokens."
         )
-    with (_published if is_engine_url(index) else _local)(index, collection) as served:
+    with (_published if is_database_url(index) else _local)(index, collection) as served:
         opened, id_type, log, save = served
         opened.spec.refuse_unprotected(allow_unprotected, "serve it")
         listening = _listening(host, port)
@@ -84,7 +83,7 @@ def serve(
             app = make_app(collector, tokens, id_type=id_type, exact_queries=exact_queries)
             config = uvicorn.Config(
                 app,
-                http=_impatient(),
+                http="h11",  # whose limit on the bytes of headers is set below
                 ws="none",
                 lifespan="off",
                 log_level="warning",
@@ -107,7 +106,7 @@ def serve(
                 signal.signal(signal.SIGTERM, before)
 
 
-_Served: TypeAlias = tuple[Engine, type, Path, Callable[[], object]]
+_Served: TypeAlias = tuple[Searcher, type, Path, Callable[[], object]]
 """What searches, type of its ids, where the log of accepted codes lies, and what saves."""
 
 
@@ -158,50 +157,3 @@ def _listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         why = error.strerror or error
         raise InputError(f"{host}, port {port}, cannot be served: {why}; choose another.") from None
-
-
-def _impatient(seconds: float = _HEAD_SECONDS) -> Any:
-    """Uvicorn's HTTP/1.1, but a connection whose request line and headers take long is closed."""
-    module = import_extra("uvicorn.protocols.http.h11_impl", "a collector needs uvicorn", "serve")
-
-    class Impatient(module.H11Protocol):  # type: ignore[misc, name-defined]
-        _timer: Any = None
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            # Head and body of an answer are two packets; else the second waits 40 ms for an
-            # acknowledgement.
-            connection = transport.get_extra_info("socket")
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._watch()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._watch()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop()
-            super().connection_lost(exc)
-
-        def _watch(self) -> None:
-            """Run a timer while no request has arrived whole."""
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._stop()
-            elif self._timer is None:
-                self._timer = self.loop.call_later(seconds, self._close)
-
-        def _stop(self) -> None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-
-        def _close(self) -> None:
-            self._timer = None
-            if self.cycle is None or self.cycle.response_complete:
-                self.transport.write(_TOO_SLOW)
-                self.transport.close()
-
-    return Impatient
-
-
-_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"

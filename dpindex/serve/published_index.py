@@ -23,7 +23,7 @@ from dpindex.similarity.learned import Learned, learned_similarity
 from dpindex.similarity.posterior import in_ranking_order
 from dpindex.similarity.similarity import Queries, similarity_of
 from dpindex.storage.code_store import ids_from_bytes
-from dpindex.storage.databases import Condition, Engine, Rows, open_engine
+from dpindex.storage.databases import Condition, Database, Rows, open_database
 from dpindex.storage.payload import ID, Payload, Table
 
 __all__ = ["PublishedIndex", "connect"]
@@ -42,7 +42,7 @@ class PublishedIndex(Asked):
 
     Parameters
     ----------
-    engine : Engine
+    database : Database
     publication : Publication
         A complete one.
 
@@ -61,8 +61,8 @@ class PublishedIndex(Asked):
     (3, 10)
     """
 
-    def __init__(self, engine: Engine, publication: Publication) -> None:
-        self._engine, self._publication = engine, publication
+    def __init__(self, database: Database, publication: Publication) -> None:
+        self._database, self._publication = database, publication
         self._layout = publication.layout
         settings = publication.settings
         super().__init__(settings.spec, settings.query_spec)
@@ -75,16 +75,16 @@ class PublishedIndex(Asked):
         self._empty: Table = None
         if self._layout.schema is not None:
             self._empty = self._layout.schema.empty_table()
-        engine.open(self._layout)
+        database.open(self._layout)
 
     def __len__(self) -> int:
-        return self._engine.count()
+        return self._database.count()
 
     def __contains__(self, id: object) -> bool:
         """Whether there is a code under that id; 7 and "7" are different ids."""
         if isinstance(id, np.integer | np.str_):
             id = id.item()
-        return type(id) is self.id_type and self._engine.count(self._among([id])) > 0
+        return type(id) is self.id_type and self._database.count(self._among([id])) > 0
 
     def __getitem__(self, id: int | str) -> Codes:
         """The code under one id, as codes of one row; KeyError if there is none."""
@@ -97,11 +97,11 @@ class PublishedIndex(Asked):
 
     def close(self) -> None:
         """Let go of the database."""
-        self._engine.close()
+        self._database.close()
 
     def save(self) -> None:
         """Make durable what was added."""
-        self._engine.finish()
+        self._database.finish()
 
     def add_codes(self, codes: Codes, ids: Any, *, payload: Any = None) -> None:
         """Add codes that devices made under the same spec; spends nothing.
@@ -121,10 +121,10 @@ class PublishedIndex(Asked):
         names = self._ids(ids)
         if len(names) != len(codes) or len(set(names.tolist())) < len(names):
             raise InputError(f"{len(codes)} codes need as many ids, each another.")
-        if known := self._engine.count(self._among(names.tolist())):
+        if known := self._database.count(self._among(names.tolist())):
             raise InputError(f"{known} of these ids are in the index; ids must be unique.")
         table = Payload(self._empty).checked(payload, len(codes))
-        self._engine.insert(self._publication.rows_of(codes, names, table))
+        self._database.insert(self._publication.rows_of(codes, names, table))
 
     def search(
         self,
@@ -155,8 +155,8 @@ class PublishedIndex(Asked):
             As there, and for exact queries of sign codes that were published without them.
         """
         checked_k(k)
-        if k > self._engine.max_found:
-            raise InputError(f"k must be at most {self._engine.max_found} here, not {k}.")
+        if k > self._database.max_found:
+            raise InputError(f"k must be at most {self._database.max_found} here, not {k}.")
         where, parts = self._where(filter), []
         for batch in self._batches(Q, query, allow_unprotected):
             step = max(1, _BLOCK_NUMBERS // (k * self.spec.code_length))
@@ -197,7 +197,7 @@ class PublishedIndex(Asked):
         if publication.by_symbol:
             return [self._by_symbol(query, k, where) for query in asked]
         if publication.by_hamming and queries.private:
-            ids, scores = self._engine.search(asked, k, text)
+            ids, scores = self._database.search(asked, k, text)
             return [(i, self.spec.code_length + 2.0 * s) for i, s in zip(ids, scores, strict=True)]
         if not self._layout.vector_width:
             raise InputError(
@@ -207,7 +207,7 @@ class PublishedIndex(Asked):
         unit = 1.0
         if publication.by_hamming:
             unit = float(np.abs(asked).max()) or 1.0
-        ids, scores = self._engine.search(publication.ranked(asked / unit), k, text)
+        ids, scores = self._database.search(publication.ranked(asked / unit), k, text)
         return [(i, s * unit) for i, s in zip(ids, scores, strict=True)]
 
     def _by_symbol(
@@ -215,13 +215,18 @@ class PublishedIndex(Asked):
     ) -> tuple[AnyArray, Doubles]:
         """Rows of the symbols nearest to a query, more symbols at a time until there are k."""
         order, at, step = np.argsort(-similarities, kind="stable"), 0, 1
-        ids, scores, most, code = [], [], self._engine.max_found, self._engine.dialect.field("code")
+        ids, scores, most, code = (
+            [],
+            [],
+            self._database.max_found,
+            self._database.dialect.field("code"),
+        )
         wanted = k
         while wanted > 0 and at < len(order):
             some = order[at : at + step]
             among = code.isin(some.tolist())
             limit = most if step > 1 else wanted  # of equal ones any will do
-            rows = self._engine.select((among if where is None else among & where).true, limit)
+            rows = self._database.select((among if where is None else among & where).true, limit)
             if len(rows.ids) == most and step > 1:  # some may be missing
                 step = 1
                 continue
@@ -239,16 +244,16 @@ class PublishedIndex(Asked):
         return learned_similarity(self.spec, self.metric, self.denoiser, self._sample, rows)
 
     def _sample(self) -> Codes:
-        names = ids_from_bytes(self._engine.read(SAMPLE) or b"")
+        names = ids_from_bytes(self._database.read(SAMPLE) or b"")
         known, order = np.unique(names, return_inverse=True)
         return self._publication.codes_of(self._fetched(known)).take(order)
 
     def _fetched(self, names: AnyArray, *, payload: bool = False) -> Rows:
         """The rows of these ids, which are sorted and unique, in their order."""
         row = max(1, self._layout.code_bytes)
-        step = max(1, min(self._engine.max_found, _FETCHED_BYTES // row))
+        step = max(1, min(self._database.max_found, _FETCHED_BYTES // row))
         parts = [
-            self._engine.select(self._among(some.tolist()), len(some), payload=payload)
+            self._database.select(self._among(some.tolist()), len(some), payload=payload)
             for some in (names[i : i + step] for i in range(0, len(names), step))
         ]
         ids = np.concatenate([part.ids for part in parts])
@@ -263,7 +268,7 @@ class PublishedIndex(Asked):
         return Rows(names, np.concatenate([p.codes for p in parts])[order], payload=table)
 
     def _among(self, ids: list[Any]) -> str:
-        return self._engine.dialect.is_in(ID, ids)
+        return self._database.dialect.is_in(ID, ids)
 
     def _ids(self, ids: Any) -> AnyArray:
         names = id_array(ids)
@@ -275,7 +280,7 @@ class PublishedIndex(Asked):
     def _where(self, filter_: Any) -> Condition | None:
         if filter_ is None:
             return None
-        dialect = self._engine.dialect
+        dialect = self._database.dialect
         if isinstance(filter_, str):
             found = parsed(filter_, [ID, *self.payload_columns], dialect)
             if not isinstance(found, Condition):
@@ -309,18 +314,18 @@ def connect(uri: str | os.PathLike[str], collection: str = "dpindex") -> Publish
     >>> connect("books.sqlite")
     Traceback (most recent call last):
       ...
-    dpindex.base.errors.InputError: books.sqlite names no engine: give milvus://host:port, \
+    dpindex.base.errors.InputError: books.sqlite names no database: give milvus://host:port, \
 milvus+tls://host:port, or the path of a file of Milvus Lite, which ends in .db, or of a folder \
 of LanceDB, which ends in .lance.
     """
-    engine = open_engine(uri, collection)
+    database = open_database(uri, collection)
     with naming(f"{os.fspath(uri)}, collection {collection}"), ExitStack() as opened:
-        opened.callback(engine.close)
-        found = Publication.read(engine)
+        opened.callback(database.close)
+        found = Publication.read(database)
         if found is None:
             raise InputError("there is no published index; dpindex publish makes one.")
         if not found.complete:
             raise InputError("the publication is unfinished; run it again.")
-        index = PublishedIndex(engine, found)
+        index = PublishedIndex(database, found)
         opened.pop_all()  # it stays open
         return index

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError, InputError
 from dpindex.mechanism.codes import Codes, check_format, codes_from_bytes
 from dpindex.mechanism.spec import Spec
 from dpindex.serve.collector import Submission
@@ -135,7 +135,7 @@ def _codes(body: bytes, spec: Spec) -> Codes:
     """Codes of the spec's form and at least one, or RefusedError."""
     try:
         codes = codes_from_bytes(body)
-    except InputError:
+    except DamagedError:
         sentence = "the body is no codes that dpindex wrote, or they were damaged on the way."
         raise RefusedError(422, sentence) from None
     try:

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from typing import Literal, get_args
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, naming
 from dpindex.base.files import read_file
 
 Role = Literal["submit", "search"]
@@ -66,11 +66,11 @@ class Tokens:
         if os.name == "posix" and stat.S_IMODE(Path(path).stat().st_mode) & 0o077:
             raise InputError(f"{path} can be read by others; run chmod 600 {path}.")
         try:
-            return cls(data.decode("ascii"))
+            text = data.decode("ascii")
         except UnicodeDecodeError:
             raise InputError(f"{path} must be ASCII text.") from None
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
+        with naming(os.fspath(path)):
+            return cls(text)
 
     def allow(self, token: str, role: Role) -> bool:
         """Whether a token has a role; takes the same time for every wrong token."""

@@ -12,9 +12,8 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Integers
 from dpindex.base.checks import MAX_ID_LENGTH, check_id_lengths, id_array
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer, pack, unpack
-from dpindex.format1 import MAGIC_IDS, ids_from_bytes_1
 from dpindex.mechanism.codes import CodeFormat, Codes, check_format
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.payload import Payload, Table
@@ -182,15 +181,13 @@ def ids_to_bytes(ids: AnyArray) -> bytes:
 
 
 def ids_from_bytes(data: Buffer, *, verified: bool = False) -> AnyArray:
-    """The inverse of :func:`ids_to_bytes`, also for format 1; InputError for anything else."""
+    """The inverse of :func:`ids_to_bytes`; DamagedError for anything else."""
     block = id_block(data, verified=verified)
     return block[:] if isinstance(block, TextIds) else block
 
 
 def id_block(data: Buffer, *, verified: bool = False) -> IdBlock:
     """As :func:`ids_from_bytes`, but strings stay in ``data``, which is not to change."""
-    if data[: len(MAGIC_IDS)] == MAGIC_IDS:
-        return ids_from_bytes_1(data)
     _, arrays = unpack(data, "ids", verified=verified)
     forms = {name: (array.dtype.str, array.ndim) for name, array in arrays.items()}
     if forms == {"numbers": ("<i8", 1)}:
@@ -198,11 +195,11 @@ def id_block(data: Buffer, *, verified: bool = False) -> IdBlock:
     if forms == {"lengths": ("<u4", 1), "text": ("|u1", 1)}:
         _refuse_damaged(arrays["lengths"], arrays["text"])
         return TextIds(arrays["text"], arrays["lengths"])
-    raise InputError("these ids are neither numbers nor strings; the file is damaged.")
+    raise DamagedError("these ids are neither numbers nor strings; the file is damaged.")
 
 
 def _refuse_damaged(lengths: AnyArray, text: AnyArray) -> None:
-    damaged = InputError("these ids have strings that do not fit together; the file is damaged.")
+    damaged = DamagedError("these ids have strings that do not fit together; the file is damaged.")
     longest = int(lengths.max(initial=1))
     if longest > MAX_ID_LENGTH or 4 * len(lengths) * longest > _MAX_BYTES:
         raise damaged

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import InputError
+from dpindex.base.errors import BusyError, DamagedError, StorageError
 from dpindex.base.files import (
     Buffer,
     holding_lock,
@@ -108,13 +108,13 @@ class IndexDirectory:
             unfinished = ""
             if os.path.isdir(self.unpublished):
                 unfinished = "; a build of it is unfinished, run the same build again to end it"
-            raise InputError(f"{self.path} is not a dpindex index: no {MANIFEST}{unfinished}.")
+            raise DamagedError(f"{self.path} is not a dpindex index: no {MANIFEST}{unfinished}.")
         return Manifest.from_bytes(self._text(), self.path / MANIFEST)
 
     def finished_manifest(self) -> Manifest:
         """Return the manifest after finishing a growth that was cut off, where this user may."""
         if self.exists and (self.unpublished / _SEAL).exists():
-            with suppress(InputError), self.held():
+            with suppress(BusyError, StorageError), self.held():
                 pass
         return self.manifest()
 
@@ -132,14 +132,14 @@ class IndexDirectory:
             ids = id_block(self._mapped(manifest, paths.ids), verified=True)
             release_pages(codes.stored)
             if codes.fingerprint != fingerprint:
-                raise InputError(f"{self.path / paths.codes} was made under another spec.")
+                raise DamagedError(f"{self.path / paths.codes} was made under another spec.")
             payload = None
             lengths = {count, len(codes), len(ids)}
             if paths.payload in manifest.files:
                 payload = payload_from_bytes(self._verified(manifest, paths.payload))
                 lengths.add(len(payload))
             if len(lengths) > 1:
-                raise InputError(f"{self.path / paths.codes} does not have the rows it should.")
+                raise DamagedError(f"{self.path / paths.codes} does not have the rows it should.")
             yield codes, ids, payload
 
     def payload_columns(self, manifest: Manifest) -> dict[str, str]:
@@ -172,9 +172,9 @@ class IndexDirectory:
         for path in manifest.paths:
             place = self.path / path
             if not place.is_file():
-                raise InputError(f"{place} is missing; restore it from a copy.")
+                raise DamagedError(f"{place} is missing; restore it from a copy.")
             if place.stat().st_size != manifest.files[path].bytes:
-                raise InputError(f"{place} is cut off or was changed; restore it from a copy.")
+                raise DamagedError(f"{place} is cut off or was changed; restore it from a copy.")
 
     def _verified(self, manifest: Manifest, path: str) -> bytes:
         data = read_file(self.path / path, manifest.files[path].bytes, links=False)
@@ -193,9 +193,11 @@ class IndexDirectory:
     def _compare(self, data: Buffer, manifest: Manifest, path: str) -> None:
         mark = manifest.files[path]
         if len(data) != mark.bytes:
-            raise InputError(f"{self.path / path} is cut off; restore it from a copy.")
+            raise DamagedError(f"{self.path / path} is cut off; restore it from a copy.")
         if FileMark.of(data) != mark:
-            raise InputError(f"{self.path / path} was changed or damaged; restore it from a copy.")
+            raise DamagedError(
+                f"{self.path / path} was changed or damaged; restore it from a copy."
+            )
 
     # Writing: an index that is there grows by files that were staged as a whole.
 
@@ -219,7 +221,9 @@ class IndexDirectory:
                 stack.enter_context(holding_lock(self.path / _LOCK, str(self.path), waiting))
                 for folder in FOLDERS:
                     if (self.path / folder).is_symlink():
-                        raise InputError(f"{self.path / folder} is a symbolic link, not a folder.")
+                        raise StorageError(
+                            f"{self.path / folder} is a symbolic link, not a folder."
+                        )
                 self._finish()
             self._held = True
             try:

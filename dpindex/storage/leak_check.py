@@ -112,5 +112,6 @@ def refuse_shared_words(codebook: Codebook, shared: Mapping[int, int]) -> None:
             f"{len(shared)} of the {len(codebook)} codewords are private vectors too (codeword "
             f"{word} is row {row}), and a codebook is published as it is: no epsilon covers what "
             f"is in it. Take public vectors of another origin, or pass skip_leak_check=True "
-            f"if these are public after all."
+            f"if these are public after all.",
+            parameters=["skip_leak_check=True"],
         )

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer
 from dpindex.exposure.visibility import Visibility
 from dpindex.mechanism.spec import Spec
@@ -263,7 +263,7 @@ class Manifest:
             and set(files) == set(manifest.paths)
             and manifest._is_consistent()
         ):
-            raise InputError("it contradicts itself.")
+            raise DamagedError("it contradicts itself.")
         return manifest
 
     def _is_consistent(self) -> bool:
@@ -291,17 +291,17 @@ class Manifest:
         try:
             data = json.loads(text)
         except (ValueError, RecursionError):
-            raise InputError(f"{place} is not a manifest: it is no valid JSON.") from None
+            raise DamagedError(f"{place} is not a manifest: it is no valid JSON.") from None
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
-            raise InputError(f"{place} is not a manifest of format {_FORMAT}.")
+            raise DamagedError(f"{place} is not a manifest of format {_FORMAT}.")
         data.pop("checksum", None)
         if _sealed(data) != text:
-            raise InputError(f"{place} is damaged: its checksum does not match.")
+            raise DamagedError(f"{place} is damaged: its checksum does not match.")
         try:
             return cls.from_dict(data)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             detail = str(error) if isinstance(error, InputError) else "a field is missing or wrong."
-            raise InputError(f"{place} is damaged: {detail}") from None
+            raise DamagedError(f"{place} is damaged: {detail}") from None
 
 
 def _sealed(data: dict[str, Any]) -> bytes:

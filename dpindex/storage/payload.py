@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.extras import import_extra
 
 ID = "id"
@@ -220,7 +220,7 @@ def payload_to_bytes(table: Table) -> bytes:
 def payload_from_bytes(data: bytes) -> Table:
     """The inverse of :func:`payload_to_bytes`; InputError for anything else."""
     pa = _pyarrow()
-    damaged = InputError("this payload is not what dpindex writes; the file is damaged.")
+    damaged = DamagedError("this payload is not what dpindex writes; the file is damaged.")
     try:
         messages = list(pa.ipc.MessageReader.open_stream(data))
         if [message.type for message in messages] != ["schema", "record batch"]:

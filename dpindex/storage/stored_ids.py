@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import AnyArray, Bytes
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError, InputError
 from dpindex.storage.row_parts import RowParts, Rows
 
 
@@ -68,7 +68,7 @@ class StoredIds:
         blocks = [block for block in blocks if len(block)]
         kinds = {"i" if _is_numbers(block) else "U" for block in blocks}
         if len(kinds) > 1:
-            raise InputError("some ids of this index are numbers and others strings.")
+            raise DamagedError("some ids of this index are numbers and others strings.")
         self.kind = kinds.pop() if kinds else None
         """ "i" for numbers, "U" for strings; None without ids."""
         self._parts = RowParts(

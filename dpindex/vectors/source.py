@@ -13,7 +13,7 @@ import numpy as np
 
 from dpindex.base.arrays import as_table, canonical_csr, is_masked, issparse
 from dpindex.base.checks import as_matrix
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, StorageError
 from dpindex.base.extras import EXTRAS
 
 MAX_RATIO = 1032
@@ -118,7 +118,7 @@ def locate(
         raise InputError(f"{name!r} cannot be the name of a file.") from error
     except OSError as error:
         reason = error.strerror or "it cannot be found"
-        raise InputError(f"{name}: {reason}; check the path.") from error
+        raise StorageError(f"{name}: {reason}; check the path.") from error
     found = Location(name, path, key, status.st_size, status.st_mtime_ns)
     if stat.S_ISDIR(status.st_mode):
         raise found.error("this is a directory; name a file in it.")

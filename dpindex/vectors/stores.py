@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, StorageError
 from dpindex.base.extras import import_extra
 from dpindex.base.files import read_file
 
@@ -186,7 +186,7 @@ class Bucket(Store):
 
     def _error(self, done: str, error: Exception) -> InputError:
         reason = " ".join(str(error).split())[:200]
-        return InputError(
+        return StorageError(
             f"{self.location} cannot be {done} ({reason}); check the address, the keys and the "
             f"network. A build that is run again goes on where it stopped."
         )

@@ -2,9 +2,8 @@
 
     python tests/golden/make.py FOLDER
 
-Those of format 1 lie in this folder itself, made by version 0.1.0; those of a later format lie in a
-folder of their own beside them ("format2"). A file that changes would prove nothing: the noise in
-it is secret and cannot be drawn again. All of them must open for ever.
+Each format has a folder of its own, such as "format2". A file that changes would prove nothing: the
+noise in it is secret and cannot be drawn again. All of them must open for ever.
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError
 from dpindex.base.files import MAGIC, parse_file, unpack
-from dpindex.format1 import codes_from_bytes_1
 from dpindex.mechanism.codes.base import CodeFormat, Codes, check_format, for_format
 from dpindex.mechanism.codes.numbers import FloatCodes, NumberFormat
 from dpindex.mechanism.codes.signs import BitCodes, SignFormat
@@ -50,16 +49,16 @@ def codes_from_bytes(data: bytes | bytearray | memoryview, *, verified: bool = F
     >>> codes_from_bytes(codes.to_bytes()).to_signs().tolist()
     [[1, -1, 1]]
     """
-    facts, arrays = codes_from_bytes_1(data) or unpack(data, "codes", verified=verified)
+    facts, arrays = unpack(data, "codes", verified=verified)
     try:
         format_ = FORMATS[facts["format"]].from_dict(facts)
         stored = arrays["stored"]
         if len(arrays) != 1:
             raise ValueError("arrays")
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise InputError("these codes have a header that no dpindex writes.") from None
+        raise DamagedError("these codes have a header that no dpindex writes.") from None
     if fault := format_.fault(stored):
-        raise InputError(f"these codes {fault}.")
+        raise DamagedError(f"these codes {fault}.")
     return format_.codes(stored)
 
 

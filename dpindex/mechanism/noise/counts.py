@@ -14,7 +14,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.gaussian import gaussian_cells, optimal_sigma
 from dpindex.mechanism.noise.geometric import geometric_table
@@ -90,7 +90,7 @@ def count_noise(
     with mpmath.workprec(400):
         drop = mpmath.mpf(epsilon) / changed
     if drop < _MIN_DROP:
-        raise InputError(
+        raise NoGuaranteeError(
             f"{rows} rows leave each count epsilon = {float(drop):.2g}, below {_MIN_DROP:g}; "
             f"take fewer rows, more epsilon, or delta > 0."
         )

@@ -23,7 +23,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.normal import upper_tails
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.grid import neighbour_distance
@@ -324,7 +324,7 @@ def _ball_composition(parameters: Parameters, projection: Projection) -> Additiv
     share = parameters.delta / (4 * k)
     epsilon = composition_epsilon(parameters.budget, parameters.delta, k)
     if epsilon > 1:
-        raise InputError(
+        raise NoGuaranteeError(
             f"Tu's composition needs an epsilon of at most 1 for each coordinate, which here is "
             f"{epsilon:.3g}; lower epsilon, raise k, or use row-rp-g-opt."
         )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy
 
 from dpindex.base.arrays import Floats
-from dpindex.base.errors import InputError
+from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.noise.gaussian import gaussian_table, optimal_sigma
 from dpindex.mechanism.noise.law import GRID_BITS, Calibration, SignLaw, check_deviation
@@ -62,7 +62,7 @@ class IndividualFlips(SignLaw):
         self.code_length = code_length
         self.changes = changes or code_length
         if self.changes > _MAX_LEVELS:
-            raise InputError(f"a budget is shared by at most {_MAX_LEVELS} signs; lower k.")
+            raise NoGuaranteeError(f"a budget is shared by at most {_MAX_LEVELS} signs; lower k.")
         shared = [response_threshold(epsilon, size) for size in range(1, self.changes + 1)]
         by_size = shared + [shared[-1]] * (code_length - self.changes)
         # 0: an exact zero (a coin); 1: outside A (never); 1 + N: one of N in A.

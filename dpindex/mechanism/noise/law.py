@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats
-from dpindex.base.errors import InputError
+from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.normal import quantiles
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
@@ -38,7 +38,7 @@ Polynomial = tuple[float, ...]
 def check_deviation(cells: float, max_cells: float = _MAX_CELLS) -> None:
     """Refuse a law that deviates by too many cells for a code, before its table is made."""
     if not cells <= max_cells:
-        raise InputError(
+        raise NoGuaranteeError(
             "this epsilon asks for more noise than a code can hold; raise epsilon or lower k."
         )
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy
 
 from dpindex.base.arrays import Floats, Integers
-from dpindex.base.errors import InputError
+from dpindex.base.errors import NoGuaranteeError
 
 _MAX_BYTES = 1 << 30
 """What the tables of one projection may take; making them takes up to three times that."""
@@ -30,7 +30,7 @@ def check_size(
     must not lose more than this to it.
     """
     if max(size, 8 * dim, 8 * k) > _MAX_BYTES:
-        raise InputError(
+        raise NoGuaranteeError(
             f"this {dim} × {k} projection would take more than 1 GB (2^30 bytes), which is all "
             f"that a projection may; {advice}."
         )
@@ -125,7 +125,7 @@ class Identity(Projection):
     def __init__(self, dim: int) -> None:
         check_size(dim, dim, 0)
         if dim > _MAX_WHOLE:
-            raise InputError(
+            raise NoGuaranteeError(
                 f"raw-* methods make a code of all {dim} attributes, which takes too much memory "
                 f"above {_MAX_WHOLE}; use dp-oporp-staircase, which adds attributes up in bins."
             )

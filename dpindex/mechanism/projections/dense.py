@@ -14,7 +14,7 @@ import numpy.typing as npt
 import scipy
 
 from dpindex.base.arrays import Floats, Integers
-from dpindex.base.errors import InputError
+from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.normal import upper_tails
 from dpindex.mechanism.projections.base import Projection, Sensitivity, check_size
 from dpindex.randomness import PublicStream
@@ -161,7 +161,7 @@ def operator_norm(entries: Integers) -> float:
     narrow = entries if entries.shape[1] <= entries.shape[0] else entries.T
     size = narrow.shape[1]
     if size > _MAX_GRAM:
-        raise InputError(
+        raise NoGuaranteeError(
             f"the norm of a {entries.shape[0]} × {entries.shape[1]} map takes too long to bound; "
             f"lower dim or k to {_MAX_GRAM}, or use row-oporp-g."
         )

@@ -115,7 +115,8 @@ class Family:
         if book is None:
             raise InputError(
                 f"{parameters.method} needs a codebook: a file of public vectors of the same kind "
-                f"(--codebook, or codebook=dpindex.Codebook(…))."
+                f"(codebook=…).",
+                parameters=["codebook=…"],
             )
         if book.dim != parameters.dim:
             raise InputError(f"the codebook has dim = {book.dim}, the spec dim = {parameters.dim}.")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy
 
 from dpindex.base.arrays import Floats, Integers
-from dpindex.base.errors import InputError
+from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.projections.base import Projection, Sensitivity, check_size, scatter
 from dpindex.mechanism.projections.dense import NORMAL_BITS, normal_integers, normal_second_moment
 from dpindex.randomness import PublicStream
@@ -253,7 +253,7 @@ class FastJL(Projection):
         size = _MIXED_ENTRY_BYTES * (k * self.padded // inverse)
         check_size(dim, k, size, "lower dim or k, or use dp-sjlt-gaussian")
         if k * self.padded > _MAX_REALISED:
-            raise InputError(
+            raise NoGuaranteeError(
                 f"a {dim} × {k} transform has more than 2^31 entries to take the sensitivity of; "
                 f"lower dim or k, or use dp-sjlt-gaussian."
             )

@@ -1,16 +1,16 @@
-"""Vector databases that hold published codes: one module an engine, behind one seam."""
+"""Vector databases that hold published codes: one module a database, behind one seam."""
 
 from dpindex.storage.databases.conditions import Column, Condition, Dialect
-from dpindex.storage.databases.engine import Engine, Layout, Rows
-from dpindex.storage.databases.places import is_engine_url, open_engine
+from dpindex.storage.databases.database import Database, Layout, Rows
+from dpindex.storage.databases.places import is_database_url, open_database
 
 __all__ = [
     "Column",
     "Condition",
+    "Database",
     "Dialect",
-    "Engine",
     "Layout",
     "Rows",
-    "is_engine_url",
-    "open_engine",
+    "is_database_url",
+    "open_database",
 ]

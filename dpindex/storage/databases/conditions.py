@@ -1,6 +1,6 @@
-"""Conditions on rows, written in the language of an engine.
+"""Conditions on rows, written in the language of a database.
 
-Engines differ in what a missing value is to them, and some know no negation. So a condition is
+Databases differ in what a missing value is to them, and some know no negation. So a condition is
 written twice, as what is true of the rows that meet it and of those that do not; of a row with a
 missing value neither is true, and a negation exchanges the two.
 """
@@ -48,7 +48,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How an engine writes conditions; with it :func:`dpindex.index.filters.parsed` reads filters.
+    """How a database writes conditions; with it :func:`dpindex.index.filters.parsed` reads filters.
 
     Attributes
     ----------

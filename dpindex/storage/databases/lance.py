@@ -14,7 +14,7 @@ from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.storage.databases.conditions import Dialect
-from dpindex.storage.databases.engine import Engine, Layout, Rows
+from dpindex.storage.databases.database import Database, Layout, Rows
 
 __all__ = ["Lance"]
 
@@ -33,7 +33,7 @@ def _literal(value: Any) -> str:
     return f"CAST('{value!r}' AS {'BIGINT' if isinstance(value, int) else 'DOUBLE'})"
 
 
-class Lance(Engine):
+class Lance(Database):
     """A table of LanceDB; its documents are rows of a second one, ``NAME_dpindex``."""
 
     dialect = Dialect(
@@ -51,7 +51,7 @@ class Lance(Engine):
         self._place, self._name, self._documents = f"{address}, {name}", name, f"{name}_dpindex"
         with self._asking():
             # At once it sees what others write.
-            self._database = lance.connect(address, read_consistency_interval=timedelta(0))
+            self._connection = lance.connect(address, read_consistency_interval=timedelta(0))
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -62,7 +62,7 @@ class Lance(Engine):
             raise InputError(f"{self._place}: LanceDB refuses this ({reason}).") from None
 
     def _tables(self) -> list[str]:
-        return [name for name in (self._name, self._documents) if name in self._database]
+        return [name for name in (self._name, self._documents) if name in self._connection]
 
     def exists(self) -> bool:
         with self._asking():
@@ -71,7 +71,7 @@ class Lance(Engine):
     def drop(self) -> None:
         with self._asking():
             for name in self._tables():
-                self._database.drop_table(name)
+                self._connection.drop_table(name)
 
     def create(self, layout: Layout) -> None:
         for name in () if layout.schema is None else layout.schema.names:
@@ -87,13 +87,13 @@ class Lance(Engine):
             columns.append(("vector", pa.list_(pa.float32(), layout.vector_width)))
         with self._asking():
             schema = pa.schema([*columns, *(layout.schema or ())])
-            self._database.create_table(self._name, schema=schema)
+            self._connection.create_table(self._name, schema=schema)
         self.open(layout)
 
     def open(self, layout: Layout) -> None:
         self._layout = layout
         with self._asking():
-            self._table = self._database.open_table(self._name)
+            self._table = self._connection.open_table(self._name)
 
     def insert(self, rows: Rows, *, replace: bool = False) -> None:
         columns = {"id": rows.ids.tolist(), "code": rows.codes, "vector": rows.vectors}
@@ -121,7 +121,7 @@ class Lance(Engine):
     def finish(self) -> None:
         with self._asking():
             for name in self._tables():
-                table = self._database.open_table(name)
+                table = self._connection.open_table(name)
                 if table.stats()["fragment_stats"]["num_small_fragments"] > _MOST_PARTS:
                     # Searches that run now may still read the files that were joined.
                     table.optimize(cleanup_older_than=timedelta(minutes=1))
@@ -167,16 +167,16 @@ class Lance(Engine):
 
     def read(self, name: str) -> bytes | None:
         with self._asking():
-            if self._documents not in self._database:
+            if self._documents not in self._connection:
                 return None
-            table = self._database.open_table(self._documents)
+            table = self._connection.open_table(self._documents)
             found = table.search().where(self.dialect.is_in("id", [name])).to_arrow()
         return found["data"][0].as_py() if len(found) else None
 
     def write(self, name: str, data: bytes) -> None:
         schema = self._pa.schema([("id", "string"), ("data", "large_binary")])
         with self._asking():
-            table = self._database.create_table(self._documents, schema=schema, exist_ok=True)
+            table = self._connection.create_table(self._documents, schema=schema, exist_ok=True)
             _put(table, self._pa.table([[name], [data]], schema=schema))
 
     def close(self) -> None:

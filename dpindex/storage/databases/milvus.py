@@ -20,7 +20,7 @@ from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.storage.databases.conditions import Dialect
-from dpindex.storage.databases.engine import Engine, Layout, Rows
+from dpindex.storage.databases.database import Database, Layout, Rows
 
 __all__ = ["Milvus"]
 
@@ -57,7 +57,7 @@ def _literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-class Milvus(Engine):
+class Milvus(Database):
     """A collection of Milvus; its documents are rows of a second one, ``NAME_dpindex``.
 
     The properties of a collection hold a megabyte at most, and nothing in Milvus Lite.

@@ -1,4 +1,4 @@
-"""Which engine an address names."""
+"""Which database an address names."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import re
 from pathlib import Path
 
 from dpindex.base.errors import InputError
-from dpindex.storage.databases.engine import Engine
+from dpindex.storage.databases.database import Database
 from dpindex.storage.databases.lance import Lance
 from dpindex.storage.databases.milvus import Milvus
 
-__all__ = ["is_engine_url", "open_engine"]
+__all__ = ["is_database_url", "open_database"]
 
 _MILVUS = {"milvus": "http", "milvus+tls": "https"}
 _LOCAL: dict[str, type[Milvus | Lance]] = {".db": Milvus, ".lance": Lance}
 _NAME = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
 
 
-def is_engine_url(location: str | os.PathLike[str]) -> bool:
-    """Whether a location is the address of an engine, and no folder or object store.
+def is_database_url(location: str | os.PathLike[str]) -> bool:
+    """Whether a location is the address of a database, and no folder or object store.
 
-    >>> is_engine_url("milvus://localhost:19530"), is_engine_url("s3://bucket/index")
+    >>> is_database_url("milvus://localhost:19530"), is_database_url("s3://bucket/index")
     (True, False)
     """
     text = os.fspath(location)
@@ -32,21 +32,23 @@ def _suffix(place: str) -> str:
     return Path(place).suffix
 
 
-def open_engine(location: str | os.PathLike[str], collection: str, *, new: bool = False) -> Engine:
-    """A collection, which need not be there yet, of the engine at an address.
+def open_database(
+    location: str | os.PathLike[str], collection: str, *, new: bool = False
+) -> Database:
+    """A collection, which need not be there yet, of the database at an address.
 
     A file or folder is made only if it may be ``new``.
 
     Raises
     ------
     InputError
-        For an address or a name that is not understood, an engine that does not answer, and
+        For an address or a name that is not understood, a database that does not answer, and
         without the packages it needs.
     """
     text = os.fspath(location)
-    if not is_engine_url(text):
+    if not is_database_url(text):
         raise InputError(
-            f"{text} names no engine: give milvus://host:port, milvus+tls://host:port, or the "
+            f"{text} names no database: give milvus://host:port, milvus+tls://host:port, or the "
             f"path of a file of Milvus Lite, which ends in .db, or of a folder of LanceDB, which "
             f"ends in .lance."
         )

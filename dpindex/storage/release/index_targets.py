@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.denoise import Denoiser, Kind, denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
 from dpindex.exposure.visibility import visibility
 from dpindex.mechanism.codes import Codes
@@ -190,7 +190,7 @@ class IndexTarget(CodeTarget[FolderWorkspace, BuiltIndex]):
         if draws.staging.read(path, _MAX_FILE_BYTES) is None:
             try:
                 fitted = fit_denoiser(self.all_codes(draws, drawn), self.spec, kind)
-            except InputError as error:  # the index works without one
+            except NoDenoiserError as error:  # the index works without one
                 return manifest, None, str(error)
             draws.staging.create(path, denoiser_to_bytes(fitted))
         data = draws.staging.read(path, _MAX_FILE_BYTES) or b""
@@ -294,7 +294,8 @@ class BucketIndex(IndexTarget):
         if options.private is None:
             raise InputError(
                 f"{url} is in an object store: name a private folder for what must not be "
-                f"published while the build is unfinished (--private)."
+                f"published while the build is unfinished (private=…).",
+                parameters=["private=…"],
             )
         self._bucket = Bucket(url)
         self._private = Path(options.private).resolve()

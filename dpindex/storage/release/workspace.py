@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import InputError
+from dpindex.base.errors import BusyError, InputError, StorageError
 from dpindex.base.files import holding_lock, make_folder, pack, parse_file, read_file, unpack
 from dpindex.storage.release.content import TAG_BYTES, ContentKey
 from dpindex.storage.staging import (
@@ -259,7 +259,10 @@ class LedgerWorkspace(Workspace):
             self._use(begun)
             return True
         # A process that lives holds its lock; what a dead one left is taken by one rename.
-        with suppress(InputError, FileNotFoundError), holding_lock(begun.parent / _LOCK, ""):
+        with (
+            suppress(BusyError, StorageError, FileNotFoundError),
+            holding_lock(begun.parent / _LOCK, ""),
+        ):
             path = _process_folder(self._root) / begun.name
             os.rename(begun, path)
             self._use(path)
@@ -330,7 +333,7 @@ def _let_go(root: Path) -> None:
     for process in root.glob("process-*"):
         if {path.name for path in process.iterdir()} <= {_LOCK}:
             # Left by a process that died after another had taken what was in it.
-            with suppress(InputError, OSError), holding_lock(process / _LOCK, ""):
+            with suppress(BusyError, StorageError, OSError), holding_lock(process / _LOCK, ""):
                 shutil.rmtree(process, ignore_errors=True)
     if not any(path.is_dir() for path in root.iterdir()):  # the key, and files that never got whole
         shutil.rmtree(root, ignore_errors=True)

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 
 from dpindex.base.checks import whole_number
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.base.threads import limited_threads
 from dpindex.denoise import Denoiser, Kind
 from dpindex.index.asked import QueryMode
@@ -625,7 +625,7 @@ def _build(
 def fit_where_possible(index: PrivateIndex, denoise: Kind | None) -> Denoiser | None:
     """Fit a denoiser of that kind ("linear" for sign codes); None if the index goes without."""
     if denoise is not None and index.spec.epsilon is not None:
-        with suppress(InputError):  # too few codes, or nothing but noise
+        with suppress(NoDenoiserError):  # too few codes, or nothing but noise
             signs = index.spec.mechanism.codes == "signs"
             return index.fit_denoiser("linear" if signs else denoise)
     return None

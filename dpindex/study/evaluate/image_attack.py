@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.denoise import fit_denoiser
 from dpindex.mechanism.codebook import dense_rows, spaced
 from dpindex.mechanism.privatizer import Privatizer
@@ -85,7 +85,7 @@ def _gallery(rows: Any, originals: Any, specs: list[Spec], shape: tuple[int, ...
         privatizer, denoiser = Privatizer(spec), None
         codes = privatizer.privatize(originals)
         if spec.mechanism.codes == "numbers":
-            with suppress(InputError):  # too few codes, or nothing but noise
+            with suppress(NoDenoiserError):  # too few codes, or nothing but noise
                 denoiser = fit_denoiser(privatizer.privatize(rows), spec)
         rebuilt = invert(codes, spec, denoiser)
         cosine = float(cosines(rebuilt, originals).mean())

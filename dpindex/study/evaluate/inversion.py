@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, in_units_of_largest, unit
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.denoise import Denoiser, fit_denoiser
 from dpindex.exposure.exposure import linear_channel, nearness
 from dpindex.exposure.prior import Prior, directions_only
@@ -75,7 +75,7 @@ def attackers_denoiser(
     """The strongest denoiser for these codes: the one given if it is of the kind "score"."""
     strongest = denoiser is not None and denoiser.kind == "score"
     if spec.epsilon is not None and spec.mechanism.codes == "numbers" and not strongest:
-        with suppress(InputError):  # too few codes, or nothing but noise
+        with suppress(NoDenoiserError):  # too few codes, or nothing but noise
             return fit_denoiser(codes, spec)
     return denoiser
 

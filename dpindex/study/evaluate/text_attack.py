@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import Singles, in_units_of_largest, unit
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.base.files import read_file
 from dpindex.denoise import fit_denoiser
 from dpindex.mechanism.codebook import dense_rows, spaced
@@ -179,6 +179,6 @@ def _rebuilt(spec: Spec, vectors: Any, base: VectorSource) -> Singles:
     denoiser = None
     if spec.mechanism.codes == "numbers":
         _, others = next(iter(base.chunks(min(_FITTED, base.shape[0]))))
-        with suppress(InputError):  # too few codes, or nothing but noise
+        with suppress(NoDenoiserError):  # too few codes, or nothing but noise
             denoiser = fit_denoiser(privatizer.privatize(others), spec)
     return invert(privatizer.privatize(vectors), spec, denoiser)

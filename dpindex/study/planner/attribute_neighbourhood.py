@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dpindex.base.arrays import share_cores
-from dpindex.base.errors import InputError
+from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.threads import idle_cores
 from dpindex.exposure.exposure import Exposure, predicted_exposure
 from dpindex.exposure.prior import Prior
@@ -163,7 +163,7 @@ class AttributeNeighbourhood(Neighbourhood):
                 continue
             try:
                 points += self._simulated([row.spec.with_epsilon(epsilon)])
-            except InputError:  # noise that no code can hold
+            except NoGuaranteeError:  # noise that no code can hold
                 continue
         return tuple(points)
 
@@ -182,14 +182,14 @@ class AttributeNeighbourhood(Neighbourhood):
 
         Raises
         ------
-        InputError
+        NoGuaranteeError
             If no spec is left.
         """
 
         def simulation(spec: Spec) -> Simulation | str:
             try:
                 return Simulation(spec, model, rounds)
-            except InputError as error:  # noise that no code can hold
+            except NoGuaranteeError as error:  # noise that no code can hold
                 return f"{spec.method}, k = {spec.code_length}: {error}"
 
         simulations: list[Simulation] = []
@@ -209,7 +209,7 @@ class AttributeNeighbourhood(Neighbourhood):
             rows += [row for row in predicted if self._request.fits(row.bytes_per_vector)]
         if not rows:
             for sentence in refused:
-                raise InputError(f"no method is left at this epsilon: {sentence}")
+                raise NoGuaranteeError(f"no method is left at this epsilon: {sentence}")
             raise self._request.none_fits()
         return self._request.ranked(rows), tuple(refused)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.exposure.exposure import Exposure
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.method_table import methods as all_methods
@@ -57,9 +57,9 @@ class Request:
         """True if a code of that size is not too large."""
         return self.options.max_bytes is None or bytes_per_vector <= self.options.max_bytes
 
-    def none_fits(self) -> InputError:
+    def none_fits(self) -> NoGuaranteeError:
         """Return the error for codes that are all too large."""
-        return InputError(f"no method makes codes of at most {self.options.max_bytes} bytes.")
+        return NoGuaranteeError(f"no method makes codes of at most {self.options.max_bytes} bytes.")
 
 
 class Stage(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from dpindex.base.checks import whole_number
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.base.threads import limited_threads
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
@@ -178,7 +178,7 @@ def _smallest_epsilon(neighbourhood: Neighbourhood, request: Request) -> float:
             middle = math.sqrt(too_small * smallest)
             try:
                 row = stage.row_at(middle, best)
-            except InputError:  # noise that no code can hold
+            except NoGuaranteeError:  # noise that no code can hold
                 too_small = middle
                 continue
             if request.value(row) >= recall:

@@ -12,7 +12,7 @@ import scipy.sparse
 
 from dpindex.base.arrays import Doubles, Singles
 from dpindex.base.checks import finite_number
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.mechanism.codebook import dense_rows, spaced
 from dpindex.mechanism.projections.dense import normal_integers
 from dpindex.randomness import PublicStream
@@ -120,7 +120,8 @@ def checked_source(source: VectorSource, dim: int, n: int, skip_leak_check: bool
             f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
             f"that are chosen by looking at private data reveal something that no epsilon covers; "
             f"name a public sample or public facts instead, or pass "
-            f"skip_leak_check=True if it is public after all or you accept that."
+            f"skip_leak_check=True if it is public after all or you accept that.",
+            parameters=["skip_leak_check=True"],
         )
 
 
@@ -170,7 +171,7 @@ def _suspicion(source: VectorSource, n: int) -> str | None:
             directory = IndexDirectory(path)
             try:
                 manifest = directory.manifest()
-            except InputError:  # no index, damaged, or of another version
+            except (DamagedError, StorageError):  # no index, damaged, or of another version
                 continue
             if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
                 return f"{directory.path} holds as many codes, of as many attributes"

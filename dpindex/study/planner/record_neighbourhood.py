@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import NoGuaranteeError
 from dpindex.exposure.exposure import Exposure, predicted_exposure
 from dpindex.exposure.prior import Prior
 from dpindex.mechanism.method_table import Method
@@ -90,7 +90,7 @@ class RecordNeighbourhood(Neighbourhood):
         if not self._delta > 0:
             return ()
         options = self._request.options
-        with suppress(InputError):  # noise that no code can hold
+        with suppress(NoGuaranteeError):  # noise that no code can hold
             spec = Spec(
                 _CONTRAST, options.dim, epsilon=epsilon, delta=self._delta, adjacency=l2(2.0)
             )

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from dpindex.base.arrays import Singles, Vectors, issparse, row_by_row, unit
-from dpindex.base.errors import InputError
+from dpindex.base.errors import NoDenoiserError
 from dpindex.denoise import Denoiser, fit_denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
@@ -104,7 +104,7 @@ class Simulation:
             return None
         # A collection has no more codes than vectors.
         count = round(self._model.sampled.shape[0] * self._model.vectors_per_row)
-        with suppress(InputError):  # too few codes, or nothing but noise
+        with suppress(NoDenoiserError):  # too few codes, or nothing but noise
             return fit_denoiser(codes.take(slice(count)), self.spec, ranking)
         return None
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from lite import LITE, PLACES
 
-from dpindex.storage.databases import Engine, Layout, Rows, open_engine
+from dpindex.storage.databases import Database, Layout, Rows, open_database
 
 pa = pytest.importorskip("pyarrow")
 pytestmark = LITE
@@ -30,8 +30,8 @@ COLUMNS: dict[str, tuple[Any, list[Any]]] = {
 
 
 @pytest.fixture(params=PLACES)
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    made = open_engine(tmp_path / request.param, "books", new=True)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    made = open_database(tmp_path / request.param, "books", new=True)
     yield made
     made.close()
 
@@ -43,56 +43,56 @@ def _rows(ids: Any, payload: Any = None) -> Rows:
 
 
 @pytest.mark.parametrize("ids", [WEIRD, [1 - 2**63, -1, 0, 7, 2**63 - 1]])
-def test_ids_and_codes_come_back(engine: Engine, ids: Any) -> None:
-    engine.create(Layout(isinstance(ids[0], str), 2, 3, "ip"))
+def test_ids_and_codes_come_back(database: Database, ids: Any) -> None:
+    database.create(Layout(isinstance(ids[0], str), 2, 3, "ip"))
     rows = _rows(ids)
-    engine.insert(rows)
-    engine.insert(rows, replace=True)
-    engine.finish()
-    assert engine.count() == len(ids)
+    database.insert(rows)
+    database.insert(rows, replace=True)
+    database.finish()
+    assert database.count() == len(ids)
     for row, id_ in enumerate(ids):
-        found = engine.select(engine.dialect.is_in("id", [id_]), 10)
+        found = database.select(database.dialect.is_in("id", [id_]), 10)
         assert found.ids.tolist() == [id_]
         assert found.codes.tolist() == rows.codes[row : row + 1].tolist()
 
 
-def test_payload_comes_back_with_its_types_and_gaps(engine: Engine) -> None:
+def test_payload_comes_back_with_its_types_and_gaps(database: Database) -> None:
     table = pa.table([pa.array(v, t) for t, v in COLUMNS.values()], names=list(COLUMNS))
-    engine.create(Layout(False, 2, 3, "ip", table.schema))
-    engine.insert(_rows([1, 2, 3], table))
-    engine.insert(_rows([4]))
-    engine.finish()
-    found = engine.select(engine.dialect.is_in("id", [1, 2, 3, 4]), 10, payload=True)
+    database.create(Layout(False, 2, 3, "ip", table.schema))
+    database.insert(_rows([1, 2, 3], table))
+    database.insert(_rows([4]))
+    database.finish()
+    found = database.select(database.dialect.is_in("id", [1, 2, 3, 4]), 10, payload=True)
     assert found.payload.schema == table.schema
     ordered = found.payload.take(np.argsort(found.ids)).to_pylist()
     assert ordered == [*table.to_pylist(), dict.fromkeys(COLUMNS)]
 
 
 @pytest.mark.parametrize("metric", ["ip", "l2"])
-def test_scores_are_the_metrics(engine: Engine, metric: Any) -> None:
-    engine.create(Layout(False, 2, 3, metric))
+def test_scores_are_the_metrics(database: Database, metric: Any) -> None:
+    database.create(Layout(False, 2, 3, metric))
     rows = _rows([1, 2, 3, 4])
-    engine.insert(rows)
-    engine.finish()
+    database.insert(rows)
+    database.finish()
     query, x = np.array([[1, -2, 0.5]], np.float32), rows.vectors
     assert x is not None
     expected = x @ query[0] if metric == "ip" else -((x - query) ** 2).sum(axis=1)
-    ids, scores = engine.search(query, 3, None)
+    ids, scores = database.search(query, 3, None)
     order = np.argsort(-expected)[:3]
     assert ids[0].tolist() == (order + 1).tolist()
     np.testing.assert_allclose(scores[0], expected[order], rtol=1e-5)
-    ids, scores = engine.search(np.array([[0, 1], [6, 6]], np.uint8), 2, "id < 5")
+    ids, scores = database.search(np.array([[0, 1], [6, 6]], np.uint8), 2, "id < 5")
     assert [i.tolist()[0] for i in ids] == [1, 4]
     assert [i.tolist() for i in scores] == [[0.0, -2.0], [-1.0, -3.0]]
-    assert [len(i) for i in engine.search(rows.codes[:3], 2, "id > 4")[0]] == [0, 0, 0]
+    assert [len(i) for i in database.search(rows.codes[:3], 2, "id > 4")[0]] == [0, 0, 0]
 
 
-def test_documents_of_any_size(engine: Engine) -> None:
-    assert engine.read("facts") is None
+def test_documents_of_any_size(database: Database) -> None:
+    assert database.read("facts") is None
     for size in (0, 1, 48_000, 6_000_001):
         data = np.random.default_rng(size).bytes(size)
-        engine.write("facts", data)
-        engine.write("facts2", b"another")
-        assert engine.read("facts") == data
-    engine.drop()
-    assert not engine.exists()
+        database.write("facts", data)
+        database.write("facts2", b"another")
+        assert database.read("facts") == data
+    database.drop()
+    assert not database.exists()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.storage.databases.conditions import Dialect
 
-__all__ = ["Engine", "Layout", "Rows"]
+__all__ = ["Database", "Layout", "Rows"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Rows:
     payload: Any = None
 
 
-class Engine(ABC):
+class Database(ABC):
     """One collection of a database, and a few documents that belong to it.
 
     It stores and finds rows, and knows nothing of what codes mean. Every method raises InputError

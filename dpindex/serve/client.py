@@ -1,0 +1,179 @@
+"""What sends codes and queries to a collector: the standard library's HTTP, and no vector.
+
+Vectors become codes where they are, with :func:`dpindex.device.privatize`; this sends the codes.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+import numpy as np
+
+from dpindex.base.errors import InputError
+from dpindex.mechanism.spec import Spec
+
+if TYPE_CHECKING:
+    from dpindex.index.hits import Hits
+
+__all__ = ["Client"]
+
+_MAX_BYTES = 1 << 26
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+_SUBMITTED: dict[int, Literal["stored", "repeated", "taken"]] = {
+    201: "stored",
+    200: "repeated",
+    409: "taken",
+}
+
+
+class Client:
+    """A collector at an address, as one of its users sees it.
+
+    Parameters
+    ----------
+    url : str
+        As ``dpindex serve`` prints it; ``https`` unless it is this machine, since a token must not
+        travel in the clear. Redirections are not followed.
+    token : str, optional
+        What the holder of the collector gave you.
+    timeout : float
+        Seconds to wait for an answer, (0, ∞).
+
+    Raises
+    ------
+    InputError
+        For another address.
+
+    >>> Client("https://collector.example")
+    Client('https://collector.example')
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, timeout: float = 60.0) -> None:
+        parts = urlsplit(url)
+        local = parts.scheme == "http" and parts.hostname in _LOCAL
+        if not parts.hostname or not (parts.scheme == "https" or local) or parts.query:
+            raise InputError(
+                "the address of a collector begins with https://, or http:// on this machine."
+            )
+        self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
+        self._opener = build_opener(_NoRedirection)
+
+    def __repr__(self) -> str:
+        return f"Client({self._url!r})"
+
+    def spec(self) -> Spec:
+        """What to privatize under; read ``spec.guarantee`` before you do.
+
+        A private query is made under ``spec.with_epsilon`` of ``guarantee()["query_epsilon"]``.
+        """
+        return Spec.from_json(self._content(*self._ask("/spec")))
+
+    def guarantee(self) -> dict[str, Any]:
+        """What a code protects and what it does not, as plain JSON values."""
+        stated: dict[str, Any] = json.loads(self._content(*self._ask("/guarantee")))
+        return stated
+
+    def submit(
+        self, codes: bytes, ids: Sequence[str] | Sequence[int], key: str | None = None
+    ) -> Literal["stored", "repeated", "taken"]:
+        """Send codes to be kept; they are on the collector's disk when this returns.
+
+        Parameters
+        ----------
+        codes : bytes
+            From :func:`dpindex.device.privatize`.
+        ids : sequence
+            Strings (whole numbers for an index that has such), one for each code.
+        key : str, optional
+            A secret of 16 to 128 characters; random by default. If no answer came, send the **same
+            codes** under the same key again, and do not privatize again: that spends more epsilon.
+
+        Returns
+        -------
+        "stored"; "repeated" if this very submission was stored before; "taken" if one of the ids
+        belongs to another submission (or to this one, very long ago): nothing was stored now.
+
+        Raises
+        ------
+        InputError
+            If the collector refuses it, or cannot be reached.
+        """
+        headers = {
+            "Dpindex-Ids": json.dumps(list(ids)),
+            "Idempotency-Key": key or secrets.token_urlsafe(24),
+        }
+        status, content = self._ask("/codes", codes, headers)
+        if status != 409:
+            self._content(status, content)
+        return _SUBMITTED[status]
+
+    def search(self, codes: bytes, k: int = 10) -> Hits:
+        """The k nearest neighbours of private queries, which are codes too.
+
+        Parameters
+        ----------
+        codes : bytes
+            From :func:`dpindex.device.privatize`, under the spec or under that of private queries.
+        k : int
+            Neighbours wanted, [1, 1000].
+
+        Raises
+        ------
+        InputError
+            If the collector refuses it, or cannot be reached.
+        """
+        from dpindex.index.hits import Hits  # here: who only submits needs no search engine
+
+        found = json.loads(self._content(*self._ask(f"/search?k={int(k)}", codes)))
+        ids = found.pop("ids")
+        return Hits(np.array(ids), **{name: np.array(v, np.float64) for name, v in found.items()})
+
+    def _ask(
+        self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes]:
+        """Status and content of an answer."""
+        request = Request(self._url + path, body, headers or {})
+        request.add_header("Content-Type", "application/octet-stream")
+        if self._token is not None:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        try:
+            with self._opener.open(request, timeout=self._timeout) as answer:
+                return answer.status, _read(answer)
+        except HTTPError as answer:
+            with answer:
+                return answer.code, _read(answer)
+        except (OSError, HTTPException) as error:
+            why = getattr(error, "reason", None) or error
+            raise InputError(f"{self._url} does not answer: {why}.") from None
+
+    def _content(self, status: int, content: bytes) -> bytes:
+        """The content of a good answer; InputError, with the collector's sentence, for another."""
+        if status in (200, 201):
+            return content
+        try:
+            said = str(json.loads(content)["detail"])[:300]
+        except (ValueError, KeyError, TypeError):
+            said = "it does not say why."
+        printable = "".join(c for c in said if c.isprintable())
+        raise InputError(f"{self._url} answers {status}: {printable}")
+
+
+class _NoRedirection(HTTPRedirectHandler):
+    """Another address would be sent the token."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _read(answer: Any) -> bytes:
+    content: bytes = answer.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise InputError(f"an answer has more than {_MAX_BYTES} bytes, too many to be read.")
+    return content
