@@ -27,9 +27,14 @@ settings.register_profile(
 settings.load_profile("same-everywhere")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the fast tier first, so that a fault shows in minutes."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
 @pytest.fixture(autouse=True)
 def _state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Journals of unfinished writes lie apart for each test, and not in the user's folder."""
+    """Logs of collectors lie apart for each test, and not in the user's folder."""
     monkeypatch.setenv("DPINDEX_STATE", str(tmp_path_factory.getbasetemp() / "state"))
 
 

@@ -27,7 +27,7 @@ def import_extra(module: str, need: str, extra: str) -> Any:
     >>> import_extra("no_such_module", "drawing pictures needs matplotlib", "io")
     Traceback (most recent call last):
       ...
-    dpindex.base.errors.InputError: drawing pictures needs matplotlib; run pip install h5py pyarrow.
+    dpindex.base.errors.MissingPackageError: drawing pictures needs matplotlib; run pip install h5py pyarrow.
     """
     try:
         return import_module(module)
