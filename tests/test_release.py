@@ -344,3 +344,128 @@ def test_h1_a_finished_index_holds_codes_and_nothing_of_the_release(tmp_path: Pa
     target.run()
     files = {path.relative_to(target.place).parts[0] for path in target.place.rglob("*")}
     assert files == {"manifest.json", "segments", "ids"}
+
+
+class LostPower:
+    """A disk that keeps of every folder the names that it had when it was last synchronized.
+
+    At change number ``at`` of a name the power fails: of the folders that changed since they were
+    synchronized, those that ``goes_back`` chooses by their order go back, the others keep what is
+    new. Contents of files are kept, as each is synchronized before it gets its name. A folder that
+    is renamed is in one of both places. The ledger's database keeps a journal of its own.
+    """
+
+    def __init__(self, root: Path, at: int, goes_back: Callable[[int], bool]) -> None:
+        self._root = root
+        self._left = at
+        self._goes_back = goes_back
+        self._moved: list[tuple[Path, Path]] = []
+        self._kept = {folder: self._names(folder) for folder in self._folders()}
+
+    def lead(self, action: Callable[[], object]) -> None:
+        """Do something on this disk; the process ends with it."""
+        for name in CALLS:
+            setattr(os, name, self._watched(name, getattr(os, name)))
+        action()
+
+    def _folders(self) -> list[Path]:
+        return [Path(folder) for folder, _, _ in os.walk(self._root)]
+
+    def _names(self, folder: Path) -> dict[str, bytes | None]:
+        """Files by name with their contents; folders with None."""
+        names: dict[str, bytes | None] = {}
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                names[entry.name] = None
+            elif not entry.name.startswith("ledger"):
+                names[entry.name] = entry.read_bytes()
+        return names
+
+    def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched_call(*arguments: Any, **options: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                self._fail()
+            done = call(*arguments, **options)
+            if name == "rename" and Path(arguments[1]).is_dir():
+                self._moved.append((Path(arguments[0]), Path(arguments[1])))
+                self._kept |= {folder: self._names(folder) for folder in self._folders()}
+            if name == "fsync":
+                folder = Path(os.readlink(f"/proc/self/fd/{arguments[0]}"))
+                if folder.is_dir() and folder.is_relative_to(self._root):
+                    self._kept[folder] = self._names(folder)
+                    self._moved = [move for move in self._moved if move[1].parent != folder]
+            return done
+
+        return watched_call
+
+    def _fail(self) -> None:
+        for source, place in self._moved:
+            if self._goes_back(0):
+                os.renames(place, source)
+        changed = [one for one in self._folders() if self._kept.get(one, {}) != self._names(one)]
+        for number, folder in enumerate(changed):
+            if self._goes_back(number) and folder.exists():
+                self._revert(folder)
+        os._exit(9)
+
+    def _revert(self, folder: Path) -> None:
+        kept = self._kept.get(folder, {})
+        for name in self._names(folder).keys() - kept.keys():
+            place = folder / name
+            if place.is_dir():
+                shutil.rmtree(place)
+            else:
+                place.unlink()
+        for name, content in kept.items():
+            if content is None:
+                (folder / name).mkdir(exist_ok=True)
+            else:
+                (folder / name).write_bytes(content)
+
+
+GOES_BACK: dict[str, Callable[[int], bool]] = {
+    "all": lambda number: True,
+    "none": lambda number: False,
+    "first": lambda number: number == 0,
+    "second": lambda number: number == 1,
+    "all but the first": lambda number: number != 0,
+    "all but the second": lambda number: number != 1,
+}
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="reads /proc")
+@pytest.mark.parametrize(
+    "stride", [11, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
+)
+@pytest.mark.parametrize("order", GOES_BACK)
+@every_target
+def test_power_is_lost_at_any_change_of_a_name(
+    tmp_path: Path, kind: type[Target], order: str, stride: int
+) -> None:
+    for at in range(1, 10_000, stride):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        target = kind(folder)
+        target.prepare()
+        disk = LostPower(folder, at, GOES_BACK[order])
+
+        def attempt(disk: LostPower = disk, target: Target = target) -> None:
+            disk.lead(target.run)
+
+        code = in_child(attempt)
+        if code == 0:
+            check_whole(target)
+            return
+        assert code == 9
+        kept = staged(folder)
+        if target.rows():
+            assert in_child(target.run) == (0 if kind is Grown else 2)
+            for leftover in folder.rglob("*.unpublished"):
+                shutil.rmtree(leftover)
+        else:
+            assert in_child(target.run) == 0
+            if kind is not Saved and kind is not Grown:
+                assert kept <= target.parts(), f"change {at}: what was kept was drawn again"
+        check_whole(target)
+        shutil.rmtree(folder)
