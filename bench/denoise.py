@@ -242,7 +242,7 @@ def main() -> None:
             for epsilon in chosen.epsilons or DEFAULTS[data]:
                 for method in chosen.methods:
                     spec = Spec(method=method, dim=base.shape[1], epsilon=epsilon, **facts)
-                    if not spec.mechanism.family.keeps_all:
+                    if not spec.method_row.family.keeps_all:
                         spec = replace(spec, k=spec.dim // 2)
                     key = (data, f"{epsilon:g}", method)
                     wanted = [d for d in chosen.denoisers if (*key, d, str(seed)) not in done]

@@ -50,7 +50,7 @@ PRIVATE = list(dict.fromkeys(spec.method for spec in SPECS))
 def _large(spec: Spec) -> bool:
     """Tables of thousands of cells in 128 bits: one budget is enough here."""
     single = spec.adjacency.kind == "attribute" and spec.projection.sensitivity.count == 1
-    return spec.mechanism.needs_delta and (spec.mechanism.definition == "iDP" or not single)
+    return spec.method_row.needs_delta and (spec.method_row.definition == "iDP" or not single)
 
 
 @given(st.fractions(0, 100, max_denominator=1000))

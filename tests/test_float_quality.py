@@ -46,7 +46,7 @@ def test_inner_product_variance_of_theorems_3_8_to_3_10(
     rows = spec.grid.round(np.stack([u, v]))
     draws = 1 if name == "raw-gaussian" else DRAWS
     exact = np.stack(
-        [spec.mechanism.family.make(_seeded(spec, s)).apply(rows) for s in range(draws)]
+        [spec.method_row.family.make(_seeded(spec, s)).apply(rows) for s in range(draws)]
     )
     exact = np.broadcast_to(exact, (DRAWS, 2, k)).copy()
     codes = spec.law.perturb(exact.reshape(-1, k), Seeded(7)).reshape(DRAWS, 2, k)
@@ -125,7 +125,7 @@ def test_private_sparse_jl_distance_variance(
     law, step = spec.law, spec.step
     rows = spec.grid.round(np.stack([u, v]))
     exact = np.stack(
-        [spec.mechanism.family.make(_seeded(spec, i)).apply(rows) for i in range(DRAWS)]
+        [spec.method_row.family.make(_seeded(spec, i)).apply(rows) for i in range(DRAWS)]
     )
     codes = spec.law.perturb(exact.reshape(-1, k), Seeded(3)).reshape(DRAWS, 2, k)
     decoded = (codes + law.offset) * law.scale * step

@@ -59,10 +59,10 @@ def law_of(name: str) -> Any:
     return COUNTS[name] if name in COUNTS else SPECS[name].law
 
 
-NUMBERS = [name for name, spec in SPECS.items() if spec.mechanism.codes == "numbers"]
-NOISY = [*COUNTS, *(name for name in NUMBERS if SPECS[name].mechanism.private)]
-SIGNS = [name for name, spec in SPECS.items() if spec.mechanism.codes == "signs"]
-SYMBOLS = [name for name, spec in SPECS.items() if spec.mechanism.codes == "symbols"]
+NUMBERS = [name for name, spec in SPECS.items() if spec.method_row.codes == "numbers"]
+NOISY = [*COUNTS, *(name for name in NUMBERS if SPECS[name].method_row.private)]
+SIGNS = [name for name, spec in SPECS.items() if spec.method_row.codes == "signs"]
+SYMBOLS = [name for name, spec in SPECS.items() if spec.method_row.codes == "symbols"]
 
 
 def cases(names: list[str]) -> list[Any]:
@@ -102,13 +102,13 @@ def test_a_calibration_says_what_it_needs_and_promises(row: Any) -> None:
 def test_a_law_knows_its_grid_and_its_format(name: str) -> None:
     spec = SPECS[name]
     law = spec.law
-    rounded = spec.mechanism.calibration.rounded
+    rounded = spec.method_row.calibration.rounded
     assert law.grid_bits >= GRID_BITS if rounded else law.grid_bits == 0
     assert 0 < law.max_sum <= 2**46
     assert isinstance(law, NumberLaw) == (name in NUMBERS)
     assert isinstance(law, SignLaw) == (name in SIGNS)
     form = law.code_format(7, MARK, 0.25)
-    assert type(form) is spec.mechanism.calibration.format
+    assert type(form) is spec.method_row.calibration.format
     assert (form.code_length, form.fingerprint) == (1 if name in SYMBOLS else 7, MARK)
     if isinstance(law, NumberLaw):
         assert (form.scale, form.offset) == (law.scale * 0.25, law.offset)
@@ -130,7 +130,7 @@ def test_draws_are_a_function_of_the_words(name: str) -> None:
     drawn = spec.law.perturb(single, Seeded(1))
     assert drawn.shape == (x.shape[:1] if name in SYMBOLS else x.shape)
     kinds = {"signs": np.bool_, "numbers": np.int32, "symbols": np.int64}
-    assert drawn.dtype == kinds[spec.mechanism.codes]
+    assert drawn.dtype == kinds[spec.method_row.codes]
     np.testing.assert_array_equal(drawn, spec.law.perturb(double, Seeded(1)))
     np.testing.assert_array_equal(single, x)
     np.testing.assert_array_equal(double, x)
@@ -141,7 +141,7 @@ def test_draws_are_a_function_of_the_words(name: str) -> None:
     assert spec.format.fault(stored) is None
 
 
-@pytest.mark.parametrize("name", cases([n for n in SPECS if SPECS[n].mechanism.private]))
+@pytest.mark.parametrize("name", cases([n for n in SPECS if SPECS[n].method_row.private]))
 def test_other_words_give_other_outcomes(name: str) -> None:
     spec = SPECS[name]
     x = np.tile(_grid_points(spec, 1), (16_000 // spec.code_length, 1)).astype(np.float32)
@@ -315,7 +315,7 @@ def test_flips_have_the_stated_chance_at_every_size(name: str, rms: float) -> No
     stated = law.flip_probability(size, rms)
     assert stated.shape == x.shape
     assert ((stated >= 0) & (stated <= 0.5)).all()
-    individual = spec.mechanism.definition == "iDP"
+    individual = spec.method_row.definition == "iDP"
     groups = np.digitize(size, [*np.linspace(0.2, 1.0, 5), *np.linspace(1.5, 6, 10)])
     groups[x == 0] = -1  # a coin
     for group in np.unique(groups[groups >= 0]):

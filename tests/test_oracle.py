@@ -155,7 +155,7 @@ def vectors(spec: Spec, rows: int = 5, seed: int = 0) -> Any:
         x[:, 4::3] *= 5.0
     if low <= 0 <= high and spec.min_norm is None:
         x[0] = 0.0  # every coordinate an exact zero
-    if not spec.mechanism.calibration.rounded:
+    if not spec.method_row.calibration.rounded:
         x = np.rint(x * 1024) / 1024  # so few bits that floats rotate them exactly
     return x
 

@@ -45,7 +45,7 @@ def clusters(spec: Spec, rows: int = 2000) -> Any:
 def bare(spec: Spec, x: Any) -> Codes:
     """Codes without noise, of the format that the spec says."""
     exact = Projector(spec).project(x)
-    if spec.mechanism.codes == "signs":
+    if spec.method_row.codes == "signs":
         return spec.format.codes(spec.format.pack(exact > 0))
     law: Any = spec.law
     bits = getattr(law, "cell_bits", None) or getattr(law.source, "cell_bits", 0)

@@ -85,7 +85,7 @@ def measure(data: str, k: int, lines: list[str], seed: int, queries: int) -> lis
     return [
         {
             "data": data,
-            "k": run.spec.k if run.spec.mechanism.family.keeps_all else k,
+            "k": run.spec.k if run.spec.method_row.family.keeps_all else k,
             "line": named[run.spec],
             "epsilon": run.spec.epsilon,
             "seed": seed,

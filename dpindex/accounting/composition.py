@@ -124,8 +124,8 @@ def _distribution(spec: Spec, change: Adjacency, interval: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as losses
 
     promise = spec.guarantee
-    if promise.delta > 0 and spec.mechanism.calibration.deviation is not None:
-        deviation = spec.mechanism.calibration.deviation(promise.epsilon, promise.delta)
+    if promise.delta > 0 and spec.method_row.calibration.deviation is not None:
+        deviation = spec.method_row.calibration.deviation(promise.epsilon, promise.delta)
         steps = promise.adjacency.steps(change) or 1
         return losses.from_gaussian_mechanism(
             deviation / steps, value_discretization_interval=interval
@@ -137,6 +137,6 @@ def _distribution(spec: Spec, change: Adjacency, interval: float) -> Any:
 
 def _distance(spec: Spec) -> float:
     """Between the noise that runs and the normal law, over a whole code, in total variation."""
-    if spec.delta == 0 or spec.mechanism.calibration.deviation is None:
+    if spec.delta == 0 or spec.method_row.calibration.deviation is None:
         return 0.0
     return float(Fraction(table_distance(spec.law)) * spec.code_length)

@@ -24,10 +24,10 @@ EXTRAS = {
 def import_extra(module: str, need: str, extra: str) -> Any:
     """The module of that name; InputError, which states the ``need``, if it is not installed.
 
-    >>> import_extra("no_such_module", "drawing pictures needs matplotlib", "io")
+    >>> import_extra("no_such_module", "pictures need matplotlib", "io")
     Traceback (most recent call last):
       ...
-    dpindex.base.errors.MissingPackageError: drawing pictures needs matplotlib; run pip install h5py pyarrow.
+    dpindex.base.errors.MissingPackageError: pictures need matplotlib; run pip install h5py pyarrow.
     """
     try:
         return import_module(module)

@@ -349,8 +349,8 @@ def info(
         out.print_json(facts)
         return
     lines = {
-        "method": f"{spec.method}: {spec.mechanism.summary}",
-        "source": spec.mechanism.source,
+        "method": f"{spec.method}: {spec.method_row.summary}",
+        "source": spec.method_row.source,
         "code": spec.format.contents
         + (f" in {spec.repetitions} repetitions" if spec.repetitions > 1 else ""),
         "search": f"{settings.metric}, index type {settings.index_type}, private queries at "
@@ -377,7 +377,7 @@ def info(
             f"where {spec.adjacency} is {spec.guarantee.adjacency}"
         )
     lines["guarantee"] = str(spec.guarantee)
-    if spec.mechanism.private:
+    if spec.method_row.private:
         integers, reals = "the integers that run (exact)", "the real numbers, not the floats"
         lines["proved for"] = integers if spec.guarantee.exact else reals
     if about.noise_warning is not None:

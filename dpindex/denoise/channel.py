@@ -46,7 +46,7 @@ class Channel:
     """
 
     def __init__(self, spec: Spec) -> None:
-        if not spec.mechanism.private:
+        if not spec.method_row.private:
             raise NoDenoiserError(f"{spec.method} adds no noise: there is nothing to denoise.")
         if not spec.format_type.denoisers:
             raise NoDenoiserError(

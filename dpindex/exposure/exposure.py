@@ -124,7 +124,7 @@ def _explained(spec: Spec, prior: Prior) -> tuple[float, float]:
     """
     energy = spec.dim * (spec.projection.rms * spec.projection.scale) ** 2
     one_attribute = getattr(spec.projection, "bins", 0) == spec.dim
-    if spec.mechanism.family.keeps_all or one_attribute:
+    if spec.method_row.family.keeps_all or one_attribute:
         signs_of_means = np.ones(1)
         shape = _UNIFORM
     else:  # sums of attributes are normal, and random signs spread their means about 0

@@ -19,7 +19,7 @@ _COMPARED = 100
 
 def directions_only(spec: Spec) -> bool:
     """True if codes depend on the direction of a vector alone: those of record-level methods."""
-    return spec.mechanism.private and not spec.mechanism.calibration.rounded
+    return spec.method_row.private and not spec.method_row.calibration.rounded
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Prior:
         if issparse(product):
             product = product.toarray()
         inner = np.asarray(product) / spec.scale**2
-        if not spec.mechanism.calibration.rounded:
+        if not spec.method_row.calibration.rounded:
             norms = np.sqrt(np.maximum(np.diag(inner), 1e-60))
             inner /= np.outer(norms, norms)
         # Less the mean vector, which need not be made: it may have millions of attributes.

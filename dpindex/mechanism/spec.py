@@ -81,16 +81,16 @@ class Spec(Parameters):
     """
 
     def __post_init__(self) -> None:
-        mechanism = find_method(self.method)
+        row = find_method(self.method)
         super().__post_init__()
-        self._set(mechanism.resolved(self))
+        self._set(row.resolved(self))
 
     def __reduce__(self) -> Any:
         # What it resolves to is made again where it is needed: tables may take megabytes.
         return _restored, (self.to_json(), self.codebook)
 
     @property
-    def mechanism(self) -> Method:
+    def method_row(self) -> Method:
         """The method's row in the table."""
         return find_method(self.method)
 
@@ -102,19 +102,19 @@ class Spec(Parameters):
     @property
     def guarantee(self) -> Guarantee:
         """The promise of one code about the vector behind it, in the units of the data."""
-        calibration = self.mechanism.calibration
+        calibration = self.method_row.calibration
         return Guarantee(
             epsilon=self.budget,
             delta=self.delta,
             definition=calibration.definition,
             adjacency=self.adjacency.in_data_units(self.scale),
-            exact=calibration.exact and self.mechanism.private,
+            exact=calibration.exact and self.method_row.private,
             delta_over=calibration.delta_over if self.delta > 0 else "noise",
         )
 
     def refuse_unprotected(self, allowed: bool, purpose: str) -> None:
         """InputError for a method that protects nothing, unless ``allowed`` for a ``purpose``."""
-        if not self.mechanism.private and not allowed:
+        if not self.method_row.private and not allowed:
             raise InputError(
                 f"{self.method} protects nothing; pass allow_unprotected=True to {purpose}.",
                 parameters=["allow_unprotected=True"],
@@ -123,12 +123,12 @@ class Spec(Parameters):
     @cached_property
     def projection(self) -> Projection:
         """The public projection: a function of this spec alone."""
-        return self.mechanism.family.make(self)
+        return self.method_row.family.make(self)
 
     @cached_property
     def law(self) -> Law:
         """The calibrated law of the secret noise."""
-        return self.mechanism.calibration.law(self, self.projection)
+        return self.method_row.calibration.law(self, self.projection)
 
     @property
     def number_law(self) -> NumberLaw:
@@ -154,7 +154,7 @@ class Spec(Parameters):
     @cached_property
     def grid(self) -> Grid | AnyNumbers:
         """The grid that attributes are rounded to, or what takes its place."""
-        if not self.mechanism.calibration.rounded:
+        if not self.method_row.calibration.rounded:
             return AnyNumbers()
         return Grid(
             beta=self.adjacency.size,
@@ -180,7 +180,7 @@ class Spec(Parameters):
     @property
     def format_type(self) -> type[CodeFormat]:
         """The class of :attr:`format`, which is known without codewords, too."""
-        return self.mechanism.calibration.format
+        return self.method_row.calibration.format
 
     @cached_property
     def format(self) -> CodeFormat:

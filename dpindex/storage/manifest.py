@@ -79,11 +79,11 @@ class Settings:
     def __post_init__(self) -> None:
         if self.metric not in tuple(METRICS):
             raise InputError(f"metric must be one of {', '.join(METRICS)}, not {self.metric!r}.")
-        mechanism = self.spec.mechanism
-        metrics = mechanism.calibration.format.metrics
+        row = self.spec.method_row
+        metrics = row.calibration.format.metrics
         if self.metric not in metrics:
             raise InputError(
-                f"{mechanism.name} keeps {mechanism.codes}, which know {' and '.join(metrics)} "
+                f"{row.name} keeps {row.codes}, which know {' and '.join(metrics)} "
                 f"only, not {self.metric!r}."
             )
         if self.query_epsilon is not None:

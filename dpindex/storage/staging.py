@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import StorageError
 from dpindex.base.files import Buffer, read_file, sync_folder
 
 __all__ = [
@@ -69,7 +69,7 @@ def writing_beside(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(
+        raise StorageError(
             f"{place} cannot be written: {error.strerror or error}; the folder around it needs "
             f"room, and a file system with hard links, for what is not published yet."
         ) from error
@@ -116,11 +116,11 @@ class StagingFolder(Staging):
                 return True
             return self.read(path, _MAX_FILE_BYTES) == data
         except FileNotFoundError:
-            raise InputError(
+            raise StorageError(
                 f"{self.path.parent} was removed: what is made here has ended, and is discarded."
             ) from None
         except OSError as error:
-            raise InputError(
+            raise StorageError(
                 f"{self.path.parent} cannot be written: {error.strerror or error}; it needs room, "
                 f"and a file system with hard links."
             ) from error
@@ -143,6 +143,6 @@ class StagingFolder(Staging):
             os.rename(self.path, place)
             sync_folder(place.parent)
         except OSError as error:
-            raise InputError(
+            raise StorageError(
                 f"{place} cannot be made: {error.strerror or error}; choose another place."
             ) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError
 from dpindex.mechanism.codes import CodeFormat, Codes, codes_from_bytes
 from dpindex.storage.manifest import FileMark, SegmentPaths
 from dpindex.storage.release.work import Draws, Labels, Receipt, Segment
@@ -71,7 +71,7 @@ class StagedDraws(Draws):
                 files[paths.payload] = payload
         for path, label in files.items():
             if not self.staging.create(path, label):
-                raise InputError(f"the staged {path} is not of this release; it was changed.")
+                raise DamagedError(f"the staged {path} is not of this release; it was changed.")
         data = codes.to_bytes()
         if self.staging.create(paths.codes, data):  # last: with its codes a segment is whole
             files[paths.codes] = data
@@ -79,13 +79,13 @@ class StagedDraws(Draws):
             return Receipt(segment.number, marks, segment.rows)
         receipt = self.find(segment)
         if receipt is None:
-            raise InputError(f"the staged segment {segment.number} was removed; run it again.")
+            raise DamagedError(f"the staged segment {segment.number} was removed; run it again.")
         return receipt
 
     def codes(self, segment: Segment) -> Codes:
         data = self._read(segment)
         if data is None:
-            raise InputError(f"the staged segment {segment.number} was removed; run it again.")
+            raise DamagedError(f"the staged segment {segment.number} was removed; run it again.")
         return self._parsed(segment, data)
 
     def _read(self, segment: Segment) -> bytes | None:
@@ -95,7 +95,7 @@ class StagedDraws(Draws):
     def _parsed(self, segment: Segment, data: bytes) -> Codes:
         codes = codes_from_bytes(data)
         if codes.fingerprint != self._format.fingerprint or len(codes) != segment.rows:
-            raise InputError(
+            raise DamagedError(
                 f"the staged segment {segment.number} is not of this release; it was changed."
             )
         return self._format.codes(codes.stored)

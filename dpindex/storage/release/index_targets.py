@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpindex.base.errors import InputError, NoDenoiserError
+from dpindex.base.errors import BusyError, DamagedError, InputError, NoDenoiserError
 from dpindex.denoise import Denoiser, Kind, denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
 from dpindex.exposure.visibility import visibility
 from dpindex.mechanism.codes import Codes
@@ -270,7 +270,7 @@ class _BucketWorkspace(FolderWorkspace):
         """Claim the store: of several builds one alone ever sends codes in the clear."""
         location = self._bucket.location
         if not self._bucket.create(_CLAIM, token.encode()):
-            raise InputError(
+            raise BusyError(
                 f"{location} is being built with another private folder; finish it with that one."
             )
         if MANIFEST in self._bucket.sizes():  # another build ended since this one looked
@@ -367,6 +367,6 @@ class _Upload:
         for path, mark in marks.items():
             data = self.staging.read(path, mark.bytes)
             if data is None or FileMark.of(data) != mark:
-                raise InputError(f"the staged {path} was changed or removed; run it again.")
+                raise DamagedError(f"the staged {path} was changed or removed; run it again.")
             if not self.bucket.create(path, data):
                 raise InputError(f"{self.bucket.location}/{path} is not of this build; remove it.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError, InputError
 from dpindex.storage.leak_check import refuse_shared_words
 from dpindex.storage.manifest import segment_number
 from dpindex.storage.release.engine import Engine, one_by_one
@@ -229,7 +229,7 @@ class _Run(Generic[Space, Published]):
 
 def _refuse_contradiction(first: Receipt, second: Receipt) -> None:
     if dict(first.files) != dict(second.files):
-        raise InputError(f"segment {first.number} was changed after it was staged.")
+        raise DamagedError(f"segment {first.number} was changed after it was staged.")
 
 
 def _shards(dataset: Dataset, segment_rows: int) -> list[Shard]:

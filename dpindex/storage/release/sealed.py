@@ -10,7 +10,7 @@ import secrets
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import DamagedError
 from dpindex.base.files import Buffer
 from dpindex.storage.staging import Staging
 from dpindex.vectors.stores import Bucket
@@ -51,7 +51,7 @@ class SealedStaging(Staging):
         try:
             return AESGCM(self._key).decrypt(nonce, sealed[_NONCE_BYTES:], path.encode())
         except (InvalidTag, ValueError):  # a file of less than a nonce has no tag either
-            raise InputError(
+            raise DamagedError(
                 f"{self._bucket.location}/{path} was changed; it is not of this release."
             ) from None
 

@@ -178,7 +178,7 @@ class FolderWorkspace(Workspace):
             make_folder(self.path / record.token)  # before the record, which says that it is there
             created = create_once(self.path / RECORD, self._bytes(record), self.path)
         if not created:
-            raise InputError(
+            raise BusyError(
                 f"{self._target} is being built by another process; run it again to go on with it."
             )
 

@@ -592,7 +592,7 @@ def _takes(spec: Spec, name: str) -> bool:
     """Whether that field counts: record-level methods take any vectors, and none of these fields
     but the seed; a norm matters to noise only, and baselines have none.
     """
-    rounded, private = spec.mechanism.calibration.rounded, spec.mechanism.private
+    rounded, private = spec.method_row.calibration.rounded, spec.method_row.private
     return name == "seed" or (rounded and (private or name != "norm"))
 
 
@@ -626,7 +626,7 @@ def fit_where_possible(index: PrivateIndex, denoise: Kind | None) -> Denoiser | 
     """Fit a denoiser of that kind ("linear" for sign codes); None if the index goes without."""
     if denoise is not None and index.spec.epsilon is not None:
         with suppress(NoDenoiserError):  # too few codes, or nothing but noise
-            signs = index.spec.mechanism.codes == "signs"
+            signs = index.spec.method_row.codes == "signs"
             return index.fit_denoiser("linear" if signs else denoise)
     return None
 

@@ -84,13 +84,13 @@ def _gallery(rows: Any, originals: Any, specs: list[Spec], shape: tuple[int, ...
     for spec in (ordered[i] for i in spaced(len(ordered), _EPSILONS)):
         privatizer, denoiser = Privatizer(spec), None
         codes = privatizer.privatize(originals)
-        if spec.mechanism.codes == "numbers":
+        if spec.method_row.codes == "numbers":
             with suppress(NoDenoiserError):  # too few codes, or nothing but noise
                 denoiser = fit_denoiser(privatizer.privatize(rows), spec)
         rebuilt = invert(codes, spec, denoiser)
         cosine = float(cosines(rebuilt, originals).mean())
         lines.append((f"ε = {spec.budget:g}\ncosine {cosine:.2f}", rebuilt))
-    if not specs[0].mechanism.calibration.rounded:  # directions, of which the size is unknown
+    if not specs[0].method_row.calibration.rounded:  # directions, of which the size is unknown
         low, high = float(originals.min()), float(originals.max())
         norms = np.linalg.norm(originals, axis=1, keepdims=True)
         lines = [lines[0], *((text, image * norms) for text, image in lines[1:])]

@@ -74,7 +74,7 @@ def attackers_denoiser(
 ) -> Denoiser | None:
     """The strongest denoiser for these codes: the one given if it is of the kind "score"."""
     strongest = denoiser is not None and denoiser.kind == "score"
-    if spec.epsilon is not None and spec.mechanism.codes == "numbers" and not strongest:
+    if spec.epsilon is not None and spec.method_row.codes == "numbers" and not strongest:
         with suppress(NoDenoiserError):  # too few codes, or nothing but noise
             return fit_denoiser(codes, spec)
     return denoiser
@@ -119,10 +119,10 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
     >>> np.round(invert(codes, spec), 1).tolist()
     [[0.0, 0.5, 1.0]]
     """
-    signs = spec.mechanism.codes == "signs"
+    signs = spec.method_row.codes == "signs"
     if codes.fingerprint != spec.fingerprint:
         raise InputError("these codes were made under another spec than the one given.")
-    if spec.mechanism.codes == "symbols":
+    if spec.method_row.codes == "symbols":
         return _codewords(codes, spec)
     if spec.dim * spec.code_length > _MAX_ENTRIES:
         raise InputError(

@@ -177,7 +177,7 @@ def _rebuilt(spec: Spec, vectors: Any, base: VectorSource) -> Singles:
     """What the attack of :mod:`dpindex.study.evaluate.inversion` gives back of the vectors."""
     privatizer = Privatizer(spec)
     denoiser = None
-    if spec.mechanism.codes == "numbers":
+    if spec.method_row.codes == "numbers":
         _, others = next(iter(base.chunks(min(_FITTED, base.shape[0]))))
         with suppress(NoDenoiserError):  # too few codes, or nothing but noise
             denoiser = fit_denoiser(privatizer.privatize(others), spec)

@@ -66,7 +66,7 @@ def _lengths(spec: Spec, max_bytes: int | None) -> list[int]:
     A raw method has no other length, and :func:`spec_grid` ignores these.
     """
     kind = spec.format_type
-    in_bins = spec.mechanism.family.bins
+    in_bins = spec.method_row.family.bins
     if spec.dim > MAX_DENSE_DIM:
         lengths = _WIDE_LENGTHS
     elif in_bins:

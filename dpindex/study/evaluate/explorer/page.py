@@ -222,7 +222,7 @@ def _method(
     return {
         "label": name,
         "method": spec.method,
-        "summary": spec.mechanism.summary,
+        "summary": spec.method_row.summary,
         "definition": spec.guarantee.definition,
         "promise": promise(spec.guarantee),
         "bytes": line[0].mean["bytes_per_vector"],
