@@ -31,8 +31,8 @@ def sketch(dim: int, epsilon: float = 8.0, shift: float = 0.0) -> RaceSketch:
 def figure(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures behind the pictures, which are still written."""
     drawn: list[Any] = []
-    write = pictures._png
-    monkeypatch.setattr(pictures, "_png", lambda made: (drawn.append(made), write(made))[1])
+    write = pictures.to_png
+    monkeypatch.setattr(pictures, "to_png", lambda made: (drawn.append(made), write(made))[1])
     return drawn
 
 

@@ -16,9 +16,10 @@ import pytest
 
 from dpindex import Spec
 from dpindex.base.errors import InputError
-from dpindex.study.evaluate import MEASURES, Curve, Picture, Run, report, write_curve
+from dpindex.study.evaluate import MEASURES, Curve, Picture, Run, curve_charts, write_curve
+from dpindex.study.evaluate.curve_charts import curve_png, gallery_png
 from dpindex.study.evaluate.inversion import EXPOSURE
-from dpindex.study.evaluate.report import curve_png, gallery_png, require_matplotlib, write_all
+from dpindex.study.evaluate.report import require_matplotlib, write_all
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -153,7 +154,7 @@ def test_no_panel_clips_its_curves():
     curve = made_up(some_specs())
     wide = {"rebuilt_error": 1.7, "rebuilt_cosine": -0.2}
     runs = tuple(replace(run, values={**run.values, **wide}) for run in curve.runs)
-    for panel in report._drawn(replace(curve, runs=runs), "exposure").axes:
+    for panel in curve_charts._drawn(replace(curve, runs=runs), "exposure").axes:
         (low, high), drawn = panel.get_ylim(), panel.dataLim
         assert low <= min(drawn.y0, 0.0)
         assert high >= max(drawn.y1, 1.0)
@@ -185,7 +186,7 @@ def test_every_shape_of_curve_can_be_drawn(modes, runs_each, tmp_path):
 def test_without_a_library_the_numbers_are_kept(missing, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
     for attempt in (require_matplotlib, lambda: write_curve(made_up(some_specs()), tmp_path)):
-        with pytest.raises(InputError, match=r"need matplotlib and jinja2; run pip install"):
+        with pytest.raises(InputError, match=rf"needs {missing.split('.')[0]}; run pip install"):
             attempt()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.csv", "runs.csv"]
 

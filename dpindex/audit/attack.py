@@ -9,7 +9,6 @@ the error is divided among them. An attack can only refute: what it cannot find,
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -18,19 +17,17 @@ from typing import Any
 import numpy as np
 
 from dpindex.audit import distinguishers as tests
+from dpindex.base.charts import BLUE, DARK, ORANGE, new_figure, tidy, to_png
 from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import InputError
-from dpindex.base.extras import import_extra
 from dpindex.mechanism.noise.law import NumberLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.race import SketchSpec
 
 _MIN_TRIALS, _MAX_TRIALS = 100, 1 << 40
-_ONE, _OTHER, _CLAIM = "#0072B2", "#D55E00", "#333333"  # Okabe & Ito, told apart by anyone
 _MIN_COUNT = 20
 _MAX_BARS = 160
-_DPI = 160
 
 
 @dataclass(frozen=True)
@@ -188,19 +185,15 @@ def attack_png(report: AttackReport) -> bytes:
     >>> attack_png(attack(spec, trials=2000, through_files=False))[1:4]
     b'PNG'
     """
-    figures = import_extra("matplotlib.figure", "drawing a picture needs matplotlib", "eval")
-    figure = figures.Figure(figsize=(12, 4.8), layout="constrained")
+    figure = new_figure(12, 4.8)
     panels = figure.subplot_mosaic(
         [["values", "bounds"], ["ratios", "bounds"]], width_ratios=(1.2, 1), height_ratios=(1.2, 1)
     )
     _draw_values(panels["values"], panels["ratios"], report)
     _draw_bounds(panels["bounds"], report)
     for panel in panels.values():
-        panel.grid(alpha=0.25)
-        panel.spines[["top", "right"]].set_visible(False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=_DPI)
-    return buffer.getvalue()
+        tidy(panel)
+    return to_png(figure)
 
 
 def _draw_values(values: Any, ratios: Any, report: AttackReport) -> None:
@@ -210,7 +203,7 @@ def _draw_values(values: Any, ratios: Any, report: AttackReport) -> None:
     width = max(1, -(-int(seen[-1] - seen[0] + 1) // _MAX_BARS))
     edges = np.arange(seen[0], seen[-1] + width + 1, width) - 0.5
     counts = [np.histogram(places, edges, weights=side)[0] for side in sides]
-    looks = ((_ONE, "vector"), (_OTHER, "neighbour"))
+    looks = ((BLUE, "vector"), (ORANGE, "neighbour"))
     for count, side, (colour, name) in zip(counts, sides, looks, strict=True):
         values.stairs(count / side.sum(), edges, color=colour, fill=True, alpha=0.4, label=name)
     values.legend(frameon=False, fontsize=9)
@@ -221,9 +214,9 @@ def _draw_values(values: Any, ratios: Any, report: AttackReport) -> None:
     enough = np.minimum(*counts) >= _MIN_COUNT
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(enough, np.log(counts[0] / counts[1]), np.nan)
-    ratios.stairs(ratio, edges, baseline=None, color=_CLAIM, linewidth=1.2)
+    ratios.stairs(ratio, edges, baseline=None, color=DARK, linewidth=1.2)
     for bound in (-report.spec.guarantee.epsilon, report.spec.guarantee.epsilon):
-        ratios.axhline(bound, color=_CLAIM, linestyle="--", linewidth=1)
+        ratios.axhline(bound, color=DARK, linestyle="--", linewidth=1)
     ratios.set_ylabel("log of their ratio")
     numbers = isinstance(report.spec.law, NumberLaw)
     ratios.set_xlabel("released value" if numbers else "sum of its signs")
@@ -232,9 +225,9 @@ def _draw_values(values: Any, ratios: Any, report: AttackReport) -> None:
 def _draw_bounds(panel: Any, report: AttackReport) -> None:
     findings, promise = report.findings[::-1], report.spec.guarantee
     bounds = [finding.lower_bound for finding in findings]
-    colours = [_OTHER if bound > promise.epsilon else _ONE for bound in bounds]
+    colours = [ORANGE if bound > promise.epsilon else BLUE for bound in bounds]
     panel.barh(range(len(bounds)), bounds, color=colours, height=0.32)
-    panel.axvline(promise.epsilon, color=_CLAIM, linestyle="--", linewidth=1.4)
+    panel.axvline(promise.epsilon, color=DARK, linestyle="--", linewidth=1.4)
     for place, finding in enumerate(findings):
         words = f"{finding.name}: {finding.lower_bound:.3f}"
         panel.text(0.004 * promise.epsilon, place + 0.22, words, fontsize=8.5, va="bottom")

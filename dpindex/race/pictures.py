@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Floats
+from dpindex.base.charts import BAND, BLUE, new_figure, tidy, to_png
 from dpindex.base.errors import InputError
-from dpindex.base.extras import import_extra
 from dpindex.race.explore import box
 from dpindex.race.sketch import RaceSketch
 
 __all__ = ["answers_png", "counts_png", "map_png"]
 
-_LINE, _NOISE = "#0072B2", "#888888"
-_DPI = 150
 _GRID = {1: 401, 2: 101}
 _BINS = 60
 _FEW = 100
@@ -70,7 +67,7 @@ def map_png(sketches: Mapping[str, RaceSketch], bounds: tuple[Any, Any]) -> byte
             panels, ("count", "stderr"), ("records near a place", "standard error"), strict=True
         ):
             _maps(figure, row, (low, high), [answer[name] for answer in answers.values()], words)
-    return _png(figure)
+    return to_png(figure)
 
 
 def _curves(
@@ -78,10 +75,10 @@ def _curves(
 ) -> None:
     for panel, title in zip(panels, sketches, strict=True):
         count, error = answers[title]["count"], answers[title]["stderr"]
-        panel.fill_between(x, count - 2 * error, count + 2 * error, color=_LINE, alpha=0.2, lw=0)
-        panel.plot(x, count, color=_LINE, label="estimate ± 2 standard errors")
+        panel.fill_between(x, count - 2 * error, count + 2 * error, color=BLUE, alpha=0.2, lw=0)
+        panel.plot(x, count, color=BLUE, label="estimate ± 2 standard errors")
         _noise_band(panel, sketches[title].count_noise)
-        _finish(panel)
+        tidy(panel)
     panels[0].set_ylabel("records near a place")
     panels[0].legend(frameon=False, fontsize=8)
 
@@ -114,17 +111,17 @@ def counts_png(sketches: Mapping[str, RaceSketch]) -> bytes:
     edges = np.append(edges, most + 0.5)
     for panel, (title, sketch) in zip(panels, sketches.items(), strict=True):
         part = counts[title]
-        panel.hist(part, edges, color=_LINE, alpha=0.7, weights=np.full(part.size, 1 / part.size))
+        panel.hist(part, edges, color=BLUE, alpha=0.7, weights=np.full(part.size, 1 / part.size))
         even, noise = sketch.size / sketch.spec.columns, np.sqrt(sketch.noise_variance)
         words = "± 2 standard deviations of the noise\naround an even spread of the records"
-        panel.axvspan(even - 2 * noise, even + 2 * noise, color=_NOISE, alpha=0.25, label=words)
+        panel.axvspan(even - 2 * noise, even + 2 * noise, color=BAND, alpha=0.25, label=words)
         panel.set_yscale("log")
         panel.set_title(title, fontsize=9)
         panel.set_xlabel("released count of a cell")
-        _finish(panel)
+        tidy(panel)
     panels[0].set_ylabel("share of the cells")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", fontsize=8)
-    return _png(figure)
+    return to_png(figure)
 
 
 def answers_png(answers: Mapping[str, AnyArray], noise: float) -> bytes:
@@ -144,38 +141,25 @@ def answers_png(answers: Mapping[str, AnyArray], noise: float) -> bytes:
     rank = np.arange(1, len(count) + 1)
     words = "estimate ± 2 standard errors"
     if len(count) <= _FEW:
-        sort.errorbar(rank, count, 2 * error, fmt=".", color=_LINE, elinewidth=1, label=words)
+        sort.errorbar(rank, count, 2 * error, fmt=".", color=BLUE, elinewidth=1, label=words)
     else:
-        sort.plot(rank, count, color=_LINE, label=words)
-        sort.fill_between(rank, count - 2 * error, count + 2 * error, color=_LINE, alpha=0.2, lw=0)
+        sort.plot(rank, count, color=BLUE, label=words)
+        sort.fill_between(rank, count - 2 * error, count + 2 * error, color=BLUE, alpha=0.2, lw=0)
     sort.set_xlabel("queries, by their estimate")
     sort.set_ylabel("records near the query")
-    spread.hist(count, min(_BINS, max(5, len(count) // 5)), orientation="horizontal", color=_LINE)
+    spread.hist(count, min(_BINS, max(5, len(count) // 5)), orientation="horizontal", color=BLUE)
     spread.set_xlabel("queries")
     for panel in (sort, spread):
         _noise_band(panel, noise)
-        _finish(panel)
+        tidy(panel)
     sort.legend(frameon=False, fontsize=8)
-    return _png(figure)
+    return to_png(figure)
 
 
 def _noise_band(panel: Any, noise: float) -> None:
     words = "± 2 standard deviations of the noise\nwhere no record lies"
-    panel.axhspan(-2 * noise, 2 * noise, color=_NOISE, alpha=0.25, label=words, lw=0)
-
-
-def _finish(panel: Any) -> None:
-    panel.grid(alpha=0.25)
-    panel.spines[["top", "right"]].set_visible(False)
+    panel.axhspan(-2 * noise, 2 * noise, color=BAND, alpha=0.25, label=words, lw=0)
 
 
 def _figure(columns: int, height: float) -> Any:
-    """A figure that is independent of pyplot's global state and needs no screen."""
-    figures = import_extra("matplotlib.figure", "drawing a picture needs matplotlib", "eval")
-    return figures.Figure(figsize=(1.2 + _WIDTH * columns, height), layout="constrained")
-
-
-def _png(figure: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=_DPI)
-    return buffer.getvalue()
+    return new_figure(1.2 + _WIDTH * columns, height)

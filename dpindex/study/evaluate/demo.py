@@ -18,9 +18,10 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import record
 from dpindex.study.evaluate.curve import Curve, Progress, recall_curve, spec_grid
+from dpindex.study.evaluate.curve_charts import gallery_png
 from dpindex.study.evaluate.explorer import Shown, measured_views, view, write_page
 from dpindex.study.evaluate.inversion import cosines, invert
-from dpindex.study.evaluate.report import Picture, gallery_png, require_matplotlib, write_curve
+from dpindex.study.evaluate.report import Picture, require_matplotlib, write_curve
 from dpindex.vectors import as_source
 
 _QUERIES = 197

@@ -16,8 +16,9 @@ from dpindex.mechanism.codebook import dense_rows, spaced
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.evaluate.curve import label
+from dpindex.study.evaluate.curve_charts import gallery_png
 from dpindex.study.evaluate.inversion import cosines, invert
-from dpindex.study.evaluate.report import Picture, gallery_png
+from dpindex.study.evaluate.report import Picture
 from dpindex.vectors import as_source
 
 __all__ = ["image_attack"]

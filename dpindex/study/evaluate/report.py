@@ -5,12 +5,11 @@ Matplotlib and Jinja2 are imported only to write a report.
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import platform
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,7 +19,7 @@ import faiss
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray
+from dpindex.base import charts
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.files import write_file
@@ -28,25 +27,10 @@ from dpindex.index.asked import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
 from dpindex.study.evaluate.curve import Curve, Point
-from dpindex.study.evaluate.inversion import EXPOSURE
-from dpindex.study.evaluate.linkage import LINKED
+from dpindex.study.evaluate.curve_charts import PANEL_TITLES, curve_png
 from dpindex.study.evaluate.runs_file import NAME, as_text, csv_bytes, refuse_other_report
 from dpindex.study.evaluate.text_attack import TextAttack
 from dpindex.version import __version__
-
-_PANEL_TITLES = {
-    "private": "private query: query and index are noisy",
-    "exact": "exact query: only the index is noisy",
-    "linked": "known vectors whose own code fits best",
-    "rebuilt_error": "error of rebuilt vectors, relative to a guess",
-    "rebuilt_cosine": "cosine of rebuilt vectors to the originals",
-}
-
-# The palette of Okabe & Ito (2008), which is safe for colour-blind readers, without its yellow.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4A9E")
-_MARKERS = "osD^vPX*"
-_GREYS = ("#333333", "#777777", "#A0A0A0")
-_MAX_TICKS = 9
 
 
 @dataclass(frozen=True)
@@ -144,18 +128,17 @@ def write_curve(
     if texts is not None:
         tables["texts.csv"] = csv_bytes(texts.lines())
     write_all(folder, tables)
-    charts = {"found": curve_png(curve), "recall@100": curve_png(curve, "recall@100")}
-    charts["exposure"] = curve_png(curve, "exposure")
+    drawn = {name: curve_png(curve, name) for name in ("found", "recall@100", "exposure")}
     promises, pictures = _promises(curve), tuple(pictures)
     html = _render(
         curve=curve,
         title=title,
-        charts=charts,
+        charts=drawn,
         pictures=pictures,
         texts=texts,
         explorer=explorer,
         notes=tuple(notes),
-        panel_titles=_PANEL_TITLES,
+        panel_titles=PANEL_TITLES,
         best=_best(curve),
         promises=promises,
         limits=dict.fromkeys(line for _, p in promises for line in p.does_not_protect(curve.dim)),
@@ -165,7 +148,7 @@ def write_curve(
         now=datetime.now(timezone.utc),
     )
     write_all(folder, {picture.file: picture.png for picture in pictures if picture.file})
-    write_all(folder, {"curve.png": charts["found"], "report.html": html.encode()})
+    write_all(folder, {"curve.png": drawn["found"], "report.html": html.encode()})
     return folder / "report.html"
 
 
@@ -181,7 +164,7 @@ def write_all(path: Path, files: dict[str, bytes]) -> None:
 
 def _render(**context: Any) -> str:
     """The HTML of report.html.j2, which refers to nothing outside itself."""
-    jinja = _library("jinja2")
+    jinja = _jinja()
     environment = jinja.Environment(
         loader=jinja.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -227,150 +210,9 @@ def require_matplotlib() -> None:
 
     >>> require_matplotlib()
     """
-    _library("matplotlib.figure")
-    _library("jinja2")
+    charts.require_matplotlib()
+    _jinja()
 
 
-def _library(module: str) -> Any:
-    """A module of Matplotlib or Jinja2; InputError if it is not installed."""
-    return import_extra(module, "a report and its charts need matplotlib and jinja2", "eval")
-
-
-def _figure(width: float, height: float) -> Any:
-    """A figure that is independent of pyplot's global state and needs no screen."""
-    return _library("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
-
-
-def _png(figure: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.dpi = 160
-    canvas = _library("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
-    canvas.print_png(buffer)  # savefig lays it out twice
-    return buffer.getvalue()
-
-
-def curve_png(curve: Curve, measure: str = "found") -> bytes:
-    """Measures by epsilon as a PNG: a panel for each query mode, a line for each method and k.
-
-    With ``measure`` "found" the rows are recall@10 and precision@10; with "exposure" the panels are
-    linkage and the two measures of reconstruction. Bands are one standard deviation over runs.
-    Baselines are dashed horizontal lines. Lines of iDP methods are dotted, because their epsilon is
-    not that of DP.
-    """
-    return _png(_drawn(curve, measure))
-
-
-def _drawn(curve: Curve, measure: str) -> Any:
-    """The figure of :func:`curve_png`."""
-    modes = curve.query_modes
-    measures = ("recall@10", "precision@10") if measure == "found" else (measure,)
-    shown: list[list[tuple[str, str, QueryMode]]] = [
-        [(mode, name, mode) for mode in modes] for name in measures
-    ]
-    if measure == "exposure":  # it does not depend on the query mode
-        known = (LINKED, *EXPOSURE)
-        shown = [[(name, name, modes[0]) for name in known if _is_known(curve, name)]]
-    styles = _styles(curve)
-    height, width, legend_rows = len(shown), len(shown[0]), -(-len(styles) // 2)
-    across = 5.6 if width < 3 else 4.4
-    figure = _figure(across * width if width > 1 else 7.5, 4.0 * height + 0.3 + 0.24 * legend_rows)
-    panels = figure.subplots(height, width, sharey=False, squeeze=False)
-    handles: dict[str, Any] = {}
-    for row, line_of_panels in zip(panels, shown, strict=True):
-        for panel, (title, drawn, mode) in zip(row, line_of_panels, strict=True):
-            for name, line in curve.series(mode).items():
-                handles.setdefault(name, _draw_line(panel, line, drawn, styles[name]))
-            _format_panel(panel, curve, title)
-        if measure != "exposure":
-            row[0].set_ylabel(curve.full_name(line_of_panels[0][1]))
-    figure.legend(
-        handles.values(),
-        [f"{n} (no privacy: the limit at this k)" if n.startswith("none-") else n for n in handles],
-        loc="outside lower center",
-        ncols=min(2, len(handles)),
-        frameon=False,
-        fontsize=9,
-        handlelength=3.2,
-    )
-    return figure
-
-
-def _is_known(curve: Curve, measure: str) -> bool:
-    return not all(math.isnan(point.mean[measure]) for point in curve.points)
-
-
-def _styles(curve: Curve) -> dict[str, dict[str, Any]]:
-    """By label: a colour for each method, a marker for each code length, greys for baselines."""
-    variants: dict[str, int] = {}
-    styles: dict[str, dict[str, Any]] = {}
-    greys = 0
-    for label, spec in {point.label: point.spec for point in curve.points}.items():
-        if spec.epsilon is None:
-            turn, shade = divmod(greys, len(_GREYS))
-            dashes = (0, (6, 2 + 2 * turn + shade))
-            styles[label] = {"color": _GREYS[shade], "linestyle": dashes, "linewidth": 1.3}
-            greys += 1
-            continue
-        variant = variants[spec.method] = variants.get(spec.method, -1) + 1
-        number = list(variants).index(spec.method)
-        styles[label] = {
-            "color": _COLOURS[number % len(_COLOURS)],
-            "linestyle": ":" if spec.guarantee.definition == "iDP" else "-",
-            "linewidth": 1.8,
-            "marker": _MARKERS[(number + 3 * variant) % len(_MARKERS)],
-            "markersize": 5.5,
-            "markerfacecolor": "white" if variant % 2 else None,
-        }
-    return styles
-
-
-def _draw_line(panel: Any, line: Sequence[Point], measure: str, style: dict[str, Any]) -> Any:
-    means = np.array([point.mean[measure] for point in line])
-    spread = np.nan_to_num([point.std[measure] for point in line])
-    low, high = means - spread, means + spread
-    if line[0].spec.epsilon is None:
-        panel.axhspan(low[0], high[0], color=style["color"], alpha=0.12)
-        return panel.axhline(means[0], **style)
-    epsilons = np.array([point.spec.budget for point in line])
-    panel.fill_between(epsilons, low, high, color=style["color"], alpha=0.18, linewidth=0)
-    return panel.plot(epsilons, means, **style)[0]
-
-
-def _format_panel(panel: Any, curve: Curve, what: str) -> None:
-    title = _PANEL_TITLES[what]
-    if what == "private" and curve.query_epsilon is not None:
-        title += f" (query ε = {curve.query_epsilon:g})"
-    panel.set_title(title, fontsize=11)
-    panel.set(xlabel=curve.adjacency, xscale="log")
-    ticks = curve.epsilons[:: -(-len(curve.epsilons) // _MAX_TICKS) or 1]
-    panel.set_xticks(ticks, [f"{epsilon:g}" for epsilon in ticks])
-    panel.minorticks_off()
-    # Shares fill [0, 1]; errors above that, and cosines below, widen the panel.
-    drawn = panel.dataLim
-    panel.set(ylim=(min(0.0, drawn.y0 * 1.05), max(1.02, drawn.y1 * 1.05)))
-    if drawn.y1 <= 1.02 and drawn.y0 >= 0:
-        panel.set(yticks=np.linspace(0.0, 1.0, 6))
-    panel.grid(alpha=0.25)
-    panel.tick_params(labelleft=True)
-    panel.spines[["top", "right"]].set_visible(False)
-
-
-def gallery_png(
-    rows: Sequence[tuple[str, AnyArray]], shape: tuple[int, ...], limits: tuple[float, float]
-) -> bytes:
-    """Rows of small images as a PNG, with the caption of each row on its left.
-
-    ``rows`` holds (caption, images of shape (count, height·width), or three times as much for
-    colours). ``limits`` are the values of black and white.
-    """
-    count = len(rows[0][1])
-    figure = _figure(2.6 + 0.8 * count, 0.88 * len(rows))
-    panels = figure.subplots(len(rows), count, squeeze=False)
-    for line, (caption, images) in zip(panels, rows, strict=True):
-        for panel, image in zip(line, images, strict=True):
-            shades = (np.reshape(image, shape) - limits[0]) / (limits[1] - limits[0])
-            panel.imshow(np.clip(shades, 0, 1), cmap="gray", vmin=0, vmax=1)
-            panel.set(xticks=[], yticks=[])
-            panel.spines[:].set_color("#BBBBBB")
-        line[0].set_ylabel(caption, rotation=0, ha="right", va="center", fontsize=10, labelpad=8)
-    return _png(figure)
+def _jinja() -> Any:
+    return import_extra("jinja2", "a report needs jinja2", "eval")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
-from dpindex.base.extras import import_extra
+from dpindex.base.charts import (
+    COLOURS,
+    MARKERS,
+    epsilon_axis,
+    legend_below,
+    new_figure,
+    tidy,
+    to_png,
+)
 from dpindex.study.planner.plan_result import Plan, Row, names_of
 
 __all__ = ["plan_png"]
-
-# The palette of Okabe & Ito (2008), which is safe for colour-blind readers, without its yellow.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4A9E")
-_MARKERS = "osD^vPX*"
 
 
 def plan_png(outcome: Plan) -> bytes:
@@ -38,10 +41,9 @@ def plan_png(outcome: Plan) -> bytes:
     >>> plan_png(plan(dim=8, n=500, epsilon=4.0, facts=facts, **options))[1:4]
     b'PNG'
     """
-    figure_class = import_extra("matplotlib.figure", "a plot needs matplotlib", "eval").Figure
     lines = outcome.curves
     rows = -(-(len(lines) + 1) // 2)
-    figure = figure_class(figsize=(11.2, 4.4 + 0.24 * rows), layout="constrained")
+    figure = new_figure(11.2, 4.4 + 0.24 * rows)
     ticks = sorted({row.spec.budget for line in lines for row in line})
     handles = []
     for panel, (measure, name) in zip(
@@ -60,17 +62,11 @@ def plan_png(outcome: Plan) -> bytes:
                 f"ε = {best.spec.budget:g}",
             )[0]
         )  # fmt: skip
-        panel.set(title=name, ylim=(0.0, 1.02), xscale="log")
-        panel.set(ylabel=f"predicted, {outcome.query} queries")
-        panel.set(xlabel=f"ε under {best.guarantee.adjacency}")
-        panel.set_xticks(ticks, [f"{epsilon:g}" for epsilon in ticks])
-        panel.minorticks_off()
-        panel.grid(alpha=0.25)
-        panel.spines[["top", "right"]].set_visible(False)
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    return buffer.getvalue()
+        panel.set(title=name, ylim=(0.0, 1.02), ylabel=f"predicted, {outcome.query} queries")
+        epsilon_axis(panel, ticks, f"ε under {best.guarantee.adjacency}")
+        tidy(panel)
+    legend_below(figure, handles, [handle.get_label() for handle in handles])
+    return to_png(figure)
 
 
 def _draw(panel: Any, line: Sequence[Row], outcome: Plan, measure: str, number: int) -> Any:
@@ -79,7 +75,7 @@ def _draw(panel: Any, line: Sequence[Row], outcome: Plan, measure: str, number: 
     codes = {row.contents for row in line}
     contents = line[0].contents if len(codes) == 1 else "the best code at each ε"
     return panel.plot(
-        [row.spec.budget for row in line], shares, color=_COLOURS[number % len(_COLOURS)],
-        marker=_MARKERS[number % len(_MARKERS)], markersize=5, linewidth=1.8,
+        [row.spec.budget for row in line], shares, color=COLOURS[number % len(COLOURS)],
+        marker=MARKERS[number % len(MARKERS)], markersize=5, linewidth=1.8,
         label=f"{line[0].method}, {contents}{denoised}",
     )[0]  # fmt: skip
