@@ -607,7 +607,7 @@ def test_h1_a_folder_confirms_no_guess_of_the_vectors(data: Path, tmp_path: Path
     assert not target.exists()
     assert (tmp_path / "index.unpublished").stat().st_mode & 0o777 == 0o700
     build_index(dataset, target, SPEC)
-    assert published_paths(target) == SEGMENT_FILES | {"manifest.json"}
+    assert published_paths(target) == SEGMENT_FILES | {".lock", "manifest.json"}
     assert not (tmp_path / "index.unpublished").exists()
     text = (target / "manifest.json").read_bytes()
     for segment in (segment for shard in attempt.shards for segment in shard.segments):

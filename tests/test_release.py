@@ -343,7 +343,7 @@ def test_h1_a_finished_index_holds_codes_and_nothing_of_the_release(tmp_path: Pa
     target = Folder(tmp_path)
     target.run()
     files = {path.relative_to(target.place).parts[0] for path in target.place.rglob("*")}
-    assert files == {"manifest.json", "segments", "ids"}
+    assert files == {".lock", "manifest.json", "segments", "ids"}
 
 
 class LostPower:

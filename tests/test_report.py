@@ -220,7 +220,7 @@ def test_a_report_of_other_runs_is_not_replaced_in_silence(tmp_path):
     write_curve(curve, tmp_path)
     before = (tmp_path / "report.html").read_bytes()
     for other in (made_up(some_specs()[:-1]), made_up(some_specs(), 2)):
-        with pytest.raises(InputError, match=r"runs of another evaluation.*--replace"):
+        with pytest.raises(InputError, match=r"runs of another evaluation.*replace=True"):
             write_curve(other, tmp_path)
         assert (tmp_path / "report.html").read_bytes() == before
     write_curve(made_up(some_specs(), 4), tmp_path)  # it has all the runs, and more

@@ -52,7 +52,7 @@ from dpindex.storage.manifest import (
     denoiser_path,
 )
 from dpindex.storage.payload import Payload, Table, payload_from_bytes
-from dpindex.storage.staging import StagingFolder, unpublished_path, writing_beside
+from dpindex.storage.staging import LOCK, StagingFolder, unpublished_path, writing_beside
 from dpindex.storage.stored_ids import IdBlock
 
 if TYPE_CHECKING:  # most indexes have none
@@ -60,7 +60,6 @@ if TYPE_CHECKING:  # most indexes have none
 
 __all__ = ["IndexDirectory", "Segment", "sampled"]
 
-_LOCK = ".lock"
 _SEAL = "seal"
 _MAX_SEAL_BYTES = MAX_MANIFEST_BYTES + (1 << 16)
 _SAMPLED_SEGMENTS = 8
@@ -218,7 +217,7 @@ class IndexDirectory:
             return
         with ExitStack() as stack:
             with writing_beside(self.path):
-                stack.enter_context(holding_lock(self.path / _LOCK, str(self.path), waiting))
+                stack.enter_context(holding_lock(self.path / LOCK, str(self.path), waiting))
                 for folder in FOLDERS:
                     if (self.path / folder).is_symlink():
                         raise StorageError(

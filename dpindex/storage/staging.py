@@ -18,6 +18,7 @@ from dpindex.base.errors import StorageError
 from dpindex.base.files import Buffer, read_file, sync_folder
 
 __all__ = [
+    "LOCK",
     "RECORD",
     "Staging",
     "StagingFolder",
@@ -28,6 +29,9 @@ __all__ = [
 
 _MAX_FILE_BYTES = 1 << 33
 
+
+LOCK = ".lock"
+"""Name of the lock file of an index directory."""
 
 RECORD = "record"
 """Name of the record of a release in a private folder: it is unfinished."""
@@ -138,6 +142,8 @@ class StagingFolder(Staging):
             If the target holds something else.
         """
         try:
+            # With its lock, so that a command that is refused later leaves it as it is.
+            os.close(os.open(self.path / LOCK, os.O_CREAT | os.O_WRONLY, 0o600))
             with suppress(OSError):
                 place.rmdir()  # an empty folder may wait there
             os.rename(self.path, place)
