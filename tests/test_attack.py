@@ -44,6 +44,14 @@ RECORD = {
 }
 
 
+@pytest.mark.parametrize("name", ["staircase", "response"])
+def test_h6_a_declared_norm_does_not_stop_the_attack(name: str) -> None:
+    """It was refused: "row 0 does not have the declared norm 1"."""
+    report = attack(replace(HONEST[name], norm=1.0), trials=2000, confidence=SURE)
+    assert report.spec.norm == 1.0
+    assert not report.violated
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECORD)
 def test_records_are_told_apart_by_nearly_one(name: str) -> None:
