@@ -205,7 +205,7 @@ MUTANTS = [
            {**STAIRCASE, "bounds": (-50.0, 50.0)}, _ENCODER),
     Mutant("chain", "checked rows get one noise", "mechanism/privatizer.py", _PRIVATE,
            "            outcomes = law.perturb(exact, stream)\n"
-           "            if before is not None:\n"
+           "            if checked:\n"
            "                outcomes[:] = law.perturb(exact[:1], stream)\n"
            "            return format_.pack(outcomes)\n", STAIRCASE, "test_path_checks.py"),
     Mutant("chain", "all tasks read one word stream anew", "mechanism/privatizer.py", _STREAM,
