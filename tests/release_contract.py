@@ -207,6 +207,21 @@ def check_whole(target: Target) -> None:
     assert not [path for path in target.folder.rglob("*") if path.name.startswith("part-")]
 
 
+def check_survived(target: Target, at: int) -> None:
+    """Run the release again after a fault at call ``at``: that makes everything whole."""
+    kept = staged(target.folder)
+    kind = type(target)
+    if target.rows():  # it was committed, and perhaps not tidied up
+        assert in_child(target.run) == (0 if kind is Grown else 2)
+        for leftover in target.folder.rglob("*.unpublished"):
+            shutil.rmtree(leftover)
+    else:
+        assert in_child(target.run) == 0
+        if kind is not Saved and kind is not Grown:
+            assert kept <= target.parts(), f"call {at}: what was kept was drawn again"
+    check_whole(target)
+
+
 @pytest.mark.parametrize("fault", [_kill, _full], ids=["killed", "disk full"])
 @pytest.mark.parametrize(
     "stride", [7, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
@@ -230,16 +245,7 @@ def test_a_fault_at_any_change_of_a_name(
         if code == 0:
             check_whole(target)
             return
-        kept = staged(folder)
-        if target.rows():  # it was committed, and perhaps not tidied up
-            assert in_child(target.run) == (0 if kind is Grown else 2)
-            for leftover in folder.rglob("*.unpublished"):
-                shutil.rmtree(leftover)
-        else:
-            assert in_child(target.run) == 0
-            if kind is not Saved and kind is not Grown:
-                assert kept <= target.parts(), f"call {at}: what was kept was drawn again"
-        check_whole(target)
+        check_survived(target, at)
         shutil.rmtree(folder)
 
 
@@ -458,14 +464,5 @@ def test_power_is_lost_at_any_change_of_a_name(
             check_whole(target)
             return
         assert code == 9
-        kept = staged(folder)
-        if target.rows():
-            assert in_child(target.run) == (0 if kind is Grown else 2)
-            for leftover in folder.rglob("*.unpublished"):
-                shutil.rmtree(leftover)
-        else:
-            assert in_child(target.run) == 0
-            if kind is not Saved and kind is not Grown:
-                assert kept <= target.parts(), f"change {at}: what was kept was drawn again"
-        check_whole(target)
+        check_survived(target, at)
         shutil.rmtree(folder)
