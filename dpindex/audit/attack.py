@@ -151,7 +151,7 @@ def attack(
     started = time.perf_counter()
     # The mechanism and its guarantee are the same for vectors of any norm: a declared one sharpens
     # similarities. So the worst neighbours need not have it.
-    attacked = replace(spec, norm=None)
+    attacked = spec if spec.norm is None else replace(spec, norm=None)
     run = tests.Run(Privatizer(attacked), trials, seconds, 1.0 - confidence)
     pairs = tests.worst_pairs(attacked)
     tallies = [tests.repeats(run, pairs[0])]
