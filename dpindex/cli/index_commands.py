@@ -316,6 +316,11 @@ def info(
     show_spec: Annotated[
         bool, "--spec", "Print the spec alone, for devices to privatize under."
     ] = False,
+    show_statement: Annotated[
+        bool,
+        "--statement",
+        "Print the facts that registries of deployments ask for, as Markdown or with --json.",
+    ] = False,
     index_recall: Annotated[
         bool, "Measure on the codes, which are read for it, what the index type finds."
     ] = False,
@@ -325,6 +330,7 @@ def info(
     Reads the manifest and no codes.
     """
     from dpindex.exposure.exposure import predicted_exposure
+    from dpindex.storage.statement import statement_markdown, statement_of
     from dpindex.storage.summary import summarize
 
     if is_url(index):
@@ -337,6 +343,13 @@ def info(
     settings, spec, denoiser = about.settings, about.settings.spec, about.denoiser
     if show_spec:
         typer.echo(spec.to_json())
+        return
+    if show_statement:
+        statement = statement_of(about)
+        if as_json:
+            out.print_json(statement)
+        else:
+            typer.echo(statement_markdown(statement))
         return
     facts, recall = about.to_dict(), None
     exposure = predicted_exposure(spec, about.count)

@@ -14,8 +14,10 @@ from dpindex.privacy.adjacency import (
     record,
 )
 from dpindex.privacy.guarantee import Guarantee, compose
+from dpindex.privacy.shuffling import ShuffledRecords
 
 __all__ = [
     "L2", "Adjacency", "Attribute", "Guarantee", "Neighbouring", "Record", "Records",
-    "VectorAdjacency", "adjacency_from_dict", "attribute", "compose", "l2", "record",
+    "ShuffledRecords", "VectorAdjacency", "adjacency_from_dict", "attribute", "compose", "l2",
+    "record",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from dpindex.base.checks import finite_number, from_kind
 from dpindex.base.errors import InputError
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
+Unit: TypeAlias = Literal["vector", "person"]
 _Vectors = TypeVar("_Vectors", bound="VectorAdjacency")
 
 
@@ -187,23 +188,57 @@ class Record(VectorAdjacency):
 
     The adjacency of local differential privacy (Duchi, Jordan & Wainwright 2013).
 
-    >>> Record()
-    Record()
+    Parameters
+    ----------
+    unit : "vector" or "person"
+        Whose record it is. ``"person"`` says that every person has one vector in the release, made
+        of all that this person gave (:func:`dpindex.vectors.one_per_person`). It changes no number.
+
+    Raises
+    ------
+    InputError
+        For any other text.
+
+    >>> Record().describe()
+    'one whole vector, replaced by any other (any two vectors)'
+    >>> Record("person").describe()
+    "all of one person's vectors, replaced by any others (one release a person)"
     """
 
+    unit: Unit = "vector"
     kind = "record"
+
+    def __post_init__(self) -> None:
+        _one_of(self.unit, Unit, "the unit of a record")
 
     @property
     def size(self) -> float:
         return 1.0
 
+    def to_dict(self) -> dict[str, Any]:
+        if self.unit == "vector":
+            return {"kind": self.kind}
+        return super().to_dict()
+
+    def in_data_units(self, scale: float) -> Record:
+        return self
+
     def __str__(self) -> str:
+        if self.unit == "person":
+            return "record (any two persons, one vector each)"
         return "record (any two vectors)"
 
     def describe(self) -> str:
+        if self.unit == "person":
+            return "all of one person's vectors, replaced by any others (one release a person)"
         return "one whole vector, replaced by any other (any two vectors)"
 
     def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
+        if self.unit == "person":
+            return [
+                "a person who appears under two names or in two releases: epsilons and deltas add "
+                "up"
+            ]
         return [
             f"one person's several vectors: m of them cost m × {epsilon:g} (group privacy{growth})"
         ]
@@ -240,9 +275,7 @@ class Records(Adjacency):
     )
 
     def __post_init__(self) -> None:
-        if self.neighbouring not in get_args(Neighbouring):
-            choices = " or ".join(repr(choice) for choice in get_args(Neighbouring))
-            raise InputError(f"neighbouring must be {choices}, not {self.neighbouring!r}.")
+        _one_of(self.neighbouring, Neighbouring, "neighbouring")
 
     def __str__(self) -> str:
         return f"records({self.neighbouring})"
@@ -282,13 +315,22 @@ def l2(radius: float) -> L2:
     return L2(radius)
 
 
-def record() -> Record:
+def record(unit: Unit = "vector") -> Record:
     """All pairs of vectors are neighbours: one whole record is hidden.
+
+    With ``unit="person"`` every person has one vector in the release, and the person is hidden.
 
     >>> print(record())
     record (any two vectors)
     """
-    return Record()
+    return Record(unit)
+
+
+def _one_of(value: str, kind: Any, name: str) -> None:
+    """Refuse a text that the literal type ``kind`` does not list."""
+    if value not in get_args(kind):
+        choices = " or ".join(repr(choice) for choice in get_args(kind))
+        raise InputError(f"{name} must be {choices}, not {value!r}.")
 
 
 _KINDS: dict[str, type[VectorAdjacency]] = {cls.kind: cls for cls in (Attribute, L2, Record)}

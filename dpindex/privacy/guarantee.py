@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from dpindex.base.errors import InputError
 from dpindex.base.html import facts_html
-from dpindex.privacy.adjacency import Adjacency
+from dpindex.privacy.adjacency import Adjacency, Record
+from dpindex.privacy.shuffling import ShuffledRecords, amplified_epsilon
 
 _ROUNDING = 1 + 2.0**-30
 """More than the relative errors of a product with an exponential of at most exp(745)."""
@@ -122,6 +123,41 @@ class Guarantee:
         elif delta > 0:
             delta = 1.0
         return replace(self, epsilon=epsilon, delta=delta, adjacency=change)
+
+    def shuffled(self, count: int, delta: float) -> Guarantee:
+        """Return the promise about ``count`` codes that are published in a secret random order.
+
+        A shuffle hides which code is whose, which is worth a smaller epsilon (amplification by
+        shuffling: Feldman, McMillan & Talwar 2021, Thm 3.2). It holds only where nothing but the
+        code of a record leaves whoever shuffles: no id, payload, time or order.
+
+        Parameters
+        ----------
+        count : int
+            Codes in the shuffle whose senders added their noise.
+        delta : float
+            In (0, 1); below 1 / count, as it bounds the chance that a record is exposed.
+
+        Raises
+        ------
+        InputError
+            If this promise is not pure DP about any two vectors.
+
+        >>> from dpindex.privacy.adjacency import record
+        >>> print(Guarantee(8.0, 0.0, "DP", record()).shuffled(1_000_000, 1e-8))
+        epsilon = 0.557347, delta = 1e-08 (DP) under shuffled-records(count=1000000)
+        """
+        if self.definition != "DP" or self.delta != 0 or not isinstance(self.adjacency, Record):
+            raise InputError(
+                f"shuffling amplifies pure DP about any two vectors, and this is {self}; use a "
+                f"method for whole records."
+            )
+        return replace(
+            self,
+            epsilon=amplified_epsilon(self.epsilon, count, delta),
+            delta=delta,
+            adjacency=ShuffledRecords(count, self.epsilon),
+        )
 
     def odds(self) -> str:
         """Return what a guess of 50:50 becomes, in one sentence; the percentage is rounded up.

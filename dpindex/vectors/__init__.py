@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dpindex.vectors.dataset import Dataset, open_dataset
 from dpindex.vectors.payload import read_payload
+from dpindex.vectors.persons import one_per_person
 from dpindex.vectors.readers import open_vectors, read_ids
 from dpindex.vectors.source import VectorSource, as_source
 
@@ -16,6 +17,7 @@ __all__ = [
     "Dataset",
     "VectorSource",
     "as_source",
+    "one_per_person",
     "open_dataset",
     "open_vectors",
     "read_ids",

@@ -1,0 +1,141 @@
+"""The statement of an index: its facts under the headings that registries of deployments use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Guarantee
+from dpindex.storage.summary import Summary
+from dpindex.version import __version__
+
+__all__ = ["Statement", "statement_markdown", "statement_of"]
+
+Statement: TypeAlias = Mapping[str, str | float | list[str] | None]
+"""Headings, and what stands under each."""
+
+
+def statement_of(summary: Summary) -> Statement:
+    """Return what a reviewer asks of a deployment, as plain JSON values.
+
+    The headings follow the questions of NIST SP 800-226 ("Guidelines for Evaluating Differential
+    Privacy Guarantees", 2025) and of the public registry of deployments.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from dpindex import PrivateIndex, Spec, record
+    >>> from dpindex.storage.summary import summarize
+    >>> spec = Spec("record-cap", dim=8, k=64, epsilon=4.0, adjacency=record())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     PrivateIndex(spec).save(Path(folder) / "index")
+    ...     statement_of(summarize(Path(folder) / "index"))["unit of privacy"]
+    'one whole vector, replaced by any other (any two vectors)'
+    """
+    spec = summary.settings.spec
+    guarantee = spec.guarantee
+    return {
+        "data product": f"an index of {summary.count} codes, one for each vector of {spec.dim} "
+        f"attributes; it answers searches for near vectors by {summary.settings.metric}",
+        "software": f"dpindex {__version__}",
+        "unit of privacy": guarantee.adjacency.describe(),
+        "trust model": "local: every vector is randomized by itself, and only its code is "
+        "published; whoever holds or searches the codes is not trusted",
+        "definition": _definition(guarantee),
+        "epsilon": guarantee.to_dict()["epsilon"],
+        "delta": guarantee.delta,
+        "meaning": [guarantee.protects(), guarantee.odds()],
+        "mechanism": f"{spec.method}: {spec.method_row.summary}",
+        "source": spec.method_row.source,
+        "parameters": [f"{name} = {value}" for name, value in _parameters(spec).items()],
+        "proof": _proof(guarantee),
+        "source of noise": _source_of_noise(guarantee),
+        "composition": [
+            "one release of every vector; epsilons and deltas of further releases add up",
+            f"a private query is a release of the query's own vector at epsilon = "
+            f"{summary.settings.query_spec.budget:g}",
+        ],
+        "post-processing": _post_processing(summary),
+        "published in the clear": [
+            "ids, their order and number",
+            *(f"payload column {name}" for name in summary.payload),
+            "all parameters of the mechanism",
+        ],
+        "outside the guarantee": guarantee.does_not_protect(spec.dim),
+    }
+
+
+def statement_markdown(statement: Statement) -> str:
+    """Return a statement as Markdown, one section for each heading.
+
+    >>> print(statement_markdown({"epsilon": 2.0, "meaning": ["a", "b"]}))
+    # Privacy statement
+    <BLANKLINE>
+    ## Epsilon
+    <BLANKLINE>
+    2
+    <BLANKLINE>
+    ## Meaning
+    <BLANKLINE>
+    - a
+    - b
+    """
+    parts = ["# Privacy statement"]
+    for heading, value in statement.items():
+        parts.append(f"## {heading.capitalize()}")
+        if isinstance(value, list):
+            parts.append("\n".join(f"- {line}" for line in value))
+        elif isinstance(value, str):
+            parts.append(value)
+        else:
+            parts.append("none" if value is None else f"{value:g}")
+    return "\n\n".join(parts)
+
+
+def _definition(guarantee: Guarantee) -> str:
+    """Return the name of the definition, never calling iDP differential privacy."""
+    if guarantee.definition == "none":
+        return "none: the codes are not private"
+    name = "differential privacy"
+    if guarantee.definition == "iDP":
+        name = "individual differential privacy (iDP), which is weaker than differential privacy"
+    if guarantee.delta == 0:
+        return f"pure {name}"
+    if guarantee.delta_over == "projection":
+        return f"approximate {name}; delta is also over the choice of the projection"
+    return f"approximate {name}"
+
+
+def _proof(guarantee: Guarantee) -> str:
+    """Return what the guarantee is proved for, and how to check it."""
+    if guarantee.definition == "none":
+        return "none"
+    if guarantee.exact:
+        return "for the integers that run; `dpindex audit INDEX --exact` repeats it"
+    return "for real numbers, not for the floats that run"
+
+
+def _source_of_noise(guarantee: Guarantee) -> str:
+    """Return where secret bits come from."""
+    if guarantee.definition == "none":
+        return "none"
+    return (
+        "the operating system's entropy through AES-256 in counter mode, drawn as integers; no "
+        "seed makes it reproducible"
+    )
+
+
+def _parameters(spec: Spec) -> dict[str, object]:
+    """Return the public parameters of a spec, without what other headings say."""
+    elsewhere = {"format", "method", "dim", "epsilon", "delta", "adjacency", "codebook"}
+    public = {name: value for name, value in spec.to_dict().items() if name not in elsewhere}
+    if spec.codebook is not None:
+        public["codebook"] = f"{len(spec.codebook)} public codewords, {spec.codebook.digest}"
+    return {name: value for name, value in public.items() if value is not None}
+
+
+def _post_processing(summary: Summary) -> str:
+    """Return what is learned from the codes, which costs no epsilon."""
+    if summary.denoiser is None:
+        return "similarities are estimated from the codes alone"
+    return "a denoiser and similarities are learned from the codes alone"

@@ -1,0 +1,148 @@
+"""What is promised to whom, in the words of the field: statements, persons, shuffled codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+from typer.testing import CliRunner
+
+from dpindex import InputError, PrivateIndex, Spec, attribute, record
+from dpindex.cli import app
+from dpindex.privacy import Guarantee, adjacency_from_dict
+from dpindex.storage.statement import statement_of
+from dpindex.storage.summary import summarize
+from dpindex.vectors import one_per_person
+
+DELTA = 1e-6
+
+
+def divergence(epsilon0: float, count: int, epsilon: float) -> float:
+    """The delta of two clones at epsilon, by summing their exact laws (FMT 2021, Thm 3.2).
+
+    Of ``count − 1`` others, C look like one of the two inputs, and a fair coin says which; the
+    record itself says the truth with the odds of randomized response. The other input swaps the
+    counts of the two.
+    """
+    clones = np.arange(count)
+    weights = binom.pmf(clones, count - 1, np.exp(-epsilon0))
+    likely = np.flatnonzero(weights > 1e-18)
+    truth = np.exp(epsilon0) / (np.exp(epsilon0) + 1)
+    delta = 1e-12
+    for c in clones[likely]:
+        first = np.arange(c + 2)
+        with_truth = binom.pmf(first - 1, c, 0.5)
+        without = binom.pmf(first, c, 0.5)
+        one = truth * with_truth + (1 - truth) * without
+        other = (1 - truth) * with_truth + truth * without
+        delta += weights[c] * np.maximum(one - np.exp(epsilon) * other, 0).sum()
+    return float(delta)
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(1.0, 3000), (2.0, 3000), (3.0, 20_000)])
+def test_a_shuffle_promises_no_more_than_two_clones_keep(epsilon: float, count: int) -> None:
+    """An independent computation: the theorem's epsilon holds for the laws that it rests on."""
+    promised = Guarantee(epsilon, 0.0, "DP", record()).shuffled(count, DELTA)
+    assert divergence(epsilon, count, promised.epsilon) <= DELTA
+    assert promised.epsilon < epsilon
+    assert divergence(epsilon, count, 0.95 * promised.epsilon) > DELTA
+
+
+def closed_form(epsilon: float, count: int, delta: float) -> float:
+    """Feldman, McMillan & Talwar 2021, Thm 3.1."""
+    growth = np.exp(epsilon)
+    spread = 8 * np.sqrt(growth * np.log(4 / delta) / count) + 8 * growth / count
+    return float(np.log1p((growth - 1) / (growth + 1) * spread))
+
+
+def test_a_million_at_eight_are_about_a_half() -> None:
+    promised = Guarantee(8.0, 0.0, "DP", record()).shuffled(10**6, 1e-8)
+    assert closed_form(8.0, 10**6, 1e-8) == pytest.approx(1.0875, abs=1e-3)
+    assert 0.5 < promised.epsilon < closed_form(8.0, 10**6, 1e-8)
+    assert promised.delta == 1e-8
+    text = promised.protects() + "".join(promised.does_not_protect(3))
+    assert "shuffled order alone" in text
+    assert "there epsilon is 8" in text
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.floats(0.1, 5.0), st.integers(10**3, 10**5))
+def test_a_larger_crowd_hides_better(epsilon: float, count: int) -> None:
+    own = Guarantee(epsilon, 0.0, "DP", record())
+    assert own.shuffled(2 * count, DELTA).epsilon <= own.shuffled(count, DELTA).epsilon <= epsilon
+
+
+@pytest.mark.parametrize(
+    "guarantee",
+    [
+        Guarantee(1.0, 0.0, "DP", attribute()),
+        Guarantee(1.0, 1e-9, "DP", record()),
+        Guarantee(1.0, 0.0, "iDP", record()),
+    ],
+)
+def test_what_cannot_be_shuffled(guarantee: Guarantee) -> None:
+    with pytest.raises(InputError, match="pure DP about any two vectors"):
+        guarantee.shuffled(1000, DELTA)
+
+
+def test_a_person_is_hidden_by_one_vector() -> None:
+    spec = Spec("record-cap", dim=3, k=64, epsilon=4.0, adjacency=record("person"))
+    assert Spec.from_json(spec.to_json()) == spec
+    assert adjacency_from_dict(spec.adjacency.to_dict()) == record("person")
+    assert "one person's vectors" in spec.guarantee.protects()
+    assert not any("several vectors" in line for line in spec.guarantee.does_not_protect(3))
+    assert spec.guarantee.epsilon == 4.0
+    with pytest.raises(InputError, match="unit"):
+        record("family")  # type: ignore[arg-type]
+
+
+def test_one_vector_a_person_depends_on_that_person_alone() -> None:
+    rng = np.random.default_rng(1)
+    vectors = rng.normal(size=(60, 4))
+    persons = rng.integers(0, 9, 60)
+    for how in ("mean", "first"):
+        before, names = one_per_person(vectors, persons, how)
+        assert names.tolist() == sorted(set(persons.tolist()))
+        changed = np.where((persons == 3)[:, None], rng.normal(size=(60, 4)), vectors)
+        after, _ = one_per_person(changed, persons, how)
+        moved = (before != after).any(axis=1)
+        assert names[moved].tolist() == [3]
+    expected = vectors[persons == 5]
+    expected = (expected / np.linalg.norm(expected, axis=1, keepdims=True)).sum(axis=0)
+    mean, _ = one_per_person(vectors, persons)
+    np.testing.assert_allclose(mean[5], expected / np.linalg.norm(expected))
+    with pytest.raises(InputError, match="one person for each row"):
+        one_per_person(vectors, persons[1:])
+
+
+def test_a_statement_says_what_registries_ask(tmp_path: Path) -> None:
+    spec = Spec("dp-oporp-staircase", dim=4, k=4, epsilon=2.0, adjacency=attribute(0.5))
+    index = PrivateIndex(spec)
+    index.add(np.zeros((3, 4)))
+    index.save(tmp_path / "index")
+    statement = statement_of(summarize(tmp_path / "index"))
+    assert statement["epsilon"] == 2.0
+    assert statement["definition"] == "pure differential privacy"
+    assert statement["outside the guarantee"] == spec.guarantee.does_not_protect(4)
+
+    runner = CliRunner()
+    as_json = runner.invoke(app, ["info", str(tmp_path / "index"), "--statement", "--json"])
+    assert json.loads(as_json.stdout) == statement
+    as_text = runner.invoke(app, ["info", str(tmp_path / "index"), "--statement"])
+    assert as_text.exit_code == 0
+    for heading in statement:
+        assert f"## {heading.capitalize()}" in as_text.stdout
+
+
+def test_a_statement_never_calls_idp_dp(tmp_path: Path) -> None:
+    spec = Spec("idp-signoporp-rr", dim=4, k=4, epsilon=2.0)
+    PrivateIndex(spec).save(tmp_path / "index")
+    definition = statement_of(summarize(tmp_path / "index"))["definition"]
+    assert definition == (
+        "pure individual differential privacy (iDP), which is weaker than differential privacy"
+    )
