@@ -61,4 +61,5 @@ def one_per_person(
 def _at_norm_1(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return rows divided by their norms; rows of zeros stay zeros."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
+    directions: NDArray[np.float64] = rows / np.where(norms > 0, norms, 1.0)
+    return directions
