@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
+from postgres_server import has_pgvector, new_database
 
 
 def _place(name: str, *modules: str) -> Any:
@@ -21,8 +23,25 @@ def _place(name: str, *modules: str) -> Any:
     return pytest.param(name, marks=pytest.mark.skipif(bool(missing), reason=f"no {missing}"))
 
 
-PLACES = [_place("x.db", "pymilvus", "milvus_lite"), _place("x.lance", "lancedb")]
-"""Addresses to publish to, in a folder of a test."""
+def _postgres() -> Any:
+    """PostgreSQL with pgvector, which all kinds of codes need."""
+    if not has_pgvector():
+        mark = pytest.mark.skip(reason="no PostgreSQL with pgvector is installed")
+        return pytest.param("postgresql", marks=mark)
+    return _place("postgresql", "psycopg")
+
+
+PLACES = [_place("x.db", "pymilvus", "milvus_lite"), _place("x.lance", "lancedb"), _postgres()]
+"""Where to publish to: see :func:`address`."""
+
+
+def address(folder: Path, place: str) -> str:
+    """An address to publish to: in a folder of a test, or a new database of a server."""
+    if place == "postgresql":
+        return new_database()
+    return str(folder / place)
+
+
 FILTERS = [
     "ignore:.*pkg_resources",
     "ignore::ResourceWarning",

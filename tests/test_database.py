@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lite import LITE, PLACES
+from lite import LITE, PLACES, address
 
 from dpindex.storage.databases import Database, Layout, Rows, open_database
 
@@ -31,7 +31,7 @@ COLUMNS: dict[str, tuple[Any, list[Any]]] = {
 
 @pytest.fixture(params=PLACES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    made = open_database(tmp_path / request.param, "books", new=True)
+    made = open_database(address(tmp_path, request.param), "books", new=True)
     yield made
     made.close()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lite import LITE, PLACES
+from lite import LITE, PLACES, address
 
 import dpindex as dpi
 from dpindex import InputError
@@ -16,6 +16,7 @@ from dpindex.index import publish
 from dpindex.storage.databases import Database, Layout, open_database
 from dpindex.storage.databases.lance import Lance
 from dpindex.storage.databases.milvus import Milvus
+from dpindex.storage.databases.postgres import Postgres
 
 pytestmark = LITE
 SPEC = dpi.Spec("dp-oporp-staircase", dim=16, k=8, epsilon=8.0)
@@ -25,7 +26,7 @@ X = np.random.default_rng(0).uniform(-1, 1, (60, 16))
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(publish, "_CHUNK_BYTES", 3000)  # some ten rows
-    return str(tmp_path / request.param)
+    return address(tmp_path, request.param)
 
 
 def _index(rows: int = 60) -> dpi.PrivateIndex:
@@ -51,6 +52,7 @@ def _fail_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
 
     patch(Milvus)
     patch(Lance)
+    patch(Postgres)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +143,11 @@ def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
     if isinstance(database, Milvus):
         rows = database._client.query("books_dpindex", filter="id != ''", output_fields=["id"])
         columns = [f["name"] for f in database._client.describe_collection("books")["fields"]]
+    elif isinstance(database, Postgres):
+        found = database._connection.execute("select id from books_dpindex").fetchall()
+        rows = [{"id": name} for (name,) in found]
+        described = database._connection.execute("select * from books").description or []
+        columns = [column.name for column in described]
     else:
         assert isinstance(database, Lance)
         rows = database._connection.open_table("books_dpindex").to_arrow().to_pylist()

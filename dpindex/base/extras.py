@@ -16,6 +16,7 @@ EXTRAS = {
     "io": "h5py pyarrow",
     "lance": "lancedb",
     "milvus": "pymilvus milvus-lite==2.5.1 setuptools~=80.9 pyarrow",
+    "postgres": "psycopg[binary] pyarrow",
     "serve": "fastapi uvicorn",
 }
 """Packages of each extra. Messages name them: pip finds them wherever dpindex came from."""

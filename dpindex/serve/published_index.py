@@ -300,9 +300,10 @@ def connect(uri: str | os.PathLike[str], collection: str = "dpindex") -> Publish
     Parameters
     ----------
     uri : str
-        ``milvus://host:port``, ``milvus+tls://host:port``, or the path of a file of Milvus Lite,
-        which ends in ``.db``, or of a folder of LanceDB, which ends in ``.lance``. A token of
-        Milvus is read from the environment, ``MILVUS_TOKEN``.
+        ``milvus://host:port``, ``milvus+tls://host:port``, ``postgresql://user@host/database``, or
+        the path of a file of Milvus Lite, which ends in ``.db``, or of a folder of LanceDB, which
+        ends in ``.lance``. A token of Milvus is read from the environment, ``MILVUS_TOKEN``; a
+        password of PostgreSQL from ``PGPASSWORD`` or ``~/.pgpass``.
     collection : str
         Its name there.
 
@@ -315,8 +316,8 @@ def connect(uri: str | os.PathLike[str], collection: str = "dpindex") -> Publish
     Traceback (most recent call last):
       ...
     dpindex.base.errors.InputError: books.sqlite names no database: give milvus://host:port, \
-milvus+tls://host:port, or the path of a file of Milvus Lite, which ends in .db, or of a folder \
-of LanceDB, which ends in .lance.
+milvus+tls://host:port, postgresql://user@host/database, or the path of a file of Milvus Lite, \
+which ends in .db, or of a folder of LanceDB, which ends in .lance.
     """
     database = open_database(uri, collection)
     with naming(f"{os.fspath(uri)}, collection {collection}"), ExitStack() as opened:

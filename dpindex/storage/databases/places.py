@@ -10,10 +10,12 @@ from dpindex.base.errors import InputError
 from dpindex.storage.databases.database import Database
 from dpindex.storage.databases.lance import Lance
 from dpindex.storage.databases.milvus import Milvus
+from dpindex.storage.databases.postgres import Postgres
 
 __all__ = ["is_database_url", "open_database"]
 
 _MILVUS = {"milvus": "http", "milvus+tls": "https"}
+_POSTGRES = ("postgresql", "postgres")
 _LOCAL: dict[str, type[Milvus | Lance]] = {".db": Milvus, ".lance": Lance}
 _NAME = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
 
@@ -25,7 +27,10 @@ def is_database_url(location: str | os.PathLike[str]) -> bool:
     (True, False)
     """
     text = os.fspath(location)
-    return text.partition("://")[0] in _MILVUS or ("://" not in text and _suffix(text) in _LOCAL)
+    scheme, separator, _ = text.partition("://")
+    if separator:
+        return scheme in _MILVUS or scheme in _POSTGRES
+    return _suffix(text) in _LOCAL
 
 
 def _suffix(place: str) -> str:
@@ -48,13 +53,17 @@ def open_database(
     text = os.fspath(location)
     if not is_database_url(text):
         raise InputError(
-            f"{text} names no database: give milvus://host:port, milvus+tls://host:port, or the "
-            f"path of a file of Milvus Lite, which ends in .db, or of a folder of LanceDB, which "
-            f"ends in .lance."
+            f"{text} names no database: give milvus://host:port, milvus+tls://host:port, "
+            f"postgresql://user@host/database, or the path of a file of Milvus Lite, which ends in "
+            f".db, or of a folder of LanceDB, which ends in .lance."
         )
     if not _NAME.fullmatch(collection):
         raise InputError(f"a collection is called by letters, digits and _, not {collection!r}.")
     scheme, _, place = text.rpartition("://")
+    if scheme in _POSTGRES:
+        if re.match("[^/@]*:[^/@]*@", place) or "password=" in place:
+            raise InputError("an address holds no password; give it as PGPASSWORD or in ~/.pgpass.")
+        return Postgres(text, collection)
     if "@" in place:
         raise InputError("an address holds no password; give user:password as MILVUS_TOKEN.")
     if scheme and not place.startswith("/"):

@@ -1,0 +1,387 @@
+"""PostgreSQL: plain columns, with pgvector for what is ranked by float vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
+from dpindex.base.errors import InputError, StorageError
+from dpindex.base.extras import import_extra
+from dpindex.storage.databases.conditions import Dialect
+from dpindex.storage.databases.database import Database, Layout, Rows
+
+__all__ = ["Postgres"]
+
+_OWN = ("id", "code", "vector")
+_LONGEST_NAME = 63
+"""Bytes of a name; longer ones are cut by the server, in silence."""
+_SCORES = {"ip": "-(vector <#> {})", "l2": "-vector_l2_squared_distance(vector, {})"}
+"""pgvector's operators are distances: of an inner product, its negative."""
+_NEEDS_PGVECTOR = (
+    "number codes, and exact queries of signs, need the extension pgvector at the server; let its "
+    "administrator run CREATE EXTENSION vector, or publish sign codes for private queries alone."
+)
+
+
+def _name(text: str) -> str:
+    return '"{}"'.format(text.replace('"', '""'))
+
+
+def _text(value: str) -> str:
+    return "'{}'".format(value.replace("'", "''"))
+
+
+def _literal(value: Any) -> str:
+    """A value in SQL: numbers have a type, so that they are compared as numbers."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, int):
+        return f"({value})::numeric"
+    return f"'{value!r}'::float8"
+
+
+def _id_literal(value: Any) -> str:
+    return _text(value) if isinstance(value, str) else str(value)
+
+
+class Postgres(Database):
+    """A table of PostgreSQL 14 or later; its documents are rows of a second, ``NAME_dpindex``.
+
+    Symbols are an integer column with an index. Other codes are a column of bits, so that
+    ``bit_count(code # query)`` is their Hamming distance. Everything is committed where it returns.
+    """
+
+    dialect = Dialect(
+        name=_name,
+        literal=_literal,
+        missing=("{} is null", "{} is not null"),
+        equal="=",
+        brackets=("(", ")"),
+        id_literal=_id_literal,
+    )
+    max_found = 65_536
+
+    def __init__(self, address: str, name: str) -> None:
+        self._psycopg = import_extra("psycopg", "PostgreSQL needs psycopg", "postgres")
+        self._arrow = import_extra("pyarrow", "PostgreSQL needs pyarrow", "postgres")
+        self._place = f"{address}, {name}"
+        self._table = _name(name)
+        self._documents = _name(f"{name}_dpindex")
+        for table in (self._table, self._documents):
+            _check_length(table.strip('"'))
+        with self._asking():
+            self._connection = self._psycopg.connect(address, autocommit=True)
+            self._register_bits()
+            self._has_vectors = self._register_vectors()
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            yield
+        except self._psycopg.errors.UniqueViolation:
+            raise InputError(
+                f"{self._place}: another writer has added one of these ids; ids must be unique."
+            ) from None
+        except self._psycopg.OperationalError as error:
+            raise StorageError(
+                f"{self._place}: PostgreSQL cannot be reached, or has no room ({_reason(error)})."
+            ) from None
+        except (self._psycopg.Error, ValueError, OverflowError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                f"{self._place}: PostgreSQL refuses this ({_reason(error)})."
+            ) from None
+
+    def _register_bits(self) -> None:
+        """Send and read bit strings as bytes, after their length in bits."""
+        adapt = self._psycopg.adapt
+
+        class Dumper(adapt.Dumper):  # type: ignore[misc, name-defined]
+            format = self._psycopg.pq.Format.BINARY
+            oid = self._psycopg.adapters.types["bit"].oid
+
+            def dump(self, row: _Bits) -> bytes:
+                return (8 * len(row)).to_bytes(4, "big") + row
+
+        class Loader(adapt.Loader):  # type: ignore[misc, name-defined]
+            format = self._psycopg.pq.Format.BINARY
+
+            def load(self, data: Any) -> bytes:
+                return bytes(data[4:])
+
+        self._connection.adapters.register_dumper(_Bits, Dumper)
+        self._connection.adapters.register_loader("bit", Loader)
+
+    def _register_vectors(self) -> bool:
+        """Send vectors of pgvector as its binary form; return False where there is no pgvector."""
+        kind = self._psycopg.types.TypeInfo.fetch(self._connection, "vector")
+        if kind is None:
+            return False
+        kind.register(self._connection)
+
+        class Dumper(self._psycopg.adapt.Dumper):  # type: ignore[misc, name-defined]
+            format = self._psycopg.pq.Format.BINARY
+            oid = kind.oid
+
+            def dump(self, row: Singles) -> bytes:
+                return len(row).to_bytes(2, "big") + bytes(2) + row.astype(">f4").tobytes()
+
+        self._connection.adapters.register_dumper(np.ndarray, Dumper)
+        return True
+
+    def _run(self, command: str, *values: Any) -> Any:
+        """Run a command; conditions in it hold literals, so % stands for itself without values."""
+        return self._connection.execute(command, values or None, binary=True)
+
+    def _tables(self) -> list[str]:
+        here = "select to_regclass(%s) is not null"
+        tables = (self._table, self._documents)
+        return [table for table in tables if self._run(here, table).fetchone()[0]]
+
+    def exists(self) -> bool:
+        with self._asking():
+            return bool(self._tables())
+
+    def drop(self) -> None:
+        with self._asking():
+            for table in self._tables():
+                self._run(f"drop table {table}")
+
+    def create(self, layout: Layout) -> None:
+        columns = self._columns(layout)
+        if layout.vector_width and not self._has_vectors:
+            self._add_pgvector()
+        stated = ", ".join(f"{_name(name)} {kind}" for name, kind in columns.items())
+        with self._asking(), self._connection.transaction():
+            self._run(f"create table {self._table} ({stated}, primary key (id))")
+            if not layout.code_bytes:
+                self._run(f"create index on {self._table} (code)")
+        self.open(layout)
+
+    def _add_pgvector(self) -> None:
+        """Switch pgvector on, where it is installed and this user may."""
+        try:
+            self._run("create extension if not exists vector")
+        except self._psycopg.Error:
+            raise InputError(f"{self._place}: {_NEEDS_PGVECTOR}") from None
+        self._has_vectors = self._register_vectors()
+
+    def _columns(self, layout: Layout) -> dict[str, str]:
+        """Names of columns with their types in SQL; InputError for what PostgreSQL cannot keep."""
+        text = 'text collate "C"'  # in the order of code points, as elsewhere
+        columns = {"id": text if layout.text_ids else "bigint"}
+        columns["code"] = f"bit({8 * layout.code_bytes})" if layout.code_bytes else "integer"
+        columns["code"] += " not null"
+        if layout.vector_width:
+            columns["vector"] = f"vector({layout.vector_width}) not null"
+        for field in layout.schema or ():
+            if field.name in _OWN or not field.name:
+                raise InputError(
+                    f"PostgreSQL cannot have a payload column called {field.name!r} here: "
+                    f"{', '.join(_OWN)} are taken; rename it in the index."
+                )
+            _check_length(field.name)
+            columns[field.name] = self._kind(field, text)
+        return columns
+
+    def _kind(self, field: Any, text: str) -> str:
+        """The type in SQL of a payload column."""
+        types = self._arrow.types
+        kind = field.type
+        if types.is_boolean(kind):
+            return "boolean"
+        if types.is_uint64(kind):
+            return "numeric"
+        if types.is_integer(kind):
+            return "bigint"
+        if types.is_floating(kind):
+            return "double precision"
+        if types.is_decimal(kind):
+            return "numeric"
+        if types.is_date(kind):
+            return "date"
+        if types.is_string(kind) or types.is_large_string(kind):
+            return text
+        if types.is_list(kind) or types.is_struct(kind):
+            return "jsonb"
+        raise InputError(
+            f"PostgreSQL keeps no payload column of type {kind} here: turn {field.name!r} into "
+            f"numbers, text or dates."
+        )
+
+    def open(self, layout: Layout) -> None:
+        self._layout = layout
+        if layout.vector_width and not self._has_vectors:
+            raise InputError(f"{self._place}: {_NEEDS_PGVECTOR}")
+        self._names = ["id", "code"]
+        self._kinds = [
+            "text" if layout.text_ids else "int8",
+            "bit" if layout.code_bytes else "int4",
+        ]
+        if layout.vector_width:
+            self._names.append("vector")
+            self._kinds.append("vector")
+        self._json = set()
+        for field in layout.schema or ():
+            kind = self._kind(field, "text")
+            self._names.append(field.name)
+            self._kinds.append(kind)
+            if kind == "jsonb":
+                self._json.add(field.name)
+
+    def insert(self, rows: Rows, *, replace: bool = False) -> None:
+        columns = list(map(_name, self._names))
+        with self._asking(), self._connection.transaction():
+            if not replace:
+                self._copy(rows, self._table, columns)
+                return
+            self._run(f"create temp table added (like {self._table}) on commit drop")
+            self._copy(rows, "added", columns)
+            changes = ", ".join(f"{column} = excluded.{column}" for column in columns[1:])
+            self._run(
+                f"insert into {self._table} select * from added "
+                f"on conflict (id) do update set {changes}"
+            )
+
+    def _copy(self, rows: Rows, table: str, columns: Sequence[str]) -> None:
+        command = f"copy {table} ({', '.join(columns)}) from stdin (format binary)"
+        with self._connection.cursor().copy(command) as copy:
+            copy.set_types(self._kinds)
+            for row in zip(*self._values(rows), strict=True):
+                copy.write_row(row)
+
+    def _values(self, rows: Rows) -> Iterator[Sequence[Any]]:
+        """The columns of some rows, as values that psycopg sends."""
+        yield rows.ids.tolist()
+        if self._layout.code_bytes:
+            yield [_Bits(code.tobytes()) for code in rows.codes]
+        else:
+            yield rows.codes.tolist()
+        if rows.vectors is not None:
+            yield list(rows.vectors)
+        for field in self._layout.schema or ():
+            if rows.payload is None:
+                yield [None] * len(rows.ids)
+                continue
+            values = rows.payload[field.name].to_pylist()
+            if field.name in self._json:
+                wrap = partial(_wrapped, self._psycopg.types.json.Jsonb)
+                values = list(map(wrap, values))
+            yield values
+
+    def finish(self) -> None:
+        with self._asking():
+            self._run(f"analyze {self._table}")
+
+    def search(
+        self, queries: Bytes | Singles, count: int, where: str | None
+    ) -> tuple[list[AnyArray], list[Doubles]]:
+        among = f"where {where}" if where else ""
+        ids = []
+        scores = []
+        for query in queries:
+            score = self._score(query)
+            found = self._rows(
+                f"select id, {score} as score from {self._table} {among} "
+                f"order by score desc, id limit {count}"
+            )
+            ids.append(self._ids([row[0] for row in found]))
+            scores.append(np.array([row[1] for row in found], np.float64))
+        return ids, scores
+
+    def _score(self, query: AnyArray) -> str:
+        """The score of a row for one query, in SQL."""
+        if query.dtype == np.uint8:
+            return f"-bit_count(code # X'{query.tobytes().hex()}')"
+        numbers = ",".join(map(repr, query.astype(float).tolist()))
+        return _SCORES[self._layout.metric].format(f"'[{numbers}]'::vector")
+
+    def _rows(self, command: str) -> list[tuple[Any, ...]]:
+        with self._asking():
+            found: list[tuple[Any, ...]] = self._run(command).fetchall()
+        return found
+
+    def _ids(self, values: list[Any]) -> AnyArray:
+        return np.array(values, np.str_ if self._layout.text_ids else np.int64)
+
+    def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
+        schema = self._layout.schema if payload else None
+        names = [] if schema is None else schema.names
+        columns = ", ".join(map(_name, ["id", "code", *names]))
+        found = self._rows(f"select {columns} from {self._table} where {where} limit {count}")
+        ids, codes, *values = zip(*found, strict=True) if found else [()] * (2 + len(names))
+        table = None
+        if schema is not None:
+            arrays = [self._column(v, f.type) for v, f in zip(values, schema, strict=True)]
+            table = self._arrow.table(arrays, schema=schema)
+        return Rows(self._ids(list(ids)), self._codes(codes), payload=table)
+
+    def _codes(self, values: Sequence[Any]) -> AnyArray:
+        """Codes as they were inserted."""
+        width = self._layout.code_bytes
+        if not width:
+            return np.array(values, np.int32)
+        return np.frombuffer(b"".join(values), np.uint8).reshape(-1, width)
+
+    def _column(self, values: Sequence[Any], kind: Any) -> Any:
+        """One payload column in its Arrow type."""
+        types = self._arrow.types
+        if types.is_integer(kind):
+            values = [None if value is None else int(value) for value in values]
+        return self._arrow.array(values, kind)
+
+    def count(self, where: str | None = None) -> int:
+        among = f"where {where}" if where else ""
+        return int(self._rows(f"select count(*) from {self._table} {among}")[0][0])
+
+    def read(self, name: str) -> bytes | None:
+        with self._asking():
+            if self._documents not in self._tables():
+                return None
+            command = f"select data from {self._documents} where id = %s"
+            found = self._run(command, name).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def write(self, name: str, data: bytes) -> None:
+        with self._asking():
+            self._run(
+                f"create table if not exists {self._documents} (id text primary key, data bytea)"
+            )
+            self._run(
+                f"insert into {self._documents} values (%s, %s) "
+                f"on conflict (id) do update set data = excluded.data",
+                name,
+                data,
+            )
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _Bits(bytes):
+    """A bit string of whole bytes."""
+
+
+def _wrapped(wrap: Any, value: Any) -> Any:
+    """A value that is kept as JSON; a missing one stays missing."""
+    return None if value is None else wrap(value)
+
+
+def _reason(error: Exception) -> str:
+    """What the server said, on one line."""
+    return " ".join(str(error).split())[:200]
+
+
+def _check_length(name: str) -> None:
+    if len(name.encode()) > _LONGEST_NAME:
+        raise InputError(
+            f"PostgreSQL cuts names after {_LONGEST_NAME} bytes, and {name!r} is longer; rename it."
+        )

@@ -1,0 +1,78 @@
+"""A PostgreSQL server of the tests' own, in a temporary folder, where PostgreSQL is installed."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+_NUMBERS = count()
+
+
+@cache
+def programs() -> Path | None:
+    """The folder of ``initdb`` and ``pg_ctl``; None where there are none."""
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if installed:
+        return installed[-1].parent
+    found = shutil.which("initdb")
+    return None if found is None else Path(found).resolve().parent
+
+
+def _as_owner(*command: str) -> list[str]:
+    """The server refuses to run as root; its package made a user for it."""
+    if os.geteuid() == 0:
+        return ["runuser", "-u", "postgres", "--", *command]
+    return list(command)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(_as_owner(*command), check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+
+@cache
+def _socket() -> Path:
+    """Start the server; return the folder of its socket."""
+    where = programs()
+    assert where is not None
+    folder = Path(tempfile.mkdtemp(prefix="pg"))  # short: a socket's path has at most 107 bytes
+    data = folder / "data"
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres")
+    _run(str(where / "initdb"), "-A", "trust", "-U", "postgres", "-D", str(data))
+    listen = f"-c listen_addresses= -c fsync=off -k {folder}"
+    control = str(where / "pg_ctl")
+    _run(control, "-D", str(data), "-w", "-l", str(folder / "log"), "-o", listen, "start")
+
+    def stop() -> None:
+        _run(control, "-D", str(data), "-m", "immediate", "stop")
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(stop)
+    return folder
+
+
+def has_pgvector() -> bool:
+    """Whether pgvector lies beside the server's own extensions."""
+    where = programs()
+    if where is None:
+        return False
+    asked = subprocess.run(
+        [str(where / "pg_config"), "--sharedir"], capture_output=True, text=True, check=False
+    )
+    return (Path(asked.stdout.strip()) / "extension" / "vector.control").exists()
+
+
+def new_database() -> str:
+    """The address of a new, empty database."""
+    import psycopg
+
+    name = f"test{os.getpid()}_{next(_NUMBERS)}"
+    with psycopg.connect(f"postgresql://postgres@/?host={_socket()}", autocommit=True) as server:
+        server.execute(f"create database {name}")
+    return f"postgresql://postgres@/{name}?host={_socket()}"

@@ -1,0 +1,174 @@
+"""PostgreSQL: plain SQL finds what dpindex finds, and what the server cannot keep is said."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from lite import LITE
+from postgres_server import new_database, programs
+
+import dpindex as dpi
+from dpindex import InputError
+from dpindex.base.errors import StorageError
+from dpindex.storage.databases import Layout, Rows, open_database
+from dpindex.storage.databases.postgres import Postgres
+
+psycopg = pytest.importorskip("psycopg")
+pa = pytest.importorskip("pyarrow")
+pytestmark = [*LITE, pytest.mark.skipif(programs() is None, reason="no PostgreSQL is installed")]
+
+PAGE = (Path(__file__).parents[1] / "docs" / "postgresql.md").read_text(encoding="utf-8")
+SYMBOLS = Layout(text_ids=False, code_bytes=0, vector_width=0, metric="ip")
+
+
+@pytest.fixture
+def uri() -> str:
+    return new_database()
+
+
+@pytest.fixture
+def database(uri: str) -> Iterator[Postgres]:
+    made = open_database(uri, "books", new=True)
+    assert isinstance(made, Postgres)
+    yield made
+    made.close()
+
+
+def _blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_runs_as_it_is_typed(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (made,) = _blocks("py")
+    names: dict[str, Any] = {}
+    exec(made.replace("postgresql://me@localhost/library", uri), names)
+    code = capsys.readouterr().out.strip()
+    common, candidates, neighbours = _blocks("sql")
+    with psycopg.connect(uri) as reader:
+        counts = dict(reader.execute(common).fetchall())
+        found = reader.execute(candidates).fetchall()
+        nearest = reader.execute(neighbours.replace("00ff00ff00ff00ff", code)).fetchall()
+    symbols = names["texts"].codes.stored[:, 0]
+    for symbol, number in counts.items():
+        assert number == np.count_nonzero(symbols == symbol)
+    years = np.array(names["years"]["year"])
+    wanted = np.flatnonzero(np.isin(symbols, [17, 4, 256]) & (years >= 2000))
+    assert sorted(id_ for id_, _ in found) == wanted.tolist()
+    hits = names["pictures"].search(names["query"], 10, filter="year >= 2000")
+    assert [64 - 2 * distance for _, distance in nearest] == hits.scores[0].tolist()
+
+
+def test_without_pgvector_signs_and_symbols_are_searched(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(self: Postgres) -> bool:
+        return False
+
+    monkeypatch.setattr(Postgres, "_register_vectors", missing)
+    x = np.random.default_rng(0).uniform(-1, 1, (50, 16))
+    index = dpi.PrivateIndex(dpi.Spec("dp-signoporp-rr", 16, k=16, epsilon=8.0))
+    index.add(x)
+    index.publish(uri, "signs", exact_queries=False)
+    code = dpi.Privatizer(index.spec).privatize(x[:2])
+    served = dpi.connect(uri, "signs")
+    assert np.array_equal(served.search(code, 5).scores, index.search(code, 5).scores)
+    with psycopg.connect(uri, autocommit=True) as server:
+        user = "create role reader login; grant create on schema public to reader"
+        server.execute(user)
+    with pytest.raises(InputError, match="need the extension pgvector"):
+        index.publish(uri.replace("postgres@", "reader@"), "vectors")
+
+
+def test_names_and_texts_are_no_commands(database: Postgres) -> None:
+    evil = 'x"; drop table books; --'
+    schema = pa.schema([(evil, pa.string()), ("100%", pa.int64())])
+    database.create(Layout(True, 0, 0, "ip", schema))
+    texts = ["'); drop table books; --", "\\'; select 1; --", "%s %(x)s"]
+    table = pa.table({evil: texts, "100%": [1, 2, None]}, schema=schema)
+    database.insert(Rows(np.array(texts), np.arange(3), payload=table))
+    for text in texts:
+        for name in ("id", evil):
+            found = database.select(database.dialect.is_in(name, [text]), 9, payload=True)
+            assert found.ids.tolist() == [text]
+            assert found.payload[evil].to_pylist() == [text]
+    assert database.count() == 3
+
+
+@pytest.mark.parametrize(
+    ("field", "sentence"),
+    [
+        (("code", "int64"), "are taken"),
+        (("x" * 64, "int64"), "cuts names"),
+        (("when", pa.timestamp("ns")), "no payload column of type"),
+    ],
+)
+def test_what_it_cannot_keep_is_said(database: Postgres, field: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        database.create(Layout(False, 0, 0, "ip", pa.schema([field])))
+
+
+def test_a_text_with_a_zero_is_refused(database: Postgres) -> None:
+    database.create(Layout(True, 0, 0, "ip"))
+    with pytest.raises(InputError, match="PostgreSQL refuses this"):
+        database.insert(Rows(np.array(["a\0b", "c"]), np.arange(2)))
+    assert database.count() == 0
+
+
+def test_of_two_writers_of_one_id_one_is_refused(uri: str, database: Postgres) -> None:
+    """The second waits for the first, and sees what it has written."""
+    database.create(SYMBOLS)
+    outcomes = []
+
+    def write(symbol: int) -> None:
+        own = open_database(uri, "books")
+        own.open(SYMBOLS)
+        try:
+            own.insert(Rows(np.arange(2000), np.full(2000, symbol)))
+            outcomes.append(symbol)
+        except InputError as error:
+            outcomes.append(str(error))
+        own.close()
+
+    writers = [threading.Thread(target=write, args=(symbol,)) for symbol in (1, 2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert sum("another writer" in str(outcome) for outcome in outcomes) == 1
+    assert database.count() == 2000
+    assert database.count("code = 1") in (0, 2000)
+
+
+def test_a_lost_connection_is_named_and_loses_nothing(uri: str, database: Postgres) -> None:
+    database.create(SYMBOLS)
+    database.insert(Rows(np.arange(5), np.arange(5)))
+    with psycopg.connect(uri, autocommit=True) as server:
+        server.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and pid <> pg_backend_pid()"
+        )
+    with pytest.raises(StorageError, match="cannot be reached"):
+        database.insert(Rows(np.arange(5, 9), np.arange(4)))
+    again = open_database(uri, "books")
+    again.open(SYMBOLS)
+    assert again.count() == 5
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "address", ["postgresql://me:secret@host/x", "postgres://host/x?password=y"]
+)
+def test_an_address_holds_no_password(address: str) -> None:
+    with pytest.raises(InputError, match="holds no password"):
+        open_database(address, "books")
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with pytest.raises(StorageError, match="cannot be reached"):
+        open_database("postgresql://localhost:1/x", "books")
