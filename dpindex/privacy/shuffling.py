@@ -28,6 +28,13 @@ class ShuffledRecords(Adjacency):
     Their codes are published in a random order, and nothing else of a record travels with its
     code. The adjacency of :meth:`dpindex.Guarantee.shuffled`.
 
+    Attributes
+    ----------
+    count : int
+        Codes in the shuffle.
+    local_epsilon : float
+        Of one code, for whoever saw it arrive.
+
     >>> print(ShuffledRecords(1000, 4.0))
     shuffled-records(count=1000)
     """

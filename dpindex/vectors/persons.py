@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
 from dpindex.base.errors import InputError
 
@@ -47,15 +46,15 @@ def one_per_person(
             f"persons must name one person for each row of the vectors: got shapes {labels.shape} "
             f"and {rows.shape}."
         )
-    names, first, group = np.unique(labels, return_index=True, return_inverse=True)
+    names, first, sizes = np.unique(labels, return_index=True, return_counts=True)
     if how == "first":
         return rows[first], names
     if how != "mean":
         raise InputError(f"how must be 'mean' or 'first', not {how!r}.")
-    belongs = sparse.csr_array(
-        (np.ones(len(rows)), (group, np.arange(len(rows)))), shape=(len(names), len(rows))
-    )
-    return _at_norm_1(belongs @ _at_norm_1(rows)), names
+    by_person = np.argsort(labels, kind="stable")
+    starts = np.cumsum(sizes) - sizes
+    sums = np.add.reduceat(_at_norm_1(rows[by_person]), starts)
+    return _at_norm_1(sums), names
 
 
 def _at_norm_1(rows: NDArray[np.float64]) -> NDArray[np.float64]:
