@@ -43,7 +43,8 @@ from dpindex.vectors.source import VectorSource, as_source
 __all__ = ["BuildOptions", "build", "connected", "engine"]
 
 _NEED = "building on Dask needs dask and distributed"
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
 _Result = TypeVar("_Result")
 
 
@@ -153,7 +154,9 @@ def _dataset(data: Any, client: Any, options: BuildOptions) -> tuple[Dataset, li
 
 
 def _read_ids(ids: Any) -> AnyArray:
-    return read_ids(ids) if isinstance(ids, str | os.PathLike) else id_array(ids)
+    if isinstance(ids, str | os.PathLike):
+        return read_ids(ids)
+    return id_array(ids)
 
 
 def _current_client() -> Any:
@@ -318,7 +321,8 @@ def _of_array(data: Any, ids: Any | None) -> _Collection:
     if np.isnan(data.chunks[0]).any():
         data = data.compute_chunk_sizes()
     data = data.rechunk({1: -1})
-    rows, known = [int(count) for count in data.chunks[0]], None
+    rows = [int(count) for count in data.chunks[0]]
+    known = None
     if ids is not None:
         every = id_array(ids)
         if len(every) != sum(rows):
@@ -360,7 +364,9 @@ class _Columns:
     payload: tuple[str, ...]
 
     def _names(self, frame: Any) -> AnyArray | None:
-        return None if self.ids is None else id_array(frame[self.ids].tolist())
+        if self.ids is None:
+            return None
+        return id_array(frame[self.ids].tolist())
 
     def split(self, frame: Any) -> tuple[Any, Any, Any]:
         """The vectors, ids and payload of a frame with rows."""
@@ -370,7 +376,9 @@ class _Columns:
         return np.stack(frame[self.vectors].tolist()), *beside
 
     def _payload(self, frame: Any) -> Any:
-        return Payload().checked(frame[[*self.payload]], len(frame)) if self.payload else None
+        if self.payload:
+            return Payload().checked(frame[[*self.payload]], len(frame))
+        return None
 
     def facts(self, frame: Any) -> tuple[int, int, AnyArray | None, str | None]:
         """Rows, attributes of a vector, the ids, and the types of the payload columns."""

@@ -26,7 +26,8 @@ _FOR_ROUNDING = 1e-3
 _WORTH = 1e-3
 """A tight bound that gains less than this is not worth the loss of exactness."""
 
-_INTERVAL, _MAX_INTERVALS = 1e-4, 200_000
+_INTERVAL = 1e-4
+_MAX_INTERVALS = 200_000
 
 
 def total(

@@ -34,7 +34,8 @@ from dpindex.privacy import Guarantee, Records, compose
 
 __all__ = ["Entry", "Ledger", "Total"]
 
-_APPLICATION, _VERSION = int.from_bytes(b"DPLG", "big"), 1
+_APPLICATION = int.from_bytes(b"DPLG", "big")
+_VERSION = 1
 _KEY_BYTES = 32
 _MAX_BYTES = 1 << 33
 _BUSY_SECONDS = 10.0
@@ -86,10 +87,8 @@ class SketchRelease:
         facts = json_value(text, "the spec")
         if not isinstance(facts, dict) or "neighbouring" not in facts:
             return None
-        epsilon, delta = (
-            checked_epsilon(facts.get("epsilon")),
-            finite_number(facts.get("delta"), "delta"),
-        )
+        epsilon = checked_epsilon(facts.get("epsilon"))
+        delta = finite_number(facts.get("delta"), "delta")
         if not 0 <= delta < 1:
             raise InputError(f"delta must lie in [0, 1), not {delta:g}.")
         return cls(text, Guarantee(epsilon, delta, "DP", Records(facts["neighbouring"])))
@@ -222,7 +221,8 @@ class Ledger:
             For an id released before, unless ``allow_rerelease``; for a damaged ledger or a missing
             key; and if another process uses the ledger for too long. Nothing is recorded then.
         """
-        names, text = _names(ids, unique=True), spec.to_json()
+        names = _names(ids, unique=True)
+        text = spec.to_json()
         with self._opened(_WRITE) as (db, releases):
             key = self._key(releases)
             work = (text, token, _put_wanted(db, names, key))
@@ -284,7 +284,8 @@ class Ledger:
             source += " CROSS JOIN releases ON id = release GROUP BY hi, lo"
             histories = Counter(db.execute(f"SELECT group_concat(id) FROM {source}"))
         # A spec is known by its first release; the order of an id's releases does not matter.
-        specs, first = self._specs(releases), dict[Spec | SketchRelease, int]()
+        specs = self._specs(releases)
+        first = dict[Spec | SketchRelease, int]()
         number = {str(r["id"]): first.setdefault(specs[r["spec"]], r["id"]) for r in releases}
         spec_of = {number: spec for spec, number in first.items()}
         found: Counter[tuple[int, ...]] = Counter()

@@ -25,7 +25,8 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.race import SketchSpec
 
-_MIN_TRIALS, _MAX_TRIALS = 100, 1 << 40
+_MIN_TRIALS = 100
+_MAX_TRIALS = 1 << 40
 _MIN_COUNT = 20
 _MAX_BARS = 160
 
@@ -162,7 +163,8 @@ def attack(
         if progress is not None:
             progress(done / len(pairs))
     # A third of the error each: pooled events, coordinates by themselves, the normal deviation.
-    alpha, kinds = run.alpha / 3, [tally.pooled for tally in tallies]
+    alpha = run.alpha / 3
+    kinds = [tally.pooled for tally in tallies]
     findings = [tally.finding(run.delta, alpha / kinds.count(tally.pooled)) for tally in tallies]
     if run.delta > 0 and isinstance(spec.law, NumberLaw):
         findings.append(tests.gaussian_finding(run.histograms[0], run.delta, alpha))
@@ -226,7 +228,8 @@ def _draw_values(values: Any, ratios: Any, report: AttackReport) -> None:
 
 
 def _draw_bounds(panel: Any, report: AttackReport) -> None:
-    findings, promise = report.findings[::-1], report.spec.guarantee
+    findings = report.findings[::-1]
+    promise = report.spec.guarantee
     bounds = [finding.lower_bound for finding in findings]
     colours = [ORANGE if bound > promise.epsilon else BLUE for bound in bounds]
     panel.barh(range(len(bounds)), bounds, color=colours, height=0.32)

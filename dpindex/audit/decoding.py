@@ -94,7 +94,8 @@ class _Layout:
 def _layout(table: CellTable) -> _Layout:
     # A number n decides for the cells whose ends are at most n: ends are rounded up to 64 bits. A
     # table of more bits reads them where 64 do not decide, about once in 2^64 draws.
-    low, high = table.bits - 64, table.bits - 16
+    low = table.bits - 64
+    high = table.bits - 16
     ends = list(accumulate(table.masses))[:-1]
     split = np.zeros(1 << 16, dtype=np.bool_)
     split[[end >> high for end in ends if end & ((1 << high) - 1)]] = True
@@ -104,7 +105,8 @@ def _layout(table: CellTable) -> _Layout:
 
 def table_draws(table: CellTable, count: int, words: Replay) -> Ints:
     """What ``count`` draws from a table are: its cell, its offset inside, and tails drawn again."""
-    layout, last = _layout(table), len(table.masses) - 1
+    layout = _layout(table)
+    last = len(table.masses) - 1
     first = words.take(count, np.uint32)
     top = (first >> np.uint32(16)).astype(np.uint64)
     number = top << np.uint64(48)
@@ -145,7 +147,8 @@ def uniform_below(limits: Ints, words: Replay) -> Ints:
     """Uniform integers below limits: of ``w·limit`` the upper 32 bits, unless the lower are few."""
     limit = limits.ravel().astype(np.uint64)
     span = np.uint64(1 << 32)
-    drawn, open_ = np.zeros(limit.size, dtype=np.uint64), np.arange(limit.size)
+    drawn = np.zeros(limit.size, dtype=np.uint64)
+    open_ = np.arange(limit.size)
     while len(open_):
         product = words.take(len(open_), np.uint32).astype(np.uint64) * limit[open_]
         drawn[open_] = product // span

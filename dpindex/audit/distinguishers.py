@@ -318,7 +318,8 @@ def _pair(
             missing -= column[helper] * (value - rest)
             one[helper] = other[helper] = value
         one[carrier], other[carrier] = before, after
-    one, other = one * spec.scale, other * spec.scale
+    one = one * spec.scale
+    other = other * spec.scale
     projected = [Privatizer(spec).project(row)[0] for row in (one, other)]
     coordinates = np.array(list(moves.values()))
     signs = np.sign(projected[1] - projected[0]).astype(np.int8)[coordinates]
@@ -494,7 +495,8 @@ def repeats(run: Run, pair: Pair) -> Tally:
     of the pair's first row, so only the first one depends on which neighbour it is. Releases are
     compared within one call, whose halves different threads serve, and between two calls.
     """
-    half, known = _REPEAT_ROWS // 2, pair.rows[0]
+    half = _REPEAT_ROWS // 2
+    known = pair.rows[0]
     equal = []
     for row in pair.rows:
         rows = np.repeat([row, known], half, axis=0)
@@ -555,7 +557,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
     # At this epsilon the first term alone is delta.
     most = mu**2 / 2 - mu * float(special.ndtri(delta))
-    return float(optimize.brentq(excess, 0.0, most)) if excess(0.0) > 0 else 0.0
+    if excess(0.0) > 0:
+        return float(optimize.brentq(excess, 0.0, most))
+    return 0.0
 
 
 def gaussian_finding(histogram: Histogram, delta: float, alpha: float) -> Finding:
@@ -587,7 +591,8 @@ def binomial_bounds(hits: Any, trials: Any, alpha: float) -> tuple[Any, Any]:
     >>> float(low), round(float(high), 5)
     (0.0, 0.00688)
     """
-    hits, trials = np.asarray(hits, dtype=np.float64), np.asarray(trials, dtype=np.float64)
+    hits = np.asarray(hits, dtype=np.float64)
+    trials = np.asarray(trials, dtype=np.float64)
     missed = trials - hits
     # Not a number where there are no hits, or nothing else.
     low = np.nan_to_num(special.betaincinv(hits, missed + 1, alpha), nan=0.0)

@@ -91,15 +91,18 @@ def _report(
 ) -> ExactReport:
     started = time.perf_counter()
     if isinstance(spec, SketchSpec):
-        subject, stream = f"RACE, {spec.rows} × {spec.columns} counts", RaceSketch(spec)._stream
+        subject = f"RACE, {spec.rows} × {spec.columns} counts"
+        stream = RaceSketch(spec)._stream
         checks, apart = sketch_checks(spec)
     elif (reason := uncovered(spec)) is not None:
         raise InputError(f"{spec.method} is not covered by the exact verifier: {reason}.")
     else:
-        subject, stream = spec.method, Privatizer(spec)._stream
+        subject = spec.method
+        stream = Privatizer(spec)._stream
         checks, apart = code_checks(spec)
     verifier = law_verifier(spec, apart)
-    found, theorem = f"{apart.moves.count} coordinates differ at most", verifier.composition
+    found = f"{apart.moves.count} coordinates differ at most"
+    theorem = verifier.composition
     if verifier.whole_code:
         found = "any two vectors differ in everything"
     elif apart.moves.count == 1:
@@ -128,7 +131,8 @@ def verify_default() -> Iterator[ExactReport]:
     >>> next(verify_default()).passed  # the first of some hundred
     True
     """
-    seen, looked_at = set(), cache(_stream_checks)
+    seen = set()
+    looked_at = cache(_stream_checks)
     for spec in default_specs():
         kind = law_verifier_class(spec)
         yield _report(spec, kind not in seen, looked_at)
@@ -237,8 +241,10 @@ def not_covered() -> dict[str, str]:
 def _candidates() -> Iterator[Spec]:
     """Every method with a promise, under every adjacency, with every kind of entries."""
     for row in filter(lambda row: row.private, methods()):
-        family, calibration = row.family, row.calibration
-        deltas, times = _DELTAS[calibration.delta], (1, 3) if family.repeats else (1,)
+        family = row.family
+        calibration = row.calibration
+        deltas = _DELTAS[calibration.delta]
+        times = (1, 3) if family.repeats else (1,)
         for kind, entries, delta in product(row.adjacencies, family.entries or (None,), deltas):
             bounded = calibration.norm_bound and delta > 0
             if bounded and entries != "gaussian":
@@ -275,4 +281,6 @@ def _budgets(row: Method, adjacency: str, entries: str | None) -> tuple[float, .
         return _FEWER
     if usual and (single or row.calibration.format is not NumberFormat):
         return _EPSILONS
-    return _FEWER if usual else (1.0,)
+    if usual:
+        return _FEWER
+    return (1.0,)

@@ -84,7 +84,8 @@ def largest_ratio(pairs: Iterable[tuple[int, int]]) -> Ratio:
     """The largest ratio, either way, of two non-negative integers; n / 0 with n > 0 is infinite."""
     most: Ratio = (1, 1)
     for one, other in pairs:
-        above, below = max(one, other), min(one, other)
+        above = max(one, other)
+        below = min(one, other)
         if above * most[1] > most[0] * below:
             most = (above, below)
     return most
@@ -101,7 +102,9 @@ def worst_table_ratio(table: CellTable, shift: int) -> Ratio:
 
     The premises are checked here, in integers; if one fails the ratio is reported as infinite.
     """
-    half, tail, period = 1 << (table.bits - 1), table.masses[-1], table.period
+    half = 1 << (table.bits - 1)
+    tail = table.masses[-1]
+    period = table.period
     side = table.masses[len(table.masses) // 2 : -1]
     mirrored = table.tails and table.masses == table.masses[::-1]
     if not (mirrored and len(side) == period == -table.first - 1 > 0 and min((*side, tail)) > 0):
@@ -119,7 +122,8 @@ def _windows(values: AnyArray, width: int, pick: Callable[[Any, Any], Any]) -> A
     """The least or largest of ``values[a : a + width + 1]`` for every full window."""
     span = 1
     while 2 * span <= width + 1:
-        values, span = pick(values[:-span], values[span:]), 2 * span
+        values = pick(values[:-span], values[span:])
+        span = 2 * span
     rest = width + 1 - span
     found: AnyArray = pick(values[: len(values) - rest], values[rest:])
     return found
@@ -132,15 +136,18 @@ def worst_two_digit_step(source: TwoDigitLaplace) -> Ratio:
     digit grows by one; at −½ the law is symmetric. The high digit's table is symmetric with a
     self-similar tail, so its steps up to one period are all its steps.
     """
-    high, low = source.high, source.low
+    high = source.high
+    low = source.low
     bounded = (low.first, low.tails, len(low.masses)) == (0, False, 1 << source.digit)
     in_cells = (high.cell_bits, low.cell_bits) == (0, source.cell_bits)
     if not (bounded and in_cells and worst_table_ratio(high, 1)[1]):
         return UNBOUNDED
-    half, tail = 1 << (high.bits - 1), high.masses[-1]
+    half = 1 << (high.bits - 1)
+    tail = high.masses[-1]
     side = high.masses[len(high.masses) // 2 : -1]
     highs = [*(mass * half for mass in side), side[0] * tail]
-    first, last = low.masses[0], low.masses[-1]
+    first = low.masses[0]
+    last = low.masses[-1]
     steps = [*pairwise(low.masses), *((p * last, q * first) for p, q in pairwise(highs))]
     return largest_ratio(steps)
 
@@ -179,7 +186,8 @@ def normal_of_digits(source: TwoDigitGaussian) -> Normal:
     """The rounded normal law next to ``2^digit · coarse + fine``; distances add up."""
     if not (_is_bell(source.coarse) and _is_bell(source.fine)):
         return NOT_NORMAL
-    coarse, fine = above_root(_variance(source.coarse)), _deviation(source.fine)
+    coarse = above_root(_variance(source.coarse))
+    fine = _deviation(source.fine)
     deviation = above_root((coarse * (1 << source.digit)) ** 2 + fine**2)
     # L·C + N has the density of N(0, σ²) times 1 ± 5·e^{−2π²s²}, s = σ₁σ₂/σ: see TwoDigitGaussian.
     share = coarse * fine / deviation
@@ -193,7 +201,8 @@ def normal_of_digits(source: TwoDigitGaussian) -> Normal:
 
 def _is_bell(table: CellTable) -> bool:
     """Whether a table is bounded, symmetric about 0, and has mass there and elsewhere."""
-    masses, reach = table.masses, len(table.masses) // 2
+    masses = table.masses
+    reach = len(table.masses) // 2
     symmetric = (table.first, table.tails) == (-reach, False) and masses == masses[::-1]
     return symmetric and reach > 0 and masses[reach] > 0
 

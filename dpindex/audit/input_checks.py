@@ -66,18 +66,22 @@ class RealisedMap:
 
 def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
     """Checks of the grid and the projection, and how far apart they leave two neighbours."""
-    epsilon, delta = Fraction(spec.guarantee.epsilon), Fraction(spec.guarantee.delta)
+    epsilon = Fraction(spec.guarantee.epsilon)
+    delta = Fraction(spec.guarantee.delta)
     if isinstance(spec.adjacency, Record):
         moves = Sensitivity.of_signs(1)
         return [_any_input(spec)], Difference(epsilon, delta, moves, 0, np.ones(1, np.int64))
-    found, realised = read_map(spec), spec.projection
+    found = read_map(spec)
+    realised = spec.projection
     checks, steps = grid_checks(spec, found)
     checks.append(_projection_check(spec, found))
-    moves, ball = found.moves, None
+    moves = found.moves
+    ball = None
     if found.gram is not None:
         square = Fraction(float(realised.operator_norm)) ** 2
         checks.append(_norm_check(found.gram, square))
-        moves, ball = replace(moves, count=spec.code_length), above_root(square) * steps
+        moves = replace(moves, count=spec.code_length)
+        ball = above_root(square) * steps
     return checks, Difference(epsilon, delta, moves, spec.grid.bits, found.largest, ball)
 
 
@@ -93,15 +97,20 @@ def _any_input(spec: Spec) -> Check:
 
 def read_map(spec: Spec) -> RealisedMap:
     """Apply both routes (dense and sparse) of the projection to every unit vector."""
-    dim, k, whole_vectors = spec.dim, spec.code_length, spec.adjacency.kind == "l2"
+    dim = spec.dim
+    k = spec.code_length
+    whole_vectors = spec.adjacency.kind == "l2"
     if dim * k > _MAX_ENTRIES or (whole_vectors and min(dim, k) > _MAX_GRAM):
         raise InputError(
             f"the verifier reads at most {_MAX_ENTRIES} entries of a projection, and proves an "
             f"operator norm for at most {_MAX_GRAM} attributes or coordinates, not for {dim} × "
             f"{k}; verify a smaller spec of the same method and epsilon."
         )
-    largest, sums = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
-    sound, norms, blocks = True, [], []
+    largest = np.zeros(k, dtype=np.int64)
+    sums = np.zeros(k, dtype=np.int64)
+    sound = True
+    norms = []
+    blocks = []
     rows = max(1, _CHUNK_ENTRIES // max(dim, k))
     for start in range(0, dim, rows):
         unit: Any = sparse.eye(min(rows, dim - start), dim, start, format="csr")
@@ -139,14 +148,16 @@ def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
     """
     grid = spec.rounding_grid
     info = np.finfo(grid.dtype)
-    roundoff, least = Fraction(float(info.eps)) / 2, Fraction(float(info.smallest_subnormal))
+    roundoff = Fraction(float(info.eps)) / 2
+    least = Fraction(float(info.smallest_subnormal))
     most = max(abs(Fraction(float(bound) * grid.scale)) for bound in grid.bounds)
     most *= 1 + Fraction(1, 1 << 53)
     with np.errstate(over="ignore", under="ignore"):
         factor = float(grid.dtype(1.0 / (grid.step * grid.scale)))
     reach = Fraction(1 << grid.bits)
     lemma = "monotone rounding commutes with even integers; float errors bounded in rationals"
-    name, bound = "grid: steps of one beta", f"2^{grid.bits} = {reach}"
+    name = "grid: steps of one beta"
+    bound = f"2^{grid.bits} = {reach}"
     overflow = most * (1 + roundoff) >= Fraction(float(info.max))
     if overflow or not 0 < factor < float(info.max):
         return [Check(name, "overflow of the float type", bound, lemma, False)], reach
@@ -158,7 +169,8 @@ def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
     steps = c * max(stated, Fraction(spec.adjacency.in_data_units(grid.scale).size)) + 2 * error
     passed = steps <= reach and grid.bits >= 1 and grid.bits == spec.law.grid_bits
     if found.gram is not None:
-        name, lemma = "grid: steps of the radius", "each coordinate is rounded: triangle inequality"
+        name = "grid: steps of the radius"
+        lemma = "each coordinate is rounded: triangle inequality"
         reach += above_root(Fraction(spec.dim)) * (1 + 2 * error)
         bound = f"2^{grid.bits} + √dim·(1 + errors) = {float(reach):.8f}"
     total = (int(c * most + error) + 1) * max(grid.max_column_l1, found.max_column_l1)
@@ -234,7 +246,8 @@ def default_sketches(epsilons: Iterable[float]) -> Iterator[SketchSpec]:
 def sketch_checks(spec: SketchSpec) -> tuple[list[Check], Difference]:
     """Checks of the hashes and the release, and how far apart two neighbours' counts are."""
     moved = spec.rows * (2 if spec.neighbouring == "replace" else 1)
-    moves, largest = Sensitivity.of_signs(moved), np.ones(1, dtype=np.int64)
+    moves = Sensitivity.of_signs(moved)
+    largest = np.ones(1, dtype=np.int64)
     apart = Difference(Fraction(spec.epsilon), Fraction(spec.delta), moves, 0, largest)
     return [_sums_check(spec), _sensitivity_check(spec), _release_check(spec)], apart
 

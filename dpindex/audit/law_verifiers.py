@@ -82,7 +82,9 @@ class LawVerifier:
     start: int = 0
 
     def __init__(self, spec: Any, apart: Difference) -> None:
-        self.spec, self.law, self.apart = spec, spec.law, apart
+        self.spec = spec
+        self.law = spec.law
+        self.apart = apart
 
     def check(self) -> Check:
         """The exact check of the law."""
@@ -154,7 +156,9 @@ class LawVerifier:
         for every coordinate that differs, ``(1 + e^ε)`` times its distance from one adds to delta.
         """
         deviation, distance = law
-        epsilon, delta, shift = self.apart.epsilon, self.apart.delta, cells / deviation
+        epsilon = self.apart.epsilon
+        delta = self.apart.delta
+        shift = cells / deviation
         with mpmath.workprec(320):
             e, mu = (mpmath.mpf(x.numerator) / x.denominator for x in (epsilon, shift))
             power = mpmath.exp(e)
@@ -348,7 +352,9 @@ class _TwoDigitLaplace(_Additive):
 
         def join(high: int, low: int) -> int:
             """A magnitude about −½: −1 − h is the mirror of h."""
-            return high * base + low if high >= 0 else ~(~high * base + low)
+            if high >= 0:
+                return high * base + low
+            return ~(~high * base + low)
 
         return self._joined(join, ("high", range(-3, 3)), ("low", (0, 1, base - 1)))
 
@@ -366,7 +372,8 @@ class _Flips(_Signs):
 
     def check(self) -> Check:
         """Chance of "+", in 2^-64, at zero and by level; neighbours are at most one level apart."""
-        levels, apart = self.law.thresholds, self.apart
+        levels = self.law.thresholds
+        apart = self.apart
         pairs = [(_ONE // 2, levels[0]), (_ONE - levels[0], levels[0]), *pairwise(levels)]
         wide_enough = len(levels) == 1 or bool((self.law.weights >= apart.largest).all())
         ratio = exact.largest_ratio([*pairs, *((_ONE - p, _ONE - q) for p, q in pairs)])
@@ -385,7 +392,8 @@ class _Flips(_Signs):
 
     def likeliest(self) -> tuple[float, float]:
         """The public bounds limit the level, so no sign flips with less chance than there."""
-        grid, width = self.spec.grid, 1 << self.spec.grid.bits
+        grid = self.spec.grid
+        width = 1 << self.spec.grid.bits
         most = (grid.reach / grid.step + 1) * self.spec.projection.max_column_l1
         level = math.ceil(most / (width * float(self.law.weights.min())))
         flip = self.law.thresholds[min(level, len(self.law.thresholds)) - 1] / _ONE
@@ -420,7 +428,8 @@ class _Individual(_Signs):
 
     def rows(self) -> Iterator[tuple[int, AnyArray, AnyArray]]:
         """Sizes of A; a row with such an A, one beta and −1 inside it in turn; what lies in A."""
-        length, width = self.spec.code_length, float(1 << self.apart.bits)
+        length = self.spec.code_length
+        width = float(1 << self.apart.bits)
         for size in sorted({1, 2, length // 2, length} & set(range(1, length + 1))):
             inside = np.arange(length) < size
             near = np.where(np.arange(length) % 2, -1, width)
@@ -429,7 +438,8 @@ class _Individual(_Signs):
 
 class _IndividualFlips(_Individual):
     def check(self) -> Check:
-        count, thresholds = self.apart.moves.count, [int(q) for q in self.law.table[2:]]
+        count = self.apart.moves.count
+        thresholds = [int(q) for q in self.law.table[2:]]
         wrong = [
             n
             for n, q in enumerate(thresholds, 1)
@@ -465,7 +475,8 @@ class _IndividualGaussian(_Individual):
 
     def check(self) -> Check:
         # The largest L2 shift that any size of A makes; no more than ``count`` of A move.
-        sizes, times = range(1, self.spec.code_length + 1), self.law.multipliers.tolist()
+        sizes = range(1, self.spec.code_length + 1)
+        times = self.law.multipliers.tolist()
         most = max(times[n] ** 2 * min(n, self.apart.moves.count) for n in sizes)
         return self._gaussian(
             "law: Gaussian inside A, worst size of A",
@@ -508,7 +519,8 @@ class _SquareWave(LawVerifier):
 
     def __init__(self, spec: Any, apart: Difference) -> None:
         super().__init__(spec, apart)
-        self.start, self.window = int(self.law.low), 2 * self.law.half_width + 1
+        self.start = int(self.law.low)
+        self.window = 2 * self.law.half_width + 1
 
     def check(self) -> Check:
         law = self.law
@@ -527,7 +539,8 @@ class _SquareWave(LawVerifier):
         return most, most
 
     def outcomes(self, x: Ints, words: Replay) -> AnyArray:
-        law, bits = self.law, self.law.cell_bits
+        law = self.law
+        bits = self.law.cell_bits
         dither = words.take(x.size, np.uint8).reshape(x.shape).astype(np.int64) % (1 << bits)
         cell = np.minimum(np.maximum(x - law.low + dither >> bits, 0), law.cells)
         inside = flips(np.full(x.shape, law.inside, dtype=np.uint64), words)
@@ -605,20 +618,25 @@ class _Cap(_WholeCode):
 
     def rows_drawn(self, x: Ints, reads: Sequence[Words]) -> list[int]:
         total = sum(len(read) for read in reads if read.dtype == np.uint16)
-        return [total // x.shape[1]] if 0 < total <= x.size else []
+        if 0 < total <= x.size:
+            return [total // x.shape[1]]
+        return []
 
     def likeliest(self) -> tuple[float, float]:
         """The sign of the largest weight; how signs hang together is not bounded here."""
         cap = self.law.cap
-        rest, half = cap.weights[1:], 1 << len(cap.weights) - 1
+        rest = cap.weights[1:]
+        half = 1 << len(cap.weights) - 1
         kept = cap_size(rest, cap.threshold - cap.weights[0])
         chances = Fraction(cap.inside * kept, _ONE * cap.size)
         chances += Fraction((_ONE - cap.inside) * (half - kept), _ONE * (2 * half - cap.size))
         return float(chances), 1.0
 
     def check(self) -> Check:
-        cap, k = self.law.cap, self.spec.code_length
-        whole, size = 1 << k, cap_size(cap.weights, cap.threshold)
+        cap = self.law.cap
+        k = self.spec.code_length
+        whole = 1 << k
+        size = cap_size(cap.weights, cap.threshold)
         sound = len(cap.weights) == k and min(cap.weights) >= 0 and cap.threshold >= 0
         sound &= size == cap.size and 0 < size < whole and 0 < cap.inside < _ONE
         chances = cap.inside * (whole - size), (_ONE - cap.inside) * size
@@ -641,7 +659,9 @@ class _Codebook(_WholeCode):
         return symbols(self.law, x, words)
 
     def rows_drawn(self, x: Ints, reads: Sequence[Words]) -> list[int]:
-        return [len(reads[0])] if 0 < len(reads[0]) <= len(x) else []
+        if 0 < len(reads[0]) <= len(x):
+            return [len(reads[0])]
+        return []
 
     def likeliest(self) -> tuple[float, float]:
         law = self.law
@@ -652,7 +672,8 @@ class _Codebook(_WholeCode):
 
     def check(self) -> Check:
         law = self.law
-        size, subset = len(law.codebook), law.subset
+        size = len(law.codebook)
+        subset = law.subset
         sound = size == law.size and 0 < subset < size and 0 < law.inside < _ONE
         chances = [law.inside * words for words in words_of_outcomes(subset)]
         chances += [(_ONE - law.inside) * words for words in words_of_outcomes(size - subset)]

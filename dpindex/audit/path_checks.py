@@ -64,7 +64,8 @@ _SAME = "a second decoding of the recorded words, added to integers that the aud
 def recorded() -> Iterator[list[Recorder]]:
     """Keep the words of every stream that the encoder or a sketch asks for meanwhile."""
     users: tuple[Any, ...] = (dpindex.mechanism.privatizer, dpindex.race.sketch)
-    name, recorders = "secret_stream", list[Recorder]()
+    name = "secret_stream"
+    recorders = list[Recorder]()
 
     def recording(stream: Callable[[], Any]) -> Callable[[], Recorder]:
         def record() -> Recorder:
@@ -96,7 +97,9 @@ class _Paths:
     """Public vectors, their exact integers, and the words that all their releases have read."""
 
     def __init__(self, spec: Spec, verifier: LawVerifier, large: bool) -> None:
-        self.spec, self.verifier, self.large = spec, verifier, large
+        self.spec = spec
+        self.verifier = verifier
+        self.large = large
         self.rows = probe_rows(spec)
         self.exact = exact_integers(spec, self.rows)
         self.low, self.high = spec.bounds
@@ -120,12 +123,15 @@ class _Paths:
         return found
 
     def _check(self, name: str, releases: Iterator[tuple[Callable[[], Codes], Ints]]) -> Check:
-        faults, codes, streams = [], 0, 0
+        faults = []
+        codes = 0
+        streams = 0
         for release, kinds in releases:
             with recorded() as recorders:
                 made = release()
             self.recorders += recorders
-            codes, streams = codes + len(made), streams + len(recorders)
+            codes = codes + len(made)
+            streams = streams + len(recorders)
             fault = self._fault(made, self.exact[kinds], recorders)
             faults += [fault] if fault else []
         found = "; ".join(faults) or f"{codes} codes follow from the words of {streams} streams"
@@ -138,7 +144,8 @@ class _Paths:
 
     def _many(self, sparsely: bool = False, chunk: int = 0) -> int:
         """Rows that fill ``chunk``, or else two tasks, and a few more."""
-        k, dim = self.spec.projection.k, self.spec.dim
+        k = self.spec.projection.k
+        dim = self.spec.dim
         rows = (chunk or 2 * block_rows(self.spec, sparsely)) + 7 if self.large else _SMALL
         width = k if sparsely else max(k, dim)
         return max(3, min(rows, _MOST_NUMBERS // width))
@@ -155,7 +162,8 @@ class _Paths:
         # Small ones first, so that tasks hold codes of different widths.
         size = np.argsort(np.abs(self.exact).max(axis=1))
         kinds = size[np.sort(self._drawn(self._many()))]
-        x, few = self.rows[kinds], kinds[:_SMALL]
+        x = self.rows[kinds]
+        few = kinds[:_SMALL]
         yield lambda: encoder().privatize(x, threads=2), kinds
         yield lambda: encoder().privatize(self.rows[few], checked=True), few
         yield lambda: encoder().privatize(self.rows[kinds[0]]), kinds[:1]
@@ -348,7 +356,8 @@ def exact_integers(spec: Spec, rows: npt.NDArray[np.float64]) -> Ints:
     """
     if law_verifier_class(spec).whole_code:
         return np.asarray(spec.projection.apply(rows))
-    grid, dim = spec.rounding_grid, spec.dim
+    grid = spec.rounding_grid
+    dim = spec.dim
     low, high = (bound * grid.scale for bound in grid.bounds)
     factor = np.array(1.0 / (grid.step * grid.scale), dtype=grid.dtype)
     floats: Any = np.clip(rows, low, high).astype(grid.dtype)
@@ -379,7 +388,8 @@ def unexplained(
 
     Every stream must explain a run of rows, and every row must have a stream of its own.
     """
-    start, left = 0, list(recorders)
+    start = 0
+    left = list(recorders)
     while start < len(x):
         explained = [
             (len(outcomes), place)
@@ -392,7 +402,9 @@ def unexplained(
         rows, place = max(explained)
         start += rows
         del left[place]
-    return f"{len(left)} of {len(recorders)} streams explain no codes" if left else ""
+    if left:
+        return f"{len(left)} of {len(recorders)} streams explain no codes"
+    return ""
 
 
 def decoded(verifier: LawVerifier, x: Ints, recorders: Sequence[Recorder]) -> AnyArray:
@@ -438,7 +450,8 @@ def words_check(recorders: Sequence[Recorder]) -> Check:
     """
     reads = [read.view(np.uint8) for recorder in recorders for read in recorder.reads]
     reads = [read for read in reads if len(read) >= 8]
-    name, bound = "path: words of calls, tasks and threads", "each read once, all bits even"
+    name = "path: words of calls, tasks and threads"
+    bound = "each read once, all bits even"
     theorem = "an experiment; releases compose only if their noise is independent"
     if not reads:
         return Check(name, "no words were read", bound, theorem, False)
@@ -449,7 +462,8 @@ def words_check(recorders: Sequence[Recorder]) -> Check:
     )
     marked = everything[marks[:, None] + np.arange(8)].copy().view(np.uint64).ravel()
     wanted = np.unique(np.concatenate([marked, ~marked]))
-    likely, high = np.zeros(1 << _SIEVE_BITS, dtype=np.bool_), np.uint64(64 - _SIEVE_BITS)
+    likely = np.zeros(1 << _SIEVE_BITS, dtype=np.bool_)
+    high = np.uint64(64 - _SIEVE_BITS)
     likely[(wanted >> high).astype(np.intp)] = True
     met = 0
     for shift in range(8):
@@ -497,7 +511,10 @@ def entropy_check(stream: Callable[[], Any]) -> Check:
 
 def _first_words(stream: Callable[[], Any], given: bytes | None) -> tuple[bytes, bytes]:
     """What a new thread's stream is given by the system, or was ``given``, and its first words."""
-    name, ask, served, found = "urandom", os.urandom, bytearray(), list[bytes]()
+    name = "urandom"
+    ask = os.urandom
+    served = bytearray()
+    found = list[bytes]()
 
     def answer(count: int) -> bytes:
         if threading.current_thread() is not reader:

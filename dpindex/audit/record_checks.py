@@ -41,7 +41,8 @@ def cap_size(weights: Sequence[int], threshold: int) -> int:
 
 def _product(weights: Sequence[int]) -> int:
     """``Π(1 + X^a)`` at ``X = 2^(8·bytes)``, wide enough for every coefficient."""
-    width, product = 8 * _bytes(len(weights)), 1
+    width = 8 * _bytes(len(weights))
+    product = 1
     for weight in weights:
         product += product << width * weight
     return product
@@ -67,7 +68,8 @@ def _sides(
     at_least: AnyArray, need: AnyArray, weight: int
 ) -> tuple[tuple[AnyArray, AnyArray], tuple[AnyArray, AnyArray]]:
     """Completions with the minority sign, and all, outside and inside: see :func:`_shares`."""
-    whole, last = at_least[0], len(at_least) - 1
+    whole = at_least[0]
+    last = len(at_least) - 1
     disagree, agree = (at_least[np.clip(need - own, 0, last)] for own in (0, weight))
     return (whole - agree, 2 * whole - agree - disagree), (disagree, agree + disagree)
 
@@ -79,10 +81,12 @@ def _shares(weights: tuple[int, ...], threshold: int) -> Shares:
     Side 1 is the inside, where the minority sign disagrees; outside it agrees. −1 where no draw can
     come.
     """
-    k, total = len(weights), sum(weights)
+    k = len(weights)
+    total = sum(weights)
     shares = np.full((2, k, total + 1), _UNSEEN, dtype=np.int64)
     met = list(accumulate(weights, lambda bits, weight: bits | bits << weight, initial=1))
-    width, product = 8 * _bytes(k), 1
+    width = 8 * _bytes(k)
+    product = 1
     for i in range(k - 1, -1, -1):
         at_least = _completions(weights, i + 1, k, product)
         sums = np.array([u for u, bit in enumerate(reversed(f"{met[i]:b}")) if bit == "1"])
@@ -119,9 +123,11 @@ def _walks(
 ) -> tuple[npt.NDArray[np.bool_], dict[int, list[int]]]:
     """Signs kept, in rank order, where every word lies next to a threshold; and those words."""
     inside = _inside_rows()
-    side, sums = inside.astype(np.intp), np.zeros(_ROWS, dtype=np.int64)
+    side = inside.astype(np.intp)
+    sums = np.zeros(_ROWS, dtype=np.int64)
     agrees = np.empty((_ROWS, len(cap.weights)), dtype=np.bool_)
-    tops, lows = [], []
+    tops = []
+    lows = []
     for i, weight in enumerate(cap.weights):
         share = shares[side, i, sums]
         # Seldom in the second half of the rows, so that sums stay near the threshold.
@@ -166,11 +172,13 @@ def cap_codes(cap: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.bool_]:
 
     A draw that 48 bits do not decide, one in 2^48, is called unexplained.
     """
-    shares, weights = _shares(tuple(cap.weights), cap.threshold), cap.weights
+    shares = _shares(tuple(cap.weights), cap.threshold)
+    weights = cap.weights
     parts = []
     while len(x):
         inside = words.take(min(words.ahead, len(x)), np.uint64) < np.uint64(cap.inside)
-        rows, x = x[: len(inside)], x[len(inside) :]
+        rows = x[: len(inside)]
+        x = x[len(inside) :]
         parts.append(_outcomes(rows, _kept(shares, weights, inside, words)))
     return np.concatenate(parts)
 
@@ -179,12 +187,15 @@ def _kept(
     shares: Shares, weights: Sequence[int], inside: npt.NDArray[np.bool_], words: Replay
 ) -> npt.NDArray[np.bool_]:
     """Whether signs are kept, in rank order, shape (n, k)."""
-    count, k = len(inside), len(weights)
+    count = len(inside)
+    k = len(weights)
     tops = words.take(count * k, np.uint16).reshape(k, count).astype(np.int64)
-    side, sums = inside.astype(np.intp), np.zeros(count, dtype=np.int64)
+    side = inside.astype(np.intp)
+    sums = np.zeros(count, dtype=np.int64)
     agrees = np.empty((count, k), dtype=np.bool_)
     for i, weight in enumerate(weights):
-        share, number = shares[side, i, sums], tops[i] << 32
+        share = shares[side, i, sums]
+        number = tops[i] << 32
         close = np.flatnonzero(tops[i] == share >> 32)
         number[close] |= words.take(len(close), np.uint32)
         if (share == number)[close].any() or (share == _UNSEEN).any():
@@ -211,11 +222,15 @@ def symbols(law: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.int64]:
 
 def _tie_faults(law: Any, shares: Shares) -> Iterator[AnyArray]:
     """Draws whose first 48 bits tie are decided by the further digits of the exact share."""
-    cap, k = law.cap, len(law.cap.weights)
+    cap = law.cap
+    k = len(law.cap.weights)
     x = np.arange(k, 0, -1.0)[None, :]
     for side in (0, 1):
         # The majority at every other draw: the sum of all weights before, or none.
-        path, tops, lows, sums = [], [], [], [0]
+        path = []
+        tops = []
+        lows = []
+        sums = [0]
         for i, weight in enumerate(cap.weights):
             share = int(shares[side, i, sums[-1]])
             path.append(share)
@@ -228,7 +243,8 @@ def _tie_faults(law: Any, shares: Shares) -> Iterator[AnyArray]:
             need = np.array([cap.threshold - sums[i]])
             (few,), (either,) = _sides(at_least, need, cap.weights[i])[side]
             left = Fraction(few << _SHARE_BITS, either) - path[i]
-            first, second = int(left * 2**16), int(left * 2**32) & 0xFFFF
+            first = int(left * 2**16)
+            second = int(left * 2**32) & 0xFFFF
             cases: list[tuple[list[int], bool]] = [([first + 1], False)] if first < 0xFFFF else []
             cases += [([first - 1], True)] if first else []
             cases += [([first, second - 1], True)] if second else []
@@ -262,7 +278,8 @@ def symbol_faults(law: Any) -> Iterator[AnyArray]:
 
     Of a large codebook, outcomes evenly spaced.
     """
-    size, subset = law.size, law.subset
+    size = law.size
+    subset = law.subset
     stream = PublicStream(0, "audit/codebook")
     most = max(8, _MAX_NUMBERS // size // 4)
     for x in _similarities(size, stream):
@@ -271,7 +288,8 @@ def symbol_faults(law: Any) -> Iterator[AnyArray]:
                  for within, limit in ((True, subset), (False, size - subset))
                  for j in _spread(limit, most) for end in (0, 1)]  # fmt: skip
         symbols = {True: order[:subset], False: sorted(order[subset:])}
-        coins, drawn = [], []
+        coins = []
+        drawn = []
         for within, j, end in cases:
             limit = subset if within else size - subset
             coins.append(law.inside - within)

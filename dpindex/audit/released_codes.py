@@ -23,7 +23,9 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 
 _ALPHA = 1e-7
-_MOST_ROWS, _PAIRED_ROWS, _MOST_NUMBERS = 1 << 17, 1500, 1 << 20
+_MOST_ROWS = 1 << 17
+_PAIRED_ROWS = 1500
+_MOST_NUMBERS = 1 << 20
 _FREQUENCIES = 48
 
 CAVEAT = (
@@ -90,7 +92,8 @@ def examine(codes: Codes, spec: Spec) -> CodesReport:
 
 def _nothing_apart(spec: Spec) -> Difference:
     """No neighbours are compared here: only the law's own integers are asked for."""
-    moves, none = spec.projection.sensitivity, Fraction(0)
+    moves = spec.projection.sensitivity
+    none = Fraction(0)
     return Difference(none, none, moves, spec.grid.bits, np.ones(1, dtype=np.int64))
 
 
@@ -144,7 +147,8 @@ def _spread_check(verifier: LawVerifier, values: AnyArray, spread: float) -> Che
     """
     times = np.minimum(np.geomspace(0.3, 30.0, _FREQUENCIES) / spread, math.pi)
     limits = verifier.characteristic(times)
-    worst, where = -math.inf, ""
+    worst = -math.inf
+    where = ""
     tries = _FREQUENCIES * (values.shape[1] + 1)
     for t, limit in zip(times, limits, strict=True):
         means = np.exp(1j * t * values).mean(axis=0)

@@ -96,7 +96,8 @@ class Script(Listed):
     def __init__(
         self, numbers: _Ints, cuts: _Ints, bits: int = 64, offset: int = 0, tails: bool = False
     ) -> None:
-        low, lowest = bits - 16, bits - 64
+        low = bits - 16
+        lowest = bits - 64
         split = {cut >> low for cut in cuts if cut & ((1 << low) - 1)}
         ties = {cut >> lowest for cut in cuts}
         tops = [n >> low for n in numbers]
@@ -133,7 +134,8 @@ class Dealt:
 def table_faults(table: CellTable) -> npt.NDArray[np.bool_]:
     """Which draws at both ends of every cell, at the largest offset inside it, come out wrong."""
     ends = list(accumulate(table.masses))
-    last, top = len(ends) - 1, (1 << table.cell_bits) - 1
+    last = len(ends) - 1
+    top = (1 << table.cell_bits) - 1
     values = [((table.first + i) << table.cell_bits) + top for i in range(len(ends))]
     again = []
     if table.tails:

@@ -95,7 +95,8 @@ def binomial_tail(count: int, chance: Fraction, most: int) -> Fraction:
     >>> binomial_tail(3, Fraction(1, 2), 1)
     Fraction(1, 2)
     """
-    hit, miss = chance.numerator, chance.denominator - chance.numerator
+    hit = chance.numerator
+    miss = chance.denominator - chance.numerator
     more = range(most + 1, count + 1)
     total = sum(math.comb(count, i) * hit**i * miss ** (count - i) for i in more)
     return Fraction(total, chance.denominator**count)

@@ -25,10 +25,12 @@ from dpindex.base.errors import InputError
 MAX_ID_LENGTH = 4096
 """Characters that an id may have."""
 
-_MIN_EPSILON, _MAX_EPSILON = 1e-3, 64.0
+_MIN_EPSILON = 1e-3
+_MAX_EPSILON = 64.0
 _MIN_DELTA = 1e-30
 _MAX_INT64 = np.iinfo(np.int64).max
-_MAX_PADDED_BYTES, _MAX_PADDING = 1 << 30, 16
+_MAX_PADDED_BYTES = 1 << 30
+_MAX_PADDING = 16
 MAX_TEXT = 1 << 16
 """Bytes of the JSON text of a spec."""
 
@@ -157,7 +159,8 @@ def id_array(ids: Any, error: Callable[[str], InputError] = InputError) -> AnyAr
         return array.astype(np.int64)
     array = array.astype(array.dtype.newbyteorder("="))
     # NumPy takes any 32 bits for a character, half a surrogate pair included.
-    points, width = array.view(np.uint32), array.dtype.itemsize // 4
+    points = array.view(np.uint32)
+    width = array.dtype.itemsize // 4
     wrong = np.flatnonzero((points > 0x10FFFF) | ((points >= 0xD800) & (points <= 0xDFFF)))
     if wrong.size:
         row = wrong[0] // width
@@ -187,7 +190,8 @@ def check_id_lengths(lengths: Integers, error: Callable[[str], InputError] = Inp
 
     NumPy pads each to the longest; up to 1 GB, or 16 times what they need, is allowed.
     """
-    longest, count = int(lengths.max(initial=0)), len(lengths)
+    longest = int(lengths.max(initial=0))
+    count = len(lengths)
     if longest > MAX_ID_LENGTH:
         raise error(
             f"the id in row {int(np.argmax(lengths))} has {longest} characters; at most"

@@ -292,9 +292,15 @@ def unpack(data: Buffer, kind: str, *, verified: bool = False) -> Contents:
         If the bytes are cut off, changed, of another version or kind, or no container at all.
     """
     data = memoryview(data).toreadonly()
-    these, have, are, named = f"this {kind}", "has", "is", f"a dpindex {kind}"
+    these = f"this {kind}"
+    have = "has"
+    are = "is"
+    named = f"a dpindex {kind}"
     if kind.endswith("s"):
-        these, have, are, named = f"these {kind}", "have", "are", f"dpindex {kind}"
+        these = f"these {kind}"
+        have = "have"
+        are = "are"
+        named = f"dpindex {kind}"
     if len(data) < _FRAME.size or data[:4] != MAGIC:
         raise DamagedError(f"these bytes are not {named}.")
     _, version, reserved, header_bytes, body_bytes, digest = _FRAME.unpack_from(data)
@@ -307,14 +313,18 @@ def unpack(data: Buffer, kind: str, *, verified: bool = False) -> Contents:
     wrong = DamagedError(f"{these} {have} a header that no dpindex writes.")
     try:
         header = json.loads(bytes(data[_FRAME.size : _FRAME.size + header_bytes]))
-        found, facts, shapes = header["kind"], header["facts"], header["arrays"]
+        found = header["kind"]
+        facts = header["facts"]
+        shapes = header["arrays"]
         if len(header) != 3 or not isinstance(facts, dict) or not found.isidentifier():
             raise wrong
-        arrays, start = {}, _FRAME.size + header_bytes
+        arrays = {}
+        start = _FRAME.size + header_bytes
         for name, dtype, shape in shapes:
             if dtype not in _DTYPES or not all(type(side) is int and side >= 0 for side in shape):
                 raise wrong
-            size, count = np.dtype(dtype).itemsize, math.prod(shape)
+            size = np.dtype(dtype).itemsize
+            count = math.prod(shape)
             stop = start + size * count
             if stop > len(data) or name in arrays or len(shape) > 8:
                 raise wrong

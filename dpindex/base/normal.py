@@ -80,7 +80,8 @@ def upper_tails(sigma: float, bits: int, reach: int) -> tuple[int, ...]:
             start = int(mpmath.ldexp(mpmath.erfc(x / mpmath.sqrt(2)) / 2, work))
             series = _taylor(x, block / mpmath.mpf(sigma), work) if block > 1 else []
             for z in range(first, min(first + block, reach + 1)):
-                offset, total = z - centre, 0
+                offset = z - centre
+                total = 0
                 for coefficient in reversed(series):
                     total = (total + coefficient) * offset // block
                 tails.append((start + total + (1 << (_GUARD_BITS - 1))) >> _GUARD_BITS)
@@ -95,7 +96,8 @@ def _taylor(x: mpmath.mpf, width: mpmath.mpf, work: int) -> list[int]:
     """
     step, square = (int(mpmath.ldexp(factor, work)) for factor in (x * width, width * width))
     density = mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
-    term, before = -int(mpmath.ldexp(density * width, work)), 0
+    term = -int(mpmath.ldexp(density * width, work))
+    before = 0
     series: list[int] = []
     while len(series) < 2 or any(abs(c) >> (len(series) // 2) for c in series[-2:]):
         series.append(term)

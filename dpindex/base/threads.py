@@ -46,7 +46,8 @@ def limited_threads(most: int | None = None) -> Iterator[None]:
     >>> with limited_threads():
     ...     _ = sum(range(10))
     """
-    limit, pools = most or idle_cores(), ThreadpoolController()
+    limit = most or idle_cores()
+    pools = ThreadpoolController()
     openmp = pools.select(user_api="openmp", threading_layer="openmp").lib_controllers
     own = [(pool, pool.num_threads or 1) for pool in openmp]
     with _lock:

@@ -79,7 +79,8 @@ def _verify(path: Path | None, codebook: Path | None, as_json: bool) -> None:
     """Of the many specs of the default set, only what fails is shown in full."""
     from dpindex.audit import not_covered, verify, verify_default
 
-    failed, codes_pass = 0, True
+    failed = 0
+    codes_pass = True
     subject = None if path is None else _subject(path, codebook)
     for report in verify_default() if subject is None else [verify(subject[0])]:
         failed += not report.passed
@@ -129,7 +130,8 @@ def ledger(
     from dpindex.accounting.ledger import Ledger
 
     book = Ledger(path)
-    entries, totals = book.entries(), book.totals(delta=delta)
+    entries = book.entries()
+    totals = book.totals(delta=delta)
     if as_json:
         facts: dict[str, Any] = {"releases": entries, "totals": totals}
         out.print_json({name: [row.to_dict() for row in rows] for name, rows in facts.items()})

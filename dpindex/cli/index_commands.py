@@ -340,7 +340,9 @@ def info(
             about = summarize(folder)
     else:
         about = summarize(index)
-    settings, spec, denoiser = about.settings, about.settings.spec, about.denoiser
+    settings = about.settings
+    spec = about.settings.spec
+    denoiser = about.denoiser
     if show_spec:
         typer.echo(spec.to_json())
         return
@@ -351,7 +353,8 @@ def info(
         else:
             typer.echo(statement_markdown(statement))
         return
-    facts, recall = about.to_dict(), None
+    facts = about.to_dict()
+    recall = None
     exposure = predicted_exposure(spec, about.count)
     facts["exposure"] = exposure.to_dict()
     if index_recall:
@@ -391,7 +394,8 @@ def info(
         )
     lines["guarantee"] = str(spec.guarantee)
     if spec.method_row.private:
-        integers, reals = "the integers that run (exact)", "the real numbers, not the floats"
+        integers = "the integers that run (exact)"
+        reals = "the real numbers, not the floats"
         lines["proved for"] = integers if spec.guarantee.exact else reals
     if about.noise_warning is not None:
         lines["noise"] = about.noise_warning

@@ -59,13 +59,19 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
         if head.startswith(MAGIC):
             return _container_kind(head)
         if head.startswith(_LEDGER):
-            return "ledger" if head[68:72] == b"DPLG" else None
+            if head[68:72] == b"DPLG":
+                return "ledger"
+            return None
         if head.lstrip().startswith(b"{") and place.stat().st_size <= MAX_TEXT:
             facts = json.loads(place.read_bytes())
-            return "spec" if {"method", "format"} <= facts.keys() else None
+            if {"method", "format"} <= facts.keys():
+                return "spec"
+            return None
     except (OSError, ValueError, RecursionError):
         return None
-    return "vectors" if place.suffix.lower() in VECTOR_SUFFIXES else None
+    if place.suffix.lower() in VECTOR_SUFFIXES:
+        return "vectors"
+    return None
 
 
 def _container_kind(head: bytes) -> str | None:

@@ -113,7 +113,8 @@ class DataOptions:
         >>> DataOptions(scale=255.0, bounds=(0.0, 1.0), l2_radius=0.5, clip=True).as_flags()
         ['--l2 0.5', '--scale 255', '--bounds 0 1', '--clip']
         """
-        hints, flags = get_type_hints(type(self), include_extras=True), []
+        hints = get_type_hints(type(self), include_extras=True)
+        flags = []
         for stated in fields(self):
             value = getattr(self, stated.name)
             if value == stated.default:
@@ -203,7 +204,9 @@ class PayloadOptions:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns to take, empty for all."""
-        return () if self.payload_columns is None else tuple(self.payload_columns.split(","))
+        if self.payload_columns is None:
+            return ()
+        return tuple(self.payload_columns.split(","))
 
     def read(self, vectors: str) -> Any:
         """The table, or None; InputError if it would publish the vectors."""
@@ -236,7 +239,9 @@ class ReleaseOptions:
 
     def read_ids(self) -> AnyArray | None:
         """Return the ids of the file, None if none was named."""
-        return None if self.ids is None else read_ids(self.ids)
+        if self.ids is None:
+            return None
+        return read_ids(self.ids)
 
     def terms(self) -> Terms:
         """Return the terms of the release."""
@@ -259,7 +264,9 @@ def with_codebook(spec: Spec, path: Path | None) -> Spec:
     """The spec with the codewords in that file, if one was named."""
     from dpindex.mechanism.codebook import Codebook
 
-    return spec if path is None else spec.with_codebook(Codebook(path))
+    if path is None:
+        return spec
+    return spec.with_codebook(Codebook(path))
 
 
 class Command(TyperCommand):
@@ -338,7 +345,9 @@ def _option(name: str, hint: Any) -> Any:
 def _flag(name: str, hint: Any) -> str:
     """The option of that parameter; an argument is called by its own name in messages."""
     texts = [text for text in getattr(hint, "__metadata__", ()) if isinstance(text, str)]
-    return texts[0] if len(texts) > 1 else "--" + name.replace("_", "-")
+    if len(texts) > 1:
+        return texts[0]
+    return "--" + name.replace("_", "-")
 
 
 def _metadata(parameter: inspect.Parameter) -> tuple[Any, ...]:

@@ -119,7 +119,8 @@ def announce_size(count: int, format_: CodeFormat, max_size: str) -> None:
 
     Raises InputError if that is more than ``max_size``.
     """
-    most, size = parse_size(max_size), count * format_.max_row_bytes
+    most = parse_size(max_size)
+    size = count * format_.max_row_bytes
     words = (
         f"{count} codes of {format_.contents}, at most {size_in_words(format_.max_row_bytes)} "
         f"each: at most {size_in_words(size)}"

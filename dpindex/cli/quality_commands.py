@@ -16,11 +16,14 @@ from dpindex.privacy import record
 from dpindex.vectors import open_vectors, read_ids
 
 _CONTRAST = "raw-gaussian"
-_EPSILONS, _RECORD_EPSILONS = "1,2,3,5,10", "6,8,10,12,16"
-_EXPLORED, _EXPLORED_RECORD = "0.5,1,2,3,5,10,20", "2,4,6,8,10,12,16"
+_EPSILONS = "1,2,3,5,10"
+_RECORD_EPSILONS = "6,8,10,12,16"
+_EXPLORED = "0.5,1,2,3,5,10,20"
+_EXPLORED_RECORD = "2,4,6,8,10,12,16"
 _METHODS = "dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp"
 # Width of printed tables, and columns of numbers in them.
-_WIDTH, _COLUMNS = 79, 7
+_WIDTH = 79
+_COLUMNS = 7
 
 
 def _image_shape(text: str | None, dim: int) -> tuple[int, ...] | None:
@@ -252,7 +255,8 @@ def _print_curve(curve: Any) -> None:
     for measure in ("recall@10", "precision@10"):
         for mode in curve.query_modes:
             _print_lines(curve, f"{curve.full_name(measure)}, {mode} queries", measure, mode)
-    mode, count = curve.query_modes[0], curve.base[1]
+    mode = curve.query_modes[0]
+    count = curve.base[1]
     _print_lines(curve, f"known vectors that pick out their code among {count}", "linked", mode)
     _print_lines(curve, "cosine of rebuilt vectors to the originals", "rebuilt_cosine", mode)
 

@@ -166,7 +166,9 @@ class Denoiser:
     @property
     def kind(self) -> Literal["linear", "score"]:
         """The kind, "linear" or "score": see :func:`fit_denoiser`."""
-        return "score" if self.iterations else "linear"
+        if self.iterations:
+            return "score"
+        return "linear"
 
     @cached_property
     def _channel(self) -> Channel:

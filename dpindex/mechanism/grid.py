@@ -106,7 +106,9 @@ class Grid:
     def dtype(self) -> type[np.float32] | type[np.float64]:
         """The float type whose integers hold every sum exactly, decided by public parameters."""
         narrow = self.reach <= _FLOAT32_REACH * self.beta and self._largest_sum < _FLOAT32_EXACT
-        return np.float32 if narrow else np.float64
+        if narrow:
+            return np.float32
+        return np.float64
 
     @property
     def _largest_sum(self) -> float:

@@ -111,7 +111,9 @@ class Method:
             return "none"
         if self.calibration.delta == "optional":
             return "pure or approximate"
-        return "pure" if self.pure else "approximate"
+        if self.pure:
+            return "pure"
+        return "approximate"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the properties that a user chooses by, as plain JSON values."""

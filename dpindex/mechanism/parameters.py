@@ -97,7 +97,9 @@ class Parameters:
     @property
     def budget(self) -> float:
         """``epsilon`` of a private method, as a plain float (infinite for the baselines)."""
-        return math.inf if self.epsilon is None else self.epsilon
+        if self.epsilon is None:
+            return math.inf
+        return self.epsilon
 
     @property
     def fingerprint(self) -> bytes:

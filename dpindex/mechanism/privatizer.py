@@ -96,7 +96,8 @@ class Privatizer(Projector):
         if threads is not None and threads < 1:
             raise InputError(f"threads must be at least 1, not {threads}.")
         rows = self.rows(x)
-        law, format_ = self.spec.law, self.spec.format
+        law = self.spec.law
+        format_ = self.spec.format
         step = block_rows(self.spec, issparse(rows))
         starts = range(0, rows.shape[0], step)
 

@@ -52,7 +52,9 @@ class Adjacency(ABC):
 
     def steps(self, change: Adjacency) -> int | None:
         """Return how many changes of this adjacency make any change of another; None if unknown."""
-        return 1 if change == self else None
+        if change == self:
+            return 1
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """Kind and parameters as plain JSON values."""

@@ -90,9 +90,11 @@ def outliers_blur(sketch: RaceSketch, fraction: float) -> list[str]:
 
 def classes_blur(sketches: Sequence[RaceSketch], labels: Sequence[Any], rule: str) -> list[str]:
     """Sentences if average records of a class do not find their own class the likeliest."""
-    kernel, noise = sketches[0].spec.hash, sketches[0].count_noise
+    kernel = sketches[0].spec.hash
+    noise = sketches[0].count_noise
     weights = class_weights(sketches, rule)
-    small, drowned = [], []
+    small = []
+    drowned = []
     lost: dict[Any, list[Any]] = {}
     for b, mine in enumerate(sketches):
         if mine.size < _SURE * mine.size_stderr:
@@ -201,15 +203,21 @@ def _at(hash: Hash, distances: Doubles) -> Doubles:
 
 def _short(number: float) -> str:
     """Three digits, or all that stand before the point."""
-    return f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
+    if abs(number) < 1000:
+        return f"{number:.3g}"
+    return f"{number:.0f}"
 
 
 def _narrower(hash: Hash) -> str:
-    return "more hashes or a smaller bandwidth" if isinstance(hash, PStable) else "more bits"
+    if isinstance(hash, PStable):
+        return "more hashes or a smaller bandwidth"
+    return "more bits"
 
 
 def _wider(hash: Hash) -> str:
-    return "a larger bandwidth" if isinstance(hash, PStable) else "fewer bits"
+    if isinstance(hash, PStable):
+        return "a larger bandwidth"
+    return "fewer bits"
 
 
 def _scaled(hash: Hash) -> str:

@@ -90,7 +90,8 @@ def find_modes(
         return -float(sketch.density(point)[0])
 
     # A first simplex as wide as the separation: narrower ones may lie on one step of the density.
-    limits, climbed = optimize.Bounds(low, high), np.empty_like(tops)
+    limits = optimize.Bounds(low, high)
+    climbed = np.empty_like(tops)
     for i, top in enumerate(tops):
         # Each corner steps towards the middle of the box, so that none leaves it.
         steps = np.minimum(apart, (high - low) / 2) * np.where(top > (low + high) / 2, -1.0, 1.0)

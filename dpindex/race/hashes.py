@@ -250,7 +250,10 @@ class Hasher:
     """
 
     def __init__(self, hash: Hash, dim: int, rows: int, width: int, seed: int) -> None:
-        self.hash, self.dim, self.rows, self.width = hash, dim, rows, width
+        self.hash = hash
+        self.dim = dim
+        self.rows = rows
+        self.width = width
         self.rehashed = hash.codes is None or hash.codes > width
         """Whether codes are hashed again to the columns, which adds 1/width to the collisions."""
         total = rows * hash.directions
@@ -354,7 +357,8 @@ def kernel_sum(hash: Hash, x: Any, q: Any) -> Doubles:
     >>> kernel_sum(SRP(2), np.eye(2), np.array([[1.0, 0.0]])).tolist()
     [1.25]
     """
-    x, q = np.atleast_2d(np.asarray(x)), np.atleast_2d(np.asarray(q))
+    x = np.atleast_2d(np.asarray(x))
+    q = np.atleast_2d(np.asarray(q))
     total = np.zeros(len(q))
     step = max(1, _KERNEL_PAIRS // max(1, len(q)))
     for start in range(0, len(x), step):
@@ -363,7 +367,8 @@ def kernel_sum(hash: Hash, x: Any, q: Any) -> Doubles:
 
 
 def _angles(x: Any, q: Any) -> Doubles:
-    x, q = np.asarray(x, dtype=np.float64), np.asarray(q, dtype=np.float64)
+    x = np.asarray(x, dtype=np.float64)
+    q = np.asarray(q, dtype=np.float64)
     norms = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(x, axis=1)
     cosines = np.divide(q @ x.T, norms, out=np.zeros(norms.shape), where=norms > 0)
     return np.asarray(np.arccos(np.clip(cosines, -1.0, 1.0)))

@@ -19,7 +19,8 @@ def second_moments(sketch: RaceSketch) -> tuple[Doubles, float]:
     linear in ``a bᵀ`` is ``(2/π) aᵀMb``. Least squares over rows gives M; an entry off the diagonal
     errs by 1/√2 of the standard error.
     """
-    dim, rows = sketch.spec.dim, sketch.spec.rows
+    dim = sketch.spec.dim
+    rows = sketch.spec.rows
     first, second = sketch.spec.hasher.directions.reshape(rows, 2, dim).transpose(1, 0, 2)
     differences = (sketch.counts[:, 0] - sketch.counts[:, 1]) / max(1.0, sketch.size)
     i, j = np.triu_indices(dim)

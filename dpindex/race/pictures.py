@@ -74,7 +74,8 @@ def _curves(
     panels: Any, x: Floats, answers: Mapping[str, Any], sketches: Mapping[str, RaceSketch]
 ) -> None:
     for panel, title in zip(panels, sketches, strict=True):
-        count, error = answers[title]["count"], answers[title]["stderr"]
+        count = answers[title]["count"]
+        error = answers[title]["stderr"]
         panel.fill_between(x, count - 2 * error, count + 2 * error, color=BLUE, alpha=0.2, lw=0)
         panel.plot(x, count, color=BLUE, label="estimate ± 2 standard errors")
         _noise_band(panel, sketches[title].count_noise)
@@ -86,8 +87,10 @@ def _curves(
 def _maps(
     figure: Any, panels: Any, limits: tuple[Floats, Floats], layers: list[Floats], words: str
 ) -> None:
-    side, extent = _GRID[2], np.stack(limits, axis=1).ravel()
-    least, most = min(map(np.min, layers)), max(map(np.max, layers))
+    side = _GRID[2]
+    extent = np.stack(limits, axis=1).ravel()
+    least = min(map(np.min, layers))
+    most = max(map(np.max, layers))
     for panel, layer in zip(panels, layers, strict=True):
         image = panel.imshow(
             layer.reshape(side, side).T, origin="lower", extent=extent, aspect="auto",
@@ -112,7 +115,8 @@ def counts_png(sketches: Mapping[str, RaceSketch]) -> bytes:
     for panel, (title, sketch) in zip(panels, sketches.items(), strict=True):
         part = counts[title]
         panel.hist(part, edges, color=BLUE, alpha=0.7, weights=np.full(part.size, 1 / part.size))
-        even, noise = sketch.size / sketch.spec.columns, np.sqrt(sketch.noise_variance)
+        even = sketch.size / sketch.spec.columns
+        noise = np.sqrt(sketch.noise_variance)
         words = "± 2 standard deviations of the noise\naround an even spread of the records"
         panel.axvspan(even - 2 * noise, even + 2 * noise, color=BAND, alpha=0.25, label=words)
         panel.set_yscale("log")
@@ -135,7 +139,8 @@ def answers_png(answers: Mapping[str, AnyArray], noise: float) -> bytes:
         ``count_noise`` of the sketch: what an answer is spread by where no record lies.
     """
     order = np.argsort(-answers["count"], kind="stable")
-    count, error = answers["count"][order], answers["stderr"][order]
+    count = answers["count"][order]
+    error = answers["stderr"][order]
     figure = _figure(2, 4.0)
     sort, spread = figure.subplots(1, 2, sharey=True, width_ratios=(2, 1))
     rank = np.arange(1, len(count) + 1)

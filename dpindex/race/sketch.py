@@ -116,8 +116,10 @@ class RaceSketch:
         All of it is added, or none if anything raises. Every record must be added only once.
         """
         counts = self._secret()
-        spec, width = self.spec, self.spec.columns
-        fresh, done = np.zeros_like(counts), 0
+        spec = self.spec
+        width = self.spec.columns
+        fresh = np.zeros_like(counts)
+        done = 0
         single = isinstance(chunks, np.ndarray) or sparse.issparse(chunks)
 
         def count(rows: slice, columns: npt.NDArray[np.int64]) -> None:
@@ -142,7 +144,8 @@ class RaceSketch:
         noise = self._law.source.sample(counts.size, self._stream())
         counts += noise.reshape(counts.shape)
         noise.fill(0)
-        offset, variance = self._law.offset, self._law.moments.variance[0]
+        offset = self._law.offset
+        variance = self._law.moments.variance[0]
         self._released = Release(_smallest(counts), self.spec.guarantee, offset, variance)
         return self
 
@@ -173,12 +176,14 @@ class RaceSketch:
         if self._released is None and other._released is None:
             if self.spec != other.spec:
                 raise InputError("before release, merged sketches must have equal parameters.")
-            mine, theirs = self._secret(), other._secret()
+            mine = self._secret()
+            theirs = other._secret()
             mine += theirs
             theirs.fill(0)
             other._counts = None
             return self
-        a, b = self._open(), other._open()
+        a = self._open()
+        b = other._open()
         if np.array_equal(a.counts, b.counts):
             raise InputError("these are two copies of one release; it would be counted twice.")
         guarantee = compose(a.guarantee, b.guarantee)
@@ -193,7 +198,9 @@ class RaceSketch:
     @property
     def guarantee(self) -> Guarantee:
         """What the release promises; after merges, what they cost together."""
-        return self.spec.guarantee if self._released is None else self._released.guarantee
+        if self._released is None:
+            return self.spec.guarantee
+        return self._released.guarantee
 
     # Answers: post-processing of what has been released, and so free.
 
@@ -304,7 +311,8 @@ class RaceSketch:
         """
         mine, theirs = (part._exact() for part in (self, other))
         own = other is self
-        used, products = self._used, (mine * theirs).sum(axis=1)
+        used = self._used
+        products = (mine * theirs).sum(axis=1)
         if self.spec.hasher.rehashed:  # chance collisions, by what each row holds itself
             products -= mine.sum(axis=1) * theirs.sum(axis=1) / used
             used -= 1
@@ -338,7 +346,8 @@ class RaceSketch:
 
     def _bound(self, failure: float) -> Callable[[Doubles], Doubles]:
         """``error_bound`` over rows, (rows, n) to (n,)."""
-        mean, size = self._centre("mean", failure), max(1.0, self.size)
+        mean = self._centre("mean", failure)
+        size = max(1.0, self.size)
 
         def bound(found: Doubles) -> Doubles:
             root_sum = np.sqrt(size * np.clip(mean(found), 0.0, size))
@@ -349,7 +358,9 @@ class RaceSketch:
 
     @property
     def _stretch(self) -> float:
-        return 1.0 / (1.0 - 1.0 / self.spec.columns) if self.spec.hasher.rehashed else 1.0
+        if self.spec.hasher.rehashed:
+            return 1.0 / (1.0 - 1.0 / self.spec.columns)
+        return 1.0
 
     def _without_chance(self, counts: Floats) -> Floats:
         """Rehashing makes the collision probability ``k + (1 − k)/W``: solve for Σk."""
@@ -359,7 +370,8 @@ class RaceSketch:
 
     def _over_rows(self, q: Vectors, *reduce: Callable[[Doubles], Doubles]) -> list[Doubles]:
         """Each of ``reduce``, (rows, n) to (n,), of the counts that queries fall into."""
-        counts, hasher = self._open().counts, self.spec.hasher
+        counts = self._open().counts
+        hasher = self.spec.hasher
         queries = real_matrix(q, self.spec.dim, "queries", min_rows=0)
         out = np.empty((len(reduce), queries.shape[0]))
 
@@ -440,7 +452,8 @@ def _unpacked(facts: dict[str, Any], arrays: Mapping[str, AnyArray]) -> tuple[Sk
         or not all(0 <= facts[name] <= 1e300 for name in _NUMBERS)
     ):
         raise InputError("this sketch has a header that no dpindex writes.")
-    spec, stored = SketchSpec.from_dict(facts["spec"]), arrays["counts"]
+    spec = SketchSpec.from_dict(facts["spec"])
+    stored = arrays["counts"]
     cells = spec.rows * spec.columns
     if stored.dtype != np.uint8 or stored.shape not in [(cells, size) for size in range(1, 8)]:
         raise InputError(
@@ -457,7 +470,9 @@ def _unpacked(facts: dict[str, Any], arrays: Mapping[str, AnyArray]) -> tuple[Sk
 
 def _smallest(counts: Integers) -> Integers:
     """The same integers as int32 where they fit."""
-    return counts.astype(np.int32) if np.abs(counts).max() < 1 << 31 else counts
+    if np.abs(counts).max() < 1 << 31:
+        return counts.astype(np.int32)
+    return counts
 
 
 def optimal_rows(

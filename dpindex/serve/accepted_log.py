@@ -61,7 +61,9 @@ class Batch:
         _, arrays = unpack(data, _KIND)
         try:
             parts = (arrays[name].tobytes() for name in ("codes", "ids", "receipts"))
-            codes, ids, receipts = codes_from_bytes(next(parts)), ids_from_bytes(next(parts)), parts
+            codes = codes_from_bytes(next(parts))
+            ids = ids_from_bytes(next(parts))
+            receipts = parts
             joined = next(receipts)
         except KeyError:
             raise DamagedError("this accepted batch lacks a part; the file is damaged.") from None

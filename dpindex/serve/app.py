@@ -26,7 +26,8 @@ from dpindex.serve.tokens import Role, Tokens
 from dpindex.version import __version__
 
 _Answer = tuple[int, Any]
-_CODES, _JSON = "application/octet-stream", "application/json"
+_CODES = "application/octet-stream"
+_JSON = "application/json"
 _BODY_SECONDS = 30.0
 _DRAINED_BYTES = 1 << 26
 _LOCAL_NAMES = ["127.0.0.1", "localhost"]
@@ -88,7 +89,9 @@ def make_app(
     searches = asyncio.Semaphore(os.cpu_count() or 1)
 
     async def health(request: Any) -> _Answer:
-        return (200, {"status": "ok"}) if collector.accepts else (503, {"status": "read only"})
+        if collector.accepts:
+            return (200, {"status": "ok"})
+        return (503, {"status": "read only"})
 
     async def stated_spec(request: Any) -> _Answer:
         return 200, json.loads(spec.to_json())
@@ -154,14 +157,17 @@ def _endpoint(answer: Callable[[Any], Awaitable[_Answer]], fastapi: Any) -> Any:
             status, content = await answer(request)
             return respond(content, status)
         except RefusedError as refusal:
-            status, sentence = refusal.status, str(refusal)
+            status = refusal.status
+            sentence = str(refusal)
         except UnavailableError:
-            status, sentence = 503, "nothing can be stored now, and nothing was; try again later."
+            status = 503
+            sentence = "nothing can be stored now, and nothing was; try again later."
         except Exception as error:
             # The message of an error may repeat what was sent; where it was raised does not.
             places = "".join(traceback.format_tb(error.__traceback__))
             _log.error("%s\n%s", type(error).__name__, places)
-            status, sentence = 500, "the server failed; its log says where."
+            status = 500
+            sentence = "the server failed; its log says where."
         # What is left of the body is not waited for.
         headers = {"connection": "close"}
         if status == 401:
@@ -229,7 +235,9 @@ async def _received(request: Any, limit: int) -> bytes | None:
         else:
             parts.append(part)
         if size > _DRAINED_BYTES or not message.get("more_body", False):
-            return b"".join(parts) if size <= limit else None
+            if size <= limit:
+                return b"".join(parts)
+            return None
 
 
 def _as_json(hits: Hits) -> dict[str, Any]:
@@ -237,7 +245,8 @@ def _as_json(hits: Hits) -> dict[str, Any]:
     lists = {}
     for name, column in hits.columns.items():
         if column.dtype.kind == "f" and not np.isfinite(column).all():
-            known, column = np.isfinite(column), column.astype(object)
+            known = np.isfinite(column)
+            column = column.astype(object)
             column[~known] = None
         lists[name] = column.tolist()
     return lists

@@ -62,7 +62,9 @@ class Client:
             raise InputError(
                 "the address of a collector begins with https://, or http:// on this machine."
             )
-        self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
+        self._url = url.rstrip("/")
+        self._token = token
+        self._timeout = timeout
         self._opener = build_opener(_NoRedirection)
 
     def __repr__(self) -> str:

@@ -206,7 +206,8 @@ class Collector:
     def _group(self) -> tuple[list[Submission], bool]:
         """The submissions that wait, and whether more may follow; waits for the first."""
         found: list[Submission] = []
-        rows, idle = 0, not self._accepted and not self._unsaved
+        rows = 0
+        idle = not self._accepted and not self._unsaved
         try:
             item = self._queue.get(timeout=None if idle else _JOIN_SECONDS)
             while item is not None:
@@ -280,7 +281,8 @@ class Collector:
         if self._accepted:
             self.searcher.add_codes(*_joined(self._accepted))
             self._unsaved += len(self._accepted_ids)
-            self._accepted, self._accepted_ids = [], set()
+            self._accepted = []
+            self._accepted_ids = set()
         self._joined_at = time.monotonic()
 
     def _save_all(self) -> None:

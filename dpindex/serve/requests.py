@@ -186,7 +186,8 @@ def _receipt(key: str | None, ids: str, body: bytes) -> bytes | None:
     if key is None:
         return None
     if len(key) not in _KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
-        few, many = _KEY_CHARACTERS[0], _KEY_CHARACTERS[-1]
+        few = _KEY_CHARACTERS[0]
+        many = _KEY_CHARACTERS[-1]
         raise RefusedError(
             422, f"Idempotency-Key must be {few} to {many} printable ASCII characters."
         )

@@ -100,7 +100,9 @@ class NumberObserver(Observer):
         if self._norm is not None:
             return self._energy / (self._energy + self.spec.code_length * noise.variance)
         total = self._spread + noise.energy_variance
-        return self._spread / total if total > 0 else 1.0
+        if total > 0:
+            return self._spread / total
+        return 1.0
 
     def law(self, spec: Spec, private: bool) -> ObservationLaw:
         m = self._energy

@@ -95,7 +95,9 @@ class SignObserver(Observer):
 
     def own_items(self, codes: Codes) -> Singles | None:
         factor = self.spec.projection.inner_product_factor
-        return None if factor > 0 else self.refined_items(codes.to_float())
+        if factor > 0:
+            return None
+        return self.refined_items(codes.to_float())
 
     def refined_queries(self, queries: Queries) -> Singles:
         y = queries.to_float()

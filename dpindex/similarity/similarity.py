@@ -186,7 +186,9 @@ def sign_deviation(spec: Spec) -> float:
         return 1.0
     if spec.norm is not None:
         return spec.norm * spec.projection.rms / spec.adjacency.size
-    return math.nan if law.depends_on_size else 1.0
+    if law.depends_on_size:
+        return math.nan
+    return 1.0
 
 
 SIMILARITIES: dict[type[object], type[Similarity]] = {

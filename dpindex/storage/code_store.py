@@ -23,7 +23,8 @@ from dpindex.storage.stored_ids import IdBlock, StoredIds, TextIds, places
 MAPPED_BYTES = 1 << 20
 """Files of segments that are mapped where they lie; smaller ones are read and joined."""
 
-_SEGMENT_BYTES, _SEGMENT_ROWS = 1 << 25, 65536
+_SEGMENT_BYTES = 1 << 25
+_SEGMENT_ROWS = 65536
 _MAX_BYTES = 1 << 30
 """What the 65536 rows that a segment may have take as an array, at 4096 characters each."""
 
@@ -89,7 +90,8 @@ class Ids:
         """The row of each id, −1 for one that is not there."""
         rows = self.stored.rows(ids)
         if len(self.added):
-            left, before = np.flatnonzero(rows < 0), len(self.stored)
+            left = np.flatnonzero(rows < 0)
+            before = len(self.stored)
             if self._ascend and ids.dtype.kind == "i":
                 place = np.minimum(places(self.added, ids[left]), len(self.added) - 1)
                 rows[left] = np.where(self.added[place] == ids[left], before + place, -1)
@@ -124,7 +126,8 @@ class Ids:
         if self._kind not in (None, array.dtype.kind):
             kind = "strings" if self._kind == "U" else "whole numbers"
             raise InputError(f"the ids of this index are {kind}; new ids must be {kind} too.")
-        values, known = array.tolist(), set[Any]()
+        values = array.tolist()
+        known = set[Any]()
         if not replace and len(self):
             known.update(array[self._found(array) >= 0].tolist())
         if len(set(values)) < count or known:
@@ -159,7 +162,9 @@ class Ids:
             first = wanted[np.argmin(rows)].item()
             raise InputError(f"id {first!r} is not in the index; nothing was removed.")
         rows = rows[rows >= 0]
-        return rows if (rows[1:] > rows[:-1]).all() else np.unique(rows)
+        if (rows[1:] > rows[:-1]).all():
+            return rows
+        return np.unique(rows)
 
     def without(self, rows: Rows) -> Ids:
         """These ids but those of some rows."""
@@ -183,7 +188,9 @@ def ids_to_bytes(ids: AnyArray) -> bytes:
 def ids_from_bytes(data: Buffer, *, verified: bool = False) -> AnyArray:
     """The inverse of :func:`ids_to_bytes`; DamagedError for anything else."""
     block = id_block(data, verified=verified)
-    return block[:] if isinstance(block, TextIds) else block
+    if isinstance(block, TextIds):
+        return block[:]
+    return block
 
 
 def id_block(data: Buffer, *, verified: bool = False) -> IdBlock:
@@ -254,7 +261,10 @@ class CodeStore:
         InputError
             For codes of another form, ids that are there twice, and payloads that do not fit.
         """
-        store, parts, blocks, count = cls(format_), [], [], 0
+        store = cls(format_)
+        parts = []
+        blocks = []
+        count = 0
         for codes, ids, table in segments:
             check_format(codes, format_)
             beside = store.payload.checked(table, len(codes))
@@ -335,7 +345,9 @@ class CodeStore:
     @property
     def _table(self) -> RowParts:
         added = self._added
-        return self._fixed.plus(added) if len(added) or not len(self._fixed) else self._fixed
+        if len(added) or not len(self._fixed):
+            return self._fixed.plus(added)
+        return self._fixed
 
     def rows(self, ids: Any, *, missing: bool = False) -> Rows:
         """Rows of ids, ascending; InputError for an id that is not there, unless allowed."""
@@ -354,7 +366,8 @@ class CodeStore:
         parts = [part.dtype for part in self._table.arrays]
         common = np.result_type(codes.stored.dtype, *parts)
         new = _row_bytes(codes.stored, common)
-        wanted, here = set(new), set[bytes]()
+        wanted = set(new)
+        here = set[bytes]()
         for block in self.blocks():
             here |= wanted.intersection(_row_bytes(block.stored, common))
         return sum(code in here for code in new)

@@ -29,7 +29,8 @@ from dpindex.randomness import PublicStream
 
 __all__ = ["refuse_shared_rows", "refuse_shared_words", "shared_words"]
 
-_SHARE, _FEWEST = 0.01, 2
+_SHARE = 0.01
+_FEWEST = 2
 _BLOCK_ROWS = 1024
 # Rows are compared if they are equal when rounded to 2^-8 of their largest magnitude, in one of two
 # ways; they are equal if their cosine is 1 up to the rounding of float32.
@@ -44,7 +45,8 @@ class _Directions:
 
     def __init__(self, vectors: Floats, offset: float) -> None:
         wide = in_units_of_largest(vectors)
-        self._offset, self._unit = offset, unit(wide)
+        self._offset = offset
+        self._unit = unit(wide)
         self._factors = PublicStream(0, "leak check").words(vectors.shape[1], np.uint64)
         keys = self._keys(wide)
         self._order = np.argsort(keys, kind="stable")
@@ -57,7 +59,8 @@ class _Directions:
     def pairs(self, vectors: Floats) -> Iterator[tuple[int, int]]:
         """Rows of ``vectors``, each with a row of the directions that equals it."""
         wide = in_units_of_largest(vectors)
-        rows, keys = unit(wide), self._keys(wide)
+        rows = unit(wide)
+        keys = self._keys(wide)
         first, last = (np.searchsorted(self._sorted, keys, side) for side in ("left", "right"))
         for row in np.flatnonzero(first < last):
             close = self._order[first[row] : last[row]]

@@ -55,7 +55,9 @@ class Payload:
     @property
     def columns(self) -> dict[str, str]:
         """Type of each column by its name, in Arrow's words."""
-        return {} if self.table is None else {f.name: str(f.type) for f in self.table.schema}
+        if self.table is None:
+            return {}
+        return {f.name: str(f.type) for f in self.table.schema}
 
     def checked(self, values: Any, count: int) -> Table:
         """``values`` as a table of ``count`` rows that may be added; None for None.
@@ -101,11 +103,15 @@ class Payload:
     @cached_property
     def whole(self) -> Table:
         """The table with each column in one piece: a lookup in many pieces joins them first."""
-        return None if self.table is None else self.table.combine_chunks()
+        if self.table is None:
+            return None
+        return self.table.combine_chunks()
 
     @property
     def _compact(self) -> Table:
-        return self.whole if self.table.column(0).num_chunks > _CHUNKS else self.table
+        if self.table.column(0).num_chunks > _CHUNKS:
+            return self.whole
+        return self.table
 
 
 def _pyarrow() -> Any:
@@ -245,7 +251,9 @@ def _is_compressed(message: bytes) -> bool:
         vtable = table - struct.unpack_from("<i", message, table)[0]
         (size,) = struct.unpack_from("<H", message, vtable)
         place = 4 + 2 * number
-        return int(struct.unpack_from("<H", message, vtable + place)[0]) if place < size else 0
+        if place < size:
+            return int(struct.unpack_from("<H", message, vtable + place)[0])
+        return 0
 
     (root,) = struct.unpack_from("<I", message, 0)
     header = root + field(root, 2)  # Message.header

@@ -61,7 +61,9 @@ class RowParts:
             if first >= stop:
                 return np.asarray(self.arrays[0][:0])
             pieces = [piece for _, piece in self.within(first, stop)]
-            return np.asarray(pieces[0]) if len(pieces) == 1 else np.concatenate(pieces)
+            if len(pieces) == 1:
+                return np.asarray(pieces[0])
+            return np.concatenate(pieces)
         flat = rows.ravel()
         if len(self.arrays) == 1 or not len(flat):
             found = np.asarray(self.arrays[0][flat])

@@ -131,7 +131,9 @@ class StagingFolder(Staging):
 
     def read(self, path: str, max_bytes: int) -> bytes | None:
         place = self.path / path
-        return read_file(place, max_bytes, links=False) if os.path.lexists(place) else None
+        if os.path.lexists(place):
+            return read_file(place, max_bytes, links=False)
+        return None
 
     def publish(self, place: Path) -> None:
         """Make this folder the target, by one rename; it can be repeated.

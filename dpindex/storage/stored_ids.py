@@ -31,7 +31,8 @@ class TextIds:
     def __init__(self, text: Bytes, lengths: npt.NDArray[np.integer[Any]]) -> None:
         begins = np.append(np.flatnonzero((text & 0xC0) != 0x80), len(text))  # of characters
         ends = np.cumsum(lengths, dtype=np.int64)
-        self._text, self._ends = text, np.append(0, begins[ends]).astype(np.uint32)
+        self._text = text
+        self._ends = np.append(0, begins[ends]).astype(np.uint32)
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -84,7 +85,8 @@ class StoredIds:
         self._sorted = keys
 
     def _refuse_twice(self, places: Rows, order: Rows) -> None:
-        first, second = order[places], order[places + 1]
+        first = order[places]
+        second = order[places + 1]
         if len(twice := np.flatnonzero(self[first] == self[second])):
             row = int(second[twice[0]])
             raise InputError(
@@ -96,7 +98,9 @@ class StoredIds:
         return len(self._parts)
 
     def __getitem__(self, rows: slice | Rows) -> AnyArray:
-        return self._parts.take(rows) if len(self) else _NONE
+        if len(self):
+            return self._parts.take(rows)
+        return _NONE
 
     def rows(self, wanted: AnyArray) -> Rows:
         """The row of each id, −1 for one that is not there."""

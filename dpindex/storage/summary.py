@@ -62,7 +62,9 @@ class Summary:
     @property
     def noise_warning(self) -> str | None:
         """One sentence where noise leaves little of a search; None for denoised codes."""
-        return noise_warning(self.visibility) if self.denoiser is None else None
+        if self.denoiser is None:
+            return noise_warning(self.visibility)
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what it holds, how it is searched and what it promises, as plain JSON values."""

@@ -134,10 +134,14 @@ class _LabelledPart(Part):
         return self._part.vectors()
 
     def ids(self) -> AnyArray | None:
-        return self._part.ids() if self._ids is None else self._ids
+        if self._ids is None:
+            return self._part.ids()
+        return self._ids
 
     def payload(self) -> Any:
-        return self._part.payload() if self._payload is None else self._payload
+        if self._payload is None:
+            return self._part.payload()
+        return self._payload
 
 
 def open_dataset(
@@ -324,7 +328,9 @@ class _ParquetPart(Part):
     def name(self) -> str:  # type: ignore[override]
         place = f"{self.store.location}/{self.path}"
         first_group = self.groups[0]
-        return place if first_group == 0 else f"{place}, from row group {first_group}"
+        if first_group == 0:
+            return place
+        return f"{place}, from row group {first_group}"
 
     @contextmanager
     def _opened(self, key: str | None) -> Iterator[tuple[Location, Any]]:
@@ -407,11 +413,13 @@ def _is_hidden(path: str) -> bool:
 
 def _packed(counts: list[int], most_rows: int) -> Iterator[tuple[int, int, int]]:
     """Yield row groups from first to stop, and their rows: at most so many, or one group."""
-    first, rows = 0, 0
+    first = 0
+    rows = 0
     for group, count in enumerate(counts):
         if rows and rows + count > most_rows:
             yield first, group, rows
-            first, rows = group, 0
+            first = group
+            rows = 0
         rows += count
     if rows:
         yield first, len(counts), rows

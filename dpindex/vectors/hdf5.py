@@ -94,7 +94,8 @@ def _check_strings(location: Location, dataset: Any) -> None:
     else:
         chunks = map(dataset.id.get_chunk_info, range(dataset.id.get_num_chunks()))
         extents = [(chunk.byte_offset, chunk.size) for chunk in chunks]
-    declared, heaps = 0, set[int]()
+    declared = 0
+    heaps = set[int]()
     with open(location.path, "rb") as file:
         for offset, size in extents:
             file.seek(offset)
@@ -106,7 +107,8 @@ def _check_strings(location: Location, dataset: Any) -> None:
                 f"dataset {key!r} declares {declared} bytes of strings in a file of"
                 f" {location.size}; the file is damaged."
             )
-        start, rest = dataset.file.userblock_size, location.size
+        start = dataset.file.userblock_size
+        rest = location.size
         for heap in heaps - {0}:  # an empty string has no heap
             rest -= _heap_size(file, start + heap, location.size)
             if rest < 0:

@@ -59,10 +59,12 @@ class _Npy:
         if version not in _PARSERS:
             raise location.error(f".npy format {version} is not supported; save it again.")
         self.shape, self._is_fortran, self.dtype = _PARSERS[version](head)
-        self._stream, self._offset = stream, head.tell()
+        self._stream = stream
+        self._offset = head.tell()
         if self.dtype.hasobject:
             raise location.error("it holds Python objects; save an array of numbers.")
-        declared, rest = math.prod(self.shape) * self.dtype.itemsize, size - self._offset
+        declared = math.prod(self.shape) * self.dtype.itemsize
+        rest = size - self._offset
         if min(self.shape, default=0) < 0 or declared != rest:
             raise location.error(
                 f"its header declares shape {self.shape} of {self.dtype}, but {rest} bytes follow"
@@ -177,7 +179,8 @@ def open_npz(location: Location) -> VectorSource:
 
 def _open_sparse(location: Location, archive: _Archive) -> VectorSource:
     """A matrix saved by ``scipy.sparse.save_npz``."""
-    word, lengths = archive.member("format"), archive.member("shape")
+    word = archive.member("format")
+    lengths = archive.member("shape")
     if word.shape != () or word.dtype.kind not in "SU" or word.dtype.itemsize > _MAX_WORD_BYTES:
         raise location.error("its member 'format' is not a word; save the matrix again.")
     if lengths.shape != (2,) or lengths.dtype.kind not in "iu":
@@ -208,7 +211,8 @@ def _open_csr(
             f"its members do not fit together (indptr {indptr.shape}, indices {indices.shape},"
             f" data {values.shape}, {shape[0]} {line}s); save the matrix again."
         )
-    ends, entries = indptr.read().astype(np.int64), indices.shape[0]
+    ends = indptr.read().astype(np.int64)
+    entries = indices.shape[0]
     falls = np.flatnonzero(ends[1:] < ends[:-1])
     if falls.size or ends[0] != 0 or ends[-1] != entries:
         place = f"it falls at {line} {falls[0]}" if falls.size else f"{ends[0]} to {ends[-1]}"
@@ -217,7 +221,8 @@ def _open_csr(
         )
 
     def read_rows(start: int, stop: int) -> Any:
-        first, last = ends[start], ends[stop]
+        first = ends[start]
+        last = ends[stop]
         columns = indices.items(first, last)
         wrong = np.flatnonzero((columns < 0) | (columns >= shape[1]))
         if wrong.size:

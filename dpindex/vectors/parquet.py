@@ -62,7 +62,9 @@ def ids_of(location: Location, file: Any, groups: Sequence[int]) -> AnyArray | l
     column.validate(full=True)
     if column.null_count:
         raise location.error(f"row {_first_null(column)} is null; every vector needs an id.")
-    return list(column.to_pylist()) if is_text else np.asarray(column.to_numpy())
+    if is_text:
+        return list(column.to_pylist())
+    return np.asarray(column.to_numpy())
 
 
 def open_file(location: Location, stream: IO[bytes] | None = None) -> Any:
@@ -98,7 +100,9 @@ def _matrices(
     location: Location, file: Any, groups: Sequence[int], rows: int, size: int
 ) -> Iterator[AnyArray]:
     """The ``rows`` of the row groups, at most ``size`` at a time, each as long as row 0."""
-    first, width, options = 0, None, {"columns": [location.key], "use_threads": False}
+    first = 0
+    width = None
+    options = {"columns": [location.key], "use_threads": False}
     batches = file.iter_batches(size, row_groups=list(groups), **options)
     for batch in filter(len, batches):
         column = batch.column(location.key)

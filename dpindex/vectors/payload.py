@@ -43,7 +43,9 @@ def read_payload(location: str | os.PathLike[str], columns: Sequence[str] | None
             if table.column_names.count(name) != 1:
                 known = ", ".join(table.column_names)
                 raise found.error(f"it has no single column {name!r}; its columns are {known}.")
-        return table if columns is None else table.select(columns)
+        if columns is None:
+            return table
+        return table.select(columns)
 
 
 def _parquet(location: Location) -> Table:

@@ -127,7 +127,9 @@ def _piped_ids(location: Location) -> _Ids:
         data = f.read(_MAX_PIPED + 1)
     if len(data) > _MAX_PIPED:
         raise location.error(f"it has over {_MAX_PIPED} bytes; save the ids to a file.")
-    return _lines(location, data) if data else []
+    if data:
+        return _lines(location, data)
+    return []
 
 
 def _txt_ids(location: Location) -> _Ids:
@@ -143,7 +145,9 @@ def _lines(location: Location, data: bytes) -> _Ids:
         numbers = np.array([int(line) for line in lines], dtype=np.int64)
     except (ValueError, OverflowError):
         return lines
-    return numbers if list(map(str, numbers.tolist())) == lines else lines
+    if list(map(str, numbers.tolist())) == lines:
+        return numbers
+    return lines
 
 
 _VECTORS: dict[str, Callable[[Location], VectorSource]] = {

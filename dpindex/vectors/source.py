@@ -26,7 +26,8 @@ _CONVERSIONS = {
 }
 """What to do with tables of text, where they are not read."""
 
-_CHUNK_NUMBERS, _SPARSE_ROWS = 1 << 22, 4096
+_CHUNK_NUMBERS = 1 << 22
+_SPARSE_ROWS = 4096
 
 Chunk: TypeAlias = Any
 """An ``npt.NDArray`` or, from a sparse source, a ``scipy.sparse.csr_matrix``."""
@@ -213,7 +214,9 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         self.shape = (int(shape[0]), int(shape[1]))
         self.dtype = dtype.newbyteorder("=")
         self.is_sparse = is_sparse
-        self._location, self._stream, self._closed = location, stream, False
+        self._location = location
+        self._stream = stream
+        self._closed = False
 
     @classmethod
     def in_memory(cls, location: Location, array: Chunk) -> VectorSource:

@@ -64,7 +64,9 @@ class Folder(Store):
 
     def read(self, path: str, max_bytes: int) -> bytes | None:
         place = self._path / path
-        return read_file(place, max_bytes, links=False) if os.path.lexists(place) else None
+        if os.path.lexists(place):
+            return read_file(place, max_bytes, links=False)
+        return None
 
     def sizes(self) -> dict[str, int]:
         files = sorted(file for file in self._path.rglob("*") if file.is_file())

@@ -109,7 +109,9 @@ class Column(Condition):
     def _missing(self, place: int) -> str:
         """True of rows without a value (0) or with one (1); "" where each row has one."""
         always = self.column in self.dialect.always
-        return "" if always else self.dialect.missing[place].format(self._name)
+        if always:
+            return ""
+        return self.dialect.missing[place].format(self._name)
 
     def _compared(self, sign: str, other: Any) -> Condition:
         column = isinstance(other, Column)
@@ -149,7 +151,8 @@ class Column(Condition):
         some = f"{left}{', '.join(map(self._literal, values))}{right}"
         if not self._missing(0):
             return Condition(f"({name} in {some})", f"({name} not in {some})")
-        found, other = f"({name} in {some} and {self._missing(1)})", f"{name} not in {some}"
+        found = f"({name} in {some} and {self._missing(1)})"
+        other = f"{name} not in {some}"
         return Condition(found, f"({other} or {self._missing(0)})")
 
     def is_null(self) -> Condition:

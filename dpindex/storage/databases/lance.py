@@ -48,7 +48,9 @@ class Lance(Database):
     def __init__(self, address: str, name: str) -> None:
         lance = import_extra("lancedb", "LanceDB needs lancedb", "lance")
         self._pa = import_extra("pyarrow", "LanceDB needs pyarrow", "lance")
-        self._place, self._name, self._documents = f"{address}, {name}", name, f"{name}_dpindex"
+        self._place = f"{address}, {name}"
+        self._name = name
+        self._documents = f"{name}_dpindex"
         with self._asking():
             # At once it sees what others write.
             self._connection = lance.connect(address, read_consistency_interval=timedelta(0))
@@ -129,7 +131,8 @@ class Lance(Database):
     def search(
         self, queries: Bytes | Singles, count: int, where: str | None
     ) -> tuple[list[AnyArray], list[Doubles]]:
-        binary, products = queries.dtype == np.uint8, self._layout.metric == "ip"
+        binary = queries.dtype == np.uint8
+        products = self._layout.metric == "ip"
         metric = "hamming" if binary else "dot" if products else "l2"
         # Of a product p Lance returns 1 - p in single precision; of a large one nothing is lost.
         scale = _SCALE if metric == "dot" else 1.0
@@ -142,7 +145,8 @@ class Lance(Database):
         several = "query_index" in found.column_names
         query = found["query_index"].to_numpy() if several else np.zeros(len(found), int)
         order = np.lexsort((distances, query))
-        ids, scores = self._ids(found)[order], ((metric == "dot") - distances[order]) / scale
+        ids = self._ids(found)[order]
+        scores = ((metric == "dot") - distances[order]) / scale
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
         return np.split(ids, cuts), np.split(scores, cuts)
 
@@ -171,7 +175,9 @@ class Lance(Database):
                 return None
             table = self._connection.open_table(self._documents)
             found = table.search().where(self.dialect.is_in("id", [name])).to_arrow()
-        return found["data"][0].as_py() if len(found) else None
+        if len(found):
+            return found["data"][0].as_py()
+        return None
 
     def write(self, name: str, data: bytes) -> None:
         schema = self._pa.schema([("id", "string"), ("data", "large_binary")])

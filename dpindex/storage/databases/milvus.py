@@ -47,7 +47,9 @@ def _groups(items: list[Any]) -> list[list[Any]]:
 def _id(value: Any) -> Any:
     if value == -(1 << 63):
         raise InputError(f"Milvus cannot look up the id {value}.")
-    return quote(value, safe=_PLAIN) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return quote(value, safe=_PLAIN)
+    return value
 
 
 def _literal(value: Any) -> str:
@@ -76,8 +78,11 @@ class Milvus(Database):
         milvus = import_extra("pymilvus", need, "milvus")
         if not address.startswith("http"):
             import_extra("milvus_lite", need, "milvus")
-        self._types, self._error = milvus.DataType, milvus.MilvusException
-        self._place, self._name, self._documents = f"{address}, {name}", name, f"{name}_dpindex"
+        self._types = milvus.DataType
+        self._error = milvus.MilvusException
+        self._place = f"{address}, {name}"
+        self._name = name
+        self._documents = f"{name}_dpindex"
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what fails is raised as well
         with self._asking(
             "no server answers there, the token in MILVUS_TOKEN is wrong, or another process has "
@@ -107,7 +112,8 @@ class Milvus(Database):
                     self._client.drop_collection(collection)
 
     def create(self, layout: Layout) -> None:
-        self._layout, types = layout, self._types
+        self._layout = layout
+        types = self._types
         columns = {} if layout.schema is None else {f.name: f.type for f in layout.schema}
         nulls = {_NULL.format(name) for name in columns}
         for name in columns:
@@ -290,7 +296,9 @@ def _stored_type(kind: Any) -> str:
         return "BOOL"
     if pa.types.is_integer(kind):
         return "INT64"
-    return "DOUBLE" if pa.types.is_floating(kind) else "VARCHAR"
+    if pa.types.is_floating(kind):
+        return "DOUBLE"
+    return "VARCHAR"
 
 
 _KINDS: dict[str, tuple[str, Any]] = {

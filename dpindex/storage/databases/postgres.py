@@ -48,7 +48,9 @@ def _literal(value: Any) -> str:
 
 
 def _id_literal(value: Any) -> str:
-    return _text(value) if isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        return _text(value)
+    return str(value)
 
 
 class Postgres(Database):
@@ -348,7 +350,9 @@ class Postgres(Database):
                 return None
             command = f"select data from {self._documents} where id = %s"
             found = self._run(command, name).fetchone()
-        return None if found is None else bytes(found[0])
+        if found is None:
+            return None
+        return bytes(found[0])
 
     def write(self, name: str, data: bytes) -> None:
         with self._asking():
@@ -372,7 +376,9 @@ class _Bits(bytes):
 
 def _wrapped(wrap: Any, value: Any) -> Any:
     """A value that is kept as JSON; a missing one stays missing."""
-    return None if value is None else wrap(value)
+    if value is None:
+        return None
+    return wrap(value)
 
 
 def _reason(error: Exception) -> str:

@@ -120,7 +120,9 @@ class Memory(CodeTarget[Workspace, HeldCodes]):
         return max(1, dataset.rows)
 
     def workspace(self, ledger: Ledger | None) -> Workspace:
-        return NoWorkspace() if ledger is None else LedgerWorkspace(ledger.path)
+        if ledger is None:
+            return NoWorkspace()
+        return LedgerWorkspace(ledger.path)
 
     def draws(self, space: Workspace, token: str) -> Draws:
         if isinstance(space, LedgerWorkspace):

@@ -54,7 +54,9 @@ MEASURES = (
 _FOUND = 100
 _TOLERANCE = 0.01
 # Vectors that attacks reconstruct and recognise, and codes that a denoiser is fitted to, at least.
-_ATTACKED, _KNOWN, _FITTED = 500, 250, 8192
+_ATTACKED = 500
+_KNOWN = 250
+_FITTED = 8192
 _ANY_OF_NORM_1 = l2(2.0)
 # Fields that all specs of one curve must agree in, so that their epsilons can be compared.
 _SHARED = ("scale", "bounds", "clip", "norm", "seed")
@@ -179,11 +181,14 @@ class Curve:
     def full_name(self, measure: str) -> str:
         """The measure with what it counts, as "recall@10 of the true 10"."""
         true = {"recall@10": 10, "precision@10": self.neighbours, "recall@100": self.neighbours}
-        return f"{measure} of the true {true[measure]}" if measure in true else measure
+        if measure in true:
+            return f"{measure} of the true {true[measure]}"
+        return measure
 
     def cells(self, measured: Run | Point) -> dict[str, Any]:
         """What tells runs apart: facts of ``measured`` as columns of a table."""
-        spec, query = measured.spec, measured.query
+        spec = measured.spec
+        query = measured.query
         private = query == "private" and spec.epsilon is not None
         return {
             "method": spec.method,
@@ -244,7 +249,9 @@ def _by_measure(statistic: Callable[[list[float]], float], runs: Sequence[Run]) 
 
 
 def _std(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    if len(values) > 1:
+        return float(np.std(values, ddof=1))
+    return math.nan
 
 
 def _common_adjacency(specs: Sequence[Spec]) -> Adjacency:
@@ -352,7 +359,8 @@ def spec_grid(
     made: dict[str, dict[Spec, None]] = {row.name: {} for row in rows}
     refused: dict[str, None] = {}
     for row in sorted(rows, key=lambda row: not row.private):  # baselines have the others' lengths
-        fields, lengths = _used(row, common), list(ks)
+        fields = _used(row, common)
+        lengths = list(ks)
         if row.family.keeps_all:
             lengths = [None]
         private = [s.code_length for specs in made.values() for s in specs if not s.codebook]
@@ -490,9 +498,11 @@ def recall_curve(
     >>> curve.points[0].mean["recall@10"]
     1.0
     """
-    specs, modes = tuple(dict.fromkeys(specs)), tuple(dict.fromkeys(query_modes))
+    specs = tuple(dict.fromkeys(specs))
+    modes = tuple(dict.fromkeys(query_modes))
     _check(specs, modes, runs, neighbours)
-    base, queries = as_source(base, "base"), as_source(queries, "queries")
+    base = as_source(base, "base")
+    queries = as_source(queries, "queries")
     if max_queries is not None:
         _, first = next(queries.chunks(whole_number(max_queries, "max_queries", 1, sys.maxsize)))
         queries = as_source(first, queries.name)
@@ -536,7 +546,8 @@ def recall_curve(
         limited_threads(),
         kept_in(None if report is None else Path(report), keys, replace=replace_report) as kept,
     ):
-        truth, asked = ground_truth(base, queries, neighbours, metric), queries.read()
+        truth = ground_truth(base, queries, neighbours, metric)
+        asked = queries.read()
         for done, (spec, seed) in enumerate(builds):
             budget = "" if spec.epsilon is None else f", ε = {spec.epsilon:g}"
             tell(done, len(builds), label(spec) + budget)
@@ -592,7 +603,8 @@ def _takes(spec: Spec, name: str) -> bool:
     """Whether that field counts: record-level methods take any vectors, and none of these fields
     but the seed; a norm matters to noise only, and baselines have none.
     """
-    rounded, private = spec.method_row.calibration.rounded, spec.method_row.private
+    rounded = spec.method_row.calibration.rounded
+    private = spec.method_row.private
     return name == "seed" or (rounded and (private or name != "norm"))
 
 
@@ -601,7 +613,10 @@ def _build(
 ) -> tuple[dict[str, float], bool]:
     """Fill the index; what that cost and what the codes reveal, and whether they are denoised."""
     privatizer = Privatizer(index.spec, allow_unprotected=True)  # discarded, never published
-    width, seconds, seen, linkage = 0, 0.0, [], None
+    width = 0
+    seconds = 0.0
+    seen = []
+    linkage = None
     for first, chunk in base.chunks():
         start = time.perf_counter()
         codes = privatizer.privatize(chunk, first_row=first)
@@ -612,7 +627,8 @@ def _build(
         linkage.count(codes)
         if first < _FITTED:
             seen.append(codes.stored)
-    start, denoiser = time.perf_counter(), fit_where_possible(index, denoise)
+    start = time.perf_counter()
+    denoiser = fit_where_possible(index, denoise)
     seconds += time.perf_counter() - start
     _, vectors = next(iter(base.chunks(min(_ATTACKED, len(index)))))
     codes = privatizer.spec.format.codes(np.concatenate(seen))

@@ -60,7 +60,9 @@ def _drawn(curve: Curve, measure: str) -> Any:
         known = (LINKED, *EXPOSURE)
         shown = [[(name, name, modes[0]) for name in known if _is_known(curve, name)]]
     styles = _styles(curve)
-    height, width, legend_rows = len(shown), len(shown[0]), -(-len(styles) // 2)
+    height = len(shown)
+    width = len(shown[0])
+    legend_rows = -(-len(styles) // 2)
     across = 5.6 if width < 3 else 4.4
     inches = across * width if width > 1 else 7.5
     figure = new_figure(inches, 4.0 * height + 0.3 + 0.24 * legend_rows)
@@ -113,7 +115,8 @@ def _styles(curve: Curve) -> dict[str, dict[str, Any]]:
 def _draw_line(panel: Any, line: Sequence[Point], measure: str, style: dict[str, Any]) -> Any:
     means = np.array([point.mean[measure] for point in line])
     spread = np.nan_to_num([point.std[measure] for point in line])
-    low, high = means - spread, means + spread
+    low = means - spread
+    high = means + spread
     if line[0].spec.epsilon is None:
         panel.axhspan(low[0], high[0], color=style["color"], alpha=0.12)
         return panel.axhline(means[0], **style)

@@ -102,7 +102,8 @@ def run_demo(
     need = "the digits of the demo come with scikit-learn"
     pixels, digits = import_extra("sklearn.datasets", need, "eval").load_digits(return_X_y=True)
     folder = Path(directory)
-    base, queries = pixels[:-_QUERIES], pixels[-_QUERIES:]
+    base = pixels[:-_QUERIES]
+    queries = pixels[-_QUERIES:]
     index = _saved_index(folder / "index", base)
     found = index.search(queries, k=10, query="private").ids
     same_digit = float((digits[found] == digits[-_QUERIES:, None]).mean())

@@ -22,7 +22,8 @@ Nearest: TypeAlias = tuple[Singles, Rows]
 # Relative tolerance of a tie, far less than one bit in 1024.
 TIE = 1e-5
 # Neighbours stored beyond ``depth``, and neighbours stored for queries with ties beyond those.
-_MARGIN, _MAX_TIED = 32, 4096
+_MARGIN = 32
+_MAX_TIED = 4096
 # Queries that are compared with a chunk of the base at a time: about a fifth of a second of work;
 # Ctrl-C is honoured in between.
 _QUERY_ROWS = 512
@@ -113,7 +114,8 @@ def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine")
     """
     if metric not in get_args(Metric):
         raise InputError(f"metric must be one of {', '.join(get_args(Metric))}, not {metric!r}.")
-    base, queries = as_source(base, "base"), as_source(queries, "queries")
+    base = as_source(base, "base")
+    queries = as_source(queries, "queries")
     (count, width), (_, query_width) = base.shape, queries.shape
     if width != query_width:
         raise InputError(

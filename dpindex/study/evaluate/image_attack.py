@@ -23,7 +23,9 @@ from dpindex.vectors import as_source
 
 __all__ = ["image_attack"]
 
-_IMAGES, _FITTED, _EPSILONS = 10, 8192, 5
+_IMAGES = 10
+_FITTED = 8192
+_EPSILONS = 5
 
 
 def image_attack(base: Any, specs: Iterable[Spec], shape: tuple[int, ...]) -> list[Picture]:
@@ -83,7 +85,8 @@ def _gallery(rows: Any, originals: Any, specs: list[Spec], shape: tuple[int, ...
     lines: list[tuple[str, AnyArray]] = [("original", originals)]
     ordered = sorted(specs, key=lambda spec: -spec.budget)
     for spec in (ordered[i] for i in spaced(len(ordered), _EPSILONS)):
-        privatizer, denoiser = Privatizer(spec), None
+        privatizer = Privatizer(spec)
+        denoiser = None
         codes = privatizer.privatize(originals)
         if spec.method_row.codes == "numbers":
             with suppress(NoDenoiserError):  # too few codes, or nothing but noise
@@ -92,7 +95,8 @@ def _gallery(rows: Any, originals: Any, specs: list[Spec], shape: tuple[int, ...
         cosine = float(cosines(rebuilt, originals).mean())
         lines.append((f"ε = {spec.budget:g}\ncosine {cosine:.2f}", rebuilt))
     if not specs[0].method_row.calibration.rounded:  # directions, of which the size is unknown
-        low, high = float(originals.min()), float(originals.max())
+        low = float(originals.min())
+        high = float(originals.max())
         norms = np.linalg.norm(originals, axis=1, keepdims=True)
         lines = [lines[0], *((text, image * norms) for text, image in lines[1:])]
     return gallery_png(lines, shape, (low, high))

@@ -28,7 +28,8 @@ EXPOSURE = ("rebuilt_error", "rebuilt_cosine")
 
 # The largest projections that are inverted on request, and as a part of every evaluation.
 _MAX_ENTRIES = 1 << 26
-_MAX_MEASURED_ENTRIES, _MAX_MEASURED_LENGTH = 1 << 22, 2048
+_MAX_MEASURED_ENTRIES = 1 << 22
+_MAX_MEASURED_LENGTH = 2048
 
 
 def exposure(
@@ -138,7 +139,8 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
     slope, expected, noise = linear_channel(spec, prior_mean, prior_variance)
     decoded = codes.to_float()
     if denoiser is not None and not signs:
-        decoded, noise = denoiser(codes), np.zeros_like(noise)
+        decoded = denoiser(codes)
+        noise = np.zeros_like(noise)
     response = projection * slope
     covariance = prior.variance * (response.T @ response) + np.diag(noise)
     # The pseudo-inverse leaves out coordinates without information (empty bins without noise).
@@ -152,7 +154,8 @@ def _codewords(codes: Codes, spec: Spec) -> Singles:
     law: Any = spec.law
     words = law.codebook.vectors
     kept = law.inside / 2.0**64
-    near, share = nearness(spec) * codes.to_float(), law.subset / len(words)
+    near = nearness(spec) * codes.to_float()
+    share = law.subset / len(words)
     far = (words.mean(axis=0) - share * near) / (1.0 - share)  # of vectors that are not near it
     estimates = kept * near + (1.0 - kept) * far
     return np.asarray(estimates, dtype=np.float32)
@@ -160,6 +163,7 @@ def _codewords(codes: Codes, spec: Spec) -> Singles:
 
 def cosines(estimates: Floats, originals: Floats) -> Doubles:
     """Cosine of each estimate to its original, shape (n,); 0 where one of them is zero."""
-    u, v = estimates.astype(np.float64), originals.astype(np.float64)
+    u = estimates.astype(np.float64)
+    v = originals.astype(np.float64)
     norms = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
     return np.asarray(np.divide((u * v).sum(axis=1), norms, out=np.zeros(len(u)), where=norms > 0))

@@ -43,7 +43,8 @@ class Linkage:
     """
 
     def __init__(self, projector: Projector, known: Vectors, codes: Codes) -> None:
-        spec, decoded = projector.spec, codes.to_float()
+        spec = projector.spec
+        decoded = codes.to_float()
         exact = np.asarray(projector.project(known), dtype=np.float64) * spec.step
         if spec.format.name == "symbols":  # decoded, they are codewords
             dense = known.toarray() if scipy.sparse.issparse(known) else known

@@ -129,7 +129,8 @@ def write_curve(
         tables["texts.csv"] = csv_bytes(texts.lines())
     write_all(folder, tables)
     drawn = {name: curve_png(curve, name) for name in ("found", "recall@100", "exposure")}
-    promises, pictures = _promises(curve), tuple(pictures)
+    promises = _promises(curve)
+    pictures = tuple(pictures)
     html = _render(
         curve=curve,
         title=title,

@@ -128,7 +128,8 @@ def text_attack(
     >>> [guess.text for guess in found.guesses[0][1]]
     ['yes', 'no', 'thanks', 'stop']
     """
-    base, public = as_source(base, "base"), as_source(public, "the public vectors")
+    base = as_source(base, "base")
+    public = as_source(public, "the public vectors")
     for source, lines in ((public, public_texts), (base, texts)):
         if lines is not None and len(lines) != source.shape[0]:
             raise InputError(
@@ -141,7 +142,8 @@ def text_attack(
         )
     rows = spaced(base.shape[0], records)
     vectors = dense_rows(base, rows)
-    known, truth = _directions(public), unit(in_units_of_largest(vectors))
+    known = _directions(public)
+    truth = unit(in_units_of_largest(vectors))
 
     def guesses(rebuilt: Singles) -> tuple[Guess, ...]:
         nearest = (unit(in_units_of_largest(rebuilt)) @ known.T).argmax(axis=1)

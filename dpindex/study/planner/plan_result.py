@@ -111,7 +111,9 @@ class Row:
     @property
     def denoiser(self) -> str | None:
         """Kind of the denoiser; None if codes are ranked as they are."""
-        return None if self.ranking == "plain" else self.ranking
+        if self.ranking == "plain":
+            return None
+        return self.ranking
 
     @property
     def guarantee(self) -> Guarantee:
@@ -119,7 +121,9 @@ class Row:
 
     def found(self, query: QueryMode) -> Found:
         """Return what is expected to be found in that query mode."""
-        return self.private if query == "private" else self.exact
+        if query == "private":
+            return self.private
+        return self.exact
 
     def to_dict(self, at: int) -> dict[str, Any]:
         """Return the row as plain JSON values; recall is recall@``at``."""

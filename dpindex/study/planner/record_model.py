@@ -241,4 +241,6 @@ def promising_subsets(size: int, epsilon: float) -> tuple[int, ...]:
     promising = tuple(w for w, chance in inside.items() if 0.2 <= chance <= 0.9)
     if promising:
         return promising
-    return (powers[0],) if odds > 1 else (powers[-1],)
+    if odds > 1:
+        return (powers[0],)
+    return (powers[-1],)

@@ -94,7 +94,8 @@ def explore(
     '<!doctype html>'
     """
     require_libraries()
-    base, queries = as_source(base, "base"), as_source(queries, "queries")
+    base = as_source(base, "base")
+    queries = as_source(queries, "queries")
     shown = Shown(
         base, queries, image_shape=image_shape, texts=texts, query_texts=query_texts, ids=ids
     )

@@ -72,12 +72,14 @@ class Shown:
                     f"{source.name} has {source.shape[0]} vectors, and there are {len(lines)} "
                     f"texts or ids; give one line for each vector."
                 )
-        self.base, self.queries = base, queries
+        self.base = base
+        self.queries = queries
         dim = base.shape[1]
         self.pictures = image_shape is not None
         self.shape = strip_shape(dim) if image_shape is None else picture_shape(image_shape, dim)
         self.has_texts = texts is not None
-        self._names, self._query_names = texts if texts is not None else ids, query_texts
+        self._names = texts if texts is not None else ids
+        self._query_names = query_texts
 
     def names(self, rows: AnyArray) -> list[str]:
         """What the vectors of some rows are called."""
@@ -257,11 +259,9 @@ def promise(guarantee: Guarantee) -> str:
             "The odds above do not hold for it: its promise (individual differential privacy) is "
             "weaker, and vectors can be rebuilt from its codes."
         )
-    return (
-        f"The odds above hold {chance}."
-        if guarantee.delta
-        else "The odds above hold without exception."
-    )
+    if guarantee.delta:
+        return f"The odds above hold {chance}."
+    return "The odds above hold without exception."
 
 
 def _means(line: Sequence[Point], measure: str) -> list[float | None]:
@@ -274,7 +274,9 @@ def _spreads(line: Sequence[Point], measure: str) -> list[float | None]:
 
 def _number(value: float) -> float | None:
     """A number as JSON has it; None for NaN."""
-    return None if math.isnan(value) else round(float(value), _DIGITS)
+    if math.isnan(value):
+        return None
+    return round(float(value), _DIGITS)
 
 
 def _hits(sample: Sample, mode: Any, number: Mapping[int, int]) -> list[list[int]]:

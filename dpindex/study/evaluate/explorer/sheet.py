@@ -58,7 +58,8 @@ class Sheet:
     """
 
     def __init__(self, shape: tuple[int, ...], limits: tuple[float, float]) -> None:
-        self._shape, self._limits = shape, limits
+        self._shape = shape
+        self._limits = limits
         self._tiles: list[Bytes] = []
         self._image = import_extra("PIL.Image", "an explorer needs jinja2 and pillow", "eval")
 
@@ -94,9 +95,11 @@ class Sheet:
         rows = tiles.reshape(lines, columns, *self._tiles[0].shape).swapaxes(1, 2)
         pixels = rows.reshape(lines * height, columns * width, *self._tiles[0].shape[2:])
         picture = self._image.fromarray(np.ascontiguousarray(pixels))
-        kind, data = "png", _encoded(picture, "PNG", optimize=True)
+        kind = "png"
+        data = _encoded(picture, "PNG", optimize=True)
         if len(data) > _MAX_PNG_BYTES:
-            kind, data = "webp", _encoded(picture, "WEBP", quality=70)
+            kind = "webp"
+            data = _encoded(picture, "WEBP", quality=70)
         return {
             "columns": columns,
             "width": width,
