@@ -301,7 +301,9 @@ class _Collection:
         """Return the blocks that have rows."""
         parts = []
         for number, rows in enumerate(self.rows):
-            ids = None if self.ids is None else self.ids[number]
+            ids = None
+            if self.ids is not None:
+                ids = self.ids[number]
             if rows:
                 parts.append(_Block(f"{self.name}, block {number}", rows, number, ids))
         if not parts:
@@ -382,8 +384,12 @@ class _Columns:
 
     def facts(self, frame: Any) -> tuple[int, int, AnyArray | None, str | None]:
         """Rows, attributes of a vector, the ids, and the types of the payload columns."""
-        beside = self._payload(frame) if len(frame) else None
-        kinds = None if beside is None else ", ".join(map(str, beside.schema))
+        beside = None
+        if len(frame):
+            beside = self._payload(frame)
+        kinds = None
+        if beside is not None:
+            kinds = ", ".join(map(str, beside.schema))
         if isinstance(self.vectors, list):
             return len(frame), len(self.vectors), self._names(frame), kinds
         first = frame[self.vectors].iloc[0] if len(frame) else ()

@@ -135,8 +135,12 @@ class Total:
     apart: str = ""
 
     def __str__(self) -> str:
-        codes = "1 release" if self.releases == 1 else f"{self.releases} releases"
-        alone = f"no joint number ({self.apart}); each kind alone: " if self.apart else ""
+        codes = "1 release"
+        if self.releases != 1:
+            codes = f"{self.releases} releases"
+        alone = ""
+        if self.apart:
+            alone = f"no joint number ({self.apart}); each kind alone: "
         return f"{self.ids} ids, {codes} each: {alone}" + "; and ".join(map(str, self.guarantees))
 
     def to_dict(self) -> dict[str, Any]:
@@ -273,7 +277,9 @@ class Ledger:
         Releases that are about changes of one kind but different sizes are bounded together at each
         size, by group privacy: attribute adjacencies β_i at a change c cost Σ ⌈c/β_i⌉·ε_i.
         """
-        names = None if ids is None else _names(ids)
+        names = None
+        if ids is not None:
+            names = _names(ids)
         with self._opened() as (db, releases):
             if not releases:
                 return []
@@ -417,7 +423,9 @@ def _promises(
     for spec in specs:
         promise = spec.guarantee
         kinds.setdefault(f"{promise.definition} under {promise.adjacency.kind}", []).append(spec)
-    apart = "" if len(kinds) == 1 else f"{' and '.join(kinds)} do not add up"
+    apart = ""
+    if len(kinds) != 1:
+        apart = f"{' and '.join(kinds)} do not add up"
     promises: list[Guarantee] = []
     for alike in kinds.values():
         changes = list(dict.fromkeys(spec.guarantee.adjacency for spec in alike))

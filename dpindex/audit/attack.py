@@ -242,6 +242,8 @@ def _draw_bounds(panel: Any, report: AttackReport) -> None:
     panel.set_xlim(0, 1.15 * max(promise.epsilon, *bounds))
     panel.set_xlabel(f"epsilon is at least … (confidence {report.confidence:g} for all together)")
     verdict = "VIOLATED" if report.violated else "not refuted"
-    delta = f", δ = {promise.delta:g}" if promise.delta else ""
+    delta = ""
+    if promise.delta:
+        delta = f", δ = {promise.delta:g}"
     title = f"{report.spec.method}, claimed ε = {promise.epsilon:g}{delta} (dashed): {verdict}"
     panel.set_title(title, fontsize=10)

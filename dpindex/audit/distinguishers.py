@@ -577,7 +577,9 @@ def gaussian_finding(histogram: Histogram, delta: float, alpha: float) -> Findin
     deviation = math.sqrt(sum(squares) / special.chdtri(sum(sizes) - 2, 1 - alpha / 3))
     margin = sum(-special.ndtri(alpha / 3) * deviation / math.sqrt(size) for size in sizes)
     shift = max(0.0, means[1] - means[0] - margin)
-    bound = gaussian_epsilon(shift / deviation, delta) if shift > 0 else 0.0
+    bound = 0.0
+    if shift > 0:
+        bound = gaussian_epsilon(shift / deviation, delta)
     evidence = f"deviation at most {deviation / shift if shift else np.inf:.6g} shifts"
     return Finding("if the noise is normal: its deviation", bound, evidence, min(sizes))
 

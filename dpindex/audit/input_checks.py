@@ -177,7 +177,9 @@ def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
     exact = 1 << (info.nmant + 1)
     if isinstance(spec.law, NumberLaw):
         # Sums held in float32 get their noise in 32 bits; others in 64, and then lose low bits.
-        lost = 0 if grid.dtype == np.float32 else spec.law.cell_bits
+        lost = 0
+        if grid.dtype != np.float32:
+            lost = spec.law.cell_bits
         exact = min(exact, ((1 << 31) - 1) << lost)
     return [
         Check(name, f"at most {float(steps):.8f}", bound, lemma, passed),

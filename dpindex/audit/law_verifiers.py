@@ -143,7 +143,9 @@ class LawVerifier:
     def _ratio(self, name: str, ratio: exact.Ratio, epsilon: Fraction, theorem: str) -> Check:
         """The loss ``log(ratio)`` is at most ``epsilon``."""
         with mpmath.workprec(512):
-            loss = "∞" if ratio[1] == 0 else digits(mpmath.log(mpmath.mpf(ratio[0]) / ratio[1]))
+            loss = "∞"
+            if ratio[1] != 0:
+                loss = digits(mpmath.log(mpmath.mpf(ratio[0]) / ratio[1]))
         passed = exact.loss_within(ratio, epsilon)
         return Check(name, f"largest loss {loss}", digits(epsilon), theorem, passed)
 

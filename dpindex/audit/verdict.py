@@ -99,7 +99,9 @@ class Difference:
         """
         if self.ball is None:
             return above_root(Fraction(self.moves.l2_squared)) * self.cells(cell_bits)
-        rounding = above_root(Fraction(self.moves.count)) if cell_bits else 0
+        rounding = Fraction(0)
+        if cell_bits:
+            rounding = above_root(Fraction(self.moves.count))
         return self.ball / (1 << cell_bits) + rounding
 
 
@@ -139,7 +141,9 @@ class ExactReport:
         return tuple(check.name for check in self.checks if not check.passed)
 
     def __str__(self) -> str:
-        verdict = "holds" if self.passed else "DOES NOT HOLD: " + ", ".join(self.failed)
+        verdict = "holds"
+        if not self.passed:
+            verdict = "DOES NOT HOLD: " + ", ".join(self.failed)
         head = f"{self.subject}: {self.spec.guarantee}: {verdict} ({self.seconds:.2f} s)"
         return "\n".join([head, *(f"  {check}" for check in self.checks)])
 

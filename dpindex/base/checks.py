@@ -104,7 +104,9 @@ def real_matrix(x: Vectors, columns: int, name: str = "vectors", min_rows: int =
     try:
         rows: Any = x if is_sparse else as_table(x)
     except ValueError as error:
-        detail = f": {error}" if str(error).startswith("row ") else ""
+        detail = ""
+        if str(error).startswith("row "):
+            detail = f": {error}"
         raise InputError(f"{name} must all be equally long, and numbers{detail}.") from None
     if np.dtype(rows.dtype).kind not in "biuf":
         raise InputError(f"{name} must be real numbers, not {rows.dtype}.")
@@ -256,7 +258,9 @@ def checked_fields(data: Any, cls: Any, name: str) -> dict[str, Any]:
 
 def from_kind(data: Any, kinds: Mapping[str, type[_Object]], name: str) -> _Object:
     """The object of a dataclass in the table ``kinds`` that ``{"kind": …, field: …}`` describes."""
-    kind = data.get("kind") if isinstance(data, dict) else None
+    kind = None
+    if isinstance(data, dict):
+        kind = data.get("kind")
     if not isinstance(kind, str) or kind not in kinds:
         raise InputError(f"{name} must be an object whose kind is {' or '.join(kinds)}.")
     rest = {field: value for field, value in data.items() if field != "kind"}

@@ -78,7 +78,9 @@ def upper_tails(sigma: float, bits: int, reach: int) -> tuple[int, ...]:
             centre = first + block // 2
             x = (centre - mpmath.mpf(0.5)) / sigma
             start = int(mpmath.ldexp(mpmath.erfc(x / mpmath.sqrt(2)) / 2, work))
-            series = _taylor(x, block / mpmath.mpf(sigma), work) if block > 1 else []
+            series = []
+            if block > 1:
+                series = _taylor(x, block / mpmath.mpf(sigma), work)
             for z in range(first, min(first + block, reach + 1)):
                 offset = z - centre
                 total = 0

@@ -140,7 +140,9 @@ def _usage(error: Any) -> str:
     said = re.sub(
         r"\.? (?:Did you mean|\(Possible options:) (.*?)\)?$", r"; did you mean \1?", said
     )
-    shown = f"; see {error.ctx.command_path} --help." if error.ctx else "."
+    shown = "."
+    if error.ctx:
+        shown = f"; see {error.ctx.command_path} --help."
     return f"{said[0].lower()}{said[1:]}{shown}"
 
 

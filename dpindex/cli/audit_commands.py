@@ -81,7 +81,9 @@ def _verify(path: Path | None, codebook: Path | None, as_json: bool) -> None:
 
     failed = 0
     codes_pass = True
-    subject = None if path is None else _subject(path, codebook)
+    subject = None
+    if path is not None:
+        subject = _subject(path, codebook)
     for report in verify_default() if subject is None else [verify(subject[0])]:
         failed += not report.passed
         in_full = path is not None or not report.passed

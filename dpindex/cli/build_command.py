@@ -121,7 +121,9 @@ def _dataset(
         payload_columns=columns,
         in_process=building.dask is None,
     ) as dataset:
-        table = None if payload.payload is None else payload.read(vectors)
+        table = None
+        if payload.payload is not None:
+            table = payload.read(vectors)
         yield dataset.with_labels(ids, table)
 
 

@@ -92,7 +92,9 @@ def add(
     codes = read_codes(items)
     if codes is not None and (release.ledger is not None or release.allow_rerelease):
         raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
-    ledger = None if release.ledger is None else Ledger(release.ledger)
+    ledger = None
+    if release.ledger is not None:
+        ledger = Ledger(release.ledger)
     table = payload.read(items)
     ids = release.read_ids()
     if upsert and ids is None:
@@ -127,7 +129,9 @@ def add(
         opened.save(index, allow_unprotected=allow_unprotected)
     added = len(opened) - rows_before + replaced
     promise = opened.spec.guarantee
-    again = f" ({replaced} replaced)" if upsert else ""
+    again = ""
+    if upsert:
+        again = f" ({replaced} replaced)"
     typer.echo(f"{index}: {added} added{again}, {len(opened)} in all.")
     if codes is None:
         typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
@@ -219,7 +223,9 @@ def query(
 
     out.check_output(form, output)
     opened: Any = connect(index, collection) if is_database_url(index) else PrivateIndex.open(index)
-    shown_columns = [] if show is None else show.split(",")
+    shown_columns = []
+    if show is not None:
+        shown_columns = show.split(",")
     for name in shown_columns:
         if name not in opened.payload_columns:
             known = ", ".join(opened.payload_columns) or "none"
@@ -304,7 +310,9 @@ def _hits_table(
         table.add_column(out.plain(heading))
     for row, rank in np.ndindex(shown, columns["ids"].shape[1]):
         name, value, error = (columns[c][row, rank] for c in ("ids", "similarity", "stderr"))
-        estimate = f"{value:.3f} ± {error:.3f}" if np.isfinite(value) else "needs declared norm"
+        estimate = "needs declared norm"
+        if np.isfinite(value):
+            estimate = f"{value:.3f} ± {error:.3f}"
         extra = [out.plain(column[row, rank]) for column in beside.values()]
         table.add_row(str(row), str(rank + 1), out.plain(name), estimate, *extra)
     return table
@@ -373,7 +381,9 @@ def info(
         f"epsilon = {settings.query_spec.budget:g}",
     }
     if (book := spec.codebook) is not None:
-        nearest = "the nearest codeword" if spec.subset == 1 else f"{spec.subset} nearest codewords"
+        nearest = "the nearest codeword"
+        if spec.subset != 1:
+            nearest = f"{spec.subset} nearest codewords"
         chance = spec.symbol_law.chance_inside
         lines["codebook"] = (
             f"{len(book)} public codewords, {book.digest[:12]}…; {chance:.1%} of "
@@ -412,10 +422,14 @@ def methods(as_json: o.AsJson = False) -> None:
         out.print_json(rows)
         return
     for row in rows:
-        promise = "not private" if row["kind"] == "none" else f"{row['kind']} {row['definition']}"
+        promise = "not private"
+        if row["kind"] != "none":
+            promise = f"{row['kind']} {row['definition']}"
         if row["delta_over"] == "projection":
             promise += ", delta over the projection too: no promise for the published one"
-        needs = f"; needs {row['needs']}" if row["needs"] else ""
+        needs = ""
+        if row["needs"]:
+            needs = f"; needs {row['needs']}"
         needs += f"; entries {row['entries']}" if row["entries"] else ""
         typer.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
         typer.echo(f"    {row['summary']}\n    {row['source']}")

@@ -83,7 +83,9 @@ def _container_kind(head: bytes) -> str | None:
 def mistaken(values: Mapping[str, Any], takes: Mapping[str, Takes]) -> str | None:
     """What was named where something else is expected, and what to do; None if nothing was."""
     for name, expected in takes.items():
-        found = None if values.get(name) is None else kind_of(values[name])
+        found = None
+        if values.get(name) is not None:
+            found = kind_of(values[name])
         if found is None or found in expected.kinds:
             continue
         wanted = " or ".join(_NAMES[kind] for kind in expected.kinds)

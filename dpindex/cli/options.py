@@ -164,7 +164,9 @@ class SpecOptions(DataOptions):
     def stated(self) -> dict[str, Any]:
         from dpindex.mechanism.codebook import Codebook
 
-        book = None if self.codebook is None else Codebook(self.codebook)
+        book = None
+        if self.codebook is not None:
+            book = Codebook(self.codebook)
         return {**super().stated(), "codebook": book}
 
 

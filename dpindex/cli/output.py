@@ -47,7 +47,9 @@ def plain(value: object) -> Any:
     """Foreign text for a terminal: no markup, and control characters are shown, not obeyed."""
     from rich.text import Text
 
-    text = "" if value is None else str(value)
+    text = ""
+    if value is not None:
+        text = str(value)
     return Text("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
 
 
@@ -136,7 +138,9 @@ def announce_size(count: int, format_: CodeFormat, max_size: str) -> None:
 
 def print_totals(ledger: Ledger | None, ids: AnyArray | None) -> None:
     """Print what was released of these ids in all, if some were released more than once."""
-    totals = [] if ledger is None else ledger.totals(ids)
+    totals = []
+    if ledger is not None:
+        totals = ledger.totals(ids)
     if totals and totals[0].releases > 1:
         typer.echo("In total, by the ledger:")
         for total in totals:

@@ -109,7 +109,9 @@ def evaluate(
         for sentence in grid.refused:
             typer.echo(f"left out: {sentence}", err=True)
         shape = _image_shape(image_shape, base_source.shape[1])
-        true = None if base_texts is None else read_texts(base_texts)
+        true = None
+        if base_texts is not None:
+            true = read_texts(base_texts)
         if explore:
             explorer.require_libraries()
             explorer.check_range([grid.specs])
@@ -134,7 +136,9 @@ def evaluate(
                 view = explorer.view(
                     curve, base_source, query_source, unit=options.record, progress=progress
                 )
-        pictures = image_attack(base_source, grid.specs, shape) if shape else []
+        pictures = []
+        if shape:
+            pictures = image_attack(base_source, grid.specs, shape)
         texts = None
         if public_texts is not None:
             with open_vectors(str(public)) as source:

@@ -299,7 +299,9 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
             sizes = {"2": 2, "B": CalibrationBins.BINS}
             parts.append((filter_, _read(arrays, f"{number}.bins.", CalibrationBins, sizes)))
         error_variance = _checked(arrays.pop("error_variance"), Doubles, "E", {})
-        components = parts[-1][0].prior.components if parts else 0
+        components = 0
+        if parts:
+            components = parts[-1][0].prior.components
         if len(error_variance) not in (0, components) or (error_variance < 0).any() or arrays:
             raise ValueError("error_variance")
         if not parts:

@@ -318,7 +318,9 @@ def _fit_iterations(
                 chosen = prior
     # Scales come in the last iteration only: in earlier ones they would make the remaining noise
     # vary between vectors, which the next iteration cannot represent.
-    before = "gaussian" if chosen == "scales" else chosen
+    before = "gaussian"
+    if chosen != "scales":
+        before = chosen
     iteration, best = first[before]
     iterations = [iteration]
     error = _unbiased_error(best, y, rows.channel)

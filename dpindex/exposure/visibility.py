@@ -98,7 +98,9 @@ def _numbers(sample: Codes, spec: Spec, n: int) -> Visibility:
     energies = _gamma(energy, spread)
 
     def share(private: bool) -> float:
-        added = noise if private else 0.0
+        added = 0.0
+        if private:
+            added = noise
         scores = _NumberScores(noise, added, sample.k)
         shares = []
         for query_energy in energies:  # copies have the energy of their query

@@ -103,7 +103,9 @@ class Codebook:
         Raises InputError for anything else.
         """
         book = cls.__new__(cls)
-        facts = data if isinstance(data, dict) else {}
+        facts = {}
+        if isinstance(data, dict):
+            facts = data
         digest = facts.get("sha256")
         if set(facts) != {"sha256", "size", "dim"} or not _DIGEST.fullmatch(str(digest)):
             raise InputError("codebook must be {sha256: …, size: …, dim: …}.")

@@ -287,7 +287,9 @@ class Records(Adjacency):
         return f"one whole record of the collection, {change[self.neighbouring]}"
 
     def does_not_protect(self, epsilon: float, growth: str, dim: int) -> list[str]:
-        count = ["how many records there are"] if self.neighbouring == "replace" else []
+        count = []
+        if self.neighbouring == "replace":
+            count = ["how many records there are"]
         return [
             "the collection against whoever builds the sketch: that party sees the records",
             f"one person's several records: m of them cost m × {epsilon:g} (group privacy{growth})",

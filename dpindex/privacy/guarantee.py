@@ -172,7 +172,9 @@ class Guarantee:
         """
         if self.definition == "none":
             return "A 50:50 guess becomes certain: nothing is protected."
-        terms = f", delta = {self.delta:g} included" if self.delta else ""
+        terms = ""
+        if self.delta:
+            terms = f", delta = {self.delta:g} included"
         if self.delta_over == "projection":
             terms += ", before the projection is known"
         if self.definition == "iDP":
@@ -233,7 +235,9 @@ class Guarantee:
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields as plain JSON values."""
-        epsilon = None if self.definition == "none" else self.epsilon
+        epsilon = None
+        if self.definition != "none":
+            epsilon = self.epsilon
         return asdict(self) | {"epsilon": epsilon, "adjacency": self.adjacency.to_dict()}
 
 

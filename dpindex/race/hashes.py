@@ -267,7 +267,9 @@ class Hasher:
         public = PublicStream(seed, f"race/rehash/{label}")
         shifts = public.words(total, np.uint32) >> np.uint32(32 - _DIRECTION_BITS - _STEP_BITS)
         self._offsets: Doubles = shifts.astype(np.float64).reshape(rows, -1, 1)
-        parts = hash.directions if hash.codes is None else 1
+        parts = 1
+        if hash.codes is None:
+            parts = hash.directions
         self._factors = public.words(rows * parts, np.uint64).reshape(rows, parts)
         self._addends = public.words(rows, np.uint64)
 

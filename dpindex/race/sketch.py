@@ -95,7 +95,9 @@ class RaceSketch:
         self._stream: Callable[[], BitSource] = secret_stream
 
     def __repr__(self) -> str:
-        state = "released" if self._released else "secret" if self._counts is not None else "spent"
+        state = "released"
+        if not self._released:
+            state = "secret" if self._counts is not None else "spent"
         return f"<RaceSketch {self.spec.rows} × {self.spec.columns}, {self.spec.hash}, {state}>"
 
     # Filling: nothing can be read out.
@@ -328,7 +330,9 @@ class RaceSketch:
         if estimator not in ("mean", "median-of-means"):
             raise InputError(f"estimator must be 'mean' or 'median-of-means', not {estimator!r}.")
         offset = self._open().offset
-        groups = 1 if estimator == "mean" else mean_groups(self.spec.rows, failure)
+        groups = 1
+        if estimator != "mean":
+            groups = mean_groups(self.spec.rows, failure)
         edges = np.linspace(0, self.spec.rows, groups + 1).astype(np.intp)
 
         def centre(found: Doubles) -> Doubles:

@@ -73,7 +73,9 @@ class NoisyVectorStats:
         second = law.weight * (about - self.k * law.variance[0])
         if self.norm is not None:
             second = self.norm**2 - law.centre * (2 * first + self.k * law.centre)
-        bounded = law.reach**2 if np.isfinite(law.reach) else 0.0
+        bounded = 0.0
+        if np.isfinite(law.reach):
+            bounded = law.reach**2
         return np.full_like(first, self.k), first, second, bounded * first, bounded * second
 
     def _sum(self, polynomial: Polynomial) -> Doubles:

@@ -208,7 +208,9 @@ class NumberObserver(Observer):
 
     def refined_law(self, spec: Spec, private: bool) -> ObservationLaw:
         noise = self._score(self.spec).noise
-        query_noise = self._score(spec).noise if private else 0.0
+        query_noise = 0.0
+        if private:
+            query_noise = self._score(spec).noise
         own = self._pair_noise(noise, query_noise, self.spec.code_length)
         factor = self.spec.projection.inner_product_factor
         return ObservationLaw(GRID, np.full(len(GRID), own), factor * (1 + GRID**2))

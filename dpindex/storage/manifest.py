@@ -300,7 +300,9 @@ class Manifest:
         try:
             return cls.from_dict(data)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            detail = str(error) if isinstance(error, InputError) else "a field is missing or wrong."
+            detail = "a field is missing or wrong."
+            if isinstance(error, InputError):
+                detail = str(error)
             raise DamagedError(f"{place} is damaged: {detail}") from None
 
 

@@ -112,8 +112,12 @@ class Dataset(AbstractContextManager["Dataset"]):
         parts = []
         for part in self.parts:
             rows = slice(first_row, first_row + part.rows)
-            part_ids = None if ids is None else ids[rows]
-            part_payload = None if payload is None else payload.slice(first_row, part.rows)
+            part_ids = None
+            if ids is not None:
+                part_ids = ids[rows]
+            part_payload = None
+            if payload is not None:
+                part_payload = payload.slice(first_row, part.rows)
             parts.append(_LabelledPart(part, part_ids, part_payload))
             first_row += part.rows
         return replace(self, parts=tuple(parts))

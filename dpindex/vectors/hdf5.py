@@ -68,7 +68,9 @@ def _dataset(location: Location, file: Any) -> Any:
     item_bytes = dataset.id.get_type().get_size()
     declared = max(math.prod(dataset.shape), math.prod(dataset.chunks or ())) * item_bytes
     stored = min(dataset.id.get_storage_size(), location.size)
-    ratio = MAX_RATIO if dataset.id.get_create_plist().get_nfilters() else 1
+    ratio = 1
+    if dataset.id.get_create_plist().get_nfilters():
+        ratio = MAX_RATIO
     if declared > ratio * stored:
         raise location.error(
             f"dataset {key!r} declares {declared} bytes, but {stored} are stored; the file is"

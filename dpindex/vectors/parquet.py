@@ -32,7 +32,9 @@ def vectors_of(location: Location, file: Any, groups: Sequence[int]) -> VectorSo
         raise location.error(f"column {location.key!r} is {kind}; vectors need a list of numbers.")
     dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype
     rows = sum(file.metadata.row_group(group).num_rows for group in groups)
-    width = next(_matrices(location, file, groups, rows, 1)).shape[1] if rows else 0
+    width = 0
+    if rows:
+        width = next(_matrices(location, file, groups, rows, 1)).shape[1]
     size = max(1, _BATCH_BYTES // max(1, width * dtype.itemsize))
 
     def stream(firsts: range) -> Iterator[AnyArray]:

@@ -103,7 +103,9 @@ class Column(Condition):
         return self.dialect.name(self.column)
 
     def _literal(self, value: Any) -> str:
-        write = self.dialect.id_literal if self.column == "id" else None
+        write = None
+        if self.column == "id":
+            write = self.dialect.id_literal
         return (write or self.dialect.literal)(value)
 
     def _missing(self, place: int) -> str:

@@ -133,9 +133,13 @@ class Lance(Database):
     ) -> tuple[list[AnyArray], list[Doubles]]:
         binary = queries.dtype == np.uint8
         products = self._layout.metric == "ip"
-        metric = "hamming" if binary else "dot" if products else "l2"
+        metric = "hamming"
+        if not binary:
+            metric = "dot" if products else "l2"
         # Of a product p Lance returns 1 - p in single precision; of a large one nothing is lost.
-        scale = _SCALE if metric == "dot" else 1.0
+        scale = 1.0
+        if metric == "dot":
+            scale = _SCALE
         asked = queries if binary else queries * np.float32(scale)
         with self._asking():
             request = self._table.search(list(asked), "code" if binary else "vector")
@@ -154,15 +158,21 @@ class Lance(Database):
         return np.array(found["id"].to_pylist(), np.str_ if self._layout.text_ids else np.int64)
 
     def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
-        schema = self._layout.schema if payload else None
-        names = [] if schema is None else schema.names
+        schema = None
+        if payload:
+            schema = self._layout.schema
+        names = []
+        if schema is not None:
+            names = schema.names
         with self._asking():
             request = self._table.search().where(where).select(["id", "code", *names]).limit(count)
             found = request.to_arrow()
         codes: AnyArray = found["code"].to_numpy()
         if width := self._layout.code_bytes:
             codes = found["code"].combine_chunks().flatten().to_numpy().reshape(-1, width)
-        table = None if schema is None else found.select(names).cast(schema)
+        table = None
+        if schema is not None:
+            table = found.select(names).cast(schema)
         return Rows(self._ids(found), codes, payload=table)
 
     def count(self, where: str | None = None) -> int:
@@ -175,8 +185,8 @@ class Lance(Database):
                 return None
             table = self._connection.open_table(self._documents)
             found = table.search().where(self.dialect.is_in("id", [name])).to_arrow()
-        if len(found):
-            return found["data"][0].as_py()
+        for data in found["data"].to_pylist():
+            return bytes(data)
         return None
 
     def write(self, name: str, data: bytes) -> None:

@@ -114,7 +114,9 @@ class Milvus(Database):
     def create(self, layout: Layout) -> None:
         self._layout = layout
         types = self._types
-        columns = {} if layout.schema is None else {f.name: f.type for f in layout.schema}
+        columns = {}
+        if layout.schema is not None:
+            columns = {f.name: f.type for f in layout.schema}
         nulls = {_NULL.format(name) for name in columns}
         for name in columns:
             if not _COLUMN.fullmatch(name) or name in _OWN or name in nulls:
@@ -163,7 +165,9 @@ class Milvus(Database):
         if rows.vectors is not None:
             columns["vector"] = list(rows.vectors)
         for field in layout.schema or ():
-            column = None if rows.payload is None else rows.payload.column(field.name)
+            column = None
+            if rows.payload is not None:
+                column = rows.payload.column(field.name)
             values, nulls = _stored(field, column, len(ids))
             columns |= {field.name: values, _NULL.format(field.name): nulls}
         made = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -197,7 +201,9 @@ class Milvus(Database):
                 filter=where or "",
                 **_RETRIES,
             )
-        sign = -1.0 if binary or self._layout.metric == "l2" else 1.0
+        sign = 1.0
+        if binary or self._layout.metric == "l2":
+            sign = -1.0
         ids = [self._ids([hit["id"] for hit in hits]) for hits in found]
         return ids, [sign * np.array([hit["distance"] for hit in hits], float) for hits in found]
 
@@ -207,10 +213,12 @@ class Milvus(Database):
         return np.array(values, np.int64)
 
     def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
-        schema = self._layout.schema if payload else None
-        names = (
-            [] if schema is None else [n for f in schema for n in (f.name, _NULL.format(f.name))]
-        )
+        schema = None
+        if payload:
+            schema = self._layout.schema
+        names = []
+        if schema is not None:
+            names = [n for f in schema for n in (f.name, _NULL.format(f.name))]
         with self._asking():
             found = self._client.query(
                 self._name,
@@ -225,7 +233,9 @@ class Milvus(Database):
             codes = np.frombuffer(joined, np.uint8).reshape(len(found), self._layout.code_bytes)
         else:
             codes = np.array([row["code"] for row in found], np.int64)
-        table = None if schema is None else _restored(found, schema)
+        table = None
+        if schema is not None:
+            table = _restored(found, schema)
         return Rows(self._ids([row["id"] for row in found]), codes, payload=table)
 
     def count(self, where: str | None = None) -> int:

@@ -286,7 +286,9 @@ class Postgres(Database):
     def search(
         self, queries: Bytes | Singles, count: int, where: str | None
     ) -> tuple[list[AnyArray], list[Doubles]]:
-        among = f"where {where}" if where else ""
+        among = ""
+        if where:
+            among = f"where {where}"
         ids = []
         scores = []
         for query in queries:
@@ -315,8 +317,12 @@ class Postgres(Database):
         return np.array(values, np.str_ if self._layout.text_ids else np.int64)
 
     def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
-        schema = self._layout.schema if payload else None
-        names = [] if schema is None else schema.names
+        schema = None
+        if payload:
+            schema = self._layout.schema
+        names = []
+        if schema is not None:
+            names = schema.names
         columns = ", ".join(map(_name, ["id", "code", *names]))
         found = self._rows(f"select {columns} from {self._table} where {where} limit {count}")
         ids, codes, *values = zip(*found, strict=True) if found else [()] * (2 + len(names))
@@ -341,7 +347,9 @@ class Postgres(Database):
         return self._arrow.array(values, kind)
 
     def count(self, where: str | None = None) -> int:
-        among = f"where {where}" if where else ""
+        among = ""
+        if where:
+            among = f"where {where}"
         return int(self._rows(f"select count(*) from {self._table} {among}")[0][0])
 
     def read(self, name: str) -> bytes | None:

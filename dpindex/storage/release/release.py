@@ -155,7 +155,9 @@ class _Run(Generic[Space, Published]):
 
     def _checked(self, shards: list[Shard], space: Space) -> list[Shard]:
         """Check every vector; return the shards in order, with their tags."""
-        codebook = None if self._terms.skip_leak_check else self._target.codebook
+        codebook = None
+        if not self._terms.skip_leak_check:
+            codebook = self._target.codebook
         check = self._target.checking(space.content, leak_check=codebook is not None)
         tags: dict[int, tuple[bytes, ...]] = {}
         shared_words: dict[int, int] = {}

@@ -211,7 +211,9 @@ class CodeCheck:
                 tags.append(content_tag(self.content, shard, segment, chunk, labels))
                 yield shard.first_row + segment.start, chunk
 
-        codebook = self.spec.codebook if self.leak_check else None
+        codebook = None
+        if self.leak_check:
+            codebook = self.spec.codebook
         words: Mapping[int, int] = {}
         if codebook is None:
             deque(checked(), maxlen=0)

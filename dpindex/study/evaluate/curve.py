@@ -380,7 +380,9 @@ def spec_grid(
                     )
                 except InputError as error:
                     if k in ks:
-                        length = "" if k is None else f" with k = {k}"
+                        length = ""
+                        if k is not None:
+                            length = f" with k = {k}"
                         refused[f"{row.name}{length}: {error}"] = None
                 else:
                     made[row.name][spec] = None
@@ -508,7 +510,9 @@ def recall_curve(
         queries = as_source(first, queries.name)
 
     def new_index(spec: Spec) -> PrivateIndex:
-        budget = None if spec.epsilon is None else query_epsilon
+        budget = None
+        if spec.epsilon is not None:
+            budget = query_epsilon
         return PrivateIndex(spec, metric=metric, index_type=index_type, query_epsilon=budget)
 
     count, width = base.shape
@@ -549,7 +553,9 @@ def recall_curve(
         truth = ground_truth(base, queries, neighbours, metric)
         asked = queries.read()
         for done, (spec, seed) in enumerate(builds):
-            budget = "" if spec.epsilon is None else f", ε = {spec.epsilon:g}"
+            budget = ""
+            if spec.epsilon is not None:
+                budget = f", ε = {spec.epsilon:g}"
             tell(done, len(builds), label(spec) + budget)
             wanted = {mode: key(spec, seed, mode) for mode in modes}
             missing = {mode: key for mode, key in wanted.items() if key not in kept.lines}

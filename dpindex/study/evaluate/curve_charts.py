@@ -64,7 +64,9 @@ def _drawn(curve: Curve, measure: str) -> Any:
     width = len(shown[0])
     legend_rows = -(-len(styles) // 2)
     across = 5.6 if width < 3 else 4.4
-    inches = across * width if width > 1 else 7.5
+    inches = 7.5
+    if width > 1:
+        inches = across * width
     figure = new_figure(inches, 4.0 * height + 0.3 + 0.24 * legend_rows)
     panels = figure.subplots(height, width, sharey=False, squeeze=False)
     handles: dict[str, Any] = {}

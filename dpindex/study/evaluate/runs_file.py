@@ -67,7 +67,9 @@ def refuse_other_report(folder: Path, is_ours: Callable[[dict[str, str]], bool])
     others = [line for line in lines if not is_ours(line)]
     unknown = not lines and any((folder / name).exists() for name in _REPORT)
     if others or unknown:
-        what = f"{len(others)} runs of another evaluation" if others else "another report"
+        what = "another report"
+        if others:
+            what = f"{len(others)} runs of another evaluation"
         raise InputError(
             f"{folder} holds {what}; choose another directory, repeat the command that made it "
             f"(it may have more epsilons, methods or runs), or pass replace=True.",

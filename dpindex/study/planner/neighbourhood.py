@@ -149,5 +149,7 @@ def methods_to_try(names: Sequence[str] | None) -> list[Method]:
 def require_method(admitted: Sequence[object], refused: Sequence[str]) -> None:
     """Raise InputError if no method is left, with the first reason."""
     if not admitted:
-        reason = f": {refused[0]}" if refused else "."
+        reason = "."
+        if refused:
+            reason = f": {refused[0]}"
         raise InputError(f"no method has a guarantee under these terms{reason}")

@@ -73,7 +73,9 @@ def _draw(panel: Any, line: Sequence[Row], outcome: Plan, measure: str, number: 
     shares = [getattr(row.found(outcome.query), measure) for row in line]
     denoised = ", denoised" if any(row.denoiser for row in line) else ""
     codes = {row.contents for row in line}
-    contents = line[0].contents if len(codes) == 1 else "the best code at each ε"
+    contents = "the best code at each ε"
+    if len(codes) == 1:
+        contents = line[0].contents
     return panel.plot(
         [row.spec.budget for row in line], shares, color=COLOURS[number % len(COLOURS)],
         marker=MARKERS[number % len(MARKERS)], markersize=5, linewidth=1.8,

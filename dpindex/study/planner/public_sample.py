@@ -114,7 +114,9 @@ def checked_source(source: VectorSource, dim: int, n: int, skip_leak_check: bool
             f"{source.name} has {rows} rows; a plan needs at least {_MIN_ROWS} public vectors, or "
             f"facts."
         )
-    reason = None if skip_leak_check else _suspicion(source, n)
+    reason = None
+    if not skip_leak_check:
+        reason = _suspicion(source, n)
     if reason is not None:
         raise InputError(
             f"{source.name} looks like the private vectors themselves ({reason}), and parameters "

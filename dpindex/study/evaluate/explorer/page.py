@@ -184,7 +184,9 @@ def _rows(view: View) -> AnyArray:
 def _view(view: View, number: Mapping[int, int], sheet: Sheet, sizes: AnyArray) -> dict[str, Any]:
     curve = view.curve
     private = [sample.spec for sample in view.samples if sample.spec.epsilon is not None]
-    weakest = max(private, key=lambda spec: spec.budget) if private else None
+    weakest = None
+    if private:
+        weakest = max(private, key=lambda spec: spec.budget)
     return {
         "adjacency": _adjacency(view),
         "epsilons": list(curve.epsilons),
@@ -206,7 +208,9 @@ def _adjacency(view: View) -> dict[str, str]:
     """The kind of adjacency, and in words what a guarantee of this view hides."""
     guarantees = [s.spec.guarantee for s in view.samples]
     kinds = {guarantee.adjacency.kind for guarantee in guarantees}
-    kind = "record" if "record" in kinds else min(kinds)
+    kind = "record"
+    if "record" not in kinds:
+        kind = min(kinds)
     stated = next(g for g in guarantees if g.adjacency.kind == kind)
     return {"kind": kind, "words": stated.adjacency.describe()}
 

@@ -127,7 +127,9 @@ def view(
     samples = []
     for i, spec in enumerate(specs):
         report(i, len(specs), f"examples of {label(spec)}")
-        budget = None if spec.epsilon is None else curve.query_epsilon
+        budget = None
+        if spec.epsilon is not None:
+            budget = curve.query_epsilon
         index = PrivateIndex(
             spec, metric=curve.metric, index_type=curve.index_type, query_epsilon=budget
         )
