@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
     from dpindex.base.errors import InputError
     from dpindex.index.hits import Hits
+    from dpindex.index.owners import Answers, Originals, Owner
     from dpindex.index.private_index import PrivateIndex
     from dpindex.mechanism.codebook import Codebook
     from dpindex.mechanism.codes import BitCodes, FloatCodes, SymbolCodes, codes_from_bytes
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from dpindex.study.planner import fit_codebook, plan
 
 __all__ = [
+    "Answers",
     "BitCodes",
     "Codebook",
     "FloatCodes",
@@ -37,6 +39,8 @@ __all__ = [
     "Hits",
     "InputError",
     "Ledger",
+    "Originals",
+    "Owner",
     "PrivateIndex",
     "Privatizer",
     "PublishedIndex",
@@ -63,6 +67,7 @@ _HOME = {
     "mechanism.codes": ["BitCodes", "FloatCodes", "SymbolCodes", "codes_from_bytes"],
     "base.errors": ["InputError"],
     "index.hits": ["Hits"],
+    "index.owners": ["Answers", "Originals", "Owner"],
     "index.private_index": ["PrivateIndex"],
     "serve.published_index": ["PublishedIndex", "connect"],
     "accounting.ledger": ["Ledger"],

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
 from dpindex.base.arrays import Vectors
 from dpindex.base.errors import InputError
+from dpindex.index.owners import Rerank
+from dpindex.index.reranking import Reranking, new_reranking
 from dpindex.mechanism.codes import Codes, check_format
 from dpindex.mechanism.projector import Projector
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import Queries
+from dpindex.similarity.similarity import Metric, Queries
 
 QueryMode = Literal["exact", "private"]
 
@@ -26,6 +28,17 @@ def checked_k(k: Any) -> int:
     return int(k)
 
 
+_BATCH_CANDIDATES = 1 << 22
+"""Candidates of a batch of queries, each of which takes about 50 bytes."""
+
+
+class Batch(NamedTuple):
+    """Queries that are answered together, and what orders their candidates."""
+
+    queries: Queries
+    reranking: Reranking | None
+
+
 class Asked:
     """Something that is searched with queries of one spec.
 
@@ -33,6 +46,8 @@ class Asked:
     ----------
     spec, query_spec : Spec
         Of the codes, and of private queries.
+    metric : "cosine", "ip" or "l2"
+        What neighbours are ranked by.
 
     Raises
     ------
@@ -40,17 +55,44 @@ class Asked:
         For a spec of queries that could not be asked.
     """
 
-    def __init__(self, spec: Spec, query_spec: Spec) -> None:
+    def __init__(self, spec: Spec, query_spec: Spec, metric: Metric) -> None:
         self.spec: Final = spec
+        self.metric: Final = metric
         self.query_spec: Final = query_spec
         self._projector = Projector(spec)
         Projector(query_spec)  # refuses now what could not be asked later
 
     def _batches(
-        self, asked: Vectors | Codes, query: QueryMode, allow_unprotected: bool
-    ) -> list[Queries]:
+        self,
+        asked: Vectors | Codes,
+        query: QueryMode,
+        allow_unprotected: bool,
+        reranking: Reranking | None = None,
+    ) -> list[Batch]:
+        """Return the queries, some at a time, each with what orders its candidates."""
         queries = self._queries(asked, query, allow_unprotected)
-        return [queries[i : i + _BATCH_QUERIES] for i in range(0, len(queries), _BATCH_QUERIES)]
+        step = _BATCH_QUERIES
+        if reranking is not None:
+            step = max(1, min(step, _BATCH_CANDIDATES // reranking.candidates))
+        batches = []
+        for first in range(0, len(queries), step):
+            rows = slice(first, first + step)
+            part = None if reranking is None else reranking[rows]
+            batches.append(Batch(queries[rows], part))
+        return batches
+
+    def _reranking(
+        self,
+        asked: Vectors | Codes,
+        k: int,
+        candidates: int | None,
+        rerank: Rerank,
+    ) -> Reranking | None:
+        """Return what orders the candidates of queries; None without ``rerank``."""
+        clear = asked
+        if rerank is not None and not isinstance(asked, Codes):
+            clear = self._projector.rows(asked)
+        return new_reranking(rerank, candidates, k, clear, self.metric, self.spec.scale)
 
     def _queries(
         self, asked: Vectors | Codes, query: QueryMode, allow_unprotected: bool

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Floats
+from dpindex.base.arrays import AnyArray, Bools, Floats
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.html import table_html
@@ -55,11 +55,15 @@ class Hits:
         where there is no posterior.
     unbiased_stderr : float64 array, shape (nq, k)
         Its standard error, of one pair looked at on its own.
+    exact : bool array, shape (nq, k)
+        Where ``similarity`` is that of the original vector, which the owner of ``rerank`` gave:
+        ``stderr`` is 0 there, and ``scores`` are the similarities (``l2``: minus them). Hits of a
+        reranked search without an answer come after those, with the estimates and the score −∞.
     payload : pyarrow.Table, optional
         The payload of the neighbours, one row for each in the order of ``ids.ravel()``; None if
         the index has none. It is not protected, and as trustworthy as who published it.
 
-    >>> hits = Hits(np.array([[7, 9]]), *np.ones((5, 1, 2)))
+    >>> hits = Hits(np.array([[7, 9]]), *np.ones((5, 1, 2)), exact=np.zeros((1, 2), bool))
     >>> hits, [one.ids.tolist() for one in hits]
     (<Hits: 1 query, 2 neighbours each>, [[7, 9]])
     """
@@ -70,6 +74,7 @@ class Hits:
     stderr: Floats
     unbiased: Floats
     unbiased_stderr: Floats
+    exact: Bools
     payload: Table = None
 
     @property
@@ -91,6 +96,12 @@ class Hits:
 
     def __iter__(self) -> Iterator[Hits]:
         return (self[query] for query in range(len(self)))
+
+    def take(self, places: AnyArray) -> Hits:
+        """Return the hits of one query at some places."""
+        columns = {name: column[places] for name, column in self.columns.items()}
+        payload = None if self.payload is None else self.payload.take(places)
+        return Hits(**columns, payload=payload)
 
     def to_arrow(self) -> Table:
         """A ``pyarrow.Table`` with one row for each hit.
@@ -176,8 +187,17 @@ def joined(parts: Sequence[Hits]) -> Hits:
 
 def no_hits(queries: int, ids: AnyArray, payload: Table) -> Hits:
     """No neighbours for so many queries, of an index with such ids; ``payload`` has no rows."""
-    empty: dict[str, AnyArray] = {f.name: np.empty((queries, 0)) for f in fields(Hits)}
-    return Hits(**{**empty, "ids": np.empty((queries, 0), ids.dtype), "payload": payload})
+    numbers = np.empty((queries, 0))
+    return Hits(
+        ids=np.empty((queries, 0), ids.dtype),
+        scores=numbers,
+        similarity=numbers,
+        stderr=numbers,
+        unbiased=numbers,
+        unbiased_stderr=numbers,
+        exact=np.empty((queries, 0), np.bool_),
+        payload=payload,
+    )
 
 
 def _short(value: object) -> str:

@@ -17,12 +17,14 @@ from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError, naming
 from dpindex.base.html import facts_html
 from dpindex.denoise import Denoiser, Kind, fit_denoiser
-from dpindex.index.asked import Asked, QueryMode, checked_k
+from dpindex.index.asked import Asked, Batch, QueryMode, checked_k
 from dpindex.index.collection import Collection
 from dpindex.index.filters import Filter, kept_rows
 from dpindex.index.hits import Hits, joined, no_hits
+from dpindex.index.owners import Candidates, Rerank
 from dpindex.index.publish import publish
 from dpindex.index.ranking import new_ranking
+from dpindex.index.reranking import with_exact, within
 from dpindex.index.search_backend import EXACT, Rows
 from dpindex.index.selection import Selection
 from dpindex.mechanism.codes import Codes, check_format
@@ -103,10 +105,9 @@ class PrivateIndex(Asked, Collection):
         query_epsilon: float | None = None,
     ) -> None:
         self._settings = Settings(spec, metric, index_type, query_epsilon)
-        self.metric: Final = metric
         self.index_type: Final = index_type
         self.query_epsilon: Final = self._settings.query_epsilon
-        Asked.__init__(self, spec, self._settings.query_spec)
+        Asked.__init__(self, spec, self._settings.query_spec, metric)
         Collection.__init__(self, spec.format)
         self._similarity = similarity_of(spec, metric)
         self._rank_with(None)
@@ -344,6 +345,8 @@ class PrivateIndex(Asked, Collection):
         query: QueryMode = "exact",
         *,
         filter: Filter = None,
+        candidates: int | None = None,
+        rerank: Rerank = None,
         allow_unprotected: bool = False,
     ) -> Hits:
         """The k nearest neighbours of each query.
@@ -364,17 +367,35 @@ class PrivateIndex(Asked, Collection):
             or an expression over them, as text such as ``"year >= 2020 and lang == 'en'"`` or of
             ``pyarrow.compute``. With fewer than k such rows, all of them are found. See
             :func:`dpindex.index.filters.kept_rows`.
+        candidates : int, optional
+            Neighbours that the codes choose for each query, of which ``rerank`` finds the k
+            nearest, [k, ∞); default 1000.
+        rerank : optional
+            Who has the original vectors: an array, memory map, sparse matrix, file or dataset whose
+            rows stand in the order of the index; a mapping of ids to vectors, or a function from an
+            array of ids to vectors; :class:`dpindex.Originals` with ids of its own; or
+            :class:`dpindex.Answers`, a function from a query and ids to similarities. Queries are
+            compared in the clear, also with ``query="private"``. Hits come in the order of exact
+            similarities, then those without an answer in the order of the codes: see
+            ``Hits.exact``.
         allow_unprotected : bool
             Allow a "private" query of a ``none-*`` baseline, which adds no noise to it.
 
         Raises
         ------
         InputError
-            For bad queries, k < 1, a filter without meaning, an empty index, or a private query
-            that would not be private.
+            For bad queries, k < 1, a filter without meaning, an empty index, a private query that
+            would not be private, and originals or answers that do not fit.
+
+        >>> index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=8, epsilon=1.0))
+        >>> index.add(np.eye(8))
+        >>> hits = index.search(np.eye(8)[:2], k=1, candidates=8, rerank=np.eye(8))
+        >>> hits.ids.tolist(), hits.similarity.tolist(), hits.exact.tolist()
+        ([[0], [1]], [[1.0], [1.0]], [[True], [True]])
         """
         count = checked_k(k)
-        batches = self._batches(Q, query, allow_unprotected)
+        reranking = self._reranking(Q, count, candidates, rerank)
+        batches = self._batches(Q, query, allow_unprotected, reranking)
         if filter is None:
             parts = [self._searching(partial(self._search, [batch], count)) for batch in batches]
             return joined(parts)
@@ -404,8 +425,9 @@ class PrivateIndex(Asked, Collection):
         """
         count = checked_k(k)
 
-        def ids(batch: Queries) -> AnyArray:
-            return self._store.ids_of(self._ranking.search(batch, min(count, len(self)))[1])
+        def ids(batch: Batch) -> AnyArray:
+            _, rows = self._ranking.search(batch.queries, min(count, len(self)))
+            return self._store.ids_of(rows)
 
         batches = self._batches(Q, query, allow_unprotected)
         return np.concatenate([self._searching(partial(ids, batch)) for batch in batches])
@@ -417,6 +439,8 @@ class PrivateIndex(Asked, Collection):
         query: QueryMode = "exact",
         *,
         filter: Filter = None,
+        candidates: int | None = None,
+        rerank: Rerank = None,
         allow_unprotected: bool = False,
     ) -> list[Hits]:
         """Every vector whose ``similarity`` reaches ``threshold``, for each query.
@@ -426,13 +450,16 @@ class PrivateIndex(Asked, Collection):
         cosine that the codes leave uncertain is stated near what is usual in the collection, so
         with much noise few reach a high threshold.
 
+        With ``rerank`` the codes choose ``candidates``, and the exact similarities of these decide;
+        those without an answer are found if their estimate reaches the threshold.
+
         Parameters
         ----------
         Q, query, allow_unprotected
             As for :meth:`search`.
         threshold : float
             Least ``similarity`` (for ``l2``: greatest squared distance).
-        filter : optional
+        filter, candidates, rerank : optional
             As for :meth:`search`.
 
         Returns
@@ -441,12 +468,24 @@ class PrivateIndex(Asked, Collection):
         similarities (for ``l2``: minus the squared distances). Errors as ``search``.
         """
         least = finite_number(threshold, "the threshold")
+        reranking = self._reranking(Q, 1, candidates, rerank)
+        if reranking is not None:
+            hits = self.search(
+                Q,
+                reranking.candidates,
+                query,
+                filter=filter,
+                candidates=reranking.candidates,
+                rerank=reranking.owner,
+                allow_unprotected=allow_unprotected,
+            )
+            return within(hits, least, self.metric)
         found: list[Hits] = []
         for batch in self._batches(Q, query, allow_unprotected):
             with self._lock.read():
                 self._refuse_empty()
                 rows = None if filter is None else kept_rows(filter, self._store)
-                found += self._range(batch, least, rows)
+                found += self._range(batch.queries, least, rows)
         return found
 
     def _searching(self, action: Callable[[], _Answer]) -> _Answer:
@@ -463,22 +502,45 @@ class PrivateIndex(Asked, Collection):
         if len(self) == 0:
             raise InputError("the index is empty: add vectors before searching.")
 
-    def _search(self, batches: list[Queries], k: int, filter_: Filter = None) -> Hits:
+    def _search(self, batches: list[Batch], k: int, filter_: Filter = None) -> Hits:
         ranking: Any = self._ranking
-        count = min(k, len(self))
+        available = len(self)
         if filter_ is not None:  # once for all batches, which then see one state of the index
             kept = kept_rows(filter_, self._store)
-            ranking, count = Selection(ranking, kept), min(k, len(kept))
-        if count == 0:
-            return no_hits(
-                sum(map(len, batches)), self._store.ids_of(slice(0)), self._beside(np.arange(0))
-            )
-        return joined([self._hits(batch, *ranking.search(batch, count)) for batch in batches])
+            available = len(kept)
+            ranking = Selection(ranking, kept)
+        if available == 0:
+            queries = sum(len(batch.queries) for batch in batches)
+            return no_hits(queries, self._store.ids_of(slice(0)), self._beside(np.arange(0)))
+        return joined([self._nearest(batch, ranking, k, available) for batch in batches])
 
-    def _hits(self, queries: Queries, scores: Doubles, rows: Rows) -> Hits:
+    def _nearest(self, batch: Batch, ranking: Any, k: int, available: int) -> Hits:
+        """Return the k nearest of the rows that a ranking has, perhaps reranked."""
+        queries, reranking = batch
+        count = min(k, available)
+        if reranking is None:
+            scores, rows = ranking.search(queries, count)
+            return self._hits(queries, scores, rows, self._ranking.backend.exact)
+        scores, rows = ranking.search(queries, min(reranking.candidates, available))
+        candidates = Candidates(self._store.ids_of(rows), rows, len(self))
+        nearest = reranking.nearest(candidates, count)
+        rows = np.take_along_axis(rows, nearest.places, axis=1)
+        hits = self._hits(queries, nearest.similarity, rows, False)
+        return with_exact(hits, nearest.similarity, self.metric)
+
+    def _hits(self, queries: Queries, scores: Doubles, rows: Rows, in_order: bool) -> Hits:
+        """Return the hits of rows, which stand in the order of their codes or in another."""
         posterior, unbiased = self._estimates(queries, rows)
-        estimates = (*posterior, *unbiased)
-        return Hits(self._store.ids_of(rows), scores, *estimates, payload=self._beside(rows))
+        if in_order and self._posterior() is not None:
+            posterior = in_ranking_order(*posterior)
+        return Hits(
+            self._store.ids_of(rows),
+            scores,
+            *posterior,
+            *unbiased,
+            exact=np.zeros(rows.shape, np.bool_),
+            payload=self._beside(rows),
+        )
 
     def _beside(self, rows: Rows) -> Table:
         """The payload of rows that were found."""
@@ -486,7 +548,8 @@ class PrivateIndex(Asked, Collection):
 
     def _estimates(self, queries: Queries, rows: Rows) -> tuple[Estimate, Estimate]:
         """Posterior and unbiased similarities of rows that were found, a few at a time."""
-        step, learned = max(1, self._block_rows(1) // len(rows)), self._posterior()
+        step = max(1, self._block_rows(1) // len(rows))
+        learned = self._posterior()
         parts = []
         for start in range(0, rows.shape[1], step):
             codes = self._store.take(rows[:, start : start + step].ravel())
@@ -494,12 +557,7 @@ class PrivateIndex(Asked, Collection):
             posterior = unbiased if learned is None else learned.of_found(codes, queries)
             parts.append((*posterior, *unbiased))
         columns = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
-        unbiased = columns[2], columns[3]
-        if learned is None:
-            return unbiased, unbiased
-        if not self._ranking.backend.exact:  # its order is not that of the codes
-            return (columns[0], columns[1]), unbiased
-        return in_ranking_order(columns[0], columns[1]), unbiased
+        return (columns[0], columns[1]), (columns[2], columns[3])
 
     def _posterior(self) -> Learned | None:
         """What gives posterior similarities, learned anew after any change; None without one."""
@@ -540,7 +598,16 @@ class PrivateIndex(Asked, Collection):
         order = np.lexsort((rows, -scores, asked))
         cuts = np.searchsorted(asked[order], np.arange(1, len(queries)))
         return [
-            Hits(ids[i], scores[i], a[i], b[i], c[i], d[i], payload=self._beside(rows[i]))
+            Hits(
+                ids[i],
+                scores[i],
+                a[i],
+                b[i],
+                c[i],
+                d[i],
+                exact=np.zeros(len(i), np.bool_),
+                payload=self._beside(rows[i]),
+            )
             for i in np.split(order, cuts)
         ]
 

@@ -244,6 +244,8 @@ def _as_json(hits: Hits) -> dict[str, Any]:
     """The arrays of hits as lists; what is not known is null."""
     lists = {}
     for name, column in hits.columns.items():
+        if name == "exact":
+            continue  # a collector has no originals to rerank by
         if column.dtype.kind == "f" and not np.isfinite(column).all():
             known = np.isfinite(column)
             column = column.astype(object)

@@ -134,8 +134,9 @@ class Client:
         from dpindex.index.hits import Hits  # here: who only submits needs no search engine
 
         found = json.loads(self._content(*self._ask(f"/search?k={int(k)}", codes)))
-        ids = found.pop("ids")
-        return Hits(np.array(ids), **{name: np.array(v, np.float64) for name, v in found.items()})
+        ids = np.array(found.pop("ids"))
+        numbers = {name: np.array(values, np.float64) for name, values in found.items()}
+        return Hits(ids, **numbers, exact=np.zeros(ids.shape, np.bool_))
 
     def _ask(
         self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None

@@ -65,8 +65,7 @@ class PublishedIndex(Asked):
         self._database, self._publication = database, publication
         self._layout = publication.layout
         settings = publication.settings
-        super().__init__(settings.spec, settings.query_spec)
-        self.metric: Final = settings.metric
+        super().__init__(settings.spec, settings.query_spec, settings.metric)
         self.query_epsilon: Final = settings.query_epsilon
         self.denoiser: Final[Denoiser | None] = publication.denoiser
         self.payload_columns: Final = stated_columns(self._layout.schema)
@@ -160,8 +159,8 @@ class PublishedIndex(Asked):
         where, parts = self._where(filter), []
         for batch in self._batches(Q, query, allow_unprotected):
             step = max(1, _BLOCK_NUMBERS // (k * self.spec.code_length))
-            for first in range(0, len(batch), step):
-                parts.append(self._search(batch[first : first + step], int(k), where))
+            for first in range(0, len(batch.queries), step):
+                parts.append(self._search(batch.queries[first : first + step], int(k), where))
         shortest = min(part.ids.shape[1] for part in parts)
         if not shortest:
             if filter is None:
@@ -185,7 +184,8 @@ class PublishedIndex(Asked):
         if self._learned is not None:
             posterior = in_ranking_order(*self._learned.of_found(codes, queries))
         payload = None if rows.payload is None else rows.payload.take(places.ravel())
-        return Hits(ids, scores, *posterior, *unbiased, payload=payload)
+        exact = np.zeros(ids.shape, np.bool_)
+        return Hits(ids, scores, *posterior, *unbiased, exact=exact, payload=payload)
 
     def _found(
         self, queries: Queries, k: int, where: Condition | None

@@ -1,0 +1,366 @@
+"""Who has the original vectors of candidates: the seam of reranking, and one class for each kind.
+
+The codes of an index choose candidates. An :class:`Owner` compares the originals of candidates with
+the queries themselves, so that its similarities are exact.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray, Doubles, issparse
+from dpindex.base.checks import id_array
+from dpindex.base.errors import InputError
+from dpindex.index.original_rows import Rows, open_rows
+from dpindex.similarity.exact import exact_similarities
+from dpindex.similarity.similarity import Metric
+from dpindex.vectors.dataset import Dataset
+
+__all__ = ["Answers", "Candidates", "Fetched", "Originals", "Owner", "Rerank", "owner_of"]
+
+Rerank: TypeAlias = Any
+"""An owner, or what :func:`owner_of` makes one of."""
+
+_BLOCK_NUMBERS = 1 << 24
+"""Numbers of original vectors that are held together: 64 MB in single precision."""
+
+_ROUNDING = 1e-5
+"""By how much a cosine in single precision may leave [−1, 1]."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The rows of an index that its codes found for each query, best first.
+
+    Attributes
+    ----------
+    ids : array, shape (nq, R)
+    rows : int64 array, shape (nq, R), optional
+        Row numbers of the candidates, in the order in which the ids were added; None where the
+        index does not know them.
+    total : int
+        Rows of the index.
+    """
+
+    ids: AnyArray
+    rows: Rows | None
+    total: int
+
+
+class Owner(ABC):
+    """Who compares the original vectors of candidates with queries."""
+
+    @abstractmethod
+    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
+        """Return the exact similarity of each query with each of its candidates.
+
+        Parameters
+        ----------
+        queries : float64 array, shape (nq, dim)
+            In the clear, in units of the data.
+        candidates : Candidates
+        metric : "cosine", "ip" or "l2"
+
+        Returns
+        -------
+        Array of shape (nq, R): cosines, inner products or squared distances in units of the data;
+        NaN where the owner gives no answer.
+
+        Raises
+        ------
+        InputError
+            For answers that are no similarities.
+        """
+
+
+class _VectorOwner(Owner):
+    """An owner who hands over vectors, of as many candidates at a time as fit into a block."""
+
+    @abstractmethod
+    def _keys(self, candidates: Candidates) -> AnyArray:
+        """Return by what each candidate's vector is fetched, shape (nq, R); −1 for none."""
+
+    @abstractmethod
+    def _vectors(self, keys: AnyArray, dim: int) -> Any:
+        """Return the vectors under unique ascending keys, shape (n, dim), NaN for none."""
+
+    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
+        keys = self._keys(candidates)
+        dim = queries.shape[1]
+        found = np.empty(keys.shape)
+        for part in _blocks(keys.shape, max(1, _BLOCK_NUMBERS // dim)):
+            unique, inverse = np.unique(keys[part], return_inverse=True)
+            vectors = self._vectors(unique, dim)
+            places = inverse.reshape(found[part].shape)
+            for query, query_places, answers in zip(
+                queries[part[0]], places, found[part], strict=True
+            ):
+                answers[:] = exact_similarities(query, vectors[query_places], metric)
+        return found
+
+
+class Originals(_VectorOwner):
+    """Original vectors in rows: an array, a memory map, a sparse matrix, a file or a dataset.
+
+    Only the rows of candidates are read, a block at a time. Of a file that is not .npy, and of a
+    dataset, the parts that hold candidates are read from their beginning.
+
+    Parameters
+    ----------
+    vectors : array, memmap, sparse matrix, path or Dataset, shape (n, dim)
+    ids : sequence of n whole numbers or strings, optional
+        The id of each row; default those of the dataset. Without any, row i is the i-th row of the
+        index, whose number of rows must be n. Name the ids of an index from which rows were removed
+        or in which they were replaced: the row numbers of an index follow its order.
+
+    Raises
+    ------
+    InputError
+        For vectors that are no matrix, and ids that are not unique or as many as the vectors.
+
+    >>> originals = Originals(np.eye(3), ids=["a", "b", "c"])
+    >>> candidates = Candidates(np.array([["c", "x", "a"]]), None, 3)
+    >>> originals.similarities(np.array([[3.0, 0.0, 4.0]]), candidates, "cosine").tolist()
+    [[0.8, nan, 0.6]]
+    """
+
+    def __init__(self, vectors: Any, ids: Any = None) -> None:
+        self._reader = open_rows(vectors)
+        self._places: _Places | None = None
+        if ids is None:
+            ids = self._reader.ids
+        if ids is not None:
+            self._places = _Places(id_array(ids), self._reader.rows)
+
+    def _keys(self, candidates: Candidates) -> Rows:
+        if self._places is not None:
+            return self._places.rows(candidates.ids)
+        if candidates.rows is None or self._reader.rows != candidates.total:
+            raise InputError(
+                f"nothing says which of the {self._reader.rows} vectors to rerank by has which id "
+                f"of the {candidates.total} in the index; give "
+                f"rerank=dpindex.Originals(vectors, ids=…).",
+                parameters=["rerank=…", "ids=…"],
+            )
+        return candidates.rows
+
+    def _vectors(self, keys: Rows, dim: int) -> Any:
+        if self._reader.columns != dim:
+            raise InputError(
+                f"the vectors to rerank by have {self._reader.columns} columns where the index has "
+                f"{dim}."
+            )
+        vectors = self._reader.take(np.maximum(keys, 0))
+        if keys[0] >= 0:
+            return vectors
+        # The first key stands for all candidates without a vector.
+        if issparse(vectors):
+            vectors = vectors.toarray()
+        vectors = vectors.astype(np.float64)
+        vectors[0] = np.nan
+        return vectors
+
+
+class Fetched(_VectorOwner):
+    """Original vectors by id: a mapping, or a function that returns vectors.
+
+    Parameters
+    ----------
+    source : mapping of ids to vectors, or callable
+        A function gets an array of unique ids, and returns their vectors in the same order, shape
+        (n, dim), a row of NaN for an id whose vector it does not give. Ids that a mapping does not
+        have get no answer.
+
+    >>> fetched = Fetched({7: [0.0, 2.0]})
+    >>> candidates = Candidates(np.array([[7, 8]]), None, 2)
+    >>> fetched.similarities(np.array([[1.0, 1.0]]), candidates, "ip").tolist()
+    [[2.0, nan]]
+    """
+
+    def __init__(self, source: Mapping[Any, Any] | Callable[[AnyArray], Any]) -> None:
+        if isinstance(source, Mapping):
+            self._fetch = _of_mapping(source)
+            return
+        _check_arguments(source, 1)
+        self._fetch = lambda ids, dim: source(ids)
+
+    def _keys(self, candidates: Candidates) -> AnyArray:
+        return candidates.ids
+
+    def _vectors(self, keys: AnyArray, dim: int) -> Any:
+        vectors = _numbers(self._fetch(keys, dim), "the vectors to rerank by")
+        if vectors.shape != (len(keys), dim):
+            raise InputError(
+                f"the vectors to rerank by have shape {vectors.shape} where {(len(keys), dim)} is "
+                f"expected: one vector for each id."
+            )
+        return vectors
+
+
+class Answers(Owner):
+    """Similarities that owners compute themselves: they see the queries, and keep their vectors.
+
+    Parameters
+    ----------
+    function : callable
+        Gets one query in the clear, a float64 array of shape (dim,), and the ids of its candidates,
+        shape (R,). Returns R similarities in the metric of the index and in units of the data; NaN
+        or None for a candidate that gives no answer.
+
+    Raises
+    ------
+    InputError
+        For what cannot be called with a query and ids.
+
+    >>> phones = {7: np.array([0.6, 0.8])}
+    >>> def ask(query, ids):
+    ...     return [phones[i] @ query if i in phones else None for i in ids]
+    >>> candidates = Candidates(np.array([[7, 8]]), None, 2)
+    >>> Answers(ask).similarities(np.array([[1.0, 0.0]]), candidates, "cosine").tolist()
+    [[0.6, nan]]
+    """
+
+    def __init__(self, function: Callable[[Doubles, AnyArray], Any]) -> None:
+        _check_arguments(function, 2)
+        self._function = function
+
+    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
+        found = np.empty(candidates.ids.shape)
+        for row, (query, ids) in enumerate(zip(queries, candidates.ids, strict=True)):
+            answers = _numbers(self._function(query, ids), "the answers of an owner")
+            if answers.shape != ids.shape:
+                raise InputError(
+                    f"an owner answered with shape {answers.shape} where {ids.shape} is expected: "
+                    f"one similarity for each id, NaN for none."
+                )
+            found[row] = _checked_answers(answers, metric)
+        return found
+
+
+def owner_of(rerank: Rerank) -> Owner:
+    """Return who compares candidates.
+
+    Parameters
+    ----------
+    rerank : Owner, array, memmap, sparse matrix, path, Dataset, mapping or callable
+        An owner is returned as it is. A mapping of ids to vectors, and a function from ids to
+        vectors, become :class:`Fetched`; a function from a query and ids to similarities is named
+        by :class:`Answers`. Anything else becomes :class:`Originals`.
+
+    Raises
+    ------
+    InputError
+        For anything else.
+
+    >>> type(owner_of(np.eye(3))).__name__, type(owner_of({7: [1.0]})).__name__
+    ('Originals', 'Fetched')
+    """
+    if isinstance(rerank, Owner):
+        return rerank
+    if isinstance(rerank, str | os.PathLike | Dataset):
+        return Originals(rerank)
+    if isinstance(rerank, Mapping) or callable(rerank):
+        return Fetched(rerank)
+    return Originals(rerank)
+
+
+def _blocks(shape: tuple[int, int], size: int) -> Iterator[tuple[slice, slice]]:
+    """Yield blocks of at most so many entries of a table: whole lines where one line fits."""
+    lines, width = shape
+    step = max(1, size // max(1, width))
+    for first_line in range(0, lines, step):
+        for first in range(0, width, size):
+            yield slice(first_line, first_line + step), slice(first, first + size)
+
+
+class _Places:
+    """Row numbers by id."""
+
+    def __init__(self, ids: AnyArray, rows: int) -> None:
+        if len(ids) != rows:
+            raise InputError(f"there are {len(ids)} ids for {rows} vectors to rerank by.")
+        self._order = np.argsort(ids, kind="stable")
+        self._sorted = ids[self._order]
+        twice = np.flatnonzero(self._sorted[1:] == self._sorted[:-1])
+        if twice.size:
+            name = self._sorted[twice[0]].item()
+            raise InputError(f"two vectors to rerank by have the id {name!r}; ids must be unique.")
+
+    def rows(self, ids: AnyArray) -> Rows:
+        """Return the row of each id, −1 for an id without one."""
+        if ids.dtype.kind != self._sorted.dtype.kind:
+            kind = "strings" if ids.dtype.kind == "U" else "whole numbers"
+            raise InputError(
+                f"the ids of this index are {kind}; those of the vectors to rerank by must be "
+                f"{kind} too."
+            )
+        places = np.searchsorted(self._sorted, ids)
+        places = np.minimum(places, len(self._sorted) - 1)
+        return np.where(self._sorted[places] == ids, self._order[places], -1)
+
+
+def _of_mapping(mapping: Mapping[Any, Any]) -> Callable[[AnyArray, int], Any]:
+    def fetch(ids: AnyArray, dim: int) -> Any:
+        vectors = np.full((len(ids), dim), np.nan)
+        for place, key in enumerate(ids.tolist()):
+            if key not in mapping:
+                continue
+            vector = _numbers(mapping[key], f"the vector of id {key!r} to rerank by")
+            if vector.shape != (dim,):
+                raise InputError(
+                    f"the vector of id {key!r} to rerank by has shape {vector.shape} where "
+                    f"{(dim,)} is expected."
+                )
+            vectors[place] = vector
+        return vectors
+
+    return fetch
+
+
+def _check_arguments(function: Any, count: int) -> None:
+    """Raise InputError for what cannot be called with so many arguments."""
+    sentence = (
+        "a function to rerank by takes ids and returns vectors; wrap a function that takes a query "
+        "and ids and returns similarities in dpindex.Answers."
+    )
+    if not callable(function):
+        raise InputError(sentence)
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # a function in C may not tell
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        raise InputError(sentence) from None
+
+
+def _numbers(values: Any, name: str) -> Doubles:
+    """Return real numbers as float64; InputError for anything else."""
+    try:
+        if np.asarray(values).dtype.kind in "biufO":
+            return np.asarray(values, dtype=np.float64)
+    except (ValueError, TypeError):
+        pass
+    raise InputError(f"{name} must be real numbers in a table.")
+
+
+def _checked_answers(answers: Doubles, metric: Metric) -> Doubles:
+    """Return answers; InputError for one that no pair of vectors can have."""
+    answered = answers[~np.isnan(answers)]
+    if np.isinf(answered).any():
+        raise InputError("an owner answered with an infinite similarity.")
+    if metric == "cosine":
+        if (np.abs(answered) > 1 + _ROUNDING).any():
+            raise InputError("an owner answered with a cosine outside [-1, 1].")
+        return np.clip(answers, -1.0, 1.0)
+    if metric == "l2" and (answered < 0).any():
+        raise InputError("an owner answered with a squared distance below 0.")
+    return answers

@@ -1,0 +1,49 @@
+"""Exact similarities of original vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpindex.base.arrays import Doubles, issparse
+from dpindex.similarity.similarity import Metric
+
+__all__ = ["exact_similarities"]
+
+
+def exact_similarities(query: Doubles, vectors: Any, metric: Metric) -> Doubles:
+    """Return the similarity of a query with each of some vectors, float64, shape (n,).
+
+    Parameters
+    ----------
+    query : float64 array, shape (dim,)
+    vectors : real array or CSR matrix, shape (n, dim)
+    metric : "cosine", "ip" or "l2"
+        Cosines (0 with a vector of norm 0), inner products or squared distances.
+
+    >>> exact_similarities(np.array([3.0, 4.0]), np.array([[0, 2], [0, 0]]), "cosine").tolist()
+    [0.8, 0.0]
+    >>> exact_similarities(np.array([3.0, 4.0]), np.array([[0, 2], [0, 0]]), "l2").tolist()
+    [13.0, 25.0]
+    """
+    wide = vectors.astype(np.float64)
+    # Not BLAS, whose rounding depends on the row: equal vectors have equal similarities.
+    if issparse(wide):
+        products = np.asarray(wide @ query)
+        squares = np.asarray(wide.multiply(wide).sum(axis=1)).ravel()
+    elif metric == "l2":
+        wide -= query
+        return np.asarray(np.einsum("ij,ij->i", wide, wide))
+    else:
+        products = np.einsum("ij,j->i", wide, query)
+        squares = np.einsum("ij,ij->i", wide, wide)
+    if metric == "ip":
+        return products
+    if metric == "l2":
+        return np.asarray(np.maximum(squares - 2 * products + query @ query, 0.0))
+    norms = np.sqrt(squares) * np.linalg.norm(query)
+    cosines = np.zeros(len(norms))
+    with np.errstate(invalid="ignore"):  # of infinite vectors, which have none
+        np.divide(products, norms, out=cosines, where=norms != 0)
+    return np.clip(cosines, -1.0, 1.0)

@@ -1,0 +1,316 @@
+"""Reranking: whoever has the original vectors orders the candidates that the codes found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import sparse
+from specs import codebook
+
+import dpindex as dpi
+from dpindex import InputError
+from dpindex.index import original_rows, owners
+from dpindex.similarity.exact import exact_similarities
+from dpindex.vectors.dataset import InMemoryPart, as_dataset, open_dataset
+from dpindex.vectors.source import as_source
+
+Array = npt.NDArray[Any]
+
+N, NQ, DIM, K = 600, 9, 24, 5
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-1, 1, (N, DIM))
+X[17] = 0.0
+Q = X[:NQ] + RNG.normal(size=(NQ, DIM)) / 10
+Q = Q.clip(-1, 1)
+NAMES = [f"n{i}" for i in range(N)]
+METRICS = ("cosine", "ip", "l2")
+
+SPECS = {
+    "numbers": dpi.Spec("dp-oporp-staircase", DIM, k=24, epsilon=8.0),
+    "signs": dpi.Spec("dp-signrp-rr", DIM, k=64, epsilon=8.0),
+    "symbols": dpi.Spec(
+        "record-codebook", DIM, epsilon=8.0, adjacency=dpi.record(), codebook=codebook(DIM)
+    ),
+}
+CASES = [("numbers", metric) for metric in METRICS] + [("signs", "cosine"), ("symbols", "cosine")]
+
+
+def _index(name: str = "numbers", metric: Any = "cosine", ids: Any = None) -> dpi.PrivateIndex:
+    index = dpi.PrivateIndex(SPECS[name], metric=metric)
+    index.add(X, ids)
+    return index
+
+
+def _truth(metric: Any, queries: Array = Q, base: Array = X) -> Array:
+    """Exact similarities in one expression each, shape (nq, n)."""
+    if metric == "ip":
+        return queries @ base.T
+    if metric == "l2":
+        return ((queries[:, None] - base[None]) ** 2).sum(axis=2)
+    norms = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(base, axis=1)
+    return np.divide(queries @ base.T, norms, out=np.zeros(norms.shape), where=norms > 0)
+
+
+def _check(hits: dpi.Hits, metric: Any, ids: Any = None, k: int = K) -> None:
+    """The hits are the true neighbours, with their true similarities and no error."""
+    names = np.arange(N) if ids is None else np.asarray(ids)
+    truth = _truth(metric)
+    sign = -1.0 if metric == "l2" else 1.0
+    order = np.argsort(-sign * truth, axis=1)[:, :k]
+    assert np.array_equal(hits.ids, names[order])
+    np.testing.assert_allclose(
+        hits.similarity, np.take_along_axis(truth, order, axis=1), rtol=1e-12, atol=1e-12
+    )
+    assert np.array_equal(hits.scores, sign * hits.similarity)
+    assert (hits.stderr == 0).all()
+    assert hits.exact.all()
+    assert hits.exact.dtype == np.bool_
+
+
+@pytest.mark.parametrize(("name", "metric"), CASES)
+@pytest.mark.parametrize("query", ["exact", "private"])
+def test_all_candidates_give_the_true_neighbours(name: str, metric: Any, query: Any) -> None:
+    hits = _index(name, metric).search(Q, K, query, candidates=N, rerank=X)
+    _check(hits, metric)
+    assert np.isfinite(hits.unbiased).all()  # of the codes, as without reranking
+
+
+def test_candidates_are_what_the_codes_find_first() -> None:
+    index = _index()
+    found = index.search(Q, 40)
+    hits = index.search(Q, K, candidates=40, rerank=X)
+    for row in range(NQ):
+        best = sorted(found.ids[row].tolist(), key=lambda i: -_truth("cosine")[row, i])[:K]
+        assert hits.ids[row].tolist() == best
+        place = found.ids[row].tolist().index(best[0])
+        assert hits.unbiased[row, 0] == found.unbiased[row, place]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "column_order.npy", np.asfortranarray(X))
+    np.savez(tmp_path / "x.npz", a=X)
+    sparse.save_npz(tmp_path / "sparse.npz", sparse.csr_matrix(X))
+    np.savetxt(tmp_path / "x.csv", X, delimiter=",", fmt="%.18e")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "file", ["x.npy", "column_order.npy", "x.npz", "x.npz:a", "sparse.npz", "x.csv"]
+)
+def test_files_of_vectors(file: str, files: Path) -> None:
+    index = _index()
+    _check(index.search(Q, K, candidates=N, rerank=str(files / file)), "cosine")
+    if ":" not in file:
+        _check(index.search(Q, K, candidates=N, rerank=files / file), "cosine")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_kind_of_originals(metric: Any, files: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(owners, "_BLOCK_NUMBERS", 37 * DIM)  # many blocks
+    index = _index(metric=metric)
+    shuffled = RNG.permutation(N)
+    with open_dataset(files / "x.npy", rows_per_part=70) as dataset:
+        kinds = [
+            X,
+            X.tolist(),
+            sparse.csr_matrix(X),
+            np.load(files / "x.npy", mmap_mode="r"),
+            np.load(files / "x.npy", mmap_mode="c"),
+            dataset,
+            as_dataset(as_source(sparse.csr_matrix(X)), rows_per_part=90),
+            as_dataset(as_source(X), rows_per_part=90).with_labels(np.arange(N)),
+            dpi.Originals(X[shuffled], ids=shuffled),
+            {i: X[i] for i in range(N)},
+            lambda ids: X[ids],
+            dpi.Answers(lambda query, ids: exact_similarities(query, X[ids], metric)),
+        ]
+        for rerank in kinds:
+            _check(index.search(Q, K, candidates=N, rerank=rerank), metric)
+
+
+def test_rows_follow_the_order_of_adding_and_ids_name_them() -> None:
+    index = _index(ids=NAMES)
+    _check(index.search(Q, K, candidates=N, rerank=X), "cosine", NAMES)
+    backwards = dpi.Originals(X[::-1], ids=NAMES[::-1])
+    _check(index.search(Q, K, candidates=N, rerank=backwards), "cosine", NAMES)
+    more = dpi.Originals(np.vstack([X, X]), ids=[*NAMES, *[f"other {i}" for i in range(N)]])
+    _check(index.search(Q, K, candidates=N, rerank=more), "cosine", NAMES)
+    index.remove(NAMES[300:])
+    with pytest.raises(InputError, match=r"which of the 600 .* of the 300 .* ids="):
+        index.search(Q, K, rerank=X)
+    hits = index.search(Q, K, candidates=N, rerank=dpi.Originals(X, ids=NAMES))
+    assert set(hits.ids.ravel()) <= set(NAMES[:300])
+    assert hits.exact.all()
+
+
+def test_a_dataset_brings_its_ids() -> None:
+    part = InMemoryPart("part", X[::-1], ids=np.arange(N)[::-1])
+    dataset = dpi.vectors.dataset.Dataset("x", DIM, 50, (part,))  # type: ignore[attr-defined]
+    _check(_index().search(Q, K, candidates=N, rerank=dataset), "cosine")
+
+
+def test_what_is_not_answered_comes_last_in_the_order_of_the_codes() -> None:
+    index = _index()
+    found = index.search(Q, 30)
+    known = set(range(0, N, 3))
+    answers = {i: X[i] for i in known}
+    partial = np.where(np.isin(np.arange(N), list(known))[:, None], X, np.nan)
+
+    def ask(query: Array, ids: Array) -> list[float | None]:
+        return [_truth("cosine", query[None])[0, i] if i in known else None for i in ids]
+
+    kept = sorted(known)
+    originals = dpi.Originals(X[kept], ids=kept)
+    for rerank in (answers, originals, partial, lambda ids: partial[ids], dpi.Answers(ask)):
+        hits = index.search(Q, 30, candidates=30, rerank=rerank)
+        for row, one in enumerate(hits):
+            candidates = found.ids[row].tolist()
+            first = sorted(known & set(candidates), key=lambda i: -_truth("cosine")[row, i])
+            last = [i for i in candidates if i not in known]
+            assert one.ids.tolist() == [*first, *last]
+            assert one.exact.tolist() == [True] * len(first) + [False] * len(last)
+            assert (one.stderr[: len(first)] == 0).all()
+            assert (one.stderr[len(first) :] > 0).all()
+            assert (one.scores[len(first) :] == -np.inf).all()
+            assert (np.diff(one.scores[: len(first)]) <= 0).all()
+
+
+def test_ties_keep_the_order_of_the_codes() -> None:
+    index = _index()
+    found = index.search(Q, 50)
+    hits = index.search(Q, 50, candidates=50, rerank=np.ones((N, DIM)))
+    assert np.array_equal(hits.ids, found.ids)
+    assert hits.exact.all()
+
+
+def test_data_units_become_those_of_the_spec() -> None:
+    for metric in METRICS:
+        spec = dpi.Spec("dp-oporp-staircase", DIM, k=24, epsilon=8.0, scale=50.0)
+        index = dpi.PrivateIndex(spec, metric=metric)  # type: ignore[arg-type]
+        index.add(50 * X)
+        _check(index.search(50 * Q, K, candidates=N, rerank=50 * X), metric)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_range_search(metric: Any) -> None:
+    index = _index(metric=metric)
+    truth = _truth(metric)
+    sign = -1.0 if metric == "l2" else 1.0
+    threshold = float(np.median(truth))
+    every = index.range_search(Q, threshold, candidates=N, rerank=X)
+    few = index.range_search(
+        Q, threshold, candidates=20, rerank=X, filter=lambda row: row["id"] > 9
+    )
+    first = index.search(Q, 20, filter=np.arange(10, N))
+    for row in range(NQ):
+        near = set(np.flatnonzero(sign * truth[row] >= sign * threshold).tolist())
+        assert set(every[row].ids.tolist()) == near
+        assert set(few[row].ids.tolist()) == near & set(first.ids[row].tolist())
+        assert every[row].exact.all()
+
+
+def test_filters_denoisers_and_payload() -> None:
+    pytest.importorskip("pyarrow")
+    low_rank = RNG.normal(size=(N, 4)) @ RNG.normal(size=(4, DIM)) / 10
+    index = dpi.PrivateIndex(SPECS["numbers"])
+    index.add(low_rank.clip(-1, 1), payload={"year": np.arange(N)})
+    index.fit_denoiser("linear")
+    hits = index.search(Q, K, filter="year >= 200", candidates=60, rerank=low_rank)
+    assert (hits.ids >= 200).all()
+    assert hits.payload["year"].to_pylist() == hits.ids.ravel().tolist()
+    truth = _truth("cosine", Q, low_rank)
+    np.testing.assert_allclose(hits.similarity, np.take_along_axis(truth, hits.ids, axis=1))
+    assert index.search(Q, K, filter="year > 9999", rerank=low_rank).ids.shape == (NQ, 0)
+
+
+def test_without_rerank_nothing_is_exact() -> None:
+    index = _index()
+    assert not index.search(Q, K).exact.any()
+    assert not index.range_search(Q, 0.0)[0].exact.any()
+
+
+def test_one_query_alone_and_sparse_queries() -> None:
+    index = _index()
+    one = index.search(Q[0], K, candidates=N, rerank=X)
+    assert one.ids.tolist() == index.search(Q[:1], K, candidates=N, rerank=X).ids.tolist()
+    _check(index.search(sparse.csr_matrix(Q), K, candidates=N, rerank=X), "cosine")
+
+
+def test_batches_are_bounded_by_candidates(monkeypatch: Any) -> None:
+    monkeypatch.setattr("dpindex.index.asked._BATCH_CANDIDATES", 2 * N)
+    sizes = []
+
+    class Counted(dpi.Owner):
+        def similarities(self, queries: Array, candidates: Any, metric: Any) -> Array:
+            sizes.append(candidates.ids.shape)
+            return np.full(candidates.ids.shape, np.nan)
+
+    _index().search(Q, K, candidates=N, rerank=Counted())
+    assert sizes == [(2, N)] * 4 + [(1, N)]
+
+
+def test_only_rows_of_candidates_are_read(files: Path) -> None:
+    read: list[int] = []
+
+    class Watched(original_rows.ArrayRows):
+        def take(self, rows: Any) -> Any:
+            read.extend(rows.tolist())
+            return super().take(rows)
+
+    originals = dpi.Originals(X)
+    originals._reader = Watched(X)
+    index = _index()
+    index.search(Q, K, candidates=20, rerank=originals)
+    assert sorted(read) == np.unique(index.search(Q, 20).ids).tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"candidates": 30}, "say who has them"),
+        ({"rerank": X, "candidates": 3}, "candidates must be at least k = 5, not 3"),
+        ({"rerank": X, "candidates": 7.5}, "candidates must be a whole number"),
+        ({"rerank": X[:, 1:]}, "have 23 columns where the index has 24"),
+        ({"rerank": X[1:]}, "which of the 599 vectors"),
+        ({"rerank": np.zeros((2, 3, 4))}, "3 dimension"),
+        ({"rerank": X.astype(complex)}, "complex128"),
+        ({"rerank": 7}, "0 dimension"),
+        ({"rerank": "missing.npy"}, "missing.npy: "),
+        ({"rerank": lambda query, ids: ids}, "wrap a function .* in dpindex.Answers"),
+        ({"rerank": lambda ids: X[:3]}, r"shape \(3, 24\) where .* one vector for each id"),
+        ({"rerank": lambda ids: ["a"]}, "must be real numbers"),
+        ({"rerank": {i: X[i, 1:] for i in range(N)}}, r"of id \d+ to rerank by has shape \(23,\)"),
+        ({"rerank": dpi.Answers(lambda query, ids: [1.0])}, r"shape \(1,\) where \(600,\)"),
+        ({"rerank": dpi.Answers(lambda query, ids: ids + 2.0)}, r"cosine outside \[-1, 1\]"),
+        ({"rerank": dpi.Answers(lambda query, ids: ids / 0.0)}, "infinite"),
+        ({"rerank": dpi.Originals(X, ids=NAMES)}, "ids of this index are whole numbers"),
+        ({"rerank": X, "Q": dpi.Privatizer(SPECS["numbers"]).privatize(Q)}, "codes cannot"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+def test_wrong_input_is_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+    index = _index()
+    asked = {"Q": Q, "k": K, **changes}
+    with pytest.raises(InputError, match=sentence) as error:
+        index.search(**asked)
+    assert "\n" not in str(error.value)
+
+
+def test_ids_beside_must_fit() -> None:
+    with pytest.raises(InputError, match="two vectors to rerank by have the id 1"):
+        dpi.Originals(X[:3], ids=[1, 2, 1])
+    with pytest.raises(InputError, match="there are 2 ids for 3 vectors"):
+        dpi.Originals(X[:3], ids=[1, 2])
+    with pytest.raises(InputError, match=r"wrap a function|takes ids"):
+        dpi.Answers(lambda ids: ids)  # type: ignore[misc,arg-type]
+
+
+def test_squared_distances_of_owners_are_not_negative() -> None:
+    with pytest.raises(InputError, match="squared distance below 0"):
+        _index(metric="l2").search(Q, K, rerank=dpi.Answers(lambda query, ids: ids - 5.0))
