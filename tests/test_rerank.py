@@ -314,3 +314,15 @@ def test_ids_beside_must_fit() -> None:
 def test_squared_distances_of_owners_are_not_negative() -> None:
     with pytest.raises(InputError, match="squared distance below 0"):
         _index(metric="l2").search(Q, K, rerank=dpi.Answers(lambda query, ids: ids - 5.0))
+
+
+def test_a_large_memory_map_is_read_in_stretches(files: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(original_rows, "_MAPPED_BYTES", 50 * 8 * DIM)
+    released = []
+    monkeypatch.setattr(original_rows, "release_pages", released.append)
+    _check(_index().search(Q, K, candidates=N, rerank=files / "x.npy"), "cosine")
+    assert len(released) == N // 50
+    rows = np.array([0, 3, 70, 71, 599])
+    reader = original_rows.open_rows(np.load(files / "x.npy", mmap_mode="c"))
+    assert np.array_equal(reader.take(rows), X[rows])
+    assert len(released) == N // 50  # the pages of a private map may hold changes

@@ -17,6 +17,10 @@ from dpindex.vectors.source import as_source
 __all__ = ["RowReader", "Rows", "open_rows"]
 
 
+_MAPPED_BYTES = 1 << 28
+"""Bytes of a memory map that are in memory at a time."""
+
+
 class RowReader(ABC):
     """A table of vectors whose rows are read by number.
 
@@ -46,9 +50,18 @@ class ArrayRows(RowReader):
         self._is_mapped = _is_shared_map(array)
 
     def take(self, rows: Rows) -> Any:
-        vectors = self._array[rows]
-        if self._is_mapped:
+        if not self._is_mapped or self._array.nbytes <= _MAPPED_BYTES:
+            return self._array[rows]
+        vectors = np.empty((len(rows), self.columns), self._array.dtype)
+        # Pages near a row that is read are mapped with it, and count as memory until they are let
+        # go of: one stretch of the file is mapped at a time.
+        stretch = max(1, _MAPPED_BYTES * self.rows // self._array.nbytes)
+        start = 0
+        while start < len(rows):
+            stop = start + int(np.searchsorted(rows[start:], rows[start] + stretch))
+            vectors[start:stop] = self._array[rows[start:stop]]
             release_pages(self._array)
+            start = stop
         return vectors
 
 

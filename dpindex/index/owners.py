@@ -28,8 +28,8 @@ __all__ = ["Answers", "Candidates", "Fetched", "Originals", "Owner", "Rerank", "
 Rerank: TypeAlias = Any
 """An owner, or what :func:`owner_of` makes one of."""
 
-_BLOCK_NUMBERS = 1 << 24
-"""Numbers of original vectors that are held together: 64 MB in single precision."""
+_BLOCK_NUMBERS = 1 << 26
+"""Numbers of original vectors that are held together: 256 MB in single precision."""
 
 _ROUNDING = 1e-5
 """By how much a cosine in single precision may leave [−1, 1]."""
