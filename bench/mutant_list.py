@@ -70,7 +70,7 @@ _SEGMENT = (
     "                chunk, first_row=first_row, threads=self.threads, checked=True\n"
     "            )\n"
 )
-_ASKED = "        codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(asked)\n"
+_ASKED = "        codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(queries)\n"
 _DRAWN = "        noise = self._law.source.sample(counts.size, self._stream())\n"
 _TABLE = "    table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cells_bits)"
 _KEYED = "        cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16)))\n"
@@ -265,7 +265,7 @@ MUTANTS = [
     Mutant("index", "other rows are removed than were named", "storage/code_store.py",
            "        kept[rows] = False\n", "        kept[-len(rows) :] = False\n", STAIRCASE,
            "test_code_store.py test_private_index.py", audited=False),
-    Mutant("index", "codes of another spec are taken", "index/private_index.py",
+    Mutant("index", "codes of another spec are taken", "index/searchable.py",
            "        if codes.fingerprint != self.spec.fingerprint:\n",
            "        if codes.k != self.spec.code_length:\n", STAIRCASE, "test_private_index.py",
            audited=False),
@@ -306,17 +306,17 @@ MUTANTS = [
            "            segment.number: None for segment in shard.segments\n"
            "        }\n", STAIRCASE, "test_engines.py", audited=False),
     # Private queries
-    Mutant("queries", "private queries without noise", "index/asked.py", _ASKED,
-           "        bare = self._projector.project(asked)\n"
+    Mutant("queries", "private queries without noise", "index/queries.py", _ASKED,
+           "        bare = self._projector.project(queries)\n"
            "        bits = getattr(getattr(self.spec.law, 'source', 0), 'cell_bits', 0)\n"
            "        codes = self.query_spec.format.codes(bare.astype(np.int32) >> bits)\n",
            STAIRCASE, "test_private_index.py test_oracle.py"),
-    Mutant("queries", "queries under the spec of the collection", "index/asked.py", _ASKED,
-           "        codes = Privatizer(self.spec).privatize(asked)\n", STAIRCASE,
+    Mutant("queries", "queries under the spec of the collection", "index/queries.py", _ASKED,
+           "        codes = Privatizer(self.spec).privatize(queries)\n", STAIRCASE,
            "test_private_index.py test_oracle.py"),
-    Mutant("queries", "the mean of ten private queries", "index/asked.py", _ASKED,
+    Mutant("queries", "the mean of ten private queries", "index/queries.py", _ASKED,
            "        coder = Privatizer(self.query_spec)\n"
-           "        ten = [coder.privatize(asked).stored.astype(np.int32) for _ in range(10)]\n"
+           "        ten = [coder.privatize(queries).stored.astype(np.int32) for _ in range(10)]\n"
            "        codes = self.query_spec.format.codes(sum(ten) // 10)\n", STAIRCASE,
            "test_private_index.py test_oracle.py"),
     # The ledger and composition

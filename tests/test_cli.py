@@ -92,6 +92,40 @@ def test_query_formats(run: Run, files: Path) -> None:
     assert "290 more queries" in out
 
 
+def test_query_reranks(run: Run, files: Path) -> None:
+    run("build", "x.npy", "ix", *STAIRCASE, "--ids", "ids.txt")
+    asked = ("query", "ix", "q.npy", "-k", 3, "--format", "json", "--candidates", 300)
+    x = np.load(files / "x.npy").astype(float)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    truth = x[:5] @ x.T
+    np.save(files / "back.npy", np.load(files / "x.npy")[::-1])
+    (files / "back.txt").write_text("".join(f"doc-{i}\n" for i in range(299, -1, -1)))
+    for options in (("x.npy",), ("back.npy", "--rerank-ids", "back.txt"), ("two.npz:base",)):
+        code, out, error = run(*asked, "--rerank", *options)
+        assert (code, error) == (0, "")
+        hits = json.loads(out)
+        best = np.argsort(-truth, axis=1)[:, :3]
+        assert hits["ids"] == [[f"doc-{i}" for i in row] for row in best.tolist()]
+        np.testing.assert_allclose(hits["similarity"], np.take_along_axis(truth, best, axis=1))
+        assert hits["stderr"] == [[0.0] * 3] * 5
+        assert hits["exact"] == [[True] * 3] * 5
+    assert (
+        "1.000 exact" in run("query", "ix", "q.npy", "--query", "private", "--rerank", "x.npy")[1]
+    )
+    np.save(files / "few.npy", np.load(files / "x.npy")[:2])
+    (files / "few.txt").write_text("doc-0\ndoc-1\n")
+    few = ("few.npy", "--rerank-ids", "few.txt")
+    code, out, error = run("query", "ix", "q.npy", "--candidates", 300, "--rerank", *few)
+    assert code == 0
+    assert "note: 40 hits have no vector in few.npy" in error
+    assert "±" in out
+    fails(run(*asked, "--rerank", "few.npy"), "q.npy: ", "for its 300 rows", "(--rerank-ids)")
+    fails(run(*asked, "--rerank", "few.npy", "--rerank-ids", "ids.txt"), "300 ids for 2 vectors")
+    fails(run(*asked), "(--rerank)")
+    fails(run(*asked, "--rerank-ids", "ids.txt"), "--rerank-ids names the rows of --rerank")
+    fails(run(*asked, "--rerank", "none.npy"), "none.npy: No such file")
+
+
 def test_similarity_without_declared_norm_is_null_in_json(run: Run, files: Path) -> None:
     run("build", "x.npy", "ix", "--method", "dp-signoporp-geometric", "--epsilon", 5)
     hits = json.loads(run("query", "ix", "q.npy", "-k", 2, "--format", "json")[1])

@@ -157,7 +157,7 @@ def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
     facts = database.read("facts") or b""
     assert str(tmp_path).encode() not in facts
     assert set(json.loads(facts)) == {
-        *("format", "settings", "denoiser", "dtype", "text_ids", "exact_queries", "schema"),
-        *("rows", "digest", "done", "complete", "fingerprint"),
+        *("format", "settings", "denoiser", "dtype", "text_ids", "exact_queries", "ids_are_rows"),
+        *("schema", "rows", "digest", "done", "complete", "fingerprint"),
     }
     database.close()

@@ -129,6 +129,52 @@ def test_similarities_of_ties_are_those_of_their_codes(
                 np.testing.assert_allclose(getattr(one, column), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_originals_order_its_candidates(name: str, made: Callable[[str], Made]) -> None:
+    index, served = made(name)
+    names = index.ids
+    originals = dpi.Originals(X, ids=names)
+    every = served.search(Q, 5, candidates=N, rerank=originals)
+    metric = index.metric
+    truth = -((Q[:, None] - X[None]) ** 2).sum(axis=2) if metric == "l2" else Q @ X.T
+    best = np.argsort(-truth, axis=1)[:, :5]
+    if metric != "l2":  # all of these vectors have norm 1
+        np.testing.assert_allclose(every.similarity, np.take_along_axis(truth, best, axis=1))
+    assert np.array_equal(every.ids, names[best])
+    assert every.exact.all()
+    assert (every.stderr == 0).all()
+    rows = {id_: row for row, id_ in enumerate(names.tolist())}
+    assert every.payload["title"].to_pylist() == [
+        PAYLOAD["title"][rows[id_]] for id_ in every.ids.ravel().tolist()
+    ]
+    found = served.search(Q[:5], 40, filter="year >= 2000")
+    few = served.search(Q[:5], 5, candidates=40, rerank=originals, filter="year >= 2000")
+    if name not in ("symbols", "signs"):  # of many equal codes others may be found
+        for one, candidates in zip(few, found.ids.tolist(), strict=True):
+            assert set(one.ids.tolist()) <= set(candidates)
+    threshold = -1.0 if metric == "l2" else 0.5
+    near = served.range_search(Q[:5], abs(threshold), candidates=N, rerank=originals)
+    for row, one in enumerate(near):
+        expected = names[truth[row] >= threshold]
+        assert sorted(one.ids.tolist()) == sorted(expected.tolist())
+
+
+def test_rows_of_a_published_index_are_its_ids_or_need_them(
+    made: Callable[[str], Made],
+) -> None:
+    index, served = made("cosine")
+    here = index.search(Q[:5], 5, candidates=N, rerank=X)
+    assert np.array_equal(served.search(Q[:5], 5, candidates=N, rerank=X).ids, here.ids)
+    _, named = made("signs")
+    with pytest.raises(InputError, match="with ids of its own"):
+        named.search(Q[:1], rerank=X)
+    with pytest.raises(InputError, match="searched by range among candidates only"):
+        served.range_search(Q[:1], 0.5)
+    most = served._database.max_found
+    with pytest.raises(InputError, match=f"candidates must be at most {most}"):
+        served.search(Q[:1], candidates=most + 1, rerank=X)
+
+
 def test_it_is_a_dictionary_too(made: Callable[[str], Made]) -> None:
     for name in ("signs", "cosine", "symbols"):
         index, served = made(name)

@@ -142,7 +142,7 @@ def test_rows_follow_the_order_of_adding_and_ids_name_them() -> None:
     more = dpi.Originals(np.vstack([X, X]), ids=[*NAMES, *[f"other {i}" for i in range(N)]])
     _check(index.search(Q, K, candidates=N, rerank=more), "cosine", NAMES)
     index.remove(NAMES[300:])
-    with pytest.raises(InputError, match=r"which of the 600 .* of the 300 .* ids="):
+    with pytest.raises(InputError, match=r"there are 600 for its 300 rows; .* \(ids=…\)"):
         index.search(Q, K, rerank=X)
     hits = index.search(Q, K, candidates=N, rerank=dpi.Originals(X, ids=NAMES))
     assert set(hits.ids.ravel()) <= set(NAMES[:300])
@@ -243,7 +243,7 @@ def test_one_query_alone_and_sparse_queries() -> None:
 
 
 def test_batches_are_bounded_by_candidates(monkeypatch: Any) -> None:
-    monkeypatch.setattr("dpindex.index.asked._BATCH_CANDIDATES", 2 * N)
+    monkeypatch.setattr("dpindex.index.searchable._BATCH_CANDIDATES", 2 * N)
     sizes = []
 
     class Counted(dpi.Owner):
@@ -276,8 +276,8 @@ def test_only_rows_of_candidates_are_read(files: Path) -> None:
         ({"candidates": 30}, "say who has them"),
         ({"rerank": X, "candidates": 3}, "candidates must be at least k = 5, not 3"),
         ({"rerank": X, "candidates": 7.5}, "candidates must be a whole number"),
-        ({"rerank": X[:, 1:]}, "have 23 columns where the index has 24"),
-        ({"rerank": X[1:]}, "which of the 599 vectors"),
+        ({"rerank": X[:, 1:]}, "23 columns where the index has 24"),
+        ({"rerank": X[1:]}, "there are 599 for its 600 rows"),
         ({"rerank": np.zeros((2, 3, 4))}, "3 dimension"),
         ({"rerank": X.astype(complex)}, "complex128"),
         ({"rerank": 7}, "0 dimension"),

@@ -196,13 +196,7 @@ def query(
         typer.Argument(help="Vector file, or codes of devices."),
         Takes(("vectors", "codes")),
     ],
-    k: Annotated[int, "-k", "Neighbours of each query."] = 10,
-    mode: Annotated[
-        o.QueryMode, "--query", "exact: used as it is; private: privatized first."
-    ] = "exact",
-    filter: Annotated[
-        str | None, "Rows to search, e.g. \"year >= 2020 and lang in ['en']\".  [default: all]"
-    ] = None,
+    search: o.SearchOptions,
     show: Annotated[
         str | None, "Payload columns to show with the hits, A,B,….  [default: none]"
     ] = None,
@@ -212,6 +206,9 @@ def query(
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Find the nearest vectors of each query.
+
+    With --rerank the codes choose --candidates, and the original vectors order them: similarities
+    are exact then, without an error.
 
     Cosines are those to expect given the codes, ± the error to expect; the truth lies within two
     errors about 95 times in 100. The unbiased estimates, which are too high for the best of many,
@@ -230,19 +227,31 @@ def query(
         if name not in opened.payload_columns:
             known = ", ".join(opened.payload_columns) or "none"
             raise InputError(f"{index} has no payload column {name!r} to show; it has: {known}.")
-    asked: Any = read_codes(queries)
-    if asked is None:
+    vectors: Any = read_codes(queries)
+    if vectors is None:
         with open_vectors(queries) as source:
-            asked = source.read()
-    elif mode == "private":
+            vectors = source.read()
+    elif search.mode == "private":
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
-    if k > len(opened):
-        o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
+    if search.k > len(opened):
+        o.note(f"-k {search.k} is more than the {len(opened)} vectors of {index}: all are listed")
+    owner = search.owner()
     with naming(queries), limited_threads():
         hits = opened.search(
-            asked, k=k, query=mode, filter=filter, allow_unprotected=allow_unprotected
+            vectors,
+            k=search.k,
+            query=search.mode,
+            filter=search.filter,
+            candidates=search.candidates,
+            rerank=owner,
+            allow_unprotected=allow_unprotected,
         )
     columns = hits.columns
+    if owner is None:
+        del columns["exact"]
+    elif not hits.exact.all():
+        missing = np.count_nonzero(~hits.exact)
+        o.note(f"{missing} hits have no vector in {search.rerank}; they come last, with estimates")
     texts = form == "npz"  # which has no missing values
     beside = {name: _shown_column(hits, name, texts) for name in shown_columns}
     shown = len(hits.ids) if output else min(_SHOWN, len(hits.ids))
@@ -311,7 +320,10 @@ def _hits_table(
     for row, rank in np.ndindex(shown, columns["ids"].shape[1]):
         name, value, error = (columns[c][row, rank] for c in ("ids", "similarity", "stderr"))
         estimate = "needs declared norm"
-        if np.isfinite(value):
+        is_exact = "exact" in columns and columns["exact"][row, rank]
+        if is_exact:
+            estimate = f"{value:.3f} exact"
+        elif np.isfinite(value):
             estimate = f"{value:.3f} ± {error:.3f}"
         extra = [out.plain(column[row, rank]) for column in beside.values()]
         table.add_row(str(row), str(rank + 1), out.plain(name), estimate, *extra)

@@ -21,6 +21,7 @@ from dpindex.vectors import read_ids, read_payload
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.base.arrays import AnyArray
+    from dpindex.index.owners import Owner
     from dpindex.mechanism.spec import Spec
     from dpindex.storage.release import Terms
 
@@ -255,6 +256,41 @@ class ReleaseOptions:
 
             ledger = Ledger(self.ledger)
         return Terms(ledger, self.allow_rerelease, self.skip_leak_check)
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Neighbours to find, and who orders the candidates."""
+
+    k: Annotated[int, "-k", "Neighbours of each query."] = 10
+    mode: Annotated[QueryMode, "--query", "exact: used as it is; private: privatized first."] = (
+        "exact"
+    )
+    filter: Annotated[
+        str | None, "Rows to search, e.g. \"year >= 2020 and lang in ['en']\".  [default: all]"
+    ] = None
+    rerank: Annotated[
+        str | None,
+        "Original vectors, which order the candidates exactly; rows in the order of the index.",
+    ] = None
+    ids: Annotated[
+        str | None,
+        "--rerank-ids",
+        "File of ids, one for each row of --rerank (.txt, .npy, PATH:KEY).",
+    ] = None
+    candidates: Annotated[
+        int | None, "Rows that the codes choose for --rerank to order.  [default: 1000]"
+    ] = None
+
+    def owner(self) -> Owner | None:
+        """Return who orders the candidates, None without --rerank."""
+        from dpindex.index.owners import Originals
+
+        if self.rerank is None:
+            if self.ids is not None:
+                raise InputError("--rerank-ids names the rows of --rerank; give that too.")
+            return None
+        return Originals(self.rerank, None if self.ids is None else read_ids(self.ids))
 
 
 def note(sentence: str) -> None:

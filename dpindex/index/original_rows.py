@@ -26,11 +26,14 @@ class RowReader(ABC):
 
     Attributes
     ----------
+    name : str
+        What messages call it.
     rows, columns : int
     ids : array, optional
         The id of each row, where the table has ids.
     """
 
+    name: str
     rows: int
     columns: int
     ids: AnyArray | None = None
@@ -43,8 +46,9 @@ class RowReader(ABC):
 class ArrayRows(RowReader):
     """Rows of an array or CSR matrix in memory, or of a memory map."""
 
-    def __init__(self, array: Any) -> None:
-        as_source(array, "the vectors to rerank by")  # refuses what is no matrix of numbers
+    def __init__(self, array: Any, name: str = "the vectors to rerank by") -> None:
+        as_source(array, name)  # refuses what is no matrix of numbers
+        self.name = name
         self._array: Any = canonical_csr(array) if issparse(array) else as_table(array)
         self.rows, self.columns = self._array.shape
         self._is_mapped = _is_shared_map(array)
@@ -70,6 +74,7 @@ class DatasetRows(RowReader):
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
+        self.name = dataset.name
         self.rows = dataset.rows
         self.columns = dataset.columns
         ids = [part.ids() for part in dataset.parts]
@@ -114,7 +119,7 @@ def open_rows(vectors: Any) -> RowReader:
     dataset = open_dataset(vectors)  # refuses a damaged file, with its name
     path = os.fsdecode(vectors)
     if path.lower().endswith(".npy"):
-        return ArrayRows(np.load(path, mmap_mode="r", allow_pickle=False))
+        return ArrayRows(np.load(path, mmap_mode="r", allow_pickle=False), path)
     return DatasetRows(dataset)
 
 

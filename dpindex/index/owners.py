@@ -142,20 +142,26 @@ class Originals(_VectorOwner):
     def _keys(self, candidates: Candidates) -> Rows:
         if self._places is not None:
             return self._places.rows(candidates.ids)
-        if candidates.rows is None or self._reader.rows != candidates.total:
+        if candidates.rows is None:
             raise InputError(
-                f"nothing says which of the {self._reader.rows} vectors to rerank by has which id "
-                f"of the {candidates.total} in the index; give "
-                f"rerank=dpindex.Originals(vectors, ids=…).",
-                parameters=["rerank=…", "ids=…"],
+                "originals without ids stand in the order of the index, which a published index "
+                "with ids of its own does not keep; name the id of each row (ids=…).",
+                parameters=["ids=…"],
+            )
+        if self._reader.rows != candidates.total:
+            raise InputError(
+                f"originals without ids stand in the order of the index, and there are "
+                f"{self._reader.rows} for its {candidates.total} rows; name the id of each row "
+                f"(ids=…).",
+                parameters=["ids=…"],
             )
         return candidates.rows
 
     def _vectors(self, keys: Rows, dim: int) -> Any:
-        if self._reader.columns != dim:
+        columns = self._reader.columns
+        if columns != dim:
             raise InputError(
-                f"the vectors to rerank by have {self._reader.columns} columns where the index has "
-                f"{dim}."
+                f"{self._reader.name}: there are {columns} columns where the index has {dim}."
             )
         vectors = self._reader.take(np.maximum(keys, 0))
         if keys[0] >= 0:

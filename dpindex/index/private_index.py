@@ -12,26 +12,23 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from dpindex.accounting.ledger import Ledger
-from dpindex.base.arrays import AnyArray, Doubles, Vectors
-from dpindex.base.checks import finite_number
+from dpindex.base.arrays import AnyArray, Vectors
 from dpindex.base.errors import InputError, naming
 from dpindex.base.html import facts_html
 from dpindex.denoise import Denoiser, Kind, fit_denoiser
-from dpindex.index.asked import Asked, Batch, QueryMode, checked_k
 from dpindex.index.collection import Collection
 from dpindex.index.filters import Filter, kept_rows
-from dpindex.index.hits import Hits, joined, no_hits
-from dpindex.index.owners import Candidates, Rerank
+from dpindex.index.hits import Hits, joined
 from dpindex.index.publish import publish
+from dpindex.index.queries import QueryMode, checked_k
 from dpindex.index.ranking import new_ranking
-from dpindex.index.reranking import with_exact, within
+from dpindex.index.reranking import direction
 from dpindex.index.search_backend import EXACT, Rows
+from dpindex.index.searchable import Batch, Found, FoundCodes, Searchable
 from dpindex.index.selection import Selection
-from dpindex.mechanism.codes import Codes, check_format
+from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.float_codes import Estimate
 from dpindex.similarity.learned import SAMPLE_ROWS, Learned, learned_similarity
-from dpindex.similarity.posterior import in_ranking_order
 from dpindex.similarity.similarity import Metric, Queries, similarity_of
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.databases import open_database
@@ -50,11 +47,8 @@ if TYPE_CHECKING:  # who only searches needs no secret stream
 
 _Answer = TypeVar("_Answer")
 
-_BLOCK_NUMBERS = 1 << 22
-"""Numbers that are handled together where similarities are estimated: 32 MB."""
 
-
-class PrivateIndex(Asked, Collection):
+class PrivateIndex(Collection, Searchable):
     """A searchable set of private codes, each under an id and perhaps with a payload in the clear.
 
     Think of it as a dictionary from ids to codes: ``id in index``, ``index[id]`` and ``len(index)``
@@ -106,8 +100,7 @@ class PrivateIndex(Asked, Collection):
     ) -> None:
         self._settings = Settings(spec, metric, index_type, query_epsilon)
         self.index_type: Final = index_type
-        self.query_epsilon: Final = self._settings.query_epsilon
-        Asked.__init__(self, spec, self._settings.query_spec, metric)
+        Searchable.__init__(self, self._settings)
         Collection.__init__(self, spec.format)
         self._similarity = similarity_of(spec, metric)
         self._rank_with(None)
@@ -255,7 +248,7 @@ class PrivateIndex(Asked, Collection):
     def _dataset(self, X: Vectors | Dataset) -> Dataset:
         if isinstance(X, Dataset):
             return X
-        rows = self._projector.rows(X)
+        rows = self._queries.vectors(X)
         return as_dataset(as_source(rows, ""), rows.shape[0])
 
     def _released(
@@ -293,11 +286,7 @@ class PrivateIndex(Asked, Collection):
         InputError
             If the codes come from another spec, or for bad ids or payload.
         """
-        if not isinstance(codes, Codes):
-            raise InputError("add_codes takes dpindex codes; use add for vectors.")
-        if codes.fingerprint != self.spec.fingerprint:
-            raise InputError("these codes were made under another spec than this index.")
-        check_format(codes, self.spec.format)
+        self._check_codes(codes)
         with self._lock.write():
             checked = self._store.checked_ids(ids, len(codes), replace=replace)
             columns = self.check_payload(payload, len(codes))
@@ -336,70 +325,7 @@ class PrivateIndex(Asked, Collection):
     def _rank_with(self, denoiser: Denoiser | None) -> None:
         ranking = new_ranking(self.spec, self.metric, self.index_type, denoiser)
         self._denoiser, self._ranking = denoiser, ranking
-        self._learned: tuple[tuple[int, int], Learned | None] | None = None
-
-    def search(
-        self,
-        Q: Vectors | Codes,
-        k: int = 10,
-        query: QueryMode = "exact",
-        *,
-        filter: Filter = None,
-        candidates: int | None = None,
-        rerank: Rerank = None,
-        allow_unprotected: bool = False,
-    ) -> Hits:
-        """The k nearest neighbours of each query.
-
-        Parameters
-        ----------
-        Q : array or sparse matrix, shape (nq, dim), or codes
-            Queries. Codes (made under the spec, or under the query's epsilon) are private already
-            and searched as they are.
-        k : int
-            Neighbours wanted, [1, ∞).
-        query : "exact" or "private"
-            "exact": the query is projected and used as it is. "private": it is privatized first,
-            under ``query_epsilon``.
-        filter : optional
-            Rows that a hit may come from: a list of ids; a mask of one bool for each row, in the
-            order of ``ids``; a function that gets each row as a dict of ``id`` and payload columns;
-            or an expression over them, as text such as ``"year >= 2020 and lang == 'en'"`` or of
-            ``pyarrow.compute``. With fewer than k such rows, all of them are found. See
-            :func:`dpindex.index.filters.kept_rows`.
-        candidates : int, optional
-            Neighbours that the codes choose for each query, of which ``rerank`` finds the k
-            nearest, [k, ∞); default 1000.
-        rerank : optional
-            Who has the original vectors: an array, memory map, sparse matrix, file or dataset whose
-            rows stand in the order of the index; a mapping of ids to vectors, or a function from an
-            array of ids to vectors; :class:`dpindex.Originals` with ids of its own; or
-            :class:`dpindex.Answers`, a function from a query and ids to similarities. Queries are
-            compared in the clear, also with ``query="private"``. Hits come in the order of exact
-            similarities, then those without an answer in the order of the codes: see
-            ``Hits.exact``.
-        allow_unprotected : bool
-            Allow a "private" query of a ``none-*`` baseline, which adds no noise to it.
-
-        Raises
-        ------
-        InputError
-            For bad queries, k < 1, a filter without meaning, an empty index, a private query that
-            would not be private, and originals or answers that do not fit.
-
-        >>> index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=8, epsilon=1.0))
-        >>> index.add(np.eye(8))
-        >>> hits = index.search(np.eye(8)[:2], k=1, candidates=8, rerank=np.eye(8))
-        >>> hits.ids.tolist(), hits.similarity.tolist(), hits.exact.tolist()
-        ([[0], [1]], [[1.0], [1.0]], [[True], [True]])
-        """
-        count = checked_k(k)
-        reranking = self._reranking(Q, count, candidates, rerank)
-        batches = self._batches(Q, query, allow_unprotected, reranking)
-        if filter is None:
-            parts = [self._searching(partial(self._search, [batch], count)) for batch in batches]
-            return joined(parts)
-        return self._searching(partial(self._search, batches, count, filter))
+        self._learned_at: tuple[tuple[int, int], Learned | None] | None = None
 
     def nearest(
         self,
@@ -425,68 +351,21 @@ class PrivateIndex(Asked, Collection):
         """
         count = checked_k(k)
 
-        def ids(batch: Batch) -> AnyArray:
-            _, rows = self._ranking.search(batch.queries, min(count, len(self)))
-            return self._store.ids_of(rows)
+        batches = self._batches(Q, query, count, None, allow_unprotected)
+        parts = [
+            self._searching(partial(self._find, batch.queries, count, None)) for batch in batches
+        ]
+        return np.concatenate([found.ids for found in parts])
 
-        batches = self._batches(Q, query, allow_unprotected)
-        return np.concatenate([self._searching(partial(ids, batch)) for batch in batches])
+    def _search(self, batches: list[Batch], k: int, filter_: Filter) -> Hits:
+        if filter_ is not None:
+            return self._searching(partial(self._filtered, batches, k, filter_))
+        return joined([self._searching(partial(self._nearest, batch, k)) for batch in batches])
 
-    def range_search(
-        self,
-        Q: Vectors | Codes,
-        threshold: float,
-        query: QueryMode = "exact",
-        *,
-        filter: Filter = None,
-        candidates: int | None = None,
-        rerank: Rerank = None,
-        allow_unprotected: bool = False,
-    ) -> list[Hits]:
-        """Every vector whose ``similarity`` reaches ``threshold``, for each query.
-
-        All codes are looked at, whatever the index type, and ``similarity`` alone decides, whether
-        or not there is a denoiser; memory is that of a block of codes and of what is found. A
-        cosine that the codes leave uncertain is stated near what is usual in the collection, so
-        with much noise few reach a high threshold.
-
-        With ``rerank`` the codes choose ``candidates``, and the exact similarities of these decide;
-        those without an answer are found if their estimate reaches the threshold.
-
-        Parameters
-        ----------
-        Q, query, allow_unprotected
-            As for :meth:`search`.
-        threshold : float
-            Least ``similarity`` (for ``l2``: greatest squared distance).
-        filter, candidates, rerank : optional
-            As for :meth:`search`.
-
-        Returns
-        -------
-        One Hits for each query, with arrays of shape (found,), best first; ``scores`` are the
-        similarities (for ``l2``: minus the squared distances). Errors as ``search``.
-        """
-        least = finite_number(threshold, "the threshold")
-        reranking = self._reranking(Q, 1, candidates, rerank)
-        if reranking is not None:
-            hits = self.search(
-                Q,
-                reranking.candidates,
-                query,
-                filter=filter,
-                candidates=reranking.candidates,
-                rerank=reranking.owner,
-                allow_unprotected=allow_unprotected,
-            )
-            return within(hits, least, self.metric)
-        found: list[Hits] = []
-        for batch in self._batches(Q, query, allow_unprotected):
-            with self._lock.read():
-                self._refuse_empty()
-                rows = None if filter is None else kept_rows(filter, self._store)
-                found += self._range(batch.queries, least, rows)
-        return found
+    def _filtered(self, batches: list[Batch], k: int, filter_: Filter) -> Hits:
+        """Answer all batches under one lock: they see one state of the index."""
+        selection = Selection(self._ranking, kept_rows(filter_, self._store))
+        return joined([self._nearest(batch, k, selection) for batch in batches])
 
     def _searching(self, action: Callable[[], _Answer]) -> _Answer:
         """Run under the read lock with a search structure that holds every row."""
@@ -502,114 +381,85 @@ class PrivateIndex(Asked, Collection):
         if len(self) == 0:
             raise InputError("the index is empty: add vectors before searching.")
 
-    def _search(self, batches: list[Batch], k: int, filter_: Filter = None) -> Hits:
-        ranking: Any = self._ranking
-        available = len(self)
-        if filter_ is not None:  # once for all batches, which then see one state of the index
-            kept = kept_rows(filter_, self._store)
-            available = len(kept)
-            ranking = Selection(ranking, kept)
+    def _find(self, queries: Queries, count: int, selection: Selection | None) -> Found:
+        ranking = self._ranking if selection is None else selection
+        available = len(self) if selection is None else len(selection)
         if available == 0:
-            queries = sum(len(batch.queries) for batch in batches)
-            return no_hits(queries, self._store.ids_of(slice(0)), self._beside(np.arange(0)))
-        return joined([self._nearest(batch, ranking, k, available) for batch in batches])
+            rows = np.empty((len(queries), 0), np.int64)
+            scores = np.empty(rows.shape)
+        else:
+            scores, rows = ranking.search(queries, min(count, available))
+        in_order = self._ranking.backend.exact
+        return Found(self._store.ids_of(rows), scores, rows, len(self), in_order)
 
-    def _nearest(self, batch: Batch, ranking: Any, k: int, available: int) -> Hits:
-        """Return the k nearest of the rows that a ranking has, perhaps reranked."""
-        queries, reranking = batch
-        count = min(k, available)
-        if reranking is None:
-            scores, rows = ranking.search(queries, count)
-            return self._hits(queries, scores, rows, self._ranking.backend.exact)
-        scores, rows = ranking.search(queries, min(reranking.candidates, available))
-        candidates = Candidates(self._store.ids_of(rows), rows, len(self))
-        nearest = reranking.nearest(candidates, count)
-        rows = np.take_along_axis(rows, nearest.places, axis=1)
-        hits = self._hits(queries, nearest.similarity, rows, False)
-        return with_exact(hits, nearest.similarity, self.metric)
+    def _codes_of(self, found: Found) -> FoundCodes:
+        rows = np.asarray(found.rows)
 
-    def _hits(self, queries: Queries, scores: Doubles, rows: Rows, in_order: bool) -> Hits:
-        """Return the hits of rows, which stand in the order of their codes or in another."""
-        posterior, unbiased = self._estimates(queries, rows)
-        if in_order and self._posterior() is not None:
-            posterior = in_ranking_order(*posterior)
-        return Hits(
-            self._store.ids_of(rows),
-            scores,
-            *posterior,
-            *unbiased,
-            exact=np.zeros(rows.shape, np.bool_),
-            payload=self._beside(rows),
-        )
+        def codes(columns: slice) -> Codes:
+            return self._store.take(rows[:, columns].ravel())
 
-    def _beside(self, rows: Rows) -> Table:
-        """The payload of rows that were found."""
-        return self._store.payload.take(rows.ravel())
+        return FoundCodes(codes, self._store.payload.take(rows.ravel()))
 
-    def _estimates(self, queries: Queries, rows: Rows) -> tuple[Estimate, Estimate]:
-        """Posterior and unbiased similarities of rows that were found, a few at a time."""
-        step = max(1, self._block_rows(1) // len(rows))
-        learned = self._posterior()
-        parts = []
-        for start in range(0, rows.shape[1], step):
-            codes = self._store.take(rows[:, start : start + step].ravel())
-            unbiased = self._similarity.of_found(codes, queries)
-            posterior = unbiased if learned is None else learned.of_found(codes, queries)
-            parts.append((*posterior, *unbiased))
-        columns = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
-        return (columns[0], columns[1]), (columns[2], columns[3])
+    def _empty_payload(self) -> Table:
+        return self._store.payload.take(np.arange(0))
 
-    def _posterior(self) -> Learned | None:
-        """What gives posterior similarities, learned anew after any change; None without one."""
+    def _learned(self) -> Learned | None:
+        """Return what gives posterior similarities, learned anew after any change."""
         state = self._store.removals, len(self)
-        if self._learned is None or self._learned[0] != state:
+        if self._learned_at is None or self._learned_at[0] != state:
             rows = np.linspace(0, len(self) - 1, min(len(self), SAMPLE_ROWS)).astype(np.int64)
             sample = partial(self._store.take, rows)
-            terms = self.spec, self.metric, self._denoiser, sample, len(self)
-            # In one step: several readers may be here.
-            self._learned = state, learned_similarity(*terms)
-        return self._learned[1]
+            learned = learned_similarity(self.spec, self.metric, self._denoiser, sample, len(self))
+            self._learned_at = state, learned  # in one step: several readers may be here
+        return self._learned_at[1]
 
-    def _block_rows(self, queries: int) -> int:
-        """Codes that are compared with so many queries together: an estimate takes 40 numbers."""
-        return max(1, _BLOCK_NUMBERS // (self.spec.code_length + 40 * queries))
+    def _range_search(self, batches: list[Batch], threshold: float, filter_: Filter) -> list[Hits]:
+        hits: list[Hits] = []
+        for batch in batches:
+            with self._lock.read():
+                self._refuse_empty()
+                rows = np.arange(len(self))
+                if filter_ is not None:
+                    rows = kept_rows(filter_, self._store)
+                hits += self._in_range(batch.queries, threshold, rows)
+        return hits
 
-    def _range(self, queries: Queries, threshold: float, among: Rows | None) -> list[Hits]:
-        sign = -1.0 if self.metric == "l2" else 1.0
-        places, learned = np.arange(len(self)) if among is None else among, self._posterior()
-        nothing = np.empty(0)
-        parts = [(np.empty(0, np.int64), np.empty(0, np.int64), *[nothing] * 4)]
+    def _in_range(self, queries: Queries, threshold: float, rows: Rows) -> list[Hits]:
+        """Compare queries with the codes of rows, a block at a time."""
+        learned = self._learned()
+        sign = direction(self.metric)
         step = self._block_rows(len(queries))
-        for some in (places[first : first + step] for first in range(0, len(places), step)):
-            codes = self._store.take(some)
-            unbiased = self._similarity.of_all(codes, queries)
-            posterior = unbiased if learned is None else learned.of_all(codes, queries)
-            similarity = posterior[0]
-            if np.isnan(similarity).any():
+        parts = []
+        for first in range(0, max(1, len(rows)), step):
+            block = rows[first : first + step]
+            codes = self._store.take(block)
+            estimate = self._similarity.of_all(codes, queries)
+            posterior = estimate if learned is None else learned.of_all(codes, queries)
+            if np.isnan(posterior[0]).any():
                 raise InputError(
                     f"similarities of {self.spec.method} need the norm of the vectors: declare "
                     f"norm in the spec, or rank with search."
                 )
-            near = np.nonzero(sign * similarity >= sign * threshold)
-            estimates = [part[near] for part in (*posterior, *unbiased)]
-            parts.append((near[0], some[near[1]], *estimates))
-        asked, rows, a, b, c, d = map(np.concatenate, zip(*parts, strict=True))
-        ids, scores = self._store.ids_of(rows), sign * a
-        order = np.lexsort((rows, -scores, asked))
-        cuts = np.searchsorted(asked[order], np.arange(1, len(queries)))
-        return [
-            Hits(
-                ids[i],
-                scores[i],
-                a[i],
-                b[i],
-                c[i],
-                d[i],
-                exact=np.zeros(len(i), np.bool_),
-                payload=self._beside(rows[i]),
-            )
-            for i in np.split(order, cuts)
-        ]
+            places = np.nonzero(sign * posterior[0] >= sign * threshold)
+            estimates = [values[places] for values in (*posterior, *estimate)]
+            parts.append((places[0], block[places[1]], *estimates))
+        query, near, similarity, stderr, unbiased, unbiased_stderr = map(
+            np.concatenate, zip(*parts, strict=True)
+        )
+        scores = sign * similarity
+        order = np.lexsort((near, -scores, query))
+        every = Hits(
+            self._store.ids_of(near),
+            scores,
+            similarity,
+            stderr,
+            unbiased,
+            unbiased_stderr,
+            exact=np.zeros(len(near), np.bool_),
+            payload=self._store.payload.take(near),
+        )
+        cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
+        return [every.take(places) for places in np.split(order, cuts)]
 
     def save(self, path: str | os.PathLike[str], *, allow_unprotected: bool = False) -> None:
         """Write the index as a directory, all or nothing.

@@ -51,6 +51,8 @@ class Publication:
         Type of the integers of a code.
     text_ids, exact_queries : bool
         Whether ids are strings, and whether there are vectors for exact queries.
+    ids_are_rows : bool
+        Whether the ids are 0, 1, 2, … in the order of the rows.
     schema : str, optional
         The payload's Arrow schema in base64.
     rows : int
@@ -68,6 +70,7 @@ class Publication:
     dtype: str
     text_ids: bool
     exact_queries: bool
+    ids_are_rows: bool
     schema: str | None
     rows: int
     digest: str
@@ -203,6 +206,7 @@ def publish(
         dtype=_WIDER.get(dtype := store.take(slice(0)).stored.dtype.str, dtype),
         text_ids=store.ids_of(slice(1)).dtype.kind == "U",
         exact_queries=exact_queries,
+        ids_are_rows=np.array_equal(store.ids, np.arange(len(store))),
         schema=None if schema is None else base64.b64encode(schema).decode(),
         rows=len(store),
         digest="",

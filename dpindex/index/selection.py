@@ -26,7 +26,7 @@ class Selection:
     Parameters
     ----------
     ranking : Ranking
-    rows : int64 array, shape (m,), m ≥ 1
+    rows : int64 array, shape (m,)
         Ascending.
     """
 
@@ -34,8 +34,11 @@ class Selection:
         self._ranking = ranking
         self._rows = rows
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     def search(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
-        """Return scores and rows of the best ``count`` ≤ m for each query, best first."""
+        """Return scores and rows of the best ``count`` ≤ m, m ≥ 1, for each query, best first."""
         total = len(self._ranking.backend)
         candidates = 2 * count * total // len(self._rows) + _SPARE
         if len(self._rows) * _FEW < total or candidates >= total:

@@ -22,8 +22,8 @@ from dpindex.base.checks import whole_number
 from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.base.threads import limited_threads
 from dpindex.denoise import Denoiser, Kind
-from dpindex.index.asked import QueryMode
 from dpindex.index.private_index import PrivateIndex
+from dpindex.index.queries import QueryMode
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec

@@ -19,7 +19,7 @@ from dpindex.base.charts import (
     tidy,
     to_png,
 )
-from dpindex.index.asked import QueryMode
+from dpindex.index.queries import QueryMode
 from dpindex.study.evaluate.curve import Curve, Point
 from dpindex.study.evaluate.inversion import EXPOSURE
 from dpindex.study.evaluate.linkage import LINKED

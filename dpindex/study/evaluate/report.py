@@ -23,7 +23,7 @@ from dpindex.base import charts
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.files import write_file
-from dpindex.index.asked import QueryMode
+from dpindex.index.queries import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
 from dpindex.study.evaluate.curve import Curve, Point

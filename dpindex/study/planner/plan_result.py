@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from dpindex.base.html import table_html
 from dpindex.exposure.exposure import Exposure
-from dpindex.index.asked import QueryMode
+from dpindex.index.queries import QueryMode
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Guarantee

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpindex.base.arrays import Singles
-from dpindex.index.asked import QueryMode
 from dpindex.index.private_index import PrivateIndex
+from dpindex.index.queries import QueryMode
 from dpindex.index.search_backend import Rows
 from dpindex.mechanism.codebook import dense_rows, spaced
 from dpindex.mechanism.privatizer import Privatizer

@@ -1,0 +1,324 @@
+"""Search as private and published indexes share it: candidates, reranking, estimates, hits."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray, Doubles, Vectors
+from dpindex.base.checks import finite_number
+from dpindex.base.errors import InputError
+from dpindex.index.filters import Filter
+from dpindex.index.hits import Hits, no_hits
+from dpindex.index.owners import Candidates, Rerank
+from dpindex.index.queries import QueryMaker, QueryMode, checked_k
+from dpindex.index.reranking import Reranking, new_reranking, with_exact, within
+from dpindex.mechanism.codes import Codes, check_format
+from dpindex.similarity.float_codes import Estimate
+from dpindex.similarity.learned import Learned
+from dpindex.similarity.posterior import in_ranking_order
+from dpindex.similarity.similarity import Queries, similarity_of
+from dpindex.storage.manifest import Settings
+from dpindex.storage.payload import Table
+from dpindex.storage.row_parts import Rows
+
+__all__ = ["BLOCK_NUMBERS", "Batch", "Found", "FoundCodes", "Searchable"]
+
+BLOCK_NUMBERS = 1 << 22
+"""Numbers that are handled together where similarities are estimated: 32 MB."""
+
+_BATCH_QUERIES = 128
+"""Query batch size: Ctrl-C is honoured between batches, 0.2 seconds on a million sign codes."""
+
+_BATCH_CANDIDATES = 1 << 22
+"""Candidates of a batch of queries, each of which takes about 50 bytes."""
+
+
+class Batch(NamedTuple):
+    """Queries that are answered together, and what orders their candidates."""
+
+    queries: Queries
+    reranking: Reranking | None
+
+
+class Found(NamedTuple):
+    """Rows that the codes of an index found for each query, best first.
+
+    Attributes
+    ----------
+    ids : array, shape (nq, count)
+    scores : float64 array, shape (nq, count)
+    rows : int64 array, shape (nq, count), optional
+        Row numbers, where the index has them.
+    total : int
+        Rows of the index.
+    in_order : bool
+        Whether the order is that of the scores of the codes themselves.
+    """
+
+    ids: AnyArray
+    scores: Doubles
+    rows: Rows | None
+    total: int
+    in_order: bool
+
+    def at(self, places: Rows) -> Found:
+        """Return what stands at some columns of each line, in another order."""
+        ids = np.take_along_axis(self.ids, places, axis=1)
+        scores = np.take_along_axis(self.scores, places, axis=1)
+        rows = None if self.rows is None else np.take_along_axis(self.rows, places, axis=1)
+        return Found(ids, scores, rows, self.total, in_order=False)
+
+
+class FoundCodes(NamedTuple):
+    """Codes and payload of the rows that were found.
+
+    Attributes
+    ----------
+    columns : callable
+        Returns the codes of some columns, line after line.
+    payload : pyarrow.Table, optional
+    """
+
+    columns: Callable[[slice], Codes]
+    payload: Table
+
+
+class Searchable(ABC):
+    """An index that is searched by vectors or codes.
+
+    Parameters
+    ----------
+    settings : Settings
+
+    Raises
+    ------
+    InputError
+        For a spec of queries that no query can be made under.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.spec: Final = settings.spec
+        self.query_spec: Final = settings.query_spec
+        self.metric: Final = settings.metric
+        self.query_epsilon: Final = settings.query_epsilon
+        self._queries = QueryMaker(settings.spec, settings.query_spec)
+        self._similarity = similarity_of(settings.spec, settings.metric)
+
+    def search(
+        self,
+        Q: Vectors | Codes,
+        k: int = 10,
+        query: QueryMode = "exact",
+        *,
+        filter: Filter = None,
+        candidates: int | None = None,
+        rerank: Rerank = None,
+        allow_unprotected: bool = False,
+    ) -> Hits:
+        """The k nearest neighbours of each query.
+
+        Parameters
+        ----------
+        Q : array or sparse matrix, shape (nq, dim), or codes
+            Queries. Codes (made under the spec, or under the query's epsilon) are private already
+            and searched as they are.
+        k : int
+            Neighbours wanted, [1, ∞); of a published index at most what one answer of the database
+            holds.
+        query : "exact" or "private"
+            "exact": the query is projected and used as it is. "private": it is privatized first,
+            under ``query_epsilon``. The database of a published index sees the projection of an
+            exact query, from which the query can be computed: ask a database that is not yours
+            with "private".
+        filter : optional
+            Rows that a hit may come from: a list of ids; a mask of one bool for each row, in the
+            order of ``ids``; a function that gets each row as a dict of ``id`` and payload columns;
+            or an expression over them, as text such as ``"year >= 2020 and lang == 'en'"`` or of
+            ``pyarrow.compute``. With fewer than k such rows, all of them are found. See
+            :func:`dpindex.index.filters.kept_rows`. A published index takes ids and text.
+        candidates : int, optional
+            Rows that the codes choose for each query, of which ``rerank`` finds the k nearest,
+            [k, ∞); default 1000.
+        rerank : optional
+            Who has the original vectors: an array, memory map, sparse matrix, file or dataset whose
+            rows stand in the order of the index; a mapping of ids to vectors, or a function from an
+            array of ids to vectors; :class:`dpindex.Originals` with ids of its own; or
+            :class:`dpindex.Answers`, a function from a query and ids to similarities. Queries are
+            compared in the clear, also with ``query="private"``. Hits come in the order of exact
+            similarities, then those without an answer in the order of the codes: see
+            ``Hits.exact``.
+        allow_unprotected : bool
+            Allow a "private" query of a ``none-*`` baseline, which adds no noise to it.
+
+        Raises
+        ------
+        InputError
+            For bad queries, k < 1, a filter without meaning, an empty index, a private query that
+            would not be private, originals or answers that do not fit, and exact queries of sign
+            codes that were published without them.
+
+        >>> import dpindex as dpi
+        >>> index = dpi.PrivateIndex(dpi.Spec("dp-oporp-staircase", dim=8, k=8, epsilon=1.0))
+        >>> index.add(np.eye(8))
+        >>> hits = index.search(np.eye(8)[:2], k=1, candidates=8, rerank=np.eye(8))
+        >>> hits.ids.tolist(), hits.similarity.tolist(), hits.exact.tolist()
+        ([[0], [1]], [[1.0], [1.0]], [[True], [True]])
+        """
+        count = checked_k(k)
+        reranking = self._reranking(Q, count, candidates, rerank)
+        batches = self._batches(Q, query, count, reranking, allow_unprotected)
+        return self._search(batches, count, filter)
+
+    def range_search(
+        self,
+        Q: Vectors | Codes,
+        threshold: float,
+        query: QueryMode = "exact",
+        *,
+        filter: Filter = None,
+        candidates: int | None = None,
+        rerank: Rerank = None,
+        allow_unprotected: bool = False,
+    ) -> list[Hits]:
+        """Every vector whose ``similarity`` reaches ``threshold``, for each query.
+
+        All codes are looked at, whatever the index type, and ``similarity`` alone decides, whether
+        or not there is a denoiser; memory is that of a block of codes and of what is found. A
+        cosine that the codes leave uncertain is stated near what is usual in the collection, so
+        with much noise few reach a high threshold.
+
+        With ``rerank`` the codes choose ``candidates``, and the exact similarities of these decide;
+        those without an answer are found if their estimate reaches the threshold. A published index
+        is searched in this way alone.
+
+        Parameters
+        ----------
+        Q, query, filter, candidates, rerank, allow_unprotected
+            As for :meth:`search`.
+        threshold : float
+            Least ``similarity`` (for ``l2``: greatest squared distance).
+
+        Returns
+        -------
+        One Hits for each query, with arrays of shape (found,), best first; ``scores`` are the
+        similarities (for ``l2``: minus the squared distances). Errors as ``search``.
+        """
+        least = finite_number(threshold, "the threshold")
+        reranking = self._reranking(Q, 1, candidates, rerank)
+        count = 1 if reranking is None else reranking.candidates
+        batches = self._batches(Q, query, count, reranking, allow_unprotected)
+        if reranking is None:
+            return self._range_search(batches, least, filter)
+        return within(self._search(batches, count, filter), least, self.metric)
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of codes."""
+
+    @abstractmethod
+    def _search(self, batches: list[Batch], k: int, filter_: Filter) -> Hits:
+        """Answer each batch by :meth:`_nearest`."""
+
+    @abstractmethod
+    def _range_search(self, batches: list[Batch], threshold: float, filter_: Filter) -> list[Hits]:
+        """Return every vector whose estimate reaches the threshold."""
+
+    @abstractmethod
+    def _find(self, queries: Queries, count: int, selection: Any) -> Found:
+        """Return the first ``count`` rows by the codes, or all rows that a selection has."""
+
+    @abstractmethod
+    def _codes_of(self, found: Found) -> FoundCodes:
+        """Return the codes and the payload of rows that were found."""
+
+    @abstractmethod
+    def _empty_payload(self) -> Table:
+        """Return the payload of no rows."""
+
+    @abstractmethod
+    def _learned(self) -> Learned | None:
+        """Return what gives posterior similarities, None without one."""
+
+    def _reranking(
+        self, queries: Vectors | Codes, k: int, candidates: int | None, rerank: Rerank
+    ) -> Reranking | None:
+        """Return what orders the candidates of queries, None without ``rerank``."""
+        if rerank is not None and not isinstance(queries, Codes):
+            queries = self._queries.vectors(queries)
+        return new_reranking(rerank, candidates, k, queries, self.metric, self.spec.scale)
+
+    def _batches(
+        self,
+        queries: Vectors | Codes,
+        mode: QueryMode,
+        k: int,
+        reranking: Reranking | None,
+        allow_unprotected: bool,
+    ) -> list[Batch]:
+        made = self._queries(queries, mode, allow_unprotected=allow_unprotected)
+        count = k if reranking is None else reranking.candidates
+        step = max(1, min(_BATCH_QUERIES, _BATCH_CANDIDATES // count))
+        batches = []
+        for first in range(0, len(made), step):
+            rows = slice(first, first + step)
+            part = None if reranking is None else reranking[rows]
+            batches.append(Batch(made[rows], part))
+        return batches
+
+    def _nearest(self, batch: Batch, k: int, selection: Any = None) -> Hits:
+        """Return the k nearest of the rows that a selection has, perhaps reranked."""
+        queries, reranking = batch
+        if reranking is None:
+            return self._hits(queries, self._find(queries, k, selection))
+        found = self._find(queries, reranking.candidates, selection)
+        candidates = Candidates(found.ids, found.rows, found.total)
+        nearest = reranking.nearest(candidates, k)
+        hits = self._hits(queries, found.at(nearest.places))
+        return with_exact(hits, nearest.similarity, self.metric)
+
+    def _hits(self, queries: Queries, found: Found) -> Hits:
+        if found.ids.shape[1] == 0:
+            return no_hits(len(queries), found.ids, self._empty_payload())
+        codes, payload = self._codes_of(found)
+        posterior, unbiased = self._estimates(queries, codes, found.ids.shape[1])
+        if found.in_order and self._learned() is not None:
+            posterior = in_ranking_order(*posterior)
+        return Hits(
+            found.ids,
+            found.scores,
+            *posterior,
+            *unbiased,
+            exact=np.zeros(found.ids.shape, np.bool_),
+            payload=payload,
+        )
+
+    def _estimates(
+        self, queries: Queries, codes: Callable[[slice], Codes], width: int
+    ) -> tuple[Estimate, Estimate]:
+        """Return posterior and unbiased similarities, which are computed some columns at a time."""
+        step = max(1, self._block_rows(1) // len(queries))
+        learned = self._learned()
+        parts = []
+        for start in range(0, width, step):
+            block = codes(slice(start, start + step))
+            unbiased = self._similarity.of_found(block, queries)
+            posterior = unbiased if learned is None else learned.of_found(block, queries)
+            parts.append((*posterior, *unbiased))
+        columns = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
+        return (columns[0], columns[1]), (columns[2], columns[3])
+
+    def _block_rows(self, queries: int) -> int:
+        """Codes that are compared with so many queries together: an estimate takes 40 numbers."""
+        return max(1, BLOCK_NUMBERS // (self.spec.code_length + 40 * queries))
+
+    def _check_codes(self, codes: Codes) -> None:
+        """Raise InputError unless these are codes of the index's own spec."""
+        if not isinstance(codes, Codes):
+            raise InputError("add_codes takes dpindex codes; use add for vectors.")
+        if codes.fingerprint != self.spec.fingerprint:
+            raise InputError("these codes were made under another spec than this index.")
+        check_format(codes, self.spec.format)
