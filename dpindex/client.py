@@ -1,4 +1,4 @@
-"""The client of a collector: it sends codes and private queries over HTTP, and no vector."""
+"""The client of a collector: it sends codes and private queries over HTTP."""
 
 from dpindex.serve.client import Client
 

@@ -166,7 +166,7 @@ def test_rows_of_a_published_index_are_its_ids_or_need_them(
     here = index.search(Q[:5], 5, candidates=N, rerank=X)
     assert np.array_equal(served.search(Q[:5], 5, candidates=N, rerank=X).ids, here.ids)
     _, named = made("signs")
-    with pytest.raises(InputError, match="with ids of its own"):
+    with pytest.raises(InputError, match="order of the index, which is not known here"):
         named.search(Q[:1], rerank=X)
     with pytest.raises(InputError, match="searched by range among candidates only"):
         served.range_search(Q[:1], 0.5)

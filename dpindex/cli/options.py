@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.base.arrays import AnyArray
     from dpindex.index.owners import Owner
     from dpindex.mechanism.spec import Spec
+    from dpindex.serve.process import Holder
+    from dpindex.serve.tokens import Tokens
     from dpindex.storage.release import Terms
 
 LOCAL = "local"
@@ -290,7 +292,61 @@ class SearchOptions:
             if self.ids is not None:
                 raise InputError("--rerank-ids names the rows of --rerank; give that too.")
             return None
-        return Originals(self.rerank, None if self.ids is None else read_ids(self.ids))
+        ids = None
+        if self.ids is not None:
+            ids = read_ids(self.ids)
+        return Originals(self.rerank, ids)
+
+
+@dataclass(frozen=True)
+class AccessOptions:
+    """Who may ask a collector."""
+
+    tokens: Annotated[
+        Path | None,
+        'File of lines "submit TOKEN", "search TOKEN" and "rerank TOKEN", yours alone (chmod 600).',
+    ] = None
+    open_to_all: Annotated[bool, "Let everybody on this machine submit and search."] = False
+
+    def read(self) -> Tokens | None:
+        """Return the tokens, None for everybody."""
+        from dpindex.serve.tokens import Tokens
+
+        if self.open_to_all == (self.tokens is not None):
+            raise InputError(
+                "give --tokens FILE, or --open-to-all on a machine that is yours alone."
+            )
+        if self.tokens is None:
+            return None
+        return Tokens.read(self.tokens)
+
+
+@dataclass(frozen=True)
+class HolderOptions:
+    """Original vectors that a collector compares candidates with."""
+
+    rerank: Annotated[
+        str | None,
+        "Original vectors: answer exact similarities of candidates, which no epsilon bounds.",
+    ] = None
+    ids: Annotated[
+        str | None,
+        "--rerank-ids",
+        "File of ids, one for each row of --rerank (.txt, .npy, PATH:KEY).",
+    ] = None
+    per_minute: Annotated[
+        int, "--rerank-per-minute", "Candidates that one token may ask about in a minute."
+    ] = 60_000
+
+    def holder(self) -> Holder | None:
+        """Return who answers, None without --rerank."""
+        from dpindex.serve.process import Holder
+
+        if self.rerank is None:
+            return None
+        return Holder(
+            self.rerank, None if self.ids is None else read_ids(self.ids), self.per_minute
+        )
 
 
 def note(sentence: str) -> None:

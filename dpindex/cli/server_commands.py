@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import logging
 from typing import Annotated
 
 import typer
 
-from dpindex.base.errors import InputError
 from dpindex.cli import options as o
 
 
 def serve(
     index: o.IndexPath,
     *,
+    access: o.AccessOptions,
     collection: o.Collection = "dpindex",
-    tokens: Annotated[
-        Path | None, 'File of lines "submit TOKEN" and "search TOKEN", yours alone (chmod 600).'
-    ] = None,
     host: Annotated[str, "Address to listen on; beyond this machine put TLS before it."] = (
         "127.0.0.1"
     ),
@@ -25,19 +22,22 @@ def serve(
     exact_queries: Annotated[
         bool, "Accept vectors as queries, which this server then sees."
     ] = False,
-    open_to_all: Annotated[bool, "Let everybody on this machine submit and search."] = False,
+    originals: o.HolderOptions,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Collect codes of devices over HTTP, and search.
 
     A code is on the disk before its sender is answered, and no other process writes the index
     meanwhile. Ctrl-C or SIGTERM saves it and ends. The URI of a published index is served too.
+
+    With --rerank it also answers POST /rerank, and logs who asked about how many candidates.
     """
     from dpindex.serve.process import LOOPBACK, serve
-    from dpindex.serve.tokens import Tokens
 
-    if open_to_all == (tokens is not None):
-        raise InputError("give --tokens FILE, or --open-to-all on a machine that is yours alone.")
+    tokens = access.read()
+    holder = originals.holder()
+    if holder is not None:
+        _log_comparisons()
 
     def ready(url: str) -> None:
         typer.echo(f"{index}: listening at {url}")
@@ -47,11 +47,20 @@ def serve(
     serve(
         index,
         collection=collection,
-        host=host,
-        port=port,
-        tokens=None if tokens is None else Tokens.read(tokens),
+        address=(host, port),
+        tokens=tokens,
         exact_queries=exact_queries,
+        holder=holder,
         allow_unprotected=allow_unprotected,
         ready=ready,
     )
     typer.echo(f"{index}: saved.")
+
+
+def _log_comparisons() -> None:
+    """Write the log of comparisons to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log = logging.getLogger("dpindex.serve.comparisons")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)

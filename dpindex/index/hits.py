@@ -103,6 +103,18 @@ class Hits:
         payload = None if self.payload is None else self.payload.take(places)
         return Hits(**columns, payload=payload)
 
+    def at(self, places: AnyArray) -> Hits:
+        """Return the hits of every query at some places of it, shape (nq, k)."""
+        columns = {
+            name: np.take_along_axis(column, places, axis=1)
+            for name, column in self.columns.items()
+        }
+        payload = None
+        if self.payload is not None:
+            rows = np.arange(self.ids.size).reshape(self.ids.shape)
+            payload = self.payload.take(np.take_along_axis(rows, places, axis=1).ravel())
+        return Hits(**columns, payload=payload)
+
     def to_arrow(self) -> Table:
         """A ``pyarrow.Table`` with one row for each hit.
 

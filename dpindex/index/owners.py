@@ -139,13 +139,21 @@ class Originals(_VectorOwner):
         if ids is not None:
             self._places = _Places(id_array(ids), self._reader.rows)
 
+    def check(self, dim: int) -> None:
+        """Raise InputError unless vectors have so many attributes."""
+        columns = self._reader.columns
+        if columns != dim:
+            raise InputError(
+                f"{self._reader.name}: there are {columns} columns where the index has {dim}."
+            )
+
     def _keys(self, candidates: Candidates) -> Rows:
         if self._places is not None:
             return self._places.rows(candidates.ids)
         if candidates.rows is None:
             raise InputError(
-                "originals without ids stand in the order of the index, which a published index "
-                "with ids of its own does not keep; name the id of each row (ids=…).",
+                "originals without ids stand in the order of the index, which is not known here; "
+                "name the id of each row (ids=…).",
                 parameters=["ids=…"],
             )
         if self._reader.rows != candidates.total:
@@ -158,11 +166,7 @@ class Originals(_VectorOwner):
         return candidates.rows
 
     def _vectors(self, keys: Rows, dim: int) -> Any:
-        columns = self._reader.columns
-        if columns != dim:
-            raise InputError(
-                f"{self._reader.name}: there are {columns} columns where the index has {dim}."
-            )
+        self.check(dim)
         vectors = self._reader.take(np.maximum(keys, 0))
         if keys[0] >= 0:
             return vectors

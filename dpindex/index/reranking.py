@@ -92,12 +92,12 @@ class Reranking:
 
 def new_reranking(
     rerank: Rerank, candidates: int | None, k: int, queries: Any, metric: Metric, scale: float
-) -> Reranking | None:
-    """Return what orders the candidates of queries; None without ``rerank``.
+) -> Reranking:
+    """Return what orders the candidates of queries.
 
     Parameters
     ----------
-    rerank : optional
+    rerank
         See :func:`dpindex.index.owners.owner_of`.
     candidates : int, optional
         Default :data:`CANDIDATES`, or k if that is more.
@@ -114,12 +114,10 @@ def new_reranking(
         codes.
     """
     if rerank is None:
-        if candidates is not None:
-            raise InputError(
-                "candidates are ordered by their original vectors: say who has them (rerank=…).",
-                parameters=["rerank=…"],
-            )
-        return None
+        raise InputError(
+            "candidates are ordered by their original vectors: say who has them (rerank=…).",
+            parameters=["rerank=…"],
+        )
     if candidates is None:
         candidates = max(k, CANDIDATES)
     candidates = whole_number(candidates, "candidates", 1, _MAX_CANDIDATES)

@@ -247,7 +247,9 @@ class Searchable(ABC):
         self, queries: Vectors | Codes, k: int, candidates: int | None, rerank: Rerank
     ) -> Reranking | None:
         """Return what orders the candidates of queries, None without ``rerank``."""
-        if rerank is not None and not isinstance(queries, Codes):
+        if rerank is None and candidates is None:
+            return None
+        if not isinstance(queries, Codes):
             queries = self._queries.vectors(queries)
         return new_reranking(rerank, candidates, k, queries, self.metric, self.spec.scale)
 

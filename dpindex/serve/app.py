@@ -12,7 +12,7 @@ import logging
 import os
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from dpindex.base.extras import import_extra
 from dpindex.index.hits import Hits
 from dpindex.serve import requests as r
 from dpindex.serve.collector import Collector, Outcome, UnavailableError
+from dpindex.serve.comparisons import Comparisons
 from dpindex.serve.requests import RefusedError
 from dpindex.serve.tokens import Role, Tokens
 from dpindex.version import __version__
@@ -33,6 +34,7 @@ _DRAINED_BYTES = 1 << 26
 _LOCAL_NAMES = ["127.0.0.1", "localhost"]
 _log = logging.getLogger(__name__)
 
+_RETRY_SECONDS = {429: "60", 503: "1"}
 _OUTCOMES: dict[Outcome, tuple[int, str]] = {
     "stored": (201, "stored durably."),
     "repeated": (200, "this submission was stored before."),
@@ -45,6 +47,7 @@ _REFUSALS = {
     "413": "Too many bytes, codes or queries.",
     "415": "Another content type, or a compressed body.",
     "422": "The body, a header or a parameter is wrong; one sentence says which.",
+    "429": "Too many candidates in a minute.",
     "503": "Too busy, or the log cannot be written; nothing was stored.",
 }
 
@@ -56,6 +59,7 @@ def make_app(
     id_type: type = str,
     exact_queries: bool = False,
     body_seconds: float = _BODY_SECONDS,
+    comparisons: Comparisons | None = None,
 ) -> Any:
     """A FastAPI application that answers for a collector.
 
@@ -71,6 +75,8 @@ def make_app(
         Accept vectors as queries, which the server then sees.
     body_seconds : float
         How long a body may take to arrive.
+    comparisons : Comparisons, optional
+        Answers ``POST /rerank``, which is not there without it.
 
     Raises
     ------
@@ -97,8 +103,8 @@ def make_app(
         return 200, json.loads(spec.to_json())
 
     async def guarantee(request: Any) -> _Answer:
-        asked = {"query_epsilon": searcher.query_spec.epsilon}
-        return 200, {**spec.guarantee.statement(spec.dim), **asked}
+        searched = {"query_epsilon": searcher.query_spec.epsilon, "metric": searcher.metric}
+        return 200, {**spec.guarantee.statement(spec.dim), **searched}
 
     async def submit(request: Any) -> _Answer:
         _require(request, tokens, "submit")
@@ -135,6 +141,14 @@ def make_app(
         except InputError as error:  # which names rows and columns, and never a value
             raise RefusedError(422, str(error)) from None
 
+    async def rerank(request: Any) -> _Answer:
+        asker = _require(request, tokens, "rerank")
+        compared = cast("Comparisons", comparisons)
+        body = await _body(request, (_JSON,), compared.max_body, body_seconds)
+        async with searches:
+            similarity = await asyncio.to_thread(compared.answer, body, id_type, asker)
+        return 200, {"similarity": similarity}
+
     routes: list[tuple[str, str, Callable[[Any], Awaitable[_Answer]], str, dict[str, Any]]] = [
         ("GET", "/health", health, "Whether submissions are accepted", {}),
         ("GET", "/spec", stated_spec, "What devices privatize under", {}),
@@ -142,6 +156,10 @@ def make_app(
         ("POST", "/codes", submit, "Submit codes (role submit)", _SUBMIT),
         ("POST", "/search", search, "The nearest neighbours of queries (role search)", _SEARCH),
     ]
+    if comparisons is not None:
+        routes.append(
+            ("POST", "/rerank", rerank, "Exact similarities of candidates (role rerank)", _RERANK)
+        )
     for method, path, answer, summary, document in routes:
         endpoint = _endpoint(answer, fastapi)
         app.add_api_route(path, endpoint, methods=[method], summary=summary, openapi_extra=document)
@@ -172,8 +190,8 @@ def _endpoint(answer: Callable[[Any], Awaitable[_Answer]], fastapi: Any) -> Any:
         headers = {"connection": "close"}
         if status == 401:
             headers["www-authenticate"] = "Bearer"
-        if status == 503:
-            headers["retry-after"] = "1"
+        if status in _RETRY_SECONDS:
+            headers["retry-after"] = _RETRY_SECONDS[status]
         return respond({"detail": sentence}, status, headers)
 
     endpoint.__name__ = getattr(answer, "__name__", "endpoint")
@@ -181,15 +199,16 @@ def _endpoint(answer: Callable[[Any], Awaitable[_Answer]], fastapi: Any) -> Any:
     return endpoint
 
 
-def _require(request: Any, tokens: Tokens | None, role: Role) -> None:
-    """RefusedError unless the request has a token of that role."""
+def _require(request: Any, tokens: Tokens | None, role: Role) -> str:
+    """Return what logs call the sender; RefusedError without a token of that role."""
     if tokens is None:
-        return
+        return "somebody on this machine"
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not tokens.know(token):
         raise RefusedError(401, "a valid token is needed: Authorization: Bearer TOKEN.")
     if not tokens.allow(token, role):
         raise RefusedError(403, f"this token does not have the role {role}.")
+    return tokens.name(token)
 
 
 def _content_type(request: Any) -> str:
@@ -283,4 +302,7 @@ _SEARCH = _document(
     {_CODES: _BINARY, _JSON: {"type": "object"}},
     [_parameter("k", "query", False, f"Neighbours of each query, 1 to {r.MAX_K}, default 10.")],
     {"200": "Lists of ids, scores and estimates, one for each query."},
+)
+_RERANK = _document(
+    {_JSON: {"type": "object"}}, [], {"200": "The similarity of each candidate, or null."}
 )

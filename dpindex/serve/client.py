@@ -1,6 +1,7 @@
-"""What sends codes and queries to a collector: the standard library's HTTP, and no vector.
+"""The client of a collector: the standard library's HTTP.
 
-Vectors become codes where they are, with :func:`dpindex.device.privatize`; this sends the codes.
+Vectors become codes where they are, with :func:`dpindex.device.privatize`, and the client sends the
+codes. One method sends a query in the clear, to a holder of vectors who compares it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import numpy as np
 
+from dpindex.base.checks import real_matrix
 from dpindex.base.errors import InputError
 from dpindex.mechanism.spec import Spec
 
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 _MAX_BYTES = 1 << 26
+_MAX_CANDIDATES = 1000
+"""Candidates of one request to a holder."""
+
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 _SUBMITTED: dict[int, Literal["stored", "repeated", "taken"]] = {
     201: "stored",
@@ -116,7 +121,15 @@ class Client:
             self._content(status, content)
         return _SUBMITTED[status]
 
-    def search(self, codes: bytes, k: int = 10) -> Hits:
+    def search(
+        self,
+        codes: bytes,
+        k: int = 10,
+        *,
+        queries: Any = None,
+        candidates: int | None = None,
+        rerank: Any = None,
+    ) -> Hits:
         """The k nearest neighbours of private queries, which are codes too.
 
         Parameters
@@ -125,15 +138,71 @@ class Client:
             From :func:`dpindex.device.privatize`, under the spec or under that of private queries.
         k : int
             Neighbours wanted, [1, 1000].
+        queries : array, shape (nq, dim), optional
+            The queries in the clear, which ``rerank`` compares. They are not sent to the searcher.
+        candidates : int, optional
+            Rows that the codes choose for each query, of which ``rerank`` finds the k nearest,
+            [k, 1000]; default 1000.
+        rerank : optional
+            Who has the original vectors, as of :meth:`dpindex.PrivateIndex.search`: here with ids,
+            or ``dpindex.Answers(holder.similarities)`` of a client of the holder.
 
         Raises
         ------
         InputError
-            If the collector refuses it, or cannot be reached.
+            If the collector refuses it, or cannot be reached, and as the search of an index.
         """
-        from dpindex.index.hits import Hits  # here: who only submits needs no search engine
+        if rerank is None and candidates is None:
+            return self._search(codes, int(k))
+        # here: who only submits needs no search engine
+        from dpindex.index.owners import Candidates
+        from dpindex.index.reranking import new_reranking, with_exact
 
-        found = json.loads(self._content(*self._ask(f"/search?k={int(k)}", codes)))
+        spec = self.spec()
+        metric = self.guarantee()["metric"]
+        clear = real_matrix(queries, spec.dim, "the queries in the clear")
+        reranking = new_reranking(rerank, candidates, k, clear, metric, spec.scale)
+        hits = self._search(codes, reranking.candidates)
+        if len(hits) != clear.shape[0]:
+            raise InputError(f"there are {clear.shape[0]} queries for {len(hits)} codes.")
+        nearest = reranking.nearest(Candidates(hits.ids, None, 0), k)
+        return with_exact(hits.at(nearest.places), nearest.similarity, metric)
+
+    def similarities(self, query: Any, ids: Any) -> list[float | None]:
+        """Exact similarities of candidates, by the holder of the vectors who serves this address.
+
+        It is what ``rerank=dpindex.Answers(client.similarities)`` calls, needs a token with the
+        role rerank, and tells the holder **the query in the clear**.
+
+        Parameters
+        ----------
+        query : array, shape (dim,)
+        ids : sequence of n ids
+
+        Returns
+        -------
+        A list of n numbers, None for an id whose vector the holder does not have.
+
+        Raises
+        ------
+        InputError
+            If the holder refuses it, does not compare vectors, or cannot be reached.
+        """
+        numbers = np.asarray(query, np.float64).tolist()
+        names = np.asarray(ids).tolist()
+        similarities: list[float | None] = []
+        for first in range(0, len(names), _MAX_CANDIDATES):
+            block = names[first : first + _MAX_CANDIDATES]
+            body = json.dumps({"query": numbers, "ids": block}).encode()
+            headers = {"Content-Type": "application/json"}
+            answer = json.loads(self._content(*self._ask("/rerank", body, headers)))
+            similarities += answer["similarity"]
+        return similarities
+
+    def _search(self, codes: bytes, k: int) -> Hits:
+        from dpindex.index.hits import Hits
+
+        found = json.loads(self._content(*self._ask(f"/search?k={k}", codes)))
         ids = np.array(found.pop("ids"))
         numbers = {name: np.array(values, np.float64) for name, values in found.items()}
         return Hits(ids, **numbers, exact=np.zeros(ids.shape, np.bool_))
@@ -142,8 +211,8 @@ class Client:
         self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> tuple[int, bytes]:
         """Status and content of an answer."""
-        request = Request(self._url + path, body, headers or {})
-        request.add_header("Content-Type", "application/octet-stream")
+        stated = {"Content-Type": "application/octet-stream", **(headers or {})}
+        request = Request(self._url + path, body, stated)
         if self._token is not None:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:

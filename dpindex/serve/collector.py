@@ -25,6 +25,7 @@ from dpindex.index.hits import Hits
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 from dpindex.serve.accepted_log import AcceptedLog, Batch
+from dpindex.similarity.similarity import Metric
 from dpindex.storage.code_store import rows_per_segment
 
 Outcome = Literal["stored", "repeated", "taken"]
@@ -50,6 +51,10 @@ class Searcher(Protocol):
     @property
     def query_spec(self) -> Spec:
         """What private queries are made under."""
+
+    @property
+    def metric(self) -> Metric:
+        """What neighbours are ranked by."""
 
     def __len__(self) -> int:
         """How many codes there are."""

@@ -8,20 +8,24 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
+from dpindex.base.checks import whole_number
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.files import holding_lock, make_folder
+from dpindex.index.owners import Originals
 from dpindex.index.private_index import PrivateIndex
 from dpindex.serve.app import make_app
 from dpindex.serve.collector import Collector, Searcher
+from dpindex.serve.comparisons import PER_MINUTE, Comparisons
 from dpindex.serve.published_index import connect
 from dpindex.serve.tokens import Tokens
 from dpindex.storage.databases import is_database_url
 
-__all__ = ["LOG_NAME", "LOOPBACK", "serve"]
+__all__ = ["LOG_NAME", "LOOPBACK", "Holder", "serve"]
 
 LOG_NAME = ".accepted"
 """The log of accepted codes, in the directory of the index."""
@@ -34,14 +38,48 @@ _GRACE_SECONDS = 10
 _BACKLOG = 1024
 
 
+@dataclass(frozen=True)
+class Holder:
+    """Whoever serves an index and has the original vectors.
+
+    Attributes
+    ----------
+    vectors : array, path or Dataset
+        See :class:`dpindex.Originals`.
+    ids : array, optional
+        The id of each row; default the ids of the index, in its order.
+    per_minute : int
+        Candidates that one token may ask about in a minute.
+    """
+
+    vectors: Any
+    ids: Any = None
+    per_minute: int = PER_MINUTE
+
+    def comparisons(self, searcher: Searcher) -> Comparisons:
+        """Return what compares candidates of a searcher; InputError if the vectors do not fit."""
+        per_minute = whole_number(self.per_minute, "per_minute", 1, 1 << 53)
+        ids = self.ids
+        if ids is None:
+            if not isinstance(searcher, PrivateIndex):
+                raise InputError(
+                    "the originals of a published index need ids; name the id of each row (ids=…).",
+                    parameters=["ids=…"],
+                )
+            ids = searcher.ids
+        owner = Originals(self.vectors, ids)
+        owner.check(searcher.spec.dim)
+        return Comparisons(owner, searcher.spec, searcher.metric, per_minute=per_minute)
+
+
 def serve(
     index: str | os.PathLike[str],
     *,
     collection: str = "dpindex",
-    host: str = "127.0.0.1",
-    port: int = 8000,
+    address: tuple[str, int] = ("127.0.0.1", 8000),
     tokens: Tokens | None,
     exact_queries: bool = False,
+    holder: Holder | None = None,
     allow_unprotected: bool = False,
     ready: Callable[[str], object] = lambda url: None,
 ) -> None:
@@ -55,12 +93,14 @@ def serve(
         Directory of the index, or the address of a published one: see :func:`dpindex.connect`.
     collection : str
         Name of a published index.
-    host, port
-        Where to listen; port 0 is any that is free.
+    address : (str, int)
+        Host and port to listen at; port 0 is any that is free.
     tokens : Tokens or None
         None lets everybody in, on this machine only.
     exact_queries : bool
         Accept vectors as queries, which the server then sees.
+    holder : Holder, optional
+        Answers exact similarities of candidates.
     ready : callable
         Called with the address when connections are accepted.
 
@@ -70,6 +110,7 @@ def serve(
         Without fastapi and uvicorn, for an index that cannot be opened or is being written, a port
         that cannot be had, or no tokens on an address that others reach.
     """
+    host, port = address
     uvicorn = import_extra("uvicorn", "a collector needs fastapi and uvicorn", "serve")
     if tokens is None and host not in LOOPBACK:
         raise InputError(
@@ -80,7 +121,16 @@ def serve(
         opened.spec.refuse_unprotected(allow_unprotected, "serve it")
         listening = _listening(host, port)
         with listening, Collector(opened, log, save) as collector:
-            app = make_app(collector, tokens, id_type=id_type, exact_queries=exact_queries)
+            comparisons = None
+            if holder is not None:
+                comparisons = holder.comparisons(opened)
+            app = make_app(
+                collector,
+                tokens,
+                id_type=id_type,
+                exact_queries=exact_queries,
+                comparisons=comparisons,
+            )
             config = uvicorn.Config(
                 app,
                 http="h11",  # whose limit on the bytes of headers is set below

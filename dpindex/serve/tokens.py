@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import read_file
 
-Role = Literal["submit", "search"]
+Role = Literal["submit", "search", "rerank"]
 
 _ROLES: tuple[Role, ...] = get_args(Role)
 _MAX_BYTES = 1 << 20
@@ -25,9 +25,9 @@ class Tokens:
     Parameters
     ----------
     text : str
-        A line for each token: the role, ``submit`` or ``search``, and the token, of at least 32
-        printable ASCII characters. Empty lines and lines that begin with ``#`` are comments. A
-        token may have both roles, on two lines.
+        A line for each token: the role, ``submit``, ``search`` or ``rerank``, and the token, of at
+        least 32 printable ASCII characters. Empty lines and lines that begin with ``#`` are
+        comments. A token may have several roles, each on a line of its own.
 
     Raises
     ------
@@ -48,7 +48,9 @@ class Tokens:
                 continue
             role = next((role for role in _ROLES if role == word), None)
             if role is None:
-                raise InputError(f"line {number} must begin with submit or search, then a token.")
+                raise InputError(
+                    f"line {number} must begin with submit, search or rerank, then a token."
+                )
             wrong = len(token) < _LEAST_CHARACTERS or " " in token
             if wrong or not (token.isascii() and token.isprintable()):
                 raise InputError(
@@ -77,6 +79,15 @@ class Tokens:
         given = _digest(token)
         # Not any(): the number of comparisons must not depend on the token.
         return sum(hmac.compare_digest(given, known) for known in self._digests[role]) > 0
+
+    @staticmethod
+    def name(token: str) -> str:
+        """What logs call a token: the beginning of its hash.
+
+        >>> Tokens.name(32 * "a")
+        'token 3ba3f5f4'
+        """
+        return f"token {_digest(token).hex()[:8]}"
 
     def know(self, token: str) -> bool:
         """Whether it is a token at all, of any role."""

@@ -1,0 +1,169 @@
+"""Exact similarities over HTTP: whom a holder answers, how much, and what the log says."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.client import Client
+from dpindex.serve.app import make_app
+from dpindex.serve.collector import Collector
+from dpindex.serve.comparisons import MAX_CANDIDATES, Comparisons
+from dpindex.serve.process import Holder
+from dpindex.serve.requests import RefusedError
+from dpindex.serve.tokens import Tokens
+
+pytest.importorskip("fastapi")
+testclient = pytest.importorskip("fastapi.testclient")
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+N, DIM = 60, 16
+SEARCH, RERANK = 32 * "b", 32 * "c"
+JSON = {"content-type": "application/json"}
+X = np.random.default_rng(0).uniform(-1, 1, (N, DIM))
+NAMES = [f"n {i}" for i in range(N)]
+SPEC = dpi.Spec("dp-signoporp-rr", dim=DIM, k=DIM, epsilon=4.0)
+UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Any]:
+    index = dpi.PrivateIndex(SPEC, query_epsilon=6.0)
+    index.add(X, NAMES)
+    tokens = Tokens(f"search {SEARCH}\nrerank {RERANK}")
+    comparisons = Holder(X, per_minute=100).comparisons(index)
+    with Collector(index, tmp_path / "log", lambda: None) as collector:
+        app = make_app(collector, tokens, comparisons=comparisons)
+        yield testclient.TestClient(app, base_url="http://localhost")
+
+
+def ask(server: Any, query: Any, ids: Any, token: str = RERANK) -> Any:
+    body = json.dumps({"query": query, "ids": ids})
+    return server.post("/rerank", content=body, headers={**JSON, **bearer(token)})
+
+
+def test_it_answers_exact_similarities(server: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "dpindex.serve.comparisons"):
+        answer = ask(server, X[3].tolist(), ["n 3", "nobody", "n 5"])
+    assert answer.status_code == 200
+    first, nobody, other = answer.json()["similarity"]
+    assert (first, nobody) == (pytest.approx(1.0), None)
+    assert other == pytest.approx(UNIT[3] @ UNIT[5])
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == f"{Tokens.name(RERANK)} asked about 3 candidates; 2 answered"
+
+
+def test_the_route_is_off_and_has_a_role(server: Any, tmp_path: Path) -> None:
+    assert ask(server, X[3].tolist(), ["n 3"], SEARCH).status_code == 403
+    assert ask(server, X[3].tolist(), ["n 3"], 32 * "z").status_code == 401
+    index = dpi.PrivateIndex(SPEC)
+    with Collector(index, tmp_path / "other log", lambda: None) as collector:
+        without = testclient.TestClient(make_app(collector, None), base_url="http://localhost")
+        assert ask(without, X[3].tolist(), ["n 3"]).status_code == 404
+
+
+def test_a_minute_has_so_many_candidates(server: Any) -> None:
+    query = X[3].tolist()
+    assert ask(server, query, NAMES).status_code == 200
+    refused = ask(server, query, NAMES)
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"] == "60"
+    assert "at most 100 candidates" in refused.json()["detail"]
+
+
+def test_what_was_asked_is_forgotten_with_time() -> None:
+    now = [0.0]
+    owner = dpi.Originals(X, ids=NAMES)
+    made = Comparisons(owner, SPEC, "cosine", per_minute=60, clock=lambda: now[0])
+    body = json.dumps({"query": X[0].tolist(), "ids": NAMES}).encode()
+    made.answer(body, str, "a")
+    made.answer(body, str, "b")  # each asker has a minute of its own
+    for seconds, few in ((0.0, 1), (29.0, 30), (30.5, 60)):
+        now[0] = seconds
+        with pytest.raises(RefusedError):
+            made.answer(json.dumps({"query": X[0].tolist(), "ids": NAMES[:few]}).encode(), str, "a")
+    now[0] = 60.5
+    assert len(made.answer(body, str, "a")) == N
+
+
+@pytest.mark.parametrize(
+    ("query", "ids", "status"),
+    [
+        (X[0, 1:].tolist(), ["n 1"], 422),
+        ([*X[0, 1:].tolist(), None], ["n 1"], 422),
+        ([*X[0, 1:].tolist(), True], ["n 1"], 422),
+        ([*X[0, 1:].tolist(), 10**400], ["n 1"], 422),
+        ([*X[0, 1:].tolist(), float("nan")], ["n 1"], 422),
+        (X[0].tolist(), [], 422),
+        (X[0].tolist(), [7], 422),
+        (X[0].tolist(), "n 1", 422),
+        (X[0].tolist(), ["n 1"] * (MAX_CANDIDATES + 1), 413),
+    ],
+)
+def test_wrong_requests(query: Any, ids: Any, status: int, server: Any) -> None:
+    answer = ask(server, query, ids)
+    assert answer.status_code == status
+    assert "n 1" not in answer.text
+    body = server.post("/rerank", content=b"{", headers={**JSON, **bearer(RERANK)})
+    assert body.status_code == 422
+
+
+def test_originals_must_fit_before_anything_is_served() -> None:
+    index = dpi.PrivateIndex(SPEC)
+    index.add(X, NAMES)
+    for holder, said in (
+        (Holder(X[:, 1:]), "15 columns where the index has 16"),
+        (Holder(X[1:]), "60 ids for 59 vectors"),
+        (Holder(X, per_minute=0), "per_minute"),
+    ):
+        with pytest.raises(dpi.InputError, match=said):
+            holder.comparisons(index)
+
+
+class Local(Client):
+    """A client that asks an application in this process."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        super().__init__("http://localhost", token)
+        self._app = app
+
+    def _ask(self, path: str, body: Any = None, headers: Any = None) -> tuple[int, bytes]:
+        kind = {"content-type": "application/octet-stream"}
+        stated = {**kind, **{k.lower(): v for k, v in (headers or {}).items()}}
+        stated |= bearer(str(self._token))
+        method = "GET" if body is None else "POST"
+        answer = self._app.request(method, path, content=body, headers=stated)
+        return answer.status_code, answer.content
+
+
+def test_a_searcher_reranks_with_the_holder(server: Any) -> None:
+    searcher, holder = Local(server, SEARCH), Local(server, RERANK)
+    queries = X[:1] + 0.05
+    codes = dpi.Privatizer(SPEC.with_epsilon(6.0)).privatize(queries).to_bytes()
+    order = np.argsort(-(queries @ UNIT.T)[0])[:5]
+    expected = [NAMES[i] for i in order]
+    answers = dpi.Answers(holder.similarities)
+    for rerank in (answers, dpi.Originals(X, ids=NAMES), dict(zip(NAMES, X, strict=True))):
+        hits = searcher.search(codes, 5, queries=queries, candidates=N, rerank=rerank)
+        assert hits.ids[0].tolist() == expected
+        assert hits.exact.all()
+        assert (hits.stderr == 0).all()
+    with pytest.raises(dpi.InputError, match=r"order of the index, which is not known here"):
+        searcher.search(codes, 5, queries=queries, rerank=X)
+    with pytest.raises(dpi.InputError, match="there are 2 queries for 1 codes"):
+        searcher.search(codes, 5, queries=X[:2], rerank=answers)
+    with pytest.raises(dpi.InputError, match="say who has them"):
+        searcher.search(codes, 5, queries=queries, candidates=10)
+    with pytest.raises(dpi.InputError, match="does not have the role rerank"):
+        searcher.similarities(X[0], NAMES)
