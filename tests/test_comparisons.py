@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -167,3 +172,29 @@ def test_a_searcher_reranks_with_the_holder(server: Any) -> None:
         searcher.search(codes, 5, queries=queries, candidates=10)
     with pytest.raises(dpi.InputError, match="does not have the role rerank"):
         searcher.similarities(X[0], NAMES)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="a shell of POSIX")
+def test_the_page_runs_as_it_is_typed(tmp_path: Path) -> None:
+    """The three deployments, each block in order; the collector listens at a free port."""
+    page = (Path(__file__).parents[1] / "docs" / "candidates.md").read_text(encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    page = page.replace("dpindex serve my-index", f"dpindex serve my-index --port {port}")
+    page = page.replace("http://127.0.0.1:8000", f"http://127.0.0.1:{port}")
+    page = page.replace("python -c", f"'{sys.executable}' -c")
+    dpindex = f"'{sys.executable}' -m dpindex "
+    said = []
+    for kind, block in re.findall(r"^```(sh|py)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        text = re.sub("^dpindex ", dpindex, block, flags=re.MULTILINE)
+        command = ["sh", "-ec", text] if kind == "sh" else [sys.executable, "-c", text]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout)
+    _, _, at_home, same_at_home, _, by_holder, log, by_devices = said
+    assert at_home.count(" exact") == 15
+    assert same_at_home.endswith("] True\n")
+    assert by_holder.endswith("] True\n")
+    assert log.count("asked about 500 candidates; 500 answered") == 3
+    assert by_devices.count("True") == 15

@@ -1,0 +1,214 @@
+"""Candidates from the codes, answers from the vectors: what is found, and how fast.
+
+    python bench/candidates.py quality [--output bench/candidates/clinc150.csv]
+    python bench/candidates.py speed [--rows 1000000] [--databases milvus,lance] [--work FOLDER]
+
+``quality``: recall@10 of the true 10 neighbours of CLINC150 sentence embeddings (norm 1; corpus
+permuted by ``default_rng(0)``, the first 18 700 private, the next 4000 public, the first 500
+queries), whole records hidden, mean of three builds; R = 10 is the search without reranking.
+
+``speed``: 100 queries of 384 numbers among so many vectors in a memory map, codebook codes; the
+plain search, reranking R = 1000, and reading the rows of the same candidates from the file, mapped
+anew. The ratio is that of reranking, less reading, to the plain search. Peak memory is that of a
+process that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dpindex as dpi
+from dpindex.index.queries import QueryMode
+from dpindex.vectors import open_dataset
+
+PRIVATE, PUBLIC, QUERIES, BUILDS, K = 18_700, 4000, 500, 3, 10
+CASES = ((6.0, 25), (6.0, 50), (8.0, 8), (8.0, 16), (10.0, 4))
+"""Epsilon, and the size of the subset that a codeword is reported with."""
+
+MODES: tuple[QueryMode, ...] = ("exact", "private")
+CANDIDATES = (10, 100, 200, 500, 1000)
+DIM, CODEWORDS, ASKED, SPEED_CANDIDATES = 384, 4000, 100, 1000
+SUFFIXES = {"milvus": "index.db", "lance": "index.lance"}
+
+
+def sentences() -> tuple[Any, Any, Any]:
+    """Private vectors, public vectors and queries of norm 1."""
+    folder = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    path = folder / "clinc150_minilm.npz"
+    if not path.is_file():
+        raise SystemExit(f"skipped: {path} is not there; set DPINDEX_DATA")
+    with np.load(path) as stored:
+        vectors = stored["E"].astype(np.float32)
+        corpus_rows = stored["corpus_idx"]
+        query_rows = stored["query_idx"][:QUERIES]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    corpus = vectors[np.random.default_rng(0).permutation(corpus_rows)]
+    return corpus[:PRIVATE], corpus[PRIVATE : PRIVATE + PUBLIC], vectors[query_rows]
+
+
+def recall(ids: Any, truth: Any) -> float:
+    """Share of the true neighbours among the ids that were found."""
+    found = (ids[:, :, None] == truth[:, None, :]).any(axis=1)
+    return float(found.mean())
+
+
+def quality(output: Path) -> None:
+    """Write recall@10 by epsilon, subset, kind of query and number of candidates."""
+    private, public, queries = sentences()
+    truth = np.argsort(-(queries @ private.T), axis=1)[:, :K]
+    book = dpi.Codebook(public)
+    lines = []
+    for epsilon, subset in CASES:
+        spec = dpi.Spec(
+            "record-codebook",
+            DIM,
+            epsilon=epsilon,
+            adjacency=dpi.record(),
+            codebook=book,
+            subset=subset,
+        )
+        found: dict[tuple[str, int], list[float]] = {}
+        for _ in range(BUILDS):
+            index = dpi.PrivateIndex(spec)
+            index.add(private)
+            for mode in MODES:
+                ranked = index.nearest(queries, CANDIDATES[-1], mode)
+                for candidates in CANDIDATES:
+                    # Exact order puts the true neighbours among the candidates first.
+                    share = recall(ranked[:, :candidates], truth)
+                    found.setdefault((mode, candidates), []).append(share)
+        reranked = index.search(queries, K, candidates=CANDIDATES[-1], rerank=private)
+        assert recall(reranked.ids, truth) == found["exact", CANDIDATES[-1]][-1]
+        for (mode, candidates), values in found.items():
+            line = [epsilon, subset, mode, candidates, round(float(np.mean(values)), 3)]
+            lines.append(line)
+            print(*line, flush=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["epsilon", "subset", "query", "candidates", "recall_at_10"])
+        writer.writerows(lines)
+
+
+def clustered(path: Path, rows: int) -> None:
+    """Write vectors of norm 1 around 200 centres."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(200, DIM)).astype(np.float32)
+    file = np.lib.format.open_memmap(path, "w+", np.float32, (rows, DIM))
+    for first in range(0, rows, 50_000):
+        part = file[first : first + 50_000]
+        part[:] = centres[rng.integers(200, size=len(part))]
+        part += rng.normal(size=part.shape).astype(np.float32)
+        part /= np.linalg.norm(part, axis=1, keepdims=True)
+    file.flush()
+
+
+def made(work: Path, rows: int) -> tuple[Path, Path]:
+    """Vectors and an index of their codes; those that are there already are used."""
+    vectors = work / f"{rows}.npy"
+    index = work / f"{rows}.index"
+    if not vectors.exists():
+        clustered(vectors, rows)
+    if not index.exists():
+        rng = np.random.default_rng(1)
+        rough = np.load(vectors, mmap_mode="r")[:CODEWORDS] + rng.normal(size=(CODEWORDS, DIM)) / 50
+        book = dpi.Codebook(rough)
+        spec = dpi.Spec("record-codebook", DIM, epsilon=8.0, adjacency=dpi.record(), codebook=book)
+        with open_dataset(vectors, in_process=True) as dataset:
+            private = dpi.PrivateIndex(spec)
+            private.add(dataset, skip_leak_check=True)
+        private.save(index)
+    return vectors, index
+
+
+def fastest(action: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds of the best of three runs, and what it returned."""
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        result = action()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds), result
+
+
+def timed(name: str, opened: Any, vectors: Path) -> None:
+    """Print the figures of one index."""
+    rng = np.random.default_rng(2)
+    stored = np.load(vectors, mmap_mode="r")
+    queries = stored[:ASKED] + rng.normal(size=(ASKED, DIM)).astype(np.float32) / 50
+    opened.search(queries, K)  # builds and learns what later searches use
+    plain, _ = fastest(lambda: opened.search(queries, K))
+    originals = dpi.Originals(stored, ids=np.arange(len(stored)))
+    reranked, hits = fastest(
+        lambda: opened.search(queries, K, candidates=SPEED_CANDIDATES, rerank=originals)
+    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    candidates = opened.search(queries, SPEED_CANDIDATES).ids
+
+    def read() -> None:
+        mapped = np.load(vectors, mmap_mode="r")
+        for rows in np.sort(candidates, axis=1):
+            mapped[rows]
+
+    reading, _ = fastest(read)
+    ratio = (reranked - reading) / plain
+    print(
+        f"{name}, {len(stored)} vectors: plain {plain:.3f} s, reranked {reranked:.3f} s, reading "
+        f"{reading:.3f} s, ratio {ratio:.1f}, peak {peak:.2f} GB, exact {hits.exact.mean():.2f}",
+        flush=True,
+    )
+
+
+def speed(work: Path, rows: int, databases: list[str]) -> None:
+    """Time each index in a process of its own."""
+    vectors, index = made(work, rows)
+    places = [str(index)]
+    for name in databases:
+        place = work / f"{rows}.{SUFFIXES[name]}"
+        if not place.exists():
+            dpi.PrivateIndex.open(index).publish(place)
+        places.append(str(place))
+    for place in places:
+        command = [sys.executable, "-W", "ignore", __file__, "time", place, str(vectors)]
+        subprocess.run(command, check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    measured = commands.add_parser("quality")
+    measured.add_argument("--output", type=Path, default=Path("bench/candidates/clinc150.csv"))
+    timing = commands.add_parser("speed")
+    timing.add_argument("--rows", type=int, default=1_000_000)
+    timing.add_argument("--databases", default="")
+    timing.add_argument("--work", type=Path)
+    one = commands.add_parser("time")
+    one.add_argument("place")
+    one.add_argument("vectors", type=Path)
+    chosen = parser.parse_args()
+    if chosen.command == "quality":
+        quality(chosen.output)
+    elif chosen.command == "time":
+        is_saved = chosen.place.endswith(".index")
+        opened: Any = dpi.PrivateIndex.open(chosen.place) if is_saved else dpi.connect(chosen.place)
+        timed(Path(chosen.place).name, opened, chosen.vectors)
+    else:
+        databases = [name for name in chosen.databases.split(",") if name]
+        with tempfile.TemporaryDirectory() as folder:
+            speed(chosen.work or Path(folder), chosen.rows, databases)
+
+
+if __name__ == "__main__":
+    main()
