@@ -1,0 +1,41 @@
+/** Agreement with Python on cases that tests/browser_cases.py made; for Node and for browsers. */
+
+import { Codebook } from "../../examples/browser/codebook.js";
+import { Encoder } from "../../examples/browser/encode.js";
+import { chanceInside, drawSymbol } from "../../examples/browser/law.js";
+import { readSpec } from "../../examples/browser/spec.js";
+
+function decoded(base64) {
+  return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0)).buffer;
+}
+
+/** Sentences about every case in which this code and Python differ. */
+export async function disagreements({ laws, encodings, refused }) {
+  const found = [];
+  for (const { inside, ...terms } of laws) {
+    if (chanceInside(terms) !== BigInt(inside)) found.push(`the law of ${JSON.stringify(terms)}`);
+  }
+  for (const encoding of encodings) found.push(...(await wrongSymbols(encoding)));
+  for (const { why, text, max_epsilon: maxEpsilon, codebook } of refused) {
+    const opened = Encoder.open(text, decoded(codebook), maxEpsilon);
+    const accepted = await opened.then(() => true, () => false);
+    if (accepted) found.push(`accepted although ${why}`);
+  }
+  return found;
+}
+
+async function wrongSymbols({ spec: text, codebook: bytes, vectors, words, symbols }) {
+  const spec = readSpec(text, 64);
+  const codebook = await Codebook.open(spec, decoded(bytes));
+  const law = { ...spec, inside: chanceInside(spec) };
+  const rows = new Float64Array(decoded(vectors));
+  const secrets = new BigUint64Array(decoded(words));
+  const expected = new Uint16Array(decoded(symbols));
+  const wrong = [];
+  expected.forEach((symbol, i) => {
+    const similarities = codebook.similarities(rows.subarray(i * spec.dim, (i + 1) * spec.dim));
+    const drawn = drawSymbol(law, similarities, secrets.subarray(3 * i, 3 * i + 3));
+    if (drawn !== symbol) wrong.push(`vector ${i} became ${drawn}, not ${symbol}`);
+  });
+  return wrong;
+}

@@ -1,0 +1,203 @@
+"""Cases that the encoder of browsers must agree on, as JSON: laws, encodings and refused specs.
+
+python tests/browser_cases.py > tests/browser/cases.json
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from streams import Scripted
+
+from dpindex import Codebook, Privatizer, Spec, record
+from dpindex.mechanism.noise.codebook_response import codebook_response
+
+ONE = 1 << 64
+EPSILONS = (0.001, 0.1, 1.0, 2.718281828459045, 6.0, 12.3456789, 64.0)
+SIZES = ((2, 1), (7, 3), (1000, 5), (65536, 1), (65536, 65535))
+ROWS = 60
+
+
+def base64_of(array: npt.NDArray[Any]) -> str:
+    """Return the bytes of an array, little-endian, in base64."""
+    little = array.astype(array.dtype.newbyteorder("<"))
+    return base64.b64encode(little.tobytes()).decode()
+
+
+def spec_of(codewords: npt.NDArray[Any], epsilon: float, subset: int | None = None) -> Spec:
+    """Return a spec of ``record-codebook`` with this codebook."""
+    book = Codebook(codewords)
+    return Spec(
+        "record-codebook",
+        book.dim,
+        epsilon=epsilon,
+        adjacency=record(),
+        codebook=book,
+        subset=subset,
+    )
+
+
+def symbols_of(
+    spec: Spec, vectors: npt.NDArray[Any], words: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.uint16]:
+    """Return the symbols that secret words, shape (n, 3), make of vectors, shape (n, dim)."""
+    privatizer = Privatizer(spec)
+    symbols = []
+    for vector, row in zip(vectors, words, strict=True):
+        script = Scripted(list(row.reshape(3, 1)))
+        privatizer._stream = lambda script=script: script
+        symbols.append(privatizer.privatize(vector, threads=1).stored[0, 0])
+    return np.array(symbols, dtype=np.uint16)
+
+
+def encoding(
+    spec: Spec, vectors: npt.NDArray[np.float64], words: npt.NDArray[np.uint64]
+) -> dict[str, str]:
+    """Return one case: spec, codebook, vectors, secret words, and the symbols they become."""
+    assert spec.codebook is not None
+    return {
+        "spec": spec.to_json(),
+        "codebook": base64_of(spec.codebook.stated),
+        "vectors": base64_of(vectors),
+        "words": base64_of(words),
+        "symbols": base64_of(symbols_of(spec, vectors, words)),
+    }
+
+
+def law_cases() -> Iterator[dict[str, Any]]:
+    """Yield chances of the nearest codewords, times 2^64."""
+    for size, subset in SIZES:
+        book = Codebook(np.ones((size, 1)))
+        for epsilon in EPSILONS:
+            inside = codebook_response(book, subset, epsilon).inside
+            terms = {"epsilon": epsilon, "size": size, "subset": subset}
+            yield {**terms, "inside": str(inside)}
+
+
+def hard_vectors(rng: np.random.Generator, dim: int) -> npt.NDArray[np.float64]:
+    """Return vectors of every size, with ties, zeros and subnormal numbers, shape (ROWS, dim)."""
+    vectors = rng.normal(size=(ROWS, dim)) * 10.0 ** rng.integers(-300, 300, (ROWS, 1))
+    vectors[0] = 0.0
+    vectors[1] = -0.0
+    vectors[2] = 5e-324 * rng.integers(-2, 3, dim)
+    vectors[3] = 1.7976931348623157e308
+    vectors[4:20] = rng.integers(-1, 2, (16, dim))
+    # Halves of a grid step: rounding goes to the even whole number.
+    vectors[20:30] = (rng.integers(-9, 9, (10, dim)) + 0.5) / 2**20
+    vectors[20:30, 0] = 1.0
+    return vectors
+
+
+def hard_words(rng: np.random.Generator, spec: Spec) -> npt.NDArray[np.uint64]:
+    """Return secret words, a third of them at the ends of outcomes, shape (ROWS, 3)."""
+    law = spec.symbol_law
+    words = rng.integers(0, ONE - 1, (ROWS, 3), np.uint64, endpoint=True)
+    for row in range(0, ROWS, 3):
+        words[row, 0] = law.inside - row % 2
+        for column, limit in ((1, law.subset), (2, law.size - law.subset)):
+            outcome = int(rng.integers(0, limit))
+            first = -(-(outcome << 64) // limit)
+            words[row, column] = (first + ONE - 1) % ONE if row % 2 else first
+    words[1] = 0
+    words[2] = ONE - 1
+    return words
+
+
+def encoding_cases() -> Iterator[dict[str, str]]:
+    """Yield small codebooks, one with tied codewords, and vectors that are hard to round."""
+    rng = np.random.default_rng(27)
+    for size, dim, epsilon, subset in ((9, 4, 1.0, 2), (40, 3, 3.0, 36), (33, 17, 6.0, 1)):
+        codewords = rng.normal(size=(size, dim)).astype(np.float32)
+        codewords[1] = 2 * codewords[0]
+        codewords[-1] = np.eye(dim)[0]
+        spec = spec_of(codewords, epsilon, subset)
+        yield encoding(spec, hard_vectors(rng, dim), hard_words(rng, spec))
+
+
+def refused_cases() -> Iterator[dict[str, Any]]:
+    """Yield specs, or a codebook or limit beside one, that every encoder must refuse."""
+    codewords = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)
+    good = spec_of(codewords, 2.0, 3).to_dict()
+    given = base64_of(codewords)
+    named = good["codebook"]
+
+    def case(why: str, text: str, codebook: str = given, limit: float = 2.0) -> dict[str, Any]:
+        return {"why": why, "text": text, "codebook": codebook, "max_epsilon": limit}
+
+    changes: dict[str, Sequence[Any]] = {
+        "method": ("record-cap", "none-oporp", "dp-oporp-staircase", "", None, 1),
+        "format": (2, "1", None),
+        "epsilon": (0, -1.0, 1e-4, 2.5, 65.0, 1e300, None, "2", True, [2.0]),
+        "delta": (1e-6, -1.0, "0"),
+        "dim": (0, 3, 5, 4.5, "4", None, 2**31),
+        "k": (2, 0, "1"),
+        "subset": (0, 9, 10, -1, 1.5, "3"),
+        "adjacency": (
+            *(
+                {"kind": "attribute", "beta": 1.0},
+                {"kind": "l2", "radius": 1.0},
+                {},
+                None,
+                "record",
+            ),
+            *({"kind": "record", "unit": "home"}, {"kind": "record", "beta": 1.0}, []),
+        ),
+        "repetitions": (2, 0, "1"),
+        "scale": (2.0, 0.0, "1"),
+        "bounds": ([0.0, 1.0], [1.0, -1.0], None, [-1.0]),
+        "clip": (True, 0, "false"),
+        "min_norm": (0.5,),
+        "norm": (1.0,),
+        "seed": (-1, 1.5, "0", None, 2**64),
+        "codebook": (
+            *(None, {}, named["sha256"], {**named, "size": 1}, {**named, "dim": 5}),
+            *({**named, "sha256": 5}, {**named, "sha256": "0" * 64}, {**named, "more": 1}),
+            *({**named, "sha256": named["sha256"].upper()}, {**named, "size": 65537}),
+        ),
+        "strange": (1,),
+        "entries": ("gaussian",),
+        "sparsity": (3,),
+    }
+    for name, values in changes.items():
+        for value in values:
+            text = json.dumps({**good, name: value})
+            yield case(f"{name} is {value!r}", text)
+    for name in ("method", "dim", "epsilon", "codebook", "format", "adjacency"):
+        rest = {field: value for field, value in good.items() if field != name}
+        yield case(f"{name} is missing", json.dumps(rest))
+    text = json.dumps(good)
+    for why, wrong in (
+        ("it is cut off", text[:-1]),
+        ("it is empty", ""),
+        ("it is a list", f"[{text}]"),
+        ("it is null", "null"),
+        ("epsilon is NaN", text.replace('"epsilon": 2.0', '"epsilon": NaN')),
+        ("epsilon is infinite", text.replace('"epsilon": 2.0', '"epsilon": 1e999')),
+    ):
+        assert wrong != text
+        yield case(why, wrong)
+    other = codewords.copy()
+    other[3, 1] = np.nextafter(other[3, 1], np.float32(9))
+    yield case("one number of the codebook is another", text, base64_of(other))
+    yield case("the codebook is cut off", text, base64_of(codewords[:-1]))
+    yield case("epsilon is above the limit", text, given, 1.99)
+
+
+def all_cases() -> dict[str, Any]:
+    """Return the content of ``tests/browser/cases.json``."""
+    return {
+        "laws": list(law_cases()),
+        "encodings": list(encoding_cases()),
+        "refused": list(refused_cases()),
+    }
+
+
+if __name__ == "__main__":
+    json.dump(all_cases(), sys.stdout, indent=1)
+    print()

@@ -1,0 +1,426 @@
+"""The encoder and search of browsers: equal to Python, private, and quiet on the network.
+
+Needs Node; the tests of the page need Chromium and the package ``playwright``. What is missing is
+reported as skipped.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import browser_cases
+import numpy as np
+import pytest
+from browser_cases import base64_of, spec_of
+
+from dpindex import Codebook, PrivateIndex, Privatizer, Spec, codes_from_bytes
+from dpindex.audit import distinguishers
+from dpindex.audit.exact_arithmetic import loss_within
+from dpindex.audit.record_checks import symbol_faults
+from dpindex.base.arrays import Floats
+from dpindex.base.errors import InputError
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise.codebook_response import CodebookResponse, codebook_response
+
+ROOT = Path(__file__).resolve().parents[1]
+BROWSER = ROOT / "examples" / "browser"
+CASES = ROOT / "tests" / "browser"
+NODE = shutil.which("node")
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+QUIET = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+MAX_LINES = 500
+TRIALS = 300_000
+
+needs_node = pytest.mark.skipif(NODE is None, reason="needs Node in the path")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium in the path")
+
+
+class Bridge:
+    """A Node process that answers requests with the modules of the browser."""
+
+    def __init__(self) -> None:
+        assert NODE is not None
+        self._process = subprocess.Popen(
+            [NODE, str(CASES / "bridge.mjs")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, name: str, **request: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"name": name, **request}) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, "the Node process ended"
+        return json.loads(answer)
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def bridge() -> Iterator[Bridge]:
+    opened = Bridge()
+    yield opened
+    opened.close()
+
+
+def _node_test(**environment: str) -> None:
+    done = subprocess.run(
+        [str(NODE), "--test", str(CASES)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_committed_cases_are_what_python_says() -> None:
+    committed = json.loads((CASES / "cases.json").read_text(encoding="utf-8"))
+    assert committed == browser_cases.all_cases()
+
+
+def _encoder(case: dict[str, Any]) -> Privatizer:
+    """Return the encoder of a case; InputError for one that is refused."""
+    spec = Spec.from_json(case["text"])
+    codewords = np.frombuffer(base64.b64decode(case["codebook"]), dtype="<f4")
+    book = Codebook(codewords.reshape(-1, 4))
+    return Privatizer(spec.with_codebook(book), max_epsilon=case["max_epsilon"])
+
+
+def test_python_refuses_the_specs_too() -> None:
+    cases = list(browser_cases.refused_cases())
+    assert len(cases) > 80
+    for case in cases:
+        with pytest.raises(InputError):
+            assert not _encoder(case), case["why"]
+
+
+@needs_node
+def test_node_agrees_on_the_committed_cases() -> None:
+    _node_test()
+
+
+@pytest.mark.slow
+@needs_node
+def test_ten_thousand_encodings_agree(tmp_path: Path) -> None:
+    rng = np.random.default_rng(10_000)
+    spec = spec_of(rng.normal(size=(300, 48)), 5.0)
+    vectors = rng.normal(size=(10_000, 48))
+    words = rng.integers(0, 2**64 - 1, (10_000, 3), np.uint64, endpoint=True)
+    encodings = [browser_cases.encoding(spec, vectors, words)]
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps({"laws": [], "encodings": encodings, "refused": []}))
+    _node_test(DPINDEX_CASES=str(path))
+
+
+class JavaScriptLaw(CodebookResponse):
+    """The law whose draws JavaScript makes of the words that Python deals out."""
+
+    def __init__(self, law: CodebookResponse, bridge: Bridge) -> None:
+        super().__init__(law.codebook, law.subset, law.inside)
+        self._bridge = bridge
+
+    def perturb(self, x: Floats, stream: Any) -> Any:
+        words = [stream.words(len(x), np.uint64).tolist() for _ in range(3)]
+        symbols = self._bridge.ask(
+            "symbols",
+            size=self.size,
+            subset=self.subset,
+            inside=str(self.inside),
+            similarities=x.tolist(),
+            words=[[str(word) for word in kind] for kind in words],
+        )
+        return np.array(symbols)
+
+
+@needs_node
+@pytest.mark.parametrize(("size", "subset"), [(2, 1), (7, 3), (50, 33), (300, 2)])
+def test_the_exact_verifier_accepts_the_draws(bridge: Bridge, size: int, subset: int) -> None:
+    """Both ends of the words of every outcome lead to it, so that its chance is their count."""
+    law = codebook_response(Codebook(np.ones((size, 2))), subset, 1.0)
+    faults = [fault.any() for fault in symbol_faults(JavaScriptLaw(law, bridge))]
+    assert len(faults) == 4
+    assert not any(faults)
+
+
+@needs_node
+@pytest.mark.parametrize(("size", "subset"), [(2, 1), (5, 2), (12, 5)])
+def test_the_counted_ratio_is_within_epsilon(bridge: Bridge, size: int, subset: int) -> None:
+    """The words of each symbol under two records are counted by bisection and compared exactly."""
+    law = JavaScriptLaw(codebook_response(Codebook(np.ones((size, 2))), subset, 1.0), bridge)
+    shares = [_chances(law, similarities) for similarities in _two_records(size)]
+    ratios = [max(one / other, other / one) for one, other in zip(*shares, strict=True)]
+    assert sum(shares[0]) == sum(shares[1]) == 1
+    assert loss_within(max(ratios).as_integer_ratio(), Fraction(1))
+    assert max(ratios) > Fraction(271828, 100_000)
+
+
+def _two_records(size: int) -> tuple[Floats, Floats]:
+    rising = np.arange(size, dtype=np.float32)
+    return rising, -rising
+
+
+def _chances(law: JavaScriptLaw, similarities: Floats) -> list[Fraction]:
+    """Return the exact chance of every symbol, by counting the words that lead to it."""
+    one = 1 << 64
+    chances = [Fraction(0)] * law.size
+    for coin, weight in ((0, law.inside), (law.inside, one - law.inside)):
+        column = 1 if coin == 0 else 2
+        for symbol, count in _runs(law, similarities, coin, column):
+            chances[symbol] += Fraction(weight * count, one * one)
+    return chances
+
+
+def _runs(
+    law: JavaScriptLaw, similarities: Floats, coin: int, column: int
+) -> Iterator[tuple[int, int]]:
+    """Yield symbols in the order of the word that draws them, and how many words draw each."""
+
+    def symbol(word: int) -> int:
+        words = [[coin], [0], [0]]
+        words[column] = [word]
+        dealt = iter(np.array(words, dtype=np.uint64))
+        stream = type("Stream", (), {"words": lambda *_: next(dealt)})()
+        return int(law.perturb(similarities[None, :], stream)[0])
+
+    last = (1 << 64) - 1
+    start = 0
+    while start <= last:
+        drawn = symbol(start)
+        low = start
+        high = last
+        while low < high:
+            middle = (low + high + 1) // 2
+            if symbol(middle) == drawn:
+                low = middle
+            else:
+                high = middle - 1
+        yield drawn, low + 1 - start
+        start = low + 1
+
+
+class JavaScriptPrivatizer(Privatizer):
+    """Releases of one vector that JavaScript made with WebCrypto's bits.
+
+    ``drawn_epsilon`` is the epsilon that its sampler is calibrated to, whatever the spec promises.
+    """
+
+    def __init__(self, spec: Spec, bridge: Bridge, drawn_epsilon: float) -> None:
+        super().__init__(spec)
+        self._bridge = bridge
+        self._drawn_epsilon = drawn_epsilon
+
+    def privatize(self, x: Any, **options: Any) -> Codes:
+        assert self.spec.codebook is not None
+        assert (x == x[0]).all()
+        answer = self._bridge.ask(
+            "release",
+            spec=self.spec.to_json(),
+            codebook=base64_of(self.spec.codebook.stated),
+            vector=x[0].tolist(),
+            count=len(x),
+            drawn_epsilon=self._drawn_epsilon,
+        )
+        return codes_from_bytes(base64.b64decode(answer))
+
+
+@pytest.mark.slow
+@needs_node
+@pytest.mark.parametrize(("drawn", "low", "high"), [(1.0, 0.95, 1.0), (1.05, 1.0, 1.05)])
+def test_an_attack_sees_epsilon_and_a_weakened_sampler(
+    bridge: Bridge, drawn: float, low: float, high: float
+) -> None:
+    """Wrong below 1e-7; the bound misses ``low`` by chance below 1e-9."""
+    codewords = np.random.default_rng(5).normal(size=(16, 8))
+    spec = spec_of(codewords, 1.0, 8)
+    privatizer = JavaScriptPrivatizer(spec, bridge, drawn)
+    run = distinguishers.Run(privatizer, TRIALS, 0.0, 1e-7)
+    (pair,) = distinguishers.worst_pairs(spec)
+    tallies = distinguishers.attack_pair(run, pair, 1.0)
+    findings = [tally.finding(0.0, run.alpha / len(tallies)) for tally in tallies]
+    bound = max(finding.lower_bound for finding in findings)
+    assert low < bound < high
+
+
+@needs_node
+def test_codes_of_a_browser_enter_an_index(bridge: Bridge) -> None:
+    spec = spec_of(np.random.default_rng(3).normal(size=(40, 6)), 4.0)
+    privatizer = JavaScriptPrivatizer(spec, bridge, 4.0)
+    index = PrivateIndex(spec)
+    index.add_codes(privatizer.privatize(np.ones((25, 6))))
+    assert len(index) == 25
+    other = PrivateIndex(replace(spec, epsilon=3.0))
+    with pytest.raises(InputError, match="another spec"):
+        other.add_codes(privatizer.privatize(np.ones((1, 6))))
+
+
+def test_the_code_is_short_and_depends_on_nothing() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in BROWSER.glob("*.js"))
+    assert len(text.splitlines()) <= MAX_LINES
+    assert "Math.random" not in text
+    assert "node:" not in text
+    assert "https:" not in text
+
+
+def _python(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(BROWSER / script), *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_export_writes_codes_spec_and_modules(tmp_path: Path) -> None:
+    spec = spec_of(np.random.default_rng(3).normal(size=(40, 6)), 4.0)
+    index = PrivateIndex(spec)
+    index.add(np.ones((25, 6)), ids=[f"person {i}" for i in range(25)])
+    index.save(tmp_path / "index")
+    site = tmp_path / "site"
+    done = _python("export.py", str(tmp_path / "index"), str(site))
+    assert done.returncode == 0, done.stderr
+    assert "25 codes in 50 bytes. epsilon = 4 (pure DP)" in done.stdout
+    written = {path.name for path in site.iterdir()}
+    modules = {"spec.js", "law.js", "codebook.js", "encode.js", "search.js"}
+    assert written == {"spec.json", "codebook.f32", "codes.u16", "ids.json", *modules}
+    codes = np.frombuffer((site / "codes.u16").read_bytes(), "<u2")
+    np.testing.assert_array_equal(codes, index.codes.stored[:, 0])
+    assert Spec.read(site / "spec.json") == spec
+    assert json.loads((site / "ids.json").read_text()) == index.ids.tolist()
+
+
+def test_export_refuses_in_one_sentence(tmp_path: Path) -> None:
+    signs = PrivateIndex(Spec("dp-signoporp-rr", 6, epsilon=4.0))
+    signs.add(np.zeros((25, 6)))
+    signs.save(tmp_path / "signs")
+    symbols = PrivateIndex(spec_of(np.eye(6), 4.0))
+    symbols.add(np.zeros((25, 6)))
+    symbols.save(tmp_path / "symbols")
+    for index, folder, fault in (
+        ("signs", "new", "searches codes of record-codebook"),
+        ("symbols", "signs", "is not empty"),
+        ("missing", "new", "missing"),
+    ):
+        done = _python("export.py", str(tmp_path / index), str(tmp_path / folder))
+        assert done.returncode == 2
+        assert fault in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    """A static server that keeps the paths it was asked for and prints nothing."""
+
+    def __init__(self, *arguments: Any, paths: list[str], **options: Any) -> None:
+        self._paths = paths
+        super().__init__(*arguments, **options)
+
+    def log_message(self, *_: Any) -> None:
+        self._paths.append(self.path)
+
+
+@contextmanager
+def _serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the address of a folder, and the list of all paths that are asked for."""
+    paths: list[str] = []
+    handler = partial(_Quiet, directory=str(folder), paths=paths)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", paths
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    reason = "needs pip install playwright"
+    sync_api = pytest.importorskip("playwright.sync_api", reason=reason)
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+        yield browser
+        browser.close()
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_chromium_agrees_on_the_committed_cases(chromium: Any) -> None:
+    with _serving(ROOT) as (address, _):
+        page = chromium.new_page()
+        page.goto(f"{address}/tests/browser/cases.json")
+        found = page.evaluate(
+            """async () => {
+                const { disagreements } = await import("/tests/browser/cases.mjs");
+                return disagreements(await (await fetch("/tests/browser/cases.json")).json());
+            }"""
+        )
+        page.close()
+    assert found == []
+
+
+@pytest.fixture(scope="module")
+def page_folder(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not (data_dir / "clinc150_texts.txt.gz").exists():
+        pytest.skip(f"no sentences at {data_dir}")
+    folder = tmp_path_factory.mktemp("page")
+    done = _python("make_page.py", str(folder))
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("size", SIZES)
+def test_the_page_answers_and_makes_no_request(chromium: Any, page_folder: Path, size: str) -> None:
+    width, height = SIZES[size]
+    with _serving(page_folder) as (address, paths):
+        page = chromium.new_page(viewport={"width": width, "height": height})
+        complaints: list[str] = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(address)
+        page.wait_for_selector("#query:enabled")
+        loading = list(paths)
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        for question, word in (("my card was stolen", "stolen"), ("shopping list", "shopping")):
+            page.fill("#query", question)
+            page.wait_for_selector(f"#hits li:has-text('{word}')")
+            assert page.locator("#hits li").count() == 8
+        page.click("#examples button >> nth=0")
+        page.click("#encode")
+        assert "one of 1000" in page.text_content("#code")
+        page.fill("#query", "zzzz")
+        page.wait_for_selector("#status:has-text('Type a question')")
+        assert page.is_disabled("#encode")
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert (paths, requests, complaints) == (loading, [], [])
+        # The browser itself would refuse one.
+        refused = page.evaluate("fetch('/spec.json').then(() => false, () => true)")
+        assert refused
+        assert paths == loading
+        page.close()
