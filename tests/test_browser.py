@@ -26,6 +26,7 @@ import browser_cases
 import numpy as np
 import pytest
 from browser_cases import base64_of, spec_of
+from documents import blocks
 
 from dpindex import Codebook, PrivateIndex, Privatizer, Spec, codes_from_bytes
 from dpindex.audit import distinguishers
@@ -380,6 +381,29 @@ def test_chromium_agrees_on_the_committed_cases(chromium: Any) -> None:
         )
         page.close()
     assert found == []
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_page_of_the_documents_runs(chromium: Any, tmp_path: Path) -> None:
+    """The module of docs/browser.md, in the folder of an index."""
+    index = PrivateIndex(spec_of(np.eye(6), 4.0))
+    index.add(np.ones((25, 6)))
+    index.save(tmp_path / "index")
+    site = tmp_path / "site"
+    assert _python("export.py", str(tmp_path / "index"), str(site)).returncode == 0
+    text = (ROOT / "docs" / "browser.md").read_text(encoding="utf-8")
+    (module,) = [block.text for block in blocks(text) if block.language == "js"]
+    (site / "app.js").write_text(module, encoding="utf-8")
+    with _serving(site) as (address, _):
+        page = chromium.new_page()
+        said: list[str] = []
+        page.on("console", lambda line: line.type == "log" and said.append(line.text))
+        page.goto(f"{address}/ids.json")
+        page.evaluate("import('/app.js')")
+        page.close()
+    assert said[0] == "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
+    assert int(said[1]) > 52
 
 
 @pytest.fixture(scope="module")
