@@ -55,7 +55,15 @@ class Candidates:
 
 
 class Owner(ABC):
-    """Who compares the original vectors of candidates with queries."""
+    """Who compares the original vectors of candidates with queries.
+
+    >>> import numpy as np
+    >>> class Nobody(Owner):
+    ...     def similarities(self, queries, candidates, metric):
+    ...         return np.full(candidates.ids.shape, np.nan)
+    >>> Nobody().similarities(np.eye(2), Candidates(np.array([[7], [8]]), None, 9), "ip").shape
+    (2, 1)
+    """
 
     @abstractmethod
     def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
@@ -140,7 +148,7 @@ class Originals(_VectorOwner):
             self._places = _Places(id_array(ids), self._reader.rows)
 
     def check(self, dim: int) -> None:
-        """Raise InputError unless vectors have so many attributes."""
+        """Raise InputError unless vectors have ``dim`` attributes."""
         columns = self._reader.columns
         if columns != dim:
             raise InputError(
