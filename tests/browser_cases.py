@@ -59,13 +59,19 @@ def symbols_of(
 def encoding(
     spec: Spec, vectors: npt.NDArray[np.float64], words: npt.NDArray[np.uint64]
 ) -> dict[str, str]:
-    """Return one case: spec, codebook, vectors, secret words, and the symbols they become."""
+    """Return one case: spec, codebook, vectors, secret words, and the symbols they become.
+
+    Of the similarities there are the sums, each similarity times 1 + the number of its codeword.
+    """
     assert spec.codebook is not None
+    similarities = Privatizer(spec).project(vectors).astype(np.int64)
+    sums = similarities @ np.arange(1, len(spec.codebook) + 1)
     return {
         "spec": spec.to_json(),
         "codebook": base64_of(spec.codebook.stated),
         "vectors": base64_of(vectors),
         "words": base64_of(words),
+        "similarity_sums": base64_of(sums.astype(np.float64)),
         "symbols": base64_of(symbols_of(spec, vectors, words)),
     }
 
@@ -88,10 +94,21 @@ def hard_vectors(rng: np.random.Generator, dim: int) -> npt.NDArray[np.float64]:
     vectors[2] = 5e-324 * rng.integers(-2, 3, dim)
     vectors[3] = 1.7976931348623157e308
     vectors[4:20] = rng.integers(-1, 2, (16, dim))
-    # Halves of a grid step: rounding goes to the even whole number.
-    vectors[20:30] = (rng.integers(-9, 9, (10, dim)) + 0.5) / 2**20
-    vectors[20:30, 0] = 1.0
+    for row in range(20, 30):
+        vectors[row] = _halfway(rng, dim)
     return vectors
+
+
+def _halfway(rng: np.random.Generator, dim: int) -> npt.NDArray[np.float64]:
+    """Return a vector of halves of a grid step, whose direction tells how they are rounded."""
+    while True:
+        steps = rng.integers(-(2**20), 2**20 - 1, dim) + 0.5
+        steps[0] = 2**20
+        to_even = np.rint(steps)
+        upwards = np.floor(steps + 0.5)
+        grids = [np.trunc(whole * 4095.0 / np.linalg.norm(whole)) for whole in (to_even, upwards)]
+        if not np.array_equal(*grids):
+            return steps / 2**20
 
 
 def hard_words(rng: np.random.Generator, spec: Spec) -> npt.NDArray[np.uint64]:
@@ -133,7 +150,7 @@ def refused_cases() -> Iterator[dict[str, Any]]:
     changes: dict[str, Sequence[Any]] = {
         "method": ("record-cap", "none-oporp", "dp-oporp-staircase", "", None, 1),
         "format": (2, "1", None),
-        "epsilon": (0, -1.0, 1e-4, 2.5, 65.0, 1e300, None, "2", True, [2.0]),
+        "epsilon": (0, -1.0, 1e-4, 65.0, 1e300, None, "2", True, [2.0]),
         "delta": (1e-6, -1.0, "0"),
         "dim": (0, 3, 5, 4.5, "4", None, 2**31),
         "k": (2, 0, "1"),
@@ -167,7 +184,7 @@ def refused_cases() -> Iterator[dict[str, Any]]:
     for name, values in changes.items():
         for value in values:
             text = json.dumps({**good, name: value})
-            yield case(f"{name} is {value!r}", text)
+            yield case(f"{name} is {value!r}", text, limit=1e301)
     for name in ("method", "dim", "epsilon", "codebook", "format", "adjacency"):
         rest = {field: value for field, value in good.items() if field != name}
         yield case(f"{name} is missing", json.dumps(rest))

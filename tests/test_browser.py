@@ -24,6 +24,7 @@ from typing import Any
 
 import browser_cases
 import numpy as np
+import numpy.typing as npt
 import pytest
 from browser_cases import base64_of, spec_of
 from documents import blocks
@@ -49,6 +50,7 @@ QUIET = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+COMMITTED = json.loads((CASES / "cases.json").read_text(encoding="utf-8"))
 MAX_LINES = 500
 TRIALS = 300_000
 
@@ -99,23 +101,36 @@ def _node_test(**environment: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_committed_cases_are_what_python_says() -> None:
-    committed = json.loads((CASES / "cases.json").read_text(encoding="utf-8"))
-    assert committed == browser_cases.all_cases()
+def _decoded(text: str, dtype: str) -> npt.NDArray[Any]:
+    return np.frombuffer(base64.b64decode(text), dtype=dtype)
+
+
+def test_python_agrees_on_the_committed_laws_and_encodings() -> None:
+    assert len(COMMITTED["laws"]) == 35
+    for law in COMMITTED["laws"]:
+        book = Codebook(np.ones((law["size"], 1)))
+        inside = codebook_response(book, law["subset"], law["epsilon"]).inside
+        assert str(inside) == law["inside"], law
+    assert len(COMMITTED["encodings"]) == 3
+    for case in COMMITTED["encodings"]:
+        named = Spec.from_json(case["spec"])
+        codewords = _decoded(case["codebook"], "<f4").reshape(-1, named.dim)
+        spec = named.with_codebook(Codebook(codewords))
+        vectors = _decoded(case["vectors"], "<f8").reshape(-1, named.dim)
+        words = _decoded(case["words"], "<u8").reshape(-1, 3)
+        assert browser_cases.encoding(spec, vectors, words) == case
 
 
 def _encoder(case: dict[str, Any]) -> Privatizer:
     """Return the encoder of a case; InputError for one that is refused."""
     spec = Spec.from_json(case["text"])
-    codewords = np.frombuffer(base64.b64decode(case["codebook"]), dtype="<f4")
-    book = Codebook(codewords.reshape(-1, 4))
+    book = Codebook(_decoded(case["codebook"], "<f4").reshape(-1, 4))
     return Privatizer(spec.with_codebook(book), max_epsilon=case["max_epsilon"])
 
 
-def test_python_refuses_the_specs_too() -> None:
-    cases = list(browser_cases.refused_cases())
-    assert len(cases) > 80
-    for case in cases:
+def test_python_refuses_the_committed_specs_too() -> None:
+    assert len(COMMITTED["refused"]) > 80
+    for case in COMMITTED["refused"]:
         with pytest.raises(InputError):
             assert not _encoder(case), case["why"]
 
@@ -256,8 +271,8 @@ def test_an_attack_sees_epsilon_and_a_weakened_sampler(
     bridge: Bridge, drawn: float, low: float, high: float
 ) -> None:
     """Wrong below 1e-7; the bound misses ``low`` by chance below 1e-9."""
-    codewords = np.random.default_rng(5).normal(size=(16, 8))
-    spec = spec_of(codewords, 1.0, 8)
+    codewords = np.random.default_rng(5).normal(size=(4, 3))
+    spec = spec_of(codewords, 1.0, 2)
     privatizer = JavaScriptPrivatizer(spec, bridge, drawn)
     run = distinguishers.Run(privatizer, TRIALS, 0.0, 1e-7)
     (pair,) = distinguishers.worst_pairs(spec)

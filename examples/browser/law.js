@@ -34,8 +34,7 @@ export function chanceInside({ epsilon, size, subset }) {
   const near = BigInt(subset);
   const mostWords = (ONE + near - 1n) / near;
   const weight = powerBelow(epsilon) * (ONE / free);
-  const inside = (weight * ONE) / ((mostWords << POWER_BITS) + weight);
-  return inside < ONE ? inside : ONE - 1n;
+  return (weight * ONE) / ((mostWords << POWER_BITS) + weight);
 }
 
 /**
