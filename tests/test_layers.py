@@ -19,7 +19,7 @@ import dpindex
 LAYERS = (
     ("dpindex.__main__", "dpindex"),  # the face names what lies below, and nothing imports it
     ("dpindex.cli", "dpindex.client"),
-    ("dpindex.serve", "dpindex.dask"),
+    ("dpindex.serve", "dpindex.dask", "dpindex.langchain"),
     ("dpindex.study", "dpindex.audit"),
     ("dpindex.index", "dpindex.race", "dpindex.sklearn", "dpindex.device"),
     ("dpindex.storage",),

@@ -15,6 +15,7 @@ EXTRAS = {
     "eval": "jinja2 matplotlib pillow scikit-learn",
     "io": "h5py pyarrow",
     "lance": "lancedb",
+    "langchain": "langchain-core",
     "milvus": "pymilvus milvus-lite==2.5.1 setuptools~=80.9 pyarrow",
     "postgres": "psycopg[binary] pyarrow",
     "serve": "fastapi uvicorn",

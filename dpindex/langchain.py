@@ -1,0 +1,290 @@
+"""A vector store for LangChain: codes go to the index, texts and metadata stay here."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from dpindex.accounting.ledger import Ledger
+from dpindex.base.arrays import Doubles
+from dpindex.base.errors import InputError
+from dpindex.base.extras import import_extra
+from dpindex.index.private_index import PrivateIndex
+from dpindex.mechanism.spec import Spec
+
+_NEED = "the vector store needs langchain-core"
+import_extra("langchain_core", _NEED, "langchain")
+
+from langchain_core.documents import Document  # noqa: E402
+from langchain_core.embeddings import Embeddings  # noqa: E402
+from langchain_core.stores import BaseStore, InMemoryStore  # noqa: E402
+from langchain_core.vectorstores import VectorStore  # noqa: E402
+from langchain_core.vectorstores.utils import maximal_marginal_relevance  # noqa: E402
+
+__all__ = ["PrivateVectorStore"]
+
+Filter: TypeAlias = Callable[[Document], bool]
+Found: TypeAlias = list[tuple[Document, float]]
+
+
+class PrivateVectorStore(VectorStore):
+    """A LangChain vector store whose index holds private codes only.
+
+    The index may be saved, published and given away. Texts, metadata and vectors stay with the
+    application, in the stores that it names. Searches take candidates from the codes, and order
+    them by the application's own vectors.
+
+    Parameters
+    ----------
+    embedding : Embeddings
+        What turns texts into vectors.
+    index : PrivateIndex or Spec
+        Where codes go: an index, in memory or opened from a directory, or the spec of a new one.
+    documents : BaseStore, optional
+        Where documents are kept by id; default in memory.
+    vectors : BaseStore, optional
+        Where vectors are kept by id; default in memory.
+    candidates : int
+        How many documents the codes choose for each query, to be ordered by their vectors.
+    query : "exact" or "private"
+        Whether the index sees the query's vector as it is, or a private code of it. Candidates are
+        ordered by the exact vector, here.
+    ledger : Ledger, optional
+        Where releases are written down first.
+    allow_rerelease : bool
+        Whether an id may get another text: each time is one more release of that id.
+
+    Raises
+    ------
+    InputError
+        Without langchain-core.
+
+    >>> import dpindex as dpi
+    >>> from langchain_core.embeddings import DeterministicFakeEmbedding
+    >>> spec = dpi.Spec("record-cap", dim=16, k=64, epsilon=8.0, adjacency=dpi.record())
+    >>> store = PrivateVectorStore(DeterministicFakeEmbedding(size=16), spec)
+    >>> store.add_texts(["a cat", "a dog"], ids=["1", "2"])
+    ['1', '2']
+    >>> [document.page_content for document in store.similarity_search("a dog", k=1)]
+    ['a dog']
+    """
+
+    def __init__(
+        self,
+        embedding: Embeddings,
+        index: PrivateIndex | Spec,
+        *,
+        documents: BaseStore[str, Any] | None = None,
+        vectors: BaseStore[str, Any] | None = None,
+        candidates: int = 1000,
+        query: Literal["exact", "private"] = "exact",
+        ledger: Ledger | None = None,
+        allow_rerelease: bool = False,
+    ) -> None:
+        self.index = PrivateIndex(index) if isinstance(index, Spec) else index
+        self._embedding = embedding
+        self._documents = InMemoryStore() if documents is None else documents
+        self._vectors = InMemoryStore() if vectors is None else vectors
+        self._candidates = candidates
+        self._query = query
+        self._ledger = ledger
+        self._allow_rerelease = allow_rerelease
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """What turns texts into vectors."""
+        return self._embedding
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        index: PrivateIndex | Spec | None = None,
+        **options: Any,
+    ) -> PrivateVectorStore:
+        """Make a store of texts; ``index`` and further options are those of the class.
+
+        Raises
+        ------
+        InputError
+            Without an index or a spec, which says what is protected.
+        """
+        if index is None:
+            raise InputError(
+                "a private store needs index=, an index or a spec that says what is protected, "
+                "for example dpindex.Spec('record-cap', dim=384, epsilon=8, "
+                "adjacency=dpindex.record())."
+            )
+        store = cls(embedding, index, **options)
+        store.add_texts(texts, metadatas, ids=ids)
+        return store
+
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        **_: Any,
+    ) -> list[str]:
+        """Add texts; this spends the budget of each that is new.
+
+        An id that has the same text already is not released again, and gets the new metadata. An id
+        with another text is a second release of that id, refused unless the store allows it.
+
+        Returns
+        -------
+        The ids, which are made where none are given.
+
+        Raises
+        ------
+        InputError
+            If numbers of texts, metadata and ids differ, an id stands twice, or an id has another
+            text and the store does not allow a release of it.
+        """
+        listed = list(texts)
+        names = [name or str(uuid.uuid4()) for name in ids or [None] * len(listed)]
+        facts = metadatas or [{}] * len(listed)
+        if not len(listed) == len(names) == len(facts) == len(set(names)):
+            raise InputError(
+                f"{len(listed)} texts need as many ids, each another, and as many metadata: got "
+                f"{len(names)} ids and {len(facts)} metadata."
+            )
+        known = self._documents.mget(names)
+        released = [
+            place
+            for place, text in enumerate(listed)
+            if names[place] not in self.index or _text_of(known[place]) != text
+        ]
+        if released:
+            self._release([listed[i] for i in released], [names[i] for i in released])
+        documents = [
+            Document(id=name, page_content=text, metadata=dict(about))
+            for name, text, about in zip(names, listed, facts, strict=True)
+        ]
+        self._documents.mset(list(zip(names, documents, strict=True)))
+        return names
+
+    def _release(self, texts: list[str], ids: list[str]) -> None:
+        """Privatize texts into the index, and keep their vectors."""
+        vectors = self._embedding.embed_documents(texts)
+        self.index.upsert(
+            np.array(vectors),
+            ids,
+            ledger=self._ledger,
+            allow_rerelease=self._allow_rerelease,
+        )
+        self._vectors.mset(list(zip(ids, vectors, strict=True)))
+
+    def delete(self, ids: list[str] | None = None, **_: Any) -> bool:
+        """Delete documents, their vectors and their codes; ``None`` deletes all.
+
+        Ids that are not there are passed over. A code that was saved or published before stays with
+        whoever has it.
+        """
+        present = [name for name in self.index.ids.tolist() if ids is None or name in set(ids)]
+        if present:
+            self.index.remove(present)
+            self._documents.mdelete(present)
+            self._vectors.mdelete(present)
+        return True
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """Return the documents of these ids, as far as there are any."""
+        return [document for document in self._documents.mget(list(ids)) if document is not None]
+
+    def similarity_search(
+        self, query: str, k: int = 4, *, filter: Filter | None = None, **_: Any
+    ) -> list[Document]:
+        """Return the k documents nearest to a text; ``filter`` says which documents count."""
+        return [
+            document for document, _ in self.similarity_search_with_score(query, k, filter=filter)
+        ]
+
+    def similarity_search_with_score(
+        self, query: str, k: int = 4, *, filter: Filter | None = None, **_: Any
+    ) -> Found:
+        """Return the k nearest documents with their similarities, best first."""
+        return self._search(self._embedding.embed_query(query), k, filter)
+
+    def similarity_search_by_vector(
+        self, embedding: list[float], k: int = 4, *, filter: Filter | None = None, **_: Any
+    ) -> list[Document]:
+        """Return the k documents nearest to a vector."""
+        return [document for document, _ in self._search(embedding, k, filter)]
+
+    def max_marginal_relevance_search(
+        self,
+        query: str,
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        *,
+        filter: Filter | None = None,
+        **_: Any,
+    ) -> list[Document]:
+        """Return k of the ``fetch_k`` nearest documents that are near, and unlike each other."""
+        vector = self._embedding.embed_query(query)
+        return self.max_marginal_relevance_search_by_vector(
+            vector, k, fetch_k, lambda_mult, filter=filter
+        )
+
+    def max_marginal_relevance_search_by_vector(
+        self,
+        embedding: list[float],
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        *,
+        filter: Filter | None = None,
+        **_: Any,
+    ) -> list[Document]:
+        """Return k of the ``fetch_k`` documents nearest to a vector that are unlike each other."""
+        near = [document for document, _ in self._search(embedding, fetch_k, filter)]
+        vectors = self._vectors_of([document.id or "" for document in near]).tolist()
+        chosen = maximal_marginal_relevance(np.array(embedding), vectors, lambda_mult, k)
+        return [near[place] for place in chosen]
+
+    def _search(self, vector: list[float], k: int, filter_: Filter | None) -> Found:
+        """Return documents and similarities: the codes choose, the application's vectors order."""
+        ids = self._allowed(filter_)
+        if len(self.index) == 0 or (ids is not None and not ids):
+            return []
+        hits = self.index.search(
+            np.array([vector]),
+            k,
+            self._query,
+            filter=ids,
+            candidates=max(k, self._candidates),
+            rerank=self._vectors_of,
+        )
+        found = self.get_by_ids(hits.ids[0].tolist())
+        return list(zip(found, hits.similarity[0].tolist(), strict=True))
+
+    def _allowed(self, filter_: Filter | None) -> list[str] | None:
+        """Return the ids of documents that a filter keeps; None without one."""
+        if filter_ is None:
+            return None
+        names = self.index.ids.tolist()
+        documents = self._documents.mget(names)
+        return [name for name, one in zip(names, documents, strict=True) if one and filter_(one)]
+
+    def _vectors_of(self, ids: Sequence[str]) -> Doubles:
+        """Return the application's vectors of these ids, shape (n, dim)."""
+        return np.array(self._vectors.mget(list(ids)), np.float64)
+
+    def _select_relevance_score_fn(self) -> Callable[[float], float]:
+        """Return what turns a cosine into a relevance in [0, 1]."""
+        return lambda cosine: min(1.0, max(0.0, cosine))
+
+
+def _text_of(document: Document | None) -> str | None:
+    """Return the text of a document that may be missing."""
+    return None if document is None else document.page_content

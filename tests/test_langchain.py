@@ -1,0 +1,160 @@
+"""LangChain's own tests of vector stores, with a baseline and with private codes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex import InputError
+
+pytest.importorskip("langchain_core")
+
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.stores import InMemoryStore
+
+from dpindex.langchain import PrivateVectorStore
+
+DIM = 16
+EMBEDDING = DeterministicFakeEmbedding(size=DIM)
+TEXTS = [f"text {i}" for i in range(40)]
+PRIVATE = dpi.Spec("record-cap", dim=DIM, k=64, epsilon=8.0, adjacency=dpi.record())
+
+
+def made(**options: Any) -> PrivateVectorStore:
+    return PrivateVectorStore(EMBEDDING, PRIVATE, **options)
+
+
+def filled(**options: Any) -> PrivateVectorStore:
+    store = made(**options)
+    topics = [{"topic": i % 4} for i in range(len(TEXTS))]
+    store.add_texts(TEXTS, topics, ids=[str(i) for i in range(len(TEXTS))])
+    return store
+
+
+def contents(documents: list[Document]) -> list[str]:
+    return [document.page_content for document in documents]
+
+
+try:
+    from langchain_tests.integration_tests import VectorStoreIntegrationTests
+except ImportError:
+
+    @pytest.mark.skip(reason="needs pip install langchain-tests")
+    def test_langchains_own_tests() -> None:
+        """The published tests of vector stores run where they are installed."""
+
+else:
+
+    class TestBaseline(VectorStoreIntegrationTests):  # type: ignore[misc]
+        """The interface, with codes that hide nothing."""
+
+        @pytest.fixture
+        def vectorstore(self) -> PrivateVectorStore:
+            embedding = self.get_embeddings()
+            spec = dpi.Spec("none-oporp", dim=6, k=6, bounds=(-9.0, 9.0))
+            return PrivateVectorStore(embedding, spec, allow_rerelease=True)
+
+    class TestPrivate(VectorStoreIntegrationTests):  # type: ignore[misc]
+        """Private codes choose candidates, so that even tests of exact orders pass."""
+
+        @pytest.fixture
+        def vectorstore(self) -> PrivateVectorStore:
+            embedding = self.get_embeddings()
+            spec = dpi.Spec("record-cap", dim=6, k=64, epsilon=8.0, adjacency=dpi.record())
+            return PrivateVectorStore(embedding, spec, allow_rerelease=True)
+
+
+def test_answers_are_ordered_by_the_applications_vectors() -> None:
+    store = filled()
+    vectors = np.array(EMBEDDING.embed_documents(TEXTS))
+    query = np.array(EMBEDDING.embed_query("text 7"))
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
+    cosines = vectors @ query / norms
+    found = store.similarity_search_with_score("text 7", 5)
+    expected = np.argsort(-cosines)[:5]
+    assert contents([document for document, _ in found]) == [TEXTS[i] for i in expected]
+    np.testing.assert_allclose([score for _, score in found], cosines[expected], atol=1e-9)
+    by_vector = store.similarity_search_by_vector(query.tolist(), 5)
+    assert contents(by_vector) == contents([document for document, _ in found])
+    assert contents(store.as_retriever(search_kwargs={"k": 2}).invoke("text 7"))[0] == "text 7"
+    assert contents(asyncio.run(store.asimilarity_search("text 7", 1))) == ["text 7"]
+
+
+def test_private_queries_and_filters() -> None:
+    store = filled(query="private")
+    assert contents(store.similarity_search("text 9", 1)) == ["text 9"]
+    of_topic = store.similarity_search("text 9", 20, filter=lambda one: one.metadata["topic"] == 2)
+    assert sorted(document.metadata["topic"] for document in of_topic) == [2] * 10
+    assert store.similarity_search("text 9", 3, filter=lambda one: False) == []
+
+
+def test_unlike_answers() -> None:
+    store = filled()
+    store.add_texts(["text 7", "text 7"], ids=["twin", "triplet"])
+    near = contents(store.similarity_search("text 7", 3))
+    unlike = contents(store.max_marginal_relevance_search("text 7", 3, lambda_mult=0.1))
+    assert near == ["text 7"] * 3
+    assert unlike[0] == "text 7"
+    assert len(set(unlike)) == 3
+
+
+def test_the_same_text_is_released_once(tmp_path: Path) -> None:
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    store = made(ledger=ledger)
+    store.add_texts(["a", "b"], ids=["1", "2"])
+    before = store.index["1"].to_bytes()
+    store.add_texts(["a"], [{"read": True}], ids=["1"])
+    assert store.index["1"].to_bytes() == before
+    assert store.get_by_ids(["1"])[0].metadata == {"read": True}
+    assert ledger.totals(["1"])[0].releases == 1
+    with pytest.raises(InputError, match="second release"):
+        store.add_texts(["changed"], ids=["1"])
+    assert contents(store.get_by_ids(["1"])) == ["a"]
+
+
+def test_another_text_is_a_release_that_is_booked(tmp_path: Path) -> None:
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    store = made(ledger=ledger, allow_rerelease=True)
+    store.add_texts(["a", "b"], ids=["1", "2"])
+    store.add_texts(["changed"], ids=["1"])
+    assert ledger.totals(["1"])[0].releases == 2
+    assert ledger.totals(["2"])[0].releases == 1
+    assert contents(store.similarity_search("changed", 1)) == ["changed"]
+
+
+def test_texts_and_vectors_stay_with_the_application(tmp_path: Path) -> None:
+    documents = InMemoryStore()
+    vectors = InMemoryStore()
+    store = filled(documents=documents, vectors=vectors)
+    store.index.save(tmp_path / "index")
+    published = b"".join(p.read_bytes() for p in (tmp_path / "index").rglob("*") if p.is_file())
+    assert b"text 7" not in published
+    assert b"topic" not in published
+    opened = dpi.PrivateIndex.open(tmp_path / "index")
+    again = PrivateVectorStore(EMBEDDING, opened, documents=documents, vectors=vectors)
+    assert contents(again.similarity_search("text 7", 1)) == ["text 7"]
+    again.delete(["7"])
+    assert "7" not in opened
+    assert vectors.mget(["7"]) == [None]
+    assert again.get_by_ids(["7", "8"]) == [Document(id="8", page_content="text 8",
+                                                     metadata={"topic": 0})]  # fmt: skip
+    again.delete()
+    assert len(opened) == 0
+    assert again.similarity_search("text 8") == []
+
+
+def test_a_store_from_texts_says_what_it_needs() -> None:
+    store = PrivateVectorStore.from_texts(["a", "b"], EMBEDDING, index=PRIVATE, candidates=50)
+    assert contents(store.similarity_search("b", 1)) == ["b"]
+    with pytest.raises(InputError, match="needs index="):
+        PrivateVectorStore.from_texts(["a"], EMBEDDING)
+    with pytest.raises(InputError, match="as many ids"):
+        store.add_texts(["a", "b"], ids=["1", "1"])
+    relevance = store.similarity_search_with_relevance_scores("a", 2)
+    assert all(0.0 <= score <= 1.0 for _, score in relevance)
