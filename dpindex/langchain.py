@@ -109,7 +109,18 @@ class PrivateVectorStore(VectorStore):
         index: PrivateIndex | Spec | None = None,
         **options: Any,
     ) -> PrivateVectorStore:
-        """Make a store of texts; ``index`` and further options are those of the class.
+        """Make a store of texts.
+
+        Parameters
+        ----------
+        texts, metadatas, ids
+            As for :meth:`add_texts`.
+        embedding : Embeddings
+            What turns texts into vectors.
+        index : PrivateIndex or Spec
+            Where codes go.
+        **options
+            Further parameters of the class.
 
         Raises
         ------
@@ -132,12 +143,20 @@ class PrivateVectorStore(VectorStore):
         metadatas: list[dict[str, Any]] | None = None,
         *,
         ids: Sequence[str | None] | None = None,
-        **_: Any,
+        **options: Any,
     ) -> list[str]:
         """Add texts; this spends the budget of each that is new.
 
         An id that has the same text already is not released again, and gets the new metadata. An id
         with another text is a second release of that id, refused unless the store allows it.
+
+        Parameters
+        ----------
+        texts : iterable of n str
+        metadatas : list of n dict, optional
+        ids : sequence of n str, optional
+        **options
+            Not used.
 
         Returns
         -------
@@ -183,11 +202,17 @@ class PrivateVectorStore(VectorStore):
         )
         self._vectors.mset(list(zip(ids, vectors, strict=True)))
 
-    def delete(self, ids: list[str] | None = None, **_: Any) -> bool:
-        """Delete documents, their vectors and their codes; ``None`` deletes all.
+    def delete(self, ids: list[str] | None = None, **options: Any) -> bool:
+        """Delete documents, their vectors and their codes.
 
-        Ids that are not there are passed over. A code that was saved or published before stays with
-        whoever has it.
+        A code that was saved or published before stays with whoever has it.
+
+        Parameters
+        ----------
+        ids : list of str, optional
+            Ids that are not there are passed over; default all.
+        **options
+            Not used.
         """
         present = [name for name in self.index.ids.tolist() if ids is None or name in set(ids)]
         if present:
@@ -197,27 +222,65 @@ class PrivateVectorStore(VectorStore):
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Return the documents of these ids, as far as there are any."""
+        """Return the documents of some ids, as far as there are any.
+
+        Parameters
+        ----------
+        ids : sequence of str
+        """
         return [document for document in self._documents.mget(list(ids)) if document is not None]
 
     def similarity_search(
-        self, query: str, k: int = 4, *, filter: Filter | None = None, **_: Any
+        self, query: str, k: int = 4, *, filter: Filter | None = None, **options: Any
     ) -> list[Document]:
-        """Return the k documents nearest to a text; ``filter`` says which documents count."""
+        """Return the documents nearest to a text, best first.
+
+        Parameters
+        ----------
+        query : str
+        k : int
+            Documents wanted, [1, ∞).
+        filter : callable, optional
+            From a document to whether it counts.
+        **options
+            Not used.
+        """
         return [
             document for document, _ in self.similarity_search_with_score(query, k, filter=filter)
         ]
 
     def similarity_search_with_score(
-        self, query: str, k: int = 4, *, filter: Filter | None = None, **_: Any
+        self, query: str, k: int = 4, *, filter: Filter | None = None, **options: Any
     ) -> Found:
-        """Return the k nearest documents with their similarities, best first."""
+        """Return the documents nearest to a text with their exact cosines, best first.
+
+        Parameters
+        ----------
+        query : str
+        k : int
+            Documents wanted, [1, ∞).
+        filter : callable, optional
+            From a document to whether it counts.
+        **options
+            Not used.
+        """
         return self._search(self._embedding.embed_query(query), k, filter)
 
     def similarity_search_by_vector(
-        self, embedding: list[float], k: int = 4, *, filter: Filter | None = None, **_: Any
+        self, embedding: list[float], k: int = 4, *, filter: Filter | None = None, **options: Any
     ) -> list[Document]:
-        """Return the k documents nearest to a vector."""
+        """Return the documents nearest to a vector, best first.
+
+        Parameters
+        ----------
+        embedding : list of float
+        k : int
+            Documents wanted, [1, ∞).
+        filter : callable, optional
+            From a document to whether it counts.
+        **options
+            Not used.
+        """
         return [document for document, _ in self._search(embedding, k, filter)]
 
     def max_marginal_relevance_search(
@@ -228,9 +291,24 @@ class PrivateVectorStore(VectorStore):
         lambda_mult: float = 0.5,
         *,
         filter: Filter | None = None,
-        **_: Any,
+        **options: Any,
     ) -> list[Document]:
-        """Return k of the ``fetch_k`` nearest documents that are near, and unlike each other."""
+        """Return documents near to a text and unlike each other.
+
+        Parameters
+        ----------
+        query : str
+        k : int
+            Documents wanted, [1, ∞).
+        fetch_k : int
+            Nearest documents that they are chosen from.
+        lambda_mult : float
+            Weight of nearness against variety, [0, 1].
+        filter : callable, optional
+            From a document to whether it counts.
+        **options
+            Not used.
+        """
         vector = self._embedding.embed_query(query)
         return self.max_marginal_relevance_search_by_vector(
             vector, k, fetch_k, lambda_mult, filter=filter
@@ -244,9 +322,24 @@ class PrivateVectorStore(VectorStore):
         lambda_mult: float = 0.5,
         *,
         filter: Filter | None = None,
-        **_: Any,
+        **options: Any,
     ) -> list[Document]:
-        """Return k of the ``fetch_k`` documents nearest to a vector that are unlike each other."""
+        """Return documents near to a vector and unlike each other.
+
+        Parameters
+        ----------
+        embedding : list of float
+        k : int
+            Documents wanted, [1, ∞).
+        fetch_k : int
+            Nearest documents that they are chosen from.
+        lambda_mult : float
+            Weight of nearness against variety, [0, 1].
+        filter : callable, optional
+            From a document to whether it counts.
+        **options
+            Not used.
+        """
         near = [document for document, _ in self._search(embedding, fetch_k, filter)]
         vectors = self._vectors_of([document.id or "" for document in near]).tolist()
         chosen = maximal_marginal_relevance(np.array(embedding), vectors, lambda_mult, k)
