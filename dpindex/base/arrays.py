@@ -107,3 +107,12 @@ def in_units_of_largest(vectors: Floats) -> Doubles:
     largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
     np.divide(wide, largest, out=wide, where=largest > 0)
     return wide
+
+
+def spaced(rows: int, count: int) -> npt.NDArray[np.intp]:
+    """Return ``count`` row numbers at equal distances, all of them if there are so many.
+
+    >>> spaced(9, 3).tolist()
+    [0, 4, 8]
+    """
+    return np.linspace(0, rows - 1, min(rows, count)).astype(np.intp)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles
+from dpindex.base.arrays import Doubles, spaced
 from dpindex.base.normal import quantiles
 from dpindex.exposure.prior import Prior
 from dpindex.exposure.standing_out import (
@@ -24,7 +24,6 @@ from dpindex.exposure.standing_out import (
     own_level_first,
     own_symbol_first,
 )
-from dpindex.mechanism.codebook import spaced
 from dpindex.mechanism.noise.law import LinearChannel, SignLaw, SymbolLaw
 from dpindex.mechanism.spec import Spec
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import Singles, Vectors, issparse
-from dpindex.mechanism.codebook import spaced
+from dpindex.base.arrays import Singles, Vectors, issparse, spaced
 from dpindex.mechanism.spec import Spec
 
 __all__ = ["Prior", "directions_only"]

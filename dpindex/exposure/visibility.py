@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
+from dpindex.base.arrays import spaced
 from dpindex.exposure.standing_out import LEVELS, Scores, copies_found, symbol_copies_found
-from dpindex.mechanism.codebook import spaced
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import NoisyVectorStats

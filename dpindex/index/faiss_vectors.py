@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Floats, Singles, unit
+from dpindex.base.arrays import Doubles, Floats, Singles, spaced, unit
 from dpindex.base.errors import InputError
 from dpindex.index import faiss_library as faiss
 from dpindex.index.search_backend import EXACT, Rows, SearchBackend, best_of
@@ -185,7 +185,7 @@ class FaissVectors(SearchBackend):
         index = faiss.index_factory(rotated.shape[1], factory, self._metric)
         self._kept_alive = _without_warnings(index)
         index.train(rotated)
-        probes = np.linspace(0, len(vectors) - 1, min(len(vectors), _PROBES)).astype(np.intp)
+        probes = spaced(len(vectors), _PROBES)
         self._probes = vectors[probes]
         self._near = np.empty((len(probes), 0), dtype=np.float32)
         self._true = np.empty((len(probes), 0), dtype=np.int64)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from dpindex.accounting.ledger import Ledger
-from dpindex.base.arrays import AnyArray, Vectors
+from dpindex.base.arrays import AnyArray, Vectors, spaced
 from dpindex.base.errors import InputError, naming
 from dpindex.base.html import facts_html
 from dpindex.denoise import Denoiser, Kind, fit_denoiser
@@ -407,7 +407,7 @@ class PrivateIndex(Collection, Searchable):
         """Return what gives posterior similarities, learned anew after any change."""
         state = self._store.removals, len(self)
         if self._learned_at is None or self._learned_at[0] != state:
-            rows = np.linspace(0, len(self) - 1, min(len(self), SAMPLE_ROWS)).astype(np.int64)
+            rows = spaced(len(self), SAMPLE_ROWS)
             sample = partial(self._store.take, rows)
             learned = learned_similarity(self.spec, self.metric, self._denoiser, sample, len(self))
             self._learned_at = state, learned  # in one step: several readers may be here

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Singles, unit
+from dpindex.base.arrays import AnyArray, Singles, spaced, unit
 from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.ranking import Ranking, new_ranking
@@ -247,7 +247,7 @@ def _begin(database: Database, wanted: Publication, store: CodeStore) -> int:
         database.write(_CODEBOOK, book.to_bytes())
     if wanted.denoiser is not None:
         database.write(_DENOISER, denoiser_to_bytes(wanted.denoiser))
-    sample = np.linspace(0, len(store) - 1, min(len(store), SAMPLE_ROWS)).astype(np.int64)
+    sample = spaced(len(store), SAMPLE_ROWS)
     database.write(SAMPLE, ids_to_bytes(store.ids_of(sample)))
     database.write(FACTS, wanted.to_bytes())
     database.create(wanted.layout)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, unit
+from dpindex.base.arrays import AnyArray, Doubles, spaced, unit
 from dpindex.base.files import release_pages
 from dpindex.base.threads import limited_threads
 from dpindex.index.faiss_signs import FaissSigns
@@ -63,8 +63,8 @@ class Ranking:
         if self._removals != store.removals or backend.needs_retraining(len(store)):
             self._removals = None
             self._rows = 0
-            rows = np.linspace(0, len(store) - 1, min(len(store), backend.sample_rows))
-            backend.begin(self.items(store.take(rows.astype(np.int64))))
+            sample = store.take(spaced(len(store), backend.sample_rows))
+            backend.begin(self.items(sample))
             backend.reserve(len(store))
             self._removals = store.removals
         for codes in store.blocks(len(backend), backend.block_rows):

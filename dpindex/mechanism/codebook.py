@@ -10,15 +10,22 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Floats, Singles, in_units_of_largest, issparse, unit
+from dpindex.base.arrays import (
+    AnyArray,
+    Floats,
+    Singles,
+    in_units_of_largest,
+    issparse,
+    spaced,
+    unit,
+)
 from dpindex.base.checks import real_matrix, whole_number
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack, unpack
-from dpindex.vectors import VectorSource, as_source, open_vectors
+from dpindex.vectors import as_source, dense_rows, open_vectors
 
-__all__ = ["RADIUS", "Codebook", "dense_rows", "on_sphere_grid", "spaced"]
+__all__ = ["RADIUS", "Codebook", "on_sphere_grid"]
 
 MIN_SIZE = 2
 MAX_SIZE = 1 << 16
@@ -179,21 +186,3 @@ def _loaded(path: str | os.PathLike[str]) -> AnyArray:
                 f"{MAX_SIZE} codewords; make a smaller one of them (dpindex codebook)."
             )
         return dense_rows(source, np.arange(source.shape[0]))
-
-
-def dense_rows(source: VectorSource, wanted: npt.NDArray[np.intp]) -> AnyArray:
-    """Some rows of a source, in ascending order, as a dense array."""
-    parts = []
-    for first, chunk in source.chunks():
-        part = chunk[wanted[(wanted >= first) & (wanted < first + chunk.shape[0])] - first]
-        parts.append(part.toarray() if issparse(part) else part)
-    return np.concatenate(parts)
-
-
-def spaced(rows: int, count: int) -> npt.NDArray[np.intp]:
-    """``count`` row numbers at equal distances, all of them if there are so many.
-
-    >>> spaced(9, 3).tolist()
-    [0, 4, 8]
-    """
-    return np.linspace(0, rows - 1, min(rows, count)).astype(np.intp)

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles, unit
+from dpindex.base.arrays import AnyArray, Doubles, Singles, spaced, unit
 from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
@@ -33,8 +33,7 @@ class DenoisedSimilarity:
 
     def __init__(self, denoiser: Denoiser, codes: Codes) -> None:
         self._denoiser = denoiser
-        rows = np.linspace(0, len(codes) - 1, min(len(codes), _SAMPLE_ROWS)).astype(int)
-        sample = codes.take(rows)
+        sample = codes.take(spaced(len(codes), _SAMPLE_ROWS))
         denoised = float(_squares(denoiser(sample)).mean())
         stats = NoisyVectorStats.of(sample.to_float(), noise_moments(denoiser.spec))
         self._energy = max(float(stats.energy.mean()), denoised, 1e-300)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, spaced
 from dpindex.base.errors import BusyError, DamagedError, StorageError
 from dpindex.base.files import (
     Buffer,
@@ -36,7 +36,7 @@ from dpindex.base.files import (
     write_file,
 )
 from dpindex.exposure.visibility import rows_to_sample
-from dpindex.mechanism.codebook import Codebook, spaced
+from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.storage.code_store import MAPPED_BYTES, id_block
 from dpindex.storage.manifest import (

@@ -11,12 +11,13 @@ from dpindex.vectors.dataset import Dataset, open_dataset
 from dpindex.vectors.payload import read_payload
 from dpindex.vectors.persons import one_per_person
 from dpindex.vectors.readers import open_vectors, read_ids
-from dpindex.vectors.source import VectorSource, as_source
+from dpindex.vectors.source import VectorSource, as_source, dense_rows
 
 __all__ = [
     "Dataset",
     "VectorSource",
     "as_source",
+    "dense_rows",
     "one_per_person",
     "open_dataset",
     "open_vectors",

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from dpindex.base.arrays import as_table, canonical_csr, is_masked, issparse
+from dpindex.base.arrays import AnyArray, as_table, canonical_csr, is_masked, issparse
 from dpindex.base.checks import as_matrix
 from dpindex.base.errors import InputError, StorageError
 from dpindex.base.extras import EXTRAS
@@ -241,8 +242,9 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         """
         rows = self.shape[0]
         if rows_per_chunk is None:
-            dense_rows = max(1, _CHUNK_NUMBERS // self.shape[1])
-            rows_per_chunk = _SPARSE_ROWS if self.is_sparse else dense_rows
+            rows_per_chunk = max(1, _CHUNK_NUMBERS // self.shape[1])
+            if self.is_sparse:
+                rows_per_chunk = _SPARSE_ROWS
         if rows_per_chunk < 1:
             raise self._location.error(f"a chunk needs at least one row, not {rows_per_chunk}.")
         if not 0 <= start <= rows:
@@ -281,6 +283,30 @@ class VectorSource(AbstractContextManager["VectorSource"]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def dense_rows(source: VectorSource, rows: npt.NDArray[np.intp]) -> AnyArray:
+    """Return some rows of a source as a dense array.
+
+    Parameters
+    ----------
+    source : VectorSource, shape (n, p)
+    rows : integer array, shape (m,)
+        Row numbers in [0, n), ascending, at least one.
+
+    Returns
+    -------
+    array of shape (m, p), of the source's dtype
+
+    >>> dense_rows(as_source(np.eye(3)), np.array([0, 2])).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    parts = []
+    for first, chunk in source.chunks():
+        in_chunk = (rows >= first) & (rows < first + chunk.shape[0])
+        part = chunk[rows[in_chunk] - first]
+        parts.append(part.toarray() if issparse(part) else part)
+    return np.concatenate(parts)
 
 
 def as_source(X: Any, name: str = "array") -> VectorSource:

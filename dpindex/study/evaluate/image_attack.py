@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, spaced
 from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.denoise import fit_denoiser
-from dpindex.mechanism.codebook import dense_rows, spaced
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.evaluate.curve import label
 from dpindex.study.evaluate.curve_charts import gallery_png
 from dpindex.study.evaluate.inversion import cosines, invert
 from dpindex.study.evaluate.report import Picture
-from dpindex.vectors import as_source
+from dpindex.vectors import as_source, dense_rows
 
 __all__ = ["image_attack"]
 

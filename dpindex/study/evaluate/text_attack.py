@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import Singles, in_units_of_largest, unit
+from dpindex.base.arrays import Singles, in_units_of_largest, spaced, unit
 from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.base.files import read_file
 from dpindex.denoise import fit_denoiser
-from dpindex.mechanism.codebook import dense_rows, spaced
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.evaluate.inversion import invert
-from dpindex.vectors import VectorSource, as_source
+from dpindex.vectors import VectorSource, as_source, dense_rows
 
 __all__ = ["Guess", "TextAttack", "read_texts", "text_attack"]
 

@@ -19,8 +19,7 @@ from copy import copy
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Integers, Singles, Vectors, issparse
-from dpindex.mechanism.codebook import spaced
+from dpindex.base.arrays import AnyArray, Doubles, Integers, Singles, Vectors, issparse, spaced
 from dpindex.randomness import PublicStream
 from dpindex.study.evaluate.ground_truth import TIE
 from dpindex.study.plan_options import NEIGHBOURS

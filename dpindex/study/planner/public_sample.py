@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dpindex.base.arrays import Doubles, Singles
+from dpindex.base.arrays import Doubles, Singles, spaced
 from dpindex.base.checks import finite_number
 from dpindex.base.errors import DamagedError, InputError, StorageError
-from dpindex.mechanism.codebook import dense_rows, spaced
 from dpindex.mechanism.projections.dense import normal_integers
 from dpindex.randomness import PublicStream
 from dpindex.storage.directory import IndexDirectory
-from dpindex.vectors import VectorSource
+from dpindex.vectors import VectorSource, dense_rows
 
 __all__ = ["MAX_DENSE_DIM", "Facts", "checked_source", "sample_rows"]
 

@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Doubles, Floats, Singles, in_units_of_largest, unit
-from dpindex.mechanism.codebook import Codebook, spaced
+from dpindex.base.arrays import Doubles, Floats, Singles, in_units_of_largest, spaced, unit
+from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.noise.law import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec

@@ -17,13 +17,12 @@ from dpindex.base.arrays import AnyArray, unit
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.files import write_file
-from dpindex.mechanism.codebook import dense_rows
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
 from dpindex.study.evaluate.curve import Point
 from dpindex.study.evaluate.explorer.samples import FOUND, Rebuilt, Sample, View
 from dpindex.study.evaluate.explorer.sheet import Sheet, picture_shape, strip_shape
-from dpindex.vectors import VectorSource
+from dpindex.vectors import VectorSource, dense_rows
 from dpindex.version import __version__
 
 __all__ = ["TITLE", "Shown", "require_libraries", "write_page"]

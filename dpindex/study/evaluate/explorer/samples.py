@@ -7,17 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpindex.base.arrays import Singles
+from dpindex.base.arrays import Singles, spaced
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.queries import QueryMode
 from dpindex.index.search_backend import Rows
-from dpindex.mechanism.codebook import dense_rows, spaced
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.evaluate.curve import Curve, Progress, fit_where_possible, label
 from dpindex.study.evaluate.ground_truth import ground_truth
 from dpindex.study.evaluate.inversion import attackers_denoiser, cosines, invert
-from dpindex.vectors import VectorSource
+from dpindex.vectors import VectorSource, dense_rows
 
 __all__ = ["FOUND", "Rebuilt", "Sample", "View", "view"]
 
