@@ -30,16 +30,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Floats
+from dpindex.base.arrays import Doubles, Floats
 from dpindex.mechanism.codes import SignFormat
-from dpindex.mechanism.noise.law import Calibration, SignLaw, TwoLevels, power_below
+from dpindex.mechanism.noise.law import ONE, Calibration, SignLaw, TwoLevels, two_level_chance
 from dpindex.randomness import BitSource
 
-Doubles = npt.NDArray[np.float64]
-
 _LEVELS = 31
-_ONE = 1 << 64
-_POWER_BITS = 160
 _ROWS = 4096
 """Codes drawn together, so that tables and sums stay in the cache."""
 
@@ -82,7 +78,7 @@ class Cap:
 
     def ratio(self) -> Fraction:
         """The largest ratio of the probabilities of one code under two records, exactly."""
-        chances = Fraction(self.inside, self.size), Fraction(_ONE - self.inside, self.others)
+        chances = Fraction(self.inside, self.size), Fraction(ONE - self.inside, self.others)
         return max(chances) / min(chances)
 
 
@@ -106,7 +102,6 @@ def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
     counts = agreeing_sums(weights)
     total = sum(weights)
     whole = 1 << len(weights)
-    power = power_below(epsilon, _POWER_BITS)
     best: tuple[float, Cap] | None = None
     size = moment = 0
     for threshold in range(total, -1, -1):
@@ -116,14 +111,12 @@ def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
             continue
         if size == whole or 2 * threshold < total:
             break
-        # p/N ≤ e^ε (1−p)/(2^k−N): p = e^ε N / (e^ε N + 2^k − N), rounded down.
-        odds = power * size
         outside = whole - size
-        inside = min(_ONE - 1, odds * _ONE // (odds + (outside << _POWER_BITS)))
-        if inside * outside < (_ONE - inside) * size:
+        inside = two_level_chance(epsilon, size, outside)
+        if inside * outside < (ONE - inside) * size:
             continue  # a cap so small that rounding made its codes the less likely ones
-        within = Fraction(moment, size) * inside - Fraction(moment, outside) * (_ONE - inside)
-        value = float(within / _ONE)
+        within = Fraction(moment, size) * inside - Fraction(moment, outside) * (ONE - inside)
+        value = float(within / ONE)
         if best is None or value > best[0]:
             best = value, Cap(weights, threshold, size, inside)
     if best is None:
@@ -156,7 +149,7 @@ class CapResponse(SignLaw):
 
     def __init__(self, cap: Cap) -> None:
         self.cap = cap
-        self.two_levels = TwoLevels(cap.inside / _ONE, cap.size / (cap.size + cap.others))
+        self.two_levels = TwoLevels(cap.inside / ONE, cap.size / (cap.size + cap.others))
         self._coin = np.uint64(cap.inside)
 
     @cached_property
@@ -270,7 +263,7 @@ class CapResponse(SignLaw):
                 chance[:, weight:] += plus[:, :-weight]
             else:
                 chance += plus
-        p = self.cap.inside / _ONE
+        p = self.cap.inside / ONE
         return np.asarray(2.0 * (p * agree[1] + (1.0 - p) * agree[0]) - 1.0)
 
     def flip_probability(self, x: Floats, rms: float) -> Doubles:

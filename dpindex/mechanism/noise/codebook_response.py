@@ -17,13 +17,11 @@ from dpindex.base.arrays import Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes.symbols import SymbolFormat
-from dpindex.mechanism.noise.law import Calibration, SymbolLaw, power_below
+from dpindex.mechanism.noise.law import ONE, Calibration, SymbolLaw, two_level_chance
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.randomness import BitSource
 
-_ONE = 1 << 64
-_POWER_BITS = 160
 _REPEATED = 32
 """Sets of at most so many are found by taking the largest again and again."""
 
@@ -80,9 +78,9 @@ class CodebookResponse(SymbolLaw):
         """The largest ratio of the probabilities of one symbol under two records, exactly."""
         outside = self.size - self.subset
         chances = [
-            Fraction(side * words, _ONE)
-            for side, limit in ((self.inside, self.subset), (_ONE - self.inside, outside))
-            for words in (_ONE // limit, -(-_ONE // limit))
+            Fraction(side * words, ONE)
+            for side, limit in ((self.inside, self.subset), (ONE - self.inside, outside))
+            for words in (ONE // limit, -(-ONE // limit))
         ]
         return max(chances) / min(chances)
 
@@ -105,13 +103,11 @@ def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> Codebo
     The chance of the set is rounded down until the ratio is at most e^ε in integers, the rounding
     of both uniform draws counted.
     """
-    below = Fraction(power_below(epsilon, _POWER_BITS), 1 << _POWER_BITS)
-    size = len(codebook)
-    most_words = -(-_ONE // subset)
-    least_words = _ONE // (size - subset)
+    most_words = -(-ONE // subset)
+    least_words = ONE // (len(codebook) - subset)
     # inside·most ≤ e^ε·(2^64 − inside)·least
-    inside = int(below * least_words * _ONE / (most_words + below * least_words))
-    return CodebookResponse(codebook, subset, min(inside, _ONE - 1))
+    inside = two_level_chance(epsilon, least_words, most_words)
+    return CodebookResponse(codebook, subset, inside)
 
 
 def _calibrated(parameters: Parameters, projection: Projection) -> CodebookResponse:

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import mpmath
@@ -24,6 +25,10 @@ from dpindex.randomness import BitSource
 GRID_BITS = 12
 """Grid bits per beta that every law uses unless it needs a finer grid."""
 
+ONE = 1 << 64
+"""The chance 1: chances are whole numbers over it."""
+
+_POWER_BITS = 160
 _MAX_CELLS = 2.0**24
 _MAX_SUM = 2**46
 _MAX_CODE = 2**30
@@ -43,14 +48,32 @@ def check_deviation(cells: float, max_cells: float = _MAX_CELLS) -> None:
         )
 
 
-def power_below(epsilon: float, bits: int) -> int:
-    """``⌊e^ε·2^bits⌋``, or one less: an integer that is never above ``e^ε·2^bits``.
+@lru_cache(maxsize=64)
+def _power_below(epsilon: float | mpmath.mpf) -> int:
+    """Return an integer that is never above ``e^ε·2^160``, and hardly below it."""
+    with mpmath.workprec(_POWER_BITS + 128):
+        power = mpmath.exp(epsilon, rounding="d")
+        return int(mpmath.floor(mpmath.ldexp(power, _POWER_BITS)))
 
-    >>> power_below(1.0, 10) / 1024
-    2.7177734375
+
+def two_level_chance(epsilon: float | mpmath.mpf, likely: int, others: int) -> int:
+    """Return the chance, times 2^64, of the likely set under a law of two levels.
+
+    The largest whole number P for which ``p = P/2^64`` keeps the ratio of the probabilities of
+    single outcomes, ``(p/likely) / ((1 − p)/others)``, at most e^ε (Kairouz, Oh & Viswanath 2016).
+
+    Parameters
+    ----------
+    epsilon : float or mpf
+    likely, others : int
+        Sizes of the likely set and of its complement, [1, ∞).
+
+    >>> two_level_chance(1.0, 1, 1) / 2**64  # e/(1 + e)
+    0.7310585786300049
     """
-    with mpmath.workprec(bits + 128):
-        return int(mpmath.floor(mpmath.ldexp(mpmath.exp(epsilon, rounding="d"), bits)))
+    odds = _power_below(epsilon) * likely
+    chance = odds * ONE // (odds + (others << _POWER_BITS))
+    return min(chance, ONE - 1)
 
 
 @dataclass(frozen=True)
@@ -344,7 +367,7 @@ class SymbolLaw(Law):
     @property
     def chance_inside(self) -> float:
         """Chance that a symbol is one of the nearest codewords, [0, 1]."""
-        return self.inside / 2.0**64
+        return self.inside / ONE
 
     def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
         return SymbolFormat(1, fingerprint, self.size, self.codebook.vectors)

@@ -23,12 +23,11 @@ import scipy
 from dpindex.base.arrays import Bytes, Floats
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.grid import grid_step
-from dpindex.mechanism.noise.law import GRID_BITS, Calibration, SignLaw
+from dpindex.mechanism.noise.law import GRID_BITS, ONE, Calibration, SignLaw, two_level_chance
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import FINE_ENTRY_BITS, Projection
 from dpindex.randomness import BitSource
 
-_ONE = 1 << 64
 _COIN = 1 << 63
 _MAX_LEVELS = 1 << 16
 _STEPS = 1 << GRID_BITS
@@ -59,8 +58,8 @@ def response_threshold(epsilon: float, signs: int = 1) -> int:
 
     Warner 1965; Li & Li 2023, Alg. 8.
     """
-    with mpmath.workprec(256):
-        return int(mpmath.ceil(_ONE / (1 + mpmath.exp(mpmath.mpf(epsilon) / signs))))
+    with mpmath.workprec(_POWER_BITS):
+        return ONE - two_level_chance(mpmath.mpf(epsilon) / signs, 1, 1)
 
 
 def geometric_thresholds(epsilon: float, lower_bounds: Sequence[int] = ()) -> list[int]:
@@ -92,7 +91,7 @@ def smooth_thresholds(epsilon: float) -> list[int]:
         ratio = int(mpmath.ldexp(mpmath.exp(mpmath.mpf(epsilon)), _POWER_BITS))
     unit = 1 << _POWER_BITS
     powers = accumulate(repeat(ratio, levels), lambda power, by: power * by >> _POWER_BITS)
-    thresholds = [-(-(_ONE << _POWER_BITS) // (unit + power)) for power in powers]
+    thresholds = [-(-(ONE << _POWER_BITS) // (unit + power)) for power in powers]
     return geometric_thresholds(epsilon, thresholds)
 
 
@@ -130,7 +129,7 @@ class FlipsByLevel(SignLaw):
         chances = np.zeros(np.shape(x), dtype=np.float64)
         for weight, count in zip(weights, counts, strict=True):
             level = np.clip(np.ceil(x / weight), 1, len(self.thresholds)).astype(np.intp)
-            chances += self._table[level] * (count / len(self.weights) / float(_ONE))
+            chances += self._table[level] * (count / len(self.weights) / ONE)
         return chances
 
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property, lru_cache
 
-import mpmath
 import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import Floats, Integers
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.grid import grid_point
-from dpindex.mechanism.noise.law import GRID_BITS, Calibration, Likelihood, NoiseMoments, NumberLaw
+from dpindex.mechanism.noise.law import (
+    GRID_BITS,
+    ONE,
+    Calibration,
+    Likelihood,
+    NoiseMoments,
+    NumberLaw,
+    two_level_chance,
+)
 from dpindex.mechanism.noise.randomized_response import draw_flips
 from dpindex.mechanism.parameters import Parameters
 from dpindex.randomness import BitSource
@@ -77,7 +84,7 @@ class SquareWave(NumberLaw):
 
     def _mean_and_variance(self, cell: float) -> tuple[float, float]:
         """Mean and variance of y given x = cell."""
-        chance = self.inside / 2.0**64
+        chance = self.inside / ONE
         half = self.half_width
         cells = self.cells
         window = 2 * half + 1
@@ -102,7 +109,7 @@ class SquareWave(NumberLaw):
     @cached_property
     def likelihood(self) -> Likelihood:
         """A window on a constant floor, about where the code would be without noise."""
-        inside = self.inside / 2.0**64
+        inside = self.inside / ONE
         window = 2 * self.half_width + 1
         cell = 1 << _CELL_BITS
         within = inside / window / cell
@@ -141,12 +148,8 @@ def square_wave(epsilon: float, low: int, high: int, share: float = 1.0) -> Squa
 
 
 def _with_half_width(epsilon: float, half: int, low: int, cells: int) -> SquareWave:
-    window = 2 * half + 1
-    with mpmath.workprec(256):
-        odds = mpmath.exp(mpmath.mpf(epsilon)) * window / cells
-        # Rounded down, so that p/q = (inside/window) / ((1−inside)/cells) ≤ e^ε in integers.
-        inside = int(mpmath.floor((1 << 64) * odds / (1 + odds)))
-    return SquareWave(min(inside, (1 << 64) - 1), half, low, cells)
+    inside = two_level_chance(epsilon, 2 * half + 1, cells)
+    return SquareWave(inside, half, low, cells)
 
 
 def _over_bounds(parameters: Parameters, share: float = 1.0) -> SquareWave:
