@@ -101,6 +101,13 @@ def row_by_row(several: Singles, vectors: Singles) -> Singles:
     return np.asarray(np.matmul(parts, vectors[..., None])[..., 0])
 
 
+def products(x: Floats, y: Floats) -> Doubles:
+    """Inner products, shape (n, count), of x, shape (n or 1, count, k), and y, shape (n, k)."""
+    if len(x) == 1:
+        return np.asarray(y @ x[0].T, dtype=np.float64)
+    return np.asarray(np.matmul(x, y[:, :, None])[:, :, 0], dtype=np.float64)
+
+
 def in_units_of_largest(vectors: Floats) -> Doubles:
     """Rows divided by their largest magnitude, so that no square over- or underflows."""
     wide = vectors.astype(np.float64)

@@ -28,8 +28,8 @@ from dpindex.index.searchable import Batch, Found, FoundCodes, Searchable
 from dpindex.index.selection import Selection
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.learned import SAMPLE_ROWS, Learned, learned_similarity
-from dpindex.similarity.similarity import Metric, Queries, similarity_of
+from dpindex.similarity.learned import SAMPLE_ROWS, learned_similarity
+from dpindex.similarity.similarity import Estimator, Metric, Queries, similarity_of
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.databases import open_database
 from dpindex.storage.directory import IndexDirectory
@@ -325,7 +325,7 @@ class PrivateIndex(Collection, Searchable):
     def _rank_with(self, denoiser: Denoiser | None) -> None:
         ranking = new_ranking(self.spec, self.metric, self.index_type, denoiser)
         self._denoiser, self._ranking = denoiser, ranking
-        self._learned_at: tuple[tuple[int, int], Learned | None] | None = None
+        self._learned_at: tuple[tuple[int, int], Estimator | None] | None = None
 
     def nearest(
         self,
@@ -403,7 +403,7 @@ class PrivateIndex(Collection, Searchable):
     def _empty_payload(self) -> Table:
         return self._store.payload.take(np.arange(0))
 
-    def _learned(self) -> Learned | None:
+    def _learned(self) -> Estimator | None:
         """Return what gives posterior similarities, learned anew after any change."""
         state = self._store.removals, len(self)
         if self._learned_at is None or self._learned_at[0] != state:

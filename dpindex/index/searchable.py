@@ -18,9 +18,8 @@ from dpindex.index.queries import QueryMaker, QueryMode, checked_k
 from dpindex.index.reranking import Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
 from dpindex.similarity.float_codes import Estimate
-from dpindex.similarity.learned import Learned
 from dpindex.similarity.posterior import in_ranking_order
-from dpindex.similarity.similarity import Queries, similarity_of
+from dpindex.similarity.similarity import Estimator, Queries, similarity_of
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
 from dpindex.storage.row_parts import Rows
@@ -240,7 +239,7 @@ class Searchable(ABC):
         """Return the payload of no rows."""
 
     @abstractmethod
-    def _learned(self) -> Learned | None:
+    def _learned(self) -> Estimator | None:
         """Return what gives posterior similarities, None without one."""
 
     def _reranking(

@@ -19,8 +19,8 @@ from dpindex.index.hits import Hits, joined, no_hits
 from dpindex.index.publish import SAMPLE, Publication, stated_columns
 from dpindex.index.searchable import Batch, Found, FoundCodes, Searchable
 from dpindex.mechanism.codes import Codes
-from dpindex.similarity.learned import Learned, learned_similarity
-from dpindex.similarity.similarity import Queries
+from dpindex.similarity.learned import learned_similarity
+from dpindex.similarity.similarity import Estimator, Queries
 from dpindex.storage.code_store import ids_from_bytes
 from dpindex.storage.databases import Condition, Database, Rows, open_database
 from dpindex.storage.payload import ID, Payload, Table
@@ -222,11 +222,11 @@ class PublishedIndex(Searchable):
             step = min(2 * step, _SYMBOLS)
         return np.concatenate(ids), np.concatenate(scores)
 
-    def _learned(self) -> Learned | None:
+    def _learned(self) -> Estimator | None:
         return self._published_learned
 
     @cached_property
-    def _published_learned(self) -> Learned | None:
+    def _published_learned(self) -> Estimator | None:
         """What was learned from the codes that were published."""
         rows = self._publication.rows
         return learned_similarity(self.spec, self.metric, self.denoiser, self._sample, rows)

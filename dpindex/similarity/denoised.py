@@ -16,12 +16,12 @@ from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import Estimate, NoisyVectorStats, noise_moments
-from dpindex.similarity.similarity import Queries
+from dpindex.similarity.similarity import Estimator, Queries
 
 _SAMPLE_ROWS = 2048
 
 
-class DenoisedSimilarity:
+class DenoisedSimilarity(Estimator):
     """Posterior cosines of number codes, in the order in which a denoiser ranks them.
 
     Parameters
@@ -40,20 +40,9 @@ class DenoisedSimilarity:
         self._hidden = self._energy - denoised
         self._errors: dict[Spec, tuple[float, Singles]] = {}
 
-    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
-        """Each query with codes of its own: see :class:`Similarity`."""
-        return self._of(self._denoiser(codes), queries, len(queries))
-
-    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
-        """Every query with all of the codes: see :class:`Similarity`."""
-        return self._of(self._denoiser(codes), queries, 1)
-
-    def _of(self, x: Singles, queries: Queries, groups: int) -> Estimate:
-        """Return cosines and errors of denoised codes x, shape (groups · count, k).
-
-        There are as many groups as queries, or one for all.
-        """
+    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         spec = self._denoiser.spec
+        x = self._denoiser(codes)
         if queries.private:
             y = self._denoiser(queries.values, queries.spec).astype(np.float64)
         else:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Singles
+from dpindex.base.arrays import Singles
 from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import CodeFormat, Codes, NumberFormat, SignFormat, for_format
@@ -22,7 +21,7 @@ from dpindex.similarity.observed_numbers import NumberObserver
 from dpindex.similarity.observed_signs import SignObserver
 from dpindex.similarity.posterior import posterior
 from dpindex.similarity.prior import Priors
-from dpindex.similarity.similarity import Metric, Queries
+from dpindex.similarity.similarity import Estimator, Metric, Queries
 
 SAMPLE_ROWS = 16384
 """Codes that the distribution of cosines is learned from."""
@@ -52,7 +51,7 @@ def can_learn(spec: Spec, metric: Metric) -> bool:
     return metric == "cosine" and _observer_of(spec) is not None
 
 
-class LearnedSimilarity:
+class LearnedSimilarity(Estimator):
     """Posterior cosines of the codes of a collection, learned from the codes themselves.
 
     Nothing but codes and public parameters enters, and equal codes give equal posteriors.
@@ -125,17 +124,10 @@ class LearnedSimilarity:
             return None
         return items.mean(axis=0), items.T @ items / np.float32(self._rows)
 
-    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
-        """Each query with codes of its own: see :class:`Similarity`."""
-        return self._of(codes.to_float().reshape(len(queries), -1, codes.k), queries)
-
-    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
-        """Every query with all of the codes: see :class:`Similarity`."""
-        return self._of(codes.to_float()[None], queries)
-
-    def _of(self, x: AnyArray, queries: Queries) -> Estimate:
+    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
+        x = codes.to_float().reshape(groups, -1, codes.k).astype(np.float64)
         law = self._law(queries.spec, queries.private)
-        value, scale = self._observer.of(x.astype(np.float64), queries)
+        value, scale = self._observer.of(x, queries)
         cosine, error = posterior(self._priors(queries), law, value, scale)
         return cosine, np.hypot(error, self._observer.hidden_error(cosine, queries.private))
 
@@ -159,16 +151,13 @@ class LearnedSimilarity:
         return self.prior.of_queries(observed.astype(np.float64), law)
 
 
-Learned: TypeAlias = LearnedSimilarity | DenoisedSimilarity
-
-
 def learned_similarity(
     spec: Spec,
     metric: Metric,
     denoiser: Denoiser | None,
     sample: Callable[[], Codes],
     rows: int,
-) -> Learned | None:
+) -> Estimator | None:
     """Return what gives posterior similarities; None if nothing does.
 
     A denoiser ranks by more than the two codes of a pair, so there the denoised codes say what the

@@ -82,10 +82,3 @@ class Observer(ABC):
     def refined_queries(self, queries: Queries) -> Singles:
         """The other side, shape (nq, k)."""
         raise NotImplementedError
-
-
-def products(x: AnyArray, y: AnyArray) -> Doubles:
-    """Inner products, shape (nq, count), of x, shape (nq or 1, count, k), and y, shape (nq, k)."""
-    if len(x) == 1:
-        return np.asarray(y @ x[0].T, dtype=np.float64)
-    return np.asarray(np.matmul(x, y[:, :, None])[:, :, 0], dtype=np.float64)

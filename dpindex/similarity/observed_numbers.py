@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles
+from dpindex.base.arrays import AnyArray, Doubles, Singles, products
 from dpindex.denoise.channel import Channel, ScoreTable
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import NoisyVectorStats, noise_moments
-from dpindex.similarity.observation import Observer, products
+from dpindex.similarity.observation import Observer
 from dpindex.similarity.observation_law import GRID, ObservationLaw
 from dpindex.similarity.similarity import Queries
 

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles
+from dpindex.base.arrays import AnyArray, Doubles, Singles, products
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.observation import Observer, products
+from dpindex.similarity.observation import Observer
 from dpindex.similarity.observation_law import GRID, AgreementLaw, ObservationLaw
 from dpindex.similarity.sign_codes import (
     AgreementCurve,

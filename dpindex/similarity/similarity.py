@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Doubles, Floats, Singles
+from dpindex.base.arrays import Doubles, Floats, Singles, products
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import EXACT, METRICS, Estimate, NoisyVectorStats, noise_moments
@@ -60,7 +60,30 @@ def codeword_similarities(queries: Queries) -> Singles:
     return np.asarray(words[queries.values.symbols] @ words.T)
 
 
-class Similarity(ABC):
+class Estimator(ABC):
+    """Estimates the similarities of codes to queries, and their standard errors."""
+
+    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
+        """Each query with codes of its own: float64 arrays of shape (nq, count).
+
+        Parameters
+        ----------
+        codes : Codes
+            ``nq · count`` codes, those of the first query first.
+        queries : Queries
+        """
+        return self.estimates(codes, queries, len(queries))
+
+    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
+        """Every query with all of the codes: float64 arrays of shape (nq, n)."""
+        return self.estimates(codes, queries, 1)
+
+    @abstractmethod
+    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
+        """Estimates for groups of equally many codes: one for each query, or one for all."""
+
+
+class Similarity(Estimator):
     """Unbiased similarities and their standard errors, of codes of one spec to queries.
 
     Nothing but the codes, the queries and public parameters enters, whatever found the codes. The
@@ -78,21 +101,6 @@ class Similarity(ABC):
         self.spec = spec
         self.metric = metric
 
-    @abstractmethod
-    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
-        """Each query with codes of its own: float64 arrays of shape (nq, count).
-
-        Parameters
-        ----------
-        codes : Codes
-            ``nq · count`` codes, those of the first query first.
-        queries : Queries
-        """
-
-    @abstractmethod
-    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
-        """Every query with all of the codes: float64 arrays of shape (nq, n)."""
-
 
 class InnerProductSimilarity(Similarity):
     """Read off the inner products of decoded codes and queries."""
@@ -100,20 +108,15 @@ class InnerProductSimilarity(Similarity):
     dtype: ClassVar[type[np.floating[Any]]] = np.float64
     """Number type that inner products are computed in."""
 
-    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
-        x = codes.to_float().astype(self.dtype, copy=False).reshape(len(queries), -1, codes.k)
+    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
+        decoded = codes.to_float().astype(self.dtype, copy=False)
+        x = decoded.reshape(groups, -1, codes.k)
         y = queries.to_float()
-        ip = np.matmul(x, y.astype(self.dtype, copy=False)[:, :, None])[:, :, 0]
-        return self._estimates(ip.astype(np.float64, copy=False), x, y, queries)
-
-    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
-        x = codes.to_float().astype(self.dtype, copy=False)
-        y = queries.to_float()
-        ip = y.astype(self.dtype, copy=False) @ x.T
-        return self._estimates(ip.astype(np.float64, copy=False), x[None], y, queries)
+        ip = products(x, y.astype(self.dtype, copy=False))
+        return self._corrected(ip, x, y, queries)
 
     @abstractmethod
-    def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
+    def _corrected(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
         """From inner products, shape (nq, count), of decoded codes x and queries y.
 
         x has shape (nq or 1, count, k), y has shape (nq, k).
@@ -123,7 +126,7 @@ class InnerProductSimilarity(Similarity):
 class NumberSimilarity(InnerProductSimilarity):
     """Number codes: sums of the decoded vectors, corrected by the moments of the noise."""
 
-    def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
+    def _corrected(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
         norm = self.spec.norm
         query_noise = noise_moments(queries.spec) if queries.private else EXACT
         codes = NoisyVectorStats.of(x, noise_moments(self.spec), norm)
@@ -141,7 +144,7 @@ class SignSimilarity(InnerProductSimilarity):
 
     dtype = np.float32  # exact for sums of ±1, and half the time
 
-    def _estimates(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
+    def _corrected(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
         k = x.shape[2]
         law = self.spec.sign_law
         factor = self.spec.projection.inner_product_factor
@@ -160,15 +163,11 @@ class SignSimilarity(InnerProductSimilarity):
 class SymbolSimilarity(Similarity):
     """Symbol codes: the curve of :mod:`dpindex.similarity.symbol_codes`."""
 
-    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
-        symbols = codes.stored[:, 0].astype(np.intp).reshape(len(queries), -1)
-        return self._curve(queries)(np.take_along_axis(self._seen(queries), symbols, axis=1))
-
-    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
-        return self._curve(queries)(self._seen(queries)[:, codes.stored[:, 0].astype(np.intp)])
-
-    def _seen(self, queries: Queries) -> Doubles:
-        return codeword_similarities(queries).astype(np.float64)
+    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
+        symbols = codes.stored[:, 0].astype(np.intp).reshape(groups, -1)
+        by_symbol = codeword_similarities(queries).astype(np.float64)
+        seen = np.take_along_axis(by_symbol, symbols, axis=1)
+        return self._curve(queries)(seen)
 
     def _curve(self, queries: Queries) -> PairCurve:
         law = self.spec.symbol_law
