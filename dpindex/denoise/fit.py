@@ -33,9 +33,8 @@ _COMPONENTS = 16
 _MIN_ROWS_FOR_MIXTURE = 4096
 _MAX_ITERATIONS = 4
 
-_ADOPTED = 0.98
 _CONTINUED = 0.9
-"""Shares of the error that an iteration may leave to be adopted, and for another one to be tried.
+"""Share of the error that an iteration may leave for another one to be tried.
 
 The gain falls by a factor of five or more from one iteration to the next."""
 
@@ -324,7 +323,7 @@ def _fit_iterations(
         rows.advance(iterations[-1])
         iteration, prediction = _iteration(rows, _filter(rows, before), table)
         share = _unbiased_error(prediction, y, rows.channel) / error
-        adopted = _clearly_better(prediction, best, y) and share < _ADOPTED
+        adopted = not _clearly_better(best, prediction, y)
         if adopted:
             iterations.append(iteration)
             best = prediction
