@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Floats, Integers
+from dpindex.base.arrays import AnyArray, Floats, Integers
 from dpindex.base.errors import NoGuaranteeError
 
 _MAX_BYTES = 1 << 30
@@ -56,6 +56,42 @@ class Sensitivity:
     def of_signs(cls, count: int) -> Sensitivity:
         """Return the sensitivity of a map whose entries are −1, 0 and +1."""
         return cls(count, count, count)
+
+
+class RealisedSizes:
+    """Row and column sizes of a realised map, added up block by block.
+
+    Parameters
+    ----------
+    dim, k : int
+        Attributes and coordinates.
+
+    Attributes
+    ----------
+    columns, largest : int64 arrays, shape (k,)
+        ``Σ_i |w_ij|`` and ``max(1, max_i |w_ij|)`` of each coordinate.
+    """
+
+    def __init__(self, dim: int, k: int) -> None:
+        self._rows = np.zeros((3, dim), dtype=np.int64)
+        self.columns = np.zeros(k, dtype=np.int64)
+        self.largest = np.ones(k, dtype=np.int64)
+
+    def add(self, block: AnyArray, attributes: slice, coordinates: slice) -> None:
+        """Count the entries of some attributes in some coordinates, shape (len, len)."""
+        sizes = np.abs(block.astype(np.int64))
+        rows = self._rows[:, attributes]
+        rows[0] += np.count_nonzero(sizes, axis=1)
+        rows[1] += sizes.sum(axis=1)
+        rows[2] += (sizes**2).sum(axis=1)
+        self.columns[coordinates] += sizes.sum(axis=0)
+        largest = self.largest[coordinates]
+        np.maximum(largest, sizes.max(axis=0), out=largest)
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """The sensitivity of the map; at least 1, where few entries all came out 0."""
+        return Sensitivity(*self._rows.max(axis=1, initial=1).tolist())
 
 
 class Projection(ABC):

@@ -16,7 +16,7 @@ import scipy
 from dpindex.base.arrays import Floats, Integers
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.normal import upper_tails
-from dpindex.mechanism.projections.base import Projection, Sensitivity, check_size
+from dpindex.mechanism.projections.base import Projection, RealisedSizes, check_size
 from dpindex.randomness import PublicStream
 
 NORMAL_BITS = 4
@@ -77,20 +77,14 @@ class Dense(Projection):
         self.scale = 1.0 / (math.sqrt(self.k) * self.rms)
         self.inner_product_factor = 1.0 / self.k
         self._entries = entries
-        columns = np.zeros(self.k, np.int64)
-        largest = np.ones(self.k, np.int64)
-        rows = []
+        sizes = RealisedSizes(self.dim, self.k)
         step = max(1, _BLOCK_ENTRIES // self.k)
         for start in range(0, self.dim, step):
-            sizes = np.abs(entries[start : start + step].astype(np.int64))
-            columns += sizes.sum(axis=0)
-            np.maximum(largest, sizes.max(axis=0), out=largest)
-            norms = (np.count_nonzero(sizes, axis=1), sizes.sum(axis=1), (sizes**2).sum(axis=1))
-            rows.append([norm.max() for norm in norms])
-        # At least 1, for the map of one or two entries that all came out 0.
-        self.sensitivity = Sensitivity(*np.max(rows, axis=0, initial=1).tolist())
-        self.max_column_l1 = max(1, int(columns.max()))
-        self.largest = largest
+            attributes = slice(start, start + step)
+            sizes.add(entries[attributes], attributes, slice(None))
+        self.sensitivity = sizes.sensitivity
+        self.max_column_l1 = max(1, int(sizes.columns.max()))
+        self.largest = sizes.largest
 
     @cached_property
     def operator_norm(self) -> float:
@@ -111,6 +105,12 @@ class Dense(Projection):
         return np.asarray(x.astype(np.float64) @ self._double)
 
 
+def _entry_stream(kind: str, dim: int, k: int, seed: int) -> PublicStream:
+    """Return the stream of a dense map's entries, if they are not too many."""
+    check_size(dim, k, _ENTRY_BYTES * dim * k)
+    return PublicStream(seed, f"{kind}/{dim}/{k}")
+
+
 class Rademacher(Dense):
     """Independent fair signs ``W_ij`` (Li & Li 2023, Alg. 3 and 11).
 
@@ -118,8 +118,7 @@ class Rademacher(Dense):
     """
 
     def __init__(self, dim: int, k: int, seed: int) -> None:
-        check_size(dim, k, _ENTRY_BYTES * dim * k)
-        stream = PublicStream(seed, f"rademacher/{dim}/{k}")
+        stream = _entry_stream("rademacher", dim, k, seed)
         super().__init__(stream.signs(dim * k).reshape(dim, k), 1.0)
 
 
@@ -131,20 +130,20 @@ class Gaussian(Dense):
     """
 
     def __init__(self, dim: int, k: int, seed: int, bits: int = NORMAL_BITS) -> None:
-        check_size(dim, k, _ENTRY_BYTES * dim * k)
-        stream = PublicStream(seed, f"gaussian/{bits}/{dim}/{k}")
+        stream = _entry_stream(f"gaussian/{bits}", dim, k, seed)
         entries = normal_integers(dim * k, bits, stream).reshape(dim, k)
         # 9.5 deviations of 2^4 are 152: the entries beyond a byte, one in 10^14, need two.
-        small = np.abs(entries).max() <= np.iinfo(np.int8).max
-        super().__init__(entries.astype(np.int8) if small else entries, normal_second_moment(bits))
+        if np.abs(entries).max() <= np.iinfo(np.int8).max:
+            super().__init__(entries.astype(np.int8), normal_second_moment(bits))
+        else:
+            super().__init__(entries, normal_second_moment(bits))
 
 
 class Uniform(Dense):
     """Entries uniform on the odd integers from −63 to 63 (Li & Li 2023, Sec. 3.4: √3·U[−1, 1])."""
 
     def __init__(self, dim: int, k: int, seed: int) -> None:
-        check_size(dim, k, _ENTRY_BYTES * dim * k)
-        stream = PublicStream(seed, f"uniform/{dim}/{k}")
+        stream = _entry_stream("uniform", dim, k, seed)
         bits = stream.words(dim * k, np.uint8) & np.uint8(63)
         entries = (2 * bits.astype(np.int8) - 63).astype(np.int8).reshape(dim, k)
         super().__init__(entries, (64.0**2 - 1.0) / 3.0)

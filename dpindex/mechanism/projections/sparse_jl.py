@@ -7,6 +7,7 @@ None ever holds a dense dim × k matrix, and for the first two sparse input neve
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -14,9 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Floats, Integers
+from dpindex.base.arrays import AnyArray, Floats, Integers
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.mechanism.projections.base import Projection, Sensitivity, check_size, scatter
+from dpindex.mechanism.projections.base import (
+    Projection,
+    RealisedSizes,
+    Sensitivity,
+    check_size,
+    scatter,
+)
 from dpindex.mechanism.projections.dense import NORMAL_BITS, normal_integers, normal_second_moment
 from dpindex.randomness import PublicStream
 
@@ -58,6 +65,21 @@ def _jump_thresholds(s: int) -> npt.NDArray[np.uint64]:
         left -= left // s
         thresholds.append(min((1 << 64) - 1, (1 << 64) - (left >> 64)))
     return np.array(thresholds, dtype=np.uint64)
+
+
+def _random_matrix(
+    rows: int,
+    columns: int,
+    s: int,
+    stream: PublicStream,
+    draw: Callable[[int], AnyArray],
+) -> scipy.sparse.csr_matrix:
+    """Return a matrix with entries of ``draw(count)`` at places chosen with chance 1/s each."""
+    places = sparse_places(rows * columns, s, stream)
+    row, column = np.divmod(places, columns)
+    starts = np.searchsorted(row, np.arange(rows + 1))
+    entries = (draw(len(places)), column.astype(np.int32), starts)
+    return scipy.sparse.csr_matrix(entries, (rows, columns))
 
 
 class _Sparse(Projection):
@@ -159,13 +181,11 @@ class VerySparse(_Sparse):
         self.scale = math.sqrt(sparsity / k)
         self.inner_product_factor = 1.0 / k
         stream = PublicStream(seed, f"very-sparse/{dim}/{k}/{sparsity}")
-        places = sparse_places(dim * k, sparsity, stream)
-        rows, columns = np.divmod(places, k)
-        starts = np.searchsorted(rows, np.arange(dim + 1))
-        entries = (stream.signs(len(places)), columns.astype(np.int32), starts)
-        self._matrix = scipy.sparse.csr_matrix(entries, (dim, k))
-        self.sensitivity = Sensitivity.of_signs(max(1, int(np.diff(starts).max())))
-        self.max_column_l1 = max(1, int(np.bincount(columns, minlength=k).max()))
+        self._matrix = _random_matrix(dim, k, sparsity, stream, stream.signs)
+        rows = np.diff(self._matrix.indptr)
+        columns = np.bincount(self._matrix.indices, minlength=k)
+        self.sensitivity = Sensitivity.of_signs(max(1, int(rows.max())))
+        self.max_column_l1 = max(1, int(columns.max()))
 
     @cached_property
     def _first(self) -> npt.NDArray[Any]:
@@ -259,11 +279,13 @@ class FastJL(Projection):
             )
         stream = PublicStream(seed, f"fast-jl/{NORMAL_BITS}/{dim}/{k}")
         self._signs = stream.signs(dim).astype(np.float64)
-        places = sparse_places(k * self.padded, inverse, stream)
-        entries = normal_integers(len(places), NORMAL_BITS, stream).astype(np.float64)
-        rows, columns = np.divmod(places, self.padded)
-        starts = np.searchsorted(rows, np.arange(k + 1))
-        self._sparse = scipy.sparse.csr_matrix((entries, columns, starts), shape=(k, self.padded))
+        self._sparse = _random_matrix(
+            k,
+            self.padded,
+            inverse,
+            stream,
+            lambda count: normal_integers(count, NORMAL_BITS, stream).astype(np.float64),
+        )
         # Sums inside P reach this; a coordinate itself stays far below.
         self.max_column_l1 = max(1, int(abs(self._sparse).sum(axis=1).max())) * self.padded
         self.rms = math.sqrt(self.padded / inverse * normal_second_moment(NORMAL_BITS))
@@ -272,30 +294,23 @@ class FastJL(Projection):
         self.inner_product_factor = (1.0 + 3.0 * (inverse - 1.0) / self.padded) / k
 
     @cached_property
-    def _sizes(self) -> tuple[Sensitivity, npt.NDArray[np.int64]]:
+    def _sizes(self) -> RealisedSizes:
         """Row by row of P: the entries of the realised map are ``P·H·D``."""
-        counts = np.zeros(self.dim, dtype=np.int64)
-        l1 = counts.copy()
-        l2_squared = counts.copy()
-        largest = np.ones(self.k, dtype=np.int64)
+        sizes = RealisedSizes(self.dim, self.k)
         for start in range(0, self.k, self._step):
-            some = slice(start, start + self._step)
-            rows: Any = self._sparse[some].toarray()
-            block = np.abs(walsh_hadamard(rows)[:, : self.dim]).astype(np.int64)
-            counts += np.count_nonzero(block, axis=0)
-            l1 += block.sum(axis=0)
-            l2_squared += (block**2).sum(axis=0)
-            largest[some] = np.maximum(block.max(axis=1), 1)
-        sizes = Sensitivity(*(max(1, int(size.max())) for size in (counts, l1, l2_squared)))
-        return sizes, largest
+            coordinates = slice(start, start + self._step)
+            rows: Any = self._sparse[coordinates].toarray()
+            mixed = walsh_hadamard(rows)[:, : self.dim]
+            sizes.add(mixed.T, slice(None), coordinates)
+        return sizes
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
-        return self._sizes[0]
+        return self._sizes.sensitivity
 
     @cached_property
     def largest(self) -> npt.NDArray[np.int64]:
-        return self._sizes[1]
+        return self._sizes.largest
 
     def apply(self, x: Floats) -> Floats:
         out = np.empty((len(x), self.k), dtype=x.dtype)
