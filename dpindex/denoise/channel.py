@@ -134,7 +134,8 @@ class ScoreTable:
         t = step * np.arange(-points + 1, points) / deviations
         density = np.exp(t**2 / -2) / (deviations * math.sqrt(2 * math.pi))
         chance = likelihood.base + _convolved(scipy.special.ndtr(t), jumps)
-        np.maximum(chance, _MIN_LIKELIHOOD * chance.max(axis=1, keepdims=True), out=chance)
+        lowest = _MIN_LIKELIHOOD * chance.max(axis=1, keepdims=True)
+        np.maximum(chance, lowest, out=chance)
         scores = -_convolved(density, jumps) / chance
         self.information = np.sum(scores**2 * chance, axis=1) * step
         self.scores = scores.astype(np.float32)
@@ -165,5 +166,6 @@ def _convolved(rows: Doubles, kernel: Doubles) -> Doubles:
     """Convolution of each row with the kernel, where they overlap wholly."""
     # What a circular convolution wraps around lies outside of that.
     size = 1 << (rows.shape[1] - 1).bit_length()
-    whole = np.fft.irfft(np.fft.rfft(rows, size) * np.fft.rfft(kernel, size), size)
-    return np.asarray(whole[:, len(kernel) - 1 : rows.shape[1]])
+    spectrum = np.fft.rfft(rows, size) * np.fft.rfft(kernel, size)
+    circular = np.fft.irfft(spectrum, size)
+    return np.asarray(circular[:, len(kernel) - 1 : rows.shape[1]])

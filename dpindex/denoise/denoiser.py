@@ -55,10 +55,9 @@ class CalibrationBins:
         """The bin of each element."""
         log_claimed = np.maximum(claimed, np.float32(1e-30))
         np.log(log_claimed, out=log_claimed)
-        row, column = (
-            self._along(x, *ends)
-            for x, ends in zip((prediction, log_claimed), self.ranges.tolist(), strict=True)
-        )
+        low, high = self.ranges.T.tolist()
+        row = self._along(prediction, low[0], high[0])
+        column = self._along(log_claimed, low[1], high[1])
         np.floor(row, out=row)
         row *= self.SIDE
         row += column
@@ -190,10 +189,10 @@ class Denoiser:
         if spec.with_epsilon(self.spec.budget) != self.spec:
             raise InputError("these codes differ from the denoiser's in more than epsilon.")
         channel = Channel(spec)
-        mean = self.linear.mean
         channel.check(codes)
-        noise = np.asarray(np.polyval(channel.variance[::-1], mean), dtype=np.float64)
-        return np.asarray(mean + (codes.to_float() - mean) @ self.linear.under(noise))
+        mean = self.linear.mean
+        filter_ = self.linear.under(_mean_noise(channel, mean))
+        return np.asarray(mean + (codes.to_float() - mean) @ filter_)
 
     def to_rank(self, codes: Codes) -> Singles:
         """Estimates to rank by their inner products for the nearest by cosine, float32, (n, k).
@@ -220,8 +219,7 @@ class Denoiser:
                 return self.linear.error_root()
             return self.iterations[-1].filter.error_root()
         mean = self.linear.mean.astype(np.float64)
-        noise = np.asarray(np.polyval(Channel(spec).variance[::-1], mean))
-        return self.linear.error_root_under(noise)
+        return self.linear.error_root_under(_mean_noise(Channel(spec), mean))
 
     def _blockwise(self, codes: Codes, estimate: Callable[[Singles], Singles]) -> Singles:
         self._channel.check(codes)
@@ -253,6 +251,11 @@ class Denoiser:
         if not self.error_variance.size:
             return estimate, 0.0
         return estimate, share @ self.error_variance
+
+
+def _mean_noise(channel: Channel, mean: AnyArray) -> Doubles:
+    """Noise variance of each coordinate at the collection's mean, shape (k,)."""
+    return np.asarray(np.polyval(channel.variance[::-1], mean), dtype=np.float64)
 
 
 def denoiser_to_bytes(denoiser: Denoiser) -> bytes:

@@ -68,8 +68,9 @@ def spiked(eigenvalues: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
     detected = excess > 2 * np.sqrt(aspect)
     root = np.sqrt(np.maximum(excess**2 - 4 * aspect, 0.0))
     signal = np.where(detected, np.maximum(excess + root, 1e-300) / 2, 1.0)
-    squared_cosine = np.maximum((1 - aspect / signal**2) / (1 + aspect / signal), 0.0)
-    return np.where(detected, signal, 0.0), np.where(detected, squared_cosine, 0.0)
+    squared_cosine = (1 - aspect / signal**2) / (1 + aspect / signal)
+    reliability = np.where(detected, np.maximum(squared_cosine, 0.0), 0.0)
+    return np.where(detected, signal, 0.0), reliability
 
 
 def _likely_rows(share: Singles) -> list[npt.NDArray[np.intp]]:
@@ -102,14 +103,16 @@ def signal_directions(moment: Doubles, rows: int, max_count: int) -> tuple[Singl
     are chosen, the variances are shrunk as of a covariance over the first of them only: full
     shrinkage predicts coordinates better and finds fewer neighbours.
     """
-    eigenvalues, vectors = _detected(moment, aspect := len(moment) / rows)
+    aspect = len(moment) / rows
+    eigenvalues, vectors = _detected(moment, aspect)
     first = max(len(eigenvalues) - max_count, 0)
     kept = _reliable(eigenvalues, aspect) > _MIN_SIGNAL
     kept[:first] = False
     variances = eigenvalues[kept][::-1]
     signal = np.maximum(variances - 1.0, 0.0)
     signal[:_FULL] = _reliable(variances[:_FULL], min(_FULL, len(variances)) / rows)
-    return np.ascontiguousarray(vectors[:, kept][:, ::-1], dtype=np.float32), signal
+    largest_first = vectors[:, kept][:, ::-1]
+    return np.ascontiguousarray(largest_first, dtype=np.float32), signal
 
 
 def _shrunk(moment: Doubles, rows: float) -> Doubles:
@@ -334,8 +337,10 @@ class _Common:
         count = share.sum(axis=0, dtype=np.float64)
         divisor = np.maximum(count, 1e-3)[:, None]
         mean = (share.T @ rows) / divisor.astype(np.float32)
-        square = (share.T @ rows[:, full:] ** 2) / divisor - mean[:, full:] ** 2
-        mixed = (square * count[:, None] + _PRIOR_ROWS * self.rest) / (count[:, None] + _PRIOR_ROWS)
+        rest = mean[:, full:]
+        square = (share.T @ rows[:, full:] ** 2) / divisor - rest**2
+        counted = count[:, None]
+        mixed = (square * counted + _PRIOR_ROWS * self.rest) / (counted + _PRIOR_ROWS)
         signals = []
         for c, likely in enumerate(_likely_rows(share)):
             centred = rows[likely, :full] - mean[c, :full]
@@ -343,8 +348,8 @@ class _Common:
             observed = (scatter + _PRIOR_ROWS * self.covariance) / (count[c] + _PRIOR_ROWS)
             signals.append(_shrunk(observed, count[c] + _PRIOR_ROWS))
         weight = count / len(rows) + 1e-12
-        rest = np.maximum(mixed - 1.0, 0.0)
-        return Mixture.of_signals(weight, mean, np.stack(signals), rest)
+        rest_signals = np.maximum(mixed - 1.0, 0.0)
+        return Mixture.of_signals(weight, mean, np.stack(signals), rest_signals)
 
     def first_responsibilities(self, components: int) -> Singles:
         """Nearly hard responsibilities from a few rounds of k-means on filtered rows."""
@@ -354,11 +359,13 @@ class _Common:
         points = self.rows[:, : self.full] @ filter_.astype(np.float32)
         centres = points[PublicStream(0, "denoise/centres").permutation(count)[:components]]
         for _ in range(_CENTRE_ROUNDS):
-            nearest = np.argmax(points @ centres.T - (centres**2).sum(axis=1) / 2, axis=1)
+            closeness = points @ centres.T - (centres**2).sum(axis=1) / 2
+            nearest = np.argmax(closeness, axis=1)
             member = np.zeros((count, components), dtype=np.float32)
             member[np.arange(count), nearest] = 1.0
             sizes = member.sum(axis=0)[:, None]
-            centres = np.where(sizes > 0, (member.T @ points) / np.maximum(sizes, 1), centres)
+            means = (member.T @ points) / np.maximum(sizes, 1)
+            centres = np.where(sizes > 0, means, centres)
         return np.asarray(0.9 * member + np.float32(0.1 / components), dtype=np.float32)
 
 

@@ -108,8 +108,9 @@ class NoisyVectorStats:
     @property
     def safe_energy(self) -> Doubles:
         """``energy``, at least its own standard deviation for a zero vector."""
-        at_zero = max(float(np.polyval(self.noise.squared[::-1], -self.noise.centre)), 0.0)
-        return np.asarray(np.maximum(self.energy, np.sqrt(self.k * at_zero) + 1e-150))
+        variance = float(np.polyval(self.noise.squared[::-1], -self.noise.centre))
+        deviation = np.sqrt(self.k * max(variance, 0.0)) + 1e-150
+        return np.asarray(np.maximum(self.energy, deviation))
 
     @property
     def relative_variance(self) -> Doubles:
@@ -125,9 +126,11 @@ class NoisyVectorStats:
         (k·fourth/E² + 4/3·σ²/E for additive noise); its Padé form stays bounded.
         """
         energy = self.safe_energy
-        covariance = self._sum(tuple(np.convolve(self.noise.mixed, (self.noise.centre, 1.0))))
+        mixed_times_x = np.convolve(self.noise.mixed, (self.noise.centre, 1.0))
+        covariance = self._sum(tuple(mixed_times_x))
         t = np.maximum((self.energy_variance - 4 * covariance / 3) / energy**2, 0.0)
-        return np.asarray((16 + 29 * t) / (16 + 35 * t) / np.sqrt(energy))
+        correction = (16 + 29 * t) / (16 + 35 * t)
+        return np.asarray(correction / np.sqrt(energy))
 
     def noise_along(self, other: NoisyVectorStats, ip: Doubles, energy: Doubles) -> Estimate:
         """``Σ_j Var(x̃_j)·y_j²`` and ``Σ_j Cov(x̃_j, g_j)·y_j`` for y the other side.
@@ -149,11 +152,16 @@ class NoisyVectorStats:
         scatter = np.maximum(second - first**2 / count, floor)
         slope = (crossed - first * other.total / count) / scatter
         level = (other.total - slope * first) / count
-        residual = np.maximum(energy - level * other.total - slope * crossed, 0.0) / count
-        bent = (level**2 + residual) * second + 2 * level * slope * third + slope**2 * fourth
+        unexplained = energy - level * other.total - slope * crossed
+        residual = np.maximum(unexplained, 0.0) / count
+        # Sums of z²·y², z²·y and z³·y over coordinates.
+        bent = (level**2 + residual) * second
+        bent = bent + 2 * level * slope * third
+        bent = bent + slope**2 * fourth
         mixed = mixed + law.mixed[2] * (level * second + slope * third)
         mixed = mixed + law.mixed[3] * (level * third + slope * fourth)
-        return np.asarray(variance + law.variance[2] * np.maximum(bent, 0.0)), np.asarray(mixed)
+        variance = variance + law.variance[2] * np.maximum(bent, 0.0)
+        return np.asarray(variance), np.asarray(mixed)
 
 
 def _both(x: NoisyVectorStats, y: NoisyVectorStats) -> Doubles:
@@ -175,8 +183,10 @@ def inner_product(ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor:
 
     Li & Li 2023, Thms 3.8–3.10: ``σ_x²‖v‖² + σ_y²‖u‖² + kσ_x²σ_y² + Var_projection``.
     """
-    variance = x.noise_along(y, ip, y.signal)[0] + y.noise_along(x, ip, x.signal)[0]
-    variance = variance + _both(x, y) + factor * (x.signal * y.signal + ip**2)
+    of_x, _ = x.noise_along(y, ip, y.signal)
+    of_y, _ = y.noise_along(x, ip, x.signal)
+    of_projection = factor * (x.signal * y.signal + ip**2)
+    variance = of_x + of_y + _both(x, y) + of_projection
     return ip, np.sqrt(variance)
 
 
@@ -192,12 +202,15 @@ def cosine(ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float)
         return _declared_cosine(ip, x, y, x.norm * y.norm, factor)
     scale = x.inverse_norm * y.inverse_norm
     ratio = ip * scale
-    apart = 1.0 - np.clip(ratio, -1.0, 1.0) ** 2
-    value = np.clip(ratio / (1.0 - apart * factor / 2), -1.0, 1.0)
-    noise = _ratio_noise(ip, x, y, value, scale) + _ratio_noise(ip, y, x, value, scale)
+    squared_sine = 1.0 - np.clip(ratio, -1.0, 1.0) ** 2
+    shrinkage = 1.0 - squared_sine * factor / 2
+    value = np.clip(ratio / shrinkage, -1.0, 1.0)
+    of_x = _ratio_noise(ip, x, y, value, scale)
+    of_y = _ratio_noise(ip, y, x, value, scale)
     excess = (1 + x.relative_variance) * (1 + y.relative_variance)
-    noise = noise + _both(x, y) / (x.safe_energy * y.safe_energy * excess)
-    return value, np.sqrt(noise + (1.0 - value**2) ** 2 * factor)
+    of_both = _both(x, y) / (x.safe_energy * y.safe_energy * excess)
+    of_projection = (1.0 - value**2) ** 2 * factor
+    return value, np.sqrt(of_x + of_y + of_both + of_projection)
 
 
 def _ratio_noise(
@@ -212,8 +225,10 @@ def _ratio_noise(
     energy = x.safe_energy
     tau = x.relative_variance
     variance, mixed = x.noise_along(y, ip, y.safe_energy)
-    along = variance / (energy * y.safe_energy) - rho * mixed * scale / energy
-    return np.maximum(along / (1 + tau) + rho**2 * tau / (4 * (1 + 2 * tau)), 0.0)
+    along = variance / (energy * y.safe_energy)
+    along = along - rho * mixed * scale / energy
+    of_norm = rho**2 * tau / (4 * (1 + 2 * tau))
+    return np.maximum(along / (1 + tau) + of_norm, 0.0)
 
 
 def _declared_cosine(
@@ -226,17 +241,22 @@ def _declared_cosine(
     the mean and never raises the variance: near ρ = 1 it removes most of the projection's error.
     """
     plain = ip / size
-    shift = (x.energy / x.signal + y.energy / y.signal) / 2 - 1.0
-    shift_noise = (x.energy_variance / x.signal**2 + y.energy_variance / y.signal**2) / 4
-    value = rho = plain
+    mean_ratio = (x.energy / x.signal + y.energy / y.signal) / 2
+    shift = mean_ratio - 1.0
+    ratio_variances = x.energy_variance / x.signal**2 + y.energy_variance / y.signal**2
+    shift_noise = ratio_variances / 4
+    value = plain
     for _ in range(3):  # the slope depends on the cosine: a fixed point, reached at once
         rho = np.clip(value, -1.0, 1.0)
-        own_x, mixed_x = x.noise_along(y, rho * size, y.signal)
-        own_y, mixed_y = y.noise_along(x, rho * size, x.signal)
-        covariance = (mixed_x / x.signal + mixed_y / y.signal) / (2 * size) + 2 * factor * rho
-        slope = covariance / np.maximum(shift_noise + factor * (1 + rho**2), 1e-300)
+        of_projection = factor * (1 + rho**2)
+        of_x, mixed_x = x.noise_along(y, rho * size, y.signal)
+        of_y, mixed_y = y.noise_along(x, rho * size, x.signal)
+        covariance = (mixed_x / x.signal + mixed_y / y.signal) / (2 * size)
+        covariance = covariance + 2 * factor * rho
+        slope = covariance / np.maximum(shift_noise + of_projection, 1e-300)
         value = plain - slope * shift
-    variance = (own_x + own_y + _both(x, y)) / size**2 + factor * (1 + rho**2) - slope * covariance
+    of_noise = (of_x + of_y + _both(x, y)) / size**2
+    variance = of_noise + of_projection - slope * covariance
     return np.clip(value, -1.0, 1.0), np.sqrt(np.maximum(variance, 0.0))
 
 

@@ -115,10 +115,14 @@ def cosine_from_agreement(
     """
     angle = np.interp(agreement, curve.agreement, curve.angles)
     slope = np.interp(angle, curve.angles, curve.slope)
-    variance = np.maximum(1.0 - agreement**2, 0.0) / k / np.maximum(slope, 1e-12) ** 2
-    variance = np.maximum(variance - _known_variance(np.sin(angle), k, factor, power=1), 0.0)
+    sine = np.sin(angle)
+    of_agreement = np.maximum(1.0 - agreement**2, 0.0) / k
+    of_angle = of_agreement / np.maximum(slope, 1e-12) ** 2
+    avoided = _known_variance(sine, k, factor, power=1)
+    variance = np.maximum(of_angle - avoided, 0.0)
     # The sine is curved: E[sin(a + e)] = sin(a)·(1 − Var(e)/2) to second order.
-    value = np.clip(np.sin(angle) * (1.0 + np.minimum(variance, 1.0) / 2), -1.0, 1.0)
+    curvature = 1.0 + np.minimum(variance, 1.0) / 2
+    value = np.clip(sine * curvature, -1.0, 1.0)
     # Near |ρ| = 1 the slope of the sine vanishes; it is taken half an error away, not to claim
     # too small an error.
     error = np.sqrt(variance)
@@ -135,7 +139,8 @@ def cosine_from_score(
     ``E[y | x]`` is; ``σ_y = ‖y‖/√k`` is measured on the same y, which removes part of the error
     (delta method).
     """
-    value = score / (math.sqrt(k) * np.maximum(query_norm, 1e-300) * signal_kept(law, rms))
+    full_score = math.sqrt(k) * np.maximum(query_norm, 1e-300) * signal_kept(law, rms)
+    value = score / full_score
     bounded = np.clip(value, -1.0, 1.0)
     return bounded, np.sqrt(score_variance(bounded, k, law, rms, factor))
 
