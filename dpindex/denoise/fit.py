@@ -39,7 +39,13 @@ _CONTINUED = 0.9
 The gain falls by a factor of five or more from one iteration to the next."""
 
 _MIN_Z = 2.0
-"""Standard errors by which an iteration, or the whole, must improve on what it replaces."""
+"""Standard errors by which a denoiser must be better than another to replace it."""
+
+_MAX_Z_WORSE = 1.0
+"""Standard errors by which an iteration may be worse, once a second one was better than the first.
+
+Neighbours differ by less than predictions show: one that predicts equally well finds more of them.
+"""
 
 _MIN_Z_SCALES = 5.0
 """The same for a scale mixture, decided at the first iteration. On natural images it is better by
@@ -323,7 +329,10 @@ def _fit_iterations(
         rows.advance(iterations[-1])
         iteration, prediction = _iteration(rows, _filter(rows, before), table)
         share = _unbiased_error(prediction, y, rows.channel) / error
-        adopted = not _clearly_better(best, prediction, y)
+        if len(iterations) == 1:
+            adopted = _clearly_better(prediction, best, y)
+        else:
+            adopted = not _clearly_better(best, prediction, y, _MAX_Z_WORSE)
         if adopted:
             iterations.append(iteration)
             best = prediction
