@@ -23,6 +23,7 @@ _MIN_NOISE = 1e-6
 """Less noise than this share of the codes' variance is below single precision: not denoised."""
 
 _MAX_NUMBERS = 1 << 26
+_MAX_ROWS = 1 << 18
 _HELD_NUMBERS = 1 << 22
 _HELD_SHARE = 8
 _MIN_ROWS = 500
@@ -161,7 +162,8 @@ class TrainingCodes:
                 f"{len(stored)} codes are too few to learn a denoiser from; codes of length "
                 f"{self.k} need at least {needed}."
             )
-        stored = stored[:: max(1, -(-len(stored) * self.k // _MAX_NUMBERS))]
+        most_rows = min(_MAX_ROWS, _MAX_NUMBERS // self.k)
+        stored = stored[:: -(-len(stored) // most_rows)]
         held_rows = min(len(stored) // _HELD_SHARE, max(256, _HELD_NUMBERS // self.k))
         held = np.arange(len(stored)) % (len(stored) // held_rows) == 0
         self._stored = stored[~held]
