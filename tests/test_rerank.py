@@ -15,7 +15,7 @@ import dpindex as dpi
 from dpindex import InputError
 from dpindex.index import original_rows, owners
 from dpindex.similarity.exact import exact_similarities
-from dpindex.vectors.dataset import InMemoryPart, as_dataset, open_dataset
+from dpindex.vectors.dataset import Dataset, InMemoryPart, as_dataset, open_dataset
 from dpindex.vectors.source import as_source
 
 Array = npt.NDArray[Any]
@@ -151,7 +151,7 @@ def test_rows_follow_the_order_of_adding_and_ids_name_them() -> None:
 
 def test_a_dataset_brings_its_ids() -> None:
     part = InMemoryPart("part", X[::-1], ids=np.arange(N)[::-1])
-    dataset = dpi.vectors.dataset.Dataset("x", DIM, 50, (part,))  # type: ignore[attr-defined]
+    dataset = Dataset("x", DIM, 50, (part,))
     _check(_index().search(Q, K, candidates=N, rerank=dataset), "cosine")
 
 
@@ -256,18 +256,41 @@ def test_batches_are_bounded_by_candidates(monkeypatch: Any) -> None:
 
 
 def test_only_rows_of_candidates_are_read(files: Path) -> None:
-    read: list[int] = []
+    read: set[int] = set()
 
-    class Watched(original_rows.ArrayRows):
-        def take(self, rows: Any) -> Any:
-            read.extend(rows.tolist())
-            return super().take(rows)
+    class Watched(np.ndarray):  # type: ignore[type-arg]
+        def __getitem__(self, rows: Any) -> Any:
+            read.update(np.atleast_1d(rows).tolist())
+            return np.asarray(self)[rows]
 
     originals = dpi.Originals(X)
-    originals._reader = Watched(X)
+    originals._reader._array = X.view(Watched)  # type: ignore[attr-defined]
     index = _index()
     index.search(Q, K, candidates=20, rerank=originals)
-    assert sorted(read) == np.unique(index.search(Q, 20).ids).tolist()
+    assert read == set(index.search(Q, 20).ids.ravel().tolist())
+
+
+def test_only_parts_of_candidates_are_read() -> None:
+    read = []
+
+    class Watched(InMemoryPart):
+        def vectors(self) -> Any:
+            read.append(self.start)
+            return super().vectors()
+
+    parts = []
+    for first in range(0, N, 10):
+        part = Watched("part", X[first : first + 10])
+        part.start = first
+        parts.append(part)
+    read.clear()
+    index = _index()
+    reader = original_rows.DatasetRows(Dataset("parts", DIM, 4, tuple(parts)))
+    originals = dpi.Originals(X)
+    originals._reader = reader
+    hits = index.search(Q[:1], K, candidates=8, rerank=originals)
+    assert hits.exact.all()
+    assert read == sorted({i // 10 * 10 for i in index.search(Q[:1], 8).ids[0].tolist()})
 
 
 @pytest.mark.parametrize(
@@ -322,7 +345,6 @@ def test_a_large_memory_map_is_read_in_stretches(files: Path, monkeypatch: Any) 
     monkeypatch.setattr(original_rows, "release_pages", released.append)
     _check(_index().search(Q, K, candidates=N, rerank=files / "x.npy"), "cosine")
     assert len(released) == N // 50
-    rows = np.array([0, 3, 70, 71, 599])
-    reader = original_rows.open_rows(np.load(files / "x.npy", mmap_mode="c"))
-    assert np.array_equal(reader.take(rows), X[rows])
-    assert len(released) == N // 50  # the pages of a private map may hold changes
+    private = np.load(files / "x.npy", mmap_mode="c")  # its pages may hold changes
+    _check(_index().search(Q, K, candidates=N, rerank=private), "cosine")
+    assert len(released) == N // 50

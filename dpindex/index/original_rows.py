@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, as_table, canonical_csr, issparse
 from dpindex.base.files import release_pages
 from dpindex.storage.row_parts import Rows
-from dpindex.vectors.dataset import Dataset, open_dataset
+from dpindex.vectors.dataset import Dataset, Part, open_dataset
 from dpindex.vectors.source import as_source
 
-__all__ = ["RowReader", "Rows", "open_rows"]
+__all__ = ["RowReader", "Rows", "Stretch", "open_rows"]
 
 
-_MAPPED_BYTES = 1 << 28
+_MAPPED_BYTES = 1 << 29
 """Bytes of a memory map that are in memory at a time."""
+
+
+class Stretch(NamedTuple):
+    """Consecutive rows of a table.
+
+    Attributes
+    ----------
+    first, stop : int
+        Row numbers.
+    vectors : array or CSR matrix, shape (stop − first, columns)
+    """
+
+    first: int
+    stop: int
+    vectors: Any
 
 
 class RowReader(ABC):
@@ -39,8 +55,11 @@ class RowReader(ABC):
     ids: AnyArray | None = None
 
     @abstractmethod
-    def take(self, rows: Rows) -> Any:
-        """Return the vectors of ascending row numbers, an array or a CSR matrix."""
+    def stretches(self, rows: Rows) -> Iterator[Stretch]:
+        """Yield, in order, stretches that hold these ascending row numbers.
+
+        A stretch is used before the next one is asked for.
+        """
 
 
 class ArrayRows(RowReader):
@@ -53,24 +72,22 @@ class ArrayRows(RowReader):
         self.rows, self.columns = self._array.shape
         self._is_mapped = _is_shared_map(array)
 
-    def take(self, rows: Rows) -> Any:
+    def stretches(self, rows: Rows) -> Iterator[Stretch]:
         if not self._is_mapped or self._array.nbytes <= _MAPPED_BYTES:
-            return self._array[rows]
-        vectors = np.empty((len(rows), self.columns), self._array.dtype)
+            yield Stretch(0, self.rows, self._array)
+            return
         # Pages near a row that is read are mapped with it, and count as memory until they are let
         # go of: one stretch of the file is mapped at a time.
-        stretch = max(1, _MAPPED_BYTES * self.rows // self._array.nbytes)
-        start = 0
-        while start < len(rows):
-            stop = start + int(np.searchsorted(rows[start:], rows[start] + stretch))
-            vectors[start:stop] = self._array[rows[start:stop]]
-            release_pages(self._array)
-            start = stop
-        return vectors
+        size = max(1, _MAPPED_BYTES * self.rows // self._array.nbytes)
+        for first in range(0, self.rows, size):
+            stop = min(first + size, self.rows)
+            if _have_between(rows, first, stop):
+                yield Stretch(first, stop, self._array[first:stop])
+                release_pages(self._array)
 
 
 class DatasetRows(RowReader):
-    """Rows of a dataset: the parts that hold them are read."""
+    """Rows of a dataset: the parts that hold them are read from their beginning."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -81,36 +98,34 @@ class DatasetRows(RowReader):
         if ids and all(part_ids is not None for part_ids in ids):
             self.ids = np.concatenate(ids)  # type: ignore[arg-type]
 
-    def take(self, rows: Rows) -> Any:
-        pieces = []
-        first_row = 0
+    def stretches(self, rows: Rows) -> Iterator[Stretch]:
+        start = 0
         for part in self._dataset.parts:
-            start, stop = np.searchsorted(rows, [first_row, first_row + part.rows])
-            if start < stop:
-                pieces += self._of_part(part, rows[start:stop] - first_row)
-            first_row += part.rows
-        if not pieces:
-            return np.empty((0, self.columns))
-        return np.concatenate(pieces)
+            if _have_between(rows, start, start + part.rows):
+                yield from self._of_part(part, start, rows)
+            start += part.rows
 
-    def _of_part(self, part: Any, rows: Rows) -> list[AnyArray]:
-        pieces = []
+    def _of_part(self, part: Part, start: int, rows: Rows) -> Iterator[Stretch]:
+        last = rows[np.searchsorted(rows, start + part.rows) - 1]
         with part.vectors() as source:
             for first, chunk in source.chunks(self._dataset.rows_at_a_time):
-                start, stop = np.searchsorted(rows, [first, first + chunk.shape[0]])
-                if start < stop:
-                    vectors = chunk[rows[start:stop] - first]
-                    pieces.append(vectors.toarray() if issparse(vectors) else vectors)
-                if stop == len(rows):
-                    break
-        return pieces
+                stretch = Stretch(start + first, start + first + chunk.shape[0], chunk)
+                yield stretch
+                if stretch.stop > last:
+                    return
+
+
+def _have_between(rows: Rows, first: int, stop: int) -> bool:
+    """Return True if one of the ascending rows lies in [first, stop)."""
+    start, end = np.searchsorted(rows, [first, stop])
+    return bool(start < end)
 
 
 def open_rows(vectors: Any) -> RowReader:
     """Return the reader of an array, a memory map, a sparse matrix, a file or a dataset.
 
-    >>> open_rows(np.eye(3)).take(np.array([0, 2])).tolist()
-    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    >>> [(s.first, s.stop) for s in open_rows(np.eye(3)).stretches(np.array([0, 2]))]
+    [(0, 3)]
     """
     if isinstance(vectors, Dataset):
         return DatasetRows(vectors)

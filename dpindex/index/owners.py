@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, issparse
+from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
-from dpindex.index.original_rows import Rows, open_rows
+from dpindex.index.original_rows import Rows, Stretch, open_rows
 from dpindex.similarity.exact import exact_similarities
 from dpindex.similarity.similarity import Metric
 from dpindex.vectors.dataset import Dataset
@@ -28,8 +28,8 @@ __all__ = ["Answers", "Candidates", "Fetched", "Originals", "Owner", "Rerank", "
 Rerank: TypeAlias = Any
 """An owner, or what :func:`owner_of` makes one of."""
 
-_BLOCK_NUMBERS = 1 << 26
-"""Numbers of original vectors that are held together: 256 MB in single precision."""
+_BLOCK_NUMBERS = 1 << 22
+"""Numbers of original vectors that are compared together: 32 MB."""
 
 _ROUNDING = 1e-5
 """By how much a cosine in single precision may leave [−1, 1]."""
@@ -88,33 +88,7 @@ class Owner(ABC):
         """
 
 
-class _VectorOwner(Owner):
-    """An owner who hands over vectors, of as many candidates at a time as fit into a block."""
-
-    @abstractmethod
-    def _keys(self, candidates: Candidates) -> AnyArray:
-        """Return by what each candidate's vector is fetched, shape (nq, R); −1 for none."""
-
-    @abstractmethod
-    def _vectors(self, keys: AnyArray, dim: int) -> Any:
-        """Return the vectors under unique ascending keys, shape (n, dim), NaN for none."""
-
-    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
-        keys = self._keys(candidates)
-        dim = queries.shape[1]
-        found = np.empty(keys.shape)
-        for part in _blocks(keys.shape, max(1, _BLOCK_NUMBERS // dim)):
-            unique, inverse = np.unique(keys[part], return_inverse=True)
-            vectors = self._vectors(unique, dim)
-            places = inverse.reshape(found[part].shape)
-            for query, query_places, answers in zip(
-                queries[part[0]], places, found[part], strict=True
-            ):
-                answers[:] = exact_similarities(query, vectors[query_places], metric)
-        return found
-
-
-class Originals(_VectorOwner):
+class Originals(Owner):
     """Original vectors in rows: an array, a memory map, a sparse matrix, a file or a dataset.
 
     Only the rows of candidates are read, a block at a time. Of a file that is not .npy, and of a
@@ -155,7 +129,29 @@ class Originals(_VectorOwner):
                 f"{self._reader.name}: there are {columns} columns where the index has {dim}."
             )
 
-    def _keys(self, candidates: Candidates) -> Rows:
+    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
+        self.check(queries.shape[1])
+        rows = self._rows(candidates)
+        order = np.argsort(rows, axis=1)
+        ascending = np.take_along_axis(rows, order, axis=1)
+        found = np.full(rows.shape, np.nan)
+        for stretch in self._reader.stretches(np.sort(rows, axis=None)):
+            for line, query in enumerate(queries):
+                for places in self._places_in(stretch, ascending[line]):
+                    vectors = stretch.vectors[ascending[line, places] - stretch.first]
+                    similarity = exact_similarities(query, vectors, metric)
+                    found[line, order[line, places]] = similarity
+        return found
+
+    def _places_in(self, stretch: Stretch, rows: Rows) -> Iterator[slice]:
+        """Yield where ascending rows lie in a stretch, a block at a time."""
+        start, stop = np.searchsorted(rows, [stretch.first, stretch.stop]).tolist()
+        step = max(1, _BLOCK_NUMBERS // self._reader.columns)
+        for first in range(start, stop, step):
+            yield slice(first, min(first + step, stop))
+
+    def _rows(self, candidates: Candidates) -> Rows:
+        """Return the row of each candidate, −1 for one without a vector."""
         if self._places is not None:
             return self._places.rows(candidates.ids)
         if candidates.rows is None:
@@ -173,20 +169,8 @@ class Originals(_VectorOwner):
             )
         return candidates.rows
 
-    def _vectors(self, keys: Rows, dim: int) -> Any:
-        self.check(dim)
-        vectors = self._reader.take(np.maximum(keys, 0))
-        if keys[0] >= 0:
-            return vectors
-        # The first key stands for all candidates without a vector.
-        if issparse(vectors):
-            vectors = vectors.toarray()
-        vectors = vectors.astype(np.float64)
-        vectors[0] = np.nan
-        return vectors
 
-
-class Fetched(_VectorOwner):
+class Fetched(Owner):
     """Original vectors by id: a mapping, or a function that returns vectors.
 
     Parameters
@@ -209,10 +193,22 @@ class Fetched(_VectorOwner):
         _check_arguments(source, 1)
         self._fetch = lambda ids, dim: source(ids)
 
-    def _keys(self, candidates: Candidates) -> AnyArray:
-        return candidates.ids
+    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
+        dim = queries.shape[1]
+        found = np.empty(candidates.ids.shape)
+        for lines, columns in _blocks(found.shape, max(1, _BLOCK_NUMBERS // dim)):
+            ids = candidates.ids[lines, columns]
+            unique, inverse = np.unique(ids, return_inverse=True)
+            vectors = self._vectors(unique, dim)
+            places = inverse.reshape(ids.shape)
+            found[lines, columns] = [
+                exact_similarities(query, vectors[of_query], metric)
+                for query, of_query in zip(queries[lines], places, strict=True)
+            ]
+        return found
 
-    def _vectors(self, keys: AnyArray, dim: int) -> Any:
+    def _vectors(self, keys: AnyArray, dim: int) -> Doubles:
+        """Return the vectors of unique ids, NaN for an id without one."""
         vectors = _numbers(self._fetch(keys, dim), "the vectors to rerank by")
         if vectors.shape != (len(keys), dim):
             raise InputError(
@@ -289,7 +285,7 @@ def owner_of(rerank: Rerank) -> Owner:
     return Originals(rerank)
 
 
-def _blocks(shape: tuple[int, int], size: int) -> Iterator[tuple[slice, slice]]:
+def _blocks(shape: tuple[int, ...], size: int) -> Iterator[tuple[slice, slice]]:
     """Yield blocks of at most so many entries of a table: whole lines where one line fits."""
     lines, width = shape
     step = max(1, size // max(1, width))

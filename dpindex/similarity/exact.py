@@ -28,16 +28,15 @@ def exact_similarities(query: Doubles, vectors: Any, metric: Metric) -> Doubles:
     [13.0, 25.0]
     """
     wide = vectors.astype(np.float64)
-    # Not BLAS, whose rounding depends on the row: equal vectors have equal similarities.
     if issparse(wide):
         products = np.asarray(wide @ query)
         squares = np.asarray(wide.multiply(wide).sum(axis=1)).ravel()
     elif metric == "l2":
         wide -= query
-        return np.asarray(np.einsum("ij,ij->i", wide, wide))
+        return _products(wide, wide)
     else:
-        products = np.einsum("ij,j->i", wide, query)
-        squares = np.einsum("ij,ij->i", wide, wide)
+        products = _products(wide, query[None])
+        squares = _products(wide, wide)
     if metric == "ip":
         return products
     if metric == "l2":
@@ -47,3 +46,12 @@ def exact_similarities(query: Doubles, vectors: Any, metric: Metric) -> Doubles:
     with np.errstate(invalid="ignore"):  # of infinite vectors, which have none
         np.divide(products, norms, out=cosines, where=norms != 0)
     return np.clip(cosines, -1.0, 1.0)
+
+
+def _products(rows: Doubles, others: Doubles) -> Doubles:
+    """Return the inner product of each row with its other, or with the one other.
+
+    One row at a time: the rounding of a product of matrices depends on the place of the row, and
+    equal vectors are to have equal similarities.
+    """
+    return np.asarray(np.matmul(rows[:, None, :], others[:, :, None])[:, 0, 0])
