@@ -100,8 +100,9 @@ class Hits:
     def take(self, places: AnyArray) -> Hits:
         """Return the hits of one query at some places."""
         columns = {name: column[places] for name, column in self.columns.items()}
-        payload = None if self.payload is None else self.payload.take(places)
-        return Hits(**columns, payload=payload)
+        if self.payload is None:
+            return Hits(**columns)
+        return Hits(**columns, payload=self.payload.take(places))
 
     def at(self, places: AnyArray) -> Hits:
         """Return the hits of every query at some places of it, shape (nq, k)."""
@@ -213,7 +214,9 @@ def no_hits(queries: int, ids: AnyArray, payload: Table) -> Hits:
 
 
 def _short(value: object) -> str:
-    text = f"{value:.3g}" if isinstance(value, float) else str(value)
+    text = str(value)
+    if isinstance(value, float):
+        text = f"{value:.3g}"
     if len(text) > 60:
         return f"{text[:59]}…"
     return text

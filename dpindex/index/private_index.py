@@ -21,7 +21,7 @@ from dpindex.index.filters import Filter, kept_rows
 from dpindex.index.hits import Hits, joined
 from dpindex.index.publish import publish
 from dpindex.index.queries import QueryMode, checked_k
-from dpindex.index.ranking import new_ranking
+from dpindex.index.ranking import Ranking, new_ranking
 from dpindex.index.reranking import direction
 from dpindex.index.search_backend import EXACT, Rows
 from dpindex.index.searchable import Batch, Found, FoundCodes, Searchable
@@ -29,7 +29,7 @@ from dpindex.index.selection import Selection
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.learned import SAMPLE_ROWS, learned_similarity
-from dpindex.similarity.similarity import Estimator, Metric, Queries, similarity_of
+from dpindex.similarity.similarity import Estimator, Metric, Queries
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.databases import open_database
 from dpindex.storage.directory import IndexDirectory
@@ -102,7 +102,6 @@ class PrivateIndex(Collection, Searchable):
         self.index_type: Final = index_type
         Searchable.__init__(self, self._settings)
         Collection.__init__(self, spec.format)
-        self._similarity = similarity_of(spec, metric)
         self._rank_with(None)
         self._checkpoint: Checkpoint | None = None
         self._unsaved: list[Workspace] = []
@@ -126,10 +125,14 @@ class PrivateIndex(Collection, Searchable):
     @property
     def path(self) -> Path | None:
         """The directory it was last opened from or saved to."""
-        return None if self._checkpoint is None else self._checkpoint.directory.path
+        if self._checkpoint is None:
+            return None
+        return self._checkpoint.directory.path
 
     def __repr__(self) -> str:
-        place = "" if self.path is None else f", {self.path}"
+        place = ""
+        if self.path is not None:
+            place = f", {self.path}"
         return f"<PrivateIndex: {len(self)} codes, {self.spec.method}, {self.metric}{place}>"
 
     def _repr_html_(self) -> str:
@@ -324,7 +327,8 @@ class PrivateIndex(Collection, Searchable):
 
     def _rank_with(self, denoiser: Denoiser | None) -> None:
         ranking = new_ranking(self.spec, self.metric, self.index_type, denoiser)
-        self._denoiser, self._ranking = denoiser, ranking
+        self._denoiser = denoiser
+        self._ranking = ranking
         self._learned_at: tuple[tuple[int, int], Estimator | None] | None = None
 
     def nearest(
@@ -382,8 +386,11 @@ class PrivateIndex(Collection, Searchable):
             raise InputError("the index is empty: add vectors before searching.")
 
     def _find(self, queries: Queries, count: int, selection: Selection | None) -> Found:
-        ranking = self._ranking if selection is None else selection
-        available = len(self) if selection is None else len(selection)
+        ranking: Ranking | Selection = self._ranking
+        available = len(self)
+        if selection is not None:
+            ranking = selection
+            available = len(selection)
         if available == 0:
             rows = np.empty((len(queries), 0), np.int64)
             scores = np.empty(rows.shape)
@@ -434,7 +441,9 @@ class PrivateIndex(Collection, Searchable):
             block = rows[first : first + step]
             codes = self._store.take(block)
             estimate = self._similarity.of_all(codes, queries)
-            posterior = estimate if learned is None else learned.of_all(codes, queries)
+            posterior = estimate
+            if learned is not None:
+                posterior = learned.of_all(codes, queries)
             if np.isnan(posterior[0]).any():
                 raise InputError(
                     f"similarities of {self.spec.method} need the norm of the vectors: declare "
@@ -538,8 +547,14 @@ class PrivateIndex(Collection, Searchable):
             naming(f"{os.fspath(uri)}, collection {collection}"),
             closing(open_database(uri, collection, new=True)) as database,
         ):
-            stated = self._settings, self._store, self._denoiser
-            publish(database, *stated, exact_queries=exact_queries, progress=progress)
+            publish(
+                database,
+                self._settings,
+                self._store,
+                self._denoiser,
+                exact_queries=exact_queries,
+                progress=progress,
+            )
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,9 +28,14 @@ from dpindex.storage.code_store import CodeStore, ids_to_bytes
 from dpindex.storage.databases import Database, Layout, Rows
 from dpindex.storage.manifest import Settings
 
-FACTS, SAMPLE = "facts", "sample"
-"""Names of documents: the publication itself, and the ids that its prior is learned from."""
-_CODEBOOK, _DENOISER = "codebook", "denoiser"
+FACTS = "facts"
+"""Name of the document that describes the publication."""
+
+SAMPLE = "sample"
+"""Name of the document of the ids that the prior is learned from."""
+
+_CODEBOOK = "codebook"
+_DENOISER = "denoiser"
 _FORMAT = 1
 _WIDER = {"|i1": "<i2", "<i2": "<i4"}
 """What integers are kept as: noise of codes that are added later may go beyond what is there."""
@@ -104,11 +109,20 @@ class Publication:
             import pyarrow as pa
 
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
+        vector_width = 0
+        if has_vectors:
+            vector_width = spec.code_length
+        if self.by_symbol:
+            code_bytes = 0
+            vector_width = 0
+        metric: Literal["ip", "l2"] = "ip"
+        if self.settings.metric == "l2":
+            metric = "l2"
         return Layout(
             text_ids=self.text_ids,
-            code_bytes=0 if self.by_symbol else code_bytes,
-            vector_width=spec.code_length if has_vectors and not self.by_symbol else 0,
-            metric="l2" if self.settings.metric == "l2" else "ip",
+            code_bytes=code_bytes,
+            vector_width=vector_width,
+            metric=metric,
             schema=schema,
         )
 
@@ -129,7 +143,9 @@ class Publication:
         packed = np.ascontiguousarray(stored.astype(self.dtype)).view(np.uint8)
         vectors = None
         if self.layout.vector_width:
-            items = codes.to_float() if self.by_hamming else self.ranking.items(codes)
+            items: AnyArray = codes.to_float()
+            if not self.by_hamming:
+                items = self.ranking.items(codes)
             vectors = self.ranked(items)
         return Rows(ids, packed, vectors, payload)
 
@@ -145,11 +161,13 @@ class Publication:
         return format_.codes(stored)
 
     def to_bytes(self) -> bytes:
-        """As JSON; denoiser and codewords are documents of their own."""
-        stated = {f.name: getattr(self, f.name) for f in fields(self)}
-        denoised, spec = self.denoiser is not None, self.settings.spec
-        about = {"format": _FORMAT, "denoiser": denoised, "settings": self.settings.to_dict()}
-        return json.dumps({**stated, **about, "fingerprint": spec.fingerprint.hex()}).encode()
+        """Return it as JSON; denoiser and codewords are documents of their own."""
+        facts = {field.name: getattr(self, field.name) for field in fields(self)}
+        facts["format"] = _FORMAT
+        facts["settings"] = self.settings.to_dict()
+        facts["denoiser"] = self.denoiser is not None
+        facts["fingerprint"] = self.settings.spec.fingerprint.hex()
+        return json.dumps(facts).encode()
 
     @classmethod
     def read(cls, database: Database) -> Publication | None:
@@ -166,18 +184,21 @@ class Publication:
             facts: dict[str, Any] = json.loads(text)
             if facts.pop("format") != _FORMAT:
                 raise InputError("it was published by another version of dpindex.")
-            settings, mark = Settings.from_dict(facts.pop("settings")), facts.pop("fingerprint")
+            settings = Settings.from_dict(facts.pop("settings"))
+            fingerprint = facts.pop("fingerprint")
             if (book := database.read(_CODEBOOK)) is not None:
                 spec = settings.spec.with_codebook(Codebook.from_bytes(book))
                 settings = replace(settings, spec=spec)
-            if settings.spec.fingerprint.hex() != mark:
+            if settings.spec.fingerprint.hex() != fingerprint:
                 raise InputError("its spec does not have the fingerprint of its codes.")
             denoiser = None
             if facts.pop("denoiser"):
                 denoiser = denoiser_from_bytes(database.read(_DENOISER) or b"", settings.spec)
             return cls(settings, denoiser, **facts)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = str(error) if isinstance(error, InputError) else "a field is missing or wrong."
+            reason = "a field is missing or wrong."
+            if isinstance(error, InputError):
+                reason = str(error)
             raise InputError(f"the published collection cannot be read: {reason}") from None
 
 
@@ -199,26 +220,29 @@ def publish(
     """
     if len(store) == 0:
         raise InputError("the index is empty: there is nothing to publish.")
-    schema = None if store.payload.table is None else store.payload.table.schema.serialize()
-    wanted = Publication(
+    schema = None
+    if store.payload.table is not None:
+        schema = base64.b64encode(store.payload.table.schema.serialize()).decode()
+    dtype = store.take(slice(0)).stored.dtype.str
+    publication = Publication(
         settings=settings,
         denoiser=denoiser,
-        dtype=_WIDER.get(dtype := store.take(slice(0)).stored.dtype.str, dtype),
+        dtype=_WIDER.get(dtype, dtype),
         text_ids=store.ids_of(slice(1)).dtype.kind == "U",
         exact_queries=exact_queries,
         ids_are_rows=np.array_equal(store.ids, np.arange(len(store))),
-        schema=None if schema is None else base64.b64encode(schema).decode(),
+        schema=schema,
         rows=len(store),
         digest="",
     )
-    wanted = replace(wanted, digest=_digest(wanted, store))
-    done = _begin(database, wanted, store)
+    publication = replace(publication, digest=_digest(publication, store))
+    done = _begin(database, publication, store)
     report = progress or (lambda done, total: None)
-    for number, rows in enumerate(_chunks(wanted, done)):
-        part = wanted.rows_of(store.take(rows), store.ids_of(rows), store.payload.take(rows))
+    for number, rows in enumerate(_chunks(publication, done)):
+        part = publication.rows_of(store.take(rows), store.ids_of(rows), store.payload.take(rows))
         database.insert(part, replace=number == 0 and done > 0)
         done += len(part.ids)
-        database.write(FACTS, replace(wanted, done=done).to_bytes())
+        database.write(FACTS, replace(publication, done=done).to_bytes())
         report(done, len(store))
     database.finish()
     if (found := database.count()) != len(store):
@@ -226,54 +250,59 @@ def publish(
             f"the collection has {found} rows in place of {len(store)}: something else writes it; "
             f"drop it and publish again."
         )
-    database.write(FACTS, replace(wanted, done=done, complete=True).to_bytes())
+    database.write(FACTS, replace(publication, done=done, complete=True).to_bytes())
 
 
-def _begin(database: Database, wanted: Publication, store: CodeStore) -> int:
-    """Make the collection, or go on with one; returns how many rows it has for certain."""
-    found = Publication.read(database) if database.exists() else None
-    if found is None and database.exists():
-        raise InputError("there is a collection of that name, which is none of dpindex's.")
-    if found is not None and found.complete:
-        raise InputError(
-            "there is a published index of that name; name another collection, or drop that one."
-        )
-    if found is not None and found.done and found.digest == wanted.digest:
-        database.open(wanted.layout)
-        return found.done
+def _begin(database: Database, publication: Publication, store: CodeStore) -> int:
+    """Make the collection, or resume one; return how many rows it has for certain."""
+    if database.exists():
+        earlier = Publication.read(database)
+        if earlier is None:
+            raise InputError("there is a collection of that name, which is none of dpindex's.")
+        if earlier.complete:
+            raise InputError(
+                "there is a published index of that name; name another collection, or drop that "
+                "one."
+            )
+        if earlier.done and earlier.digest == publication.digest:
+            database.open(publication.layout)
+            return earlier.done
     database.drop()
-    book = wanted.settings.spec.codebook
+    book = publication.settings.spec.codebook
     if book is not None:
         database.write(_CODEBOOK, book.to_bytes())
-    if wanted.denoiser is not None:
-        database.write(_DENOISER, denoiser_to_bytes(wanted.denoiser))
+    if publication.denoiser is not None:
+        database.write(_DENOISER, denoiser_to_bytes(publication.denoiser))
     sample = spaced(len(store), SAMPLE_ROWS)
     database.write(SAMPLE, ids_to_bytes(store.ids_of(sample)))
-    database.write(FACTS, wanted.to_bytes())
-    database.create(wanted.layout)
+    database.write(FACTS, publication.to_bytes())
+    database.create(publication.layout)
     return 0
 
 
-def _chunks(wanted: Publication, start: int) -> Iterator[slice]:
-    layout = wanted.layout
+def _chunks(publication: Publication, start: int) -> Iterator[slice]:
+    layout = publication.layout
     step = max(1, _CHUNK_BYTES // (layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES))
-    for first in range(start, wanted.rows, step):
-        yield slice(first, min(first + step, wanted.rows))
+    for first in range(start, publication.rows, step):
+        yield slice(first, min(first + step, publication.rows))
 
 
-def _digest(wanted: Publication, store: CodeStore) -> str:
-    """SHA-256 of everything that is published."""
-    found = hashlib.sha256(wanted.to_bytes())
-    if wanted.denoiser is not None:
-        found.update(denoiser_to_bytes(wanted.denoiser))
-    for rows in _chunks(wanted, 0):
-        found.update(store.take(rows).stored.tobytes())
-        found.update(ids_to_bytes(store.ids_of(rows)))
-        if (table := store.payload.take(rows)) is not None:
-            found.update(json.dumps(table.to_pylist(), default=str).encode())
-    return found.hexdigest()
+def _digest(publication: Publication, store: CodeStore) -> str:
+    """Return the SHA-256 of everything that is published."""
+    digest = hashlib.sha256(publication.to_bytes())
+    if publication.denoiser is not None:
+        digest.update(denoiser_to_bytes(publication.denoiser))
+    for rows in _chunks(publication, 0):
+        digest.update(store.take(rows).stored.tobytes())
+        digest.update(ids_to_bytes(store.ids_of(rows)))
+        table = store.payload.take(rows)
+        if table is not None:
+            digest.update(json.dumps(table.to_pylist(), default=str).encode())
+    return digest.hexdigest()
 
 
 def stated_columns(schema: Any) -> Mapping[str, str]:
-    """Type of each payload column by its name, in Arrow's words."""
-    return {} if schema is None else {field.name: str(field.type) for field in schema}
+    """Return the type of each payload column by its name, in Arrow's words."""
+    if schema is None:
+        return {}
+    return {field.name: str(field.type) for field in schema}

@@ -79,7 +79,9 @@ class Reranking:
         Answered candidates come first, by their exact similarity. Equal ones, and then those
         without an answer, keep the order of the codes.
         """
-        queries = self.queries.toarray() if issparse(self.queries) else self.queries
+        queries = self.queries
+        if issparse(queries):
+            queries = queries.toarray()
         wide = np.asarray(queries, dtype=np.float64)
         similarity = self.owner.similarities(wide, candidates, self.metric)
         similarity[~np.isfinite(similarity)] = np.nan
@@ -154,4 +156,6 @@ def within(hits: Hits, threshold: float, metric: Metric) -> list[Hits]:
 
 def direction(metric: Metric) -> float:
     """Return 1 where larger similarities are nearer, and −1 for distances."""
-    return -1.0 if metric == "l2" else 1.0
+    if metric == "l2":
+        return -1.0
+    return 1.0

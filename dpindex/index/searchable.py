@@ -208,11 +208,11 @@ class Searchable(ABC):
         """
         least = finite_number(threshold, "the threshold")
         reranking = self._reranking(Q, 1, candidates, rerank)
-        count = 1 if reranking is None else reranking.candidates
-        batches = self._batches(Q, query, count, reranking, allow_unprotected)
+        batches = self._batches(Q, query, 1, reranking, allow_unprotected)
         if reranking is None:
             return self._range_search(batches, least, filter)
-        return within(self._search(batches, count, filter), least, self.metric)
+        hits = self._search(batches, reranking.candidates, filter)
+        return within(hits, least, self.metric)
 
     @abstractmethod
     def __len__(self) -> int:
@@ -261,14 +261,14 @@ class Searchable(ABC):
         allow_unprotected: bool,
     ) -> list[Batch]:
         made = self._queries(queries, mode, allow_unprotected=allow_unprotected)
-        count = k if reranking is None else reranking.candidates
+        count = k
+        if reranking is not None:
+            count = reranking.candidates
         step = max(1, min(_BATCH_QUERIES, _BATCH_CANDIDATES // count))
-        batches = []
-        for first in range(0, len(made), step):
-            rows = slice(first, first + step)
-            part = None if reranking is None else reranking[rows]
-            batches.append(Batch(made[rows], part))
-        return batches
+        blocks = [slice(first, first + step) for first in range(0, len(made), step)]
+        if reranking is None:
+            return [Batch(made[block], None) for block in blocks]
+        return [Batch(made[block], reranking[block]) for block in blocks]
 
     def _nearest(self, batch: Batch, k: int, selection: Any = None) -> Hits:
         """Return the k nearest of the rows that a selection has, perhaps reranked."""
@@ -307,7 +307,9 @@ class Searchable(ABC):
         for start in range(0, width, step):
             block = codes(slice(start, start + step))
             unbiased = self._similarity.of_found(block, queries)
-            posterior = unbiased if learned is None else learned.of_found(block, queries)
+            posterior = unbiased
+            if learned is not None:
+                posterior = learned.of_found(block, queries)
             parts.append((*posterior, *unbiased))
         columns = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
         return (columns[0], columns[1]), (columns[2], columns[3])

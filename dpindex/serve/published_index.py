@@ -173,7 +173,9 @@ class PublishedIndex(Searchable):
     ) -> list[tuple[AnyArray, Doubles]]:
         """Return ids and scores of each query's neighbours, best first."""
         publication = self._publication
-        text = None if where is None else where.true
+        text = None
+        if where is not None:
+            text = where.true
         items = publication.ranking.asked(queries)
         if publication.by_symbol:
             return [self._by_symbol(query, k, where) for query in items]
@@ -206,9 +208,12 @@ class PublishedIndex(Searchable):
         first = 0
         step = 1
         while missing > 0 and first < len(order):
-            among = code.isin(order[first : first + step].tolist())
-            condition = among if where is None else among & where
-            limit = max_found if step > 1 else missing  # of equal ones any will do
+            condition = code.isin(order[first : first + step].tolist())
+            if where is not None:
+                condition = condition & where
+            limit = max_found
+            if step == 1:
+                limit = missing  # of equal ones any will do
             rows = self._database.select(condition.true, limit)
             if len(rows.ids) == max_found and step > 1:  # some may be missing
                 step = 1
@@ -281,8 +286,9 @@ class PublishedIndex(Searchable):
             raise InputError(
                 'a published index is filtered by a list of ids or a text such as "year >= 2020".'
             )
-        ids = list(filter_) if isinstance(filter_, Set | range) else filter_
-        return dialect.field(ID).isin(self._ids(ids).tolist())
+        if isinstance(filter_, Set | range):
+            filter_ = list(filter_)
+        return dialect.field(ID).isin(self._ids(filter_).tolist())
 
 
 def connect(uri: str | os.PathLike[str], collection: str = "dpindex") -> PublishedIndex:
