@@ -21,6 +21,7 @@ from dpindex.audit import verify
 from dpindex.audit.decoding import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
 from dpindex.audit.path_checks import entropy_check, exact_integers, probe_rows, words_check
+from dpindex.index.queries import QueryMaker
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.randomized_response import FlipsByLevel
 from dpindex.mechanism.noise.square_wave import SquareWave
@@ -165,16 +166,16 @@ def bare_zeros(patch: Patch) -> Spec:
 
 
 def bare_queries(patch: Patch) -> Spec:
-    original = PrivateIndex._queries
+    original = QueryMaker.__call__
 
-    def queries(index: PrivateIndex, asked: Any, query: Any, unprotected: bool) -> Any:
-        found: Any = original(index, asked, query, unprotected)
-        if query == "private":
-            cells = Projector(index.spec).project(asked).astype(np.int64) >> 7
-            found = original(index, index.spec.format.codes(cells.astype(np.int32)), "exact", False)
-        return found
+    def make(maker: QueryMaker, queries: Any, mode: Any, *, allow_unprotected: bool = False) -> Any:
+        made: Any = original(maker, queries, mode, allow_unprotected=allow_unprotected)
+        if mode == "private":
+            cells = Projector(maker.spec).project(queries).astype(np.int64) >> 7
+            made = original(maker, maker.spec.format.codes(cells.astype(np.int32)), "exact")
+        return made
 
-    patch.setattr(PrivateIndex, "_queries", queries)
+    patch.setattr(QueryMaker, "__call__", make)
     return STAIRCASE
 
 
