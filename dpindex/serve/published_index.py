@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Set
 from contextlib import ExitStack
@@ -198,34 +199,40 @@ class PublishedIndex(Searchable):
     def _by_symbol(
         self, similarities: AnyArray, k: int, where: Condition | None
     ) -> tuple[AnyArray, Doubles]:
-        """Return k rows of the symbols nearest to a query, from more symbols at a time."""
+        """Return k rows of the symbols nearest to a query, from several symbols at a time."""
         order = np.argsort(-similarities, kind="stable")
         max_found = self._database.max_found
-        code = self._database.dialect.field("code")
         ids = []
         scores = []
         missing = k
         first = 0
-        step = 1
+        rows_of_symbol = self._publication.rows / len(order)
         while missing > 0 and first < len(order):
-            condition = code.isin(order[first : first + step].tolist())
-            if where is not None:
-                condition = condition & where
-            limit = max_found
-            if step == 1:
-                limit = missing  # of equal ones any will do
-            rows = self._database.select(condition.true, limit)
+            step = _SYMBOLS
+            if rows_of_symbol:
+                step = min(step, math.ceil(missing / rows_of_symbol))
+            rows = self._rows_of_symbols(order[first : first + step], missing, where)
             if len(rows.ids) == max_found and step > 1:  # some may be missing
                 step = 1
-                continue
+                rows = self._rows_of_symbols(order[first : first + 1], missing, where)
             score = similarities[rows.codes]
             best = np.argsort(-score, kind="stable")[:missing]
             ids.append(rows.ids[best])
             scores.append(score[best].astype(np.float64))
             missing -= len(best)
             first += step
-            step = min(2 * step, _SYMBOLS)
+            rows_of_symbol = (k - missing) / first
         return np.concatenate(ids), np.concatenate(scores)
+
+    def _rows_of_symbols(self, symbols: AnyArray, missing: int, where: Condition | None) -> Rows:
+        """Return the rows of some symbols; of one symbol, whose rows are equal, as many as miss."""
+        condition = self._database.dialect.field("code").isin(symbols.tolist())
+        if where is not None:
+            condition = condition & where
+        limit = self._database.max_found
+        if len(symbols) == 1:
+            limit = missing
+        return self._database.select(condition.true, limit)
 
     def _learned(self) -> Estimator | None:
         return self._published_learned
