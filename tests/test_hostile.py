@@ -26,6 +26,7 @@ from dpindex.base.checks import check_id_lengths
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack, read_file, unpack
 from dpindex.cli import main
+from dpindex.cli.output import print_facts
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat
 from dpindex.race import PStable, RaceSketch, SketchSpec
@@ -389,3 +390,14 @@ def test_a_denoiser_of_another_form(tmp_path: Path) -> None:
             data = pack("denoiser", facts, {**arrays, name: forged})
             with pytest.raises(InputError, match="no denoiser of this index"):
                 denoiser_from_bytes(data, spec)
+
+
+def test_h2_lines_of_facts_are_escaped_where_they_are_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    guarantee = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=60.0).guarantee
+    print_facts("x", {"payload": "year\n\x1b[2Jguarantee   epsilon = 0.1"}, guarantee, 6)
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert not any(line.startswith("guarantee") for line in said.splitlines())
+    assert "payload     year\\n\\x1b[2Jguarantee   epsilon = 0.1" in said

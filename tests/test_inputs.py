@@ -10,7 +10,7 @@ import pytest
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.vectors import as_source, open_vectors
+from dpindex.vectors import as_source, open_vectors, read_payload
 
 X = np.random.default_rng(0).uniform(-1, 1, (7, 4))
 SPEC = dpi.Spec("dp-oporp-staircase", 4, k=2, epsilon=20.0)
@@ -67,8 +67,8 @@ def test_text(tmp_path: Path, head: str) -> None:
     ("text", "match"),
     [
         ("1,2\n3\n", "row 1 has 1 values and the first line 2"),
-        ("1,2\n3,x\n", "row 1, column 1 is 'x' and no number"),
-        ("1,2\n3,\n", "row 1, column 1 is '' and no number"),
+        ("1,2\n3,x\n", "row 1, column 1 is no number"),
+        ("1,2\n3,\n", "row 1, column 1 is no number"),
         ("a,b\n", "0 x 2"),
         ("1,2\n\xff,1\n", "row 1, column 0"),
     ],
@@ -77,3 +77,55 @@ def test_text_that_is_no_matrix(tmp_path: Path, text: str, match: str) -> None:
     (tmp_path / "x.csv").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=match), open_vectors(tmp_path / "x.csv") as source:
         source.read()
+
+
+SECRET = "4111-1111"
+
+
+@pytest.mark.parametrize(
+    "text", [f"1,2\n3,{SECRET}\n", f"1,2\n{SECRET}\n", f"a,b\n1,2\n3,{SECRET}\n"]
+)
+def test_low_a_refused_table_repeats_no_cell(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught, open_vectors(tmp_path / "x.csv") as source:
+        source.read()
+    assert not any(part in str(caught.value) for part in SECRET.split("-"))
+
+
+def test_low_a_refused_table_repeats_no_byte_of_other_text(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(b"1,2\n3,\xe9\n")
+    with pytest.raises(InputError, match="UTF-8") as caught, open_vectors(tmp_path / "x.csv"):
+        pass
+    assert "e9" not in str(caught.value)
+
+
+def test_low_a_refused_payload_repeats_no_cell(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.csv").write_text(f"a,b\n1,2\n3,{SECRET},5\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_payload(tmp_path / "x.csv", ["a"])
+    assert not any(part in str(caught.value) for part in SECRET.split("-"))
+
+
+@pytest.mark.parametrize("ending", ["npz", "hdf5", "parquet", "csv"])
+def test_h2_files_with_names_that_forge_messages_are_refused(tmp_path: Path, ending: str) -> None:
+    name = "x\n\x1b[2Jepsilon = 0.1"
+    path = tmp_path / f"x.{ending}"
+    read: Any = open_vectors
+    if ending == "npz":
+        np.savez(path, **{name: X, "other": X})
+    elif ending == "hdf5":
+        with pytest.importorskip("h5py").File(path, "w") as file:
+            file[name] = X
+            file["train"] = X
+    elif ending == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.table({name: [1], "other": [[1.0]]}), path)
+    else:
+        pytest.importorskip("pyarrow")
+        path.write_text('a,"x\n\x1b[2Jepsilon = 0.1"\n1,2\n', encoding="utf-8")
+        read = read_payload
+    with pytest.raises(InputError, match="characters that cannot be printed") as caught:
+        read(path)
+    assert str(caught.value).isprintable()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from lite import LITE
 
+import dpindex as dpi
 from dpindex import InputError
 from dpindex.index.filters import parsed
 from dpindex.storage.databases import Condition, Layout, Rows
@@ -99,3 +102,65 @@ def test_a_place_where_no_folder_can_be(tmp_path: Path) -> None:
     (tmp_path / "no.lance").write_bytes(b"a file")
     with pytest.raises(InputError, match="refuses"):
         Lance(str(tmp_path / "no.lance"), "books").exists()
+
+
+FOREIGN_DOCUMENTS = (
+    *(b"", b"\xff", b"[]", b"1", b"null", b'"x"', b"{}", b"[" * 100_000, b'{"format": 1}'),
+    b'{"format": [1]}',
+)
+FOREIGN_FIELDS = (
+    *({"dtype": 1}, {"dtype": "O"}, {"dtype": "nonsense"}, {"schema": "?"}, {"schema": "AAAA"}),
+    *({"rows": "9"}, {"done": -1}, {"complete": 1}, {"settings": []}, {"settings": {}}),
+    *({"fingerprint": None}, {"denoiser": True}, {"more": 1}),
+)
+
+
+def test_low_foreign_documents_end_in_one_sentence(tmp_path: Path) -> None:
+    place = str(tmp_path / "x.lance")
+    index = dpi.PrivateIndex(dpi.Spec("dp-oporp-staircase", dim=6, k=4, epsilon=8.0))
+    index.add(np.random.default_rng(0).uniform(-1, 1, (9, 6)))
+    index.publish(place, "books")
+    database = Lance(place, "books")
+    facts = database.read("facts")
+    assert facts is not None
+    changed = [json.dumps({**json.loads(facts), **field}).encode() for field in FOREIGN_FIELDS]
+    for document in (*FOREIGN_DOCUMENTS, *changed):
+        database.write("facts", document)
+        with pytest.raises(InputError) as caught:
+            dpi.connect(place, "books")
+        assert str(caught.value).isprintable()
+        assert str(caught.value).endswith("."), document
+    database.write("facts", facts)
+    dpi.connect(place, "books").close()
+
+
+def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path: Path) -> None:
+    place = str(tmp_path / "x.lance")
+    index = dpi.PrivateIndex(dpi.Spec("dp-oporp-staircase", dim=6, k=4, epsilon=8.0))
+    index.add(np.random.default_rng(0).uniform(-1, 1, (9, 6)))
+    index.publish(place, "books")
+    database = Lance(place, "books")
+    facts = json.loads(database.read("facts") or b"")
+    schema = pa.schema([("year\n\x1b[2Jepsilon = 0.1", "string")]).serialize().to_pybytes()
+    facts["schema"] = base64.b64encode(schema).decode()
+    database.write("facts", json.dumps(facts).encode())
+    with pytest.raises(InputError, match="characters that cannot be printed") as caught:
+        dpi.connect(place, "books")
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"id": ["facts"]},
+        {"id": ["facts"], "data": [7]},
+        {"id": ["facts"], "data": ["{}"]},
+        {"id": [1], "data": [b"{}"]},
+        {"key": ["facts"], "data": [b"{}"]},
+    ],
+)
+def test_low_a_foreign_table_of_documents_is_refused(tmp_path: Path, table: Any) -> None:
+    place = str(tmp_path / "x.lance")
+    Lance(place, "books")._connection.create_table("books_dpindex", pa.table(table))
+    with pytest.raises(InputError, match="none of dpindex's"):
+        dpi.connect(place, "books")

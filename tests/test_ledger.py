@@ -12,6 +12,7 @@ import stat
 import struct
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from typer.testing import CliRunner
 
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
 from dpindex.accounting.ledger import Total
+from dpindex.base.errors import DamagedError
 from dpindex.cli import app
 from dpindex.storage.staging import StagingFolder
 
@@ -730,3 +732,15 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(InputError, match=message):
             run(words)
     assert [total["ids"] for total in json.loads(run("ledger book --json"))["totals"]] == [12, 12]
+
+
+def test_low_constraints_of_a_foreign_ledger_do_not_run(ledger: Ledger) -> None:
+    ledger.record(SPEC, ["a"])
+    with closing(sqlite3.connect(ledger.path)) as db, db:
+        (text,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'releases'").fetchone()
+        db.execute("PRAGMA writable_schema = ON")
+        # It overflows when it runs, which ends in another error than that of a foreign schema.
+        foreign = text[:-1] + ", CHECK (abs(id - 1 - 9223372036854775807 - 1) > 0))"
+        db.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'releases'", (foreign,))
+    with pytest.raises(DamagedError, match="is damaged; restore it"):
+        ledger.totals()

@@ -189,3 +189,27 @@ def test_a_build_resumes_with_the_same_payload_only(tmp_path: Path) -> None:
 def test_codes_files_have_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a file of codes has no payload"):
         write_codes(tmp_path / "c", SPEC, VECTORS, payload=titles(0, 12))
+
+
+FORGED = "year\n\x1b[2Jguarantee   epsilon = 0.1"
+
+
+def test_h2_names_that_forge_what_is_printed_cannot_be_added() -> None:
+    for name in (FORGED, "a\tb", "a\u202eb", "a\x7f"):
+        with pytest.raises(InputError, match="characters that cannot be printed") as caught:
+            PrivateIndex(SPEC).add(VECTORS, payload={name: list(range(12))})
+        assert str(caught.value).isprintable()
+
+
+def test_h2_an_index_with_such_names_does_not_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = PrivateIndex(SPEC)
+    with monkeypatch.context() as patch:
+        patch.setattr("dpindex.storage.payload.refuse_unprintable", lambda names, kind: None)
+        index.add(VECTORS, payload={FORGED: list(range(12))})
+        index.save(tmp_path / "x")
+        PrivateIndex.open(tmp_path / "x")
+    with pytest.raises(InputError) as caught:
+        PrivateIndex.open(tmp_path / "x")
+    assert str(caught.value).isprintable()

@@ -702,3 +702,24 @@ def test_hdf5_strings_behind_a_user_block_and_in_chunks(tmp_path: Path) -> None:
     assert read_ids(f"{path}:names").tolist() == names[:-1]
     with pytest.raises(InputError, match="row 1 has an empty id"):
         read_ids(f"{path}:empty")
+
+
+def test_low_a_compressed_array_in_column_order_takes_bounded_memory(tmp_path: Path) -> None:
+    """300 MB of zeros, in a file of 300 kB, that cannot be read row by row."""
+    path = tmp_path / "x.npz"
+    rows = 300_000
+    header = f"{{'descr': '|u1', 'fortran_order': True, 'shape': ({rows}, 1000)}}\n".encode()
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
+        archive.open("a.npy", "w", force_zip64=True) as member,
+    ):
+        member.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header)
+        for _ in range(300):
+            member.write(bytes(1_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=r"takes 300000000 bytes of memory.*save it as \.npy"):
+            open_vectors(path)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()

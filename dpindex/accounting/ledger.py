@@ -376,10 +376,14 @@ def _begin(db: sqlite3.Connection, begin: str, kept: bool) -> _Releases:
         raise OSError("it was written by a newer version of dpindex; update dpindex to use it")
     elif identity != (_APPLICATION, _VERSION):
         raise sqlite3.DatabaseError("not a database")
+    # Before anything else: quick_check runs the CHECK constraints that a foreign schema may have.
+    if [text for (text,) in db.execute(tables)] != _SCHEMA:
+        raise sqlite3.DatabaseError("malformed")
     # A rollback journal (SQLite's default; WAL is refused): between transactions, and so for
     # whoever copies it, the ledger is a single file.
-    sound = _value(db, "PRAGMA journal_mode"), _value(db, "PRAGMA quick_check(1)")
-    if [text for (text,) in db.execute(tables)] != _SCHEMA or sound != ("delete", "ok"):
+    if _value(db, "PRAGMA journal_mode") != "delete":
+        raise sqlite3.DatabaseError("malformed")
+    if _value(db, "PRAGMA quick_check(1)") != "ok":
         raise sqlite3.DatabaseError("malformed")
     cursor = db.cursor()
     cursor.row_factory = sqlite3.Row

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from dpindex.base.errors import InputError
+from dpindex.base.text import escaped
 from dpindex.cli import audit_commands as audit
 from dpindex.cli import build_command
 from dpindex.cli import index_commands as index
@@ -159,5 +160,5 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 
 def _end(sentence: str, code: int) -> None:
-    print(f"dpindex: {sentence}", file=sys.stderr)
+    print(escaped(f"dpindex: {sentence}"), file=sys.stderr)
     sys.exit(code)

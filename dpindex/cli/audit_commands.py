@@ -139,7 +139,7 @@ def ledger(
         out.print_json({name: [row.to_dict() for row in rows] for name, rows in facts.items()})
         return
     for entry in entries:
-        typer.echo(str(entry))
+        out.say(entry)
     typer.echo("In total" + (":" if totals else ": nothing was released."))
     for total in totals:
-        typer.echo(f"  {total}")
+        out.say(f"  {total}")

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from dpindex.base.errors import InputError
+from dpindex.base.text import escaped
 from dpindex.cli.kinds import Takes, mistaken
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.vectors import read_ids, read_payload
@@ -351,7 +352,7 @@ class HolderOptions:
 
 def note(sentence: str) -> None:
     """Tell what may not be meant, in one line beside the output."""
-    typer.echo(f"note: {sentence}.", err=True)
+    typer.echo(escaped(f"note: {sentence}."), err=True)
 
 
 def with_codebook(spec: Spec, path: Path | None) -> Spec:

@@ -18,6 +18,7 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
 from dpindex.base.files import create_file
 from dpindex.base.progress import progress_bar as progress_bar
+from dpindex.base.text import escaped
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.privacy import Guarantee
 
@@ -50,7 +51,7 @@ def plain(value: object) -> Any:
     text = ""
     if value is not None:
         text = str(value)
-    return Text("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
+    return Text(escaped(text))
 
 
 def new_table(*headings: str, box: str = "HEAVY_HEAD") -> Any:
@@ -68,6 +69,11 @@ def print_table(table: Any) -> None:
     Console().print(table)
 
 
+def say(text: object = "", *, error: bool = False) -> None:
+    """Print one line; what cannot be printed of it, line breaks included, is escaped."""
+    typer.echo(escaped(str(text)), err=error)
+
+
 def print_facts(
     title: str,
     lines: Mapping[str, str],
@@ -76,19 +82,22 @@ def print_facts(
     exposure: Sequence[str] = (),
 ) -> None:
     """Print labelled lines, what is protected and what not, and what attacks are expected to do."""
-    typer.echo(title)
+    say(title)
     for label, text in lines.items():
-        typer.echo(f"{label:12}{text}")
-    typer.echo(f"\nWhat is protected\n  {guarantee.protects()}\n  {guarantee.odds()}")
+        say(f"{label:12}{text}")
+    say()
+    say("What is protected")
+    say(f"  {guarantee.protects()}")
+    say(f"  {guarantee.odds()}")
     if exposure:
-        typer.echo(
-            "\nWhat attacks are expected to do, if attributes are independent within their bounds"
-        )
+        say()
+        say("What attacks are expected to do, if attributes are independent within their bounds")
         for line in exposure:
-            typer.echo(f"  - {line}")
-    typer.echo("\nWhat is not protected")
+            say(f"  - {line}")
+    say()
+    say("What is not protected")
     for line in guarantee.does_not_protect(dim):
-        typer.echo(f"  - {line}")
+        say(f"  - {line}")
 
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}

@@ -18,6 +18,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Singles, spaced, unit
 from dpindex.base.errors import InputError
+from dpindex.base.text import refuse_unprintable
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.ranking import Ranking, new_ranking
 from dpindex.index.search_backend import EXACT
@@ -37,6 +38,11 @@ SAMPLE = "sample"
 _CODEBOOK = "codebook"
 _DENOISER = "denoiser"
 _FORMAT = 1
+_FOREIGN = (
+    *(ValueError, KeyError, TypeError, AttributeError),
+    *(RecursionError, OverflowError, NotImplementedError),
+)
+"""What parsers raise for documents that dpindex did not write."""
 _WIDER = {"|i1": "<i2", "<i2": "<i4"}
 """What integers are kept as: noise of codes that are added later may go beyond what is there."""
 _CHUNK_BYTES = 1 << 20
@@ -82,6 +88,20 @@ class Publication:
     done: int = 0
     complete: bool = False
 
+    def check_types(self) -> None:
+        """Refuse fields that nothing here has written, which would fail later and elsewhere."""
+        kinds: dict[type, list[object]] = {
+            str: [self.dtype, self.digest, "" if self.schema is None else self.schema],
+            bool: [self.text_ids, self.exact_queries, self.ids_are_rows, self.complete],
+            int: [self.rows, self.done],
+        }
+        for kind, values in kinds.items():
+            if any(type(value) is not kind for value in values):
+                raise TypeError
+        if np.dtype(self.dtype).kind not in "iu" or min(self.rows, self.done) < 0:
+            raise ValueError
+        _ = self.layout  # reads the schema of the payload
+
     @cached_property
     def ranking(self) -> Ranking:
         """What turns codes into vectors to rank by, and queries likewise."""
@@ -109,6 +129,7 @@ class Publication:
             import pyarrow as pa
 
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
+            refuse_unprintable(schema.names, "payload column")
         vector_width = 0
         if has_vectors:
             vector_width = spec.code_length
@@ -194,8 +215,10 @@ class Publication:
             denoiser = None
             if facts.pop("denoiser"):
                 denoiser = denoiser_from_bytes(database.read(_DENOISER) or b"", settings.spec)
-            return cls(settings, denoiser, **facts)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            publication = cls(settings, denoiser, **facts)
+            publication.check_types()
+            return publication
+        except _FOREIGN as error:
             reason = "a field is missing or wrong."
             if isinstance(error, InputError):
                 reason = str(error)

@@ -17,6 +17,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.extras import import_extra
+from dpindex.base.text import refuse_unprintable
 
 ID = "id"
 """What ids are called beside payload columns, so no column may have that name."""
@@ -146,6 +147,7 @@ def _checked(table: Table) -> Table:
     names = table.schema.names
     if not names:
         raise InputError("the payload has no columns.")
+    refuse_unprintable(names, "payload column")
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"the payload has two columns {name!r}; rename one of them.")

@@ -19,7 +19,10 @@ def open_csv(location: Location) -> VectorSource:
 
     def lines() -> Iterator[str]:
         text.seek(0)
-        return (line for line in text if line.strip())
+        try:
+            yield from (line for line in text if line.strip())
+        except UnicodeDecodeError:  # its message repeats what it cannot read
+            raise location.error("it is not text in UTF-8; save it again.") from None
 
     first = next(lines(), "")
     columns = len(first.split(","))
@@ -51,7 +54,7 @@ def _numbers(location: Location, lines: list[str], first: int, columns: int) -> 
         for column, cell in enumerate(cells):
             if not _is_numbers(cell):
                 raise location.error(
-                    f"row {row}, column {column} is {cell.strip()[:40]!r} and no number; a .csv of "
+                    f"row {row}, column {column} is no number (its text is not shown); a .csv of "
                     f"vectors holds numbers only: leave other columns out."
                 )
     raise location.error("its lines are no numbers separated by commas.")

@@ -25,6 +25,7 @@ def open_hdf5(location: Location) -> VectorSource:
     import h5py
 
     file = location.resources.enter_context(h5py.File(location.path, "r"))
+    location.check_names(file)
     if location.key is None:
         # Hard links only: looking at any other kind would open what it points to.
         own = [key for key in file if isinstance(file.get(key, getlink=True), h5py.HardLink)]
@@ -44,6 +45,7 @@ def hdf5_ids(location: Location) -> AnyArray | list[str]:
     import h5py
 
     file = location.resources.enter_context(h5py.File(location.path, "r"))
+    location.check_names(file)
     dataset = _dataset(location, file)
     text = h5py.check_string_dtype(dataset.dtype)
     if text is None and dataset.dtype.hasobject:  # such as lists, whose heaps are not checked

@@ -22,6 +22,8 @@ from dpindex.vectors.source import MAX_RATIO, Location, VectorSource, by_rows, i
 
 _HEADER_BYTES = 16_384
 _PIECE = 1 << 20
+_LOADED_BYTES = 1 << 28
+_LOADED_RATIO = 8
 _PARSERS = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}
 
 _RATIOS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: MAX_RATIO}
@@ -59,6 +61,7 @@ class _Npy:
         if version not in _PARSERS:
             raise location.error(f".npy format {version} is not supported; save it again.")
         self.shape, self._is_fortran, self.dtype = _PARSERS[version](head)
+        self._location = location
         self._stream = stream
         self._offset = head.tell()
         if self.dtype.hasobject:
@@ -76,7 +79,19 @@ class _Npy:
         return _items(self._stream, self._offset, np.dtype((self.dtype, shape)), start, stop)
 
     def read(self) -> AnyArray:
-        """The whole array."""
+        """The whole array.
+
+        Raises
+        ------
+        InputError
+            If it takes over 256 MiB and over 8 times its file, as compressed zeros do.
+        """
+        declared = math.prod(self.shape) * self.dtype.itemsize
+        if declared > max(_LOADED_BYTES, _LOADED_RATIO * self._location.size):
+            raise self._location.error(
+                f"it takes {declared} bytes of memory, since it is not stored row after row, and"
+                f" the file has {self._location.size}; save it as .npy."
+            )
         flat = self.items(0, math.prod(self.shape))
         return flat.reshape(self.shape, order="F" if self._is_fortran else "C")
 
@@ -143,6 +158,7 @@ class _Archive:
         self._zip = location.resources.enter_context(zipfile.ZipFile(location.path))
         names = [name for name in self._zip.namelist() if name.endswith(".npy")]
         self.keys = [name.removesuffix(".npy") for name in names]
+        location.check_names(self.keys)
 
     def member(self, key: str | None) -> _Npy:
         """The array ``key``, its declared size checked against the bytes that are there."""

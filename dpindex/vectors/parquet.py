@@ -75,7 +75,9 @@ def open_file(location: Location, stream: IO[bytes] | None = None) -> Any:
 
     # A small read buffer and no prefetch: either would hold whole row groups.
     options = {"buffer_size": 1 << 20, "pre_buffer": False, "page_checksum_verification": True}
-    return location.resources.enter_context(ParquetFile(stream or location.path, **options))
+    file = location.resources.enter_context(ParquetFile(stream or location.path, **options))
+    location.check_names(file.schema_arrow.names)
+    return file
 
 
 def column_type(location: Location, file: Any, key: str) -> Any:

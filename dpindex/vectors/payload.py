@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -39,6 +40,7 @@ def read_payload(location: str | os.PathLike[str], columns: Sequence[str] | None
     found, read = locate(location, _TABLES, "file of payload columns")
     with found.reading(), found.resources:
         table = read(found)
+        found.check_names(table.column_names)
         for name in columns or ():
             if table.column_names.count(name) != 1:
                 known = ", ".join(table.column_names)
@@ -57,7 +59,14 @@ def _parquet(location: Location) -> Table:
 def _csv(location: Location) -> Table:
     from pyarrow import csv
 
-    return csv.read_csv(location.path)
+    try:
+        return csv.read_csv(location.path)
+    except ValueError as error:  # Arrow repeats the line, other columns of it included
+        row = re.search(r"Row #(\d+)", str(error))
+        place = f"line {row[1]} of it" if row else "it"
+        raise location.error(
+            f"{place} is no line of a table in UTF-8; give every line one cell for each column."
+        ) from None
 
 
 _TABLES: dict[str, Callable[[Location], Table]] = {".parquet": _parquet, ".csv": _csv}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, TypeAlias, TypeVar
@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import AnyArray, as_table, canonical_csr, is_masked, issparse
 from dpindex.base.checks import as_matrix
-from dpindex.base.errors import InputError, StorageError
+from dpindex.base.errors import InputError, StorageError, naming
 from dpindex.base.extras import EXTRAS
+from dpindex.base.text import escaped, refuse_unprintable
 
 MAX_RATIO = 1032
 """The largest factor by which a DEFLATE stream can grow; a file that claims more is damaged."""
@@ -52,7 +53,13 @@ class Location:
     resources: ExitStack = field(default_factory=ExitStack, repr=False, compare=False)
 
     def error(self, sentence: str) -> InputError:
-        return InputError(f"{self.name}: {sentence}")
+        """The error that names the file; foreign names in its sentence are escaped."""
+        return InputError(escaped(f"{self.name}: {sentence}"))
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Refuse names of columns, arrays or datasets that cannot be printed."""
+        with naming(escaped(self.name)):
+            refuse_unprintable(names, "column or array")
 
     def sole(self, arrays: Mapping[str, Any], fits: Callable[[Any], bool], held: str) -> Location:
         """The location with the key of the only array that fits.

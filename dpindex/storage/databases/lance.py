@@ -51,6 +51,7 @@ class Lance(Database):
         self._place = f"{address}, {name}"
         self._name = name
         self._documents = f"{name}_dpindex"
+        self._document_schema = self._pa.schema([("id", "string"), ("data", "large_binary")])
         with self._asking():
             # At once it sees what others write.
             self._connection = lance.connect(address, read_consistency_interval=timedelta(0))
@@ -184,13 +185,20 @@ class Lance(Database):
             if self._documents not in self._connection:
                 return None
             table = self._connection.open_table(self._documents)
+            if table.schema != self._document_schema:
+                raise InputError(
+                    f"{self._place}: the table {self._documents} is none of dpindex's; publish"
+                    " under another name."
+                )
             found = table.search().where(self.dialect.is_in("id", [name])).to_arrow()
         for data in found["data"].to_pylist():
+            if data is None:
+                raise InputError(f"{self._place}: the document {name} is empty; publish anew.")
             return bytes(data)
         return None
 
     def write(self, name: str, data: bytes) -> None:
-        schema = self._pa.schema([("id", "string"), ("data", "large_binary")])
+        schema = self._document_schema
         with self._asking():
             table = self._connection.create_table(self._documents, schema=schema, exist_ok=True)
             _put(table, self._pa.table([[name], [data]], schema=schema))
