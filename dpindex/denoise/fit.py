@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -130,6 +131,37 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
             error = _unbiased_error(refined, y, channel)
             return Denoiser(spec, error, len(codes), linear, tuple(iterations), error_variance)
     return Denoiser(spec, _unbiased_error(prediction, y, channel), len(codes), linear)
+
+
+def fit_if_possible(
+    fit: Callable[[Kind], Denoiser], spec: Spec, kind: Kind = "auto"
+) -> Denoiser | None:
+    """Fit a denoiser to codes of a spec, or return None where none can be fitted.
+
+    None is returned for formats without a denoiser, for too few codes, and for codes without noise
+    or with nothing but noise.
+
+    Parameters
+    ----------
+    fit : callable
+        Fits a denoiser of a kind, such as ``partial(fit_denoiser, codes, spec)``.
+    spec : Spec
+        The spec of the codes.
+    kind : "auto", "linear" or "score"
+        Formats without a denoiser of kind "score" get the linear one.
+
+    >>> from functools import partial
+    >>> from dpindex import Privatizer
+    >>> spec = Spec("raw-staircase", dim=8, epsilon=8.0, bounds=(0, 2))
+    >>> few = Privatizer(spec).privatize(np.ones((3, 8)))
+    >>> fit_if_possible(partial(fit_denoiser, few, spec), spec) is None
+    True
+    """
+    if "score" not in spec.format_type.denoisers:
+        kind = "linear"
+    with suppress(NoDenoiserError):
+        return fit(kind)
+    return None
 
 
 class TrainingCodes:

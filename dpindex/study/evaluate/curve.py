@@ -9,7 +9,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
@@ -19,9 +18,9 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 
 from dpindex.base.checks import whole_number
-from dpindex.base.errors import InputError, NoDenoiserError
+from dpindex.base.errors import InputError
 from dpindex.base.threads import limited_threads
-from dpindex.denoise import Denoiser, Kind
+from dpindex.denoise import Denoiser, Kind, fit_if_possible
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.queries import QueryMode
 from dpindex.mechanism.method_table import Method, find_method
@@ -646,11 +645,9 @@ def _build(
 
 def fit_where_possible(index: PrivateIndex, denoise: Kind | None) -> Denoiser | None:
     """Fit a denoiser of that kind ("linear" for sign codes); None if the index goes without."""
-    if denoise is not None and index.spec.epsilon is not None:
-        with suppress(NoDenoiserError):  # too few codes, or nothing but noise
-            signs = index.spec.method_row.codes == "signs"
-            return index.fit_denoiser("linear" if signs else denoise)
-    return None
+    if denoise is None:
+        return None
+    return fit_if_possible(index.fit_denoiser, index.spec, denoise)
 
 
 def _search(

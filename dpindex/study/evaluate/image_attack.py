@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, spaced
-from dpindex.base.errors import InputError, NoDenoiserError
-from dpindex.denoise import fit_denoiser
+from dpindex.base.errors import InputError
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.evaluate.curve import label
 from dpindex.study.evaluate.curve_charts import gallery_png
-from dpindex.study.evaluate.inversion import cosines, invert
+from dpindex.study.evaluate.inversion import attackers_denoiser, cosines, invert
 from dpindex.study.evaluate.report import Picture
 from dpindex.vectors import as_source, dense_rows
 
@@ -85,12 +83,8 @@ def _gallery(rows: Any, originals: Any, specs: list[Spec], shape: tuple[int, ...
     ordered = sorted(specs, key=lambda spec: -spec.budget)
     for spec in (ordered[i] for i in spaced(len(ordered), _EPSILONS)):
         privatizer = Privatizer(spec)
-        denoiser = None
-        codes = privatizer.privatize(originals)
-        if spec.method_row.codes == "numbers":
-            with suppress(NoDenoiserError):  # too few codes, or nothing but noise
-                denoiser = fit_denoiser(privatizer.privatize(rows), spec)
-        rebuilt = invert(codes, spec, denoiser)
+        denoiser = attackers_denoiser(spec, privatizer.privatize(rows))
+        rebuilt = invert(privatizer.privatize(originals), spec, denoiser)
         cosine = float(cosines(rebuilt, originals).mean())
         lines.append((f"ε = {spec.budget:g}\ncosine {cosine:.2f}", rebuilt))
     if not specs[0].method_row.calibration.rounded:  # directions, of which the size is unknown

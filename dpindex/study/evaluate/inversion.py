@@ -9,18 +9,19 @@ attack far stronger. Attackers with other data of the same kind can do better st
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, in_units_of_largest, unit
-from dpindex.base.errors import InputError, NoDenoiserError
-from dpindex.denoise import Denoiser, fit_denoiser
+from dpindex.base.errors import InputError
+from dpindex.denoise import Denoiser, fit_denoiser, fit_if_possible
 from dpindex.exposure.exposure import linear_channel, nearness
 from dpindex.exposure.prior import Prior, directions_only
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise.law import SignLaw
 from dpindex.mechanism.spec import Spec
 
 EXPOSURE = ("rebuilt_error", "rebuilt_cosine")
@@ -75,10 +76,9 @@ def attackers_denoiser(
 ) -> Denoiser | None:
     """The strongest denoiser for these codes: the one given if it is of the kind "score"."""
     strongest = denoiser is not None and denoiser.kind == "score"
-    if spec.epsilon is not None and spec.method_row.codes == "numbers" and not strongest:
-        with suppress(NoDenoiserError):  # too few codes, or nothing but noise
-            return fit_denoiser(codes, spec)
-    return denoiser
+    if strongest or "score" not in spec.format_type.denoisers:
+        return denoiser
+    return fit_if_possible(partial(fit_denoiser, codes, spec), spec) or denoiser
 
 
 def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Singles:
@@ -120,10 +120,9 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
     >>> np.round(invert(codes, spec), 1).tolist()
     [[0.0, 0.5, 1.0]]
     """
-    signs = spec.method_row.codes == "signs"
     if codes.fingerprint != spec.fingerprint:
         raise InputError("these codes were made under another spec than the one given.")
-    if spec.method_row.codes == "symbols":
+    if spec.format.symbolic:
         return _codewords(codes, spec)
     if spec.dim * spec.code_length > _MAX_ENTRIES:
         raise InputError(
@@ -138,7 +137,7 @@ def invert(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Single
     prior_variance = prior.variance * (projection**2).sum(axis=0)
     slope, expected, noise = linear_channel(spec, prior_mean, prior_variance)
     decoded = codes.to_float()
-    if denoiser is not None and not signs:
+    if denoiser is not None and not isinstance(spec.law, SignLaw):
         decoded = denoiser(codes)
         noise = np.zeros_like(noise)
     response = projection * slope

@@ -8,15 +8,14 @@ centred at the mean code. Attackers who model the noise law or the collection ca
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
 from dpindex.base.arrays import Doubles, Singles, Vectors, row_by_row, unit
-from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.spec import Spec
 
 __all__ = ["LINKED", "Linkage"]
 
@@ -25,8 +24,62 @@ LINKED = "linked"
 
 Flags = npt.NDArray[np.bool_]
 
-_MOST = 1.0 - 1e-6
+_MAX_SIGN = 1.0 - 1e-6
 _TIE = 1e-5
+
+
+class _CosineScores:
+    """Scores of codes for known vectors: cosines of projections, both less the mean code.
+
+    Parameters
+    ----------
+    projector : Projector
+        Of the spec of the codes.
+    known : array or sparse matrix, shape (m, dim)
+        Original vectors.
+    mean : float32 array, shape (k,)
+        The mean decoded code.
+    """
+
+    def __init__(self, projector: Projector, known: Vectors, mean: Singles) -> None:
+        self.mean = mean
+        self.weights = unit(self.expected(projector, known) - mean)
+
+    def expected(self, projector: Projector, known: Vectors) -> Doubles:
+        """Return the decoded codes that known vectors would have without noise."""
+        return np.asarray(projector.project(known), dtype=np.float64) * projector.spec.step
+
+    def compared(self, codes: Codes) -> Singles:
+        """Return decoded codes, of which inner products with the weights are the scores."""
+        return unit(codes.to_float() - self.mean)
+
+
+class _CodewordScores(_CosineScores):
+    """Scores of symbols: cosines of codewords and original vectors."""
+
+    def expected(self, projector: Projector, known: Vectors) -> Doubles:
+        dense = known.toarray() if scipy.sparse.issparse(known) else known
+        return unit(dense).astype(np.float64)
+
+
+class _LogOdds(_CosineScores):
+    """Scores of sign codes: half their log-likelihood ratio, a weighted sum of signs."""
+
+    def __init__(self, projector: Projector, known: Vectors, mean: Singles) -> None:
+        self.mean = mean
+        projected = self.expected(projector, known)
+        signs = _expected_signs(projector.spec, projected)
+        self.weights = (_half_log_odds(signs) - _half_log_odds(mean)).astype(np.float32)
+
+    def compared(self, codes: Codes) -> Singles:
+        return codes.to_float()
+
+
+_SCORES: dict[type[object], type[_CosineScores]] = {
+    CodeFormat: _CosineScores,
+    SignFormat: _LogOdds,
+    SymbolFormat: _CodewordScores,
+}
 
 
 class Linkage:
@@ -43,29 +96,14 @@ class Linkage:
     """
 
     def __init__(self, projector: Projector, known: Vectors, codes: Codes) -> None:
-        spec = projector.spec
-        decoded = codes.to_float()
-        exact = np.asarray(projector.project(known), dtype=np.float64) * spec.step
-        if spec.format.name == "symbols":  # decoded, they are codewords
-            dense = known.toarray() if scipy.sparse.issparse(known) else known
-            exact = unit(dense).astype(np.float64)
-        self._centre = decoded.mean(axis=0, dtype=np.float64).astype(np.float32)
-        self._signs = spec.format.name == "signs"
-        if self._signs:
-            self._known = _log_odds(spec, exact, self._centre)
-        else:
-            self._known = unit(exact - self._centre)
-        self._own = np.diagonal(self._scores(codes.take(slice(len(exact))))).copy()
-        self._above = np.zeros(len(exact), dtype=np.int64)
-        self._tied = np.zeros(len(exact), dtype=np.int64)
-
-    def _scores(self, codes: Codes, own: bool = False) -> Singles:
-        decoded = codes.to_float()
-        if not self._signs:
-            decoded = unit(decoded - self._centre)
-        if own:
-            return row_by_row(decoded, self._known)
-        return np.asarray(self._known @ decoded.T, dtype=np.float32)
+        scores = for_format(_SCORES, projector.spec.format_type)
+        mean = codes.to_float().mean(axis=0, dtype=np.float64).astype(np.float32)
+        self._scores = scores(projector, known, mean)
+        count = len(self._scores.weights)
+        own = self._scores.compared(codes.take(slice(count)))
+        self._own = np.einsum("ij,ij->i", self._scores.weights, own)
+        self._above = np.zeros(count, dtype=np.int64)
+        self._tied = np.zeros(count, dtype=np.int64)
 
     def count(self, codes: Codes) -> None:
         """Compare with further codes; every code of the collection is counted once."""
@@ -79,7 +117,11 @@ class Linkage:
         With ``own`` the first n/m codes are compared with the first known vector, and so on:
         (m, n/m) each.
         """
-        scores = self._scores(codes, own)
+        compared = self._scores.compared(codes)
+        if own:
+            scores = row_by_row(compared, self._scores.weights)
+        else:
+            scores = self._scores.weights @ compared.T
         margin = _TIE * np.maximum(np.abs(self._own), 1e-30)
         above = scores > (self._own + margin)[:, None]
         return above, (scores >= (self._own - margin)[:, None]) & ~above
@@ -87,17 +129,26 @@ class Linkage:
     @property
     def share(self) -> float:
         """Share of known vectors whose own code fits best; ties are broken at random."""
-        return float(np.where(self._above == 0, 1.0 / np.maximum(self._tied, 1), 0.0).mean())
+        return self.share_within(1)
+
+    def share_within(self, candidates: int) -> float:
+        """Return the share of known vectors whose own code is among that many that fit best.
+
+        Ties are broken at random.
+        """
+        places = (candidates - self._above) / np.maximum(self._tied, 1)
+        return float(np.clip(places, 0.0, 1.0).mean())
 
 
-def _log_odds(spec: Any, exact: Doubles, mean: Singles) -> Singles:
-    """Weights w of the score ``Σ w_j s_j``: half the log-likelihood ratio of a sign."""
+def _expected_signs(spec: Spec, projected: Doubles) -> Doubles:
+    """Return the mean signs of codes of projected vectors, shape (m, k)."""
     beta = spec.projection.scale * spec.adjacency.size
-    sizes = np.abs(exact) / beta
+    sizes = np.abs(projected) / beta
     rms = np.maximum(np.sqrt(np.square(sizes).mean(axis=1)), 1e-30)
-    flips = np.stack(
-        [spec.law.flip_probability(row, size) for row, size in zip(sizes, rms, strict=True)]
-    )
-    expected = np.where(exact >= 0, 1.0, -1.0) * (1.0 - 2.0 * flips)
-    ratio = np.arctanh(np.clip(expected, -_MOST, _MOST)) - np.arctanh(np.clip(mean, -_MOST, _MOST))
-    return np.asarray(ratio, dtype=np.float32)
+    law = spec.sign_law
+    flips = [law.flip_probability(row, size) for row, size in zip(sizes, rms, strict=True)]
+    return np.where(projected >= 0, 1.0, -1.0) * (1.0 - 2.0 * np.stack(flips))
+
+
+def _half_log_odds(signs: Doubles | Singles) -> Doubles:
+    return np.arctanh(np.clip(signs.astype(np.float64), -_MAX_SIGN, _MAX_SIGN))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import Singles, in_units_of_largest, spaced, unit
-from dpindex.base.errors import InputError, NoDenoiserError
+from dpindex.base.errors import InputError
 from dpindex.base.files import read_file
-from dpindex.denoise import fit_denoiser
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.evaluate.inversion import invert
+from dpindex.study.evaluate.inversion import attackers_denoiser, invert
 from dpindex.vectors import VectorSource, as_source, dense_rows
 
 __all__ = ["Guess", "TextAttack", "read_texts", "text_attack"]
@@ -177,9 +175,6 @@ def _shown(specs: Iterable[Spec]) -> list[Spec]:
 def _rebuilt(spec: Spec, vectors: Any, base: VectorSource) -> Singles:
     """What the attack of :mod:`dpindex.study.evaluate.inversion` gives back of the vectors."""
     privatizer = Privatizer(spec)
-    denoiser = None
-    if spec.method_row.codes == "numbers":
-        _, others = next(iter(base.chunks(min(_FITTED, base.shape[0]))))
-        with suppress(NoDenoiserError):  # too few codes, or nothing but noise
-            denoiser = fit_denoiser(privatizer.privatize(others), spec)
+    _, others = next(iter(base.chunks(min(_FITTED, base.shape[0]))))
+    denoiser = attackers_denoiser(spec, privatizer.privatize(others))
     return invert(privatizer.privatize(vectors), spec, denoiser)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from dpindex.base.arrays import Singles, Vectors, issparse, row_by_row, unit
-from dpindex.base.errors import NoDenoiserError
-from dpindex.denoise import Denoiser, fit_denoiser
+from dpindex.denoise import Denoiser, fit_denoiser, fit_if_possible
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
@@ -104,9 +103,8 @@ class Simulation:
             return None
         # A collection has no more codes than vectors.
         count = round(self._model.sampled.shape[0] * self._model.vectors_per_row)
-        with suppress(NoDenoiserError):  # too few codes, or nothing but noise
-            return fit_denoiser(codes.take(slice(count)), self.spec, ranking)
-        return None
+        fit = partial(fit_denoiser, codes.take(slice(count)), self.spec)
+        return fit_if_possible(fit, self.spec, ranking)
 
     def _found(self, queries: Singles, sampled: Singles, near: Singles, at: int) -> Found:
         """Return what queries find among decoded codes of sampled and of near vectors."""
