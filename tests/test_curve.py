@@ -13,10 +13,10 @@ from test_denoise import low_rank
 
 from dpindex import Codebook, Spec, attribute, record
 from dpindex.base.errors import InputError
-from dpindex.study.evaluate import MEASURES, recall_curve, spec_grid, write_curve
+from dpindex.study.evaluate import MEASURES, View, recall_curve, spec_grid, write_report
 from dpindex.vectors import open_vectors
 
-CURVE = import_module("dpindex.study.evaluate.curve")
+CURVE = import_module("dpindex.study.evaluate.evaluation")
 
 DIM = 12
 BASE = np.random.default_rng(1).random((150, DIM))
@@ -69,6 +69,11 @@ def test_measures_of_scripted_answers(fake):
     assert point.mean["precision@10"] == pytest.approx(0.4)
     assert point.mean["recall@10"] == pytest.approx(0.1)
     assert point.mean["recall@100"] == pytest.approx(0.6)
+    # Among the first 10, 20, 50 and 100 answers are so many of the true ten; the owner orders them.
+    within = {level: (fake.answers[:, :level, None] == true[:, None, :10]).any(axis=2).sum(axis=1)
+              for level in (10, 20, 50, 100)}  # fmt: skip
+    for level, hits in within.items():
+        assert point.mean[f"recall@10 within {level}"] == pytest.approx(hits.mean() / 10)
     assert np.isnan(point.std["recall@10"])
 
 
@@ -107,7 +112,8 @@ def test_mean_and_spread_are_those_of_the_runs():
     spec = Spec(method="dp-oporp-staircase", dim=DIM, k=6, epsilon=8.0)
     curve = recall_curve(BASE, QUERIES, [spec], runs=4, query_modes=["private"])
     point = curve.points[0]
-    for name in MEASURES:
+    assert set(curve.measures) > set(MEASURES)
+    for name in curve.measures:
         values = [run.values[name] for run in curve.runs]
         assert point.mean[name] == pytest.approx(np.mean(values))
         assert point.std[name] == pytest.approx(np.std(values, ddof=1))
@@ -155,6 +161,7 @@ def test_more_epsilon_finds_more_and_bits_are_small():
         ({"query_modes": []}, "query_modes must name"),
         ({"query_modes": ["exact", "secret"]}, "query_modes must name"),
         ({"runs": 0}, "runs must be at least 1"),
+        ({"runz": 2}, "no option 'runz'; there are runs, neighbours"),
         ({"neighbours": 9}, "neighbours must be at least 10"),
         ({"neighbours": 151}, "151 true neighbours cannot be found among 150"),
         ({"specs": [Spec(method="none-oporp", dim=5)]}, "base has 12 columns .* dim = 5"),
@@ -231,13 +238,13 @@ class TestSpecGrid:
 def test_csv_files_say_what_was_measured(tmp_path):
     grid = spec_grid(DIM, ["dp-oporp", "idp-signrp-rr", "none-oporp"], [2], [8])
     curve = recall_curve(BASE, QUERIES, grid.specs, runs=2, query_epsilon=3.0)
-    write_curve(curve, tmp_path)
+    write_report(tmp_path, [View(curve)])
     with open(tmp_path / "curve.csv", newline="") as file:
         lines = list(csv.DictReader(file))
-    assert len(lines) == 3 * 2 * len(MEASURES)
+    assert len(lines) == 3 * 2 * len(curve.measures)
     by_key = {(x["method"], x["query"], x["measure"]): x for x in lines}
     for point in curve.points:
-        for name in MEASURES:
+        for name in curve.measures:
             line = by_key[point.spec.method, point.query, curve.full_name(name)]
             assert float(line["mean"]) == point.mean[name]
             assert float(line["std"]) == point.std[name]

@@ -36,12 +36,12 @@ def test_the_demo_leaves_an_index_and_a_report(
         "runs.csv",
         "curve.png",
         "inversion.png",
-        "explorer.html",
+        "candidates.png",
         "report.html",
     }
-    assert '<a href="explorer.html">' in result.report.read_text(encoding="utf-8")
-    assert 50_000 < result.explorer.stat().st_size < 5_000_000
-    assert result.report.read_text(encoding="utf-8").count("data:image/png") == 4
+    assert 50_000 < result.report.stat().st_size < 5_000_000
+    # Four charts for each of two adjacencies, the digits, and one sheet of examples.
+    assert result.report.read_text(encoding="utf-8").count("data:image/png") == 10
     index = PrivateIndex.open(result.index)
     assert len(index) == 1600
     assert index.spec == result.spec

@@ -20,9 +20,11 @@ import scipy.sparse
 from test_cli import Run, fails
 
 from dpindex import InputError, Spec, record
-from dpindex.study.evaluate import explore, spec_grid
-from dpindex.study.evaluate.explorer import Shown, View, measured_views, write_page
-from dpindex.study.evaluate.explorer.page import page_data, promise
+from dpindex.study.evaluate import Shown, View, measured_views, spec_grid
+from dpindex.study.evaluate.explorer import page as page_module
+from dpindex.study.evaluate.explorer.measured import at_norm_1
+from dpindex.study.evaluate.explorer.page import Section, page_html
+from dpindex.study.evaluate.explorer.page_data import page_data, promise
 from dpindex.study.evaluate.explorer.sheet import Sheet
 from dpindex.vectors import as_source
 
@@ -48,7 +50,7 @@ def specs() -> list[Spec]:
 @pytest.fixture(scope="module")
 def views() -> list[View]:
     source, asked = as_source(BASE, "base"), as_source(QUERIES, "queries")
-    return measured_views(source, asked, specs(), count=4, runs=2, neighbours=10)
+    return measured_views(source, asked, specs(), examples=4, runs=2, neighbours=10)
 
 
 def data_of(views: list[View], **how: Any) -> dict[str, Any]:
@@ -75,7 +77,7 @@ class Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, list[str]] = {"script": [], "style": [], "title": []}
+        self.texts: dict[str, list[str]] = {"script": [], "style": [], "title": [], "li": []}
         self.inside = ""
         self.feed(text)
         self.close()
@@ -105,7 +107,8 @@ def test_each_adjacency_is_a_view(views: list[View]) -> None:
     )
     assert (one["epsilons"], whole["epsilons"]) == ([1.0, 30.0], [4.0, 16.0])
     assert [m["method"] for m in whole["methods"]] == ["record-cap", "raw-gaussian", "none-oporp"]
-    assert any("a change of m attributes costs m × 30" in line for line in one["limits"])
+    limits = Section(views[0].curve, {}).limits
+    assert any("a change of m attributes costs m × 30" in line for line in limits)
 
 
 def test_figures_are_those_of_the_curve(views: list[View]) -> None:
@@ -116,6 +119,11 @@ def test_figures_are_those_of_the_curve(views: list[View]) -> None:
                 assert method["epsilons"] == [point.spec.epsilon for point in line]
                 recall = [point.mean["recall@10"] for point in line]
                 assert method["recall"][mode] == pytest.approx(recall, abs=1e-4)
+                for level, within in zip(
+                    view.curve.candidates, method["within"][mode], strict=True
+                ):
+                    recall = [point.mean[f"recall@10 within {level}"] for point in line]
+                    assert within == pytest.approx(recall, abs=1e-4)
                 spread = [point.std["recall@10"] for point in line]
                 assert method["spread"][mode] == pytest.approx(spread, abs=1e-4)
                 exposed = [np.clip(1 - point.mean["rebuilt_error"], 0, 1) for point in line]
@@ -164,7 +172,7 @@ def test_without_noise_everything_is_found_and_rebuilt(views: list[View]) -> Non
 def test_an_answer_that_is_no_neighbour_is_negative(views: list[View]) -> None:
     data = data_of(views)
     for view, shown in zip(views, data["views"], strict=True):
-        for sample in view.samples:
+        for sample in view.examples.samples:
             found = [f"row {row}" for row in sample.found["private"].ravel()]
             for method in shown["methods"]:
                 for epsilon, hits in zip(
@@ -195,13 +203,12 @@ def test_how_far_a_promise_reaches() -> None:
     assert "no promise" in said["none-oporp", None]
 
 
-def test_the_page_is_one_file_that_may_run_nothing_else(views: list[View], tmp_path: Path) -> None:
+def test_the_page_is_one_file_that_may_run_nothing_else(views: list[View]) -> None:
     shown = Shown(as_source(BASE), as_source(QUERIES), image_shape=(3, 4))
-    path = write_page(tmp_path / "page.html", views, shown, title="Mine & <yours>")
-    text = path.read_text(encoding="utf-8")
+    text = page_html(views, shown, title="Mine & <yours>")
     page = Page(text)
     assert page.texts["title"] == ["Mine & <yours>"]
-    assert path.stat().st_size < 200_000
+    assert len(text) < 200_000
     for tag, attributes in page.elements:
         assert attributes.get("src") is None, tag
         assert attributes.get("href") in (None, "data:,"), tag
@@ -231,16 +238,15 @@ def test_the_page_is_one_file_that_may_run_nothing_else(views: list[View], tmp_p
     assert set(re.findall(r'(?:at|say)\("([a-z-]+)"', scripts[1])) <= set(identities)
 
 
-def test_foreign_texts_stay_texts(views: list[View], tmp_path: Path) -> None:
+def test_foreign_texts_stay_texts(views: list[View]) -> None:
     texts = [f"{EVIL} {i}" for i in range(80)]
     shown = Shown(as_source(BASE), as_source(QUERIES), texts=texts, query_texts=[EVIL] * 9)
-    path = write_page(tmp_path / "page.html", views, shown, title=EVIL, notes=[EVIL])
-    page = Page(path.read_text(encoding="utf-8"))
+    page = Page(page_html(views, shown, title=EVIL, notes=[EVIL]))
     assert [tag for tag, _ in page.elements].count("script") == 3
     assert "img" not in [tag for tag, _ in page.elements]
     data = json.loads(page.texts["script"][0])
     assert data["queries"]["shown"] == [EVIL] * 4
-    assert data["notes"] == [EVIL]
+    assert EVIL in page.texts["li"]
     assert set(data["items"]["names"]) <= set(texts)
     long = Shown(as_source(BASE), as_source(QUERIES), texts=["x" * 9999] * 80)
     assert long.names(np.array([3])) == ["x" * 200 + "…"]
@@ -265,17 +271,16 @@ def test_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bad_input_is_refused_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dpindex.study.evaluate.explorer.measured.recall_curve", None)
-    page, every = tmp_path / "page.html", specs()
+    monkeypatch.setattr("dpindex.study.evaluate.evaluation.Evaluation.measure", None)
+    source = as_source(BASE, "base")
+    asked = as_source(QUERIES, "queries")
 
-    def refused(sentence: str, chosen: list[Spec] = every, base: Any = BASE, **how: Any) -> None:
+    def refused(sentence: str, **how: Any) -> None:
         with pytest.raises(InputError, match=sentence):
-            explore(page, base, QUERIES, chosen, **how)
+            Shown(source, asked, **how)
 
-    refused("two or more epsilons", [])
-    refused("two or more epsilons", [s for s in every if s.epsilon in (None, 30, 4, 16)])
     refused("an image of 3x5 has 15 values and a vector has 12", image_shape=(3, 5))
     refused("HEIGHTxWIDTH or", image_shape=(12,))
     refused("HEIGHTxWIDTH or", image_shape=(2, 3, 2))
@@ -283,28 +288,56 @@ def test_bad_input_is_refused_before_anything_is_measured(
     refused("9 vectors, and there are 1 texts", query_texts=["a"])
     hollow = BASE.copy()
     hollow[7] = 0
-    refused("base: row 7 is the zero vector", base=hollow)
-    refused("array: row 7 is the zero", base=as_source(scipy.sparse.csr_matrix(hollow)))
+    sparse = as_source(scipy.sparse.csr_matrix(hollow))
+    for base, sentence in (
+        (hollow, "base: row 7 is the zero"),
+        (sparse, "array: row 7 is the zero"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            measured_views(base, QUERIES, specs())
+    with pytest.raises(InputError, match="nothing to evaluate"):
+        measured_views(BASE, QUERIES, [])
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    refused("jinja2 and pillow; run pip install jinja2")
-    assert not page.exists()
+    with pytest.raises(InputError, match="jinja2 and pillow; run pip install jinja2"):
+        page_module.require_libraries()
+
+
+@pytest.mark.slow
+def test_a_page_shows_what_there_is(views: list[View]) -> None:
+    """Sliders with two epsilons or more; charts with one; tables alone with baselines alone."""
+    shown = Shown(as_source(BASE), as_source(QUERIES))
+    for epsilons, sliders, scripts in (([1, 9], 3, 3), ([9], 0, 3), ([], 0, 0)):
+        grid = spec_grid(DIM, ["dp-oporp-staircase", "none-oporp"], epsilons, [DIM])
+        some = measured_views(BASE, QUERIES, grid.specs, runs=1, neighbours=10, examples=0)
+        page = Page(page_html(some, shown))
+        kinds = [attributes.get("type") for tag, attributes in page.elements if tag == "input"]
+        assert kinds == ["range"] * sliders
+        assert [tag for tag, _ in page.elements].count("script") == scripts
+        if scripts:
+            assert json.loads(page.texts["script"][0])["kind"] is None
+
+
+def test_vectors_at_norm_1_are_measured_as_they_are() -> None:
+    """Directions are made where they are needed, and not of vectors that are directions."""
+    unit = BASE / np.linalg.norm(BASE, axis=1, keepdims=True)
+    source = as_source(unit)
+    assert at_norm_1(source) is source
+    for base in (BASE, scipy.sparse.csr_matrix(BASE)):
+        ((_, rows),) = at_norm_1(as_source(base)).chunks()
+        rows = rows.toarray() if scipy.sparse.issparse(rows) else rows
+        np.testing.assert_allclose(rows, unit, rtol=1e-5)
 
 
 def test_sparse_vectors_and_a_projection_too_large_to_invert(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dpindex.study.evaluate.inversion._MAX_MEASURED_ENTRIES", 1)
     sparse = scipy.sparse.csr_matrix(BASE)
-    page = explore(tmp_path / "page.html", sparse, sparse[:3], specs()[-5:], runs=1, neighbours=10)
-    data = json.loads(Page(page.read_text(encoding="utf-8")).texts["script"][0])
+    views = measured_views(sparse, sparse[:3], specs()[-5:], runs=1, neighbours=10)
+    shown = Shown(as_source(sparse), as_source(sparse[:3]))
+    data = json.loads(Page(page_html(views, shown)).texts["script"][0])
     assert data["views"][0]["methods"][0]["rebuilt"] == [None, None]
     assert data["views"][0]["methods"][0]["exposed"] == [None, None]
-
-
-def test_a_place_that_cannot_be_written_is_named(views: list[View], tmp_path: Path) -> None:
-    shown = Shown(as_source(BASE), as_source(QUERIES))
-    with pytest.raises(InputError, match="choose another file"):
-        write_page(tmp_path / "no" / "page.html", views, shown)
 
 
 @pytest.mark.slow
@@ -312,40 +345,29 @@ def test_command_line(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", BASE)
     np.save(tmp_path / "q.npy", QUERIES)
     (tmp_path / "ids.txt").write_text("".join(f"id-{i}\n" for i in range(80)))
-    terms = ("explore", "x.npy", "q.npy", "--methods", "dp-oporp-staircase", "--epsilons", "1,9")
+    (tmp_path / "x.txt").write_text("\n".join(f"{EVIL!a} {i}" for i in range(80)))
+    few = ("--runs", 1, "--neighbours", 10, "--methods", "dp-oporp-staircase,none-oporp")
+    terms = ("evaluate", "x.npy", "q.npy", *few, "--epsilons", "1,9")
     whole = ("--record-methods", "record-cap,raw-gaussian", "--record-epsilons", "4,16")
-    fails(run(*terms, *whole, "--image-shape", "3by4"), "such as 28x28")
-    fails(run(*terms, *whole, "--ids", "q.npy"), "ids")
-    code, said, _ = run(*terms, *whole, "--ids", "ids.txt", "--title", EVIL)
-    assert code == 0
-    assert said.startswith("Explorer: explorer.html (0.1 MB)")
-    page = Page((tmp_path / "explorer.html").read_text(encoding="utf-8"))
+    fails(run(*terms, "--report", "a", "--image-shape", "3by4"), "such as 28x28")
+    fails(run(*terms, "--report", "a", "--ids", "q.npy"), "ids")
+    assert not (tmp_path / "a").exists()
+
+    def page_of(name: str, *options: Any) -> Page:
+        code, said, _ = run(*terms, "--report", name, *options)
+        assert code == 0
+        assert said.splitlines()[-1].startswith(f"Report: {Path(name) / 'report.html'} (")
+        return Page((tmp_path / name / "report.html").read_text(encoding="utf-8"))
+
+    page = page_of("a", *whole, "--ids", "ids.txt", "--title", EVIL, "--examples", 2)
     assert page.texts["title"] == [EVIL]
     data = json.loads(page.texts["script"][0])
     assert [view["adjacency"]["kind"] for view in data["views"]] == ["attribute", "record"]
     assert data["base"]["name"] == "x.npy"
-    fails(run(*terms), "already exists")
-    for left, option in (("attribute", "--record-methods="), ("record", "--record")):
-        code, _, _ = run(*terms, *whole, option, "--output", f"{left}.html", "--examples", 2)
-        assert code == 0
-        data = json.loads(Page((tmp_path / f"{left}.html").read_text("utf-8")).texts["script"][0])
-        assert [view["adjacency"]["kind"] for view in data["views"]] == [left]
-        assert len(data["records"]) == 2
-
-
-@pytest.mark.slow
-def test_evaluate_writes_one_too(run: Run, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", BASE)
-    np.save(tmp_path / "q.npy", QUERIES)
-    (tmp_path / "x.txt").write_text("\n".join(f"{EVIL!a} {i}" for i in range(80)))
-    terms = ("evaluate", "x.npy", "q.npy", "--report", "r", "--runs", 1, "--neighbours", 10)
-    few = ("--methods", "dp-oporp-staircase,none-oporp", "--epsilons")
-    fails(run(*terms, *few, "1", "--explore"), "two or more epsilons")
-    assert not (tmp_path / "r").exists()
-    code, _, _ = run(*terms, *few, "1,9", "--explore", "--base-texts", "x.txt")
-    assert code == 0
-    assert '<a href="explorer.html">' in (tmp_path / "r" / "report.html").read_text("utf-8")
-    data = json.loads(
-        Page((tmp_path / "r" / "explorer.html").read_text("utf-8")).texts["script"][0]
-    )
+    assert data["kind"] == "id"
+    assert len(data["records"]) == 2
+    data = json.loads(page_of("b", "--base-texts", "x.txt").texts["script"][0])
     assert data["kind"] == "text"
+    terms = ("evaluate", "x.npy", "q.npy", "--runs", 1, "--record", "--epsilons", "4,16")
+    data = json.loads(page_of("c", "--methods", "record-cap").texts["script"][0])
+    assert [view["adjacency"]["kind"] for view in data["views"]] == ["record"]

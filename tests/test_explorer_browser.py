@@ -21,7 +21,8 @@ import pytest
 from streams import Seeded
 from test_explorer import BASE, EVIL, QUERIES, specs
 
-from dpindex.study.evaluate import explore
+from dpindex.study.evaluate import Shown, measured_views, write_report
+from dpindex.vectors import as_source
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
 
@@ -54,12 +55,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "text": {"texts": [f"{EVIL} {i}" for i in range(80)], "query_texts": [EVIL] * 9},
         "id": {"ids": [f"id-{i}" for i in range(80)]},
     }
-    terms = {"runs": 1, "neighbours": 10, "count": 4}
+    terms = {"runs": 1, "neighbours": 10, "examples": 4}
+    base = as_source(BASE)
+    queries = as_source(QUERIES)
     seeds = count()
     with pytest.MonkeyPatch.context() as patch:  # known noise: this passes always or never
         patch.setattr("dpindex.mechanism.privatizer.secret_stream", lambda: Seeded(next(seeds)))
+        views = measured_views(base, queries, specs(), **terms)
         return {
-            kind: explore(folder / f"{kind}.html", BASE, QUERIES, specs(), **how, **terms)
+            kind: write_report(folder / kind, views, Shown(base, queries, **how))
             for kind, how in kinds.items()
         }
 
@@ -192,6 +196,20 @@ def test_the_recall_slider_solves_for_epsilon(browser: Any, files: dict[str, Pat
     assert explorer.epsilon == 30
     explorer.page.select_option("#focus", label="none-oporp, k = 12")
     assert explorer.page.is_disabled("#recall")
+    explorer.close()
+
+
+def test_more_candidates_find_more(browser: Any, files: dict[str, Path]) -> None:
+    explorer = Explorer(browser, files["id"])
+    explorer.page.select_option("#focus", label="dp-oporp-staircase, k = 12")
+    assert "codes alone decide" in explorer.text("#candidates-said")
+    before = [explorer.text("#now"), explorer.pixels("#found canvas"), explorer.label("#linked")]
+    explorer.press("#candidates", "End")
+    assert explorer.text("#candidates-value") == "R = 50"
+    assert "50 of 80: 63 % of the vectors" in explorer.text("#candidates-said")
+    after = [explorer.text("#now"), explorer.pixels("#found canvas"), explorer.label("#linked")]
+    assert all(one != other for one, other in zip(before, after, strict=True))
+    assert "among 50 candidates" in explorer.text("#table")
     explorer.close()
 
 

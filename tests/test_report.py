@@ -16,31 +16,34 @@ import pytest
 
 from dpindex import Spec
 from dpindex.base.errors import InputError
-from dpindex.study.evaluate import MEASURES, Curve, Picture, Run, curve_charts, write_curve
+from dpindex.study.evaluate import Curve, Picture, Run, View, curve_charts, write_report
 from dpindex.study.evaluate.curve_charts import curve_png, gallery_png
 from dpindex.study.evaluate.inversion import EXPOSURE
-from dpindex.study.evaluate.report import require_matplotlib, write_all
+from dpindex.study.evaluate.report import require_libraries, write_all
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
-VOID = {"meta", "img", "br"}
+VOID = {"meta", "img", "br", "link", "input"}
 
 
 def made_up(specs: list[Spec], runs_each: int = 3, modes: tuple = ("private", "exact")) -> Curve:
     """A curve of invented numbers that rise with epsilon."""
+    empty = Curve((), ("<base>", 1234), ("queries", 56), 16, 50, "cosine", "f32", None)
     runs = [
         Run(
             spec,
             mode,
             spec.seed + run_number,
-            dict.fromkeys(MEASURES, 0.1 * math.log1p(min(spec.budget, 20)) + 0.01 * run_number),
+            dict.fromkeys(
+                empty.measures, 0.1 * math.log1p(min(spec.budget, 20)) + 0.01 * run_number
+            ),
         )
         for spec in specs
         for run_number in range(runs_each)
         for mode in modes
     ]
-    return Curve(tuple(runs), ("<base>", 1234), ("queries", 56), 16, 50, "cosine", "f32", None)
+    return replace(empty, runs=tuple(runs))
 
 
 def some_specs() -> list[Spec]:
@@ -60,38 +63,43 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.addresses: list[str] = []
         self.words = ""
+        self.silent = False
         self.feed(text)
         self.close()
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
-        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+        given = [value for name, value in attrs if name in ("src", "href")]
+        self.addresses += [value for value in given if value != "data:,"]  # the icon, which is none
+        self.silent = tag in ("script", "style")
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+        self.silent = False
 
     def handle_data(self, data):
-        self.words += data
+        if not self.silent:
+            self.words += data
 
 
 @pytest.mark.slow
 def test_the_report_is_one_file_with_everything_in_it(tmp_path):
     curve = made_up(some_specs())
     extra = Picture(gallery_png([("row", np.eye(4))], (2, 2), (0, 1)), "A <b>picture</b>.", "Extra")
-    path = write_curve(
-        curve,
+    path = write_report(
         tmp_path,
+        [View(curve)],
         title="Mine & <yours>",
         notes=["raw-x: no guarantee <here>"],
         pictures=[extra],
     )
     text = path.read_text(encoding="utf-8")
     page = Page(text)
-    assert len(page.addresses) == 4
+    assert len(page.addresses) == 5
     assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
-    assert "http" not in text
+    assert "://" not in page.words
     assert text.count('class="best"') == 2 * 2  # one DP method for each epsilon and query mode
     for words in (
         "Mine & <yours>",
@@ -115,6 +123,7 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
             assert spec.guarantee.protects() in page.words
             assert all(line in page.words for line in spec.guarantee.does_not_protect(16))
     assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "candidates.png",
         "curve.csv",
         "curve.png",
         "report.html",
@@ -134,7 +143,7 @@ def test_the_report_says_what_was_denoised(tmp_path):
         "idp-signrp-rr, k = 32 (iDP)",
         "none-oporp, k = 8",
     }
-    words = Page(write_curve(curve, tmp_path).read_text("utf-8")).words
+    words = Page(write_report(tmp_path, [View(curve)]).read_text("utf-8")).words
     assert "denoised first (auto)" in words
     assert "without a denoiser" not in words
 
@@ -144,8 +153,8 @@ def test_an_exposure_that_nobody_measured_is_left_out(tmp_path):
     curve = made_up(some_specs())
     unknown = dict.fromkeys(EXPOSURE, math.nan)
     runs = tuple(replace(run, values={**run.values, **unknown}) for run in curve.runs)
-    page = Page(write_curve(replace(curve, runs=runs), tmp_path).read_text("utf-8"))
-    assert len(page.addresses) == 3  # linkage is known
+    page = Page(write_report(tmp_path, [View(replace(curve, runs=runs))]).read_text("utf-8"))
+    assert len(page.addresses) == 4  # linkage is known
     assert "nan" not in page.words
 
 
@@ -179,14 +188,23 @@ def test_every_shape_of_curve_can_be_drawn(modes, runs_each, tmp_path):
         assert png.startswith(b"\x89PNG")
         assert width > 1000
         assert height > 600
-    Page(write_curve(made_up(some_specs()[-1:], runs_each, modes), tmp_path).read_text("utf-8"))
+    Page(
+        write_report(tmp_path, [View(made_up(some_specs()[-1:], runs_each, modes))]).read_text(
+            "utf-8"
+        )
+    )
 
 
 @pytest.mark.parametrize("missing", ["matplotlib.figure", "jinja2"])
 def test_without_a_library_the_numbers_are_kept(missing, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
-    for attempt in (require_matplotlib, lambda: write_curve(made_up(some_specs()), tmp_path)):
-        with pytest.raises(InputError, match=rf"needs {missing.split('.')[0]}; run pip install"):
+    for attempt in (
+        require_libraries,
+        lambda: write_report(tmp_path, [View(made_up(some_specs()))]),
+    ):
+        with pytest.raises(
+            InputError, match=rf"needs {missing.split('.')[0]}( and pillow)?; run pip"
+        ):
             attempt()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.csv", "runs.csv"]
 
@@ -204,30 +222,30 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
 def test_an_interrupted_drawing_leaves_no_report(tmp_path, monkeypatch):
     monkeypatch.setattr(import_module("dpindex.study.evaluate.report"), "curve_png", _interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_curve(made_up(some_specs()), tmp_path)
+        write_report(tmp_path, [View(made_up(some_specs()))])
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.csv", "runs.csv"]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="choose another directory"):
-        write_curve(made_up(some_specs()), tmp_path / "file")
+        write_report(tmp_path / "file", [View(made_up(some_specs()))])
 
 
 @pytest.mark.slow
 def test_a_report_of_other_runs_is_not_replaced_in_silence(tmp_path):
     curve = made_up(some_specs())
-    write_curve(curve, tmp_path)
+    write_report(tmp_path, [View(curve)])
     before = (tmp_path / "report.html").read_bytes()
     for other in (made_up(some_specs()[:-1]), made_up(some_specs(), 2)):
         with pytest.raises(InputError, match=r"runs of another evaluation.*replace=True"):
-            write_curve(other, tmp_path)
+            write_report(tmp_path, [View(other)])
         assert (tmp_path / "report.html").read_bytes() == before
-    write_curve(made_up(some_specs(), 4), tmp_path)  # it has all the runs, and more
-    write_curve(curve, tmp_path, replace=True)
+    write_report(tmp_path, [View(made_up(some_specs(), 4))])  # it has all the runs, and more
+    write_report(tmp_path, [View(curve)], replace=True)
     (tmp_path / "runs.csv").unlink()
     with pytest.raises(InputError, match="another report"):
-        write_curve(curve, tmp_path)
+        write_report(tmp_path, [View(curve)])
 
 
 def _interrupt(*_: object) -> Path:

@@ -11,7 +11,7 @@ import pytest
 
 from dpindex import Spec
 from dpindex.base.errors import InputError
-from dpindex.study.evaluate import Curve, recall_curve, spec_grid, write_curve
+from dpindex.study.evaluate import Curve, View, recall_curve, spec_grid, write_report
 from dpindex.study.evaluate.runs_file import NAME, csv_bytes, kept_in, read_runs
 
 DIM = 8
@@ -41,21 +41,21 @@ def test_an_interrupted_evaluation_goes_on(tmp_path: Path, monkeypatch: pytest.M
         measure(tmp_path, progress=Interrupted(3))
     before = (tmp_path / NAME).read_bytes()
     assert len(read_runs(tmp_path)) == 3 * 2  # two query modes each
-    curve_module = import_module("dpindex.study.evaluate.curve")
+    module = import_module("dpindex.study.evaluate.evaluation")
     built: list[int] = []
-    build = curve_module._build
-    monkeypatch.setattr(curve_module, "_build", lambda *a: (built.append(1), build(*a))[1])
+    build = module._build
+    monkeypatch.setattr(module, "_build", lambda *a: (built.append(1), build(*a))[1])
     curve = measure(tmp_path)
     assert len(built) == 3
     assert (tmp_path / NAME).read_bytes().startswith(before)
     assert len(curve.runs) == 3 * 2 * 2
-    write_curve(curve, tmp_path)
+    write_report(tmp_path, [View(curve)])
     assert measure(tmp_path).runs == curve.runs
     assert len(built) == 3
     more = measure(tmp_path, runs=3)
     assert len(built) == 6
     assert all(run in more.runs for run in curve.runs)
-    write_curve(more, tmp_path)
+    write_report(tmp_path, [View(more)])
 
 
 def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ _register(
     app, build_command.build, index.privatize, index.add, index.denoise, index.query, index.info
 )
 _register(app, index.publish, index.methods, index.spec, index.codebook)
-_register(app, plan, quality.evaluate, quality.explore, quality.demo)
+_register(app, plan, quality.evaluate, quality.demo)
 _register(app, audit.audit, audit.ledger)
 _register(app, server.serve)
 _register(race_app, race.build, race.query, race.info)

@@ -1,256 +1,223 @@
-"""Commands that measure how much a search finds: evaluate, explore, demo."""
+"""Commands that measure how much a search finds: evaluate, demo."""
 
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dpindex.base.errors import InputError
-from dpindex.base.files import make_folder
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.privacy import record
+from dpindex.study.evaluate.measure_options import MeasureOptions
 from dpindex.vectors import open_vectors, read_ids
+
+if TYPE_CHECKING:  # help loads no noise laws
+    from dpindex.study.evaluate import Shown, SpecGrid, TextAttack
 
 _CONTRAST = "raw-gaussian"
 _EPSILONS = "1,2,3,5,10"
 _RECORD_EPSILONS = "6,8,10,12,16"
-_EXPLORED = "0.5,1,2,3,5,10,20"
-_EXPLORED_RECORD = "2,4,6,8,10,12,16"
 _METHODS = "dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp"
 # Width of printed tables, and columns of numbers in them.
 _WIDTH = 79
 _COLUMNS = 7
 
 
-def _image_shape(text: str | None, dim: int) -> tuple[int, ...] | None:
-    """The numbers of HEIGHTxWIDTH, or HEIGHTxWIDTHx3."""
-    if text is None:
-        return None
-    sizes = text.lower().split("x")
-    if not all(size.isdecimal() for size in sizes) or math.prod(map(int, sizes)) != dim:
-        raise InputError(
-            f"--image-shape must be HEIGHTxWIDTH, or HEIGHTxWIDTHx3 for colours, with {dim} "
-            f"numbers in all, such as 28x28; it is {text!r}."
+@dataclass(frozen=True)
+class GridOptions:
+    """The methods, epsilons and code lengths to compare."""
+
+    methods: Annotated[
+        str,
+        f"Method names, separated by commas.  [default: {_METHODS}; with --record: the "
+        f"methods of that name, and {_CONTRAST} of radius 2 for contrast]",
+    ] = ""
+    epsilons: Annotated[
+        str,
+        f"Epsilons, separated by commas.  [default: {_EPSILONS}; with --record: "
+        f"{_RECORD_EPSILONS}]",
+    ] = ""
+    record_methods: Annotated[
+        str,
+        "Beside these, methods that hide whole records, on vectors at norm 1, separated by commas.",
+    ] = ""
+    record_epsilons: Annotated[str, "Their epsilons."] = _RECORD_EPSILONS
+    code_length: Annotated[str, "Separated by commas.  [default: the methods']"] = ""
+    query: Annotated[str, "Query modes, separated by commas."] = "private,exact"
+
+    def grids(self, dim: int, options: o.CurveOptions) -> list[SpecGrid]:
+        """Return the grids of specs: of the adjacency of the options, and of whole records."""
+        from dpindex.study.evaluate import spec_grid
+
+        methods = self.methods or _METHODS
+        epsilons = self.epsilons or _EPSILONS
+        if options.record:
+            book = ",record-codebook" if options.codebook else ""
+            methods = self.methods or f"record-cap{book},{_CONTRAST}"
+            epsilons = self.epsilons or _RECORD_EPSILONS
+        lengths = o.parsed_list(self.code_length, "--code-length", int) or [None]
+        fields = options.stated()
+        grids = [
+            spec_grid(
+                dim,
+                o.parsed_list(methods, "--methods", str),
+                o.parsed_list(epsilons, "--epsilons", float),
+                lengths,
+                **fields,
+            )
+        ]
+        if self.record_methods:
+            kept = {name: fields[name] for name in ("delta", "codebook", "subset", "seed")}
+            grids.append(
+                spec_grid(
+                    dim,
+                    o.parsed_list(self.record_methods, "--record-methods", str),
+                    o.parsed_list(self.record_epsilons, "--record-epsilons", float),
+                    lengths,
+                    adjacency=record(),
+                    **kept,
+                )
+            )
+        return grids
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """What the page shows of single vectors."""
+
+    examples: Annotated[int, "Queries and records to show; 0 shows none."] = 6
+    image_shape: o.ImageShape = None
+    base_texts: Annotated[Path | None, "Texts of the vectors, a line each."] = None
+    query_texts: Annotated[Path | None, "Texts of the queries, a line each."] = None
+    ids: Annotated[str | None, "File of ids to show, one for each vector."] = None
+    public_texts: Annotated[
+        Path | None,
+        "Text file, a line for each vector of --public-sample or --codebook: shows "
+        "which of them an attacker takes a record for.",
+    ] = None
+    public_sample: Annotated[str | None, "PUBLIC vectors of --public-texts."] = None
+    title: Annotated[str | None, "Heading of the page."] = None
+
+    def shape(self, dim: int) -> tuple[int, ...] | None:
+        """Return the numbers of HEIGHTxWIDTH, or HEIGHTxWIDTHx3."""
+        if self.image_shape is None:
+            return None
+        sizes = self.image_shape.lower().split("x")
+        if not all(size.isdecimal() for size in sizes) or math.prod(map(int, sizes)) != dim:
+            raise InputError(
+                f"--image-shape must be HEIGHTxWIDTH, or HEIGHTxWIDTHx3 for colours, with {dim} "
+                f"numbers in all, such as 28x28; it is {self.image_shape!r}."
+            )
+        return tuple(map(int, sizes))
+
+    def shown(self, base: Any, queries: Any) -> Shown:
+        """Return how vectors are shown."""
+        from dpindex.study.evaluate import Shown
+        from dpindex.study.evaluate.text_attack import read_texts
+
+        return Shown(
+            base,
+            queries,
+            image_shape=self.shape(base.shape[1]),
+            texts=None if self.base_texts is None else read_texts(self.base_texts),
+            query_texts=None if self.query_texts is None else read_texts(self.query_texts),
+            ids=None if self.ids is None else read_ids(self.ids),
         )
-    return tuple(map(int, sizes))
+
+    def text_attack(self, base: Any, specs: Any, codebook: Path | None) -> TextAttack | None:
+        """Return what an attacker takes records for, None without public texts."""
+        from dpindex.study.evaluate import text_attack
+        from dpindex.study.evaluate.text_attack import read_texts
+
+        if self.public_texts is None:
+            return None
+        texts = None
+        if self.base_texts is not None:
+            texts = read_texts(self.base_texts)
+        with open_vectors(str(self.public_sample or codebook)) as public:
+            return text_attack(base, specs, public, read_texts(self.public_texts), texts)
+
+    def check(self, codebook: Path | None) -> None:
+        """Raise InputError for public texts without vectors, or vectors without texts."""
+        if self.public_texts is None and self.public_sample:
+            raise InputError("--public-sample needs --public-texts.")
+        if self.public_texts is not None and not (self.public_sample or codebook):
+            raise InputError(
+                "--public-texts needs the vectors of these texts: --public-sample FILE."
+            )
 
 
 def evaluate(
     base: Annotated[str, typer.Argument(help="Vectors to search.")],
     queries: Annotated[str, typer.Argument(help="Query vectors.")],
     *,
-    report: Annotated[Path, "Directory for curve.csv, curve.png, report.html."],
-    methods: Annotated[
-        str,
-        f"Method names, separated by commas.  [default: {_METHODS}; with --record: the "
-        f"methods of that name, and {_CONTRAST} of radius 2 for contrast]",
-    ] = "",
-    epsilons: Annotated[
-        str,
-        f"Epsilons, separated by commas.  [default: {_EPSILONS}; with --record: "
-        f"{_RECORD_EPSILONS}]",
-    ] = "",
-    code_length: Annotated[str, "Separated by commas.  [default: the methods']"] = "",
-    runs: Annotated[int, "Builds of each spec, with a new seed and new noise."] = 10,
-    query: Annotated[str, "Query modes, separated by commas."] = "private,exact",
-    max_queries: Annotated[int | None, "Use the first so many only.  [default: all]"] = None,
-    neighbours: Annotated[int, "True neighbours of a query."] = 50,
-    metric: o.Metric = "cosine",
-    denoise: o.Denoise = None,
-    public_texts: Annotated[
-        Path | None,
-        "Text file, a line for each vector of --public-sample or --codebook: shows "
-        "which of them an attacker takes a record for.",
-    ] = None,
-    public_sample: Annotated[str | None, "PUBLIC vectors of --public-texts."] = None,
-    base_texts: Annotated[Path | None, "The true texts to show beside them, a line each."] = None,
-    explore: Annotated[bool, "Write explorer.html, too: see `dpindex explore`."] = False,
-    image_shape: o.ImageShape = None,
+    report: Annotated[Path, "Directory for report.html, curve.csv, curve.png, runs.csv."],
     replace: Annotated[bool, "Replace a report of another evaluation in the directory."] = False,
-    skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with BASE."] = False,
+    grid: GridOptions,
+    measured: MeasureOptions,
+    page: PageOptions,
     options: o.CurveOptions,
 ) -> None:
-    """Measure recall against epsilon and write a report.
+    """Measure recall and exposure by epsilon, and write a report.
 
+    The report is one page that works offline, with a slider for epsilon where there are two or
+    more. It shows the vectors themselves, so make it of public ones before you send it around.
     Runs are kept as they end: run again to resume.
     """
     from dpindex.study.evaluate import (
-        explorer,
         image_attack,
-        recall_curve,
-        require_matplotlib,
-        spec_grid,
-        write_curve,
+        measured_views,
+        require_libraries,
+        write_report,
     )
-    from dpindex.study.evaluate.text_attack import read_texts, text_attack
 
-    require_matplotlib()
-    if options.record:
-        book = ",record-codebook" if options.codebook else ""
-        methods = methods or f"record-cap{book},{_CONTRAST}"
-        epsilons = epsilons or _RECORD_EPSILONS
-    public = public_sample or (None if options.codebook is None else str(options.codebook))
-    if public_texts is None and (public_sample or (base_texts and not explore)):
-        raise InputError("--public-sample and --base-texts need --public-texts.")
-    if public_texts is not None and public is None:
-        raise InputError("--public-texts needs the vectors of these texts: --public-sample FILE.")
-    with open_vectors(base) as base_source, open_vectors(queries) as query_source:
-        grid = spec_grid(
-            base_source.shape[1],
-            o.parsed_list(methods or _METHODS, "--methods", str),
-            o.parsed_list(epsilons or _EPSILONS, "--epsilons", float),
-            o.parsed_list(code_length, "--code-length", int) or [None],
-            **options.stated(),
-        )
-        for sentence in grid.refused:
+    require_libraries()
+    page.check(options.codebook)
+    with ExitStack() as stack:
+        base_source = stack.enter_context(open_vectors(base))
+        query_source = stack.enter_context(open_vectors(queries))
+        dim = base_source.shape[1]
+        grids = grid.grids(dim, options)
+        refused = [sentence for each in grids for sentence in each.refused]
+        for sentence in refused:
             typer.echo(f"left out: {sentence}", err=True)
-        shape = _image_shape(image_shape, base_source.shape[1])
-        true = None
-        if base_texts is not None:
-            true = read_texts(base_texts)
-        if explore:
-            explorer.require_libraries()
-            explorer.check_range([grid.specs])
-            shown = explorer.Shown(base_source, query_source, image_shape=shape, texts=true)
+        specs = [spec for each in grids for spec in each.specs]
+        shown = page.shown(base_source, query_source)
         with out.progress_bar("measuring") as progress:
-            curve = recall_curve(
+            views = measured_views(
                 base_source,
                 query_source,
-                grid.specs,
-                runs=runs,
-                query_modes=o.parsed_list(query, "--query", str),
-                neighbours=neighbours,
-                metric=metric,  # type: ignore[arg-type]
-                denoise=denoise,
-                max_queries=max_queries,
-                skip_leak_check=skip_leak_check,
+                specs,
+                examples=page.examples,
+                query_modes=o.parsed_list(grid.query, "--query", str),
                 report=report,
                 replace_report=replace,
                 progress=progress,
+                **vars(measured),
             )
-            if explore:
-                view = explorer.view(
-                    curve, base_source, query_source, unit=options.record, progress=progress
-                )
+        shape = page.shape(dim)
         pictures = []
-        if shape:
-            pictures = image_attack(base_source, grid.specs, shape)
-        texts = None
-        if public_texts is not None:
-            with open_vectors(str(public)) as source:
-                texts = text_attack(base_source, grid.specs, source, read_texts(public_texts), true)
-        linked = None
-        if explore:
-            make_folder(report)
-            linked = explorer.write_page(report / "explorer.html", [view], shown).name
-    page = write_curve(
-        curve,
-        report,
-        notes=grid.refused,
-        texts=texts,
-        pictures=pictures,
-        explorer=linked,
-        replace=replace,
-    )
-    _print_curve(curve)
-    typer.echo(f"Report: {page}")
-
-
-def explore(
-    base: Annotated[str, typer.Argument(help="Vectors to search.")],
-    queries: Annotated[str, typer.Argument(help="Query vectors.")],
-    *,
-    output: Annotated[Path, "The page to write."] = Path("explorer.html"),
-    methods: Annotated[
-        str, "Methods that hide one attribute, separated by commas; '' leaves this view out."
-    ] = _METHODS,
-    epsilons: Annotated[str, "Their epsilons, two or more."] = _EXPLORED,
-    record_methods: Annotated[
-        str | None,
-        "Methods that hide whole records, on vectors at norm 1; '' leaves this view out.  "
-        f"[default: those named record-*, {_CONTRAST} for contrast, none-oporp]",
-    ] = None,
-    record_epsilons: Annotated[str, "Their epsilons, two or more."] = _EXPLORED_RECORD,
-    code_length: Annotated[str, "Separated by commas.  [default: the methods']"] = "",
-    runs: Annotated[int, "Builds of each spec, with a new seed and new noise."] = 1,
-    query: Annotated[str, "Query modes, separated by commas."] = "private,exact",
-    max_queries: Annotated[int | None, "Use the first so many only.  [default: all]"] = None,
-    examples: Annotated[int, "Queries and records to show."] = 6,
-    metric: o.Metric = "cosine",
-    denoise: o.Denoise = None,
-    image_shape: o.ImageShape = None,
-    base_texts: Annotated[Path | None, "Texts of the vectors, a line each."] = None,
-    query_texts: Annotated[Path | None, "Texts of the queries, a line each."] = None,
-    ids: Annotated[str | None, "File of ids to show, one for each vector."] = None,
-    title: Annotated[str | None, "Heading of the page."] = None,
-    skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with BASE."] = False,
-    options: o.CurveOptions,
-) -> None:
-    """Write a page on which epsilon is a slider.
-
-    One file that works offline: recall, exposure, odds, answers and rebuilt records by epsilon. It
-    shows the vectors themselves, so make it of public ones before you send it around.
-    """
-    from dpindex.study.evaluate import explorer, spec_grid
-    from dpindex.study.evaluate.text_attack import read_texts
-
-    out.refuse_existing(output)
-    explorer.require_libraries()
-    if record_methods is None:
-        book = "record-codebook," if options.codebook else ""
-        record_methods = f"record-cap,{book}{_CONTRAST},none-oporp"
-    stated = options.stated()
-    kept = ("delta", "codebook", "subset", "seed")
-    whole = {"adjacency": record(), **{name: stated[name] for name in kept}}
-    lengths = o.parsed_list(code_length, "--code-length", int) or [None]
-    with open_vectors(base) as base_source, open_vectors(queries) as query_source:
-        dim = base_source.shape[1]
-        grids = [
-            spec_grid(
-                dim,
-                o.parsed_list("" if options.record else methods, "--methods", str),
-                o.parsed_list(epsilons, "--epsilons", float),
-                lengths,
-                **stated,
-            ),
-            spec_grid(
-                dim,
-                o.parsed_list(record_methods, "--record-methods", str),
-                o.parsed_list(record_epsilons, "--record-epsilons", float),
-                lengths,
-                **whole,
-            ),
-        ]
-        refused = [sentence for grid in grids for sentence in grid.refused]
-        for sentence in refused:
-            typer.echo(f"left out: {sentence}", err=True)
-        with out.progress_bar("measuring") as progress:
-            page = explorer.explore(
-                output,
-                base_source,
-                query_source,
-                [spec for grid in grids for spec in grid.specs],
-                image_shape=_image_shape(image_shape, dim),
-                texts=None if base_texts is None else read_texts(base_texts),
-                query_texts=None if query_texts is None else read_texts(query_texts),
-                ids=None if ids is None else read_ids(ids),
-                notes=refused,
-                count=examples,
-                runs=runs,
-                query_modes=o.parsed_list(query, "--query", str),
-                neighbours=10,
-                metric=metric,
-                denoise=denoise,
-                max_queries=max_queries,
-                skip_leak_check=skip_leak_check,
-                progress=progress,
-                **({} if title is None else {"title": title}),
-            )
-    typer.echo(f"Explorer: {page} ({page.stat().st_size / 1e6:.1f} MB); open it in a browser.")
+        if shape is not None:
+            pictures = image_attack(base_source, specs, shape)
+        path = write_report(
+            report,
+            views,
+            shown,
+            notes=refused,
+            pictures=pictures,
+            texts=page.text_attack(base_source, specs, options.codebook),
+            replace=replace,
+            **({} if page.title is None else {"title": page.title}),
+        )
+    for view in views:
+        _print_curve(view.curve)
+    typer.echo(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser.")
 
 
 def _print_curve(curve: Any) -> None:
@@ -298,7 +265,6 @@ def demo(
         f"\nTen nearest answers to private queries at {result.spec.guarantee}: "
         f"{result.same_digit:.0%} show the digit asked for.\n"
         f"Index:   {result.index}   (try: dpindex info {result.index})\n"
-        f"Report:  {result.report}\n"
-        f"Explorer: {result.explorer}   drag epsilon in a browser, and see what happens\n"
+        f"Report:  {result.report}   drag epsilon in a browser, and see what happens\n"
         f"Attack:  {result.report.with_name('inversion.png')}   what inverting the codes gives back"
     )

@@ -20,11 +20,11 @@ from dpindex.base.charts import (
     to_png,
 )
 from dpindex.index.queries import QueryMode
-from dpindex.study.evaluate.curve import Curve, Point
+from dpindex.study.evaluate.curve import Curve, Point, recall_within
 from dpindex.study.evaluate.inversion import EXPOSURE
 from dpindex.study.evaluate.linkage import LINKED
 
-__all__ = ["PANEL_TITLES", "curve_png", "gallery_png"]
+__all__ = ["PANEL_TITLES", "candidates_png", "curve_png", "gallery_png"]
 
 PANEL_TITLES = {
     "private": "private query: query and index are noisy",
@@ -36,6 +36,9 @@ PANEL_TITLES = {
 """Titles of charts and tables, by query mode or measure."""
 
 _MAX_TICKS = 9
+_MAX_PANELS = 3
+_LIGHT = (0.60, 0.78, 0.93)
+_DEEP = (0.02, 0.16, 0.36)
 
 
 def curve_png(curve: Curve, measure: str = "found") -> bytes:
@@ -47,6 +50,57 @@ def curve_png(curve: Curve, measure: str = "found") -> bytes:
     not that of DP.
     """
     return to_png(_drawn(curve, measure))
+
+
+def candidates_png(curve: Curve) -> bytes:
+    """Recall@10 by the number of candidates R as a PNG: a panel for each method, a line for each ε.
+
+    The owner of the vectors orders the first R answers exactly, so recall@10 is the share of the
+    true ten among them. Lines of exact queries are solid, those of private ones dashed.
+    """
+    lines = {
+        name: {mode: curve.series(mode)[name] for mode in curve.query_modes}
+        for name in curve.series(curve.query_modes[0])
+    }
+    width = min(len(lines), _MAX_PANELS)
+    height = -(-len(lines) // width)
+    figure = new_figure(max(7.5, 4.4 * width), 3.6 * height + 0.6)
+    panels = figure.subplots(height, width, sharey=True, squeeze=False)
+    colours = {epsilon: _shade(i, len(curve.epsilons)) for i, epsilon in enumerate(curve.epsilons)}
+    handles: dict[str, Any] = {}
+    for panel in panels.ravel()[len(lines) :]:
+        panel.set_axis_off()
+    for panel, (name, by_mode) in zip(panels.ravel(), lines.items(), strict=False):
+        for mode, points in by_mode.items():
+            for point in points:
+                recall = [point.mean[recall_within(level)] for level in curve.candidates]
+                colour = GREYS[1]
+                if point.spec.epsilon is not None:
+                    colour = colours[point.spec.epsilon]
+                dashes = "--" if mode == "private" else "-"
+                line = panel.plot(curve.candidates, recall, color=colour, linestyle=dashes)[0]
+                handles.setdefault(_budget_and_mode(point), line)
+        panel.set(xscale="log", ylim=(0, 1.02), title=name, xlabel="candidates R")
+        panel.title.set_fontsize(10)
+        panel.set_xticks(curve.candidates[::3], [f"{level}" for level in curve.candidates[::3]])
+        panel.minorticks_off()
+        tidy(panel)
+    for row in panels:
+        row[0].set_ylabel("recall@10 of the true 10")
+    legend_below(figure, list(handles.values()), list(handles))
+    return to_png(figure)
+
+
+def _budget_and_mode(point: Point) -> str:
+    if point.spec.epsilon is None:
+        return f"no privacy, {point.query} query"
+    return f"ε = {point.spec.epsilon:g}, {point.query} query"
+
+
+def _shade(place: int, count: int) -> Any:
+    """Return the colour of the epsilon at that place, as red, green and blue: light to dark."""
+    share = place / max(count - 1, 1)
+    return tuple((1 - share) * np.array(_LIGHT) + share * np.array(_DEEP))
 
 
 def _drawn(curve: Curve, measure: str) -> Any:

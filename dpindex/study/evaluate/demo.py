@@ -17,11 +17,14 @@ from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import record
-from dpindex.study.evaluate.curve import Curve, Progress, recall_curve, spec_grid
+from dpindex.study.evaluate.curve import Curve
 from dpindex.study.evaluate.curve_charts import gallery_png
-from dpindex.study.evaluate.explorer import Shown, measured_views, view, write_page
+from dpindex.study.evaluate.evaluation import Progress
+from dpindex.study.evaluate.explorer import Shown, measured_views
+from dpindex.study.evaluate.explorer.page import Picture
+from dpindex.study.evaluate.grid import spec_grid
 from dpindex.study.evaluate.inversion import cosines, invert
-from dpindex.study.evaluate.report import Picture, require_matplotlib, write_curve
+from dpindex.study.evaluate.report import require_libraries, write_report
 from dpindex.vectors import as_source
 
 _QUERIES = 197
@@ -60,18 +63,15 @@ class DemoResult:
         The spec of that index; its guarantee is ``spec.guarantee``.
     same_digit : float
         Share of the ten nearest answers to private queries that show the queried digit, [0, 1].
-    explorer : Path
-        A page on which epsilon is a slider.
     report : Path
-        The report, which links it; ``curve.csv``, ``runs.csv``, ``curve.png`` and
-        ``inversion.png`` are beside it.
+        The report, a page on which epsilon is a slider; ``curve.csv``, ``runs.csv``, ``curve.png``,
+        ``candidates.png`` and ``inversion.png`` are beside it.
     """
 
     curve: Curve
     index: Path
     spec: Spec
     same_digit: float
-    explorer: Path
     report: Path
 
 
@@ -90,7 +90,7 @@ def run_demo(
     runs : int
         Builds of each measured spec, [1, ∞).
     progress : callable, optional
-        As in :func:`recall_curve`.
+        As in :func:`dpindex.study.evaluate.recall_curve`.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def run_demo(
         If scikit-learn, Matplotlib or Jinja2 is missing, or the directory holds another index or
         report.
     """
-    require_matplotlib()
+    require_libraries()
     need = "the digits of the demo come with scikit-learn"
     pixels, digits = import_extra("sklearn.datasets", need, "eval").load_digits(return_X_y=True)
     folder = Path(directory)
@@ -109,29 +109,24 @@ def run_demo(
     same_digit = float((digits[found] == digits[-_QUERIES:, None]).mean())
 
     grids = [spec_grid(64, [name], _EPSILONS, ks, **_COMMON) for name, ks in _METHODS.items()]
+    grids += [
+        spec_grid(64, [name], _RECORD_EPSILONS, [k], adjacency=record())
+        for name, k in _RECORD_METHODS.items()
+    ]
     source = as_source(base, "handwritten digits of scikit-learn")
     asked = as_source(queries, "held-out digits")
-    measured: dict[str, Any] = {"runs": runs, "neighbours": 50, "progress": progress}
     specs = [spec for grid in grids for spec in grid.specs]
-    curve = recall_curve(source, asked, specs, report=folder, **measured)
-    records = [
-        spec
-        for name, k in _RECORD_METHODS.items()
-        for spec in spec_grid(64, [name], _RECORD_EPSILONS, [k], adjacency=record()).specs
-    ]
-    views = [
-        view(curve, source, asked, progress=progress),
-        *measured_views(source, asked, records, **measured),
-    ]
-    shown = Shown(source, asked, image_shape=(8, 8))
-    picture = _inversion_picture(base, queries[np.unique(digits[-_QUERIES:], return_index=True)[1]])
-    title = "Private search of handwritten digits"
-    notes = [sentence for grid in grids for sentence in grid.refused]
-    explorer = write_page(folder / "explorer.html", views, shown, title=title)
-    report = write_curve(
-        curve, folder, title=title, notes=notes, pictures=[picture], explorer=explorer.name
+    views = measured_views(source, asked, specs, report=folder, runs=runs, progress=progress)
+    one_of_each = np.unique(digits[-_QUERIES:], return_index=True)[1]
+    report = write_report(
+        folder,
+        views,
+        Shown(source, asked, image_shape=(8, 8)),
+        title="Private search of handwritten digits",
+        notes=[sentence for grid in grids for sentence in grid.refused],
+        pictures=[_inversion_picture(base, queries[one_of_each])],
     )
-    return DemoResult(curve, folder / "index", index.spec, same_digit, explorer, report)
+    return DemoResult(views[0].curve, folder / "index", index.spec, same_digit, report)
 
 
 def _saved_index(path: Path, base: Doubles) -> PrivateIndex:

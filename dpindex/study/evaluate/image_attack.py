@@ -12,10 +12,10 @@ from dpindex.base.arrays import AnyArray, spaced
 from dpindex.base.errors import InputError
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.evaluate.curve import label
 from dpindex.study.evaluate.curve_charts import gallery_png
+from dpindex.study.evaluate.explorer.page import Picture
+from dpindex.study.evaluate.grid import label
 from dpindex.study.evaluate.inversion import attackers_denoiser, cosines, invert
-from dpindex.study.evaluate.report import Picture
 from dpindex.vectors import as_source, dense_rows
 
 __all__ = ["image_attack"]

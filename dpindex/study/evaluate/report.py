@@ -1,156 +1,139 @@
-"""The files of an evaluation: CSV tables, charts, and one HTML report that contains everything.
+"""The files of an evaluation: CSV tables, charts, and one HTML page that contains everything.
 
-Matplotlib and Jinja2 are imported only to write a report.
+Matplotlib, Pillow and Jinja2 are imported only to write a report.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import platform
-from base64 import b64encode
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import faiss
-import numpy as np
-import scipy
-
 from dpindex.base import charts
 from dpindex.base.errors import InputError
-from dpindex.base.extras import import_extra
 from dpindex.base.files import write_file
-from dpindex.index.queries import QueryMode
-from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Guarantee
-from dpindex.study.evaluate.curve import Curve, Point
-from dpindex.study.evaluate.curve_charts import PANEL_TITLES, curve_png
+from dpindex.study.evaluate.curve import Curve
+from dpindex.study.evaluate.curve_charts import candidates_png, curve_png
+from dpindex.study.evaluate.explorer import page
+from dpindex.study.evaluate.explorer.page import TITLE, Picture, page_html
+from dpindex.study.evaluate.explorer.samples import View
+from dpindex.study.evaluate.explorer.shown import Shown
 from dpindex.study.evaluate.runs_file import NAME, as_text, csv_bytes, refuse_other_report
 from dpindex.study.evaluate.text_attack import TextAttack
-from dpindex.version import __version__
+
+__all__ = ["require_libraries", "write_all", "write_report"]
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A picture in a report.
-
-    Attributes
-    ----------
-    png : bytes
-        The picture.
-    caption, title : str
-        What stands below it, and the heading above it.
-    small : bool
-        Keep its own size.
-    file : str
-        Name under which it is written beside the report too.
-
-    >>> Picture(b"", "Reconstructions at epsilon 2").title
-    ''
-    """
-
-    png: bytes
-    caption: str
-    title: str = ""
-    small: bool = False
-    file: str = ""
-
-
-def write_curve(
-    curve: Curve,
+def write_report(
     directory: str | os.PathLike[str],
+    views: Sequence[View],
+    shown: Shown | None = None,
     *,
-    title: str = "Retrieval quality by epsilon",
+    title: str = TITLE,
     notes: Iterable[str] = (),
     pictures: Iterable[Picture] = (),
     texts: TextAttack | None = None,
-    explorer: str | None = None,
     replace: bool = False,
 ) -> Path:
-    """Write a curve as files; returns the path of the report.
+    """Write what was measured as files; return the path of the page.
 
     ``curve.csv`` has one line for each spec, query mode and measure, with mean and standard
     deviation; ``runs.csv`` has one line for each run; ``curve.png`` is the chart of recall@10 and
-    precision@10; ``report.html`` contains everything. Each file is written whole or not at all.
+    precision@10, and ``candidates.png`` that of recall@10 after R candidates were ordered exactly;
+    ``report.html`` contains everything, and epsilon is a slider in it where two or more were
+    measured. Each file is written whole or not at all.
+
+    The page shows originals beside reconstructions, so it is as private as the vectors that it was
+    made of: make it of public data before it is sent around.
 
     Parameters
     ----------
-    curve : Curve
     directory : path
-        Created if missing. A report in it is replaced if this curve has all its runs.
+        Created if missing. A report in it is replaced if this one has all its runs.
+    views : sequence of View
+        What was measured under each adjacency: of :func:`measured_views`, or ``[View(curve)]``.
+    shown : Shown, optional
+        How examples are shown; without it the page has none.
     title : str
-        Heading of the report.
+        Heading of the page.
     notes : iterable of str
         Sentences on what was not measured, for example ``SpecGrid.refused``.
     pictures : iterable of Picture
-        Further pictures for the report.
+        Further pictures for the page.
     texts : TextAttack, optional
-        What an attack on codes of texts gives back: a section of the report, and ``texts.csv``.
-    explorer : str, optional
-        Name of an explorer page beside the report, to be linked.
+        What an attack on codes of texts gives back: a section of the page, and ``texts.csv``.
     replace : bool
         Replace a report of other runs too.
 
     Raises
     ------
     InputError
-        If Matplotlib or Jinja2 is missing (the CSV files are written first), the directory cannot
-        be written, or it holds a report of other runs.
+        If Matplotlib, Pillow or Jinja2 is missing (the CSV files are written first), the directory
+        cannot be written, or it holds a report of other runs.
 
     >>> import tempfile
     >>> import numpy as np
-    >>> from dpindex.study.evaluate.curve import recall_curve, spec_grid
+    >>> from dpindex.study.evaluate import recall_curve, spec_grid
     >>> base = np.random.default_rng(0).random((60, 8))
     >>> specs = spec_grid(8, ["dp-oporp-staircase"], [2, 20]).specs
+    >>> curve = recall_curve(base, base[:5], specs, runs=1, neighbours=10)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_curve(recall_curve(base, base[:5], specs, runs=1, neighbours=10), folder).name
+    ...     write_report(folder, [View(curve)]).name
     'report.html'
     """
     folder = Path(directory)
-    lines = [curve.line(run) for run in curve.runs]
+    curves = [view.curve for view in views]
+    lines = [curve.line(run) for curve in curves for run in curve.runs]
     if not replace:
         refuse_other_report(folder, list(map(as_text, lines)).__contains__)
-    means = csv_bytes(
-        {
-            **curve.cells(point),
-            "measure": curve.full_name(name),
-            "mean": mean,
-            "std": "" if math.isnan(point.std[name]) else point.std[name],
-            "runs": point.runs,
-        }
-        for point in curve.points
-        for name, mean in point.mean.items()
-    )
-    tables = {"curve.csv": means, NAME: csv_bytes(lines)}
+    means = [line for curve in curves for line in _means(curve)]
+    tables = {"curve.csv": csv_bytes(means), NAME: csv_bytes(lines)}
     if texts is not None:
         tables["texts.csv"] = csv_bytes(texts.lines())
     write_all(folder, tables)
-    drawn = {name: curve_png(curve, name) for name in ("found", "recall@100", "exposure")}
-    promises = _promises(curve)
+    drawn = [
+        {
+            "found": curve_png(curve),
+            "candidates": candidates_png(curve),
+            "recall@100": curve_png(curve, "recall@100"),
+            "exposure": curve_png(curve, "exposure"),
+        }
+        for curve in curves
+    ]
     pictures = tuple(pictures)
-    html = _render(
-        curve=curve,
-        title=title,
+    html = page_html(
+        views,
+        shown,
         charts=drawn,
+        title=title,
+        notes=tuple(notes),
         pictures=pictures,
         texts=texts,
-        explorer=explorer,
-        notes=tuple(notes),
-        panel_titles=PANEL_TITLES,
-        best=_best(curve),
-        promises=promises,
-        limits=dict.fromkeys(line for _, p in promises for line in p.does_not_protect(curve.dim)),
-        version=__version__,
-        libraries=(np, scipy, faiss),
-        platform=platform,
-        now=datetime.now(timezone.utc),
     )
     write_all(folder, {picture.file: picture.png for picture in pictures if picture.file})
-    write_all(folder, {"curve.png": drawn["found"], "report.html": html.encode()})
+    charts_of_first = {
+        "curve.png": drawn[0]["found"],
+        "candidates.png": drawn[0]["candidates"],
+    }
+    write_all(folder, {**charts_of_first, "report.html": html.encode()})
     return folder / "report.html"
+
+
+def _means(curve: Curve) -> Iterator[dict[str, Any]]:
+    """Yield the lines of ``curve.csv``."""
+    for point in curve.points:
+        facts = curve.cells(point)
+        for name, mean in point.mean.items():
+            std = point.std[name]
+            yield {
+                **facts,
+                "measure": curve.full_name(name),
+                "mean": mean,
+                "std": "" if math.isnan(std) else std,
+                "runs": point.runs,
+            }
 
 
 def write_all(path: Path, files: dict[str, bytes]) -> None:
@@ -163,57 +146,12 @@ def write_all(path: Path, files: dict[str, bytes]) -> None:
         raise InputError(f"{path}: {error.strerror or error}; choose another directory.") from error
 
 
-def _render(**context: Any) -> str:
-    """The HTML of report.html.j2, which refers to nothing outside itself."""
-    jinja = _jinja()
-    environment = jinja.Environment(
-        loader=jinja.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["base64"] = lambda data: b64encode(data).decode()
-    return str(environment.get_template("report.html.j2").render(context))
+def require_libraries() -> None:
+    """Raise InputError unless Matplotlib, Jinja2 and Pillow are installed.
 
+    Check before hours of work.
 
-def _best(curve: Curve) -> list[Point]:
-    """The DP method of highest recall@10 for each query mode and epsilon.
-
-    Methods with iDP are left out, because their epsilon promises less.
-    """
-    best: dict[tuple[QueryMode, float], Point] = {}
-    for point in curve.points:
-        if point.spec.guarantee.definition == "DP":
-            leader = best.setdefault((point.query, point.spec.budget), point)
-            if point.mean["recall@10"] > leader.mean["recall@10"]:
-                best[point.query, point.spec.budget] = point
-    return list(best.values())
-
-
-def _promises(curve: Curve) -> list[tuple[str, Guarantee]]:
-    """Methods with the same kind of guarantee, and that guarantee at the largest epsilon."""
-    groups: dict[tuple[Any, ...], list[Spec]] = {}
-    for spec in (point.spec for point in curve.points if point.spec.epsilon is not None):
-        promise = (spec.guarantee.definition, spec.delta, spec.adjacency)
-        groups.setdefault(promise, []).append(spec)
-    return [
-        (
-            ", ".join(dict.fromkeys(spec.method for spec in specs)),
-            max(specs, key=lambda spec: spec.budget).guarantee,
-        )
-        for specs in groups.values()
-    ]
-
-
-def require_matplotlib() -> None:
-    """Raise InputError unless Matplotlib and Jinja2 are installed: check before hours of work.
-
-    >>> require_matplotlib()
+    >>> require_libraries()
     """
     charts.require_matplotlib()
-    _jinja()
-
-
-def _jinja() -> Any:
-    return import_extra("jinja2", "a report needs jinja2", "eval")
+    page.require_libraries()

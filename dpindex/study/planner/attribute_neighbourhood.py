@@ -21,7 +21,7 @@ from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.randomized_response import FlipsByLevel
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.evaluate.curve import SpecGrid
+from dpindex.study.evaluate.grid import SpecGrid
 from dpindex.study.planner.attribute_specs import attribute_specs
 from dpindex.study.planner.collection_model import CollectionModel
 from dpindex.study.planner.neighbourhood import MAX_EPSILON, Neighbourhood, Request, Stage

@@ -12,7 +12,7 @@ from dpindex.exposure.exposure import Exposure
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.method_table import methods as all_methods
 from dpindex.mechanism.spec import Spec
-from dpindex.study.evaluate.curve import Progress
+from dpindex.study.evaluate.evaluation import Progress
 from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner.plan_result import Row
 from dpindex.study.planner.public_sample import Facts

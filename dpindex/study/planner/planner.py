@@ -12,7 +12,7 @@ from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.base.threads import limited_threads
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
-from dpindex.study.evaluate.curve import Progress
+from dpindex.study.evaluate.evaluation import Progress
 from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner.attribute_neighbourhood import AttributeNeighbourhood
 from dpindex.study.planner.neighbourhood import MAX_EPSILON, Neighbourhood, Request

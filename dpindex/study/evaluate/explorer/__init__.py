@@ -1,16 +1,7 @@
-"""The explorer: a page on which an epsilon is dragged, and recall and exposure follow."""
+"""The page of a report, on which an epsilon is dragged and recall and exposure follow."""
 
-from dpindex.study.evaluate.explorer.measured import check_range, explore, measured_views
-from dpindex.study.evaluate.explorer.page import Shown, require_libraries, write_page
-from dpindex.study.evaluate.explorer.samples import View, view
+from dpindex.study.evaluate.explorer.measured import measured_views
+from dpindex.study.evaluate.explorer.samples import Examples, View
+from dpindex.study.evaluate.explorer.shown import Shown
 
-__all__ = [
-    "Shown",
-    "View",
-    "check_range",
-    "explore",
-    "measured_views",
-    "require_libraries",
-    "view",
-    "write_page",
-]
+__all__ = ["Examples", "Shown", "View", "measured_views"]

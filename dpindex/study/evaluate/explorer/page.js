@@ -4,7 +4,6 @@
   const COLOURS = 7;
   const STEPS = 200; // positions of the epsilon slider
   const DASHES = [[], [9, 4], [3, 3], [12, 3, 3, 3]];
-  const SIMILARITY = { cosine: "cosine", ip: "inner product", l2: "Euclidean distance" };
   const sheet = new Image();
   const charts = {};
 
@@ -22,6 +21,7 @@
 
   const number = (x) => x.toLocaleString("en");
   const percent = (x) => `${Math.round(100 * x)} %`;
+  const cost = (share) => `${share < 0.1 ? Number((100 * share).toPrecision(1)) : Math.round(100 * share)} %`;
   const precise = (x) => String(Number(x.toPrecision(x < 10 ? 2 : 3)));
   const ofTen = (x) => `${(data.found * x).toFixed(1)} of ${data.found}`;
   const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
@@ -36,13 +36,14 @@
   }
 
   // ---- state -------------------------------------------------------------------------------
-  const state = { view: 0, mode: null, epsilon: 1, off: new Set(), focus: null, query: 0 };
+  const state = { view: 0, mode: null, epsilon: 1, off: new Set(), focus: null, query: 0, level: 0 };
   const view = () => data.views[state.view];
   const methods = () => view().methods;
   const isBaseline = (method) => method.epsilons[0] === null;
   const key = (method) => `${view().adjacency.kind} ${method.label}`;
   const drawn = () => methods().filter((method) => !state.off.has(key(method)));
   const focus = () => methods().find((method) => method.label === state.focus);
+  const dragged = () => view().epsilons.length > 1;
   const range = () => [view().epsilons[0], view().epsilons[view().epsilons.length - 1]];
 
   /** A measure between two measured epsilons, on the logarithmic axis; null outside. */
@@ -62,7 +63,7 @@
 
   /** The smallest epsilon at which a method finds that share; null if it never does. */
   function solve(method, wanted) {
-    const values = method.recall[state.mode];
+    const values = foundOf(method);
     const known = method.epsilons;
     for (let i = 0; i < known.length; i += 1) {
       if (values[i] >= wanted) {
@@ -90,6 +91,7 @@
   }
 
   function toPosition(epsilon) {
+    if (!dragged()) return 0;
     const [low, high] = range();
     return Math.round((STEPS * Math.log(epsilon / low)) / Math.log(high / low));
   }
@@ -260,9 +262,12 @@
     ctx.restore();
   }
 
-  const foundOf = (method) => method.recall[state.mode];
+  // The first level is as many candidates as answers, which is a search by codes alone.
+  const reranked = () => state.level > 0;
+  const candidates = () => data.candidates[state.level];
+  const foundOf = (method) => method.within[state.mode][state.level];
   const exposedOf = (method) => method.exposed;
-  const linkedOf = (method) => method.linked;
+  const linkedOf = (method) => (reranked() ? method.linkedWithin[state.level] : method.linked);
   /** The charts, and what each shows of a method; recognition is not part of every evaluation. */
   function shownCharts() {
     const shown = { found: foundOf, exposed: exposedOf };
@@ -290,12 +295,17 @@
   function describeCharts() {
     const epsilon = precise(state.epsilon);
     const query = state.mode === "private" ? "a private query" : "an exact query";
-    say("found-said", `How many of the ten nearest vectors ${query} finds. `
+    say("found-said", `How many of the ten nearest vectors ${query} finds`
+      + (reranked() ? `, when the owner of the vectors looks at the first ${number(candidates())} answers `
+        + "and orders them exactly. " : ". ")
       + "10 of 10 would be a search without any loss.");
     say("exposed-said", "How much an attacker who learns from all codes recovers. "
       + "0 % is a guess without the code, 100 % is the exact vector.");
-    say("linked-said", "How many records an attacker who already knows them recognises among all "
-      + `${number(data.base.count)} codes. 0 % is a random guess, 100 % is everybody.`);
+    say("linked-said", reranked()
+      ? `How many records have their own code among the ${number(candidates())} of `
+        + `${number(data.base.count)} that fit best, for an attacker who already knows them.`
+      : "How many records an attacker who already knows them recognises among all "
+        + `${number(data.base.count)} codes. 0 % is a random guess, 100 % is everybody.`);
     for (const [id, values] of Object.entries(shownCharts())) {
       at(id).setAttribute("role", "img");
       at(id).setAttribute("aria-label", `Line chart by epsilon: ${at(`${id}-title`).textContent}. `
@@ -331,9 +341,10 @@
           return make("td", {}, (100 * value).toFixed(1)
             + (around ? ` ± ${(100 * around).toFixed(1)}` : "") + " %");
         })))));
-    const spread = view().runs > 1 ? (method) => method.spread[state.mode] : null;
+    const spread = view().runs > 1 && !reranked() ? (method) => method.spread[state.mode] : null;
     at("table").replaceChildren(
       table(`Found with ${state.mode} queries: share of the ten true neighbours`
+        + (reranked() ? ` among ${number(candidates())} candidates` : "")
         + (spread ? `, ± one standard deviation over ${view().runs} runs` : ""), foundOf, spread),
       table("Given away: how much of a vector an attacker rebuilds", exposedOf, null),
       ...(shownCharts().linked
@@ -492,13 +503,29 @@
         + (same ? "." : `, the measured value nearest to your ε = ${precise(state.epsilon)}.`));
     const query = state.mode === "private" ? "private queries" : "exact queries";
     say("hits-said", (average === null ? "" : `Over all ${number(data.queries.count)} ${query} the `
-      + `average is ${ofTen(average)}. `)
+      + `average is ${ofTen(average)}`
+      + (reranked() ? ` among ${number(candidates())} candidates. ` : ". "))
       + `These are ${data.queries.shown.length} of the queries. A ✓ marks an answer that is one of `
       + "the ten true neighbours; other answers may still be similar.");
   }
 
   // ---- sliders -----------------------------------------------------------------------------
+  function showCandidates() {
+    if (!at("controls")) return;
+    const slider = at("candidates");
+    const share = candidates() / data.base.count;
+    slider.value = state.level;
+    slider.setAttribute("aria-valuetext", `${number(candidates())} candidates`);
+    say("candidates-value", `R = ${number(candidates())}`);
+    say("candidates-said", reranked()
+      ? `${number(candidates())} of ${number(data.base.count)}: ${cost(share)} of the vectors are `
+        + "compared exactly by their owner."
+      : "As many as answers: the codes alone decide.");
+  }
+
   function showEpsilon() {
+    if (!at("controls")) return;
+    at("controls").hidden = !dragged();
     const slider = at("epsilon");
     slider.value = toPosition(state.epsilon);
     const text = precise(state.epsilon);
@@ -507,6 +534,7 @@
   }
 
   function showRecall(wanted) {
+    if (!at("controls")) return;
     const method = focus();
     const slider = at("recall");
     const now = between(method, foundOf(method), state.epsilon);
@@ -530,9 +558,11 @@
 
   function update(wanted) {
     showEpsilon();
+    showCandidates();
     showRecall(wanted);
     describeOdds();
     describeCharts();
+    if (data.kind === null) return;
     describeExamples();
     drawHits();
     drawRebuilt();
@@ -543,48 +573,11 @@
     drawMethods();
     drawCharts();
     drawTable();
-    at("limits").replaceChildren(...view().limits.map((line) => make("li", {}, line)));
-    say("limits-said", `Where a number stands, it is for ε = ${precise(range()[1])}, the largest here.`);
-    drawHow();
     update();
   }
 
-  function drawHow() {
-    const { base, queries } = data;
-    const measured = view().epsilons.map(precise).join(", ");
-    const unit = view().adjacency.kind === "record"
-      ? " For whole records all vectors were brought to length 1." : "";
-    const own = view().queryEpsilon === null ? "" : ` Private queries have ε = ${view().queryEpsilon}.`;
-    const lines = [
-      `The collection has ${number(base.count)} vectors of ${number(base.dim)} attributes `
-        + `(${base.name}); it was asked ${number(queries.count)} queries (${queries.name}).${unit}${own}`,
-      `True neighbours are the ten nearest by exact ${SIMILARITY[data.metric]}; “found” is the share `
-        + `of them among the first ten answers, averaged over all queries and ${view().runs} `
-        + `build${view().runs > 1 ? "s" : ""} with fresh noise.`,
-      `Measured were ε = ${measured}; between two of them figures are interpolated.`,
-      "“Given away” is one minus the mean squared error of the rebuilt vectors, relative to the best "
-        + "guess without codes. Attackers with other knowledge may rebuild more; the odds hold against them too.",
-      data.denoise === null ? "Codes were searched as they are, without a denoiser."
-        : `Codes and private queries were denoised before the search (${data.denoise}), which costs no privacy.`,
-      ...data.notes.map((note) => `Not measured: ${note}`),
-    ];
-    at("how").replaceChildren(...lines.map((line) => make("li", {}, line)));
-  }
-
   // ---- start -------------------------------------------------------------------------------
-  function start() {
-    const { base } = data;
-    say("intro", `${number(base.count)} vectors of ${number(base.dim)} numbers each (${base.name}) `
-      + "were turned into codes with secret noise in them, which anyone may hold and search. One "
-      + "number, ε (epsilon), sets the amount of noise. Less noise finds more of the true "
-      + "neighbours of a query, and gives more away. Drag ε and see both.");
-    say("footer", `Made with dpindex ${data.version}. Charts by uPlot (MIT licence, in the source of `
-      + "this page). The page loads nothing and sends nothing.");
-    [state.mode] = view().modes;
-    const [low, high] = range();
-    const { epsilons } = view();
-    state.epsilon = epsilons[Math.floor(epsilons.length / 2)] || Math.sqrt(low * high);
-    state.focus = bestMethod().label;
+  function listenToSliders() {
     at("epsilon").max = STEPS;
     at("epsilon").addEventListener("input", (event) => moveTo(fromPosition(Number(event.target.value))));
     at("recall").addEventListener("input", (event) => {
@@ -592,8 +585,34 @@
       const solved = solve(focus(), wanted);
       moveTo(solved === null ? range()[1] : solved, wanted);
     });
+    at("candidates").max = data.candidates.length - 1;
+    at("candidates").addEventListener("input", (event) => {
+      state.level = Number(event.target.value);
+      drawCharts();
+      drawTable();
+      update();
+    });
+  }
+
+  function start() {
+    const { base } = data;
+    say("intro", `${number(base.count)} vectors of ${number(base.dim)} numbers each (${base.name}) `
+      + "were turned into codes with secret noise in them, which anyone may hold and search. One "
+      + "number, ε (epsilon), sets the amount of noise. Less noise finds more of the true "
+      + `neighbours of a query, and gives more away.${dragged() ? " Drag ε and see both." : ""}`);
+    say("footer", `Made with dpindex ${data.version}. Charts by uPlot (MIT licence, in the source of `
+      + "this page). The page loads nothing and sends nothing.");
+    [state.mode] = view().modes;
+    const [low, high] = range();
+    const { epsilons } = view();
+    state.epsilon = epsilons[Math.floor(epsilons.length / 2)] || Math.sqrt(low * high);
+    state.focus = bestMethod().label;
+    if (at("controls")) listenToSliders();
     at("focus").addEventListener("change", (event) => { state.focus = event.target.value; update(); });
-    at("query").append(...data.queries.shown.map((name, i) => make("option", { value: i }, name)));
+    at("look").hidden = data.kind === null;
+    if (data.kind !== null) {
+      at("query").append(...data.queries.shown.map((name, i) => make("option", { value: i }, name)));
+    }
     at("query").addEventListener("change", (event) => { state.query = Number(event.target.value); update(); });
     drawView();
     new ResizeObserver(() => {
@@ -609,6 +628,10 @@
     });
   }
 
-  sheet.src = data.sheet.src;
-  sheet.decode().then(start, start);
+  if (data.kind === null) {
+    start();
+  } else {
+    sheet.src = data.sheet.src;
+    sheet.decode().then(start, start);
+  }
 })();

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpindex.base.arrays import Singles, spaced
-from dpindex.index.private_index import PrivateIndex
 from dpindex.index.queries import QueryMode
 from dpindex.index.search_backend import Rows
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.evaluate.curve import Curve, Progress, fit_where_possible, label
+from dpindex.study.evaluate.curve import Curve
+from dpindex.study.evaluate.evaluation import Progress, fit_where_possible, new_index
+from dpindex.study.evaluate.grid import label
 from dpindex.study.evaluate.ground_truth import ground_truth
 from dpindex.study.evaluate.inversion import attackers_denoiser, cosines, invert
 from dpindex.vectors import VectorSource, dense_rows
 
-__all__ = ["FOUND", "Rebuilt", "Sample", "View", "view"]
+__all__ = ["FOUND", "Examples", "Rebuilt", "Sample", "View", "examples_of"]
 
 FOUND = 10
 """Answers shown for each query."""
@@ -68,12 +69,11 @@ class Sample:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """A curve, and samples of what it counts: one adjacency of the explorer.
+class Examples:
+    """Single queries and records, and what each spec of a curve makes of them.
 
     Attributes
     ----------
-    curve : Curve
     queries, records : int64 arrays
         Rows of the queries that are asked, and of the base that are attacked.
     truth : int64 array, shape (queries, 10)
@@ -82,9 +82,12 @@ class View:
         One for each spec of the curve.
     unit : bool
         Whether reconstructions are directions, of norm 1.
+
+    >>> rows = np.zeros(0, dtype=np.int64)
+    >>> Examples(rows, rows, rows[:, None], ()).unit
+    False
     """
 
-    curve: Curve
     queries: Rows
     records: Rows
     truth: Rows
@@ -92,7 +95,25 @@ class View:
     unit: bool = False
 
 
-def view(
+@dataclass(frozen=True, eq=False)
+class View:
+    """A curve and examples of what it counts: what a report says of one kind of adjacency.
+
+    Attributes
+    ----------
+    curve : Curve
+    examples : Examples, optional
+
+    >>> curve = Curve((), ("base", 9), ("queries", 2), 4, 10, "cosine", "f32", None)
+    >>> View(curve).examples is None
+    True
+    """
+
+    curve: Curve
+    examples: Examples | None = None
+
+
+def examples_of(
     curve: Curve,
     base: VectorSource,
     queries: VectorSource,
@@ -100,7 +121,7 @@ def view(
     count: int = 6,
     unit: bool = False,
     progress: Progress | None = None,
-) -> View:
+) -> Examples:
     """Build every spec of a curve once more, ask a few queries, and attack a few records.
 
     Parameters
@@ -112,26 +133,21 @@ def view(
     count : int
         Queries and records to show, evenly spaced, [1, ∞).
     unit : bool
-        Whether reconstructions are directions; recorded in the view.
+        Whether reconstructions are directions; recorded in the examples.
     progress : callable, optional
         As in :func:`dpindex.study.evaluate.recall_curve`.
     """
-    asked = spaced(curve.queries[1], count)
-    attacked = spaced(base.shape[0], count)
-    shown = dense_rows(queries, asked)
-    originals = dense_rows(base, attacked)
+    query_rows = spaced(curve.queries[1], count)
+    records = spaced(base.shape[0], count)
+    shown = dense_rows(queries, query_rows)
+    originals = dense_rows(base, records)
     truth = ground_truth(base, shown, FOUND, curve.metric)
     specs = tuple(dict.fromkeys(point.spec for point in curve.points))
     report = progress or (lambda done, total, task: None)
     samples = []
     for i, spec in enumerate(specs):
         report(i, len(specs), f"examples of {label(spec)}")
-        budget = None
-        if spec.epsilon is not None:
-            budget = curve.query_epsilon
-        index = PrivateIndex(
-            spec, metric=curve.metric, index_type=curve.index_type, query_epsilon=budget
-        )
+        index = new_index(spec, curve)
         encoder = Privatizer(spec, allow_unprotected=True)  # discarded, never published
         for first, chunk in base.chunks():
             index.add_codes(encoder.privatize(chunk, first_row=first))
@@ -144,12 +160,12 @@ def view(
         if _has_exposure(curve, spec):
             seen = index.codes.take(slice(_FITTED))
             strongest = attackers_denoiser(spec, seen, denoiser)
-            vectors = invert(index.codes.take(attacked), spec, strongest)
+            vectors = invert(index.codes.take(records), spec, strongest)
             rebuilt = Rebuilt(vectors, cosines(vectors, originals), _nearest(base, vectors))
         true = {mode: truth.relevant(rows, FOUND) for mode, rows in found.items()}
         samples.append(Sample(spec, found, true, rebuilt))
     report(len(specs), len(specs), "done")
-    return View(curve, asked, attacked, truth.ids[:, :FOUND], tuple(samples), unit)
+    return Examples(query_rows, records, truth.ids[:, :FOUND], tuple(samples), unit)
 
 
 def _has_exposure(curve: Curve, spec: Spec) -> bool:

@@ -1,0 +1,162 @@
+"""Grids of specs to compare: the admissible combinations of methods, epsilons and code lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from dpindex.base.errors import InputError
+from dpindex.mechanism.method_table import Method, find_method
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import l2, record
+
+__all__ = ["ANY_OF_NORM_1", "SpecGrid", "label", "spec_grid"]
+
+ANY_OF_NORM_1 = l2(2.0)
+"""The adjacency of any two vectors of norm 1."""
+
+
+@dataclass(frozen=True)
+class SpecGrid:
+    """The admissible specs of a grid, and the reasons why the others are not admissible.
+
+    Attributes
+    ----------
+    specs : tuple of Spec
+        Without duplicates, in the order of the methods as given.
+    refused : tuple of str
+        One sentence for each method and code length that has no guarantee under these parameters.
+
+    >>> grid = spec_grid(64, ["dp-oporp-staircase"], [1, 2], [32])
+    >>> len(grid.specs), grid.refused
+    (2, ())
+    """
+
+    specs: tuple[Spec, ...]
+    refused: tuple[str, ...]
+
+
+def spec_grid(
+    dim: int,
+    methods: Iterable[str],
+    epsilons: Sequence[float],
+    ks: Sequence[int | None] = (None,),
+    *,
+    delta: float = 1e-6,
+    repetitions: int = 1,
+    **common: Any,
+) -> SpecGrid:
+    """Specs of all combinations of methods, epsilons and code lengths.
+
+    Raw methods keep all coordinates and enter once for each epsilon. Baselines have no epsilon and
+    enter once for each k that a private method has here, as the limit of its recall.
+
+    Parameters
+    ----------
+    dim : int
+        Number of attributes of a vector.
+    methods : iterable of str
+        Names from :func:`dpindex.methods`.
+    epsilons : sequence of float
+        Budgets, each in [0.001, 64].
+    ks : sequence of int or None
+        Code lengths; None is the method's default.
+    delta : float
+        For the methods that need a delta, or take one with ``min_norm``; the others get 0.
+    repetitions : int
+        For the methods that repeat their projection; the others get 1.
+    **common
+        Other fields of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, seed, …; methods
+        that take no ``min_norm``, ``entries``, ``sparsity``, ``codebook`` or ``subset`` get none.
+        Under ``record()`` methods that are analysed for ``l2`` only get ``l2(2)``, which is any two
+        vectors of norm 1.
+
+    Raises
+    ------
+    InputError
+        For an unknown method.
+
+    >>> grid = spec_grid(784, ["dp-oporp-staircase", "raw-gaussian", "none-oporp"], [1, 2], [128])
+    >>> [(s.method, s.k, s.epsilon, s.delta) for s in grid.specs]
+    [('dp-oporp-staircase', 128, 1.0, 0.0), ('dp-oporp-staircase', 128, 2.0, 0.0),
+     ('raw-gaussian', 784, 1.0, 1e-06), ('raw-gaussian', 784, 2.0, 1e-06),
+     ('none-oporp', 128, None, 0.0), ('none-oporp', 784, None, 0.0)]
+    >>> print(*spec_grid(64, ["dp-oporp"], [1, 2], [128]).refused)
+    dp-oporp with k = 128: dp-oporp needs k / repetitions ≤ dim:
+    128 bins cannot be filled by 64 attributes.
+    """
+    rows = [find_method(method) for method in methods]
+    made: dict[str, dict[Spec, None]] = {row.name: {} for row in rows}
+    refused: dict[str, None] = {}
+    for row in sorted(rows, key=lambda row: not row.private):  # baselines have the others' lengths
+        fields = _used(row, common)
+        if row.needs_delta or fields.get("min_norm"):
+            fields["delta"] = delta
+        if row.family.repeats:
+            fields["repetitions"] = repetitions
+        used = [spec.code_length for line in made.values() for spec in line if not spec.codebook]
+        budgets = epsilons if row.private else (None,)
+        for k in _lengths(row, ks, used):
+            for epsilon in budgets:
+                try:
+                    spec = Spec(row.name, dim, k, epsilon, **fields)
+                except InputError as error:
+                    if k in ks:
+                        length = f" with k = {k}" if k is not None else ""
+                        refused[f"{row.name}{length}: {error}"] = None
+                else:
+                    made[row.name][spec] = None
+    return SpecGrid(tuple(chain.from_iterable(made.values())), tuple(refused))
+
+
+def _lengths(row: Method, ks: Sequence[int | None], used: Sequence[int]) -> list[int | None]:
+    """Return the code lengths of a method, of which baselines have those that others used."""
+    lengths = list(ks)
+    if row.family.keeps_all:
+        lengths = [None]
+    if not row.private and used:
+        lengths = [*(k for k in ks if k is not None), *used]
+    return list(dict.fromkeys(lengths))
+
+
+def _used(row: Method, common: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that the method takes."""
+    entries = bool(row.family.entries)
+    used = {
+        "min_norm": row.calibration.norm_bound,
+        "entries": entries,
+        "sparsity": row.family.blocks or (entries and common.get("entries") == "very-sparse"),
+        "codebook": row.family.codebook,
+        "subset": row.family.codebook,
+    }
+    fields = {name: value for name, value in common.items() if used.get(name, True)}
+    kinds = row.adjacencies if row.private else ()
+    if common.get("adjacency") == record() and "l2" in kinds and "record" not in kinds:
+        fields.update(adjacency=ANY_OF_NORM_1, norm=1.0)
+    return fields
+
+
+def label(spec: Spec) -> str:
+    """Return a spec's name in charts: what tells it apart from others, without epsilon.
+
+    >>> label(Spec("dp-oporp-staircase", dim=64, k=32, epsilon=1.0))
+    'dp-oporp-staircase, k = 32'
+    """
+    size = f"k = {spec.code_length}"
+    if spec.codebook is not None:
+        size = f"K = {len(spec.codebook)}"
+    parts = [f"{spec.method}, {size}"]
+    if spec.adjacency == ANY_OF_NORM_1:
+        parts.append("any two vectors of norm 1")
+    if spec.repetitions > 1:
+        parts.append(f"{spec.repetitions} repetitions")
+    if spec.delta > 0:
+        parts.append(f"δ = {spec.delta:g}")
+    if spec.min_norm is not None:
+        parts.append(f"norm ≥ {spec.min_norm:g}")
+    name = ", ".join(parts)
+    if spec.guarantee.definition == "iDP":
+        name += " (iDP)"
+    return name
