@@ -310,3 +310,18 @@ def test_a_codebook_goes_to_the_methods_that_take_one() -> None:
     assert grid.refused == ()
     assert [spec.codebook for spec in grid.specs] == [None, book]
     assert [spec.subset for spec in grid.specs] == [None, 3]
+
+
+@pytest.mark.usefixtures("known_noise")
+def test_linkage_is_never_below_what_the_index_itself_finds(fake) -> None:
+    """The index has each own code in place 15; noise hides it from the attack on the codes."""
+    places = np.arange(100)
+    rows = np.arange(150)[:, None]
+    spec = Spec(method="dp-oporp-staircase", dim=DIM, k=4, epsilon=0.01)
+    fake.answers = (rows + places - 15) % 150
+    mean = recall_curve(BASE, QUERIES, [spec], runs=1).points[0].mean
+    assert mean["linked"] < 0.1
+    assert mean["linked within 10"] < 0.5
+    assert mean["linked within 20"] == 1.0
+    fake.answers = (rows + places) % 150
+    assert recall_curve(BASE, QUERIES, [spec], runs=1).points[0].mean["linked"] == 1.0

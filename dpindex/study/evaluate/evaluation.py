@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,11 +13,13 @@ from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
+from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
 from dpindex.base.threads import limited_threads
 from dpindex.denoise import Denoiser, Kind, fit_if_possible
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.queries import QueryMode
+from dpindex.mechanism.codebook import dense_rows, spaced
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import record
@@ -53,6 +54,8 @@ _NORM_TOLERANCE = 0.01
 _ATTACKED = 500
 _KNOWN = 250
 _FITTED = 8192
+# The most numbers of known vectors that are searched for at a time.
+_MAX_NUMBERS = 1 << 26
 # Fields that all specs of one curve must agree in, so that their epsilons can be compared.
 _SHARED = ("scale", "bounds", "clip", "norm", "seed")
 
@@ -75,8 +78,9 @@ def recall_curve(
     the true ``neighbours`` (Li & Li 2023, Sec. 5.1: 50), recall@10 after the first R answers were
     ordered by their vectors, queries per second that :meth:`dpindex.PrivateIndex.nearest` answers,
     build time, the size of a published code, how often a known vector picks out its own code among
-    all (:class:`dpindex.study.evaluate.linkage.Linkage`), and how much of the vectors an attacker
-    can reconstruct (:func:`dpindex.study.evaluate.inversion.exposure`).
+    all (:class:`dpindex.study.evaluate.linkage.Linkage`, or the index's own exact search, whichever
+    finds more), and how much of the vectors an attacker can reconstruct
+    (:func:`dpindex.study.evaluate.inversion.exposure`).
 
     BLAS and OpenMP use no more threads than there are idle processors when it begins:
     :func:`dpindex.base.threads.limited_threads`.
@@ -351,15 +355,28 @@ def _build(
     cost = {
         "build_seconds": seconds,
         "bytes_per_vector": float(width),
-        LINKED: math.nan,
         **exposure(index.spec, vectors, codes, denoiser),
     }
-    levels = candidate_levels(len(index))
-    if linkage is None:
-        return cost | {linked_within(level): math.nan for level in levels}, denoiser is not None
-    cost[LINKED] = linkage.share
-    cost |= {linked_within(level): linkage.share_within(level) for level in levels}
+    places = _places_of_own_codes(index, base)
+    for level in (1, *candidate_levels(len(index))):
+        name = linked_within(level) if level > 1 else LINKED
+        cost[name] = float((places < level).mean())
+        if linkage is not None:
+            cost[name] = max(cost[name], linkage.share_within(level))
     return cost, denoiser is not None
+
+
+def _places_of_own_codes(index: PrivateIndex, base: VectorSource) -> AnyArray:
+    """Return the place of known vectors' own codes in exact searches by the index, from 0.
+
+    A code that is not among the most candidates has their number as its place. Known vectors are
+    evenly spaced, so that an order of rows among ties favours none.
+    """
+    rows = spaced(len(index), _KNOWN)[: max(1, _MAX_NUMBERS // base.shape[1])]
+    depth = candidate_levels(len(index))[-1]
+    found = index.nearest(dense_rows(base, rows), k=depth, query="exact", allow_unprotected=True)
+    own = found == rows[: len(found), None]
+    return np.where(own.any(axis=1), own.argmax(axis=1), depth)
 
 
 def fit_where_possible(index: PrivateIndex, denoise: Kind | None) -> Denoiser | None:
