@@ -13,13 +13,12 @@ from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, spaced
 from dpindex.base.errors import InputError
 from dpindex.base.threads import limited_threads
 from dpindex.denoise import Denoiser, Kind, fit_if_possible
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.queries import QueryMode
-from dpindex.mechanism.codebook import dense_rows, spaced
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import record
@@ -38,7 +37,7 @@ from dpindex.study.evaluate.inversion import exposure
 from dpindex.study.evaluate.linkage import LINKED, Linkage
 from dpindex.study.evaluate.measure_options import MeasureOptions
 from dpindex.study.evaluate.runs_file import RunsFile, kept_in, run_key
-from dpindex.vectors import VectorSource, as_source
+from dpindex.vectors import VectorSource, as_source, dense_rows
 
 __all__ = ["MODES", "Evaluation", "Progress", "fit_where_possible", "new_index", "recall_curve"]
 
