@@ -98,7 +98,7 @@ def test_answers(figure: list[Any], n: int) -> None:
 
 def test_no_map_of_three_attributes() -> None:
     for made in ({"a": sketch(3)}, {"a": sketch(1), "b": sketch(2)}):
-        with pytest.raises(InputError, match="leave out --low and --high"):
+        with pytest.raises(InputError, match="one or two attributes, all of the same number"):
             pictures.map_png(made, (0, 1))
     with pytest.raises(InputError, match="each low below its high"):
         pictures.map_png({"a": sketch(1)}, (1, 0))

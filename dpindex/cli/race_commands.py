@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -17,34 +18,114 @@ from dpindex.cli import output as out
 from dpindex.cli.kinds import Takes
 from dpindex.vectors import VectorSource, open_dataset, open_vectors
 
+if TYPE_CHECKING:  # help loads no noise laws
+    from dpindex.race import RaceSketch, SketchSpec
+
 _ROWS = 1000
 
 Sketch = Annotated[Path, typer.Argument(help="File of the released sketch."), Takes(("sketch",))]
+
+
+@dataclass(frozen=True)
+class SketchOptions:
+    """The kernel of a sketch, its size and its budget."""
+
+    epsilon: Annotated[float, "Budget of the one release, over all queries."]
+    delta: Annotated[float, "0 for geometric noise; above 0, e.g. 1e-6, for Gaussian noise."] = 0.0
+    neighbouring: Annotated[
+        Literal["add-remove", "replace"], "How neighbouring collections differ in one record."
+    ] = "add-remove"
+    hash: Annotated[Literal["srp", "p-stable"], "srp: angles; p-stable: distances."] = "p-stable"
+    bits: Annotated[int | None, "For srp: signs in a hash."] = None
+    bandwidth: Annotated[float | None, "For p-stable: bucket width, in the units of the data."] = (
+        None
+    )
+    hashes: Annotated[int | None, "For p-stable: hashes concatenated.  [default: 1]"] = None
+    rows: Annotated[
+        int | None, f"Rows, each with a hash function of its own.  [default: {_ROWS}]"
+    ] = None
+    expected_count: Annotated[
+        float | None, "Instead of --rows: public estimate of a typical count."
+    ] = None
+    width: Annotated[int | None, "Columns of a row.  [default: up to 1000]"] = None
+    seed: Annotated[int, "Public seed of the hash functions."] = 0
+
+    def spec(self, dim: int) -> SketchSpec:
+        """Return the spec of a sketch of records with ``dim`` attributes."""
+        from dpindex.race import SketchSpec
+        from dpindex.race.hashes import hash_from_dict
+
+        parameters = {"bits": self.bits, "bandwidth": self.bandwidth, "hashes": self.hashes}
+        given = {name: value for name, value in parameters.items() if value is not None}
+        return SketchSpec(
+            dim=dim,
+            rows=self._resolved_rows(),
+            width=self.width,
+            hash=hash_from_dict({"kind": self.hash, **given}),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbouring=self.neighbouring,
+            seed=self.seed,
+        )
+
+    def _resolved_rows(self) -> int:
+        from dpindex.race import optimal_rows
+
+        if self.expected_count is None:
+            return _ROWS if self.rows is None else self.rows
+        if self.rows is not None:
+            raise InputError("give --rows or --expected-count, not both.")
+        return optimal_rows(self.expected_count, self.epsilon, self.neighbouring, self.delta)
+
+
+@dataclass(frozen=True)
+class MapOptions:
+    """What a picture of a sketch shows."""
+
+    plot: Annotated[
+        Path | None, "PNG file to draw the released counts in; with --low and --high a map."
+    ] = None
+    low: Annotated[
+        list[float] | None, "Public lower end of the map; again for the second attribute."
+    ] = None
+    high: Annotated[
+        list[float] | None, "Public upper end of the map; again for the second attribute."
+    ] = None
+    beside: Annotated[
+        list[Path] | None, "Another sketch to draw in the same picture, with the same axes."
+    ] = None
+
+    def draw(self, path: Path, sketch: RaceSketch) -> None:
+        """Draw a sketch and those beside it, if a picture was named."""
+        from dpindex.race import RaceSketch
+        from dpindex.race.pictures import counts_png, map_png
+
+        if self.plot is None:
+            if self.low or self.high or self.beside:
+                raise InputError(
+                    "--low, --high and --beside are for a picture; name its file (--plot)."
+                )
+            return
+        out.refuse_existing(self.plot)
+        if (self.low is None) != (self.high is None):
+            raise InputError("a map needs both --low and --high.")
+        sketches = {f"{path}\n{sketch.guarantee}": sketch}
+        for other_path in self.beside or []:
+            other = RaceSketch.open(other_path)
+            sketches[f"{other_path}\n{other.guarantee}"] = other
+        if self.low is None:
+            picture = counts_png(sketches)
+        else:
+            with naming("--low, --high"):
+                picture = map_png(sketches, (self.low, self.high))
+        create_file(self.plot, picture)
 
 
 def build(
     vectors: o.VectorFile,
     sketch: Annotated[Path, typer.Argument(help="File to write the released sketch to.")],
     *,
-    epsilon: Annotated[float, "Budget of the one release, over all queries."],
-    delta: Annotated[float, "0 for geometric noise; above 0, e.g. 1e-6, for Gaussian noise."] = 0.0,
-    neighbouring: Annotated[
-        Literal["add-remove", "replace"], "How neighbouring collections differ in one record."
-    ] = "add-remove",
-    hash: Annotated[Literal["srp", "p-stable"], "srp: angles; p-stable: distances."] = "p-stable",
-    bits: Annotated[int | None, "For srp: signs in a hash."] = None,
-    bandwidth: Annotated[
-        float | None, "For p-stable: bucket width, in the units of the data."
-    ] = None,
-    hashes: Annotated[int | None, "For p-stable: hashes concatenated.  [default: 1]"] = None,
-    rows: Annotated[
-        int | None, f"Rows, each with a hash function of its own.  [default: {_ROWS}]"
-    ] = None,
-    expected_count: Annotated[
-        float | None, "Instead of --rows: public estimate of a typical count."
-    ] = None,
-    width: Annotated[int | None, "Columns of a row.  [default: up to 1000]"] = None,
-    seed: Annotated[int, "Public seed of the hash functions."] = 0,
+    options: SketchOptions,
     release: o.ReleaseOptions,
     as_json: o.AsJson = False,
 ) -> None:
@@ -55,9 +136,7 @@ def build(
 
     With a ledger each id is one record; a record in a second sketch spends its epsilon again.
     """
-    from dpindex.race import SketchSpec, optimal_rows
     from dpindex.race.diagnosis import noise_drowns
-    from dpindex.race.hashes import hash_from_dict
     from dpindex.race.release import build_sketch
 
     out.refuse_existing(sketch)
@@ -65,28 +144,21 @@ def build(
     ids = release.read_ids()
     if ids is not None and terms.ledger is None:
         raise InputError("--ids are for the ledger; name the ledger (--ledger).")
-    if expected_count is not None:
-        if rows is not None:
-            raise InputError("give --rows or --expected-count, not both.")
-        rows = optimal_rows(expected_count, epsilon, neighbouring, delta)
-    rows = _ROWS if rows is None else rows
-    facts = {"kind": hash, "bits": bits, "bandwidth": bandwidth, "hashes": hashes}
-    kernel = hash_from_dict({name: value for name, value in facts.items() if value is not None})
     with (
         open_dataset(vectors, in_process=True) as dataset,
         out.progress_bar("counting") as report,
     ):
-        spec = SketchSpec(dataset.columns, rows, width, kernel, epsilon, delta, neighbouring, seed)
-        made = build_sketch(dataset.with_labels(ids), sketch, spec, terms, progress=report)
-    facts = _facts(sketch, made)
+        spec = options.spec(dataset.columns)
+        released = build_sketch(dataset.with_labels(ids), sketch, spec, terms, progress=report)
+    facts = _facts(sketch, released)
     if as_json:
         out.print_json({"sketch": str(sketch), **facts})
         return
     typer.echo(
-        f"{sketch}: {rows} × {spec.columns} counts, {facts['bytes']} bytes, of about "
-        f"{facts['records']} records (a private estimate).\n{made.guarantee}."
+        f"{sketch}: {spec.rows} × {spec.columns} counts, {facts['bytes']} bytes, of about "
+        f"{facts['records']} records (a private estimate).\n{released.guarantee}."
     )
-    for sentence in noise_drowns(made):
+    for sentence in noise_drowns(released):
         typer.echo(sentence)
     out.print_totals(terms.ledger, ids)
 
@@ -126,39 +198,19 @@ def query(
     out.write_answers(form, output, answers, lambda: _table(answers), facts)
 
 
-def info(
-    sketch: Sketch,
-    *,
-    plot: Annotated[
-        Path | None, "PNG file to draw the released counts in; with --low and --high a map."
-    ] = None,
-    low: Annotated[
-        list[float] | None, "Public lower end of the map; again for the second attribute."
-    ] = None,
-    high: Annotated[
-        list[float] | None, "Public upper end of the map; again for the second attribute."
-    ] = None,
-    beside: Annotated[
-        list[Path] | None, "Another sketch to draw in the same picture, with the same axes."
-    ] = None,
-    as_json: o.AsJson = False,
-) -> None:
+def info(sketch: Sketch, *, picture: MapOptions, as_json: o.AsJson = False) -> None:
     """Say what a sketch protects, and what it does not."""
     from dpindex.race import RaceSketch
     from dpindex.race.diagnosis import noise_drowns, typical_count
 
     opened = RaceSketch.open(sketch)
-    if plot is not None:
-        others = {path: RaceSketch.open(path) for path in beside or []}
-        _draw(plot, {sketch: opened, **others}, low, high)
-    elif low or high or beside:
-        raise InputError("--low, --high and --beside are for a picture; name its file (--plot).")
+    picture.draw(sketch, opened)
     if as_json:
         out.print_json(_facts(sketch, opened))
         return
     spec = opened.spec
-    title = f"{sketch}: {spec.rows} × {spec.columns} counts of records with {spec.dim} "
-    title += "attribute" if spec.dim == 1 else "attributes"
+    attributes = "1 attribute" if spec.dim == 1 else f"{spec.dim} attributes"
+    title = f"{sketch}: {spec.rows} × {spec.columns} counts of records with {attributes}"
     near, error = typical_count(opened)
     lines = {
         "records": f"about {opened.size:.0f} ± {opened.size_stderr:.0f} (a private estimate)",
@@ -172,19 +224,7 @@ def info(
         typer.echo(f"\n{sentence}")
 
 
-def _draw(
-    plot: Path, sketches: dict[Path, Any], low: list[float] | None, high: list[float] | None
-) -> None:
-    from dpindex.race.pictures import counts_png, map_png
-
-    out.refuse_existing(plot)
-    if (low is None) != (high is None):
-        raise InputError("a map needs both --low and --high.")
-    titled = {f"{path}\n{made.guarantee}": made for path, made in sketches.items()}
-    create_file(plot, counts_png(titled) if low is None else map_png(titled, (low, high)))
-
-
-def _facts(path: Path, sketch: Any) -> dict[str, Any]:
+def _facts(path: Path, sketch: RaceSketch) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, **sketch.describe()}
 
 

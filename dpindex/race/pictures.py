@@ -46,11 +46,11 @@ def map_png(sketches: Mapping[str, RaceSketch], bounds: tuple[Any, Any]) -> byte
     dims = {sketch.spec.dim for sketch in sketches.values()}
     if len(dims) > 1 or not dims <= set(_GRID):
         raise InputError(
-            "a map needs sketches of one or two attributes, all of the same number; leave out "
-            "--low and --high to draw the released counts instead."
+            "a map needs sketches of one or two attributes, all of the same number; draw the "
+            "released counts of others."
         )
     (dim,) = dims
-    low, high = box(bounds, "the box (--low, --high)", dim)
+    low, high = box(bounds, "bounds", dim)
     axes = np.linspace(low, high, _GRID[dim], axis=1)
     places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, dim)
     answers = {title: sketch.summary(places) for title, sketch in sketches.items()}
