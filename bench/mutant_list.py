@@ -296,6 +296,7 @@ MUTANTS = [
            "test_engines.py test_path_checks.py"),
     Mutant("build", "a finished index is built into again", "storage/release/index_targets.py",
            "        if (self._path / MANIFEST).exists():\n"
+           "            self._tidy()\n"
            "            raise _finished(str(self._path))\n"
            "        refuse_occupied(self._path)\n", "", STAIRCASE,
            "test_engines.py", audited=False),

@@ -579,6 +579,7 @@ def published_paths(target: Path) -> set[str]:
     return {file.relative_to(target).as_posix() for file in target.rglob("*") if file.is_file()}
 
 
+WORKSPACE_END = "dpindex.storage.release.workspace.FolderWorkspace.end"
 SEGMENT_FILES = {
     path
     for number in SEGMENTS
@@ -682,6 +683,87 @@ def test_a_killed_commit_of_a_bucket_goes_on(
     assert build_index(opened(data), url, SPEC, options).drawn == 0
     assert [file.read_bytes() for file in codes] == before
     assert len(dpi.PrivateIndex.open(url)) == ROWS
+
+
+def killed_before(
+    monkeypatch: pytest.MonkeyPatch, target: str, build: Callable[[], object]
+) -> None:
+    """Run a build that is killed where a function would be called for the first time."""
+
+    def kill(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(target, kill)
+        with pytest.raises(Killed):
+            build()
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["dpindex.storage.release.sealed.SealedStaging.end", WORKSPACE_END],
+    ids=["before the sealed files went", "before the private folder went"],
+)
+def test_what_a_build_of_a_bucket_left_after_its_commit_goes(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    url = bucket_at(tmp_path / "store", monkeypatch)
+    options = IndexOptions(private=tmp_path / "private")
+
+    def build(options: IndexOptions = options) -> None:
+        build_index(opened(data), url, SPEC, options)
+
+    killed_before(monkeypatch, place, build)
+    published = published_paths(tmp_path / "store")
+    with pytest.raises(InputError, match="is a finished index"):
+        build(IndexOptions(private=tmp_path / "another"))
+    assert published_paths(tmp_path / "store") == published
+    assert (tmp_path / "private").exists()
+    with pytest.raises(InputError, match="is a finished index"):
+        build()
+    left = published_paths(tmp_path / "store")
+    assert left == {path for path in published if not path.startswith("unpublished/")}
+    assert not (tmp_path / "private").exists()
+    assert len(dpi.PrivateIndex.open(url)) == ROWS
+
+
+@pytest.mark.parametrize("private", [None, "private"])
+def test_what_a_build_of_a_folder_left_after_its_commit_goes(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, private: str | None
+) -> None:
+    options = IndexOptions()
+    if private is not None:
+        options = IndexOptions(private=tmp_path / private)
+    target = tmp_path / "index"
+    killed_before(
+        monkeypatch, WORKSPACE_END, lambda: build_index(opened(data), target, SPEC, options)
+    )
+    assert {path.name for path in tmp_path.iterdir()} > {"data", "index"}
+    with pytest.raises(InputError, match="is a finished index"):
+        build_index(opened(data), target, SPEC, options)
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "index"}
+    assert len(dpi.PrivateIndex.open(target)) == ROWS
+
+
+def test_an_unfinished_build_outlives_another_index_in_its_place(
+    data: Path, tmp_path: Path
+) -> None:
+    """What was drawn is charged, so it stays until it is published."""
+    build_index(opened(data), tmp_path / "other", SPEC)
+    options = IndexOptions(private=tmp_path / "private")
+    assert begun(opened(data), tmp_path / "index", SPEC, options).receipts
+    shutil.move(tmp_path / "other", tmp_path / "index")
+    with pytest.raises(InputError, match="is a finished index"):
+        build_index(opened(data), tmp_path / "index", SPEC, options)
+    shutil.rmtree(tmp_path / "index")
+    assert build_index(opened(data), tmp_path / "index", SPEC, options).drawn == 0
+
+
+def test_the_url_of_a_folder_is_the_folder(data: Path, tmp_path: Path) -> None:
+    build_index(opened(data), f"file://{tmp_path}/index", SPEC)
+    assert len(dpi.PrivateIndex.open(tmp_path / "index")) == ROWS
+    with pytest.raises(InputError, match="another machine; write file:///PATH"):
+        build_index(opened(data), "file://host/index", SPEC)
 
 
 def test_an_attempt_that_outlives_the_build_of_a_bucket_publishes_nothing(

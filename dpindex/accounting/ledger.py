@@ -68,6 +68,9 @@ class Released(Protocol):
     """What was released: a :class:`dpindex.Spec`, or the spec of a sketch of records."""
 
     @property
+    def dim(self) -> int: ...
+
+    @property
     def guarantee(self) -> Guarantee: ...
 
     def to_json(self) -> str: ...

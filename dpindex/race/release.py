@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.checks import real_matrix
-from dpindex.base.errors import InputError, naming
+from dpindex.base.errors import naming
 from dpindex.race.sketch import MAX_BYTES, RaceSketch
 from dpindex.race.spec import SketchSpec
-from dpindex.storage.release import Drawn, Receipt, Shard, Target, Terms, release
+from dpindex.storage.release import Drawn, NewFile, Receipt, Shard, Target, Terms, release
 from dpindex.storage.release.content import ContentKey
 from dpindex.storage.release.release import Progress
 from dpindex.storage.release.work import (
@@ -24,7 +23,6 @@ from dpindex.storage.release.work import (
     refuse_changed,
 )
 from dpindex.storage.release.workspace import FolderWorkspace
-from dpindex.storage.staging import create_once, writing_beside
 from dpindex.vectors.dataset import Dataset
 
 __all__ = ["SketchTarget", "build_sketch"]
@@ -86,26 +84,18 @@ class SketchTarget(Target[FolderWorkspace, RaceSketch]):
 
     def __init__(self, path: str | os.PathLike[str], spec: SketchSpec) -> None:
         self.spec: SketchSpec = spec
-        self._path = Path(path).absolute()
+        self._file = NewFile(path)
         self._sketch = RaceSketch(spec)  # refuses now what could not be released
 
     @property
     def facts(self) -> dict[str, Any]:
         return {"spec": self.spec.to_dict()}
 
-    def check(self, dataset: Dataset) -> None:
-        if dataset.columns != self.spec.dim:
-            raise InputError(
-                f"{dataset.name} has {dataset.columns} columns where the spec says {self.spec.dim}."
-            )
-
     def segment_rows(self, dataset: Dataset) -> int:
         return dataset.rows_at_a_time
 
     def workspace(self, ledger: Ledger | None) -> FolderWorkspace:
-        if os.path.lexists(self._path):
-            raise InputError(f"{self._path} already exists; choose another name.")
-        return FolderWorkspace.beside(self._path)
+        return self._file.workspace()
 
     def checking(
         self, content: ContentKey | None, *, leak_check: bool
@@ -131,11 +121,7 @@ class SketchTarget(Target[FolderWorkspace, RaceSketch]):
         if data is None:
             staging.create(_SKETCH, self._sketch.release().to_bytes())
             data = staging.read(_SKETCH, MAX_BYTES) or b""
-        with writing_beside(self._path):
-            created = create_once(self._path, data, space.path)
-        if not created and self._path.read_bytes() != data:
-            raise InputError(f"{self._path} already exists; choose another name.")
-        space.end()
+        self._file.create(data, space)
         return RaceSketch.from_bytes(data)
 
 

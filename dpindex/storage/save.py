@@ -11,20 +11,11 @@ from typing import TYPE_CHECKING
 
 from dpindex.base.errors import InputError
 from dpindex.exposure.visibility import rows_to_sample, visibility
-from dpindex.storage.code_store import CodeStore, ids_to_bytes, rows_per_segment
+from dpindex.storage.code_store import CodeStore
 from dpindex.storage.directory import IndexDirectory, Segment
-from dpindex.storage.manifest import (
-    MANIFEST,
-    FileMark,
-    Manifest,
-    SegmentPaths,
-    Settings,
-    codebook_path,
-    denoiser_path,
-    segment_number,
-)
-from dpindex.storage.payload import payload_to_bytes
-from dpindex.storage.staging import RECORD, Staging, writing_beside
+from dpindex.storage.index_writer import IndexWriter
+from dpindex.storage.manifest import MANIFEST, Manifest, Settings
+from dpindex.storage.staging import RELEASE_MARK, writing_beside
 
 if TYPE_CHECKING:  # most indexes have none
     from dpindex.denoise import Denoiser
@@ -102,17 +93,16 @@ def _write_new(
     directory: IndexDirectory, contents: Contents, sealed: Callable[[Checkpoint], object]
 ) -> None:
     refuse_occupied(directory.path)
-    if (directory.unpublished / RECORD).exists():
+    if (directory.unpublished / RELEASE_MARK).exists():
         raise InputError(
             f"{directory.path} has an unfinished build; run it again to end it, or choose another "
             f"directory."
         )
     with writing_beside(directory.path), directory.staged() as staging:
-        writer = _Writer(staging, Manifest(contents.settings))
+        writer = IndexWriter(staging, Manifest(contents.settings))
         writer.add_codebook()
         writer.add_rows(contents.store, 0)
-        writer.add_denoiser(contents.denoiser)
-        manifest = writer.finished(contents.store)
+        manifest = _finished(writer, contents)
         staging.create(MANIFEST, manifest.to_bytes())
         staging.publish(directory.path)
         directory.discard_unpublished()
@@ -137,77 +127,30 @@ def _write_changes(
             manifest = replace(manifest, segments={})
         with directory.staged() as staging:
             # The settings in memory hold the codewords; those of the manifest only name them.
-            writer = _Writer(staging, replace(manifest, settings=contents.settings))
+            writer = IndexWriter(staging, replace(manifest, settings=contents.settings))
             writer.add_rows(contents.store, first_row)
-            if contents.denoiser is not last.denoiser:
-                writer.add_denoiser(contents.denoiser)
-            manifest = writer.finished(contents.store)
+            manifest = _finished(writer, contents, last.denoiser)
             checkpoint = _checkpoint(directory, manifest, contents)
             directory.grow(manifest, staging, lambda: sealed(checkpoint))
+
+
+def _finished(writer: IndexWriter, contents: Contents, written: Denoiser | None = None) -> Manifest:
+    """Stage the denoiser, unless it was written before; return the manifest of all that counts."""
+    if contents.denoiser is not None and contents.denoiser is not written:
+        from dpindex.denoise import denoiser_to_bytes
+
+        writer.add_denoiser(denoiser_to_bytes(contents.denoiser))
+    store = contents.store
+    if not len(store):
+        return replace(writer.manifest, visibility=None)
+    spec = contents.settings.spec
+    sample = store.take(rows_to_sample(len(store), spec.code_length))
+    return replace(writer.manifest, visibility=visibility(sample, spec, len(store)))
 
 
 def _checkpoint(directory: IndexDirectory, manifest: Manifest, contents: Contents) -> Checkpoint:
     store = contents.store
     return Checkpoint(directory, manifest.digest, len(store), store.removals, contents.denoiser)
-
-
-class _Writer:
-    """Stages new files of an index, each under the next number, and keeps the manifest."""
-
-    def __init__(self, staging: Staging, manifest: Manifest) -> None:
-        self._staging = staging
-        self._manifest = manifest
-
-    def add_codebook(self) -> None:
-        codebook = self._manifest.settings.spec.codebook
-        if codebook is not None:
-            number = self._number()
-            self._stage({codebook_path(number): codebook.to_bytes()})
-            self._manifest = replace(self._manifest, codebook=number)
-
-    def add_rows(self, store: CodeStore, first_row: int) -> None:
-        step = rows_per_segment(self._manifest.settings.spec)
-        for row in range(first_row, len(store), step):
-            rows = slice(row, row + step)
-            number = self._number()
-            paths = SegmentPaths(number)
-            codes = store.take(rows)
-            files = {paths.codes: codes.to_bytes(), paths.ids: ids_to_bytes(store.ids_of(rows))}
-            payload = store.payload.take(rows)
-            if payload is not None:
-                files[paths.payload] = payload_to_bytes(payload)
-            self._stage(files)
-            segments = {**self._manifest.segments, number: len(codes)}
-            self._manifest = replace(self._manifest, segments=segments)
-
-    def add_denoiser(self, denoiser: Denoiser | None) -> None:
-        if denoiser is None:
-            return
-        from dpindex.denoise import denoiser_to_bytes
-
-        number = self._number()
-        self._stage({denoiser_path(number): denoiser_to_bytes(denoiser)})
-        self._manifest = replace(self._manifest, denoiser=number)
-
-    def finished(self, store: CodeStore) -> Manifest:
-        """Return the manifest of all that was staged."""
-        if not len(store):
-            return replace(self._manifest, visibility=None)
-        spec = self._manifest.settings.spec
-        sample = store.take(rows_to_sample(len(store), spec.code_length))
-        return replace(self._manifest, visibility=visibility(sample, spec, len(store)))
-
-    def _number(self) -> str:
-        number = segment_number(self._manifest.next_number)
-        self._manifest = replace(self._manifest, next_number=self._manifest.next_number + 1)
-        return number
-
-    def _stage(self, files: dict[str, bytes]) -> None:
-        marks = dict(self._manifest.files)
-        for path, data in files.items():
-            self._staging.create(path, data)
-            marks[path] = FileMark.of(data)
-        self._manifest = replace(self._manifest, files=marks)
 
 
 def refuse_occupied(path: Path) -> None:

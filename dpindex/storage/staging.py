@@ -19,7 +19,7 @@ from dpindex.base.files import Buffer, read_file, sync_folder
 
 __all__ = [
     "LOCK",
-    "RECORD",
+    "RELEASE_MARK",
     "Staging",
     "StagingFolder",
     "create_once",
@@ -33,8 +33,8 @@ _MAX_FILE_BYTES = 1 << 33
 LOCK = ".lock"
 """Name of the lock file of an index directory."""
 
-RECORD = "record"
-"""Name of the record of a release in a private folder: it is unfinished."""
+RELEASE_MARK = "record"
+"""Name of the mark of an unfinished release in a private folder."""
 
 
 def unpublished_path(place: Path) -> Path:

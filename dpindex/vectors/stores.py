@@ -19,11 +19,28 @@ from dpindex.base.errors import InputError, StorageError
 from dpindex.base.extras import import_extra
 from dpindex.base.files import read_file
 
-__all__ = ["Bucket", "Folder", "Store", "is_url", "open_store"]
+__all__ = ["Bucket", "Folder", "Store", "is_url", "local_path", "open_store"]
 
 _FILE = "file://"
 _WAITS = (0.1, 0.5, 2.0, 5.0)
 """Seconds before a PUT of unknown outcome is tried again; the client itself retries as well."""
+
+
+def local_path(location: str | os.PathLike[str]) -> Path | None:
+    """Return the path of a folder or file on this machine; None for a URL of an object store.
+
+    >>> local_path("file:///srv/index") == local_path("/srv/index") == Path("/srv/index")
+    True
+    """
+    text = os.fspath(location)
+    if text.startswith(_FILE):
+        path = Path(text.removeprefix(_FILE))
+        if not path.is_absolute():
+            raise InputError(f"{text} names another machine; write file:///PATH, or the path.")
+        return path
+    if is_url(text):
+        return None
+    return Path(text)
 
 
 def is_url(location: str | os.PathLike[str]) -> bool:
@@ -237,9 +254,10 @@ def open_store(location: str | os.PathLike[str]) -> Store:
     >>> open_store("/tmp").location
     '/tmp'
     """
+    path = local_path(location)
+    if path is not None:  # a folder needs no client
+        return Folder(path)
     url = os.fspath(location)
-    if not is_url(url) or url.startswith(_FILE):  # a folder needs no client
-        return Folder(url.removeprefix(_FILE))
     if "@" in url.partition("://")[2].partition("/")[0] and not url.startswith("abfs"):
         raise InputError("the URL of a store holds no keys; give them in the environment.")
     return Bucket(url)

@@ -26,7 +26,36 @@ from dpindex.vectors.dataset import Dataset
 if TYPE_CHECKING:  # devices keep no ledger
     from dpindex.accounting.ledger import Ledger
 
-__all__ = ["CodesFile", "HeldCodes", "Memory"]
+__all__ = ["CodesFile", "HeldCodes", "Memory", "NewFile"]
+
+
+class NewFile:
+    """A file that a release makes, once.
+
+    Parameters
+    ----------
+    path : path
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+
+    def workspace(self) -> FolderWorkspace:
+        """Return the workspace beside the file; InputError if the file exists."""
+        if os.path.lexists(self.path):
+            raise self._exists()
+        return FolderWorkspace.beside(self.path)
+
+    def create(self, data: bytes, space: FolderWorkspace) -> None:
+        """Create the file, unless it holds these bytes, and end the workspace."""
+        with writing_beside(self.path):
+            created = create_once(self.path, data, space.path)
+        if not created and self.path.read_bytes() != data:
+            raise self._exists()
+        space.end()
+
+    def _exists(self) -> InputError:
+        return InputError(f"{self.path} already exists; choose another name.")
 
 
 class CodesFile(CodeTarget[FolderWorkspace, int]):
@@ -52,7 +81,7 @@ class CodesFile(CodeTarget[FolderWorkspace, int]):
     ) -> None:
         Privatizer(spec, allow_unprotected=allow_unprotected, max_epsilon=max_epsilon)
         self.spec = spec
-        self._path = Path(path).absolute()
+        self._file = NewFile(path)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -64,9 +93,7 @@ class CodesFile(CodeTarget[FolderWorkspace, int]):
             raise InputError("a file of codes has no payload; give it where they are added.")
 
     def workspace(self, ledger: Ledger | None) -> FolderWorkspace:
-        if os.path.lexists(self._path):
-            raise InputError(f"{self._path} already exists; choose another name.")
-        return FolderWorkspace.beside(self._path)
+        return self._file.workspace()
 
     def draws(self, space: FolderWorkspace, token: str) -> Draws:
         return StagedDraws(space.staging(token), self.spec.format, with_labels=False)
@@ -74,11 +101,7 @@ class CodesFile(CodeTarget[FolderWorkspace, int]):
     def commit(self, space: FolderWorkspace, token: str, drawn: Drawn) -> int:
         """Create the file; return its bytes."""
         data = self.all_codes(self.draws(space, token), drawn).to_bytes()
-        with writing_beside(self._path):
-            created = create_once(self._path, data, space.path)
-        if not created and self._path.read_bytes() != data:
-            raise InputError(f"{self._path} already exists; choose another name.")
-        space.end()
+        self._file.create(data, space)
         return len(data)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +15,14 @@ from dpindex.denoise import Denoiser, Kind, denoiser_from_bytes, denoiser_to_byt
 from dpindex.exposure.visibility import visibility
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.projector import Projector
-from dpindex.storage.directory import sampled
+from dpindex.storage.directory import IndexDirectory, sampled
+from dpindex.storage.index_writer import IndexWriter
 from dpindex.storage.manifest import (
     MANIFEST,
     FileMark,
     Manifest,
     SegmentPaths,
     Settings,
-    codebook_path,
     denoiser_path,
     segment_number,
 )
@@ -29,11 +30,11 @@ from dpindex.storage.release.draws import StagedDraws
 from dpindex.storage.release.sealed import SealedStaging
 from dpindex.storage.release.target import CodeTarget, Drawn
 from dpindex.storage.release.work import Draws, Receipt, Shard
-from dpindex.storage.release.workspace import FolderWorkspace, Record
+from dpindex.storage.release.workspace import FolderWorkspace, ReleaseMark
 from dpindex.storage.save import refuse_occupied
 from dpindex.storage.staging import Staging, StagingFolder
 from dpindex.vectors.dataset import Dataset
-from dpindex.vectors.stores import Bucket, is_url
+from dpindex.vectors.stores import Bucket, local_path
 
 if TYPE_CHECKING:  # devices keep no ledger
     from dpindex.accounting.ledger import Ledger
@@ -95,9 +96,10 @@ def index_target(
         a private folder.
     """
     options = options or IndexOptions()
-    if is_url(location):
+    path = local_path(location)
+    if path is None:
         return BucketIndex(os.fspath(location), settings, options)
-    return FolderIndex(Path(location), settings, options)
+    return FolderIndex(path, settings, options)
 
 
 class IndexTarget(CodeTarget[FolderWorkspace, BuiltIndex]):
@@ -140,19 +142,19 @@ class IndexTarget(CodeTarget[FolderWorkspace, BuiltIndex]):
 
     def commit(self, space: FolderWorkspace, token: str, drawn: Drawn) -> BuiltIndex:
         draws = self.draws(space, token)
-        manifest = self._rows(draws, drawn)
-        manifest = self._with_codebook(draws.staging, manifest)
-        manifest, denoiser, not_denoised = self._with_denoiser(draws, drawn, manifest)
-        draws.staging.create(MANIFEST, manifest.to_bytes())
-        self.publish(draws.staging, drawn, manifest)
+        writer = IndexWriter(draws.staging, self._segments(draws, drawn))
+        writer.add_codebook()
+        denoiser, not_denoised = self._add_denoiser(writer, draws, drawn)
+        draws.staging.create(MANIFEST, writer.manifest.to_bytes())
+        self.publish(draws.staging, drawn, writer.manifest)
         space.end()
-        return BuiltIndex(manifest, denoiser, not_denoised)
+        return BuiltIndex(writer.manifest, denoiser, not_denoised)
 
     @abstractmethod
     def publish(self, staging: Staging, drawn: Drawn, manifest: Manifest) -> None:
         """Publish the files that the manifest names, and then the manifest."""
 
-    def _rows(self, draws: Draws, drawn: Drawn) -> Manifest:
+    def _segments(self, draws: Draws, drawn: Drawn) -> Manifest:
         """Return the manifest of the segments."""
         segments = {segment.number: segment for segment in drawn.segments}
 
@@ -170,40 +172,26 @@ class IndexTarget(CodeTarget[FolderWorkspace, BuiltIndex]):
             visibility=visibility(sampled(list(segments), codes_of), self.spec, drawn.rows),
         )
 
-    def _with_codebook(self, staging: Staging, manifest: Manifest) -> Manifest:
-        codebook = self.spec.codebook
-        if codebook is None:
-            return manifest
-        number = segment_number(manifest.next_number)
-        manifest = _with_file(staging, manifest, codebook_path(number), codebook.to_bytes())
-        return replace(manifest, codebook=number)
+    def _add_denoiser(
+        self, writer: IndexWriter, draws: StagedDraws, drawn: Drawn
+    ) -> tuple[Denoiser | None, str]:
+        """Add the denoiser, fitted now unless an earlier attempt had; or return why there is none.
 
-    def _with_denoiser(
-        self, draws: StagedDraws, drawn: Drawn, manifest: Manifest
-    ) -> tuple[Manifest, Denoiser | None, str]:
-        """Fit the denoiser, unless an earlier attempt had, and stage it."""
+        Two fits may differ, so the first that was staged counts.
+        """
         kind = self._options.denoise
         if kind is None:
-            return manifest, None, ""
-        number = segment_number(manifest.next_number)
-        path = denoiser_path(number)
+            return None, ""
+        path = denoiser_path(writer.next_number)
         if draws.staging.read(path, _MAX_FILE_BYTES) is None:
             try:
                 fitted = fit_denoiser(self.all_codes(draws, drawn), self.spec, kind)
             except NoDenoiserError as error:  # the index works without one
-                return manifest, None, str(error)
+                return None, str(error)
             draws.staging.create(path, denoiser_to_bytes(fitted))
         data = draws.staging.read(path, _MAX_FILE_BYTES) or b""
-        manifest = _with_file(draws.staging, manifest, path, data)
-        denoiser = denoiser_from_bytes(data, self.spec)
-        return replace(manifest, denoiser=number), denoiser, ""
-
-
-def _with_file(staging: Staging, manifest: Manifest, path: str, data: bytes) -> Manifest:
-    """Stage a file under the next number."""
-    staging.create(path, data)
-    files = {**manifest.files, path: FileMark.of(data)}
-    return replace(manifest, files=files, next_number=manifest.next_number + 1)
+        writer.add_denoiser(data)
+        return denoiser_from_bytes(data, self.spec), ""
 
 
 def _finished(location: str) -> InputError:
@@ -231,11 +219,24 @@ class FolderIndex(IndexTarget):
 
     def workspace(self, ledger: Ledger | None) -> FolderWorkspace:
         if (self._path / MANIFEST).exists():
+            self._tidy()
             raise _finished(str(self._path))
         refuse_occupied(self._path)
+        return self._workspace()
+
+    def _workspace(self) -> FolderWorkspace:
         if self._options.private is None:
             return FolderWorkspace.beside(self._path)
         return FolderWorkspace(Path(self._options.private).resolve(), str(self._path))
+
+    def _tidy(self) -> None:
+        """Remove what a build that died after its commit left: its staging is the index now."""
+        with suppress(InputError):
+            begun = self._workspace().begun
+            if begun is None or self._workspace().staging(begun.token).path.exists():
+                return
+            with IndexDirectory(self._path).held():  # what others stage beside the index stays
+                self._workspace().end()
 
     def staging(self, space: FolderWorkspace, token: str) -> StagingFolder:
         return space.staging(token)
@@ -252,16 +253,16 @@ class _BucketWorkspace(FolderWorkspace):
         super().__init__(path, bucket.location)
         self._bucket = bucket
 
-    def find(self, record: Record) -> Record | None:
-        begun = super().find(record)
+    def find(self, mark: ReleaseMark) -> ReleaseMark | None:
+        begun = super().find(mark)
         if begun is not None:
             self._claim(begun.token)
         return begun
 
-    def begin(self, record: Record) -> None:
-        super().begin(record)
+    def begin(self, mark: ReleaseMark) -> None:
+        super().begin(mark)
         try:
-            self._claim(record.token)
+            self._claim(mark.token)
         except InputError:
             self.end()  # nothing was drawn
             raise
@@ -305,6 +306,7 @@ class BucketIndex(IndexTarget):
         space = _BucketWorkspace(self._private, self._bucket)
         paths = self._bucket.sizes()
         if MANIFEST in paths:
+            self._tidy(space, paths)
             raise _finished(location)
         if not all(path.startswith(f"{_UNPUBLISHED}/") or not space.is_new for path in paths):
             raise InputError(f"{location} is not empty; choose another place.")
@@ -315,6 +317,16 @@ class BucketIndex(IndexTarget):
                 f"release its vectors a second time."
             )
         return space
+
+    def _tidy(self, space: FolderWorkspace, paths: Iterable[str]) -> None:
+        """Remove what a build that died after its commit left: it had the claim until then."""
+        if space.begun is None:
+            return
+        token = space.begun.token
+        if self._bucket.read(_CLAIM, len(token)) == token.encode():
+            own = [path for path in paths if path.startswith(f"{_UNPUBLISHED}/{token}/")]
+            self._bucket.remove([*own, _CLAIM])
+        space.end()
 
     def staging(self, space: FolderWorkspace, token: str) -> SealedStaging:
         url = f"{self._bucket.location}/{_UNPUBLISHED}/{token}"

@@ -16,7 +16,7 @@ from dpindex.storage.manifest import segment_number
 from dpindex.storage.release.engine import Engine, one_by_one
 from dpindex.storage.release.target import Drawn, Published, Space, Target
 from dpindex.storage.release.work import Receipt, Segment, Shard
-from dpindex.storage.release.workspace import Record
+from dpindex.storage.release.workspace import ReleaseMark
 from dpindex.vectors.dataset import Dataset
 
 if TYPE_CHECKING:  # devices keep no ledger
@@ -181,19 +181,19 @@ class _Run(Generic[Space, Published]):
             "number of rows": self._dataset.rows,
             "ledger": self._terms.ledger is not None,
         }
-        record = Record(facts, b"".join(segment.tag for segment in segments))
-        begun = space.find(record)
+        mark = ReleaseMark(facts, b"".join(segment.tag for segment in segments))
+        begun = space.find(mark)
         if begun is not None:
             self._book(begun.token)
             return begun.token
         self._refuse_known_ids()
-        space.begin(record)
+        space.begin(mark)
         try:
-            self._book(record.token)
+            self._book(mark.token)
         except InputError:
             space.end()  # nothing was drawn
             raise
-        return record.token
+        return mark.token
 
     def _drawn(self, shards: list[Shard], draw: Callable[[Shard], list[Receipt]]) -> list[Receipt]:
         receipts: dict[str, Receipt] = {}

@@ -92,9 +92,12 @@ class Target(ABC, Generic[Space, Published]):
         """The public vectors of which few may be private ones; None if there are none."""
         return None
 
-    @abstractmethod
     def check(self, dataset: Dataset) -> None:
         """Refuse what cannot be released here, before any vector is read."""
+        if dataset.columns != self.spec.dim:
+            raise InputError(
+                f"{dataset.name} has {dataset.columns} columns where the spec says {self.spec.dim}."
+            )
 
     @abstractmethod
     def segment_rows(self, dataset: Dataset) -> int:
@@ -129,12 +132,6 @@ class CodeTarget(Target[Space, Published]):
     @property
     def codebook(self) -> Codebook | None:
         return self.spec.codebook
-
-    def check(self, dataset: Dataset) -> None:
-        if dataset.columns != self.spec.dim:
-            raise InputError(
-                f"{dataset.name} has {dataset.columns} columns where the spec says {self.spec.dim}."
-            )
 
     def segment_rows(self, dataset: Dataset) -> int:
         return min(rows_per_segment(self.spec), dataset.rows_at_a_time)

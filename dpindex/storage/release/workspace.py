@@ -1,4 +1,4 @@
-"""Workspaces: where an unfinished release keeps its record, its key and what it has staged.
+"""Workspaces: where an unfinished release keeps its mark, its key and what it has staged.
 
 A workspace is private. It is made when a release begins and removed when the release ends.
 """
@@ -25,23 +25,23 @@ from dpindex.base.errors import BusyError, InputError, StorageError
 from dpindex.base.files import holding_lock, make_folder, pack, parse_file, read_file, unpack
 from dpindex.storage.release.content import TAG_BYTES, ContentKey
 from dpindex.storage.staging import (
-    RECORD,
+    RELEASE_MARK,
     StagingFolder,
     create_once,
     unpublished_path,
     writing_beside,
 )
 
-__all__ = ["FolderWorkspace", "LedgerWorkspace", "NoWorkspace", "Record", "Workspace"]
+__all__ = ["FolderWorkspace", "LedgerWorkspace", "NoWorkspace", "ReleaseMark", "Workspace"]
 
 _KEY = "key"
 _KEY_BYTES = 32
 _LOCK = "lock"
-_MAXRECORD_BYTES = 1 << 30
+_MAX_MARK_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Record:
+class ReleaseMark:
     """What a release is, by which whoever repeats it is recognised.
 
     Attributes
@@ -58,8 +58,8 @@ class Record:
     tags: bytes
     token: str = field(default_factory=lambda: secrets.token_hex(16))
 
-    def differences(self, other: Record) -> list[str]:
-        """Return the names of what differs between two records."""
+    def differences(self, other: ReleaseMark) -> list[str]:
+        """Return the names of what differs between two marks."""
         names = [name for name, value in self.facts.items() if other.facts.get(name) != value]
         if self.tags != other.tags:
             names.append("vectors, ids or payload")
@@ -83,8 +83,8 @@ class Workspace(ABC):
         """Whether nothing is unfinished here for certain."""
 
     @abstractmethod
-    def find(self, record: Record) -> Record | None:
-        """Return the record of the same release, if it has begun; None if it has not.
+    def find(self, mark: ReleaseMark) -> ReleaseMark | None:
+        """Return the mark of the same release, if it has begun; None if it has not.
 
         Raises
         ------
@@ -93,8 +93,8 @@ class Workspace(ABC):
         """
 
     @abstractmethod
-    def begin(self, record: Record) -> None:
-        """Keep the record of a release that begins, durably.
+    def begin(self, mark: ReleaseMark) -> None:
+        """Keep the mark of a release that begins, durably.
 
         Raises
         ------
@@ -116,10 +116,10 @@ class NoWorkspace(Workspace):
     def is_new(self) -> bool:
         return True
 
-    def find(self, record: Record) -> Record | None:
+    def find(self, mark: ReleaseMark) -> ReleaseMark | None:
         return None
 
-    def begin(self, record: Record) -> None:
+    def begin(self, mark: ReleaseMark) -> None:
         pass
 
     def end(self) -> None:
@@ -135,6 +135,11 @@ class FolderWorkspace(Workspace):
         The folder, made when the release begins.
     target : str
         What the release is published as.
+
+    Attributes
+    ----------
+    begun : ReleaseMark, optional
+        The release that is unfinished here; None if there is none.
     """
 
     content: ContentKey
@@ -142,10 +147,10 @@ class FolderWorkspace(Workspace):
     def __init__(self, path: Path, target: str) -> None:
         self.path = path
         self._target = target
-        self._record: Record | None = None
+        self.begun: ReleaseMark | None = None
         self.content = ContentKey()
-        if os.path.lexists(path / RECORD):
-            self._record = parse_file(path / RECORD, _MAXRECORD_BYTES, self._parsed)
+        if os.path.lexists(path / RELEASE_MARK):
+            self.begun = parse_file(path / RELEASE_MARK, _MAX_MARK_BYTES, self._parsed)
 
     @classmethod
     def beside(cls, target: Path) -> FolderWorkspace:
@@ -154,13 +159,13 @@ class FolderWorkspace(Workspace):
 
     @property
     def is_new(self) -> bool:
-        return self._record is None
+        return self.begun is None
 
-    def find(self, record: Record) -> Record | None:
-        begun = self._record
+    def find(self, mark: ReleaseMark) -> ReleaseMark | None:
+        begun = self.begun
         if begun is None:
             return None
-        differences = record.differences(begun)
+        differences = mark.differences(begun)
         if differences:
             raise InputError(
                 f"{self._target} has an unfinished build of other input (its "
@@ -172,11 +177,11 @@ class FolderWorkspace(Workspace):
             make_folder(self.path / begun.token)
         return begun
 
-    def begin(self, record: Record) -> None:
+    def begin(self, mark: ReleaseMark) -> None:
         with writing_beside(Path(self._target)):
             make_folder(self.path, 0o700)
-            make_folder(self.path / record.token)  # before the record, which says that it is there
-            created = create_once(self.path / RECORD, self._bytes(record), self.path)
+            make_folder(self.path / mark.token)  # before the mark, which says that it is there
+            created = create_once(self.path / RELEASE_MARK, self._bytes(mark), self.path)
         if not created:
             raise BusyError(
                 f"{self._target} is being built by another process; run it again to go on with it."
@@ -188,21 +193,23 @@ class FolderWorkspace(Workspace):
 
     def end(self) -> None:
         with suppress(OSError):
-            (self.path / RECORD).unlink(missing_ok=True)  # first: without it nothing is unfinished
+            (self.path / RELEASE_MARK).unlink(
+                missing_ok=True
+            )  # first: without it nothing is unfinished
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def _bytes(self, record: Record) -> bytes:
-        """Return the file of a record; it names this very folder, so that a copy is recognised."""
-        header = {"token": record.token, "target": self._target, "folder": self._folder_number()}
+    def _bytes(self, mark: ReleaseMark) -> bytes:
+        """Return the file of a mark; it names this very folder, so that a copy is recognised."""
+        header = {"token": mark.token, "target": self._target, "folder": self._folder_number()}
         arrays: dict[str, AnyArray] = {
             "key": np.frombuffer(self.content.key, np.uint8),
-            "tags": np.frombuffer(record.tags, np.uint8).reshape(-1, TAG_BYTES),
-            "facts": np.frombuffer(json.dumps(dict(record.facts)).encode(), np.uint8),
+            "tags": np.frombuffer(mark.tags, np.uint8).reshape(-1, TAG_BYTES),
+            "facts": np.frombuffer(json.dumps(dict(mark.facts)).encode(), np.uint8),
         }
-        return pack(RECORD, header, arrays)
+        return pack(RELEASE_MARK, header, arrays)
 
-    def _parsed(self, data: bytes) -> Record:
-        header, arrays = unpack(data, RECORD)
+    def _parsed(self, data: bytes) -> ReleaseMark:
+        header, arrays = unpack(data, RELEASE_MARK)
         if (header["target"], header["folder"]) != (self._target, self._folder_number()):
             raise InputError(
                 f"this unfinished build was begun elsewhere ({header['target']}) and copied or "
@@ -211,7 +218,7 @@ class FolderWorkspace(Workspace):
             )
         self.content = ContentKey(arrays["key"].tobytes())
         facts = json.loads(arrays["facts"].tobytes())
-        return Record(facts, arrays["tags"].tobytes(), header["token"])
+        return ReleaseMark(facts, arrays["tags"].tobytes(), header["token"])
 
     def _folder_number(self) -> int:
         return self.path.stat().st_ino
@@ -242,11 +249,11 @@ class LedgerWorkspace(Workspace):
     def is_new(self) -> bool:
         return not self._root.is_dir()
 
-    def find(self, record: Record) -> Record | None:
-        name = self._name(record)
+    def find(self, mark: ReleaseMark) -> ReleaseMark | None:
+        name = self._name(mark)
         for begun in self._root.glob(f"process-*/{name}.*"):
             if self._took(begun):
-                return Record(record.facts, record.tags, begun.name.partition(".")[2])
+                return ReleaseMark(mark.facts, mark.tags, begun.name.partition(".")[2])
         return None
 
     def _took(self, begun: Path) -> bool:
@@ -274,11 +281,11 @@ class LedgerWorkspace(Workspace):
         self._path = path
         _IN_USE[path] = self
 
-    def begin(self, record: Record) -> None:
+    def begin(self, mark: ReleaseMark) -> None:
         with writing_beside(self._ledger):
             make_folder(self._root, 0o700)
             create_once(self._root / _KEY, self.content.key, self._root)
-            self._use(_process_folder(self._root) / f"{self._name(record)}.{record.token}")
+            self._use(_process_folder(self._root) / f"{self._name(mark)}.{mark.token}")
 
     def staging(self, token: str) -> StagingFolder:
         """Return the staging of the release with that token, which has begun."""
@@ -292,8 +299,8 @@ class LedgerWorkspace(Workspace):
         self._path = None
         _let_go(self._root)
 
-    def _name(self, record: Record) -> str:
-        return self.content.tag(-1, json.dumps(dict(record.facts)).encode(), record.tags).hex()
+    def _name(self, mark: ReleaseMark) -> str:
+        return self.content.tag(-1, json.dumps(dict(mark.facts)).encode(), mark.tags).hex()
 
 
 @dataclass(frozen=True)
