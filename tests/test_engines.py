@@ -745,6 +745,26 @@ def test_what_a_build_of_a_folder_left_after_its_commit_goes(
     assert len(dpi.PrivateIndex.open(target)) == ROWS
 
 
+@pytest.mark.parametrize("place", ["index.unpublished", "private"])
+def test_files_of_the_user_are_no_private_folder(data: Path, tmp_path: Path, place: str) -> None:
+    """What is not of the release is never removed with it."""
+    options = IndexOptions()
+    if place == "private":
+        options = IndexOptions(private=tmp_path / place)
+    begun(opened(data), tmp_path / "index", SPEC, options)
+    (tmp_path / place / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"holds notes\.txt, which is not of a release"):
+        build_index(opened(data), tmp_path / "index", SPEC, options)
+    (tmp_path / place / "notes.txt").rename(tmp_path / "notes.txt")
+
+    def late(function: Any, shards: Any) -> Iterator[Any]:
+        yield from map(function, shards)
+        (tmp_path / place / "notes.txt").write_text("mine")
+
+    build_index(opened(data), tmp_path / "index", SPEC, options, engine=late)
+    assert [path.name for path in (tmp_path / place).iterdir()] == ["notes.txt"]
+
+
 def test_an_unfinished_build_outlives_another_index_in_its_place(
     data: Path, tmp_path: Path
 ) -> None:

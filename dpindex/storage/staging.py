@@ -8,6 +8,7 @@ beside the target, ``NAME.unpublished``, which no other user may read.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -23,12 +24,13 @@ __all__ = [
     "Staging",
     "StagingFolder",
     "create_once",
+    "foreign_names",
     "unpublished_path",
     "writing_beside",
 ]
 
 _MAX_FILE_BYTES = 1 << 33
-
+_PRIVATE_NAME = re.compile(r"(part-)?[0-9a-f]{32}|record|seal(\.tmp)?")
 
 LOCK = ".lock"
 """Name of the lock file of an index directory."""
@@ -65,6 +67,13 @@ def create_once(place: Path, data: Buffer, scratch: Path) -> bool:
         temporary.unlink(missing_ok=True)
     sync_folder(place.parent)
     return True
+
+
+def foreign_names(private: Path) -> list[str]:
+    """Return the names in a private folder that are not of an unfinished release or save."""
+    if not private.is_dir():
+        return []
+    return sorted(name for name in os.listdir(private) if not _PRIVATE_NAME.fullmatch(name))
 
 
 @contextmanager

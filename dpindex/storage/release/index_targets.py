@@ -232,11 +232,11 @@ class FolderIndex(IndexTarget):
     def _tidy(self) -> None:
         """Remove what a build that died after its commit left: its staging is the index now."""
         with suppress(InputError):
-            begun = self._workspace().begun
-            if begun is None or self._workspace().staging(begun.token).path.exists():
+            space = self._workspace()
+            if space.begun is None or space.staging(space.begun.token).path.exists():
                 return
-            with IndexDirectory(self._path).held():  # what others stage beside the index stays
-                self._workspace().end()
+            with IndexDirectory(self._path).held():  # nobody else stages beside the index then
+                space.end()
 
     def staging(self, space: FolderWorkspace, token: str) -> StagingFolder:
         return space.staging(token)

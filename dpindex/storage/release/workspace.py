@@ -28,6 +28,7 @@ from dpindex.storage.staging import (
     RELEASE_MARK,
     StagingFolder,
     create_once,
+    foreign_names,
     unpublished_path,
     writing_beside,
 )
@@ -147,6 +148,12 @@ class FolderWorkspace(Workspace):
     def __init__(self, path: Path, target: str) -> None:
         self.path = path
         self._target = target
+        foreign = foreign_names(path)
+        if foreign:
+            raise InputError(
+                f"{path} holds {foreign[0]}, which is not of a release; what is not published yet "
+                f"needs a folder of its own, as its content goes when the release ends."
+            )
         self.begun: ReleaseMark | None = None
         self.content = ContentKey()
         if os.path.lexists(path / RELEASE_MARK):
@@ -193,10 +200,10 @@ class FolderWorkspace(Workspace):
 
     def end(self) -> None:
         with suppress(OSError):
-            (self.path / RELEASE_MARK).unlink(
-                missing_ok=True
-            )  # first: without it nothing is unfinished
-        shutil.rmtree(self.path, ignore_errors=True)
+            # First: without it nothing is unfinished.
+            (self.path / RELEASE_MARK).unlink(missing_ok=True)
+        if not foreign_names(self.path):  # of a folder that the user named
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def _bytes(self, mark: ReleaseMark) -> bytes:
         """Return the file of a mark; it names this very folder, so that a copy is recognised."""
