@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -17,20 +18,23 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 CONTRACT = Path(__file__).with_name("release_contract.py")
 SECONDS = 1500
+MEMORY = Path("/dev/shm")
+"""A file system in memory: faults are simulated, and a real disk only makes each fsync wait."""
 
 
 def contract(*options: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
     environment["OMP_NUM_THREADS"] = "1"
-    done = subprocess.run(
-        [*command, *options, str(CONTRACT)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
+    with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        done = subprocess.run(
+            [*command, *options, f"--basetemp={folder}/contract", str(CONTRACT)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
