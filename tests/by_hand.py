@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.mechanism.codes import Codes
-from dpindex.storage.code_store import ids_to_bytes
+from dpindex.storage.ids import ids_to_bytes
 from dpindex.storage.manifest import MANIFEST, FileMark, Manifest, SegmentPaths, Settings
 
 

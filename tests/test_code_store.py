@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack
-from dpindex.storage.code_store import Ids, ids_from_bytes, ids_to_bytes
+from dpindex.storage.ids import Ids, ids_from_bytes, ids_to_bytes
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(

@@ -30,8 +30,8 @@ from dpindex.cli.output import print_facts
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat
 from dpindex.race import PStable, RaceSketch, SketchSpec
-from dpindex.storage.code_store import Ids
 from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.ids import Ids
 from dpindex.storage.manifest import Settings
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpindex.base.errors import InputError
 from dpindex.storage import stored_ids
-from dpindex.storage.code_store import Ids, id_block, ids_to_bytes
+from dpindex.storage.ids import Ids, id_block, ids_to_bytes
 from dpindex.storage.stored_ids import StoredIds, TextIds
 
 NUMBERS = st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, min_size=2, max_size=20)

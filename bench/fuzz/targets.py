@@ -43,7 +43,7 @@ from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import BitCodes, NumberFormat, SymbolFormat, codes_from_bytes
 from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
-from dpindex.storage.code_store import ids_from_bytes, ids_to_bytes
+from dpindex.storage.ids import ids_from_bytes, ids_to_bytes
 from dpindex.storage.manifest import Manifest
 from dpindex.vectors import open_vectors, read_ids
 

@@ -25,8 +25,9 @@ from dpindex.index.search_backend import EXACT
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes
 from dpindex.similarity.learned import SAMPLE_ROWS
-from dpindex.storage.code_store import CodeStore, ids_to_bytes
+from dpindex.storage.code_store import CodeStore
 from dpindex.storage.databases import Database, Layout, Rows
+from dpindex.storage.ids import ids_to_bytes
 from dpindex.storage.manifest import Settings
 
 FACTS = "facts"

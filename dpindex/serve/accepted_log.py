@@ -19,7 +19,7 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.base.files import pack, read_file, sync_folder, unpack
 from dpindex.mechanism.codes import Codes, codes_from_bytes
-from dpindex.storage.code_store import ids_from_bytes, ids_to_bytes
+from dpindex.storage.ids import ids_from_bytes, ids_to_bytes
 
 RECEIPT_BYTES = 32
 

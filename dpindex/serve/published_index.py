@@ -22,8 +22,8 @@ from dpindex.index.searchable import Batch, Found, FoundCodes, Searchable
 from dpindex.mechanism.codes import Codes
 from dpindex.similarity.learned import learned_similarity
 from dpindex.similarity.similarity import Estimator, Queries
-from dpindex.storage.code_store import ids_from_bytes
 from dpindex.storage.databases import Condition, Database, Rows, open_database
+from dpindex.storage.ids import ids_from_bytes
 from dpindex.storage.payload import ID, Payload, Table
 
 __all__ = ["PublishedIndex", "connect"]

@@ -38,7 +38,8 @@ from dpindex.base.files import (
 from dpindex.exposure.visibility import rows_to_sample
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes, codes_from_bytes
-from dpindex.storage.code_store import MAPPED_BYTES, id_block
+from dpindex.storage.code_store import MAPPED_BYTES
+from dpindex.storage.ids import id_block
 from dpindex.storage.manifest import (
     FOLDERS,
     MANIFEST,

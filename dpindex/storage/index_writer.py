@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dpindex.base.errors import DamagedError
-from dpindex.storage.code_store import CodeStore, ids_to_bytes, rows_per_segment
+from dpindex.storage.code_store import CodeStore, rows_per_segment
+from dpindex.storage.ids import ids_to_bytes
 from dpindex.storage.manifest import (
     FileMark,
     Manifest,

@@ -15,7 +15,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class RowParts:
-    """Arrays of one width, one below the other; never changed, but for what they show.
+    """Arrays of one width, one below the other, which are never changed.
 
     Parameters
     ----------
@@ -35,15 +35,18 @@ class RowParts:
         return int(self._starts[-1])
 
     def plus(self, array: Any) -> RowParts:
-        """These, and one more array below."""
+        """Return these arrays and one more below."""
         return RowParts([*self.arrays, array])
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
-        """Each array, and the number of its first row."""
+        """Yield the number of the first row of each array, and the array."""
         return zip(self._starts.tolist(), self.arrays, strict=False)
 
     def within(self, start: int, stop: int, rows: int = 1 << 62) -> Iterator[tuple[int, Any]]:
-        """Rows ``start`` to ``stop`` in views of at most so many, and the first row of each."""
+        """Yield rows ``start`` to ``stop`` as views of at most ``rows`` rows.
+
+        Each comes with the number of its first row.
+        """
         while start < min(stop, len(self)):
             part = self._part_of(start)
             end = min(start + rows, stop, int(self._starts[part + 1]))
@@ -55,7 +58,7 @@ class RowParts:
         return int(np.searchsorted(self._starts, row, side="right")) - 1
 
     def take(self, rows: slice | Rows) -> AnyArray:
-        """Some rows: a view of them where a slice lies in one array, else a copy."""
+        """Return some rows: a view where a slice lies in one array, else a copy."""
         if isinstance(rows, slice):
             first, stop, _ = rows.indices(len(self))
             if first >= stop:
@@ -66,17 +69,33 @@ class RowParts:
             return np.concatenate(pieces)
         flat = rows.ravel()
         if len(self.arrays) == 1 or not len(flat):
-            found = np.asarray(self.arrays[0][flat])
-            return found.reshape(rows.shape + found.shape[1:])
-        part = np.searchsorted(self._starts, flat, side="right") - 1
-        order = np.argsort(part, kind="stable")
-        cuts = np.flatnonzero(np.diff(part[order])) + 1
+            values = np.asarray(self.arrays[0][flat])
+        else:
+            values = self._gathered(flat)
+        return values.reshape(rows.shape + values.shape[1:])
+
+    def _gathered(self, rows: Rows) -> AnyArray:
+        """Return rows of several arrays; the rows of each array are read at once."""
+        parts = np.searchsorted(self._starts, rows, side="right") - 1
+        order = np.argsort(parts, kind="stable")
+        cuts = np.flatnonzero(np.diff(parts[order])) + 1
         pieces = []
-        for some in np.split(order, cuts):
-            array = self.arrays[part[some[0]]]
-            pieces.append(array[flat[some] - self._starts[part[some[0]]]])
+        for places in np.split(order, cuts):
+            part = parts[places[0]]
+            array = self.arrays[part]
+            pieces.append(array[rows[places] - self._starts[part]])
             release_pages(array)  # the system maps sixteen pages about each row
         joined = np.concatenate(pieces)
-        found = np.empty_like(joined)
-        found[order] = joined
-        return found.reshape(rows.shape + found.shape[1:])
+        values = np.empty_like(joined)
+        values[order] = joined
+        return values
+
+    def where(self, kept: npt.NDArray[np.bool_]) -> RowParts:
+        """Return the rows of a mask; an array of which all rows are kept is not copied."""
+        arrays = []
+        for start, array in self:
+            chosen = np.flatnonzero(kept[start : start + len(array)])
+            if len(chosen) < len(array):
+                array = array[chosen]
+            arrays.append(array)
+        return RowParts(arrays)

@@ -1,4 +1,4 @@
-"""Ids of saved segments: no object for an id, and the text of strings stays in its mapped file."""
+"""Ids of saved segments: without an object for each, and with strings in their mapped files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpindex.storage.row_parts import RowParts, Rows
 
 
 class TextIds:
-    """Strings that read like an array, kept as UTF-8 with four bytes more for each.
+    """Strings that read like an array, kept as UTF-8 and four bytes for each.
 
     Parameters
     ----------
@@ -67,16 +67,15 @@ class StoredIds:
 
     def __init__(self, blocks: Sequence[IdBlock] = ()) -> None:
         blocks = [block for block in blocks if len(block)]
-        kinds = {"i" if _is_numbers(block) else "U" for block in blocks}
-        if len(kinds) > 1:
-            raise DamagedError("some ids of this index are numbers and others strings.")
-        self.kind = kinds.pop() if kinds else None
+        self.kind: str | None = None
         """ "i" for numbers, "U" for strings; None without ids."""
-        self._parts = RowParts(
-            [np.concatenate([*map(np.asarray, blocks)])] if self.kind == "i" else blocks
-        )
-        parts = [_keys(part[:]) for part in self._parts.arrays] or [_NONE]
-        keys = np.concatenate(parts) if parts[1:] else parts[0]
+        keys = _NONE
+        if blocks:
+            self.kind = _kind_of(blocks)
+            keys = _joined([_keys(block[:]) for block in blocks])
+            if self.kind == "i":
+                blocks = [keys]
+        self._parts = RowParts(blocks)
         self._order: Rows | None = None  # of rows by key; None if keys ascend
         if not (keys[1:] > keys[:-1]).all():
             self._order = np.argsort(keys, kind="stable")
@@ -85,13 +84,15 @@ class StoredIds:
         self._sorted = keys
 
     def _refuse_twice(self, places: Rows, order: Rows) -> None:
+        """Refuse ids that are equal, among neighbours of equal keys."""
         first = order[places]
         second = order[places + 1]
-        if len(twice := np.flatnonzero(self[first] == self[second])):
-            row = int(second[twice[0]])
+        repeated = np.flatnonzero(self[first] == self[second])
+        if len(repeated):
+            row = int(second[repeated[0]])
+            value = self[row : row + 1][0].item()
             raise InputError(
-                f"id {self[row : row + 1][0].item()!r} (row {row}) is already in the "
-                f"index; ids must be unique."
+                f"id {value!r} (row {row}) is already in the index; ids must be unique."
             )
 
     def __len__(self) -> int:
@@ -102,60 +103,71 @@ class StoredIds:
             return self._parts.take(rows)
         return _NONE
 
-    def rows(self, wanted: AnyArray) -> Rows:
-        """The row of each id, −1 for one that is not there."""
-        found = np.full(len(wanted), -1, dtype=np.int64)
-        if self.kind != wanted.dtype.kind:
-            return found
-        keys = _keys(wanted)
-        ascending = self._order is None
-        place = places(self._sorted, keys) if ascending else np.searchsorted(self._sorted, keys)
-        left = np.arange(len(wanted))
+    def rows(self, ids: AnyArray) -> Rows:
+        """Return the row of each id, −1 for one that is not there."""
+        rows = np.full(len(ids), -1, dtype=np.int64)
+        if self.kind != ids.dtype.kind:
+            return rows
+        keys = _keys(ids)
+        if self._order is None:
+            place = places(self._sorted, keys)
+        else:
+            place = np.searchsorted(self._sorted, keys)
+        open_ids = np.arange(len(ids))
         while True:  # a second time only for strings of equal hash
-            left = left[place[left] < len(self)]
-            left = left[self._sorted[place[left]] == keys[left]]
-            if not len(left):
-                return found
-            rows = place[left] if self._order is None else self._order[place[left]]
-            same = self[rows] == wanted[left]
-            found[left[same]] = rows[same]
-            left = left[~same]
-            place[left] += 1
+            open_ids = open_ids[place[open_ids] < len(self)]
+            open_ids = open_ids[self._sorted[place[open_ids]] == keys[open_ids]]
+            if not len(open_ids):
+                return rows
+            candidates = place[open_ids]
+            if self._order is not None:
+                candidates = self._order[candidates]
+            same = self[candidates] == ids[open_ids]
+            rows[open_ids[same]] = candidates[same]
+            open_ids = open_ids[~same]
+            place[open_ids] += 1
 
     def without(self, rows: Rows) -> StoredIds:
-        """These ids but those of some rows."""
+        """Return these ids but those of some rows."""
         kept = np.ones(len(self), dtype=np.bool_)
         kept[rows] = False
-        return StoredIds(
-            [
-                block if (here := kept[start : start + len(block)]).all()
-                else block[np.flatnonzero(here)]
-                for start, block in self._parts
-            ]
-        )  # fmt: skip
+        return StoredIds(self._parts.where(kept).arrays)
 
 
 _NONE: Rows = np.empty(0, dtype=np.int64)
 
 
-def places(ascending: Rows, wanted: Rows) -> Rows:
-    """How many of the strictly ascending numbers are below each of ``wanted``.
+def places(ascending: Rows, values: Rows) -> Rows:
+    """Return how many of the strictly ascending numbers are below each value.
 
     >>> places(np.array([3, 4, 5]), np.array([9, 4, 1])), places(np.array([3, 7]), np.array([7, 4]))
     (array([3, 1, 0]), array([1, 1]))
     """
     count = len(ascending)
-    if count and int(ascending[-1]) - (first := int(ascending[0])) == count - 1:  # default ids
-        return np.clip(wanted - first, 0, count)
-    return np.searchsorted(ascending, wanted)
+    if count:
+        first = int(ascending[0])
+        if int(ascending[-1]) - first == count - 1:  # default ids
+            return np.clip(values - first, 0, count)
+    return np.searchsorted(ascending, values)
 
 
-def _is_numbers(block: IdBlock) -> bool:
-    return isinstance(block, np.ndarray) and block.dtype.kind == "i"
+def _kind_of(blocks: Sequence[IdBlock]) -> str:
+    numbers = [isinstance(block, np.ndarray) and block.dtype.kind == "i" for block in blocks]
+    if all(numbers):
+        return "i"
+    if any(numbers):
+        raise DamagedError("some ids of this index are numbers and others strings.")
+    return "U"
 
 
 def _keys(ids: AnyArray) -> Rows:
-    """Numbers that are equal for equal ids: numbers themselves, and Python's hash of strings."""
+    """Return numbers that are equal for equal ids: numbers themselves, hashes of strings."""
     if ids.dtype.kind == "i":
         return ids
     return np.fromiter(map(hash, ids.tolist()), np.int64, len(ids))
+
+
+def _joined(arrays: Sequence[Rows]) -> Rows:
+    if len(arrays) == 1:
+        return arrays[0]
+    return np.concatenate(arrays)

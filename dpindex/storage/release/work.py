@@ -17,7 +17,7 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projector import Projector
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.code_store import ids_to_bytes
+from dpindex.storage.ids import ids_to_bytes
 from dpindex.storage.leak_check import shared_words
 from dpindex.storage.manifest import FileMark
 from dpindex.storage.payload import Payload, Table, payload_to_bytes
