@@ -345,7 +345,7 @@ MUTANTS = [
            "        least = int(release.counts.min())\n",
            "        least = int(release.counts.min()) + 1\n", SKETCH, "test_race_sketch.py"),
     Mutant("RACE", "a merge counts one side twice", "race/sketch.py",
-           "            mine += theirs\n", "            mine += 2 * theirs\n", SKETCH,
+           "        mine += theirs\n", "        mine += 2 * theirs\n", SKETCH,
            "test_race_sketch.py"),
     Mutant("RACE", "epsilon is that of one row", "mechanism/noise/counts.py",
            "        drop = mpmath.mpf(epsilon) / changed\n",

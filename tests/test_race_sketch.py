@@ -584,14 +584,6 @@ def test_bad_parameters(options: dict[str, Any]) -> None:
         small(**{"rows": 1 << 10, **options} if options.get("dim") == 1 << 20 else options)
 
 
-def test_a_field_of_older_sketches_is_read_while_it_is_false() -> None:
-    stated = small_spec().to_dict()
-    assert SketchSpec.from_dict({**stated, "as_published": False}) == small_spec()
-    for value in (True, 1, None):
-        with pytest.raises(InputError, match="floor of Laplace noise"):
-            SketchSpec.from_dict({**stated, "as_published": value})
-
-
 @pytest.mark.parametrize(
     "x",
     [

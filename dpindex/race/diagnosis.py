@@ -35,7 +35,7 @@ _MORE = "a larger epsilon, more records, fewer rows or columns (width), a delta"
 
 
 def noise_drowns(sketch: RaceSketch) -> list[str]:
-    """A sentence unless an average record surely has more others near it than the noise.
+    """Return a sentence unless an average record surely has more others near it than the noise.
 
     >>> from dpindex.race import PStable, SketchSpec
     >>> x = np.random.default_rng(0).normal(size=(2000, 2))
@@ -50,9 +50,11 @@ def noise_drowns(sketch: RaceSketch) -> list[str]:
     enough = max(_SURE * noise, 1.0)
     if near - _SURE * error >= enough:
         return []
-    certain = near + _SURE * error < enough
+    verb = "may drown"
+    if near + _SURE * error < enough:
+        verb = "drowns"
     return [
-        f"Noise {'drowns' if certain else 'may drown'} the answers: an average record has about "
+        f"Noise {verb} the answers: an average record has about "
         f"{_short(max(near, 0.0))} ± {_short(error)} others near it, and a count has noise of "
         f"± {_short(noise)}; take {_MORE}, or {_wider(sketch.spec.hash)} if the records lie "
         f"farther apart than that."
@@ -60,79 +62,82 @@ def noise_drowns(sketch: RaceSketch) -> list[str]:
 
 
 def outliers_blur(sketch: RaceSketch, fraction: float) -> list[str]:
-    """Sentences if a threshold of ``fraction`` of the mean density cannot tell outliers."""
+    """Return sentences if a threshold of ``fraction`` of the mean density tells no outliers."""
     drowned = noise_drowns(sketch)
     if drowned:
         return drowned
     near, error = typical_count(sketch)
-    own = near + 1.0  # a record's density holds itself, and so does the threshold
-    threshold = fraction * own
-    said = []
+    typical = near + 1.0  # a record's density holds itself, and so does the threshold
+    threshold = fraction * typical
+    sentences = []
     if threshold < _SURE * math.hypot(sketch.count_noise, fraction * error):
         chance = ndtr(threshold / sketch.count_noise)
-        said.append(
+        sentences.append(
             f"The noise is as large as the threshold: a place without any record is called an "
             f"outlier in {chance:.0%} of the cases, because the threshold is {_short(threshold)} "
             f"records and a count has noise of ± {_short(sketch.count_noise)}; take {_MORE}, or a "
             f"larger fraction."
         )
-    share = own / max(1.0, sketch.size)
+    share = typical / max(1.0, sketch.size)
     far, where = _far_kernel(sketch.spec.hash, share)
     if far > fraction * share:
-        said.append(
+        sentences.append(
             f"The kernel is too wide for this threshold: even a point {where} is not an outlier, "
             f"because the density there is still {far / share:.0%} of an average record's and the "
             f"threshold is {fraction:.0%}; take {_narrower(sketch.spec.hash)}, or a larger "
             f"fraction."
         )
-    return said
+    return sentences
 
 
 def classes_blur(sketches: Sequence[RaceSketch], labels: Sequence[Any], rule: str) -> list[str]:
-    """Sentences if average records of a class do not find their own class the likeliest."""
+    """Return sentences if average records of a class do not find their own class the likeliest."""
     kernel = sketches[0].spec.hash
     noise = sketches[0].count_noise
     weights = class_weights(sketches, rule)
     small = []
     drowned = []
     lost: dict[Any, list[Any]] = {}
-    for b, mine in enumerate(sketches):
-        if mine.size < _SURE * mine.size_stderr:
-            small.append(labels[b])
+    for number, sketch in enumerate(sketches):
+        if sketch.size < _SURE * sketch.size_stderr:
+            small.append(labels[number])
             continue
-        scores = np.array([sketch.pairs(mine) for sketch in sketches]) / weights[:, None]
-        own = scores[b] - mine.size / weights[b]  # an unseen record does not find itself
-        scores[b] = -np.inf
+        scores = np.array([other.pairs(sketch) for other in sketches]) / weights[:, None]
+        # An unseen record does not find itself.
+        class_score = scores[number] - sketch.size / weights[number]
+        scores[number] = -np.inf
         rival = int(scores.mean(axis=1).argmax())
-        if rival == b:  # it is the only class
+        if rival == number:  # it is the only class
             continue
-        margin, error = _mean((own - scores[rival]) / mine.size)
+        margin, error = _mean((class_score - scores[rival]) / sketch.size)
         if margin < -_CERTAIN * error:
-            lost.setdefault(labels[rival], []).append(labels[b])
-        elif margin - error < noise * math.hypot(1 / weights[b], 1 / weights[rival]):
-            drowned.append(labels[b])
-    said = [
+            lost.setdefault(labels[rival], []).append(labels[number])
+        elif margin - error < noise * math.hypot(1 / weights[number], 1 / weights[rival]):
+            drowned.append(labels[number])
+    remedy = _narrower(kernel)
+    if rule == "map":
+        remedy += ", or rule='ml', which does not weigh classes by their size"
+    sentences = [
         f"Records of class {_list(classes)} will mostly be called {winner}: an average one has "
-        f"more of class {winner} near it than of its own; take {_narrower(kernel)}"
-        + (", or rule='ml', which does not weigh classes by their size." if rule == "map" else ".")
+        f"more of class {winner} near it than of its own; take {remedy}."
         for winner, classes in lost.items()
     ]
     if small:
-        said.append(
+        sentences.append(
             f"Class {_list(small)} has too few records: not more than the noise of the size of a "
             f"class, ± {_short(sketches[0].size_stderr)}; take {_MORE}."
         )
     if drowned:
-        said.append(
+        sentences.append(
             f"Noise may decide about records of class {_list(drowned)}: the release does not show "
             f"that an average one has more of its own class near it than of another, because a "
             f"count has noise of ± {_short(noise)} records; take {_MORE}, or {_scaled(kernel)}."
         )
-    return said
+    return sentences
 
 
 def class_weights(sketches: Sequence[RaceSketch], rule: str) -> Doubles:
-    """What the counts of each class are divided by: its size under "ml", or 1, shape (m,).
+    """Return the divisor of the counts of each class: its size under "ml", or 1, shape (m,).
 
     A class smaller than the noise of its size would win everywhere by dividing by little.
     """
@@ -142,26 +147,28 @@ def class_weights(sketches: Sequence[RaceSketch], rule: str) -> Doubles:
 
 
 def line_blurs(form: Doubles, error: float) -> list[str]:
-    """A sentence if the data of a regression leave their bounds, or no slope is above the noise.
+    """Return a sentence if the data of a regression leave their bounds, or show no slope.
 
     ``form`` and ``error`` are the second moments of ``z = [x, 1, y]``, scaled to [−1, 1]. Inside
     the bounds no attribute is larger than the 1, so no entry on the diagonal is larger than that of
     the 1.
     """
-    *diagonal, one, target = np.diag(form)
-    beyond = one + _CERTAIN * math.sqrt(2.0) * error
-    left = [f"attribute {i} leaves bounds_x" for i in np.flatnonzero(np.array(diagonal) > beyond)]
-    if target > beyond:
-        left.append("the target leaves bounds_y")
-    if left:
+    *attributes, unit, target = np.diag(form)
+    limit = unit + _CERTAIN * math.sqrt(2.0) * error
+    outside = np.flatnonzero(np.array(attributes) > limit)
+    faults = [f"attribute {number} leaves bounds_x" for number in outside]
+    if target > limit:
+        faults.append("the target leaves bounds_y")
+    if faults:
         return [
             f"Predictions will be far off, because the data are not inside the bounds: "
-            f"{', '.join(left)}; state the public range of each attribute (bounds_x) and of the "
+            f"{', '.join(faults)}; state the public range of each attribute (bounds_x) and of the "
             f"target (bounds_y)."
         ]
-    if one > _CERTAIN * error:
-        slopes = form[:-2, -1] - form[:-2, -2] * form[-2, -1] / one
-        if chdtrc(len(slopes), 2.0 * float(slopes @ slopes) / error**2) < _CHANCE:
+    if unit > _CERTAIN * error:
+        slopes = form[:-2, -1] - form[:-2, -2] * form[-2, -1] / unit
+        statistic = 2.0 * float(slopes @ slopes) / error**2
+        if chdtrc(len(slopes), statistic) < _CHANCE:
             return []
     return [
         "The model may predict little more than the mean, because no slope stands out of the "
@@ -171,30 +178,29 @@ def line_blurs(form: Doubles, error: float) -> list[str]:
 
 
 def typical_count(sketch: RaceSketch) -> tuple[float, float]:
-    """How many others an average record has near it, and the standard error."""
+    """Return how many others an average record has near it, and the standard error."""
     return _mean(sketch.pairs(sketch) / max(1.0, sketch.size) - 1.0)
 
 
 def _mean(rows: Doubles) -> tuple[float, float]:
-    """Mean over rows and its standard error, which one row cannot tell: infinite."""
+    """Return the mean over rows and its standard error, infinite for one row."""
+    mean = float(rows.mean())
     if len(rows) < 2:
-        return float(rows.mean()), math.inf
-    return float(rows.mean()), float(rows.std(ddof=1)) / math.sqrt(len(rows))
+        return mean, math.inf
+    return mean, float(rows.std(ddof=1)) / math.sqrt(len(rows))
 
 
 def _far_kernel(hash: Hash, share: float) -> tuple[float, str]:
-    """The kernel at a place where everyone would expect an outlier, and that place in words."""
+    """Return the kernel where everyone would expect an outlier, and that place in words."""
     if not isinstance(hash, PStable):
         right = hash.kernel(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]))
         return float(right[0, 0]), "at a right angle to every record"
     distances = np.geomspace(1e-4, 1e4, 4001) * hash.bandwidth
     nearer = int((_at(hash, distances) >= share).sum())  # the kernel falls with the distance
     usual = float(distances[min(nearer, len(distances) - 1)])
-    far = float(_at(hash, np.array([_FAR * usual]))[0])
-    return (
-        far,
-        f"{_short(_FAR * usual)} away from the records, whose usual distance is {_short(usual)},",
-    )
+    far = _FAR * usual
+    place = f"{_short(far)} away from the records, whose usual distance is {_short(usual)},"
+    return float(_at(hash, np.array([far]))[0]), place
 
 
 def _at(hash: Hash, distances: Doubles) -> Doubles:
@@ -202,7 +208,7 @@ def _at(hash: Hash, distances: Doubles) -> Doubles:
 
 
 def _short(number: float) -> str:
-    """Three digits, or all that stand before the point."""
+    """Return a number with three digits, or all that stand before the point."""
     if abs(number) < 1000:
         return f"{number:.3g}"
     return f"{number:.0f}"

@@ -46,7 +46,7 @@ def find_modes(
     starts: int = 1000,
     seed: int = 0,
 ) -> Modes:
-    """Modes of the density by derivative-free ascent (Coleman & Shrivastava 2020, Sec. 4).
+    """Return modes of the density, by derivative-free ascent (Coleman & Shrivastava, Sec. 4).
 
     Uniform public points in the box are rated in one batch; from the best of those that are
     ``separation`` apart, Nelder & Mead's simplex climbs. In many dimensions uniform points all lie
@@ -78,36 +78,48 @@ def find_modes(
     modes = whole_number(modes, "modes", 1, 1000)
     starts = whole_number(starts, "starts", 1, 10**6)
     low, high = box(bounds, "bounds", dim)
-    apart = float(np.linalg.norm(high - low)) / 10
-    if separation is not None:
-        apart = finite_number(separation, "separation", above=0.0)
+    if separation is None:
+        separation = float(np.linalg.norm(high - low)) / 10
+    else:
+        separation = finite_number(separation, "separation", above=0.0)
     words = _stream(seed, "modes").words(starts * dim, np.uint32)
     points = low + (high - low) * ((words.reshape(starts, dim) + 0.5) * 2.0**-32)
     order = np.argsort(-sketch.density(points), kind="stable")
-    tops = _apart(points[order], apart, modes * _CLIMBS_PER_MODE)
+    tops = _separated(points[order], separation, modes * _CLIMBS_PER_MODE)
+    climbed = np.array([_climbed(sketch, top, (low, high), separation) for top in tops])
+    order = np.argsort(-sketch.density(climbed), kind="stable")
+    summits = _separated(climbed[order], separation, modes)
+    return Modes(summits, sketch.density(summits))
+
+
+def _climbed(
+    sketch: RaceSketch, top: Floats, bounds: tuple[Floats, Floats], separation: float
+) -> Floats:
+    """Return where Nelder & Mead's simplex climbs to from a point of the box."""
+    low, high = bounds
 
     def depth(point: npt.NDArray[np.float64]) -> float:
         return -float(sketch.density(point)[0])
 
     # A first simplex as wide as the separation: narrower ones may lie on one step of the density.
-    limits = optimize.Bounds(low, high)
-    climbed = np.empty_like(tops)
-    for i, top in enumerate(tops):
-        # Each corner steps towards the middle of the box, so that none leaves it.
-        steps = np.minimum(apart, (high - low) / 2) * np.where(top > (low + high) / 2, -1.0, 1.0)
-        corners = top + np.vstack([np.zeros(dim), np.diag(steps)])
-        options = {"maxiter": _STEPS, "initial_simplex": corners}
-        best = optimize.minimize(depth, top, method="Nelder-Mead", bounds=limits, options=options)
-        climbed[i] = best.x
-    order = np.argsort(-sketch.density(climbed), kind="stable")
-    found = _apart(climbed[order], apart, modes)
-    return Modes(found, sketch.density(found))
+    # Each corner steps towards the middle of the box, so that none leaves it.
+    towards_middle = np.where(top > (low + high) / 2, -1.0, 1.0)
+    steps = np.minimum(separation, (high - low) / 2) * towards_middle
+    corners = top + np.vstack([np.zeros(len(top)), np.diag(steps)])
+    optimum = optimize.minimize(
+        depth,
+        top,
+        method="Nelder-Mead",
+        bounds=optimize.Bounds(low, high),
+        options={"maxiter": _STEPS, "initial_simplex": corners},
+    )
+    return np.asarray(optimum.x)
 
 
 def diversity_sample(
     sketch: RaceSketch, candidates: Vectors, size: int, *, seed: int = 0
 ) -> npt.NDArray[np.int64]:
-    """Row numbers of ``size`` candidates drawn with probability inverse to their density.
+    """Return row numbers of candidates, drawn with probability inverse to their density.
 
     Rare kinds are drawn as often as frequent ones, which evens out a skewed pool (Coleman et al.
     2019, after whom densities below the noise count as one standard error). Drawing is without
@@ -138,15 +150,21 @@ def diversity_sample(
     """
     rows = real_matrix(candidates, sketch.spec.dim, "candidates")
     size = whole_number(size, "size", 1, rows.shape[0])
-    asked = sketch.summary(rows)
-    counts = np.maximum(asked["count"], np.maximum(1.0, asked["stderr"]))
+    answers = sketch.summary(rows)
+    counts = np.maximum(answers["count"], np.maximum(1.0, answers["stderr"]))
     words = _stream(seed, "diversity").words(rows.shape[0], np.uint64)
     waits = -np.log1p(-((words >> np.uint64(11)) * 2.0**-53)) * counts
     return np.argsort(waits, kind="stable")[:size].astype(np.int64)
 
 
 def box(bounds: Any, name: str, dim: int) -> tuple[Floats, Floats]:
-    """``(low, high)``, numbers or one for each of ``dim`` columns, as arrays of shape (dim,)."""
+    """Return ``(low, high)``, numbers or one for each column, as arrays of shape (dim,).
+
+    Raises
+    ------
+    InputError
+        For anything else, which the message calls ``name``.
+    """
     try:
         low, high = (np.broadcast_to(np.asarray(b, dtype=np.float64), (dim,)) for b in bounds)
     except (TypeError, ValueError):
@@ -160,12 +178,12 @@ def _stream(seed: int, purpose: str) -> PublicStream:
     return PublicStream(whole_number(seed, "seed", 0, (1 << 63) - 1), f"race/{purpose}")
 
 
-def _apart(points: Floats, distance: float, most: int) -> Floats:
-    """The first points that keep their distance from those before them."""
+def _separated(points: Floats, distance: float, count: int) -> Floats:
+    """Return the first points, ``count`` at most, at a distance from all points before them."""
     kept: list[Floats] = []
     for point in points:
         if all(np.linalg.norm(point - other) >= distance for other in kept):
             kept.append(point)
-        if len(kept) == most:
+        if len(kept) == count:
             break
     return np.array(kept)

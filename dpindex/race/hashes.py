@@ -77,28 +77,31 @@ class Hash(ABC):
 
     @property
     def codes(self) -> int | None:
-        """How many codes there are; None stands for without bound."""
+        """Number of codes; None if there is no bound."""
         return None
 
     @abstractmethod
     def kernel(self, x: Any, q: Any) -> Doubles:
-        """Collision probability of every pair, shape (len(q), len(x)), in [0, 1]."""
+        """Return the collision probability of every pair, shape (len(q), len(x)), in [0, 1]."""
 
     @abstractmethod
     def scaled(self, records: Any) -> Any:
-        """``records``, float64 and the callee's to change, in the units of their rounding."""
+        """Return records in the units of their rounding; the float64 ``records`` may be changed."""
 
     @abstractmethod
     def codes_of(self, projected: Doubles, offsets: Doubles) -> Codes:
-        """Codes (rows, parts, n) of ``projected``, exact products of rounded integers.
+        """Return the codes of projected records, shape (rows, parts, n).
 
-        These have the shape (rows, directions, n).
-
-        ``offsets``, (rows, directions, 1), are uniform in a bucket of ``PStable``.
+        Parameters
+        ----------
+        projected : array, shape (rows, directions, n)
+            Exact products of rounded integers.
+        offsets : array, shape (rows, directions, 1)
+            Uniform in a bucket of ``PStable``.
         """
 
     def to_dict(self) -> dict[str, Any]:
-        """Kind and parameters as plain JSON values."""
+        """Return kind and parameters as plain JSON values."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
 
@@ -133,7 +136,7 @@ class SRP(Hash):
         return np.asarray((1.0 - _angles(x, q) / math.pi) ** self.bits)
 
     def scaled(self, records: Any) -> Any:
-        """Only direction matters: ``records`` times powers of two, for full precision."""
+        """Return records times powers of two, for full precision: only directions matter."""
         bits = min(30, 33 - max(0, (records.shape[1] - 1).bit_length()))
         magnitudes = abs(records).max(axis=1)
         if sparse.issparse(records):
@@ -217,7 +220,7 @@ class PStable(Hash):
         return np.asarray(single**self.hashes)
 
     def scaled(self, records: Any) -> Any:
-        """``records`` in grid steps, 4096 a bandwidth."""
+        """Return records in grid steps, 4096 a bandwidth."""
         with np.errstate(over="ignore"):  # what overflows has an infinite sum
             records *= 2.0**_STEP_BITS / self.bandwidth
         return records
@@ -232,7 +235,7 @@ _KINDS: dict[str, type[Hash]] = {cls.kind: cls for cls in (SRP, PairedSRP, PStab
 
 
 def hash_from_dict(data: Any) -> Hash:
-    """The inverse of ``to_dict``; raises InputError on anything else."""
+    """Return the inverse of ``to_dict``; InputError for anything else."""
     return from_kind(data, _KINDS, "hash")
 
 
@@ -281,32 +284,41 @@ class Hasher:
     def blocks(
         self, x: Any, first_row: int = 0, *, clip: bool = False
     ) -> Iterator[tuple[int, Any]]:
-        """Checked records, a block at a time, rounded to exact integers held in float64.
+        """Yield blocks of checked records, rounded to exact integers held in float64.
 
-        Records too far out for exact sums are refused or, with ``clip``, each moved to the nearest
-        point of a box that only ``dim`` determines: their columns still depend on them alone.
-        Raises InputError for NaN, infinities and what is refused, naming the row.
+        Each block comes with the number of its first row in ``x``.
+
+        Parameters
+        ----------
+        x : array or sparse matrix
+        first_row : int
+            Number of the first row of ``x``, for messages.
+        clip : bool
+            Records too far out for exact sums are refused, or with ``clip`` moved, each to the
+            nearest point of a box that only ``dim`` determines: columns depend on one record alone.
+
+        Raises
+        ------
+        InputError
+            For NaN, infinities and what is refused, with the row.
         """
-        most = MAX_SUM // self.dim
+        limit = MAX_SUM // self.dim
         widest = max(self.dim, len(self._directions))
         step = max(64, min(_ROWS_AT_ONCE, _BLOCK_NUMBERS // widest))
         for start in range(0, x.shape[0], step):
             block = x[start : start + step].astype(np.float64)
             check_values(block, first_row + start)
             block = self.hash.scaled(block)
-            data = block.data if sparse.issparse(block) else block
-            np.rint(data, out=data)
+            values = block.data if sparse.issparse(block) else block
+            np.rint(values, out=values)
             # Exact up to 2^53 in any order, and above MAX_SUM in any order beyond.
             far = ~(np.asarray(abs(block).sum(axis=1)).ravel() <= MAX_SUM)
-            if clip and far.any():
-                moved = np.repeat(far, np.diff(block.indptr)) if sparse.issparse(block) else far
-                data[moved] = np.clip(data[moved], -most, most)
-            elif far.any():
-                row = first_row + start + int(far.argmax())
-                raise InputError(
-                    f"row {row} lies more than {int(MAX_SUM) >> _STEP_BITS} "
-                    f"bandwidths from the origin; centre the data or widen the bandwidth."
-                )
+            if far.any():
+                if not clip:
+                    raise _too_far(first_row + start + int(far.argmax()))
+                if sparse.issparse(block):
+                    far = np.repeat(far, np.diff(block.indptr))
+                values[far] = np.clip(values[far], -limit, limit)
             yield start, block
 
     def each(
@@ -323,8 +335,12 @@ class Hasher:
             projected = self._directions @ block.T
         projected = projected.reshape(self.rows, self.hash.directions, -1)
         step = max(1, _TILE_NUMBERS // max(1, projected[0].size))
-        tiles = [slice(r, min(r + step, self.rows)) for r in range(0, self.rows, step)]
-        list(pool.map(lambda rows: use(rows, self._columns(projected[rows], rows)), tiles))
+
+        def use_tile(first: int) -> None:
+            rows = slice(first, min(first + step, self.rows))
+            use(rows, self._columns(projected[rows], rows))
+
+        list(pool.map(use_tile, range(0, self.rows, step)))
 
     def _columns(self, projected: Doubles, rows: slice) -> npt.NDArray[np.int64]:
         parts = self.hash.codes_of(projected, self._offsets[rows])
@@ -340,10 +356,10 @@ class Hasher:
 
 
 def kernel_sum(hash: Hash, x: Any, q: Any) -> Doubles:
-    """``Σ_x k(x, q)`` for every query, computed exactly from all records: *not private*.
+    """Return ``Σ_x k(x, q)`` for every query, computed exactly from all records: *not private*.
 
-    What a sketch estimates, for tests and for tuning on public data. Memory is bounded, time is
-    n · nq · dim.
+    A sketch estimates it; this is for tests and for tuning on public data. Memory is bounded, time
+    is n · nq · dim.
 
     Parameters
     ----------
@@ -366,6 +382,13 @@ def kernel_sum(hash: Hash, x: Any, q: Any) -> Doubles:
     for start in range(0, len(x), step):
         total += hash.kernel(x[start : start + step], q).sum(axis=1)
     return total
+
+
+def _too_far(row: int) -> InputError:
+    return InputError(
+        f"row {row} lies more than {int(MAX_SUM) >> _STEP_BITS} bandwidths from the origin; centre "
+        f"the data or widen the bandwidth."
+    )
 
 
 def _angles(x: Any, q: Any) -> Doubles:

@@ -13,7 +13,9 @@ __all__ = ["second_moments"]
 
 
 def second_moments(sketch: RaceSketch) -> tuple[Doubles, float]:
-    """The matrix ``M = mean of zzᵀ/‖z‖²``, (dim, dim), and the standard error of its diagonal.
+    """Return the matrix ``M = mean of zzᵀ/‖z‖²``, (dim, dim), and its standard error.
+
+    The error is that of the diagonal.
 
     A row with directions a, b holds ``D = same − different`` signs, and the part of it that is
     linear in ``a bᵀ`` is ``(2/π) aᵀMb``. Least squares over rows gives M; an entry off the diagonal
@@ -27,8 +29,9 @@ def second_moments(sketch: RaceSketch) -> tuple[Doubles, float]:
     terms = first[:, i] * second[:, j] + first[:, j] * second[:, i]
     terms *= np.where(i == j, 1.0, 2.0) / math.pi
     entries = np.linalg.lstsq(terms, differences, rcond=None)[0]
-    left = differences - terms @ entries
+    residuals = differences - terms @ entries
     freedom = max(1, rows - len(entries))
     form = np.zeros((dim, dim))
     form[i, j] = form[j, i] = entries
-    return form, math.sqrt(float(left @ left) / freedom / rows) * math.pi / 2
+    error = math.sqrt(float(residuals @ residuals) / freedom / rows) * math.pi / 2
+    return form, error

@@ -25,7 +25,7 @@ _WIDTH = 4.4
 
 
 def map_png(sketches: Mapping[str, RaceSketch], bounds: tuple[Any, Any]) -> bytes:
-    """A PNG of how many records lie near each place of a box, with standard errors.
+    """Return a PNG of how many records lie near each place of a box, with standard errors.
 
     One column of panels for each sketch, under its title; all share their axes and their scale.
     With one attribute a curve within two standard errors, with two a map of the counts above a map
@@ -63,10 +63,10 @@ def map_png(sketches: Mapping[str, RaceSketch], bounds: tuple[Any, Any]) -> byte
     if dim == 1:
         _curves(panels[0], axes[0], answers, sketches)
     else:
-        for row, name, words in zip(
-            panels, ("count", "stderr"), ("records near a place", "standard error"), strict=True
-        ):
-            _maps(figure, row, (low, high), [answer[name] for answer in answers.values()], words)
+        labels = {"count": "records near a place", "stderr": "standard error"}
+        for row, (name, label) in zip(panels, labels.items(), strict=True):
+            layers = [answer[name] for answer in answers.values()]
+            _maps(figure, row, (low, high), layers, label)
     return to_png(figure)
 
 
@@ -85,40 +85,46 @@ def _curves(
 
 
 def _maps(
-    figure: Any, panels: Any, limits: tuple[Floats, Floats], layers: list[Floats], words: str
+    figure: Any, panels: Any, limits: tuple[Floats, Floats], layers: list[Floats], label: str
 ) -> None:
     side = _GRID[2]
     extent = np.stack(limits, axis=1).ravel()
-    least = min(map(np.min, layers))
-    most = max(map(np.max, layers))
+    low = np.min(layers)
+    high = np.max(layers)
     for panel, layer in zip(panels, layers, strict=True):
         image = panel.imshow(
             layer.reshape(side, side).T, origin="lower", extent=extent, aspect="auto",
-            vmin=least, vmax=most, cmap="viridis",
+            vmin=low, vmax=high, cmap="viridis",
         )  # fmt: skip
-    figure.colorbar(image, ax=panels, label=words)
+    figure.colorbar(image, ax=panels, label=label)
     panels[0].set_ylabel("attribute 1")
 
 
 def counts_png(sketches: Mapping[str, RaceSketch]) -> bytes:
-    """A PNG of the released counts of each sketch, as a histogram beside what noise alone spreads.
+    """Return a PNG of the released counts of each sketch, as a histogram on a band of the noise.
 
     Where the histogram is no wider than the band, the sketch shows no place with more records than
-    another. All panels share their axes. Raises InputError without matplotlib.
+    another. All panels share their axes.
+
+    Raises
+    ------
+    InputError
+        Without matplotlib.
     """
     figure = _figure(len(sketches), 4.0)
     panels = figure.subplots(1, len(sketches), sharex=True, sharey=True, squeeze=False)[0]
     counts = {title: sketch.counts.ravel() for title, sketch in sketches.items()}
-    least, most = (int(pick([pick(part) for part in counts.values()])) for pick in (np.min, np.max))
-    edges = np.arange(least, most + 1, max(1, (most - least) // _BINS)) - 0.5
-    edges = np.append(edges, most + 0.5)
+    low = int(min(part.min() for part in counts.values()))
+    high = int(max(part.max() for part in counts.values()))
+    edges = np.arange(low, high + 1, max(1, (high - low) // _BINS)) - 0.5
+    edges = np.append(edges, high + 0.5)
     for panel, (title, sketch) in zip(panels, sketches.items(), strict=True):
         part = counts[title]
         panel.hist(part, edges, color=BLUE, alpha=0.7, weights=np.full(part.size, 1 / part.size))
         even = sketch.size / sketch.spec.columns
         noise = np.sqrt(sketch.noise_variance)
-        words = "± 2 standard deviations of the noise\naround an even spread of the records"
-        panel.axvspan(even - 2 * noise, even + 2 * noise, color=BAND, alpha=0.25, label=words)
+        label = "± 2 standard deviations of the noise\naround an even spread of the records"
+        panel.axvspan(even - 2 * noise, even + 2 * noise, color=BAND, alpha=0.25, label=label)
         panel.set_yscale("log")
         panel.set_title(title, fontsize=9)
         panel.set_xlabel("released count of a cell")
@@ -129,14 +135,14 @@ def counts_png(sketches: Mapping[str, RaceSketch]) -> bytes:
 
 
 def answers_png(answers: Mapping[str, AnyArray], noise: float) -> bytes:
-    """A PNG of the answers to queries: sorted with their errors, and how they are distributed.
+    """Return a PNG of the answers to queries: sorted with their errors, and their distribution.
 
     Parameters
     ----------
     answers : mapping
         ``count`` and ``stderr`` of :meth:`RaceSketch.summary`, shape (nq,) each.
     noise : float
-        ``count_noise`` of the sketch: what an answer is spread by where no record lies.
+        ``count_noise`` of the sketch: the standard deviation of an answer where no record lies.
     """
     order = np.argsort(-answers["count"], kind="stable")
     count = answers["count"][order]
@@ -144,11 +150,11 @@ def answers_png(answers: Mapping[str, AnyArray], noise: float) -> bytes:
     figure = _figure(2, 4.0)
     sort, spread = figure.subplots(1, 2, sharey=True, width_ratios=(2, 1))
     rank = np.arange(1, len(count) + 1)
-    words = "estimate ± 2 standard errors"
+    label = "estimate ± 2 standard errors"
     if len(count) <= _FEW:
-        sort.errorbar(rank, count, 2 * error, fmt=".", color=BLUE, elinewidth=1, label=words)
+        sort.errorbar(rank, count, 2 * error, fmt=".", color=BLUE, elinewidth=1, label=label)
     else:
-        sort.plot(rank, count, color=BLUE, label=words)
+        sort.plot(rank, count, color=BLUE, label=label)
         sort.fill_between(rank, count - 2 * error, count + 2 * error, color=BLUE, alpha=0.2, lw=0)
     sort.set_xlabel("queries, by their estimate")
     sort.set_ylabel("records near the query")
@@ -162,8 +168,8 @@ def answers_png(answers: Mapping[str, AnyArray], noise: float) -> bytes:
 
 
 def _noise_band(panel: Any, noise: float) -> None:
-    words = "± 2 standard deviations of the noise\nwhere no record lies"
-    panel.axhspan(-2 * noise, 2 * noise, color=BAND, alpha=0.25, label=words, lw=0)
+    label = "± 2 standard deviations of the noise\nwhere no record lies"
+    panel.axhspan(-2 * noise, 2 * noise, color=BAND, alpha=0.25, label=label, lw=0)
 
 
 def _figure(columns: int, height: float) -> Any:

@@ -35,7 +35,7 @@ _NUMBERS = ("epsilon", "delta", "offset", "variance")
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """What is public once the noise has been added.
+    """The public part of a sketch: its counts with noise.
 
     Attributes
     ----------
@@ -95,34 +95,53 @@ class RaceSketch:
         self._stream: Callable[[], BitSource] = secret_stream
 
     def __repr__(self) -> str:
-        state = "released"
-        if not self._released:
-            state = "secret" if self._counts is not None else "spent"
+        state = "spent"
+        if self._released is not None:
+            state = "released"
+        elif self._counts is not None:
+            state = "secret"
         return f"<RaceSketch {self.spec.rows} × {self.spec.columns}, {self.spec.hash}, {state}>"
 
     # Filling: nothing can be read out.
 
     def fit(self, x: Vectors) -> RaceSketch:
-        """Add all records ``x``, shape (n, dim), of any real dtype, dense or sparse; returns self.
+        """Add all records, and return this sketch.
 
-        Raises InputError for a wrong shape, NaN or infinities (and then adds nothing), and for a
-        sketch that already holds records (``partial_fit`` adds more) or has been released.
+        Parameters
+        ----------
+        x : array or sparse matrix, shape (n, dim)
+            Of any real dtype.
+
+        Raises
+        ------
+        InputError
+            For a wrong shape, NaN or infinities (nothing is added then), and for a sketch that
+            holds records already or has been released.
         """
         if self._secret().any():
             raise InputError("this sketch already holds records; partial_fit adds more.")
         return self.partial_fit([x])
 
     def partial_fit(self, chunks: Vectors | Iterable[Vectors]) -> RaceSketch:
-        """Add records: ``chunks`` is an array or sparse matrix, or an iterable of them, read once.
+        """Add records, all or none, and return this sketch. Add every record only once.
 
-        All of it is added, or none if anything raises. Every record must be added only once.
+        Parameters
+        ----------
+        chunks : array, sparse matrix, or iterable of them
+            Read once.
+
+        Raises
+        ------
+        InputError
+            For a wrong shape, NaN or infinities, and for a sketch that has been released.
         """
         counts = self._secret()
         spec = self.spec
-        width = self.spec.columns
+        width = spec.columns
         fresh = np.zeros_like(counts)
         done = 0
-        single = isinstance(chunks, np.ndarray) or sparse.issparse(chunks)
+        if isinstance(chunks, np.ndarray) or sparse.issparse(chunks):
+            chunks = [chunks]
 
         def count(rows: slice, columns: npt.NDArray[np.int64]) -> None:
             n = rows.stop - rows.start
@@ -130,7 +149,7 @@ class RaceSketch:
             fresh[rows] += np.bincount(columns.ravel(), minlength=n * width).reshape(n, width)
 
         with ThreadPoolExecutor(cores()) as pool:
-            for chunk in [chunks] if single else chunks:
+            for chunk in chunks:
                 records = real_matrix(chunk, spec.dim, "records", min_rows=0)
                 for _, block in spec.hasher.blocks(records, done, clip=True):
                     spec.hasher.each(block, count, pool)
@@ -140,7 +159,7 @@ class RaceSketch:
         return self
 
     def release(self) -> RaceSketch:
-        """Add the noise, once and for ever, overwriting the exact counts; returns self."""
+        """Add the noise, once and for ever, to the exact counts, and return this sketch."""
         counts = self._secret()
         self._counts = None
         noise = self._law.source.sample(counts.size, self._stream())
@@ -152,7 +171,7 @@ class RaceSketch:
         return self
 
     def merge(self, other: RaceSketch, *, disjoint: bool = False) -> RaceSketch:
-        """Add another sketch with the same hashes into this one; returns self.
+        """Add another sketch with the same hashes into this one, and return this one.
 
         *Before release* (both with equal parameters) the other sketch is emptied and cannot be
         used again; no record may have been added to both. *After release* counts and noise add up,
@@ -176,30 +195,23 @@ class RaceSketch:
         if self.spec.neighbouring != other.spec.neighbouring:
             raise InputError("sketches with different neighbouring make no common promise.")
         if self._released is None and other._released is None:
-            if self.spec != other.spec:
-                raise InputError("before release, merged sketches must have equal parameters.")
-            mine = self._secret()
-            theirs = other._secret()
-            mine += theirs
-            theirs.fill(0)
-            other._counts = None
-            return self
-        a = self._open()
-        b = other._open()
-        if np.array_equal(a.counts, b.counts):
-            raise InputError("these are two copies of one release; it would be counted twice.")
-        guarantee = compose(a.guarantee, b.guarantee)
-        if disjoint:
-            epsilon = max(a.guarantee.epsilon, b.guarantee.epsilon)
-            delta = max(a.guarantee.delta, b.guarantee.delta)
-            guarantee = replace(guarantee, epsilon=epsilon, delta=delta)
-        counts = _smallest(a.counts.astype(np.int64) + b.counts)
-        self._released = Release(counts, guarantee, a.offset + b.offset, a.variance + b.variance)
+            self._merge_secret(other)
+        else:
+            self._released = _merged(self._open(), other._open(), disjoint)
         return self
+
+    def _merge_secret(self, other: RaceSketch) -> None:
+        if self.spec != other.spec:
+            raise InputError("before release, merged sketches must have equal parameters.")
+        mine = self._secret()
+        theirs = other._secret()
+        mine += theirs
+        theirs.fill(0)
+        other._counts = None
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the release promises; after merges, what they cost together."""
+        """The promise of the release; after merges, that of all releases together."""
         if self._released is None:
             return self.spec.guarantee
         return self._released.guarantee
@@ -241,7 +253,7 @@ class RaceSketch:
         return min(self.spec.columns, self.spec.hash.codes or self.spec.columns)
 
     def count(self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE) -> Floats:
-        """Unbiased estimates of the kernel sum ``Σ_x k(x, q)``: how many records lie near q.
+        """Return unbiased estimates of the kernel sum ``Σ_x k(x, q)``: how many records lie near q.
 
         Parameters
         ----------
@@ -262,18 +274,22 @@ class RaceSketch:
     def density(
         self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE
     ) -> Floats:
-        """Kernel density ``count(q) / size``: the mean kernel over records (Algorithm 2), (nq,).
+        """Return the kernel density ``count(q) / size``, shape (nq,).
 
-        ``q``, ``estimator`` and ``failure`` are those of :meth:`count`.
+        It is the mean kernel over records (Algorithm 2). ``q``, ``estimator`` and ``failure`` are
+        those of :meth:`count`.
         """
         return self.count(q, estimator, failure) / max(1.0, self.size)
 
     def stderr(self, q: Vectors) -> Floats:
-        """Standard error of ``count(q)`` from the spread over rows, noise included, shape (nq,)."""
+        """Return the standard error of ``count(q)`` from the spread over rows, shape (nq,).
+
+        It includes the noise.
+        """
         return self._over_rows(q, self._deviation())[0]
 
     def error_bound(self, q: Vectors, failure: float = _FAILURE) -> Floats:
-        """Theorem 4's bound on the error of the median of means at ``q``, shape (nq,).
+        """Return Theorem 4's bound on the error of the median of means at ``q``, shape (nq,).
 
         It is exceeded with probability at most ``failure``.
 
@@ -285,48 +301,54 @@ class RaceSketch:
     def summary(
         self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE
     ) -> dict[str, Floats]:
-        """``count``, ``stderr`` and ``density`` by name, each of shape (nq,), hashing ``q`` once.
+        """Return ``count``, ``stderr`` and ``density`` by name, shape (nq,) each, from one hashing.
 
-        ``estimator`` and ``failure`` are those of :meth:`count`.
-
-        With the median of means also ``bound``: its ``error_bound``.
+        With the median of means also ``bound``, its :meth:`error_bound`. ``q``, ``estimator`` and
+        ``failure`` are those of :meth:`count`.
         """
-        asked = {"count": self._centre(estimator, failure), "stderr": self._deviation()}
+        statistics = {"count": self._centre(estimator, failure), "stderr": self._deviation()}
         if estimator != "mean":
-            asked["bound"] = self._bound(failure)
-        answers = dict(zip(asked, self._over_rows(q, *asked.values()), strict=True))
+            statistics["bound"] = self._bound(failure)
+        answers = dict(zip(statistics, self._over_rows(q, *statistics.values()), strict=True))
         count = self._without_chance(answers["count"])
         return {**answers, "count": count, "density": count / max(1.0, self.size)}
 
     def mean_density(self) -> float:
-        """Mean over the *records* of their own density, from squared counts: what is typical.
+        """Return the mean over the *records* of the density at each, from squared counts.
 
         ``Σ_x f(x)/N² = mean_r Σ_w S²/N²``, less the squared noise and the chance collisions.
         """
-        return min(1.0, max(0.0, float(self.pairs(self).mean()) / max(1.0, self.size) ** 2))
+        pairs = float(self.pairs(self).mean())
+        return min(1.0, max(0.0, pairs / max(1.0, self.size) ** 2))
 
     def pairs(self, other: RaceSketch) -> Doubles:
-        """Unbiased estimates of ``Σ_x Σ_y k(x, y)``, x of this collection and y of another's.
+        """Return unbiased estimates of ``Σ_x Σ_y k(x, y)``, x of this collection, y of another.
 
-        One for each row, shape (rows,): their mean is the estimate, their spread its error. The
-        other sketch is released, has the same hashes and no record of this one, or it is this one.
+        One for each row, shape (rows,): their mean is the estimate, their spread its error.
+
+        Parameters
+        ----------
+        other : RaceSketch
+            Released, with the same hashes and no record of this one; or this one.
         """
-        mine, theirs = (part._exact() for part in (self, other))
-        own = other is self
+        mine = self._unbiased_counts()
+        theirs = other._unbiased_counts()
         used = self._used
         products = (mine * theirs).sum(axis=1)
         if self.spec.hasher.rehashed:  # chance collisions, by what each row holds itself
             products -= mine.sum(axis=1) * theirs.sum(axis=1) / used
             used -= 1
-        return np.asarray((products - own * used * self.noise_variance) * self._stretch)
+        if other is self:  # squared noise
+            products -= used * self.noise_variance
+        return np.asarray(products * self._stretch)
 
-    def _exact(self) -> Doubles:
-        """Unbiased estimates of the columns that a record can fall into, (rows, used)."""
+    def _unbiased_counts(self) -> Doubles:
+        """Return unbiased estimates of the columns that a record can fall into, (rows, used)."""
         release = self._open()
         return np.asarray(release.counts[:, : self._used] + release.offset)
 
     def _centre(self, estimator: str, failure: float) -> Callable[[Doubles], Doubles]:
-        """The estimator over rows, of exact counts with their offset: (rows, n) to (n,)."""
+        """Return the estimator over rows, from (rows, n) to (n,)."""
         if estimator not in ("mean", "median-of-means"):
             raise InputError(f"estimator must be 'mean' or 'median-of-means', not {estimator!r}.")
         offset = self._open().offset
@@ -335,26 +357,27 @@ class RaceSketch:
             groups = mean_groups(self.spec.rows, failure)
         edges = np.linspace(0, self.spec.rows, groups + 1).astype(np.intp)
 
-        def centre(found: Doubles) -> Doubles:
-            means = np.add.reduceat(found, edges[:-1], axis=0) / np.diff(edges)[:, None]
+        def centre(counts: Doubles) -> Doubles:
+            sums = np.add.reduceat(counts, edges[:-1], axis=0)
+            means = sums / np.diff(edges)[:, None]
             return np.asarray(np.median(means, axis=0) + offset)
 
         return centre
 
     def _deviation(self) -> Callable[[Doubles], Doubles]:
-        """The standard error of the mean over rows, (rows, n) to (n,)."""
+        """Return the standard error of the mean over rows, from (rows, n) to (n,)."""
         if self.spec.rows < 2:
             raise InputError("one row has no spread; a standard error needs at least two.")
         factor = self._stretch / math.sqrt(self.spec.rows)
-        return lambda found: np.asarray(found.std(axis=0, ddof=1) * factor)
+        return lambda counts: np.asarray(counts.std(axis=0, ddof=1) * factor)
 
     def _bound(self, failure: float) -> Callable[[Doubles], Doubles]:
-        """``error_bound`` over rows, (rows, n) to (n,)."""
+        """Return ``error_bound`` over rows, from (rows, n) to (n,)."""
         mean = self._centre("mean", failure)
         size = max(1.0, self.size)
 
-        def bound(found: Doubles) -> Doubles:
-            root_sum = np.sqrt(size * np.clip(mean(found), 0.0, size))
+        def bound(counts: Doubles) -> Doubles:
+            root_sum = np.sqrt(size * np.clip(mean(counts), 0.0, size))
             bounds = error_bound(root_sum, self.spec.rows, self.noise_variance, failure)
             return np.asarray(bounds * self._stretch)
 
@@ -367,50 +390,59 @@ class RaceSketch:
         return 1.0
 
     def _without_chance(self, counts: Floats) -> Floats:
-        """Rehashing makes the collision probability ``k + (1 − k)/W``: solve for Σk."""
+        """Return Σk from counts: rehashing makes the collision probability ``k + (1 − k)/W``."""
         if not self.spec.hasher.rehashed:
             return counts
         return (counts - self.size / self.spec.columns) * self._stretch
 
-    def _over_rows(self, q: Vectors, *reduce: Callable[[Doubles], Doubles]) -> list[Doubles]:
-        """Each of ``reduce``, (rows, n) to (n,), of the counts that queries fall into."""
+    def _over_rows(self, q: Vectors, *reducers: Callable[[Doubles], Doubles]) -> list[Doubles]:
+        """Return each reducer, from (rows, n) to (n,), of the counts that queries fall into."""
         counts = self._open().counts
         hasher = self.spec.hasher
         queries = real_matrix(q, self.spec.dim, "queries", min_rows=0)
-        out = np.empty((len(reduce), queries.shape[0]))
+        reduced = np.empty((len(reducers), queries.shape[0]))
 
-        def look_up(found: Doubles, rows: slice, columns: npt.NDArray[np.int64]) -> None:
-            found[rows] = np.take_along_axis(counts[rows], columns, axis=1)
+        def look_up(hits: Doubles, rows: slice, columns: npt.NDArray[np.int64]) -> None:
+            hits[rows] = np.take_along_axis(counts[rows], columns, axis=1)
 
         with ThreadPoolExecutor(cores()) as pool:
             for start, block in hasher.blocks(queries):
-                found = np.empty((self.spec.rows, block.shape[0]))
-                hasher.each(block, partial(look_up, found), pool)
-                out[:, start : start + block.shape[0]] = [part(found) for part in reduce]
-        return list(out)
+                hits = np.empty((self.spec.rows, block.shape[0]))
+                hasher.each(block, partial(look_up, hits), pool)
+                stop = start + block.shape[0]
+                reduced[:, start:stop] = [reducer(hits) for reducer in reducers]
+        return list(reduced)
 
     # Keeping.
 
     def describe(self) -> dict[str, Any]:
-        """What the sketch holds and promises, as plain JSON values; once it is released."""
-        facts = {"records": round(self.size), "records_stderr": self.size_stderr}
-        promise = self.guarantee.statement(self.spec.dim)
-        return {**facts, "spec": self.spec.to_dict(), **promise}
+        """Return contents and promise of the released sketch as plain JSON values."""
+        return {
+            "records": round(self.size),
+            "records_stderr": self.size_stderr,
+            "spec": self.spec.to_dict(),
+            **self.guarantee.statement(self.spec.dim),
+        }
 
     def to_bytes(self) -> bytes:
-        """The released sketch as bytes: counts less their least, in the fewest whole bytes."""
+        """Return the released sketch as bytes: counts less their least, in the fewest bytes."""
         release = self._open()
         least = int(release.counts.min())
         shifted = (release.counts.astype(np.int64) - least).astype("<u8").reshape(-1, 1)
         size = max(1, -(-int(shifted.max()).bit_length() // 8))
-        promise = release.guarantee
-        numbers = (promise.epsilon, promise.delta, release.offset, release.variance)
-        facts = dict(zip(_NUMBERS, numbers, strict=True), spec=self.spec.to_dict(), least=least)
+        facts = {
+            "epsilon": release.guarantee.epsilon,
+            "delta": release.guarantee.delta,
+            "offset": release.offset,
+            "variance": release.variance,
+            "spec": self.spec.to_dict(),
+            "least": least,
+        }
         return pack("sketch", facts, {"counts": shifted.view(np.uint8)[:, :size]})
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> RaceSketch:
-        """Read what ``to_bytes`` wrote; raises InputError if ``data`` is anything else."""
+        """Return the inverse of ``to_bytes``; InputError if ``data`` is anything else."""
         facts, arrays = unpack(data, "sketch")
         sketch = cls.__new__(cls)
         sketch._counts = None
@@ -445,8 +477,21 @@ class RaceSketch:
         return self._released
 
 
+def _merged(a: Release, b: Release, disjoint: bool) -> Release:
+    """Return two releases as one."""
+    if np.array_equal(a.counts, b.counts):
+        raise InputError("these are two copies of one release; it would be counted twice.")
+    guarantee = compose(a.guarantee, b.guarantee)
+    if disjoint:
+        epsilon = max(a.guarantee.epsilon, b.guarantee.epsilon)
+        delta = max(a.guarantee.delta, b.guarantee.delta)
+        guarantee = replace(guarantee, epsilon=epsilon, delta=delta)
+    counts = _smallest(a.counts.astype(np.int64) + b.counts)
+    return Release(counts, guarantee, a.offset + b.offset, a.variance + b.variance)
+
+
 def _unpacked(facts: dict[str, Any], arrays: Mapping[str, AnyArray]) -> tuple[SketchSpec, Release]:
-    """Spec and release of a sketch's file, in which nothing is trusted."""
+    """Return spec and release from the file of a sketch, in which nothing is trusted."""
     if (
         set(facts) != {"spec", "least", *_NUMBERS}
         or set(arrays) != {"counts"}
@@ -473,7 +518,7 @@ def _unpacked(facts: dict[str, Any], arrays: Mapping[str, AnyArray]) -> tuple[Sk
 
 
 def _smallest(counts: Integers) -> Integers:
-    """The same integers as int32 where they fit."""
+    """Return the integers as int32 where they fit."""
     if np.abs(counts).max() < 1 << 31:
         return counts.astype(np.int32)
     return counts
@@ -485,7 +530,7 @@ def optimal_rows(
     neighbouring: Neighbouring = "add-remove",
     delta: float = 0.0,
 ) -> int:
-    """Rows that make the error bound least under pure epsilon: Corollary 1.
+    """Return the rows that make the error bound least under pure epsilon: Corollary 1.
 
     ``R = ⌈f̃ ε/√2⌉`` with ``f̃ = Σ_x √k(x, q)`` at a typical query, which must be *publicly* known:
     choosing it from the data would spend budget that nobody counted. Under replace a record costs
@@ -516,7 +561,10 @@ def optimal_rows(
 
 
 def mean_groups(rows: int, failure: float) -> int:
-    """Groups of the median of means, ``⌈8 log(1/δ')⌉`` for a failure probability δ' (Lemma 2)."""
+    """Return the groups of the median of means, ``⌈8 log(1/δ')⌉`` (Lemma 2).
+
+    δ' is the failure probability.
+    """
     if finite_number(failure, "failure", above=0.0) >= 1:
         raise InputError(f"failure must lie in (0, 1), not {failure!r}.")
     groups = math.ceil(8 * math.log(1 / failure))
@@ -531,7 +579,9 @@ def mean_groups(rows: int, failure: float) -> int:
 def error_bound(
     root_kernel_sum: Floats, rows: int, noise_variance: float, failure: float
 ) -> Floats:
-    """Bound on the error of the median of means that holds with probability 1 − ``failure``.
+    """Return a bound on the error of the median of means.
+
+    It holds with probability 1 − ``failure``.
 
     Theorem 4: one row has variance at most ``σ² = f̃² + noise``. The mean of the smallest group, of
     ``m = ⌊R/groups⌋`` rows, misses by more than ``2σ/√m`` with probability at most ¼ (Chebyshev),

@@ -80,12 +80,15 @@ class SketchSpec:
         width = self.width
         if width is None:
             width = min(self.hash.codes or _DEFAULT_WIDTH, _DEFAULT_WIDTH)
+        delta = 0.0
+        if self.delta != 0:
+            delta = checked_delta(self.delta, "Gaussian noise")
         checked = {
             "dim": whole_number(self.dim, "dim", 1, (1 << 31) - 1),
             "rows": whole_number(self.rows, "rows", 1, 1 << 20),
             "width": whole_number(width, "width", 2, 1 << 24),
             "epsilon": checked_epsilon(self.epsilon),
-            "delta": 0.0 if self.delta == 0 else checked_delta(self.delta, "Gaussian noise"),
+            "delta": delta,
             "seed": whole_number(self.seed, "seed", 0, (1 << 63) - 1),
         }
         for name, value in checked.items():
@@ -108,7 +111,7 @@ class SketchSpec:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What one release promises about each record of the collection."""
+        """The promise of one release about each record of the collection."""
         return Guarantee(self.epsilon, self.delta, "DP", Records(self.neighbouring))
 
     @cached_property
@@ -122,24 +125,21 @@ class SketchSpec:
         return count_noise(self.epsilon, self.delta, self.rows, self.columns, self.neighbouring)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
+        """Return the fields as plain JSON values."""
         return {**asdict(self), "hash": self.hash.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Any) -> SketchSpec:
-        """The inverse of ``to_dict``; InputError if ``data`` is anything else."""
-        if isinstance(data, dict) and "as_published" in data:  # a field of older sketches
-            data = dict(data)
-            if data.pop("as_published") is not False:
-                raise InputError("this sketch has the floor of Laplace noise; release it again.")
-        stated = checked_fields(data, cls, "the spec of a sketch")
-        return cls(**{**stated, "hash": hash_from_dict(stated["hash"])})
+        """Return the inverse of ``to_dict``; InputError if ``data`` is anything else."""
+        values = dict(checked_fields(data, cls, "the spec of a sketch"))
+        values["hash"] = hash_from_dict(values["hash"])
+        return cls(**values)
 
     def to_json(self) -> str:
-        """Canonical JSON: equal specs give equal text."""
+        """Return canonical JSON: equal specs give equal text."""
         return json.dumps(self.to_dict(), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> SketchSpec:
-        """The inverse of ``to_json``; InputError if ``text`` is anything else."""
+        """Return the inverse of ``to_json``; InputError if ``text`` is anything else."""
         return cls.from_dict(json_value(text, "the spec of a sketch"))

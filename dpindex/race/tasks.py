@@ -66,23 +66,24 @@ class _SketchEstimator(base.BaseEstimator):  # type: ignore[misc]
     seed: int = 0
 
     expected_failed_checks: ClassVar[dict[str, str]] = {}
-    """What fails of scikit-learn's ``check_estimator`` and why: its argument of the same name."""
+    """Checks of scikit-learn's ``check_estimator`` that fail, and why."""
 
     _sparse: ClassVar[tuple[str, ...] | bool] = ("csr", "csc")
 
     @property
     def guarantee_(self) -> Guarantee:
-        """What the fitted estimator promises about every training record."""
-        self._check_fitted()
-        sketch: RaceSketch = self.sketch_ if hasattr(self, "sketch_") else self.sketches_[0]
-        return sketch.guarantee
+        """The promise of the fitted estimator about every training record."""
+        check_is_fitted(self)
+        return self._fitted_sketch.guarantee
 
-    def _check_fitted(self) -> None:
-        check_is_fitted(self, ("sketch_", "sketches_"), all_or_any=any)
+    @property
+    def _fitted_sketch(self) -> RaceSketch:
+        sketch: RaceSketch = self.sketch_
+        return sketch
 
     def _records(self, X: Vectors) -> Any:
-        """Checked records to ask about, as many attributes as were fitted; ValueError otherwise."""
-        self._check_fitted()
+        """Return checked queries, of as many attributes as were fitted; ValueError otherwise."""
+        check_is_fitted(self)
         return validate_data(self, X, accept_sparse=self._sparse, reset=False)
 
     def __sklearn_tags__(self) -> Any:
@@ -110,7 +111,9 @@ class _KernelEstimator(_SketchEstimator):
     width: int | None = 200
 
     def _kernel_spec(self) -> SketchSpec:
-        hash = PStable(1.0, hashes=2) if self.hash is None else self.hash
+        hash = self.hash
+        if hash is None:
+            hash = PStable(1.0, hashes=2)
         return self._spec(self.n_features_in_, self.width, hash)
 
 
@@ -121,7 +124,7 @@ def _warn(sentences: Sequence[str]) -> None:
 
 
 def _floored(counts: Floats) -> Floats:
-    """Counts for logarithms and ratios: noise below half a record is read as half a record."""
+    """Return counts for logarithms and ratios: below half a record is half a record."""
     return np.maximum(counts, 0.5)
 
 
@@ -160,19 +163,19 @@ class RaceDensity(base.DensityMixin, _KernelEstimator):  # type: ignore[misc]
         return self
 
     def score_samples(self, X: Vectors) -> Floats:
-        """Log of the density at each row of ``X``, shape (n,); never below half a record's."""
+        """Return the log density at each row of ``X``, shape (n,), at least half a record's."""
         records = self._records(X)
         counts = _floored(self.sketch_.count(records))
         return np.asarray(np.log(counts / max(1.0, self.sketch_.size)))
 
     def score(self, X: Vectors, y: Any = None) -> float:
-        """Sum of the log densities at ``X``; ``y`` is there for pipelines only."""
+        """Return the sum of the log densities at ``X``; ``y`` is for pipelines only."""
         return float(self.score_samples(X).sum())
 
 
 @_parameters
 class RaceOutliers(base.OutlierMixin, _KernelEstimator):  # type: ignore[misc]
-    """Outliers are where the sketch says that few records lie (Coleman & Shrivastava, Sec. 4).
+    """Outlier detection: places where few records lie (Coleman & Shrivastava 2020, Sec. 4).
 
     The threshold is ``fraction`` of the records' own mean density. That mean is read from the
     released sketch, so it costs nothing; a quantile of training scores would cost extra budget.
@@ -217,22 +220,22 @@ class RaceOutliers(base.OutlierMixin, _KernelEstimator):  # type: ignore[misc]
         return self
 
     def score_samples(self, X: Vectors) -> Floats:
-        """Density of each row of ``X``, shape (n,): the lower, the more abnormal."""
+        """Return the density at each row of ``X``, shape (n,): the lower, the more abnormal."""
         records = self._records(X)
         return self.sketch_.density(records)
 
     def decision_function(self, X: Vectors) -> Floats:
-        """``score_samples(X) − offset_``: negative for outliers."""
+        """Return ``score_samples(X) − offset_``: negative for outliers."""
         return self.score_samples(X) - self.offset_
 
     def predict(self, X: Vectors) -> npt.NDArray[np.int64]:
-        """−1 for the outliers among the rows of ``X``, +1 for the rest, shape (n,)."""
+        """Return −1 for the outliers among the rows of ``X``, +1 for the others, shape (n,)."""
         return np.where(self.decision_function(X) < 0, -1, 1)
 
 
 @_parameters
 class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[misc]
-    """The class whose records are densest around the query (Coleman & Shrivastava 2020, Sec. 4).
+    """Classification by the densest class around a query (Coleman & Shrivastava 2020, Sec. 4).
 
     Each class has a sketch of its own with the *whole* epsilon. A record has one class, so adding
     or removing it changes one sketch (parallel composition); replacing it may take R counts from
@@ -307,6 +310,10 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
         _warn(classes_blur(self.sketches_, self.classes_.tolist(), self.rule))
         return self
 
+    @property
+    def _fitted_sketch(self) -> RaceSketch:
+        return self.sketches_[0]
+
     def _public_classes(self, labels: AnyArray) -> Any:
         """The seam through which scikit-learn's own checks, which state none, get classes."""
         if self.classes is None:
@@ -317,18 +324,18 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
         return self.classes
 
     def predict_proba(self, X: Vectors) -> Floats:
-        """Share of each class in the sum of densities (ml) or counts (map) at ``X``, (n, m)."""
+        """Return the share of each class in the densities (ml) or counts (map) at ``X``, (n, m)."""
         records = self._records(X)
         scores = np.stack([_floored(sketch.count(records)) for sketch in self.sketches_], axis=1)
         scores /= class_weights(self.sketches_, self.rule)
         return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
     def predict_log_proba(self, X: Vectors) -> Floats:
-        """Logarithm of ``predict_proba(X)``."""
+        """Return the logarithm of ``predict_proba(X)``."""
         return np.log(self.predict_proba(X))
 
     def predict(self, X: Vectors) -> AnyArray:
-        """The likeliest class of each row of ``X``, shape (n,)."""
+        """Return the likeliest class of each row of ``X``, shape (n,)."""
         best = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[best])
 
@@ -418,18 +425,18 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
         return self
 
     def predict(self, X: Vectors) -> Floats:
-        """The linear prediction of each row of ``X``, shape (n,)."""
+        """Return the linear prediction of each row of ``X``, shape (n,)."""
         return np.asarray(self._records(X) @ self.coef_ + self.intercept_)
 
 
 def _scaling(bounds: tuple[Any, Any], name: str, dim: int) -> tuple[Floats, Floats]:
-    """Middle and half width of the bounds, shape (dim,) each."""
+    """Return middle and half width of the bounds, shape (dim,) each."""
     low, high = box(bounds, name, dim)
     return (low + high) / 2, (high - low) / 2
 
 
 def _moments(sketch: RaceSketch, form: Doubles, error: float) -> Doubles:
-    """θ of the quadratic form that fits the released counts best."""
+    """Return θ of the quadratic form that fits the released counts best."""
     dim = len(form)
     # 2√dim times the error off the diagonal is the spectral norm of such a symmetric matrix
     # (Wigner).
@@ -442,14 +449,15 @@ def _moments(sketch: RaceSketch, form: Doubles, error: float) -> Doubles:
 
 
 def _surrogate(sketch: RaceSketch, form: Doubles, error: float) -> Doubles:
-    """θ that minimises the sketch's own answer, without derivatives (Powell's method)."""
+    """Return θ that minimises the sketch's own answer, without derivatives (Powell's method)."""
 
     def loss(theta: Doubles) -> float:
         return float(sketch.count(np.append(theta, -1.0))[0])
 
     start = np.zeros(sketch.spec.dim - 1)
-    found = optimize.minimize(loss, start, method="Powell", options={"maxfev": _MAX_EVALUATIONS})
-    return np.asarray(found.x)
+    options = {"maxfev": _MAX_EVALUATIONS}
+    optimum = optimize.minimize(loss, start, method="Powell", options=options)
+    return np.asarray(optimum.x)
 
 
 _SOLVERS = {"moments": _moments, "surrogate": _surrogate}
