@@ -125,8 +125,9 @@ def build(
         As :func:`dpindex.index.build.build_index`, for an unknown option, and if a shard took its
         worker with it too often.
     """
-    names = [one.name for one in fields(BuildOptions)]
-    if unknown := sorted(set(options) - set(names)):
+    names = [option.name for option in fields(BuildOptions)]
+    unknown = sorted(set(options) - set(names))
+    if unknown:
         raise InputError(f"there is no option {unknown[0]!r}; there are {', '.join(names)}.")
     chosen = BuildOptions(**options)
     client = client or _current_client()
@@ -148,9 +149,9 @@ def _dataset(data: Any, client: Any, options: BuildOptions) -> tuple[Dataset, li
         if options.ids is not None:
             dataset = dataset.with_labels(_read_ids(options.ids))
         return dataset, None
-    found = _collection(data, client, options)
-    parts = found.parts()
-    return found.dataset(parts), [found.blocks[part.number] for part in parts]
+    collection = _collection(data, client, options)
+    parts = collection.parts()
+    return collection.dataset(parts), [collection.blocks[part.number] for part in parts]
 
 
 def _read_ids(ids: Any) -> AnyArray:
@@ -170,13 +171,24 @@ def _current_client() -> Any:
 
 @contextmanager
 def connected(address: str | None = None) -> Iterator[Any]:
-    """A client of the cluster at an address; without one, of a cluster on this machine that ends
-    with it and has one worker a core.
+    """Give a client of a Dask cluster while the block runs.
+
+    Parameters
+    ----------
+    address : str, optional
+        Of the scheduler; default a cluster on this machine with one worker a core, which ends with
+        the block.
+
+    Raises
+    ------
+    InputError
+        If there is no scheduler.
     """
     distributed = import_extra("distributed", _NEED, "dask")
-    here = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    options: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    if address is not None:
+        options = {"address": address, "timeout": 10}
     try:
-        options: Any = here if address is None else {"address": address, "timeout": 10}
         client = distributed.Client(**options)
     except (OSError, ValueError) as error:
         raise InputError(f"there is no Dask scheduler at {address}: {error}.") from error
@@ -185,19 +197,26 @@ def connected(address: str | None = None) -> Iterator[Any]:
 
 
 def engine(client: Any, blocks: Sequence[Any] | None = None) -> Engine:
-    """Return the engine of a Dask cluster; ``blocks`` are delayed vectors and ids of the shards."""
+    """Return the engine of a Dask cluster.
+
+    Parameters
+    ----------
+    client : dask.distributed.Client
+    blocks : sequence of delayed (vectors, ids, payload), optional
+        Of the shards, where these lie in the cluster.
+    """
     distributed = import_extra("distributed", _NEED, "dask")
     delayed = import_extra("dask", _NEED, "dask").delayed
 
-    def run(function: Callable[[Shard], _Result], every: Sequence[Shard], /) -> Iterator[_Result]:
+    def run(function: Callable[[Shard], _Result], shards: Sequence[Shard], /) -> Iterator[_Result]:
         # A task of its own, so that a codebook of megabytes is kept once, and made again if lost.
-        sent = client.submit(_itself, function, pure=False)
+        task = client.submit(_itself, function, pure=False)
         if blocks is None:
-            futures = [client.submit(_in_worker, sent, shard, pure=False) for shard in every]
+            futures = [client.submit(_in_worker, task, shard, pure=False) for shard in shards]
         else:
-            task = delayed(_with_block, pure=False)
-            pairs = zip(every, blocks, strict=True)
-            futures = client.compute([task(sent, shard, block) for shard, block in pairs])
+            with_block = delayed(_with_block, pure=False)
+            pairs = zip(shards, blocks, strict=True)
+            futures = client.compute([with_block(task, shard, block) for shard, block in pairs])
         try:
             for future in distributed.as_completed(futures):
                 yield future.result()
@@ -276,7 +295,7 @@ def _with_block(
 
 @dataclass(frozen=True)
 class _Collection:
-    """A collection: its blocks, each delayed as vectors and ids, and what is known of them.
+    """A Dask collection as delayed blocks.
 
     Attributes
     ----------
@@ -324,42 +343,63 @@ def _of_array(data: Any, ids: Any | None) -> _Collection:
         data = data.compute_chunk_sizes()
     data = data.rechunk({1: -1})
     rows = [int(count) for count in data.chunks[0]]
-    known = None
-    if ids is not None:
-        every = id_array(ids)
-        if len(every) != sum(rows):
-            raise InputError(f"there are {len(every)} ids for {sum(rows)} vectors.")
-        known = np.split(every, np.cumsum(rows)[:-1])
-    some: list[Any] = [None] * len(rows) if known is None else known
-    pairs = zip(data.to_delayed().ravel(), some, strict=True)
-    blocks = [delayed((block, names, None)) for block, names in pairs]
-    return _Collection(str(data.name), int(data.shape[1]), blocks, rows, known)
+    vectors = data.to_delayed().ravel()
+    if ids is None:
+        blocks = [delayed((block, None, None)) for block in vectors]
+        return _Collection(str(data.name), int(data.shape[1]), blocks, rows, None)
+    array = id_array(ids)
+    if len(array) != sum(rows):
+        raise InputError(f"there are {len(array)} ids for {sum(rows)} vectors.")
+    block_ids = np.split(array, np.cumsum(rows)[:-1])
+    blocks = [delayed((*pair, None)) for pair in zip(vectors, block_ids, strict=True)]
+    return _Collection(str(data.name), int(data.shape[1]), blocks, rows, block_ids)
 
 
 def _of_frame(
     data: Any, client: Any, column: str | None, id_column: str | None, payload: tuple[str, ...]
 ) -> _Collection:
     delayed = import_extra("dask", _NEED, "dask").delayed
-    wanted = [name for name in (column, id_column, *payload) if name is not None]
-    if missing := [name for name in wanted if name not in data.columns]:
-        raise InputError(f"the DataFrame has no column {missing[0]!r}.")
-    others = [name for name in data.columns if name != id_column and name not in payload]
-    split = _Columns(others if column is None else column, id_column, payload)
+    for name in (column, id_column, *payload):
+        if name is not None and name not in data.columns:
+            raise InputError(f"the DataFrame has no column {name!r}.")
+    vectors: Any = column
+    if column is None:
+        vectors = [name for name in data.columns if name != id_column and name not in payload]
+    split = _Columns(vectors, id_column, payload)
     frames = data.to_delayed()
     facts = client.gather(client.compute([delayed(split.facts)(frame) for frame in frames]))
-    rows, columns, ids, kinds = (list(some) for some in zip(*facts, strict=True))
-    if differ := [found for found in kinds if found not in (None, kinds[0])]:
-        raise InputError(
-            f"the payload columns of one partition are {differ[0]} and of the first {kinds[0]}; "
-            f"give every column one type."
-        )
-    blocks = [delayed(split.split)(frame) for frame in frames]
-    return _Collection(data._name, max(columns), blocks, rows, None if id_column is None else ids)
+    kinds = [fact.payload for fact in facts]
+    for kind in kinds:
+        if kind not in (None, kinds[0]):
+            raise InputError(
+                f"the payload columns of one partition are {kind} and of the first {kinds[0]}; "
+                f"give every column one type."
+            )
+    ids = None
+    if id_column is not None:
+        ids = [fact.ids for fact in facts]
+    return _Collection(
+        name=data._name,
+        columns=max(fact.columns for fact in facts),
+        blocks=[delayed(split.split)(frame) for frame in frames],
+        rows=[fact.rows for fact in facts],
+        ids=ids,
+    )
+
+
+@dataclass(frozen=True)
+class _FrameFacts:
+    """Rows of a frame, attributes of a vector, ids, and types of the payload columns in words."""
+
+    rows: int
+    columns: int
+    ids: AnyArray | None
+    payload: str | None
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """Which columns of a frame are the vectors (one of lists or one an attribute), ids, payload."""
+    """Columns of a frame: vectors (a column of lists, or one an attribute), ids and payload."""
 
     vectors: str | list[Any]
     ids: str | None
@@ -371,31 +411,37 @@ class _Columns:
         return id_array(frame[self.ids].tolist())
 
     def split(self, frame: Any) -> tuple[Any, Any, Any]:
-        """The vectors, ids and payload of a frame with rows."""
-        beside = self._names(frame), self._payload(frame)
+        """Return the vectors, ids and payload of a frame with rows."""
         if isinstance(self.vectors, list):
-            return frame[self.vectors].to_numpy(), *beside
-        return np.stack(frame[self.vectors].tolist()), *beside
+            vectors = frame[self.vectors].to_numpy()
+        else:
+            vectors = np.stack(frame[self.vectors].tolist())
+        return vectors, self._names(frame), self._payload(frame)
 
     def _payload(self, frame: Any) -> Any:
         if self.payload:
             return Payload().checked(frame[[*self.payload]], len(frame))
         return None
 
-    def facts(self, frame: Any) -> tuple[int, int, AnyArray | None, str | None]:
-        """Rows, attributes of a vector, the ids, and the types of the payload columns."""
-        beside = None
+    def facts(self, frame: Any) -> _FrameFacts:
+        """Return the facts of a frame."""
+        payload = None
         if len(frame):
-            beside = self._payload(frame)
+            payload = self._payload(frame)
         kinds = None
-        if beside is not None:
-            kinds = ", ".join(map(str, beside.schema))
+        if payload is not None:
+            kinds = ", ".join(map(str, payload.schema))
+        return _FrameFacts(len(frame), self._attributes(frame), self._names(frame), kinds)
+
+    def _attributes(self, frame: Any) -> int:
         if isinstance(self.vectors, list):
-            return len(frame), len(self.vectors), self._names(frame), kinds
-        first = frame[self.vectors].iloc[0] if len(frame) else ()
+            return len(self.vectors)
+        if not len(frame):
+            return 0
+        first = frame[self.vectors].iloc[0]
         if isinstance(first, str):
             raise InputError(
                 f"column {self.vectors!r} holds text; lists become text if a DataFrame is made "
                 f"under Dask's setting dataframe.convert-string, so make it without."
             )
-        return len(frame), len(first), self._names(frame), kinds
+        return len(first)

@@ -1,4 +1,4 @@
-"""What a device does: turn its own vector into a code, under a spec that someone else wrote.
+"""Devices: turn a vector into a code, under a spec that someone else wrote.
 
 It needs numpy, scipy, cryptography and mpmath: no search engine, accountant, terminal or plotting
 library is imported. ``pip install --no-deps dpindex`` beside these four is enough.
@@ -23,7 +23,7 @@ def privatize(
     max_epsilon: float,
     codebook: str | os.PathLike[str] | None = None,
 ) -> bytes:
-    """The private code of a vector, as bytes to send; spends epsilon once for each vector.
+    """Return the private code of a vector, as bytes to send; it spends epsilon for each vector.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def privatize(
 
     Returns
     -------
-    What ``dpindex add`` and :func:`dpindex.codes_from_bytes` read.
+    Bytes that ``dpindex add`` and :func:`dpindex.codes_from_bytes` read.
 
     Raises
     ------
@@ -52,7 +52,8 @@ def privatize(
     >>> len(privatize([0.5, 0, 0, 0, -0.5, 0], spec, max_epsilon=3.0))
     256
     """
-    described = spec if isinstance(spec, Spec) else Spec.read(spec)
+    if not isinstance(spec, Spec):
+        spec = Spec.read(spec)
     if codebook is not None:
-        described = described.with_codebook(Codebook(codebook))
-    return Privatizer(described, max_epsilon=max_epsilon).privatize(vector).to_bytes()
+        spec = spec.with_codebook(Codebook(codebook))
+    return Privatizer(spec, max_epsilon=max_epsilon).privatize(vector).to_bytes()

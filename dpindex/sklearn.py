@@ -28,9 +28,11 @@ def _constructor() -> Signature:
     self_ = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
     method = self_.replace(name="method", default="dp-oporp-staircase")
     keywords = [
-        Parameter(f.name, Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(f.name, f.default))
-        for f in fields(Spec)
-        if f.name not in ("method", "dim")
+        Parameter(
+            field.name, Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(field.name, field.default)
+        )
+        for field in fields(Spec)
+        if field.name not in ("method", "dim")
     ]
     allow = Parameter("allow_unprotected", Parameter.KEYWORD_ONLY, default=False)
     return Signature([self_, method, *keywords, allow])
@@ -110,7 +112,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return self
 
     def transform(self, X: Vectors) -> npt.NDArray[np.float32]:
-        """Private codes of ``X`` as float32, shape (n, k).
+        """Return private codes of ``X`` as float32, shape (n, k).
 
         They are unbiased projections, ±1 for sign methods, or codewords, shape (n, dim), for
         methods with a codebook.

@@ -79,8 +79,10 @@ def build(
         metric: Any = building.metric
         settings = Settings(spec, metric, building.index_type, building.query_epsilon)
         how = IndexOptions(building.denoise, building.allow_unprotected, building.private)
+        threads = None
+        if building.dask is not None:
+            threads = 1
         with _engine(building.dask) as engine, out.progress_bar("building") as report:
-            threads = None if building.dask is None else 1
             outcome = build_index(
                 dataset,
                 index,
@@ -114,7 +116,9 @@ def _dataset(
     """Open the vectors with their ids and payload, wherever these come from."""
     if building.id_column is not None and ids is not None:
         raise InputError("give --ids or --id-column, not both.")
-    columns = payload.names if payload.payload is None else ()
+    columns: tuple[str, ...] = ()
+    if payload.payload is None:
+        columns = payload.names
     with open_dataset(
         vectors,
         id_column=building.id_column,
@@ -136,7 +140,10 @@ def _engine(dask: str | None) -> Iterator[Any]:
         return
     from dpindex.dask import connected, engine
 
-    with connected(None if dask == o.LOCAL else dask) as client:
+    address = None
+    if dask != o.LOCAL:
+        address = dask
+    with connected(address) as client:
         yield engine(client)
 
 

@@ -84,7 +84,9 @@ def plan(
     terms = options.stated()
     facts = knowledge.facts()
     file = knowledge.public_sample
-    opened = open_vectors(file) if file else nullcontext()
+    opened: Any = nullcontext()
+    if file:
+        opened = open_vectors(file)
     with opened as sample, out.progress_bar("simulating") as progress:
         outcome = make_plan(
             public_sample=sample,
@@ -116,7 +118,9 @@ def _commands(outcome: Plan, public_sample: str | None, options: o.DataOptions) 
     row = outcome.best
     spec = row.spec
     file = shlex.quote(str(public_sample))
-    suffix = ".npz" if str(public_sample).endswith(".npz") else ".npy"
+    suffix = ".npy"
+    if str(public_sample).endswith(".npz"):
+        suffix = ".npz"
     commands = []
     build = [f"dpindex build vectors{suffix} my-index --method {spec.method}"]
     build += [f"--epsilon {spec.epsilon:.10g}", *replace(options, delta=spec.delta).as_flags()]

@@ -72,7 +72,9 @@ class SketchOptions:
         from dpindex.race import optimal_rows
 
         if self.expected_count is None:
-            return _ROWS if self.rows is None else self.rows
+            if self.rows is None:
+                return _ROWS
+            return self.rows
         if self.rows is not None:
             raise InputError("give --rows or --expected-count, not both.")
         return optimal_rows(self.expected_count, self.epsilon, self.neighbouring, self.delta)

@@ -19,9 +19,9 @@ _REQUESTS = 8
 
 @contextmanager
 def fetched(url: str) -> Iterator[Path]:
-    """A temporary folder with the files that the manifest of the index at ``url`` names.
+    """Give a temporary folder with a copy of the index at ``url``, while the block runs.
 
-    Their sizes are bounded by the manifest; whoever reads the folder checks sizes and hashes.
+    Sizes are bounded by the manifest; whoever reads the folder checks sizes and hashes.
 
     Raises
     ------

@@ -41,7 +41,7 @@ _SAME = 1.0 - 1e-6
 
 
 class _Directions:
-    """Finds the directions among some that a vector has."""
+    """The directions of some vectors, among which equal ones are found."""
 
     def __init__(self, vectors: Floats, offset: float) -> None:
         wide = in_units_of_largest(vectors)
@@ -57,11 +57,12 @@ class _Directions:
         return np.asarray(steps @ self._factors)
 
     def pairs(self, vectors: Floats) -> Iterator[tuple[int, int]]:
-        """Rows of ``vectors``, each with a row of the directions that equals it."""
+        """Yield rows of vectors, each with the row of a direction that equals it."""
         wide = in_units_of_largest(vectors)
         rows = unit(wide)
         keys = self._keys(wide)
-        first, last = (np.searchsorted(self._sorted, keys, side) for side in ("left", "right"))
+        first = np.searchsorted(self._sorted, keys, "left")
+        last = np.searchsorted(self._sorted, keys, "right")
         for row in np.flatnonzero(first < last):
             close = self._order[first[row] : last[row]]
             for word in close[self._unit[close] @ rows[row] >= _SAME]:
@@ -94,21 +95,22 @@ def refuse_shared_rows(codebook: Codebook, chunks: Iterable[tuple[int, Any]]) ->
 
 
 def shared_words(codebook: Codebook, chunks: Iterable[tuple[int, Any]]) -> dict[int, int]:
-    """Codewords that lie in the direction of a private vector, each with the row of one."""
-    directions = [_Directions(codebook.stated, offset) for offset in _OFFSETS]
+    """Return codewords that lie in the direction of a private vector, each with a row of one."""
+    indexes = [_Directions(codebook.stated, offset) for offset in _OFFSETS]
     shared: dict[int, int] = {}
     for first, chunk in chunks:
         for start in range(0, chunk.shape[0], _BLOCK_ROWS):
             rows = chunk[start : start + _BLOCK_ROWS]
-            dense = rows.toarray() if issparse(rows) else rows
-            for found in directions:
-                for row, word in found.pairs(dense):
+            if issparse(rows):
+                rows = rows.toarray()
+            for index in indexes:
+                for row, word in index.pairs(rows):
                     shared.setdefault(word, first + start + row)
     return shared
 
 
 def refuse_shared_words(codebook: Codebook, shared: Mapping[int, int]) -> None:
-    """The InputError of :func:`refuse_shared_rows` for the codewords that were found."""
+    """Refuse a codebook for the shared codewords, as :func:`refuse_shared_rows` does."""
     if len(shared) >= _FEWEST and len(shared) > _SHARE * len(codebook):
         word, row = min(shared.items())
         raise InputError(

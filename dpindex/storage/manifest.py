@@ -52,7 +52,7 @@ _FIELDS = ("next_number", "segments", "denoiser", "codebook")
 
 @dataclass(frozen=True)
 class Settings:
-    """What an index is, beside its rows.
+    """Settings of an index: everything but its rows.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class Settings:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Settings:
         """Return the inverse of :meth:`to_dict`, other keys aside; InputError or KeyError."""
-        values = {one.name: data[one.name] for one in fields(cls)}
+        values = {setting.name: data[setting.name] for setting in fields(cls)}
         values["spec"] = Spec.from_dict(data["spec"])
         return cls(**values)
 
@@ -221,14 +221,13 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Return the text of ``manifest.json``; InputError if it would be too long."""
-        visibility = self.visibility
         data = {
             "format": _FORMAT,
             "library": __version__,
             "guarantee": self.settings.spec.guarantee.to_dict(),
             "count": self.count,
             "files": {path: asdict(self.files[path]) for path in self.paths},
-            "visibility": None if visibility is None else visibility._asdict(),
+            "visibility": self.visibility and self.visibility._asdict(),
             **{name: getattr(self, name) for name in _FIELDS},
             **self.settings.to_dict(),
         }
@@ -250,11 +249,13 @@ class Manifest:
             For anything else. An InputError is a ValueError.
         """
         files = {path: FileMark(**mark) for path, mark in data["files"].items()}
-        visibility = data["visibility"]
+        visibility = None
+        if data["visibility"] is not None:
+            visibility = Visibility(**data["visibility"])
         manifest = cls(
             settings=Settings.from_dict(data),
             files=files,
-            visibility=None if visibility is None else Visibility(**visibility),
+            visibility=visibility,
             **{name: data[name] for name in _FIELDS},
         )
         if not (

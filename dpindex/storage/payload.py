@@ -20,7 +20,7 @@ from dpindex.base.extras import import_extra
 from dpindex.base.text import refuse_unprintable
 
 ID = "id"
-"""What ids are called beside payload columns, so no column may have that name."""
+"""Name of the ids beside payload columns, which no column may have."""
 
 _MAX_BYTES = 1 << 30
 _CHUNKS = 64
@@ -61,10 +61,13 @@ class Payload:
         return {f.name: str(f.type) for f in self.table.schema}
 
     def checked(self, values: Any, count: int) -> Table:
-        """``values`` as a table of ``count`` rows that may be added; None for None.
+        """Return a copy of values as a table of ``count`` rows that may be added; None for None.
 
-        ``values`` are a mapping of names to columns, a list of dicts, a pandas or polars DataFrame,
-        or an Arrow table or record batch. They are copied.
+        Parameters
+        ----------
+        values : mapping of names to columns, list of dicts, DataFrame, or Arrow table
+            A DataFrame is one of pandas or polars.
+        count : int
 
         Raises
         ------
@@ -83,18 +86,18 @@ class Payload:
         return _copied(table)
 
     def extended(self, rows: int, table: Table, count: int) -> Payload:
-        """The first ``rows`` rows of this one and ``count`` more: ``table``, or nulls for None."""
+        """Return the first ``rows`` rows and ``count`` more: those of a table, or nulls."""
         if self.table is None and table is None:
             return self
-        import pyarrow as pa
-
-        schema = table.schema if self.table is None else self.table.schema
-        before = _nulls(schema, rows) if self.table is None else self._compact.slice(0, rows)
-        after = _nulls(schema, count) if table is None else table
-        return Payload(pa.concat_tables([before, after]))
+        concatenate = _pyarrow().concat_tables
+        if self.table is None:
+            return Payload(concatenate([_nulls(table.schema, rows), table]))
+        if table is None:
+            table = _nulls(self.table.schema, count)
+        return Payload(concatenate([self._compact.slice(0, rows), table]))
 
     def take(self, rows: slice | AnyArray) -> Table:
-        """A copy of some rows, that holds nothing of any other; None if there is no payload."""
+        """Return a copy of some rows, without a trace of others; None if there is no payload."""
         if self.table is None:
             return None
         if isinstance(rows, slice):
@@ -142,7 +145,7 @@ def _as_table(values: Any) -> Table:
 
 
 def _checked(table: Table) -> Table:
-    """A table with plain columns of distinct names, without metadata."""
+    """Return a table of plain columns with distinct names, without metadata."""
     pa = _pyarrow()
     names = table.schema.names
     if not names:
@@ -183,7 +186,7 @@ def is_plain(kind: Any) -> bool:
 
 
 def _fitted(table: Table, schema: Any) -> Table:
-    """The columns of a schema; InputError if there are others or their types do not fit."""
+    """Return a table with the columns of a schema; InputError if it does not fit."""
     if set(table.schema.names) != set(schema.names):
         raise InputError(
             f"the payload of this index has the columns {', '.join(schema.names)}; new rows need "
@@ -196,7 +199,7 @@ def _fitted(table: Table, schema: Any) -> Table:
 
 
 def _copied(table: Table) -> Table:
-    """A copy of its values alone: Arrow's slices and nulls may keep what was cut off or masked."""
+    """Return a copy of values alone: slices and nulls of Arrow may keep what was cut or masked."""
     return table.combine_chunks().take(np.arange(len(table)))
 
 
@@ -206,7 +209,7 @@ def _nulls(schema: Any, count: int) -> Table:
 
 
 def payload_to_bytes(table: Table) -> bytes:
-    """A table as the bytes of its file.
+    """Return a table as the bytes of its file.
 
     >>> table = Payload().checked({"year": [1999, None]}, 2)
     >>> payload_from_bytes(payload_to_bytes(table)).to_pylist()
@@ -226,7 +229,7 @@ def payload_to_bytes(table: Table) -> bytes:
 
 
 def payload_from_bytes(data: bytes) -> Table:
-    """The inverse of :func:`payload_to_bytes`; InputError for anything else."""
+    """Return the inverse of :func:`payload_to_bytes`; InputError for anything else."""
     pa = _pyarrow()
     damaged = DamagedError("this payload is not what dpindex writes; the file is damaged.")
     try:

@@ -25,7 +25,7 @@ __all__ = ["Checkpoint", "Contents", "read_index", "refuse_occupied", "write_ind
 
 @dataclass(frozen=True)
 class Contents:
-    """What an index holds.
+    """The contents of an index.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where an index was last written or read, which state of it, and what of it still stands.
+    """The state of an index when it was last written or read.
 
     Attributes
     ----------

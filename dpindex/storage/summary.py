@@ -1,4 +1,4 @@
-"""What a saved index is, from its manifest alone."""
+"""Summaries of saved indexes, from the manifest alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def noise_warning(visibility: Visibility | None) -> str | None:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a saved index is, without its codes and ids.
+    """A saved index, described without its codes and ids.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Summary:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it holds, how it is searched and what it promises, as plain JSON values."""
+        """Return contents, search settings and promise as plain JSON values."""
         spec = self.settings.spec
         denoiser = None
         if self.denoiser is not None:
@@ -89,7 +89,7 @@ class Summary:
 
 
 def summarize(path: str | os.PathLike[str]) -> Summary:
-    """Return what a saved index is; the codes are not read, only their sizes checked.
+    """Return the summary of a saved index; of the codes only the sizes are checked.
 
     Raises
     ------

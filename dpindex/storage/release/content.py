@@ -39,7 +39,9 @@ class ContentKey:
     """
 
     def __init__(self, key: bytes | None = None) -> None:
-        self.key = secrets.token_bytes(_KEY_BYTES) if key is None else key
+        if key is None:
+            key = secrets.token_bytes(_KEY_BYTES)
+        self.key = key
 
     def tag(self, place: int, *parts: Any) -> bytes:
         """Return the tag of arrays, CSR matrices and byte strings at a place.

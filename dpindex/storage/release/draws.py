@@ -89,8 +89,8 @@ class StagedDraws(Draws):
         return self._parsed(segment, data)
 
     def _read(self, segment: Segment) -> bytes | None:
-        most = segment.rows * self._format.max_row_bytes + _MAX_HEADER_BYTES
-        return self.staging.read(SegmentPaths(segment.number).codes, most)
+        max_bytes = segment.rows * self._format.max_row_bytes + _MAX_HEADER_BYTES
+        return self.staging.read(SegmentPaths(segment.number).codes, max_bytes)
 
     def _parsed(self, segment: Segment, data: bytes) -> Codes:
         codes = codes_from_bytes(data)

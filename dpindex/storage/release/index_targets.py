@@ -324,8 +324,8 @@ class BucketIndex(IndexTarget):
             return
         token = space.begun.token
         if self._bucket.read(_CLAIM, len(token)) == token.encode():
-            own = [path for path in paths if path.startswith(f"{_UNPUBLISHED}/{token}/")]
-            self._bucket.remove([*own, _CLAIM])
+            sealed = [path for path in paths if path.startswith(f"{_UNPUBLISHED}/{token}/")]
+            self._bucket.remove([*sealed, _CLAIM])
         space.end()
 
     def staging(self, space: FolderWorkspace, token: str) -> SealedStaging:

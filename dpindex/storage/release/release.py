@@ -33,7 +33,7 @@ Progress = Callable[[int, int, str], object]
 
 @dataclass(frozen=True)
 class Terms:
-    """What whoever holds the vectors decides about a release.
+    """Terms of a release, which the holder of the vectors sets.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Outcome(Generic[Published]):
-    """What a release did.
+    """The outcome of a release.
 
     Attributes
     ----------
@@ -199,7 +199,8 @@ class _Run(Generic[Space, Published]):
         receipts: dict[str, Receipt] = {}
         drawn: dict[str, int] = {}
         self._progress(0, self._dataset.rows, "privatizing")
-        rows = {one.number: one.rows for shard in shards for one in shard.segments}
+        segments = [segment for shard in shards for segment in shard.segments]
+        rows = {segment.number: segment.rows for segment in segments}
         for results in self._engine(draw, shards):
             for receipt in results:
                 _refuse_contradiction(receipts.setdefault(receipt.number, receipt), receipt)
@@ -264,7 +265,7 @@ class _ReleasedIds:
             if ids is None:
                 yield None
                 return
-            if sum(map(len, batch)) + len(ids) > _LEDGER_ROWS and batch:
+            if batch and sum(map(len, batch)) + len(ids) > _LEDGER_ROWS:
                 yield np.concatenate(batch)
                 batch = []
             batch.append(ids)
@@ -286,7 +287,8 @@ class _ReleasedIds:
             digests.append(_digests(ids))
         halves = np.frombuffer(b"".join(digests), np.int64).reshape(-1, 2)
         order = np.lexsort((halves[:, 1], halves[:, 0]))  # stable
-        same = (halves[order[1:]] == halves[order[:-1]]).all(axis=1)
+        sorted_halves = halves[order]
+        same = (sorted_halves[1:] == sorted_halves[:-1]).all(axis=1)
         if same.any():
             place = int(np.argmax(same))
             first = int(order[place])

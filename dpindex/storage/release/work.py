@@ -1,4 +1,4 @@
-"""What an engine runs: check the vectors of a shard, then draw its codes."""
+"""The tasks that an engine runs: check the vectors of a shard, then draw its codes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Checked:
-    """What the check of a shard gives.
+    """The result of the check of a shard.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What is kept of a segment.
+    """The receipt for a segment: which files hold it.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Labels:
-    """What is published beside the codes of some rows, in the clear.
+    """Ids and payload of some rows, which are published in the clear.
 
     Attributes
     ----------
@@ -319,6 +319,6 @@ def refuse_changed(
         )
 
 
-def _fields(record: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass alone: what it caches is made again where it is needed."""
-    return {one.name: getattr(record, one.name) for one in fields(record)}
+def _fields(task: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass without its caches, which are made again where needed."""
+    return {parameter.name: getattr(task, parameter.name) for parameter in fields(task)}

@@ -43,7 +43,7 @@ _MAX_MARK_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class ReleaseMark:
-    """What a release is, by which whoever repeats it is recognised.
+    """The mark of a release, by which whoever repeats it is recognised.
 
     Attributes
     ----------
