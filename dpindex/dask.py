@@ -73,6 +73,9 @@ class BuildOptions:
         Allow a ``none-*`` baseline.
     private : path, optional
         See :class:`dpindex.storage.release.IndexOptions`.
+
+    >>> BuildOptions(id_column="id", payload_columns=["title"]).denoise is None
+    True
     """
 
     column: str | None = None
@@ -124,6 +127,9 @@ def build(
     InputError
         As :func:`dpindex.index.build.build_index`, for an unknown option, and if a shard took its
         worker with it too often.
+
+    >>> build("s3://lake/vectors", "s3://lake/index", spec, private="/data")  # doctest: +SKIP
+    20000000
     """
     names = [option.name for option in fields(BuildOptions)]
     unknown = sorted(set(options) - set(names))
@@ -183,6 +189,9 @@ def connected(address: str | None = None) -> Iterator[Any]:
     ------
     InputError
         If there is no scheduler.
+
+    >>> with connected() as client:  # doctest: +SKIP
+    ...     build("vectors", "index", spec, client=client)
     """
     distributed = import_extra("distributed", _NEED, "dask")
     options: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
@@ -204,6 +213,11 @@ def engine(client: Any, blocks: Sequence[Any] | None = None) -> Engine:
     client : dask.distributed.Client
     blocks : sequence of delayed (vectors, ids, payload), optional
         Of the shards, where these lie in the cluster.
+
+    The engine raises InputError if a worker died of every attempt at a shard.
+
+    >>> with connected() as client:  # doctest: +SKIP
+    ...     list(engine(client)(lambda shard: shard.first_row, shards))
     """
     distributed = import_extra("distributed", _NEED, "dask")
     delayed = import_extra("dask", _NEED, "dask").delayed

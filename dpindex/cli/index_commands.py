@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -20,6 +20,9 @@ from dpindex.cli.kinds import Takes
 from dpindex.mechanism.codes import Codes, read_codes
 from dpindex.vectors import open_dataset, open_vectors
 from dpindex.vectors.stores import is_url
+
+if TYPE_CHECKING:  # help loads no noise laws
+    from dpindex.storage.summary import Summary
 
 _SHOWN = 10
 # Bits of a code from which on two equal ones are no accident.
@@ -124,7 +127,8 @@ def add(
         else:
             out.announce_size(rows_before + len(codes), opened.spec.format, max_size)
             _note_repeats(opened, codes, items)
-            replaced = 0 if ids is None or not upsert else opened.check_rerelease(ids, True)
+            if upsert and ids is not None:
+                replaced = opened.check_rerelease(ids, True)
             opened.add_codes(codes, ids, payload=table, replace=upsert)
         opened.save(index, allow_unprotected=allow_unprotected)
     added = len(opened) - rows_before + replaced
@@ -171,7 +175,7 @@ def denoise(
 
 
 def _refuse_url(index: str, change: object) -> None:
-    """An index in an object store is not changed."""
+    """Refuse to change an index in an object store."""
     if change and is_url(index):
         raise InputError(f"{index} is not a folder, and an index is changed in a folder only.")
 
@@ -185,7 +189,7 @@ def _denoise(index: str, kind: o.DenoiserKind) -> None:
 
 
 def _waiting(index: str) -> Callable[[], None]:
-    """Says, once, why nothing happens."""
+    """Return what says, once, why nothing happens."""
     return lambda: typer.echo(f"waiting for another process that writes {index} …", err=True)
 
 
@@ -214,19 +218,9 @@ def query(
     errors about 95 times in 100. The unbiased estimates, which are too high for the best of many,
     are in json and npz.
     """
-    from dpindex.index.private_index import PrivateIndex
-    from dpindex.serve.published_index import connect
-    from dpindex.storage.databases import is_database_url
-
     out.check_output(form, output)
-    opened: Any = connect(index, collection) if is_database_url(index) else PrivateIndex.open(index)
-    shown_columns = []
-    if show is not None:
-        shown_columns = show.split(",")
-    for name in shown_columns:
-        if name not in opened.payload_columns:
-            known = ", ".join(opened.payload_columns) or "none"
-            raise InputError(f"{index} has no payload column {name!r} to show; it has: {known}.")
+    opened = _opened(index, collection)
+    payload_names = _payload_names(show, index, opened.payload_columns)
     vectors: Any = read_codes(queries)
     if vectors is None:
         with open_vectors(queries) as source:
@@ -252,17 +246,44 @@ def query(
     elif not hits.exact.all():
         missing = np.count_nonzero(~hits.exact)
         o.note(f"{missing} hits have no vector in {search.rerank}; they come last, with estimates")
-    texts = form == "npz"  # which has no missing values
-    beside = {name: _shown_column(hits, name, texts) for name in shown_columns}
-    shown = len(hits.ids) if output else min(_SHOWN, len(hits.ids))
+    as_text = form == "npz"  # which has no missing values
+    payload = {name: _payload_column(hits, name, as_text) for name in payload_names}
+    rows = len(hits.ids)
+    if output is None:
+        rows = min(_SHOWN, rows)
     out.write_answers(
         form,
         output,
-        {**columns, **{f"payload_{name}": column for name, column in beside.items()}},
-        lambda: _hits_table(columns, beside, opened.metric, shown),
+        {**columns, **{f"payload_{name}": column for name, column in payload.items()}},
+        lambda: _hits_table(columns, payload, opened.metric, rows),
     )
-    if form == "table" and shown < len(hits.ids):
-        typer.echo(f"… and {len(hits.ids) - shown} more queries: see --format json or npz.")
+    if form == "table" and rows < len(hits.ids):
+        typer.echo(f"… and {len(hits.ids) - rows} more queries: see --format json or npz.")
+
+
+def _opened(index: str, collection: str) -> Any:
+    """Open an index in a folder, an object store or a database."""
+    from dpindex.storage.databases import is_database_url
+
+    if is_database_url(index):
+        from dpindex.serve.published_index import connect
+
+        return connect(index, collection)
+    from dpindex.index.private_index import PrivateIndex
+
+    return PrivateIndex.open(index)
+
+
+def _payload_names(show: str | None, index: str, columns: Mapping[str, str]) -> list[str]:
+    """Return the payload columns to show; InputError for one that the index does not have."""
+    if show is None:
+        return []
+    names = show.split(",")
+    for name in names:
+        if name not in columns:
+            present = ", ".join(columns) or "none"
+            raise InputError(f"{index} has no payload column {name!r} to show; it has: {present}.")
+    return names
 
 
 def publish(
@@ -299,33 +320,38 @@ def publish(
     out.warn_of_payload(opened.payload_columns)
 
 
-def _shown_column(hits: Any, name: str, texts: bool) -> AnyArray:
-    """A payload column in the shape of the ids: numbers, bools and text, None where missing."""
-    values = [
-        value if value is None or isinstance(value, bool | int | float | str) else str(value)
-        for value in hits.payload[name].to_pylist()
-    ]
-    if texts:
-        return np.array(["" if v is None else str(v) for v in values], str).reshape(hits.ids.shape)
+def _payload_column(hits: Any, name: str, as_text: bool) -> AnyArray:
+    """Return a payload column in the shape of the ids: plain values, None where missing.
+
+    As text, what is missing is empty.
+    """
+    values = hits.payload[name].to_pylist()
+    if as_text:
+        texts = ["" if value is None else str(value) for value in values]
+        return np.array(texts, str).reshape(hits.ids.shape)
+    plain = bool | int | float | str | None
+    values = [value if isinstance(value, plain) else str(value) for value in values]
     return np.array(values, object).reshape(hits.ids.shape)
 
 
 def _hits_table(
-    columns: Mapping[str, AnyArray], beside: Mapping[str, AnyArray], metric: str, shown: int
+    columns: Mapping[str, AnyArray], payload: Mapping[str, AnyArray], metric: str, rows: int
 ) -> Any:
     estimate_of = f"{metric} (estimate ± error)"
     table = out.new_table("query", "rank", "id", estimate_of, box="SIMPLE")
-    for heading in beside:
+    for heading in payload:
         table.add_column(out.plain(heading))
-    for row, rank in np.ndindex(shown, columns["ids"].shape[1]):
-        name, value, error = (columns[c][row, rank] for c in ("ids", "similarity", "stderr"))
+    for row, rank in np.ndindex(rows, columns["ids"].shape[1]):
+        name = columns["ids"][row, rank]
+        value = columns["similarity"][row, rank]
+        error = columns["stderr"][row, rank]
         estimate = "needs declared norm"
         is_exact = "exact" in columns and columns["exact"][row, rank]
         if is_exact:
             estimate = f"{value:.3f} exact"
         elif np.isfinite(value):
             estimate = f"{value:.3f} ± {error:.3f}"
-        extra = [out.plain(column[row, rank]) for column in beside.values()]
+        extra = [out.plain(column[row, rank]) for column in payload.values()]
         table.add_row(str(row), str(rank + 1), out.plain(name), estimate, *extra)
     return table
 
@@ -360,9 +386,7 @@ def info(
             about = summarize(folder)
     else:
         about = summarize(index)
-    settings = about.settings
     spec = about.settings.spec
-    denoiser = about.denoiser
     if show_spec:
         typer.echo(spec.to_json())
         return
@@ -374,41 +398,55 @@ def info(
             typer.echo(statement_markdown(statement))
         return
     facts = about.to_dict()
-    recall = None
     exposure = predicted_exposure(spec, about.count)
     facts["exposure"] = exposure.to_dict()
     if index_recall:
         from dpindex.index.private_index import PrivateIndex
 
-        recall = facts["index_recall"] = PrivateIndex.open(index).index_recall
+        facts["index_recall"] = PrivateIndex.open(index).index_recall
     if as_json:
         out.print_json(facts)
         return
+    title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
+    lines = _summary_lines(about, facts.get("index_recall"))
+    out.print_facts(title, lines, spec.guarantee, spec.dim, exposure.lines(about.count))
+
+
+def _summary_lines(about: Summary, recall: float | None) -> dict[str, str]:
+    """Return the lines about an index by their headings."""
+    settings = about.settings
+    spec = settings.spec
+    code = spec.format.contents
+    if spec.repetitions > 1:
+        code += f" in {spec.repetitions} repetitions"
     lines = {
         "method": f"{spec.method}: {spec.method_row.summary}",
         "source": spec.method_row.source,
-        "code": spec.format.contents
-        + (f" in {spec.repetitions} repetitions" if spec.repetitions > 1 else ""),
+        "code": code,
         "search": f"{settings.metric}, index type {settings.index_type}, private queries at "
         f"epsilon = {settings.query_spec.budget:g}",
     }
-    if (book := spec.codebook) is not None:
+    if spec.codebook is not None:
         nearest = "the nearest codeword"
         if spec.subset != 1:
             nearest = f"{spec.subset} nearest codewords"
-        chance = spec.symbol_law.chance_inside
         lines["codebook"] = (
-            f"{len(book)} public codewords, {book.digest[:12]}…; {chance:.1%} of "
-            f"the codes are of {nearest}, the others are random"
+            f"{len(spec.codebook)} public codewords, {spec.codebook.digest[:12]}…; "
+            f"{spec.symbol_law.chance_inside:.1%} of the codes are of {nearest}, the others are "
+            f"random"
         )
     if recall is not None:
-        of_what = "of the ten nearest that a flat search finds, measured on codes here"
-        lines["recall"] = f"{settings.index_type} finds {recall:.3f} {of_what}"
+        lines["recall"] = (
+            f"{settings.index_type} finds {recall:.3f} of the ten nearest that a flat search "
+            f"finds, measured on codes here"
+        )
     if about.payload:
         lines["payload"] = f"{', '.join(about.payload)}: in the clear, NOT protected"
-    if denoiser is not None:
-        quality = f"predicts coordinates to {denoiser.error:.3g} of their noise variance"
-        lines["denoiser"] = f"{denoiser.kind}, learned from {denoiser.rows} codes; {quality}"
+    if about.denoiser is not None:
+        lines["denoiser"] = (
+            f"{about.denoiser.kind}, learned from {about.denoiser.rows} codes; predicts "
+            f"coordinates to {about.denoiser.error:.3g} of their noise variance"
+        )
     if spec.scale != 1:
         lines["scale"] = (
             f"attributes are divided by {spec.scale:g}; the guarantee is in units of the data, "
@@ -416,13 +454,12 @@ def info(
         )
     lines["guarantee"] = str(spec.guarantee)
     if spec.method_row.private:
-        integers = "the integers that run (exact)"
-        reals = "the real numbers, not the floats"
-        lines["proved for"] = integers if spec.guarantee.exact else reals
+        lines["proved for"] = "the real numbers, not the floats"
+        if spec.guarantee.exact:
+            lines["proved for"] = "the integers that run (exact)"
     if about.noise_warning is not None:
         lines["noise"] = about.noise_warning
-    title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
-    out.print_facts(title, lines, spec.guarantee, spec.dim, exposure.lines(about.count))
+    return lines
 
 
 def methods(as_json: o.AsJson = False) -> None:
@@ -442,7 +479,8 @@ def methods(as_json: o.AsJson = False) -> None:
         needs = ""
         if row["needs"]:
             needs = f"; needs {row['needs']}"
-        needs += f"; entries {row['entries']}" if row["entries"] else ""
+        if row["entries"]:
+            needs += f"; entries {row['entries']}"
         typer.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
         typer.echo(f"    {row['summary']}\n    {row['source']}")
 
