@@ -144,7 +144,7 @@ def test_specs_name_their_codebook() -> None:
     read = Spec.from_json(spec.to_json())
     assert read == spec
     assert read.fingerprint == spec.fingerprint
-    assert read.subset == spec.subset == 2  # 2·40/e^4 = 1.5, rounded up
+    assert read.subset == spec.subset == 3  # 3·40/e^4 = 2.2, rounded up
     with pytest.raises(InputError, match="is not here"):
         read.projection.apply(VECTORS)
     assert read.with_codebook(book).projection.apply(VECTORS).shape == (40, 40)
@@ -152,7 +152,7 @@ def test_specs_name_their_codebook() -> None:
     with pytest.raises(InputError, match="another codebook"):
         read.with_codebook(other)
     changed = Spec("record-codebook", 12, epsilon=4.0, adjacency=record(), codebook=other)
-    wider = Spec("record-codebook", 12, epsilon=4.0, adjacency=record(), codebook=book, subset=3)
+    wider = Spec("record-codebook", 12, epsilon=4.0, adjacency=record(), codebook=book, subset=5)
     assert len({spec.fingerprint, changed.fingerprint, wider.fingerprint}) == 3
     back = pickle.loads(pickle.dumps(spec))
     assert back == spec

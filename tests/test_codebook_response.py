@@ -136,11 +136,11 @@ def test_threads_use_different_noise() -> None:
 
 
 def test_the_default_subset() -> None:
-    """About 2K/e^ε, from 1 to half of the codebook."""
+    """(ε − 1)·K/e^ε, 2K/e^ε below ε = 3, from 1 to half of the codebook."""
     book = _book(1000)
     found = {}
     for epsilon in (0.1, 4.0, 6.0, 12.0):
         spec = Spec("record-codebook", 4, epsilon=epsilon, adjacency=record(), codebook=book)
         assert isinstance(spec.law, CodebookResponse)
         found[epsilon] = spec.law.subset
-    assert found == {0.1: 500, 4.0: 37, 6.0: 5, 12.0: 1}
+    assert found == {0.1: 500, 4.0: 55, 6.0: 13, 12.0: 1}

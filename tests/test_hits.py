@@ -107,9 +107,10 @@ def test_short_text_and_escaped_html(index: dpi.PrivateIndex) -> None:
     hits = index.search(VECTORS[:2], k=3)
     assert repr(hits) == "<Hits: 2 queries, 3 neighbours each, with t&, score>"
     assert eval(repr(SPEC), {"Spec": dpi.Spec, "attribute": dpi.attribute}) == SPEC
-    found = Found(0.5, 0.5)
+    found = Found(0.5, 0.5, {10: 0.5})
     row = Row(SPEC, "plain", found, found, bytes_per_vector=9, noise=0.1)
-    plan = Plan((row,), "exact", n=10, at=10, refused=(), from_facts=True)
+    plan = Plan((row,), "exact", n=10, at=10, candidates=10, shown_candidates=(10,), refused=(),
+                from_facts=True)  # fmt: skip
     for value in (SPEC, SPEC.guarantee, index, hits, hits[0], plan):
         assert len(repr(value)) < 300
         html = value._repr_html_()

@@ -347,8 +347,10 @@ def test_record_level_terms_lead_to_record_level_methods(sample: np.ndarray) -> 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"epsilon": None}, "an epsilon or a target recall"),
-        ({"recall": 0.5}, "an epsilon or a target recall"),
+        ({"epsilon": None}, "an epsilon, a target recall, or both"),
+        ({"recall": 0.5, "candidates": 100}, "leave one of the three out"),
+        ({"candidates": 9}, "candidates must be a whole number from 10"),
+        ({"recall": 0.999, "epsilon": 0.1}, "out of reach at epsilon = 0.1"),
         ({"epsilon": None, "recall": 1.5}, "between 0 and 1"),
         (
             {"epsilon": None, "recall": 0.9, "methods": ["dp-signoporp-rr"], "max_bytes": 1},

@@ -15,6 +15,7 @@ from test_cli import fails
 
 import dpindex as dpi
 from dpindex.study.evaluate import ground_truth
+from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner import Facts
 from dpindex.study.planner.record_model import RecordModel, promising_subsets
 
@@ -49,7 +50,8 @@ def test_methods_are_compared_and_the_best_is_recommended() -> None:
     outcome = plan(delta=1e-6)
     assert {row.method for row in outcome.rows} == {"record-cap", "record-codebook"}
     assert len({row.size for row in outcome.rows if row.method == "record-codebook"}) > 4
-    assert outcome.best.private.recall == max(row.private.recall for row in outcome.rows)
+    largest = max(row.private.recall_within(300) for row in outcome.rows)
+    assert outcome.best.private.recall_within(300) > largest - 0.03
     assert all(row.guarantee.adjacency == dpi.record() for row in outcome.rows)
     (gaussian,) = outcome.contrast
     assert gaussian.guarantee.adjacency == dpi.l2(2)
@@ -69,7 +71,7 @@ def test_no_vector_is_encoded_by_itself() -> None:
     model = RecordModel(rows, 6000)
     spec = dpi.Spec("record-codebook", 600, epsilon=30.0, adjacency=dpi.record(),
                     codebook=model.codebook(600), subset=1)  # fmt: skip
-    row = model.predict(spec, 10)
+    row = model.predict(spec, PlanOptions(dim=600, n=6000, epsilon=30.0))
     assert row.exact.precision < 0.1
     assert row.private.precision < 0.1
 
@@ -77,15 +79,16 @@ def test_no_vector_is_encoded_by_itself() -> None:
 def test_sets_are_near_the_size_at_which_reports_are_half_true() -> None:
     for size in (64, 500, 4000, 65536):
         for epsilon in (1.0, 4.0, 8.0, 12.0, 20.0):
-            subsets = promising_subsets(size, epsilon)
-            assert subsets
-            assert all(1 <= w <= size // 2 for w in subsets)
-    assert promising_subsets(1000, 20.0) == (1,)
+            for reranked in (False, True):
+                subsets = promising_subsets(size, epsilon, reranked)
+                assert subsets
+                assert all(1 <= w <= size // 2 for w in subsets)
+    assert promising_subsets(1000, 20.0, reranked=False) == (1,)
 
 
 @pytest.mark.slow
 def test_a_recall_gets_its_epsilon() -> None:
-    outcome = plan(epsilon=None, recall=0.15)
+    outcome = plan(epsilon=None, recall=0.15, candidates=10)
     assert outcome.best.private.recall >= 0.1
     assert outcome.best.spec.budget < 12
     assert outcome.best.spec.budget == float(f"{outcome.best.spec.budget:.2g}")
@@ -94,7 +97,7 @@ def test_a_recall_gets_its_epsilon() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"epsilon": None, "recall": 0.99}, "out of reach"),
+        ({"epsilon": None, "recall": 0.99, "candidates": 10}, "out of reach"),
         ({"scale": 2.0}, "leave scale out"),
         ({"methods": ["dp-oporp"]}, "no guarantee under record"),
         ({"methods": ["none-oporp"]}, "not private"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,7 +19,7 @@ from dpindex.study.plan_options import PlanOptions
 from dpindex.vectors import open_vectors
 
 if TYPE_CHECKING:  # help loads no noise laws
-    from dpindex.study.planner import Facts, Plan, Row
+    from dpindex.study.planner import Facts, Measure, Plan, Row
 
 _SHOWN = 12
 
@@ -129,13 +130,18 @@ def _commands(outcome: Plan, public_sample: str | None, options: o.DataOptions) 
     else:
         size = len(spec.codebook)
         if size < outcome.sample_rows:
-            commands.append(f"dpindex codebook {file} codebook.npy --size {size}")
+            command = f"dpindex codebook {file} codebook.npy --size {size}"
+            if row.centroids:
+                command += " --centroids"
+            commands.append(command)
             file = "codebook.npy"
         build.append(f"--codebook {file} --subset {spec.subset}")
     if row.denoiser:
         build.append(f"--denoise {row.denoiser}")
     commands.append(" ".join(build))
-    query = f"dpindex query my-index queries{suffix} -k 10"
+    query = f"dpindex query my-index queries{suffix} -k {outcome.at}"
+    if outcome.candidates > outcome.at:
+        query += f" --candidates {outcome.candidates} --rerank vectors{suffix}"
     if outcome.query != "exact":
         query += f" --query {outcome.query}"
     return [*commands, query]
@@ -143,17 +149,16 @@ def _commands(outcome: Plan, public_sample: str | None, options: o.DataOptions) 
 
 def _print_plan(outcome: Plan) -> None:
     """Print a line of at most 80 columns for each spec, and below it what is promised."""
-    from dpindex.study.planner import names_of
-
-    names = names_of(outcome.at)
-    heads = [name.partition(" ") for name in names.values()]
     typer.echo(f"Predicted for {outcome.n} vectors")
-    for part in (0, 2):
-        typer.echo(f"{'':44}" + "".join(f"{head[part]:>15}" for head in heads))
-    columns = "".join(f"{'private':>9}{'exact':>6}" for _ in names)
+    measures = outcome.measures
+    typer.echo(f"{'':44}" + "".join(f"{measure.kind:>15}" for measure in measures))
+    typer.echo(f"{'':42}" + "".join(f"{measure.terms:>17}" for measure in measures))
+    columns = "".join(f"{'private':>9}{'exact':>6}" for _ in measures)
     typer.echo(f"{'method':23}{'k':12}{'denoiser':9}{columns}{'bytes':>6}")
     for row in (*outcome.rows[:_SHOWN], *outcome.contrast):
-        _print_row(row, list(names))
+        _print_row(row, measures)
+    if any(row.centroids for row in outcome.rows):
+        typer.echo("K: codewords that are public vectors; C: centroids of public vectors")
     typer.echo(f"under {outcome.best.guarantee}")
     for row in outcome.contrast:
         typer.echo(
@@ -162,16 +167,30 @@ def _print_plan(outcome: Plan) -> None:
     if len(outcome.rows) > _SHOWN:
         typer.echo(f"and {len(outcome.rows) - _SHOWN} more (--format json shows all).")
     typer.echo(f"Recommended: {outcome.why}")
+    _print_candidates(outcome)
     typer.echo("What it protects:")
     for line in outcome.protection:
         typer.echo(f"  - {line}")
 
 
-def _print_row(row: Row, measures: list[str]) -> None:
+def _print_candidates(outcome: Plan) -> None:
+    """Print how recall grows with the candidates that the owner of the vectors orders."""
+    best = outcome.best
+    numbers = sorted({*outcome.shown_candidates, outcome.candidates})
+    typer.echo(
+        f"If the owner of the vectors puts the first R answers in order, recall@{outcome.at} is:"
+    )
+    typer.echo("  R      " + "".join(f"{number:>9}" for number in numbers))
+    shares = [f"{number / outcome.n:.2%}" for number in numbers]
+    typer.echo("         " + "".join(f"{share:>9}" for share in shares))
+    for mode, found in (("private", best.private), ("exact", best.exact)):
+        line = "".join(f"{found.recall_within(number):9.2f}" for number in numbers)
+        typer.echo(f"  {mode:7}{line}")
+
+
+def _print_row(row: Row, measures: Sequence[Measure]) -> None:
     denoiser = row.denoiser or "–"
     shares = ""
     for measure in measures:
-        private: Any = getattr(row.private, measure)
-        exact: Any = getattr(row.exact, measure)
-        shares += f"{private:9.2f}{exact:6.2f}"
+        shares += f"{measure.of(row.private):9.2f}{measure.of(row.exact):6.2f}"
     typer.echo(f"{row.method:23}{row.size:12}{denoiser:9}{shares}{row.bytes_per_vector:6}")

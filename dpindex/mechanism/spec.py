@@ -65,7 +65,8 @@ class Spec(Parameters):
         Public codewords of ``record-codebook``.
     subset : int, optional
         Codewords that a record may be reported as by chance of its own, [1, K); by default
-        2K/e^epsilon, rounded up, which suits most collections; compare others with
+        (epsilon − 1)·K/e^epsilon, rounded up, which carries the most information and suits
+        candidates that are reranked; below epsilon = 3 it is 2K/e^epsilon. Compare others with
         :func:`dpindex.plan`.
 
     Raises

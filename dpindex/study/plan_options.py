@@ -39,18 +39,35 @@ class PlanOptions:
     dim: Annotated[int, "Attributes of a vector."]
     n: Annotated[int, "Vectors in the collection."]
     epsilon: Annotated[float | None, "Target epsilon."] = None
-    recall: Annotated[float | None, "Target recall@k of the true k, in place of an epsilon."] = None
+    recall: Annotated[
+        float | None,
+        "Target recall@k of the true k: of the smallest epsilon, or with an epsilon of the fewest "
+        "candidates.",
+    ] = None
+    candidates: Annotated[
+        int | None,
+        "Answers of the codes that the owner of the vectors puts in order.  [default: under "
+        "--record 1000, or 5 % of the collection if that is less; otherwise k]",
+    ] = None
     at: Annotated[int, "k: answers, and true neighbours, that recall counts."] = FOUND
     query: Annotated[_QueryMode, "Query mode to plan for, as of `dpindex query`."] = "exact"
     max_bytes: Annotated[int | None, "Maximum bytes of a code."] = None
     skip_leak_check: Annotated[bool, "Accept a sample that looks private."] = False
 
     def __post_init__(self) -> None:
-        if (self.epsilon is None) == (self.recall is None):
-            raise InputError("give either an epsilon or a target recall.")
+        if self.epsilon is None and self.recall is None:
+            raise InputError("give an epsilon, a target recall, or both.")
+        if self.epsilon is not None and self.recall is not None and self.candidates is not None:
+            raise InputError(
+                "an epsilon and a target recall give the number of candidates; leave one of the "
+                "three out.",
+                parameters=["candidates"],
+            )
         whole_number(self.dim, "dim", 2, _MAX_DIM)
         whole_number(self.n, "n", _MIN_VECTORS, _MAX_VECTORS)
         whole_number(self.at, "at", 1, NEIGHBOURS)
+        if self.candidates is not None:
+            whole_number(self.candidates, "candidates", self.at, self.n)
         if self.max_bytes is not None:
             whole_number(self.max_bytes, "max_bytes", 1, _MAX_BYTES)
         if self.query not in get_args(_QueryMode):
@@ -59,6 +76,27 @@ class PlanOptions:
             checked_epsilon(self.epsilon)
         if self.recall is not None and not 0.0 < finite_number(self.recall, "the recall") < 1.0:
             raise InputError(f"the recall must lie between 0 and 1, not be {self.recall!r}.")
+
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """Numbers of candidates at which recall is predicted, from k to a quarter of n.
+
+        >>> PlanOptions(dim=384, n=20_000, epsilon=8.0).ladder
+        (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+        """
+        steps = {self.at, self.candidates or self.at, *self.shown_candidates}
+        decade = 10
+        while decade <= self.n:
+            steps |= {decade, 2 * decade, 5 * decade}
+            decade *= 10
+        largest = max(self.n // 4, self.candidates or self.at)
+        return tuple(sorted(step for step in steps if self.at <= step <= largest))
+
+    @property
+    def shown_candidates(self) -> tuple[int, ...]:
+        """Numbers of candidates that a plan shows: k, 100, 1 % and 5 % of the collection."""
+        shown = {self.at, 100, self.n // 100, self.n // 20}
+        return tuple(sorted(number for number in shown if self.at <= number <= self.n // 4))
 
     @classmethod
     def split(cls, options: Mapping[str, Any]) -> tuple[PlanOptions, dict[str, Any]]:

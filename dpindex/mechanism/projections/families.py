@@ -120,10 +120,9 @@ class Family:
             )
         if book.dim != parameters.dim:
             raise InputError(f"the codebook has dim = {book.dim}, the spec dim = {parameters.dim}.")
-        wanted = max(
-            1, min(book.size // 2, math.ceil(2 * book.size * math.exp(-parameters.budget)))
+        return whole_number(
+            given or _informative_subset(book.size, parameters.budget), "subset", 1, book.size - 1
         )
-        return whole_number(given or wanted, "subset", 1, book.size - 1)
 
     def _entries(self, parameters: Parameters) -> str | None:
         if not self.entries:
@@ -249,3 +248,13 @@ DENSE_SIGNS = _dense("rademacher", _signs)
 _fine = partial(_made, partial(Gaussian, bits=FINE_ENTRY_BITS))
 FINE_DENSE_SIGNS = _dense("gaussian", _signs, gaussian=_fine)
 """Normal entries rounded to multiples of 2^-12 instead of 2^-4."""
+
+
+def _informative_subset(size: int, epsilon: float) -> int:
+    """Return how many nearest codewords make a report carry the most information.
+
+    The information about a record's cell is largest near ``w·e^ε/K = ε − 1``, from an epsilon of
+    about 3 on; below it, sets of ``2K/e^ε`` keep two of three reports inside.
+    """
+    sizes = size * math.exp(-epsilon) * max(2.0, epsilon - 1.0)
+    return max(1, min(size // 2, math.ceil(sizes)))

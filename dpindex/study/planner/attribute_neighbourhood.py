@@ -108,7 +108,7 @@ class AttributeNeighbourhood(Neighbourhood):
         def simulated_again(row: Row) -> Row:
             if row in finalists and best_screened <= _ENOUGH:
                 return self._refined(row)
-            return self._best_row(Simulation(row.spec, self._model, _ROUNDS), row.ranking)
+            return self._best_row(self._simulation(row.spec, self._model, _ROUNDS), row.ranking)
 
         self._request.progress(len(rows), len(grid.specs), "the best of them, denoised")
         rows += self._parallel(simulated_again, [*finalists, *leaders])  # longest first
@@ -188,7 +188,7 @@ class AttributeNeighbourhood(Neighbourhood):
 
         def simulation(spec: Spec) -> Simulation | str:
             try:
-                return Simulation(spec, model, rounds)
+                return self._simulation(spec, model, rounds)
             except NoGuaranteeError as error:  # noise that no code can hold
                 return f"{spec.method}, k = {spec.code_length}: {error}"
 
@@ -213,6 +213,9 @@ class AttributeNeighbourhood(Neighbourhood):
             raise self._request.none_fits()
         return self._request.ranked(rows), tuple(refused)
 
+    def _simulation(self, spec: Spec, model: CollectionModel, rounds: int) -> Simulation:
+        return Simulation(spec, model, rounds, self._request.options)
+
     def _predicted(self, alike: Sequence[Simulation]) -> list[Row]:
         """Return rows of simulations that differ in their noise; the first has the least."""
         rows = [self._best_row(alike[0], "plain", "linear")]
@@ -227,11 +230,11 @@ class AttributeNeighbourhood(Neighbourhood):
         """Return the row with the denoiser that ``fit_denoiser()`` would choose, or without any."""
         codes = min(_FITTED_CODES, _FITTED_NUMBERS // row.spec.code_length)
         rounds = min(codes // self._model.sampled.shape[0], int(self._model.vectors_per_row))
-        simulation = Simulation(row.spec, self._model, max(1, rounds))
+        simulation = self._simulation(row.spec, self._model, max(1, rounds))
         return self._best_row(simulation, "plain", "auto")
 
     def _best_row(self, simulation: Simulation, *rankings: Ranking) -> Row:
-        rows = simulation.predict(rankings, self._request.options.at)
+        rows = simulation.predict(rankings)
         return max(rows, key=self._request.value)
 
 

@@ -12,6 +12,7 @@ from dpindex.exposure.exposure import Exposure
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.method_table import methods as all_methods
 from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Record
 from dpindex.study.evaluate.evaluation import Progress
 from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner.plan_result import Row
@@ -21,6 +22,9 @@ from dpindex.vectors import VectorSource
 __all__ = ["MAX_EPSILON", "Neighbourhood", "Request", "Stage", "methods_to_try", "require_method"]
 
 MAX_EPSILON = 64.0
+
+_CANDIDATES = 1000
+"""Candidates of a plan for whole records, whose codes alone find few of the nearest."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,19 @@ class Request:
     methods: Sequence[str] | None
     progress: Progress
 
+    @property
+    def candidates(self) -> int:
+        """Answers of the codes that the owner of the vectors orders; k if nobody is expected to."""
+        options = self.options
+        if options.candidates is not None:
+            return options.candidates
+        if isinstance(self.terms.get("adjacency"), Record):
+            return max(options.at, min(_CANDIDATES, options.n // 20))
+        return options.at
+
     def value(self, row: Row) -> float:
         """Return the recall that methods are ranked by: in the query mode that is planned for."""
-        return row.found(self.options.query).recall
+        return row.found(self.options.query).recall_within(self.candidates)
 
     def ranked(self, rows: Iterable[Row]) -> list[Row]:
         """Return the rows, best first."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
+import numpy as np
+
+from dpindex.base.arrays import Doubles
 from dpindex.base.html import table_html
 from dpindex.exposure.exposure import Exposure
 from dpindex.index.queries import QueryMode
@@ -41,13 +45,42 @@ class Found:
     recall : float
         recall@k of the true k: share of the k nearest that are among the first k answers, for the
         plan's k. It is never easier than precision where k is 10.
+    within : mapping of int to float
+        Recall by numbers of candidates: share of the k nearest that are among the first so many
+        answers of the codes, which is recall@k once the owner of the vectors has ordered them.
 
-    >>> Found(precision=0.5, recall=0.3).recall
-    0.3
+    >>> found = Found(precision=0.5, recall=0.3, within={10: 0.3, 1000: 0.9})
+    >>> round(found.recall_within(100), 3), found.candidates_for(0.6)
+    (0.6, 100)
     """
 
     precision: float
     recall: float
+    within: Mapping[int, float] = field(default_factory=dict)
+
+    def recall_within(self, candidates: int) -> float:
+        """Return recall after ordering so many candidates, between the numbers that are known."""
+        numbers = np.log(list(self.within))
+        return float(np.interp(math.log(candidates), numbers, list(self.within.values())))
+
+    def candidates_for(self, recall: float) -> int | None:
+        """Return the fewest candidates that reach a recall, to two digits; None if none do."""
+        reached = np.maximum.accumulate(list(self.within.values()))
+        if reached[-1] < recall:
+            return None
+        number = math.exp(np.interp(recall, reached, np.log(list(self.within))))
+        unit = 10.0 ** max(0, math.floor(math.log10(number)) - 1)
+        return math.ceil(round(number / unit, 6)) * int(unit)
+
+    def to_array(self) -> Doubles:
+        """Return precision, recall, and recall within each number of candidates."""
+        return np.array([self.precision, self.recall, *self.within.values()])
+
+    @classmethod
+    def from_array(cls, shares: Sequence[float], ladder: Sequence[int]) -> Found:
+        """Return the inverse of :meth:`to_array`."""
+        precision, recall, *within = shares
+        return cls(precision, recall, dict(zip(ladder, within, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -68,6 +101,8 @@ class Row:
     noise : float
         Standard deviation of the noise relative to that of a coordinate; for signs, the share that
         is flipped; for symbols, the share outside the set of nearest codewords.
+    centroids : bool
+        Codewords are centroids of the sample, as of ``fit_codebook``, not vectors of it.
 
     >>> spec = Spec("dp-oporp-staircase", dim=8, epsilon=1.0)
     >>> row = Row(spec, "plain", Found(0.2, 0.1), Found(0.5, 0.3), bytes_per_vector=16, noise=0.4)
@@ -81,6 +116,7 @@ class Row:
     exact: Found
     bytes_per_vector: int
     noise: float
+    centroids: bool = False
 
     @property
     def method(self) -> str:
@@ -96,17 +132,19 @@ class Row:
 
     @property
     def size(self) -> str:
-        """Coordinates of a code, or codewords and w."""
+        """Coordinates of a code, or w and the number of codewords: C if they are centroids."""
         if self.spec.codebook is None:
             return str(self.k)
-        return f"K={len(self.spec.codebook)} w={self.spec.subset}"
+        letter = "C" if self.centroids else "K"
+        return f"{letter}={len(self.spec.codebook)} w={self.spec.subset}"
 
     @property
     def contents(self) -> str:
         """Contents of a code, in words."""
         if self.spec.codebook is None:
             return self.spec.format.contents
-        return f"{len(self.spec.codebook)} codewords and w = {self.spec.subset}"
+        kind = "centroids" if self.centroids else "codewords"
+        return f"{len(self.spec.codebook)} {kind} and w = {self.spec.subset}"
 
     @property
     def denoiser(self) -> str | None:
@@ -125,25 +163,71 @@ class Row:
             return self.private
         return self.exact
 
-    def to_dict(self, at: int) -> dict[str, Any]:
-        """Return the row as plain JSON values; recall is recall@``at``."""
+    def to_dict(self, measures: Sequence[Measure]) -> dict[str, Any]:
+        """Return the row as plain JSON values."""
         shares = {}
-        for measure, name in names_of(at).items():
+        for measure in measures:
             for mode in get_args(QueryMode):
-                share = getattr(self.found(mode), measure)
-                shares[f"{name}, {mode} queries"] = round(share, 4)
+                share = measure.of(self.found(mode))
+                shares[f"{measure}, {mode} queries"] = round(share, 4)
         return {
             "method": self.method,
             "k": self.k,
             "codewords": self.spec.codebook and len(self.spec.codebook),
+            "centroids": self.centroids,
             "subset": self.spec.subset,
             "epsilon": self.spec.budget,
             "denoiser": self.denoiser,
             **shares,
             "bytes_per_vector": self.bytes_per_vector,
             "noise": round(self.noise, 4),
+            "candidates": {
+                mode: {str(number): round(share, 4) for number, share in found.within.items()}
+                for mode, found in (("private", self.private), ("exact", self.exact))
+            },
             "guarantee": self.guarantee.to_dict(),
         }
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A share that a plan shows for each spec.
+
+    Attributes
+    ----------
+    kind : str
+        ``recall@10``, say.
+    terms : str
+        What is counted.
+    of : callable
+        From what is found to the share.
+
+    >>> print(recall_of(10))
+    recall@10 of the true 10
+    """
+
+    kind: str
+    terms: str
+    of: Callable[[Found], float]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.terms}"
+
+
+def recall_of(at: int) -> Measure:
+    """Return recall@k of the first k answers of the codes."""
+    return Measure(f"recall@{at}", f"of the true {at}", lambda found: found.recall)
+
+
+def reranked(at: int, candidates: int) -> Measure:
+    """Return recall@k after the owner of the vectors has ordered so many candidates."""
+    terms = f"of {candidates} reranked"
+    return Measure(f"recall@{at}", terms, lambda found: found.recall_within(candidates))
+
+
+PRECISION = Measure(
+    f"precision@{FOUND}", f"of the true {NEIGHBOURS}", lambda found: found.precision
+)
 
 
 @dataclass(frozen=True)
@@ -170,6 +254,10 @@ class Plan:
         The query mode that was planned for.
     n, at : int
         Vectors in the collection; answers and true neighbours that recall counts.
+    candidates : int
+        Answers of the codes that the owner of the vectors is to order; k if nobody does.
+    shown_candidates : tuple of int
+        Numbers of candidates for which the recall of the recommended spec is shown.
     refused : tuple of str
         One sentence for each method or code length that has no guarantee under these terms.
     from_facts : bool
@@ -188,6 +276,8 @@ class Plan:
     query: QueryMode
     n: int
     at: int
+    candidates: int
+    shown_candidates: tuple[int, ...]
     refused: tuple[str, ...]
     from_facts: bool
     contrast: tuple[Row, ...] = ()
@@ -202,13 +292,22 @@ class Plan:
         """For notebooks: the predictions, best first."""
         header = ("method", "code", "denoiser", "private", "exact", "bytes", "guarantee")
         rows: list[tuple[object, ...]] = []
+        measure = self.measures[0]
         for row in self.rows[:_SHOWN]:
-            private = f"{row.private.recall:.2f}"
-            exact = f"{row.exact.recall:.2f}"
+            private = f"{measure.of(row.private):.2f}"
+            exact = f"{measure.of(row.exact):.2f}"
             sizes = (row.bytes_per_vector, row.guarantee)
             rows.append((row.method, row.size, row.ranking, private, exact, *sizes))
-        title = f"{self.why} Predicted recall@{self.at} of the true {self.at}:"
+        title = f"{self.why} Predicted {measure}:"
         return table_html(title, header, rows)
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """What is shown for each spec; specs are ranked by the first."""
+        recall = recall_of(self.at)
+        if self.candidates > self.at:
+            return (reranked(self.at, self.candidates), recall)
+        return (recall, PRECISION)
 
     @property
     def best(self) -> Row:
@@ -226,10 +325,10 @@ class Plan:
         best = self.best
         other: QueryMode = "exact" if self.query == "private" else "private"
         expected = []
-        for measure, name in names_of(self.at).items():
-            planned = getattr(best.found(self.query), measure)
-            others = getattr(best.found(other), measure)
-            expected.append(f"{name} = {planned:.2f} ({other} queries: {others:.2f})")
+        for measure in self.measures:
+            planned = measure.of(best.found(self.query))
+            others = measure.of(best.found(other))
+            expected.append(f"{measure} = {planned:.2f} ({other} queries: {others:.2f})")
         denoiser = " and a denoiser" if best.denoiser else ""
         sentence = (
             f"{best.method} with {best.contents} ({best.bytes_per_vector} bytes){denoiser} is "
@@ -239,8 +338,9 @@ class Plan:
         if rival is None:
             return f"{sentence}; it is the only method that was tried."
         return (
-            f"{sentence}: {_advantage(best, rival)}; the recall predicted for the next method, "
-            f"{rival.method} with {rival.contents}, is {rival.found(self.query).recall:.2f}."
+            f"{sentence}: {_advantage(best, rival)}; the {self.measures[0].kind} predicted for the "
+            f"next method, {rival.method} with {rival.contents}, is "
+            f"{self.measures[0].of(rival.found(self.query)):.2f}."
         )
 
     @property
@@ -256,7 +356,7 @@ class Plan:
         """Caveats, one sentence each."""
         best = self.best
         lines = []
-        if best.found(self.query).recall < _POOR:
+        if self.measures[0].of(best.found(self.query)) < _POOR:
             lines.append(
                 "At this epsilon no method finds many neighbours; state a recall instead to see "
                 "which epsilon it needs."
@@ -279,6 +379,7 @@ class Plan:
         exposure = None
         if self.exposure is not None:
             exposure = self.exposure.to_dict()
+        measures = list(dict.fromkeys((*self.measures, PRECISION)))
         return {
             "recommended": {"spec": choice.spec.to_dict(), "denoise": choice.denoise},
             "why": self.why,
@@ -288,9 +389,10 @@ class Plan:
             "query": self.query,
             "n": self.n,
             "at": self.at,
-            "rows": [row.to_dict(self.at) for row in self.rows],
-            "curves": [[row.to_dict(self.at) for row in line] for line in self.curves],
-            "contrast": [row.to_dict(self.at) for row in self.contrast],
+            "candidates": self.candidates,
+            "rows": [row.to_dict(measures) for row in self.rows],
+            "curves": [[row.to_dict(measures) for row in line] for line in self.curves],
+            "contrast": [row.to_dict(measures) for row in self.contrast],
             "refused": list(self.refused),
         }
 
@@ -307,18 +409,6 @@ def nearby(epsilon: float) -> tuple[float, ...]:
     (1.0, 2.0, 4.0, 8.0, 16.0)
     """
     return tuple(e for e in (epsilon * 2.0**i for i in range(-2, 3)) if 0.001 <= e <= 64.0)
-
-
-def names_of(at: int) -> dict[str, str]:
-    """Return full names of the measures of :class:`Found`, recall first; ``at`` is recall's k.
-
-    >>> names_of(10)
-    {'recall': 'recall@10 of the true 10', 'precision': 'precision@10 of the true 50'}
-    """
-    return {
-        "recall": f"recall@{at} of the true {at}",
-        "precision": f"precision@{FOUND} of the true {NEIGHBOURS}",
-    }
 
 
 def _advantage(best: Row, rival: Row) -> str:

@@ -16,7 +16,7 @@ from dpindex.study.evaluate.evaluation import Progress
 from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner.attribute_neighbourhood import AttributeNeighbourhood
 from dpindex.study.planner.neighbourhood import MAX_EPSILON, Neighbourhood, Request
-from dpindex.study.planner.plan_result import Plan
+from dpindex.study.planner.plan_result import Plan, Row
 from dpindex.study.planner.public_sample import MAX_DENSE_DIM, Facts
 from dpindex.study.planner.record_neighbourhood import RecordNeighbourhood
 from dpindex.vectors import as_source
@@ -67,8 +67,13 @@ def plan(
         epsilon : float, optional
             Target epsilon.
         recall : float, optional
-            Instead of epsilon: target recall@k of the true k, (0, 1), with k = ``at``. The plan is
-            for the smallest epsilon that reaches it.
+            Target recall@k of the true k, (0, 1), with k = ``at``. Instead of an epsilon: the plan
+            is for the smallest epsilon that reaches it. With an epsilon: it is for the fewest
+            candidates that do.
+        candidates : int, optional
+            Answers of the codes that the owner of the vectors is to put in order, [k, n]: see
+            ``search(candidates=…)``. Recall is counted after that. Default under ``record()`` 1000,
+            or 5 % of the collection if that is less; otherwise k, which is a search of codes alone.
         at : int
             k: answers, and true neighbours, that recall counts, [1, 50]; default 10. Methods are
             ranked by it.
@@ -114,6 +119,10 @@ def plan(
     if epsilon is None:
         epsilon = _smallest_epsilon(neighbourhood, request)
     rows = neighbourhood.ranked(epsilon)
+    candidates = request.candidates
+    if target.epsilon is not None and target.recall is not None:
+        candidates = _fewest_candidates(rows, request)
+        rows = tuple(sorted(rows, key=lambda row: -_recall_within(row, request, candidates)))
     contrast = neighbourhood.contrast(epsilon)
     request.progress(1, 1, "done")
     return Plan(
@@ -121,6 +130,8 @@ def plan(
         query=target.query,
         n=target.n,
         at=target.at,
+        candidates=candidates,
+        shown_candidates=target.shown_candidates,
         refused=neighbourhood.refused,
         from_facts=facts is not None,
         contrast=contrast,
@@ -128,6 +139,33 @@ def plan(
         curves=neighbourhood.curves(rows) if curves else (),
         exposure=neighbourhood.exposure(rows[0].spec),
     )
+
+
+def _recall_within(row: Row, request: Request, candidates: int) -> float:
+    return row.found(request.options.query).recall_within(candidates)
+
+
+def _fewest_candidates(rows: Sequence[Row], request: Request) -> int:
+    """Return the fewest candidates among which the best spec finds the recall.
+
+    Raises
+    ------
+    InputError
+        If a quarter of the collection is too few.
+    """
+    options = request.options
+    recall = options.recall or 0.0
+    enough = (row.found(options.query).candidates_for(recall) for row in rows)
+    fewest = min((number for number in enough if number is not None), default=None)
+    if fewest is None:
+        most = options.ladder[-1]
+        best = max(rows, key=lambda row: _recall_within(row, request, most))
+        raise InputError(
+            f"a recall@{options.at} of {recall:g} is out of reach at epsilon = "
+            f"{options.epsilon:g}: among {most} candidates the prediction for {best.method} is "
+            f"{_recall_within(best, request, most):.2f}; ask for less, or for a larger epsilon."
+        )
+    return max(fewest, options.at)
 
 
 def _silent(done: int, total: int, task: str) -> None:

@@ -14,7 +14,7 @@ from dpindex.base.charts import (
     tidy,
     to_png,
 )
-from dpindex.study.planner.plan_result import Plan, Row, names_of
+from dpindex.study.planner.plan_result import Measure, Plan, Row
 
 __all__ = ["plan_png"]
 
@@ -46,31 +46,31 @@ def plan_png(outcome: Plan) -> bytes:
     figure = new_figure(11.2, 4.4 + 0.24 * rows)
     ticks = sorted({row.spec.budget for line in lines for row in line})
     handles = []
-    for panel, (measure, name) in zip(
-        figure.subplots(1, 2), names_of(outcome.at).items(), strict=True
-    ):
+    for panel, measure in zip(figure.subplots(1, 2), outcome.measures, strict=True):
         handles = [
             _draw(panel, line, outcome, measure, number) for number, line in enumerate(lines)
         ]
         best = outcome.best
         handles.append(
             panel.plot(
-                best.spec.budget, getattr(best.found(outcome.query), measure), "o",
+                best.spec.budget, measure.of(best.found(outcome.query)), "o",
                 markersize=15, markerfacecolor="none", markeredgecolor="black",
                 markeredgewidth=1.6, linestyle="none",
                 label=f"recommended: {best.method}, {best.contents}, "
                 f"ε = {best.spec.budget:g}",
             )[0]
         )  # fmt: skip
-        panel.set(title=name, ylim=(0.0, 1.02), ylabel=f"predicted, {outcome.query} queries")
+        panel.set(
+            title=str(measure), ylim=(0.0, 1.02), ylabel=f"predicted, {outcome.query} queries"
+        )
         epsilon_axis(panel, ticks, f"ε under {best.guarantee.adjacency}")
         tidy(panel)
     legend_below(figure, handles, [handle.get_label() for handle in handles])
     return to_png(figure)
 
 
-def _draw(panel: Any, line: Sequence[Row], outcome: Plan, measure: str, number: int) -> Any:
-    shares = [getattr(row.found(outcome.query), measure) for row in line]
+def _draw(panel: Any, line: Sequence[Row], outcome: Plan, measure: Measure, number: int) -> Any:
+    shares = [measure.of(row.found(outcome.query)) for row in line]
     denoised = ", denoised" if any(row.denoiser for row in line) else ""
     codes = {row.contents for row in line}
     contents = "the best code at each ε"

@@ -5,20 +5,20 @@ of a query are its nearest by the same share. Vectors between the sampled ones, 
 :mod:`dpindex.study.planner.collection_model`, would lie in the middle between codewords, where
 private vectors do not.
 
-For a codebook the sample is split: at most a third of it are codewords, the rest records and
+For a codebook the sample is split: at most two in five are codewords, the rest records and
 queries, which are no codewords themselves: their own codewords would hide from each other. Two
 things are extrapolated. So few records leave some codewords without any, which is rare in a
 collection: what that loses is taken to be inverse to the number of records (Richardson), so half
 of them lose it once more. And the share of right answers rises by the same amount whenever the
 codewords double. Twice the codewords make subsets of w of them half as wide, or, if w doubles too,
-leave them as wide: both rises are measured, from half of that third to the whole. Both rules were
+leave them as wide: both rises are measured, from half of those codewords to all. Both rules were
 chosen with CLINC150 and MNIST in sight.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +30,8 @@ from dpindex.mechanism.noise.law import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.randomness import PublicStream
-from dpindex.study.plan_options import FOUND
+from dpindex.study.plan_options import FOUND, PlanOptions
+from dpindex.study.planner.codebook_fit import fit_codebook
 from dpindex.study.planner.plan_result import Found, Row
 from dpindex.study.planner.retrieval import best_columns, shares_found, tie_breaks
 
@@ -41,10 +42,15 @@ _QUERIES = 250
 _BEST = 128
 # Codes of each record.
 _ROUNDS = 4
-# At most one in three vectors of the sample, and so many, plays a codeword; twice as many records.
+# At most so many in a hundred vectors of the sample, and so many, play codewords; the others, up to
+# twice as many, are records. Predictions are means over so many choices of the codewords.
+_CODEWORD_PERCENT = 40
 _SPLITS = 3
+# Vectors of the sample, in a hundred, that centroids are fitted to.
+_CENTROID_PERCENT = 60
 _CODEWORDS = 4000
 _BLOCK = 256
+_SUBSETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 
 Indices = npt.NDArray[np.intp]
 
@@ -66,17 +72,25 @@ class RecordModel:
         self._unit = unit(in_units_of_largest(sample))
         chosen = spaced(len(sample), min(_RECORDS, n))
         self._records = _Records(self._unit[chosen])
+        self._centroid_books: set[Codebook] = set()
         self.codebook = lru_cache(maxsize=None)(self._codebook)
+        self._centroids = lru_cache(maxsize=None)(partial(fit_codebook, sample))
         self._split = lru_cache(maxsize=None)(self._split_at)
 
     def _codebook(self, size: int) -> Codebook:
         """Return a codebook of that many vectors of the sample, evenly spaced."""
         return Codebook.spaced(self._sample, size)
 
-    def predict(self, spec: Spec, at: int) -> Row:
-        """Return what is expected to be found; recall is that of ``at`` answers."""
+    def centroids(self, size: int) -> Codebook:
+        """Return the codebook of so many centroids of the sample."""
+        book = self._centroids(size)
+        self._centroid_books.add(book)
+        return book
+
+    def predict(self, spec: Spec, options: PlanOptions) -> Row:
+        """Return what is expected to be found, in the terms of a plan's options."""
         if isinstance(spec.law, SymbolLaw):
-            return self._predict_symbols(spec, spec.law, at)
+            return self._predict_symbols(spec, spec.law, options)
         privatizer = Privatizer(spec)
         records = self._records
         codes = privatizer.privatize(np.concatenate([records.vectors] * _ROUNDS))
@@ -86,54 +100,68 @@ class RecordModel:
         projected = privatizer.project(queries)
         private_scores = [row @ decoded.T for row in unit(noisy)]
         exact_scores = [row @ decoded.T for row in unit(projected)]
-        private = records.found(private_scores, at, self._n)
-        exact = records.found(exact_scores, at, self._n)
+        private = records.found(private_scores, options)
+        exact = records.found(exact_scores, options)
         noise = spec.format.noise_share(noisy, projected * spec.step)
         return Row(spec, "plain", private, exact, int(codes.stored[0].nbytes), noise)
 
-    def _predict_symbols(self, spec: Spec, law: SymbolLaw, at: int) -> Row:
-        size = min(law.size, len(self._unit) // _SPLITS, _CODEWORDS)
+    def _predict_symbols(self, spec: Spec, law: SymbolLaw, options: PlanOptions) -> Row:
+        centroids = spec.codebook in self._centroid_books
+        size = law.size
+        if not centroids:
+            size = min(size, len(self._unit) * _CODEWORD_PERCENT // 100, _CODEWORDS)
         subset = max(1.0, law.subset * size / law.size)
-        played = _PlayedCodebook(size, subset, law.inside)
-        whole = self._found_with(played, at)
-        half_records = self._found_with(played, at, step=2)
+        played = _PlayedCodebook(size, subset, law.inside, centroids)
+        whole = self._found_with(played, options)
+        half_records = self._found_with(played, options, step=2)
         shares = whole + _rise(half_records, whole)
         if size < law.size:
-            half_size = self._found_with(played._replace(size=size // 2), at)
-            double_subset = self._found_with(played._replace(subset=2 * subset), at)
+            half_size = self._found_with(played._replace(size=size // 2), options)
+            double_subset = self._found_with(played._replace(subset=2 * subset), options)
             subset_doublings = math.log2(law.subset / subset)
             size_doublings = math.log2(law.size / size) - subset_doublings
             shares = shares + size_doublings * _rise(half_size, whole)
             shares = shares + subset_doublings * _rise(half_size, double_subset)
-        private, exact = (Found(*row) for row in np.minimum(shares, 1.0).tolist())
-        return Row(spec, "plain", private, exact, spec.format.max_row_bytes, played.noise)
+        private, exact = (
+            Found.from_array(row, options.ladder) for row in np.minimum(shares, 1.0).tolist()
+        )
+        size_in_bytes = spec.format.max_row_bytes
+        return Row(spec, "plain", private, exact, size_in_bytes, played.noise, centroids)
 
-    def _found_with(self, played: _PlayedCodebook, at: int, step: int = 1) -> Doubles:
-        """Return what is found by query mode and measure, float64, shape (2, 2).
+    def _found_with(self, played: _PlayedCodebook, options: PlanOptions, step: int = 1) -> Doubles:
+        """Return what is found by query mode and measure, float64, shape (2, m).
 
-        Rows are private and exact, columns precision and recall. One in ``step`` records is there.
+        Rows are private and exact, columns those of :meth:`Found.to_array`. One in ``step`` records
+        is there.
         """
         stream = PublicStream(0, "plan symbols")
-        shares = np.zeros((2, 2))
+        shares = np.zeros((2, 2 + len(options.ladder)))
         for first in range(_SPLITS):
-            words, records, near = self._split(played.size, first, step)
+            words, records, near = self._split(played.size, played.centroids, first, step)
             symbols = played.reported(np.concatenate([near] * _ROUNDS), stream)
             private_queries = words[played.reported(near[records.query_rows], stream)]
             exact_queries = records.vectors[records.query_rows]
             for mode, queries in enumerate((private_queries, exact_queries)):
                 scores = [row[symbols] for row in queries @ words.T]
-                outcome = records.found(scores, at, self._n)
-                shares[mode] += np.array([outcome.precision, outcome.recall]) / _SPLITS
+                shares[mode] += records.found(scores, options).to_array() / _SPLITS
         return shares
 
-    def _split_at(self, size: int, first: int, step: int = 1) -> tuple[Singles, _Records, Indices]:
+    def _split_at(
+        self, size: int, centroids: bool, first: int, step: int
+    ) -> tuple[Singles, _Records, Indices]:
         """Return codewords, records among the others, and the nearest codewords of each record.
 
         The nearest, at most 128, are best first. ``first`` is the row of the first codeword.
         """
-        codeword_rows = (spaced(len(self._unit), size) + first) % len(self._unit)
+        rows = len(self._unit)
+        fitted = size
+        if centroids:
+            fitted = rows * _CENTROID_PERCENT // 100
+        codeword_rows = (spaced(rows, fitted) + first) % rows
         words = self._unit[codeword_rows]
-        others = np.setdiff1d(np.arange(len(self._unit)), codeword_rows)
+        if centroids:
+            words = fit_codebook(words, size).vectors
+        others = np.setdiff1d(np.arange(rows), codeword_rows)
         chosen = spaced(len(others), min(2 * _CODEWORDS, self._n))[::step]
         records = _Records(self._unit[others[chosen]])
         count = min(size - 1, _BEST)
@@ -156,11 +184,14 @@ class _PlayedCodebook(NamedTuple):
         records with one more.
     inside : int
         Chance of a report among them, times 2^64.
+    centroids : bool
+        Codewords are centroids of a part of the sample, not vectors of it.
     """
 
     size: int
     subset: float
     inside: int
+    centroids: bool = False
 
     @property
     def noise(self) -> float:
@@ -200,13 +231,13 @@ class _Records:
         order = np.argsort(-cosines, axis=1, kind="stable")
         self._nearer = np.argsort(order, axis=1) - 1.0
 
-    def found(self, scores: list[Singles], at: int, n: int) -> Found:
-        """Return what is found among n vectors by the scores of four codes of each record."""
+    def found(self, scores: list[Singles], options: PlanOptions) -> Found:
+        """Return what is found in the collection by the scores of four codes of each record."""
         rows = len(self.vectors)
-        per_record = n / (rows - 1)
+        per_record = options.n / (rows - 1)
         per_code = per_record / _ROUNDS
         breaks = tie_breaks(scores[0].size)
-        needed = math.ceil(max(FOUND, at) / per_code)
+        needed = math.ceil(max(FOUND, *options.ladder) / per_code)
         count = min(max(_BEST, needed), scores[0].size - 1)
         nearer = np.empty((len(scores), count))
         for i, query_row in enumerate(self.query_rows):
@@ -218,7 +249,8 @@ class _Records:
             true: Doubles = per_code * np.clip(neighbours / per_record - nearer, 0.0, 1.0)
             return true
 
-        return shares_found(np.full((1, count), per_code), true_weight, at)
+        weight = np.full((1, count), per_code)
+        return shares_found(weight, true_weight, options.at, options.ladder)
 
 
 def _rise(half: Doubles, whole: Doubles) -> Doubles:
@@ -226,17 +258,25 @@ def _rise(half: Doubles, whole: Doubles) -> Doubles:
     return np.maximum(whole - half, 0.0)
 
 
-def promising_subsets(size: int, epsilon: float) -> tuple[int, ...]:
-    """Return powers of two near ``K/e^ε``, where a report is as often inside the set as outside.
+def promising_subsets(size: int, epsilon: float, reranked: bool) -> tuple[int, ...]:
+    """Return sizes of sets of nearest codewords that are worth trying.
 
-    Smaller sets would be reported too seldom, larger ones say little; those of which 1/5 to 9/10
-    of the reports are inside are worth trying.
+    Small sets say where a record lies and are seldom reported, large ones say little. A search for
+    ten answers needs precise reports, of which about half may be random. One for a thousand
+    candidates needs reports that are nearly always true: ``w·e^ε/K`` from 0.7 to 5 times ``ε − 1``,
+    where a report carries the most information.
 
-    >>> promising_subsets(4000, 6.0), promising_subsets(4000, 8.0), promising_subsets(4000, 12.0)
-    ((4, 8, 16, 32, 64), (1, 2, 4, 8), (1,))
+    >>> promising_subsets(4000, 8.0, reranked=False), promising_subsets(4000, 8.0, reranked=True)
+    ((1, 2, 4, 8), (8, 12, 16, 24, 32))
     """
     odds = math.exp(epsilon) / size
-    powers = [1 << i for i in range(7) if 1 << i <= size // 2]
+    most = min(96, size // 2)
+    if reranked:
+        informative = max(1.0, epsilon - 1.0) / odds
+        least = 0.7 * informative
+        sizes = [w for w in _SUBSETS if w <= min(most, 5 * informative)]
+        return tuple(w for w in sizes if w >= least) or tuple(sizes[-1:]) or (1, 2)
+    powers = [1 << i for i in range(7) if 1 << i <= most]
     inside = {w: w * odds / (w * odds + 1) for w in powers}
     promising = tuple(w for w, chance in inside.items() if 0.2 <= chance <= 0.9)
     if promising:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.exposure.exposure import Exposure, predicted_exposure
 from dpindex.exposure.prior import Prior
+from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.method_table import Method
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import l2, record
@@ -32,6 +33,7 @@ _MAX_CODEBOOK = 1 << 16
 _MIN_CODEWORDS = 64
 _MIN_EPSILON = 0.5
 _STEPS = 8
+_MAX_CENTROIDS = 1000
 _COMPARED = 4000
 
 
@@ -44,17 +46,20 @@ class _Effort(NamedTuple):
         Code lengths of methods without a codebook.
     shares : tuple of int
         Vectors of the sample for each codeword.
+    centroid_shares : tuple of int
+        Vectors of the sample for each centroid.
     subsets : int
         Most subset sizes for a codebook, the largest ones.
     """
 
     lengths: tuple[int, ...]
     shares: tuple[int, ...]
+    centroid_shares: tuple[int, ...]
     subsets: int
 
 
-_EVERY = _Effort((64, 128, 256, 512), (1, 2, 4, 8), subsets=7)
-_QUICK = _Effort((128,), (1, 4), subsets=2)
+_EVERY = _Effort((64, 128, 256, 512), (1, 4), (8, 13, 20), subsets=7)
+_QUICK = _Effort((128,), (1, 4), (13,), subsets=2)
 
 
 class RecordNeighbourhood(Neighbourhood):
@@ -94,7 +99,7 @@ class RecordNeighbourhood(Neighbourhood):
             spec = Spec(
                 _CONTRAST, options.dim, epsilon=epsilon, delta=self._delta, adjacency=l2(2.0)
             )
-            return (self._model.predict(spec, options.at),)
+            return (self._model.predict(spec, options),)
         return ()
 
     def curves(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
@@ -143,24 +148,27 @@ class RecordNeighbourhood(Neighbourhood):
         return [spec for spec in specs if self._request.fits(spec.format.max_row_bytes)]
 
     def _codebook_specs(self, name: str, epsilon: float, effort: _Effort) -> list[Spec]:
-        """Return specs with codebooks from the sample, the largest first."""
-        rows = len(self._sample)
-        sizes = {max(_MIN_CODEWORDS, rows // share) for share in effort.shares}
+        """Return specs with codebooks of vectors of the sample, and of its centroids."""
+        dim = self._request.options.dim
+        reranked = self._request.candidates > self._request.options.at
         specs = []
-        for size in sorted(sizes, reverse=True):
-            book = self._model.codebook(min(size, rows))
-            for subset in promising_subsets(size, epsilon)[-effort.subsets :]:
-                specs.append(
-                    Spec(
-                        name,
-                        self._request.options.dim,
-                        epsilon=epsilon,
-                        adjacency=record(),
-                        codebook=book,
-                        subset=subset,
-                    )
+        for book in self._codebooks(effort):
+            for subset in promising_subsets(len(book), epsilon, reranked)[-effort.subsets :]:
+                spec = Spec(
+                    name, dim, epsilon=epsilon, adjacency=record(), codebook=book, subset=subset
                 )
+                specs.append(spec)
         return specs
+
+    def _codebooks(self, effort: _Effort) -> Iterator[Codebook]:
+        """Yield the codebooks to try, the largest of each kind first."""
+        rows = len(self._sample)
+        for share in effort.shares:
+            yield self._model.codebook(max(_MIN_CODEWORDS, rows // share))
+        for share in effort.centroid_shares:
+            size = rows // share
+            if _MIN_CODEWORDS <= size <= _MAX_CENTROIDS:
+                yield self._model.centroids(size)
 
     def _predicted(self, specs: Sequence[Spec]) -> list[Row]:
         """Return a row for each spec, best first."""
@@ -170,5 +178,5 @@ class RecordNeighbourhood(Neighbourhood):
         rows = []
         for done, spec in enumerate(specs):
             request.progress(done, len(specs), f"{spec.method}, ε = {spec.budget:.3g}")
-            rows.append(self._model.predict(spec, request.options.at))
+            rows.append(self._model.predict(spec, request.options))
         return request.ranked(rows)

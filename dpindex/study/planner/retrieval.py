@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -31,7 +31,9 @@ def best_columns(scores: Floats, count: int) -> Integers:
     return np.take_along_axis(best, order, axis=-1)
 
 
-def shares_found(weight: Doubles, true_weight: Callable[[int], Doubles], at: int) -> Found:
+def shares_found(
+    weight: Doubles, true_weight: Callable[[int], Doubles], at: int, ladder: Sequence[int]
+) -> Found:
     """Return the shares of true neighbours among the best; the last answer counts in part.
 
     Parameters
@@ -42,12 +44,16 @@ def shares_found(weight: Doubles, true_weight: Callable[[int], Doubles], at: int
         For a number of neighbours, how many of these vectors are among them, shape (q, c).
     at : int
         Answers, and true neighbours, that recall counts.
+    ladder : sequence of int
+        Numbers of candidates among which true neighbours are counted too.
     """
     before = np.cumsum(weight, axis=1) - weight
 
     def share(answers: int, neighbours: int) -> float:
         counted = np.clip(answers - before, 0.0, weight) / np.maximum(weight, _TINY)
         true = (counted * true_weight(neighbours)).sum(axis=1)
-        return float(np.minimum(true, answers).mean() / answers)
+        possible = min(answers, neighbours)
+        return float(np.minimum(true, possible).mean() / possible)
 
-    return Found(share(FOUND, NEIGHBOURS), share(at, at))
+    within = {candidates: share(candidates, at) for candidates in ladder}
+    return Found(share(FOUND, NEIGHBOURS), share(at, at), within)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.evaluate.linkage import Linkage
+from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner.collection_model import CollectionModel
 from dpindex.study.planner.plan_result import Found, Ranking, Row
 from dpindex.study.planner.retrieval import best_columns, shares_found
@@ -37,6 +39,8 @@ class Simulation:
     model : CollectionModel
     rounds : int
         Codes of each sampled vector, [1, ∞); a denoiser is fitted to all of them.
+    options : PlanOptions
+        What is counted.
 
     Attributes
     ----------
@@ -54,8 +58,11 @@ class Simulation:
         If the noise is too large for any code.
     """
 
-    def __init__(self, spec: Spec, model: CollectionModel, rounds: int) -> None:
+    def __init__(
+        self, spec: Spec, model: CollectionModel, rounds: int, options: PlanOptions
+    ) -> None:
         self.spec = spec
+        self._options = options
         self._model = model
         self._rounds = rounds
         self._privatizer = Privatizer(spec)
@@ -68,14 +75,11 @@ class Simulation:
 
     def found_nothing(self) -> Row:
         """Return the predictions where noise leaves nothing of the signal."""
-        nothing = Found(0.0, 0.0)
+        nothing = Found(0.0, 0.0, dict.fromkeys(self._options.ladder, 0.0))
         return Row(self.spec, "plain", nothing, nothing, self.bytes_per_vector, self.noise)
 
-    def predict(self, rankings: Sequence[Ranking], at: int) -> list[Row]:
-        """Return a row for each ranking; one of codes as they are, if no denoiser can be fitted.
-
-        Recall is that of ``at`` answers against as many true neighbours, in [1, 50].
-        """
+    def predict(self, rankings: Sequence[Ranking]) -> list[Row]:
+        """Return a row for each ranking; one of codes as they are, if no denoiser can be fitted."""
         sampled = self._privatizer.privatize(_stacked([self._model.sampled] * self._rounds))
         near = sampled.take(slice(0))
         if self._model.near.shape[0]:
@@ -92,10 +96,10 @@ class Simulation:
                 private_queries = self._noisy_queries.to_float()
             else:
                 continue
-            private = self._found(unit(private_queries), *ranked, at)
-            exact = self._found(unit(self._exact_queries), *ranked, at)
+            private = self._found(unit(private_queries), *ranked)
+            exact = self._found(unit(self._exact_queries), *ranked)
             rows.append(Row(self.spec, ranking, private, exact, bytes_per_vector, self.noise))
-        return rows or self.predict(["plain"], at)
+        return rows or self.predict(["plain"])
 
     def _denoiser(self, codes: Codes, ranking: Ranking) -> Denoiser | None:
         """Return the denoiser of a ranking; None if it has none, or none can be fitted."""
@@ -106,11 +110,14 @@ class Simulation:
         fit = partial(fit_denoiser, codes.take(slice(count)), self.spec)
         return fit_if_possible(fit, self.spec, ranking)
 
-    def _found(self, queries: Singles, sampled: Singles, near: Singles, at: int) -> Found:
+    def _found(self, queries: Singles, sampled: Singles, near: Singles) -> Found:
         """Return what queries find among decoded codes of sampled and of near vectors."""
         score = np.hstack([queries @ sampled.T, row_by_row(near, queries)])
         score += self._model.tie_breaks(self._rounds)
-        best = best_columns(score, _CANDIDATES)
+        # Sampled vectors come last in the ranking, and their codes stand for equally many vectors.
+        per_code = self._model.vectors_per_row / self._rounds
+        needed = _CANDIDATES + math.ceil(self._options.ladder[-1] / per_code)
+        best = best_columns(score, min(needed, score.shape[1]))
         # The codes of one sampled vector share what it stands for.
         count = self._model.sampled.shape[0]
         is_sampled = best < len(sampled)
@@ -122,7 +129,7 @@ class Simulation:
             return np.take_along_axis(true, candidate, axis=1) / codes
 
         weight = np.take_along_axis(self._model.weight, candidate, axis=1) / codes
-        return shares_found(weight, true_weight, at)
+        return shares_found(weight, true_weight, self._options.at, self._options.ladder)
 
 
 def _normalised(codes: Codes) -> Singles:
