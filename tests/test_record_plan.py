@@ -172,3 +172,15 @@ def test_predictions_for_sentence_embeddings(data_dir: Path, rows: int, seed: in
         for query in ("private", "exact"):
             found = measured(outcome.best.spec, base, queries, query)
             assert abs(outcome.best.found(query).precision - found) < 0.07
+
+
+def test_a_sample_in_groups_is_named() -> None:
+    """Five variants of each vector pass for neighbours: the plan says so, and not without cause."""
+    vectors = collection(800, 1)
+    noise = np.random.default_rng(0).normal(scale=0.02, size=(5, 160, DIM))
+    variants = np.concatenate(vectors[:160] + noise)
+    terms: dict[str, Any] = {"methods": ["record-cap"]}
+    for sample, warned in ((vectors, False), (variants, True)):
+        remarks = plan(**terms, public_sample=sample).remarks
+        assert remarks[0].startswith("Warning: most vectors of the sample have near") == warned
+        assert any("bits about its record" in line for line in remarks)

@@ -376,6 +376,7 @@ def info(
     Reads the manifest and no codes.
     """
     from dpindex.exposure.exposure import predicted_exposure
+    from dpindex.exposure.information import information_lines
     from dpindex.storage.statement import statement_markdown, statement_of
     from dpindex.storage.summary import summarize
 
@@ -409,7 +410,8 @@ def info(
         return
     title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
     lines = _summary_lines(about, facts.get("index_recall"))
-    out.print_facts(title, lines, spec.guarantee, spec.dim, exposure.lines(about.count))
+    protection = (*exposure.lines(about.count), *information_lines(spec, about.count))
+    out.print_facts(title, lines, spec.guarantee, spec.dim, protection)
 
 
 def _summary_lines(about: Summary, recall: float | None) -> dict[str, str]:

@@ -108,12 +108,15 @@ class Neighbourhood(ABC):
         any code.
     sample_rows : int
         Vectors of the public sample that codewords were chosen among; 0 without codewords.
+    sample_in_groups : bool
+        Most vectors of the public sample have near duplicates in it.
     """
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self.refused: tuple[str, ...] = ()
         self.sample_rows = 0
+        self.sample_in_groups = False
 
     @abstractmethod
     def ranked(self, epsilon: float) -> tuple[Row, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 from dpindex.base.arrays import Doubles
 from dpindex.base.html import table_html
 from dpindex.exposure.exposure import Exposure
+from dpindex.exposure.information import information_lines
 from dpindex.index.queries import QueryMode
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.spec import Spec
@@ -27,6 +28,11 @@ _FROM_FACTS = "Facts are a rough substitute for a public sample: expect errors o
 _UNLIKE = (
     "Codebooks find less where vectors are unlike the sample: half of what is predicted was "
     "measured on sentence embeddings of other topics."
+)
+_IN_GROUPS = (
+    "Warning: most vectors of the sample have near duplicates in it, and the prediction counts "
+    "them as neighbours: for queries without such siblings it is far too high. Plan with one "
+    "vector of each group, and more groups."
 )
 _FROM_SAMPLE = (
     "Predictions assume that the collection resembles the sample, and vary by about 0.04 from one "
@@ -266,6 +272,8 @@ class Plan:
         Methods of another adjacency, shown to compare with.
     sample_rows : int
         Vectors of the public sample that codewords were chosen among.
+    sample_in_groups : bool
+        Most vectors of the public sample have near duplicates in it.
     exposure : Exposure or None
         What attacks on codes of the recommended spec are expected to do.
     curves : tuple of tuple of Row
@@ -282,6 +290,7 @@ class Plan:
     from_facts: bool
     contrast: tuple[Row, ...] = ()
     sample_rows: int = 0
+    sample_in_groups: bool = False
     exposure: Exposure | None = None
     curves: tuple[tuple[Row, ...], ...] = ()
 
@@ -368,6 +377,9 @@ class Plan:
                 f"an embedding is nobody's secret: for embeddings plan with --record "
                 f"(adjacency=dpindex.record()), which hides whole records."
             )
+        if self.sample_in_groups:
+            lines.insert(0, _IN_GROUPS)
+        lines += information_lines(best.spec, self.n)
         if best.spec.codebook is not None:
             lines.append(_UNLIKE)
         lines.append(_FROM_FACTS if self.from_facts else _FROM_SAMPLE)

@@ -136,6 +136,7 @@ def plan(
         from_facts=facts is not None,
         contrast=contrast,
         sample_rows=neighbourhood.sample_rows,
+        sample_in_groups=neighbourhood.sample_in_groups,
         curves=neighbourhood.curves(rows) if curves else (),
         exposure=neighbourhood.exposure(rows[0].spec),
     )

@@ -22,7 +22,7 @@ from dpindex.study.planner.neighbourhood import (
     require_method,
 )
 from dpindex.study.planner.plan_result import Row, best_by_method, nearby
-from dpindex.study.planner.public_sample import Facts, checked_source, sample_rows
+from dpindex.study.planner.public_sample import Facts, checked_source, in_groups, sample_rows
 from dpindex.study.planner.record_model import RecordModel, promising_subsets
 
 __all__ = ["RecordNeighbourhood"]
@@ -75,6 +75,7 @@ class RecordNeighbourhood(Neighbourhood):
             checked_source(request.public, options.dim, options.n, options.skip_leak_check)
             self._sample = sample_rows(request.public, _MAX_CODEBOOK)
             self.sample_rows = request.public.shape[0]
+            self.sample_in_groups = in_groups(self._sample)
         self._delta = request.terms["delta"]
         self._methods = self._admitted()
         self._model = RecordModel(self._sample, options.n)
