@@ -167,7 +167,7 @@ def test_predictions_for_sentence_embeddings(data_dir: Path, rows: int, seed: in
     queries, public, base = np.split(vectors, [500, 500 + rows])
     terms = {"dim": 384, "n": len(base), "methods": ["record-codebook"]}
     for epsilon in (8.0, 10.0):
-        outcome = plan(**terms, epsilon=epsilon, public_sample=public, query="exact")
+        outcome = plan(**terms, epsilon=epsilon, candidates=10, public_sample=public, query="exact")
         assert len(outcome.best.spec.codebook) == rows
         for query in ("private", "exact"):
             found = measured(outcome.best.spec, base, queries, query)

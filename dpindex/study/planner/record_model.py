@@ -5,13 +5,13 @@ of a query are its nearest by the same share. Vectors between the sampled ones, 
 :mod:`dpindex.study.planner.collection_model`, would lie in the middle between codewords, where
 private vectors do not.
 
-For a codebook the sample is split: at most two in five are codewords, the rest records and
+For a codebook the sample is split: at most a third of it are codewords, the rest records and
 queries, which are no codewords themselves: their own codewords would hide from each other. Two
 things are extrapolated. So few records leave some codewords without any, which is rare in a
 collection: what that loses is taken to be inverse to the number of records (Richardson), so half
 of them lose it once more. And the share of right answers rises by the same amount whenever the
 codewords double. Twice the codewords make subsets of w of them half as wide, or, if w doubles too,
-leave them as wide: both rises are measured, from half of those codewords to all. Both rules were
+leave them as wide: both rises are measured, from half of that third to the whole. Both rules were
 chosen with CLINC150 and MNIST in sight.
 """
 
@@ -42,9 +42,7 @@ _QUERIES = 250
 _BEST = 128
 # Codes of each record.
 _ROUNDS = 4
-# At most so many in a hundred vectors of the sample, and so many, play codewords; the others, up to
-# twice as many, are records. Predictions are means over so many choices of the codewords.
-_CODEWORD_PERCENT = 40
+# At most one in three vectors of the sample, and so many, plays a codeword; twice as many records.
 _SPLITS = 3
 # Vectors of the sample, in a hundred, that centroids are fitted to.
 _CENTROID_PERCENT = 60
@@ -109,7 +107,7 @@ class RecordModel:
         centroids = spec.codebook in self._centroid_books
         size = law.size
         if not centroids:
-            size = min(size, len(self._unit) * _CODEWORD_PERCENT // 100, _CODEWORDS)
+            size = min(size, len(self._unit) // _SPLITS, _CODEWORDS)
         subset = max(1.0, law.subset * size / law.size)
         played = _PlayedCodebook(size, subset, law.inside, centroids)
         whole = self._found_with(played, options)
