@@ -47,8 +47,6 @@ class PrivateVectorStore(VectorStore):
         Where documents are kept by id; default in memory.
     vectors : BaseStore, optional
         Where vectors are kept by id; default in memory.
-    candidates : int
-        How many documents the codes choose for each query, to be ordered by their vectors.
     query : "exact" or "private"
         Whether the index sees the query's vector as it is, or a private code of it. Candidates are
         ordered by the exact vector, here.
@@ -56,6 +54,13 @@ class PrivateVectorStore(VectorStore):
         Where releases are written down first.
     allow_rerelease : bool
         Whether an id may get another text: each time is one more release of that id.
+
+    Attributes
+    ----------
+    index : PrivateIndex
+    candidates : int
+        How many documents the codes choose for each query, to be ordered by their vectors; default
+        1000.
 
     Raises
     ------
@@ -79,7 +84,6 @@ class PrivateVectorStore(VectorStore):
         *,
         documents: BaseStore[str, Any] | None = None,
         vectors: BaseStore[str, Any] | None = None,
-        candidates: int = 1000,
         query: Literal["exact", "private"] = "exact",
         ledger: Ledger | None = None,
         allow_rerelease: bool = False,
@@ -88,7 +92,7 @@ class PrivateVectorStore(VectorStore):
         self._embedding = embedding
         self._documents = InMemoryStore() if documents is None else documents
         self._vectors = InMemoryStore() if vectors is None else vectors
-        self._candidates = candidates
+        self.candidates = 1000
         self._query = query
         self._ledger = ledger
         self._allow_rerelease = allow_rerelease
@@ -355,7 +359,7 @@ class PrivateVectorStore(VectorStore):
             k,
             self._query,
             filter=ids,
-            candidates=max(k, self._candidates),
+            candidates=max(k, self.candidates),
             rerank=self._vectors_of,
         )
         found = self.get_by_ids(hits.ids[0].tolist())

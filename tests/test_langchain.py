@@ -150,7 +150,8 @@ def test_texts_and_vectors_stay_with_the_application(tmp_path: Path) -> None:
 
 
 def test_a_store_from_texts_says_what_it_needs() -> None:
-    store = PrivateVectorStore.from_texts(["a", "b"], EMBEDDING, index=PRIVATE, candidates=50)
+    store = PrivateVectorStore.from_texts(["a", "b"], EMBEDDING, index=PRIVATE)
+    store.candidates = 50
     assert contents(store.similarity_search("b", 1)) == ["b"]
     with pytest.raises(InputError, match="needs index="):
         PrivateVectorStore.from_texts(["a"], EMBEDDING)
