@@ -14,7 +14,7 @@ from dpindex.base.errors import InputError
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.privacy import record
-from dpindex.study.evaluate.measure_options import MeasureOptions
+from dpindex.study.measure_options import MeasureOptions
 from dpindex.vectors import open_vectors, read_ids
 
 if TYPE_CHECKING:  # help loads no noise laws

@@ -256,5 +256,6 @@ def _informative_subset(size: int, epsilon: float) -> int:
     The information about a record's cell is largest near ``w·e^ε/K = ε − 1``, from an epsilon of
     about 3 on; below it, sets of ``2K/e^ε`` keep two of three reports inside.
     """
-    sizes = size * math.exp(-epsilon) * max(2.0, epsilon - 1.0)
-    return max(1, min(size // 2, math.ceil(sizes)))
+    finite = min(epsilon, 700.0)
+    subset = size * math.exp(-finite) * max(2.0, finite - 1.0)
+    return max(1, min(size // 2, math.ceil(subset)))

@@ -9,9 +9,9 @@ from dpindex.study.evaluate.grid import SpecGrid, spec_grid
 from dpindex.study.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.study.evaluate.image_attack import image_attack
 from dpindex.study.evaluate.inversion import invert
-from dpindex.study.evaluate.measure_options import MeasureOptions
 from dpindex.study.evaluate.report import require_libraries, write_report
 from dpindex.study.evaluate.text_attack import TextAttack, text_attack
+from dpindex.study.measure_options import MeasureOptions
 
 __all__ = [
     "MEASURES", "Curve", "DemoResult", "Examples", "GroundTruth", "MeasureOptions", "Picture",

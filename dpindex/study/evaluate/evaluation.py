@@ -35,8 +35,8 @@ from dpindex.study.evaluate.grid import ANY_OF_NORM_1, label
 from dpindex.study.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.study.evaluate.inversion import exposure
 from dpindex.study.evaluate.linkage import LINKED, Linkage
-from dpindex.study.evaluate.measure_options import MeasureOptions
 from dpindex.study.evaluate.runs_file import RunsFile, kept_in, run_key
+from dpindex.study.measure_options import MeasureOptions
 from dpindex.vectors import VectorSource, as_source, dense_rows
 
 __all__ = ["MODES", "Evaluation", "Progress", "fit_where_possible", "new_index", "recall_curve"]

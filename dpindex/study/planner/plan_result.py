@@ -84,7 +84,10 @@ class Found:
 
     @classmethod
     def from_array(cls, shares: Sequence[float], ladder: Sequence[int]) -> Found:
-        """Return the inverse of :meth:`to_array`."""
+        """Return the inverse of :meth:`to_array`, of ``shares`` with numbers of candidates.
+
+        ``ladder`` names the numbers of candidates.
+        """
         precision, recall, *within = shares
         return cls(precision, recall, dict(zip(ladder, within, strict=True)))
 
@@ -170,7 +173,7 @@ class Row:
         return self.exact
 
     def to_dict(self, measures: Sequence[Measure]) -> dict[str, Any]:
-        """Return the row as plain JSON values."""
+        """Return the row as plain JSON values, with the shares that ``measures`` name."""
         shares = {}
         for measure in measures:
             for mode in get_args(QueryMode):

@@ -17,8 +17,8 @@ from dpindex.mechanism.spec import Spec
 from dpindex.privacy import l2, record
 from dpindex.study.evaluate.evaluation import MODES, Evaluation, Progress
 from dpindex.study.evaluate.explorer.samples import View, examples_of
-from dpindex.study.evaluate.measure_options import MeasureOptions
 from dpindex.study.evaluate.runs_file import kept_in
+from dpindex.study.measure_options import MeasureOptions
 from dpindex.vectors import VectorSource, as_source
 
 __all__ = ["measured_views"]
