@@ -20,6 +20,8 @@ INSIDE = {"method": "idp-signrp-rr", "dim": 24, "k": 8, "epsilon": 1.0}
 INSIDE_GAUSS = {"method": "idp-signrp-g", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-6}
 CAP = {"method": "record-cap", "dim": 48, "k": 64, "epsilon": 1.0}
 SYMBOLS = {"method": "record-codebook", "dim": 24, "epsilon": 1.0, "codewords": 100, "subset": 20}
+LONG = {"method": "dp-signrp-rr", "dim": 24, "k": 4, "epsilon": 1.0, "delta": 1e-6,
+        "entries": "gaussian", "min_norm": 4.0}  # fmt: skip
 SKETCH = {"rows": 20, "width": 16, "epsilon": 1.0}
 
 
@@ -30,8 +32,8 @@ class Mutant:
     Attributes
     ----------
     part : str
-        What of the package it is in: sampler, chain, stream, index, build, queries, ledger, RACE,
-        record.
+        The part of the package: sampler, chain, stream, index, build, queries, device, ledger,
+        RACE, record.
     name : str
         What is wrong, in a few words.
     file, old, new : str
@@ -74,6 +76,9 @@ _ASKED = "        codes = Privatizer(self.query_spec, allow_unprotected=True).pr
 _DRAWN = "        noise = self._law.source.sample(counts.size, self._stream())\n"
 _TABLE = "    table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cells_bits)"
 _KEYED = "        cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16)))\n"
+_BARE = "                bare = (exact.astype(np.int64) >> law.source.cell_bits).astype(np.int32)\n"
+_UPSERT = "            codes = self._released(dataset.with_labels(checked_ids), terms, progress)\n"
+_DEVICE = "    return Privatizer(spec, max_epsilon=max_epsilon).privatize(vector).to_bytes()\n"
 _ADDITIVE = "test_additive.py test_oracle.py"
 _ENCODER = "test_privatizer.py test_oracle.py"
 
@@ -391,5 +396,60 @@ MUTANTS = [
            "        return np.where(inside, chosen, outside)\n",
            "        inside[-1:] = True\n        return np.where(inside, chosen, outside)\n",
            SYMBOLS, "test_codebook_response.py test_oracle.py"),
+    # Types, sizes and ways that few tests take
+    Mutant("chain", "half the noise for float32", "mechanism/privatizer.py", _PRIVATE,
+           "            outcomes = law.perturb(exact, stream)\n"
+           "            if rows.dtype == np.float32 and format_.name == 'numbers':\n" + _BARE
+           + "                outcomes = (outcomes + bare) // 2\n"
+           "            return format_.pack(outcomes)\n", STAIRCASE, "test_path_checks.py"),
+    Mutant("chain", "no noise for bytes", "mechanism/privatizer.py", _PRIVATE,
+           "            outcomes = law.perturb(exact, stream)\n"
+           "            if rows.dtype == np.uint8 and format_.name == 'numbers':\n" + _BARE
+           + "                outcomes = bare\n"
+           "            return format_.pack(outcomes)\n", STAIRCASE, "test_path_checks.py"),
+    Mutant("chain", "rows normalised before the grid", "mechanism/projector.py",
+           "            return projection.apply(grid.round(block))\n",
+           "            norms = np.sqrt((np.asarray(block, np.float64) ** 2).sum(1))[:, None]\n"
+           "            return projection.apply(grid.round(block / np.maximum(norms, 1e-9)))\n",
+           STAIRCASE, "test_path_checks.py"),
+    Mutant("chain", "short vectors pass min_norm", "mechanism/projector.py",
+           "np.flatnonzero(~(norms >= least - norm_slack(self.spec)))",
+           "np.flatnonzero(~(norms >= 0.9 * least - norm_slack(self.spec)))", LONG,
+           "test_path_checks.py"),
+    Mutant("sampler", "half the noise after 2000 draws", "mechanism/noise/additive.py", _PERTURB,
+           _PERTURB + "        noise.reshape(-1)[2000:] //= 2\n", STAIRCASE,
+           "test_path_checks.py"),
+    Mutant("index", "upsert at twice epsilon", "index/private_index.py", _UPSERT,
+           _UPSERT + "            from dpindex.mechanism.privatizer import Privatizer\n\n"
+           "            louder = Privatizer(self.spec.with_epsilon(2 * self.spec.budget))\n"
+           "            codes = self.spec.format.codes(louder.privatize(X).stored)\n", STAIRCASE,
+           "test_path_checks.py"),
+    Mutant("queries", "a single private query asked exactly", "index/queries.py", _ASKED,
+           "        if np.ndim(queries) == 1:\n"
+           "            exact = self._projector.project(queries)\n"
+           "            return Queries(exact, self.spec, private=False)\n"
+           + _ASKED, STAIRCASE, "test_path_checks.py"),
+    Mutant("device", "the mean of two releases", "device.py", _DEVICE,
+           "    coder = Privatizer(spec, max_epsilon=max_epsilon)\n"
+           "    one = coder.privatize(vector)\n"
+           "    if spec.format.name != 'numbers':\n"
+           "        return one.to_bytes()\n"
+           "    mean = (one.stored + coder.privatize(vector).stored) // 2\n"
+           "    return spec.format.codes(mean).to_bytes()\n", STAIRCASE,
+           "test_path_checks.py"),
+    Mutant("record", "tiny records keep their signs", "mechanism/privatizer.py", _PRIVATE,
+           "            outcomes = law.perturb(exact, stream)\n"
+           "            if hasattr(law, 'cap') and not issparse(block):\n"
+           "                tiny = np.abs(block).max(axis=1) < 1e-6\n"
+           "                outcomes[tiny] = exact[tiny] >= 0\n"
+           "            return format_.pack(outcomes)\n", CAP,
+           "test_path_checks.py"),
+    Mutant("record", "values over 1000 always inside the cap", "mechanism/privatizer.py", _PRIVATE,
+           "            outcomes = law.perturb(exact, stream)\n"
+           "            if hasattr(law, 'cap') and not issparse(block):\n"
+           "                huge = np.abs(block).max(axis=1) > 1000\n"
+           "                outcomes[huge] = exact[huge] >= 0\n"
+           "            return format_.pack(outcomes)\n", CAP,
+           "test_path_checks.py"),
 ]  # fmt: skip
 """All of them. Methods that come later add theirs here."""

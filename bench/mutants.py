@@ -5,10 +5,10 @@
     python bench/mutants.py --table           # docs/mutations.md from the last results
 
 A weakness is a change of source text in a temporary copy of the package (``mutant_list.py``); the
-checkout is never touched. Each is given to the exact audit, to the attack and to the tests of its
-part, every time in a fresh process. Results go to ``bench/mutants.csv`` and into the table of
-``docs/mutations.md``. The exit code is 1 if the audit misses a weakness that changes what is
-released, or the tests miss any.
+checkout is never touched. Each is given to the exact audit with the self-test, to the attack and to
+the tests of its part, every time in a fresh process. Results go to ``bench/mutants.csv`` and into
+the table of ``docs/mutations.md``. The exit code is 1 if the audit misses a weakness that changes
+what is released, or the tests miss any.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ AUDIT = (
     SPEC
     + """
 from dpindex.audit import verify
+from dpindex.audit.self_test import check_paths
 
-print("; ".join(verify(spec).failed))
+print("; ".join([*verify(spec).failed, *check_paths(spec).failed]))
 """
 )
 
@@ -140,7 +141,7 @@ def judged(mutant: Mutant) -> Result:
     with tempfile.TemporaryDirectory(prefix="dpindex-mutant-") as name:
         folder = Path(name)
         planted(mutant, folder)
-        attacked = mutant.audited and "rows" not in mutant.spec
+        attacked = mutant.audited and not {"rows", "min_norm"} & set(mutant.spec)
         exact = noticed(folder, AUDIT, spec) if mutant.audited else "-"
         attack = noticed(folder, ATTACK, spec) if attacked else "-"
         test = tested(folder, mutant.tests)
@@ -188,11 +189,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="part of a name, or a part of the package")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--new", action="store_true", help="those without a result")
     parser.add_argument("--table", action="store_true", help="write the page from the last results")
     options = parser.parse_args()
     known = {result.name: result for result in read_results()}
     if not options.table:
         chosen = [m for m in MUTANTS if options.only in m.name or options.only == m.part]
+        if options.new:
+            chosen = [m for m in chosen if m.name not in known]
         with ThreadPoolExecutor(options.jobs) as pool:
             for work in as_completed([pool.submit(judged, mutant) for mutant in chosen]):
                 result = work.result()

@@ -94,9 +94,7 @@ def test_hockey_stick_agrees_with_randomized_response() -> None:
 @pytest.mark.parametrize("name", PRIVATE)
 def test_every_shipped_law_passes(name: str) -> None:
     specs = [spec for spec in SPECS if spec.method == name]
-    reports = [
-        verify(spec, large=False) for spec in specs if spec.epsilon == 1.0 or not _large(spec)
-    ]
+    reports = [verify(spec) for spec in specs if spec.epsilon == 1.0 or not _large(spec)]
     assert reports
     assert [(r.spec.epsilon, r.failed) for r in reports if not r.passed] == []
 
@@ -174,11 +172,11 @@ def test_binomial_tails_are_exact() -> None:
 def test_signs_that_can_change_are_counted(norm: float) -> None:
     spec = Spec("dp-signrp-rr", dim=200, k=256, epsilon=2.0, delta=1e-6, entries="gaussian",
                 min_norm=norm, bounds=(-4.0, 4.0))  # fmt: skip
-    assert verify(spec, large=False).failed == ()
+    assert verify(spec).failed == ()
     signs = round(2.0 / math.log(2**64 / spec.law.thresholds[0] - 1))  # type: ignore[union-attr]
     law = FlipsByLevel([response_threshold(2.0, signs - 1)])
     object.__setattr__(spec, "law", law)
-    assert verify(spec, large=False).failed == ("law: signs that can change",)
+    assert verify(spec).failed == ("law: signs that can change",)
 
 
 def test_steps_of_a_law_in_two_digits_agree_with_all_pairs() -> None:
@@ -270,14 +268,14 @@ def test_operator_norms_are_decided_exactly(seed: int, size: int) -> None:
 )
 def test_other_specs_pass(changes: dict[str, object]) -> None:
     plain = {"method": "dp-oporp-staircase", "dim": 12, "k": 4, "epsilon": 0.7}
-    assert verify(Spec(**{**plain, **changes}), large=False).failed == ()
+    assert verify(Spec(**{**plain, **changes})).failed == ()
 
 
 @pytest.mark.parametrize("times", [2, 3, 5, 7])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
 def test_shares_of_repetitions_add_up_to_no_more(epsilon: float, times: int) -> None:
     spec = Spec("dp-signoporp-rr", dim=8, k=times, epsilon=epsilon, repetitions=times)
-    assert verify(spec, large=False).failed == ()
+    assert verify(spec).failed == ()
 
 
 @pytest.mark.parametrize("low", [10.929, 18.83, -8.271])
@@ -285,7 +283,7 @@ def test_square_wave_with_bounds_next_to_a_tie(low: float) -> None:
     """float32 rounds these bounds one grid step outside the interval."""
     width = attribute(1.0000001)
     spec = Spec("raw-square-wave", dim=2, epsilon=1.0, bounds=(low, low + 1), adjacency=width)
-    assert verify(spec, large=False).failed == ()
+    assert verify(spec).failed == ()
 
 
 @given(

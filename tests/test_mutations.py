@@ -687,7 +687,7 @@ by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.n
 @pytest.mark.slow
 @by_name
 def test_the_verifier_names_what_is_broken(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = verify(mutant.make(monkeypatch), large=False).failed
+    failed = verify(mutant.make(monkeypatch)).failed
     assert set(mutant.exact) <= set(failed), failed
 
 
@@ -704,7 +704,7 @@ def test_the_originals_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is the mutation that is caught."""
     for spec in (staircase(), signs(), signs("idp-signrp-rr"), signs(repetitions=2), sketch(),
                  cap(), symbols()):  # fmt: skip
-        assert verify(spec, large=False).failed == ()
+        assert verify(spec).failed == ()
 
 
 def test_the_table_of_what_catches_what_is_up_to_date() -> None:

@@ -1,13 +1,17 @@
-"""The exact audit on released codes: it decodes words as samplers do, and sees what is done after.
+"""The self-test of released codes: it decodes words as samplers do, and sees what is done after.
 
 The weaknesses that a hostile reader planted, and which "still held", are tests here.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +24,9 @@ from dpindex import PrivateIndex, Privatizer, Spec, l2, record
 from dpindex.audit import verify
 from dpindex.audit.decoding import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
-from dpindex.audit.path_checks import entropy_check, exact_integers, probe_rows, words_check
+from dpindex.audit.self_test import check_paths
+from dpindex.audit.self_test.probes import exact_integers, probe_rows
+from dpindex.audit.self_test.recording import entropy_check, words_check
 from dpindex.index.queries import QueryMaker
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.randomized_response import FlipsByLevel
@@ -40,6 +46,7 @@ ONE_OF_EACH = [
     Spec("dp-rp-l", k=8, dim=24, epsilon=0.1),
     Spec("dp-signoporp-rr-smooth", k=8, repetitions=2, **PLAIN),
     Spec("dp-signrp-geometric", k=8, entries="uniform", **PLAIN),
+    Spec("dp-signrp-rr", k=4, delta=1e-6, entries="gaussian", min_norm=4.0, **PLAIN),
     Spec("idp-signrp-rr", k=9, **PLAIN),
     Spec("idp-signoporp-g", k=8, delta=1e-6, **PLAIN),
     Spec("record-cap", k=64, adjacency=record(), **PLAIN),
@@ -55,10 +62,9 @@ def test_every_law_is_here() -> None:
     assert {law_verifier_class(spec) for spec in ONE_OF_EACH} == set(VERIFIERS.values())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("spec", ONE_OF_EACH, ids=lambda s: getattr(s, "method", "sketch"))
 def test_what_ships_passes(spec: Any) -> None:
-    assert verify(spec, large=False).failed == ()
+    assert check_paths(spec, large=False).failed == ()
 
 
 @pytest.mark.slow
@@ -76,7 +82,7 @@ def test_what_ships_passes(spec: Any) -> None:
     ids=str,
 )
 def test_several_tasks_chunks_and_files_pass(spec: Any) -> None:
-    assert verify(spec).failed == ()
+    assert check_paths(spec).failed == ()
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0])
@@ -104,6 +110,29 @@ def test_other_words_are_not_explained() -> None:
 def test_exact_integers_are_those_of_the_encoder(spec: Spec) -> None:
     rows = probe_rows(spec)
     assert (Projector(spec).project(rows) == exact_integers(spec, rows)).all()
+
+
+def test_the_proof_replaces_nothing_in_the_process(monkeypatch: Patch) -> None:
+    """Only the self-test records words, in a process of its own."""
+    module = dpindex.mechanism.privatizer
+    monkeypatch.setattr("dpindex.audit.self_test.recording.recorded", None)
+    stream = module.secret_stream
+    assert verify(STAIRCASE).passed
+    assert module.secret_stream is stream
+
+
+def test_command_line(tmp_path: Path) -> None:
+    """It runs as a process of its own; the exit code is that of the report."""
+    (tmp_path / "spec.json").write_text(WAVE.to_json())
+    command = "import sys; from dpindex.cli import main; sys.exit(main())"
+    words = ["audit", "spec.json", "--self-test", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-c", command, *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["passed"]
+    assert all(check["name"].startswith(("path: ", "stream: ")) for check in report["checks"])
 
 
 # Planted weaknesses
@@ -222,13 +251,13 @@ def quiet_large_counts(patch: Patch) -> SketchSpec:
     ],
 )
 def test_planted_weaknesses_are_named(plant: Any, check: str, monkeypatch: Patch) -> None:
-    assert check in verify(plant(monkeypatch), large=False).failed
+    assert check in check_paths(plant(monkeypatch), large=False).failed
 
 
 @pytest.mark.slow
 def test_less_noise_in_large_batches_is_named(monkeypatch: Patch) -> None:
     spec = additive(lambda noise, x: noise * 4 // 5 if x.size > 100_000 else noise)(monkeypatch)
-    assert "path: privatize, dense" in verify(spec).failed
+    assert "path: privatize, dense" in check_paths(spec).failed
 
 
 @pytest.mark.slow
@@ -243,7 +272,7 @@ def test_a_build_that_averages_two_releases_is_named(monkeypatch: Patch) -> None
         return coder.spec.format.codes((codes.stored.astype("i4") + other.stored) // 2)
 
     monkeypatch.setattr(Privatizer, "privatize", privatize)
-    assert "path: build, codes file, import, save and open" in verify(STAIRCASE).failed
+    assert "path: build, codes file, import, save and open" in check_paths(STAIRCASE).failed
 
 
 # Streams

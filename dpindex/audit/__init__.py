@@ -10,11 +10,12 @@ from dpindex.audit.exact import (
     verify,
     verify_default,
 )
+from dpindex.audit.foreign import Mechanism
 from dpindex.audit.released_codes import CodesReport, examine
 from dpindex.audit.verdict import Check, ExactReport
 
 __all__ = [
-    "AttackReport", "Check", "CodesReport", "ExactReport", "Finding", "attack", "attack_png",
-    "default_specs", "examine", "not_covered", "read_claim", "read_subject", "verify",
+    "AttackReport", "Check", "CodesReport", "ExactReport", "Finding", "Mechanism", "attack",
+    "attack_png", "default_specs", "examine", "not_covered", "read_claim", "read_subject", "verify",
     "verify_default",
 ]  # fmt: skip

@@ -10,13 +10,15 @@ the error is divided among them. An attack can only refute: what it cannot find,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dpindex.audit import distinguishers as tests
+from dpindex.audit.foreign import Mechanism, function_pairs
 from dpindex.base.charts import BLUE, DARK, ORANGE, new_figure, tidy, to_png
 from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import InputError
@@ -29,6 +31,8 @@ _MIN_TRIALS = 100
 _MAX_TRIALS = 1 << 40
 _MIN_COUNT = 20
 _MAX_BARS = 160
+_FUNCTION_WIDTH = 1 << 14
+"""Functions are slow: batches of 256 calls keep the time."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class AttackReport:
 
     Attributes
     ----------
-    spec : Spec
+    spec : Spec or Mechanism
         What was attacked; ``spec.guarantee`` is what it claims.
     confidence : float
         Chance, at least, that no lower bound in ``findings`` is above the true epsilon.
@@ -56,7 +60,7 @@ class AttackReport:
     (0.999, True)
     """
 
-    spec: Spec
+    spec: Spec | Mechanism
     confidence: float
     findings: tuple[tests.Finding, ...]
     vectors: int
@@ -106,7 +110,7 @@ class AttackReport:
 
 
 def attack(
-    spec: Spec | SketchSpec,
+    spec: Spec | SketchSpec | Mechanism,
     *,
     trials: int | None = None,
     seconds: float = 20.0,
@@ -118,6 +122,8 @@ def attack(
 
     Parameters
     ----------
+    spec : Spec or Mechanism
+        A method of dpindex, or any function with what is claimed of it.
     trials : int, optional
         Vectors to privatize for each neighbour of each pair, [100, 2^40]; default: as many as
         ``seconds`` allow.
@@ -126,7 +132,8 @@ def attack(
     confidence : float
         Of the whole report, (0, 1).
     through_files : bool
-        Also attack ``dpindex privatize`` → file → index → reopen, in a process of its own.
+        Also attack ``dpindex privatize`` → file → index → reopen, in a process of its own; not of
+        a Mechanism.
     progress : callable, optional
         Told the share that is done, [0, 1].
 
@@ -149,28 +156,73 @@ def attack(
     if trials is not None:
         whole_number(trials, "trials", _MIN_TRIALS, _MAX_TRIALS)
     finite_number(seconds, "seconds", above=0.0)
+    alpha = 1.0 - confidence
+    if isinstance(spec, Mechanism):
+        return _attack_function(spec, trials, seconds, alpha, progress)
     started = time.perf_counter()
     # The mechanism and its guarantee are the same for vectors of any norm: a declared one sharpens
     # similarities. So the worst neighbours need not have it.
     attacked = spec if spec.norm is None else replace(spec, norm=None)
-    run = tests.Run(Privatizer(attacked), trials, seconds, 1.0 - confidence)
+    privatizer = Privatizer(attacked)
+    releases = partial(tests.code_releases, privatizer)
+    width = max(spec.dim, spec.projection.k)
+    run = tests.Run(releases, width, spec.guarantee.delta, trials, seconds, alpha)
     pairs = tests.worst_pairs(attacked)
-    tallies = [tests.repeats(run, pairs[0])]
+    tallies = [tests.repeats(run, privatizer, pairs[0])]
     if through_files:
-        tallies.append(tests.command_line(run, pairs[0].single()))
+        tallies.append(tests.command_line(run, attacked, pairs[0].single()))
+    findings = _findings(run, pairs, tallies, progress)
+    if run.delta > 0 and isinstance(spec.law, NumberLaw):
+        findings.append(tests.gaussian_finding(run.histograms[0], run.delta, alpha / 3))
+    return _report(spec, run, findings, started)
+
+
+def _attack_function(
+    mechanism: Mechanism,
+    trials: int | None,
+    seconds: float,
+    alpha: float,
+    progress: Callable[[float], None] | None,
+) -> AttackReport:
+    started = time.perf_counter()
+    run = tests.Run(mechanism.release, _FUNCTION_WIDTH, mechanism.delta, trials, seconds, alpha)
+    findings = _findings(run, function_pairs(mechanism, run.release), [], progress)
+    return _report(mechanism, run, findings, started)
+
+
+def _findings(
+    run: tests.Run,
+    pairs: Sequence[tests.Pair],
+    tallies: list[tests.Tally],
+    progress: Callable[[float], None] | None,
+) -> list[tests.Finding]:
+    """What the pairs show beside ``tallies``, in two thirds of the error.
+
+    A third each goes to pooled events, to coordinates by themselves and to the normal deviation.
+    """
+    part = 1.0
+    if run.trials is None:
+        part = 1 / len(pairs)
     for done, pair in enumerate(pairs, 1):
-        tallies += tests.attack_pair(run, pair, 1.0 if trials is not None else 1 / len(pairs))
+        tallies += tests.attack_pair(run, pair, part)
         if progress is not None:
             progress(done / len(pairs))
-    # A third of the error each: pooled events, coordinates by themselves, the normal deviation.
-    alpha = run.alpha / 3
     kinds = [tally.pooled for tally in tallies]
-    findings = [tally.finding(run.delta, alpha / kinds.count(tally.pooled)) for tally in tallies]
-    if run.delta > 0 and isinstance(spec.law, NumberLaw):
-        findings.append(tests.gaussian_finding(run.histograms[0], run.delta, alpha))
+    alpha = run.alpha / 3
+    return [tally.finding(run.delta, alpha / kinds.count(tally.pooled)) for tally in tallies]
+
+
+def _report(
+    spec: Spec | Mechanism,
+    run: tests.Run,
+    findings: list[tests.Finding],
+    started: float,
+) -> AttackReport:
     findings.sort(key=lambda finding: -finding.lower_bound)
-    took = time.perf_counter() - started
-    return AttackReport(spec, confidence, tuple(findings), run.vectors, took, run.histograms[0])
+    seconds = time.perf_counter() - started
+    return AttackReport(
+        spec, 1.0 - run.alpha, tuple(findings), run.vectors, seconds, run.histograms[0]
+    )
 
 
 def attack_png(report: AttackReport) -> bytes:
@@ -223,8 +275,16 @@ def _draw_values(values: Any, ratios: Any, report: AttackReport) -> None:
     for bound in (-report.spec.guarantee.epsilon, report.spec.guarantee.epsilon):
         ratios.axhline(bound, color=DARK, linestyle="--", linewidth=1)
     ratios.set_ylabel("log of their ratio")
-    numbers = isinstance(report.spec.law, NumberLaw)
-    ratios.set_xlabel("released value" if numbers else "sum of its signs")
+    ratios.set_xlabel(_observed(report.spec))
+
+
+def _observed(spec: Spec | Mechanism) -> str:
+    """Return the name of what the histogram counts."""
+    if isinstance(spec, Mechanism):
+        return "linear score of a release, in steps"
+    if isinstance(spec.law, NumberLaw):
+        return "released value"
+    return "sum of its signs"
 
 
 def _draw_bounds(panel: Any, report: AttackReport) -> None:

@@ -87,7 +87,7 @@ class Pair(ABC):
     """What one row differs in from the other, for ``single``."""
 
     @abstractmethod
-    def observe(self, codes: Codes) -> Counts:
+    def observe(self, codes: Any) -> Counts:
         """Integers of every code, shape (n, m), each larger for the second row."""
 
     @abstractmethod
@@ -393,28 +393,35 @@ class Tally:
 
 @dataclass
 class Run:
-    """One attack under way: what it may spend, and what it has spent."""
+    """One attack under way: what it may spend, and what it has spent.
 
-    privatizer: Privatizer
+    Attributes
+    ----------
+    releases : callable
+        Makes a number of releases of one vector.
+    width : int
+        Numbers that one release takes, which bounds the size of a batch.
+    delta : float
+        Of the claim.
+    """
+
+    releases: Callable[[Floats, int], Any]
+    width: int
+    delta: float
     trials: int | None
     seconds: float
     alpha: float
     vectors: int = 0
     histograms: list[Histogram] = field(default_factory=list)
 
-    @property
-    def delta(self) -> float:
-        return self.privatizer.spec.guarantee.delta
-
-    def release(self, row: Floats, count: int) -> Codes:
+    def release(self, row: Floats, count: int) -> Any:
         """``count`` releases of one vector."""
         self.vectors += count
-        return self.privatizer.privatize(np.broadcast_to(row, (count, len(row))))
+        return self.releases(row, count)
 
     def batches(self, share: float) -> Iterator[int]:
         """Sizes of batches that together are ``share`` of what the run may spend."""
-        width = max(self.privatizer.spec.dim, self.privatizer.spec.projection.k)
-        size = max(64, min(1 << 18, _BATCH_NUMBERS // width))
+        size = max(64, min(1 << 18, _BATCH_NUMBERS // self.width))
         if self.trials is not None:
             total = max(1, round(self.trials * share))
             for start in range(0, total, size):
@@ -488,7 +495,12 @@ def _thresholds(run: Run, histogram: Histogram) -> tuple[int, int]:
     return best(slice(None), 0), best(slice(None, None, -1), 1)
 
 
-def repeats(run: Run, pair: Pair) -> Tally:
+def code_releases(privatizer: Privatizer, row: Floats, count: int) -> Codes:
+    """``count`` codes of one vector."""
+    return privatizer.privatize(np.broadcast_to(row, (count, len(row))))
+
+
+def repeats(run: Run, privatizer: Privatizer, pair: Pair) -> Tally:
     """The event that two releases are equal, one of which is of a known vector.
 
     If both used the same noise, they would differ by no noise at all. The second release is always
@@ -500,7 +512,7 @@ def repeats(run: Run, pair: Pair) -> Tally:
     equal = []
     for row in pair.rows:
         rows = np.repeat([row, known], half, axis=0)
-        seen = pair.observe(run.privatizer.privatize(rows, threads=2))
+        seen = pair.observe(privatizer.privatize(rows, threads=2))
         again = pair.observe(run.release(known, half))
         run.vectors += len(rows)
         found = [pair.equal(seen[:half], other) for other in (seen[half:], again)]
@@ -508,9 +520,8 @@ def repeats(run: Run, pair: Pair) -> Tally:
     return Tally("the same noise twice", np.array(equal).T, found[0].size)
 
 
-def command_line(run: Run, pair: Pair) -> Tally:
+def command_line(run: Run, spec: Spec, pair: Pair) -> Tally:
     """``dpindex privatize`` → file → index → reopen, on a pair that differs in one unit."""
-    spec = run.privatizer.spec
     count = max(100, min(run.trials or _COMMAND_ROWS, _COMMAND_ROWS, _COMMAND_NUMBERS // spec.dim))
     run.vectors += 2 * count
     seen = np.array([pair.observe(_through_files(spec, row, count))[:, 0] for row in pair.rows])

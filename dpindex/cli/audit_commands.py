@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,12 +21,93 @@ from dpindex.cli import output as out
 from dpindex.cli.kinds import Takes
 
 if TYPE_CHECKING:  # a command on an index loads no sketch, and help no noise laws
+    from dpindex.audit import Mechanism
     from dpindex.mechanism.codes import Codes
     from dpindex.mechanism.spec import Spec
+    from dpindex.privacy import VectorAdjacency
     from dpindex.race import SketchSpec
 
 
+@dataclass(frozen=True)
+class AttackOptions:
+    """How long an attack takes, and how sure it is."""
+
+    seconds: Annotated[float, "Time for the trials of the attack."] = 20.0
+    trials: Annotated[int | None, "Vectors for each neighbour, instead of a time."] = None
+    confidence: Annotated[float, "Confidence of all lower bounds together."] = 0.999
+    plot: Annotated[Path | None, "PNG file to draw the attack in."] = None
+
+
+@dataclass(frozen=True)
+class FunctionOptions:
+    """Noise of other code, and what is claimed of it."""
+
+    function: Annotated[
+        str | None, "Attack MODULE:NAME, a function from a vector to an array or bytes."
+    ] = None
+    dim: Annotated[int | None, "With --function: attributes of its vectors."] = None
+    epsilon: Annotated[float | None, "With --function: the epsilon it claims."] = None
+    delta: Annotated[float, "With --function: the delta it claims."] = 0.0
+    adjacency: Annotated[
+        str, "With --function: record, attribute:BETA or l2:RADIUS, between which it claims it."
+    ] = "record"
+    bounds: Annotated[tuple[float, float], "With --function: range of an attribute."] = (-1.0, 1.0)
+    norm: Annotated[float | None, "With --function: norm of every vector."] = None
+    batched: Annotated[bool, "The function takes many vectors, shape (n, dim)."] = False
+
+    def mechanism(self) -> Mechanism:
+        """The function and its claim."""
+        from dpindex.audit import Mechanism
+
+        if self.dim is None or self.epsilon is None:
+            raise InputError("--function needs --dim and --epsilon, the claim to attack.")
+        return Mechanism(
+            _imported(str(self.function)),
+            self.dim,
+            self.epsilon,
+            self.delta,
+            _adjacency(self.adjacency),
+            self.bounds,
+            self.norm,
+            self.batched,
+        )
+
+
+def _imported(name: str) -> Callable[[Any], Any]:
+    """The function MODULE:NAME; modules of the working directory are found too."""
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        function = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"--function must be MODULE:NAME, not {name}: {error}.") from None
+    finally:
+        sys.path.pop(0)
+    if not callable(function):
+        raise InputError(f"--function {name} is no function.")
+    checked: Callable[[Any], Any] = function
+    return checked
+
+
+def _adjacency(text: str) -> VectorAdjacency:
+    """The adjacency that --adjacency states."""
+    from dpindex.privacy import attribute, l2, record
+
+    kind, _, size = text.partition(":")
+    sized: dict[str, Callable[[float], VectorAdjacency]] = {"attribute": attribute, "l2": l2}
+    if text == "record":
+        return record()
+    try:
+        return sized[kind](float(size))
+    except (KeyError, ValueError):
+        raise InputError(
+            f"--adjacency must be record, attribute:BETA or l2:RADIUS, not {text!r}."
+        ) from None
+
+
 def audit(
+    effort: AttackOptions,
+    foreign: FunctionOptions,
     spec: Annotated[
         Path | None,
         typer.Argument(
@@ -30,40 +117,64 @@ def audit(
     ] = None,
     codebook: o.CodebookFile = None,
     exact: Annotated[bool, "Prove instead of attack; without SPEC, the default set."] = False,
-    seconds: Annotated[float, "Time for the trials of the attack."] = 20.0,
-    trials: Annotated[int | None, "Vectors for each neighbour, instead of a time."] = None,
-    confidence: Annotated[float, "Confidence of all lower bounds together."] = 0.999,
-    plot: Annotated[Path | None, "PNG file to draw the attack in."] = None,
+    self_test: Annotated[
+        bool, "Release public vectors on every way, in a process of its own, and decode them."
+    ] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Attack a guarantee, or prove it.
 
     The attack uses worst-case neighbours; the proof is in exact integers. Both are about the method
-    with fresh noise; the codes of an index are tested too, as far as codes can be. Exit code 1 if
-    the guarantee is refuted or does not hold, or the codes cannot have the claimed noise.
+    with fresh noise; the codes of an index are tested too, as far as codes can be. --function
+    attacks the noise of any other code. Exit code 1 if the guarantee is refuted or does not hold,
+    or the codes cannot have the claimed noise.
     """
-    from dpindex.audit import attack, attack_png
-
+    if foreign.function is not None:
+        if spec is not None or exact or self_test:
+            raise InputError("leave out SPEC, --exact and --self-test beside --function.")
+        raise typer.Exit(_attack(foreign.mechanism(), effort, as_json))
+    if self_test:
+        raise typer.Exit(_run_self_test(spec, codebook, as_json))
     if exact:
         _verify(spec, codebook, as_json)
     if spec is None:
         raise InputError("name the spec to attack: a JSON file of `dpindex spec`, or an index.")
-    if plot is not None:
-        out.refuse_existing(plot)
     claim, codes = _subject(spec, codebook)
+    refuted = _attack(claim, effort, as_json)
+    codes_pass = _codes_pass(claim, codes, as_json)
+    raise typer.Exit(0 if codes_pass and not refuted else 1)
+
+
+def _attack(claim: Spec | SketchSpec | Mechanism, effort: AttackOptions, as_json: bool) -> bool:
+    """Whether the attack refutes the claim."""
+    from dpindex.audit import attack, attack_png
+
+    if effort.plot is not None:
+        out.refuse_existing(effort.plot)
     with out.progress_bar("attacking") as bar:
         report = attack(
             claim,
-            trials=trials,
-            seconds=seconds,
-            confidence=confidence,
+            trials=effort.trials,
+            seconds=effort.seconds,
+            confidence=effort.confidence,
             progress=lambda done: bar(math.floor(100 * done), 100),
         )
-    if plot is not None:
-        create_file(plot, attack_png(report))
+    if effort.plot is not None:
+        create_file(effort.plot, attack_png(report))
     _print(report.to_dict(), str(report), as_json)
-    codes_pass = _codes_pass(claim, codes, as_json)
-    raise typer.Exit(0 if codes_pass and not report.violated else 1)
+    return report.violated
+
+
+def _run_self_test(spec: Path | None, codebook: Path | None, as_json: bool) -> int:
+    """Exit code of the self-test: it replaces the secret stream of its own process only."""
+    words = [sys.executable, "-m", "dpindex.audit.self_test"]
+    if spec is not None:
+        words.append(str(spec))
+    if codebook is not None:
+        words += ["--codebook", str(codebook)]
+    if as_json:
+        words.append("--json")
+    return subprocess.run(words).returncode
 
 
 def _subject(path: Path, codebook: Path | None) -> tuple[Spec | SketchSpec, Codes | None]:

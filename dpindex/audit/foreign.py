@@ -1,0 +1,316 @@
+"""Somebody else's noise: a function from a vector to an array or bytes, and tests that refute it.
+
+The function is called with worst-case neighbours of the claimed adjacency. Scores that tell their
+releases apart are learned from a first few releases; the events on the scores are then chosen and
+counted as for the methods of dpindex (:mod:`dpindex.audit.distinguishers`), so the confidence holds
+whatever the function does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dpindex.audit.distinguishers import Booleans, Counts, Pair
+from dpindex.base.arrays import AnyArray, Doubles
+from dpindex.base.checks import finite_number, whole_number
+from dpindex.base.errors import InputError
+from dpindex.privacy import L2, Attribute, Guarantee, VectorAdjacency, record
+
+_LEARNING = 1000
+_MAX_NUMBERS = 1 << 22
+_MAX_DIM = 1 << 20
+_MAX_ALONE = 32
+_SIGNIFICANT = 4.0
+_STEPS = 200.0
+_LARGEST = 1 << 16
+_SMALL = 1e-3
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A function that adds noise, and what is claimed of it.
+
+    Parameters
+    ----------
+    function : callable
+        Takes a float array of shape (dim,), and returns an array of numbers or bytes, always of
+        the same length. Bytes are read bit by bit.
+    dim : int
+        Attributes of a vector, [1, 2^20].
+    epsilon, delta : float
+        The claim, (0, ∞) and [0, 1).
+    adjacency : Attribute, L2 or Record
+        Between which vectors the claim is made; default any two.
+    bounds : (float, float)
+        Range of an attribute that the claim allows.
+    norm : float, optional
+        Norm of every vector, where the claim is about such vectors only.
+    batched : bool
+        The function takes shape (n, dim) and returns n rows, which is faster.
+
+    Raises
+    ------
+    InputError
+        For numbers out of range, and neighbours that bounds or norm do not allow.
+
+    >>> noise = np.random.default_rng(0)
+    >>> def privatize(x):
+    ...     return x + noise.laplace(scale=2.0, size=1)
+    >>> Mechanism(privatize, dim=1, epsilon=1.0).guarantee.epsilon
+    1.0
+    """
+
+    function: Callable[[AnyArray], Any]
+    dim: int
+    epsilon: float
+    delta: float = 0.0
+    adjacency: VectorAdjacency = field(default_factory=record)
+    bounds: tuple[float, float] = (-1.0, 1.0)
+    norm: float | None = None
+    batched: bool = False
+
+    def __post_init__(self) -> None:
+        whole_number(self.dim, "dim", 1, _MAX_DIM)
+        finite_number(self.epsilon, "epsilon", above=0.0)
+        if not 0.0 <= self.delta < 1.0:
+            raise InputError(f"delta must lie from 0 to below 1, not {self.delta!r}.")
+        if self.norm is not None:
+            finite_number(self.norm, "norm", above=0.0)
+        low, high = self.bounds
+        if not -np.inf < low < high < np.inf:
+            raise InputError(
+                f"bounds must be two finite numbers, LOW below HIGH, not {low}, {high}."
+            )
+
+    @property
+    def method(self) -> str:
+        """Module and name of the function."""
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
+        return f"{self.function.__module__}:{name}"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The claim."""
+        return Guarantee(self.epsilon, self.delta, "DP", self.adjacency, exact=False)
+
+    def release(self, row: AnyArray, count: int) -> Doubles:
+        """``count`` releases of one vector, shape (count, numbers of a release)."""
+        if self.batched:
+            parts = list(np.asarray(self.function(np.tile(row, (count, 1)))))
+            if len(parts) != count:
+                raise InputError(f"{self.method} gave {len(parts)} releases of {count} vectors.")
+        else:
+            parts = [self.function(row.copy()) for _ in range(count)]
+        numbers = [_numbers(part) for part in parts]
+        if len({len(release) for release in numbers}) > 1:
+            raise InputError(
+                f"{self.method} gave releases of several lengths; return one of a fixed length."
+            )
+        released = np.asarray(numbers, dtype=np.float64)
+        if released.shape[1] == 0 or not np.isfinite(released).all():
+            raise InputError(f"{self.method} gave no number, or one that is not finite.")
+        return released
+
+    def neighbours(self) -> dict[str, tuple[Doubles, Doubles]]:
+        """Pairs of vectors that the claim is about, by name."""
+        if self.norm is not None:
+            pairs = self._of_norm(self.norm)
+        elif isinstance(self.adjacency, Attribute):
+            pairs = self._one_attribute(self.adjacency.size)
+        elif isinstance(self.adjacency, L2):
+            pairs = self._within(self.adjacency.size)
+        else:
+            pairs = self._any_two()
+        low, high = self.bounds
+        slack = 1e-9 * (high - low)
+        for pair in pairs.values():
+            for row in pair:
+                if row.min() < low - slack or row.max() > high + slack:
+                    raise InputError(
+                        f"neighbours under {self.adjacency} do not fit in the bounds "
+                        f"[{low:g}, {high:g}]; widen the bounds."
+                    )
+        return pairs
+
+    def _one_attribute(self, size: float) -> dict[str, tuple[Doubles, Doubles]]:
+        low, high = self.bounds
+        middle = np.full(self.dim, (low + high) / 2)
+        corner = np.full(self.dim, high)
+        half = min(size, high - low) / 2
+        first = np.arange(self.dim) == 0
+        return {
+            "one attribute about the middle": (middle - half * first, middle + half * first),
+            "one attribute at a corner": (corner - 2 * half * first, corner),
+        }
+
+    def _within(self, radius: float) -> dict[str, tuple[Doubles, Doubles]]:
+        middle = np.full(self.dim, sum(self.bounds) / 2)
+        return {
+            name: (middle - radius / 2 * direction, middle + radius / 2 * direction)
+            for name, direction in self._directions().items()
+        }
+
+    def _of_norm(self, norm: float) -> dict[str, tuple[Doubles, Doubles]]:
+        if isinstance(self.adjacency, Attribute):
+            raise InputError(
+                "vectors of one norm differ in more than one attribute; leave norm out."
+            )
+        distance = 2.0 * norm
+        if isinstance(self.adjacency, L2):
+            distance = min(distance, self.adjacency.size)
+        sine = distance / (2.0 * norm)
+        cosine = np.sqrt(1.0 - sine**2)
+        pairs = {}
+        for name, direction in self._directions().items():
+            across = np.zeros(self.dim)
+            if cosine > 0:
+                if self.dim == 1:
+                    raise InputError("numbers of one norm are opposite or equal; claim any two.")
+                across[:2] = (direction[1], -direction[0])
+                if not across.any():
+                    across[-1] = 1.0
+                across -= (across @ direction) * direction
+                across /= np.linalg.norm(across)
+            pairs[name] = (
+                norm * (cosine * across - sine * direction),
+                norm * (cosine * across + sine * direction),
+            )
+        return pairs
+
+    def _any_two(self) -> dict[str, tuple[Doubles, Doubles]]:
+        low, high = self.bounds
+        corner = np.full(self.dim, high)
+        origin = np.full(self.dim, min(max(0.0, low), high))
+        first = np.arange(self.dim) == 0
+        return {
+            "opposite corners": (np.full(self.dim, low), corner),
+            "opposite in one attribute": (
+                np.where(first, low, origin),
+                np.where(first, high, origin),
+            ),
+            "origin and corner": (origin, corner),
+            "short and long": (origin + _SMALL * (corner - origin), corner),
+        }
+
+    def _directions(self) -> dict[str, Doubles]:
+        axis = np.zeros(self.dim)
+        axis[0] = 1.0
+        return {"along an axis": axis, "along the diagonal": np.full(self.dim, self.dim**-0.5)}
+
+
+def _numbers(released: Any) -> AnyArray:
+    """A release as numbers: of bytes, the bits."""
+    if isinstance(released, bytes | bytearray | memoryview):
+        return np.unpackbits(np.frombuffer(released, dtype=np.uint8))
+    try:
+        return np.asarray(released, dtype=np.float64).ravel()
+    except (TypeError, ValueError):
+        kind = type(released).__name__
+        raise InputError(f"a release must be an array of numbers or bytes, not {kind}.") from None
+
+
+@dataclass(frozen=True)
+class FunctionPair(Pair):
+    """Neighbours given to a function, and the scores of its releases."""
+
+    scores: Callable[[Doubles], Counts]
+    names: tuple[str, ...]
+
+    unit = "one vector"
+
+    def observe(self, codes: Any) -> Counts:
+        return self.scores(codes)
+
+    def single(self) -> FunctionPair:
+        return self
+
+    def pools(self) -> Iterator[tuple[str, Booleans]]:
+        for place, name in enumerate(self.names):
+            yield f"{self.name}, {name}", np.arange(len(self.group)) == place
+
+    def equal(self, one: Counts, other: Counts) -> Booleans:
+        same: Booleans = np.logical_and.reduce(np.equal(one, other), axis=1)
+        return same
+
+
+def function_pairs(mechanism: Mechanism, release: Callable[[AnyArray, int], Any]) -> list[Pair]:
+    """The neighbours of a mechanism, with scores learned from a few releases of each."""
+    pairs: list[Pair] = []
+    for name, rows in mechanism.neighbours().items():
+        width = release(rows[0], 1).shape[1]
+        count = min(_LEARNING, max(50, _MAX_NUMBERS // width))
+        one, other = (release(row, count) for row in rows)
+        if one.shape[1:] != other.shape[1:]:
+            raise InputError("releases of two vectors have two lengths, which tells them apart.")
+        numbers = _Numbers.learned(one, other)
+        learning = np.concatenate([numbers.all(one), numbers.all(other)])
+        centre = np.median(learning, axis=0)
+        spread = np.quantile(np.abs(learning - centre), 0.75, axis=0)
+        step = np.where(spread > 0, spread / _STEPS, 1.0)
+        group = np.arange(len(centre))
+        scores = partial(_whole, numbers.all, centre, step)
+        pairs.append(FunctionPair(name, rows, group, scores, _SCORES))
+    return pairs
+
+
+_SCORES = ("a linear score", "the likelihood of normal noise", "the likelihood of Laplace noise")
+
+
+def _whole(
+    scores: Callable[[Doubles], Doubles], centre: Doubles, step: Doubles, released: Doubles
+) -> Counts:
+    """Scores in whole steps about their medians."""
+    steps = np.rint((scores(released) - centre) / step)
+    counts: Counts = np.clip(steps, -_LARGEST, _LARGEST).astype(np.int64)
+    return counts
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """What two neighbours' releases look like, number by number: shape (2, width) each."""
+
+    means: Doubles
+    variances: Doubles
+    medians: Doubles
+    deviations: Doubles
+    informative: Booleans
+    alone: AnyArray
+    signs: Doubles
+
+    @classmethod
+    def learned(cls, one: Doubles, other: Doubles) -> _Numbers:
+        """From releases of two neighbours, shape (n, width) each."""
+        sides = (one, other)
+        means = np.stack([side.mean(axis=0) for side in sides])
+        medians = np.stack([np.median(side, axis=0) for side in sides])
+        spans = np.ptp(np.concatenate(sides), axis=0)
+        least = 1e-12 * np.where(spans > 0, spans, 1.0)  # of a number without noise
+        variances = np.stack([side.var(axis=0) for side in sides]) + least**2
+        distances = [np.abs(one - medians[0]), np.abs(other - medians[1])]
+        deviations = np.stack([side.mean(axis=0) for side in distances]) + least
+        shift = np.abs(means[1] - means[0]) / np.sqrt(variances.sum(axis=0) / len(one))
+        change = np.abs(np.log(variances[1] / variances[0])) * np.sqrt(len(one)) / 2
+        strength = np.maximum(shift, change)
+        informative = strength >= min(_SIGNIFICANT, strength.max())
+        alone = np.argsort(-strength, kind="stable")[:_MAX_ALONE]
+        signs = np.where(means[1] >= means[0], 1.0, -1.0)
+        return cls(means, variances, medians, deviations, informative, alone, signs)
+
+    def all(self, released: Doubles) -> Doubles:
+        """Three scores of a release, then single numbers, each larger for the second neighbour."""
+        used = self.informative
+        x = released[:, used]
+        means = self.means[:, used]
+        variances = self.variances[:, used]
+        medians = self.medians[:, used]
+        deviations = self.deviations[:, used]
+        linear = x @ ((means[1] - means[0]) / variances.sum(axis=0))
+        normal = ((x - means[0]) ** 2 / variances[0] - (x - means[1]) ** 2 / variances[1]).sum(1)
+        laplace = np.abs(x - medians[0]) / deviations[0] - np.abs(x - medians[1]) / deviations[1]
+        single = released[:, self.alone] * self.signs[self.alone]
+        return np.column_stack([linear, normal, laplace.sum(axis=1), single])

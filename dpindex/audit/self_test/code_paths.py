@@ -1,0 +1,364 @@
+"""Every way on which codes are released: they must be ``(x + draw) >> cell_bits``, or the flip.
+
+Public vectors go through the public face: ``Privatizer.privatize``, ``PrivateIndex.add`` and
+``upsert``, builds, files of codes, ``device.privatize``, and private queries. The secret words that
+are read meanwhile are recorded and decoded a second time (:mod:`dpindex.audit.decoding`). Exact
+integers are summed from the entries of the map. So a change of a draw after the sampler shows, in
+any row of any batch of these types and sizes: less noise, more noise, noise of other rows, noise
+used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpindex import device
+from dpindex.audit.decoding import Ints, Recorder, UnexplainedError
+from dpindex.audit.law_verifiers import LawVerifier, law_verifier
+from dpindex.audit.self_test.explanation import decoded, packed, unexplained
+from dpindex.audit.self_test.probes import (
+    FEW_ENTRIES,
+    exact_integers,
+    probe_rows,
+    typed_rows,
+    wrong_rows,
+)
+from dpindex.audit.self_test.recording import recorded, words_check
+from dpindex.audit.verdict import Check
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError
+from dpindex.index.build import build_index
+from dpindex.index.hits import Hits
+from dpindex.index.private_index import PrivateIndex
+from dpindex.mechanism.codes import Codes, codes_from_bytes
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.projector import block_rows
+from dpindex.mechanism.spec import Spec
+from dpindex.storage.release import CodesFile, release
+from dpindex.vectors import as_source
+from dpindex.vectors.dataset import as_dataset
+
+SECOND_DECODING = "a second decoding of the recorded words, added to integers summed apart"
+
+_MAX_NUMBERS = 1 << 22
+_SPARSE_CHUNK = 8192
+_SMALL = 300
+_SIZES = (1, 2, 129)
+_QUERY_COUNTS = (1, 12, 129)
+_EVERYTHING = -1e300
+
+
+@dataclass(frozen=True)
+class Way:
+    """One release: how it is made, and the exact integers of its vectors."""
+
+    release: Callable[[], Codes]
+    exact: Ints
+
+
+def path_checks(spec: Spec, verifier: LawVerifier, large: bool) -> list[Check]:
+    """Every way on which codes of ``spec`` are released.
+
+    ``large`` takes more vectors than a task and a chunk hold, so that there are several of each,
+    and adds what goes through files.
+    """
+    return _Paths(spec, verifier, large).checks()
+
+
+class _Paths:
+    """Public vectors, their exact integers, and the words that all their releases have read."""
+
+    def __init__(self, spec: Spec, verifier: LawVerifier, large: bool) -> None:
+        self.spec = spec
+        self.verifier = verifier
+        self.large = large
+        self.rows = probe_rows(spec)
+        self.exact = exact_integers(spec, self.rows)
+        thin = np.count_nonzero(self.rows, axis=1) <= FEW_ENTRIES
+        # Sparse vectors: a few entries, or none; whole rows where the bounds or the norm want them.
+        self.thin = np.flatnonzero(thin) if thin.any() else np.arange(len(self.rows))
+        self.has_sparse = spec.bounds[0] <= 0 <= spec.bounds[1]
+        self.recorders: list[Recorder] = []
+        self.random = np.random.default_rng(0)
+
+    def checks(self) -> list[Check]:
+        ways = {
+            "path: privatize, dense": self._dense(),
+            "path: privatize, types and sizes": self._typed(),
+            "path: PrivateIndex.add": self._added(),
+            "path: PrivateIndex.upsert": self._upserted(),
+        }
+        if self.spec.guarantee.definition == "DP":  # devices accept nothing weaker
+            ways["path: device"] = self._device()
+        if self.has_sparse:
+            ways["path: privatize, sparse"] = self._sparse()
+        if self.large:
+            ways["path: build, codes file, import, save and open"] = self._built()
+        checks = [self._check(name, releases) for name, releases in ways.items()]
+        return [*checks, self._queries_check(), self._refusals(), words_check(self.recorders)]
+
+    def _check(self, name: str, ways: Iterator[Way]) -> Check:
+        faults = []
+        codes = 0
+        streams = 0
+        for way in ways:
+            with recorded() as recorders:
+                made = way.release()
+            self.recorders += recorders
+            codes += len(made)
+            streams += len(recorders)
+            fault = self._fault(made, way.exact, recorders)
+            if fault:
+                faults.append(fault)
+        found = "; ".join(faults) or f"{codes} codes follow from the words of {streams} streams"
+        return Check(name, found, "exactly x + draw, or the flip", SECOND_DECODING, not faults)
+
+    def _fault(self, codes: Codes, x: Ints, recorders: Sequence[Recorder]) -> str:
+        if codes.format != self.spec.format or codes.stored.shape[:1] != x.shape[:1]:
+            return "codes of another format or number"
+        return unexplained(self.verifier, x, np.asarray(codes.stored), recorders)
+
+    def _many(self, sparsely: bool = False, chunk: int = 0) -> int:
+        """Rows that fill ``chunk``, or else two tasks, and a few more."""
+        k = self.spec.projection.k
+        rows = _SMALL
+        if self.large:
+            rows = (chunk or 2 * block_rows(self.spec, sparsely)) + 7
+        width = k if sparsely else max(k, self.spec.dim)
+        return max(3, min(rows, _MAX_NUMBERS // width))
+
+    def _drawn(self, rows: int) -> Ints:
+        return self.random.integers(0, len(self.rows), rows)
+
+    def _thin(self, rows: int) -> tuple[Any, Ints]:
+        kinds = self.random.choice(self.thin, rows)
+        return sparse.csr_matrix(self.rows[self.thin])[np.searchsorted(self.thin, kinds)], kinds
+
+    def _privatized(self, x: Any, exact: Ints, **options: Any) -> Way:
+        """The encoder is made while words are recorded: it asks for its streams from then on."""
+        return Way(lambda: Privatizer(self.spec).privatize(x, **options), exact)
+
+    def _dense(self) -> Iterator[Way]:
+        # Small ones first, so that tasks hold codes of different widths.
+        size = np.argsort(np.abs(self.exact).max(axis=1))
+        kinds = size[np.sort(self._drawn(self._many()))]
+        few = kinds[:_SMALL]
+        yield self._privatized(self.rows[kinds], self.exact[kinds], threads=2)
+        yield self._privatized(self.rows[few], self.exact[few], checked=True)
+        yield self._privatized(self.rows[kinds[0]], self.exact[kinds[:1]])
+
+    def _sparse(self) -> Iterator[Way]:
+        x, kinds = self._thin(self._many(sparsely=True))
+        yield self._privatized(x, self.exact[kinds], threads=2)
+        few, same = self._thin(3)
+        yield self._privatized(few, self.exact[same], checked=True)
+
+    def _typed(self) -> Iterator[Way]:
+        for typed in typed_rows(self.spec, self.rows):
+            yield self._privatized(typed, exact_integers(self.spec, typed))
+        for count in _SIZES:
+            kinds = self._drawn(count)
+            yield self._privatized(self.rows[kinds], self.exact[kinds])
+
+    def _added(self) -> Iterator[Way]:
+        kinds = self._drawn(_SMALL)
+        third = len(kinds) // 3
+
+        def add() -> Codes:
+            index = PrivateIndex(self.spec)
+            index.add(self.rows[kinds[:third]])
+            index.add(self.rows[kinds[third:]])
+            return index.codes
+
+        yield Way(add, self.exact[kinds])
+        for typed in typed_rows(self.spec, self.rows):
+            yield Way(partial(self._index_codes, typed), exact_integers(self.spec, typed))
+
+    def _index_codes(self, rows: AnyArray) -> Codes:
+        index = PrivateIndex(self.spec)
+        index.add(rows)
+        return index.codes
+
+    def _upserted(self) -> Iterator[Way]:
+        """Codes that replace others; those that go are prepared without a secret stream."""
+        kinds = self._drawn(9)
+        zeros = self.spec.format.codes(np.zeros((6, *self._stored_shape), self._stored_type))
+
+        def upsert() -> Codes:
+            index = PrivateIndex(self.spec)
+            index.add_codes(zeros, np.arange(6))
+            index.upsert(self.rows[kinds], np.arange(9), allow_rerelease=True)
+            return index.codes
+
+        yield Way(upsert, self.exact[kinds])
+
+    @property
+    def _stored_shape(self) -> tuple[int, ...]:
+        return self._example.stored.shape[1:]
+
+    @property
+    def _stored_type(self) -> Any:
+        return self._example.stored.dtype
+
+    @property
+    def _example(self) -> Codes:
+        return Privatizer(self.spec).privatize(self.rows[:1])
+
+    def _device(self) -> Iterator[Way]:
+        for kinds in (self._drawn(1), np.arange(len(self.rows))):
+            x = self.rows[kinds]
+            if len(x) == 1:
+                x = x[0]
+            yield Way(partial(self._device_codes, x), self.exact[kinds])
+
+    def _device_codes(self, x: AnyArray) -> Codes:
+        return codes_from_bytes(device.privatize(x, self.spec, max_epsilon=self.spec.budget))
+
+    def _built(self) -> Iterator[Way]:
+        with TemporaryDirectory(prefix="dpindex-audit-") as name:
+            folder = Path(name)
+
+            def built(x: Any) -> Codes:
+                place = folder / f"{x.shape[0]}-{sparse.issparse(x)}"
+                build_index(as_dataset(as_source(x)), place, self.spec)
+                return PrivateIndex.open(place).codes
+
+            def written(x: Any) -> Codes:
+                release(as_dataset(as_source(x)), CodesFile(folder / "codes", self.spec))
+                return codes_from_bytes((folder / "codes").read_bytes())
+
+            def saved(x: Any) -> Codes:
+                index = PrivateIndex(self.spec)
+                index.add(as_dataset(as_source(x)))
+                index.save(folder / "saved")
+                return PrivateIndex.open(folder / "saved").codes
+
+            if self.has_sparse:
+                thin, kinds = self._thin(self._many(True, _SPARSE_CHUNK))
+                yield Way(lambda: built(thin), self.exact[kinds])
+            dense = self._drawn(self._many(chunk=self._dense_chunk()))
+            yield Way(lambda: built(self.rows[dense]), self.exact[dense])
+            few = self._drawn(_SMALL)
+            yield Way(lambda: written(self.rows[few]), self.exact[few])
+            yield Way(lambda: saved(self.rows[few]), self.exact[few])
+
+    def _dense_chunk(self) -> int:
+        """No chunk of vectors in float64 has more rows."""
+        return min(1 << 16, (1 << 25) // (8 * self.spec.dim))
+
+    def _queries_check(self) -> Check:
+        """Queries get noise of their own; the answer is that to the codes which follow from it."""
+        index = self._searchable(max(0.001, self.spec.budget / 2))
+        answers: dict[str, Callable[[Any], Any]] = {
+            "search": lambda asked: index.search(asked, len(index), **_mode(asked)),
+        }
+        if self._has_similarities(index):
+            answers["range_search"] = lambda asked: index.range_search(
+                asked, _EVERYTHING, **_mode(asked)
+            )
+        faults = []
+        for way, answer in answers.items():
+            for count in _QUERY_COUNTS:
+                asked = self._drawn(count)
+                if not self._answered_privately(index, answer, asked):
+                    faults.append(f"{way} of {count}")
+        found = f"{sum(_QUERY_COUNTS)} private queries of each way get noise of their own"
+        if faults:
+            found = f"other codes, or no noise, where queries are answered: {', '.join(faults)}"
+        bound = f"the answer to x + draw, or the flip, under {index.query_spec.guarantee}"
+        return Check("path: private queries", found, bound, SECOND_DECODING, not faults)
+
+    def _has_similarities(self, index: PrivateIndex) -> bool:
+        """Whether a range can be searched: some codes have no similarities without a norm."""
+        try:
+            index.range_search(self.rows[:1], _EVERYTHING)
+        except InputError:
+            return False
+        return True
+
+    def _answered_privately(
+        self, index: PrivateIndex, answer: Callable[[Any], Any], kinds: Ints
+    ) -> bool:
+        """Whether the answer to private queries is that to the codes of the recorded words."""
+        spec = index.query_spec
+        queries = self.rows[kinds]
+        if len(kinds) == 1:
+            queries = queries[0]
+        with recorded() as recorders:
+            hits = answer(queries)
+        self.recorders += recorders
+        try:
+            verifier = law_verifier(spec, self.verifier.apart)
+            outcomes = decoded(verifier, exact_integers(spec, self.rows)[kinds], recorders)
+        except UnexplainedError:
+            return False
+        expected = answer(spec.format.codes(packed(spec, outcomes)))
+        return _same_hits(hits, expected)
+
+    def _searchable(self, epsilon: float) -> PrivateIndex:
+        try:
+            index = PrivateIndex(self.spec, query_epsilon=epsilon if self.large else None)
+        except InputError:  # so little budget is not to be had
+            index = PrivateIndex(self.spec)
+        with recorded() as recorders:
+            index.add(self.rows)
+        self.recorders += recorders
+        return index
+
+    def _refusals(self) -> Check:
+        """Vectors on which the guarantee does not hold are refused on every way."""
+        index = self._searchable(self.spec.budget)
+        ways: dict[str, Callable[[AnyArray], Any]] = {
+            "privatize": Privatizer(self.spec).privatize,
+            "add": PrivateIndex(self.spec).add,
+            "search": partial(index.search, query="private"),
+        }
+        if self.spec.guarantee.definition == "DP":
+            ways["device"] = self._device_codes
+        faults = []
+        for what, row in wrong_rows(self.spec, self.rows).items():
+            for way, action in ways.items():
+                for x in (row, np.stack([self.rows[0], row])):
+                    if not _refused(action, x):
+                        faults.append(f"{way} takes vectors {what}")
+        return Check.none(
+            "path: vectors that are refused",
+            [bool(faults)],
+            "; ".join(faults) or "vectors outside the promise taken",
+            "the guarantee is about vectors within the bounds, of finite numbers, of the norm",
+        )
+
+
+def _mode(asked: Any) -> dict[str, Any]:
+    """Codes are searched for as they are; vectors are privatized."""
+    return {} if isinstance(asked, Codes) else {"query": "private"}
+
+
+def _same_hits(one: Hits | list[Hits], other: Hits | list[Hits]) -> bool:
+    if isinstance(one, Hits):
+        one = [one]
+    if isinstance(other, Hits):
+        other = [other]
+    if len(one) != len(other):
+        return False
+    return all(
+        np.array_equal(np.ravel(mine.ids), np.ravel(theirs.ids))
+        and np.array_equal(np.ravel(mine.scores), np.ravel(theirs.scores))
+        for mine, theirs in zip(one, other, strict=True)
+    )
+
+
+def _refused(action: Callable[[AnyArray], Any], x: AnyArray) -> bool:
+    try:
+        action(x)
+    except InputError:
+        return True
+    return False

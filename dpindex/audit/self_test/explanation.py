@@ -1,0 +1,88 @@
+"""A second computation of released codes: exact integers, plus the draws of recorded words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpindex.audit.decoding import Ints, Recorder, Replay, UnexplainedError
+from dpindex.audit.law_verifiers import LawVerifier
+from dpindex.base.arrays import AnyArray
+from dpindex.mechanism.codes import NumberFormat, SignFormat
+from dpindex.mechanism.spec import Spec
+
+
+def packed(spec: Spec, outcomes: AnyArray) -> AnyArray:
+    """Outcomes as they are stored: signs eight to a byte, the first lowest; numbers as they are."""
+    if isinstance(spec.format, SignFormat):
+        return np.packbits(outcomes, axis=1, bitorder="little")
+    if isinstance(spec.format, NumberFormat):
+        return outcomes
+    return np.asarray(spec.format.pack(outcomes))
+
+
+def unexplained(
+    verifier: LawVerifier, x: Ints, stored: AnyArray, recorders: Sequence[Recorder]
+) -> str:
+    """What is wrong with codes of exact integers ``x``; "" if they follow from the words.
+
+    Every stream must explain a run of rows, and every row must have a stream of its own.
+    """
+    start = 0
+    unused = list(recorders)
+    while start < len(x):
+        explained = []
+        for place, recorder in enumerate(unused):
+            outcomes = _first_rows(verifier, x[start:], recorder, stored[start:])
+            if outcomes is not None:
+                explained.append((len(outcomes), place))
+        if not explained:
+            return f"no words explain the codes from row {start} of {len(x)} on"
+        # A stream of few rows may explain others by chance: its own turn comes.
+        rows, place = max(explained)
+        start += rows
+        del unused[place]
+    if unused:
+        return f"{len(unused)} of {len(recorders)} streams explain no codes"
+    return ""
+
+
+def decoded(verifier: LawVerifier, x: Ints, recorders: Sequence[Recorder]) -> AnyArray:
+    """The outcomes that the words of one stream after the other make of ``x``.
+
+    Raises
+    ------
+    UnexplainedError
+        If the words are not those that the law asks for.
+    """
+    parts: list[AnyArray] = []
+    done = 0
+    for recorder in recorders:
+        outcomes = _first_rows(verifier, x[done:], recorder, None)
+        if outcomes is None:
+            raise UnexplainedError
+        parts.append(outcomes)
+        done += len(outcomes)
+    if done != len(x):
+        raise UnexplainedError
+    return np.concatenate(parts)
+
+
+def _first_rows(
+    verifier: LawVerifier, x: Ints, recorder: Recorder, stored: AnyArray | None
+) -> AnyArray | None:
+    """What the words of a stream make of the first rows, if that is what is stored."""
+    if not recorder.reads:
+        return None
+    for count in verifier.rows_drawn(x, recorder.reads):
+        words = Replay(recorder.reads)
+        try:
+            outcomes = verifier.outcomes(x[:count], words)
+        except UnexplainedError:
+            continue
+        if not words.spent:
+            continue
+        if stored is None or np.array_equal(packed(verifier.spec, outcomes), stored[:count]):
+            return outcomes
+    return None

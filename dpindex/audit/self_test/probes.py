@@ -1,0 +1,131 @@
+"""Public vectors that the self-test releases, and their exact integers summed by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dpindex.audit.decoding import Ints
+from dpindex.audit.law_verifiers import law_verifier_class
+from dpindex.base.arrays import AnyArray, Doubles
+from dpindex.base.errors import InputError
+from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Record
+
+FEW_ENTRIES = 6
+"""A sparse probe has at most so many entries."""
+
+_KINDS = 48
+_ENTRIES = 1 << 22
+_DTYPES = (np.float32, np.float16, np.uint8, np.int8, np.int64)
+_SIZES = (1e-30, 1e-6, 3e3, 1e6, 1e30)
+_NORM_ERROR = 0.008
+
+
+def probe_rows(spec: Spec) -> Doubles:
+    """Public vectors: the corners of the bounds, ties of the grid, the origin, a few entries, none.
+
+    Whole records are also tiny and huge. A least norm is kept, and a declared one nearly.
+    """
+    random = np.random.default_rng(1)
+    low, high = (bound * spec.scale for bound in spec.bounds)
+    if spec.norm is not None or spec.min_norm is not None:
+        return _rows_of_norm(spec, random)
+    rows = random.uniform(low, high, (_KINDS, spec.dim))
+    if isinstance(spec.adjacency, Record):
+        sizes = np.resize((1.0, *_SIZES), _KINDS)
+        return np.asarray(rows * sizes[:, None], dtype=np.float64)
+    rows[:8] = random.choice([low, high], (8, spec.dim))
+    step = spec.grid.step * spec.scale
+    ties = (np.rint(rows[8:16] / step) + 0.5) * step
+    rows[8:16] = np.clip(ties, low, high)
+    if low <= 0 <= high:
+        rows[16:24] = np.where(random.random((8, spec.dim)) < 0.5, 0.0, rows[16:24])
+        kept = random.integers(0, spec.dim, (16, FEW_ENTRIES))
+        thin = np.zeros((16, spec.dim))
+        np.put_along_axis(thin, kept, np.take_along_axis(rows[24:40], kept, axis=1), axis=1)
+        rows[24:40] = thin
+        rows[40] = 0.0
+    if spec.clip:
+        rows[41:44] *= 3.0
+    return rows
+
+
+def _rows_of_norm(spec: Spec, random: np.random.Generator) -> Doubles:
+    """Vectors of equal magnitudes, whose norm is the least one or about the declared one."""
+    low, high = (bound * spec.scale for bound in spec.bounds)
+    norm = spec.norm or 1.02 * (spec.min_norm or 0.0)
+    size = norm * spec.scale / np.sqrt(spec.dim)
+    if size > max(-low, high):
+        raise InputError("no vector within the bounds has the norm of this spec; widen them.")
+    signs = random.integers(0, 2, (_KINDS, spec.dim)) * 2 - 1
+    beyond = (signs * size > high) | (signs * size < low)
+    rows = np.where(beyond, -signs, signs) * size
+    if spec.norm is not None:
+        rows = rows * random.uniform(1 - _NORM_ERROR, 1 + _NORM_ERROR, (_KINDS, 1))
+        rows = np.clip(rows, low, high)
+    return np.asarray(rows, dtype=np.float64)
+
+
+def typed_rows(spec: Spec, rows: Doubles) -> Iterator[AnyArray]:
+    """The probes in other types of numbers, where they lie within the bounds and keep the norm."""
+    low, high = (bound * spec.scale for bound in spec.bounds)
+    records = isinstance(spec.adjacency, Record)
+    has_norm = spec.norm is not None or spec.min_norm is not None
+    for dtype in _DTYPES:
+        whole = issubclass(dtype, np.integer)
+        if has_norm and (whole or dtype == np.float16):  # which would round it away
+            continue
+        moderate = rows
+        if records:
+            sizes = np.abs(rows).max(axis=1, keepdims=True)
+            moderate = 100.0 * rows / np.maximum(sizes, np.finfo(np.float64).tiny)
+        if whole:
+            limits: Any = np.iinfo(np.dtype(dtype).name)
+            moderate = np.clip(np.rint(moderate), limits.min, limits.max)
+        typed = np.asarray(moderate.astype(dtype))
+        within = np.logical_and(typed >= low, typed <= high).all(axis=1) | records
+        if within.any():
+            yield typed[within]
+
+
+def wrong_rows(spec: Spec, rows: Doubles) -> dict[str, AnyArray]:
+    """Vectors that must be refused, by what is wrong with them."""
+    row = rows[0].copy()
+    row[-1] = np.nan
+    wrong = {"not a number": row}
+    if not isinstance(spec.adjacency, Record) and not spec.clip:
+        beyond = rows[0].copy()
+        beyond[0] = (spec.bounds[1] + 0.02 * (spec.bounds[1] - spec.bounds[0])) * spec.scale
+        wrong["beyond the bounds"] = beyond
+    if spec.min_norm is not None:
+        wrong["shorter than min_norm"] = 0.97 * rows[0]
+    if spec.norm is not None:
+        wrong["not of the declared norm"] = 0.8 * rows[0]
+    return wrong
+
+
+def exact_integers(spec: Spec, rows: AnyArray) -> Ints:
+    """The projected grid integers of vectors, summed from the entries of the map.
+
+    Laws of whole codes promise the same of any input, so there the encoder's map is believed.
+    """
+    if law_verifier_class(spec).whole_code:
+        return np.asarray(Projector(spec).project(rows))
+    grid = spec.rounding_grid
+    dim = spec.dim
+    low, high = (bound * grid.scale for bound in grid.bounds)
+    factor = np.array(1.0 / (grid.step * grid.scale), dtype=grid.dtype)
+    floats: Any = np.clip(rows.astype(np.float64), low, high).astype(grid.dtype)
+    whole = np.rint(floats * factor).astype(np.float64)
+    total = np.zeros((len(rows), spec.code_length))
+    block = max(1, _ENTRIES // max(dim, spec.code_length))
+    for start in range(0, dim, block):
+        stop = min(start + block, dim)
+        entries = np.asarray(spec.projection.apply(np.eye(stop - start, dim, start)))
+        # Below 2^53 sums of integers are exact in any order.
+        total += whole[:, start:stop] @ entries.astype(np.float64)
+    return total.astype(np.int64)

@@ -1,0 +1,155 @@
+"""Recording of secret words in this process, and experiments on the words that were recorded.
+
+The functions here replace parts of the running process. They run in the self-test only.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import dpindex.mechanism.privatizer
+import dpindex.race.sketch
+from dpindex.audit.decoding import Recorder
+from dpindex.audit.verdict import Check
+
+_STRIDE = 4096
+_SIEVE_BITS = 20
+_DEVIATIONS = 8.0
+_LEAST_KEY = 32
+
+
+@contextmanager
+def recorded() -> Iterator[list[Recorder]]:
+    """Keep the words of every stream that the encoder or a sketch asks for meanwhile."""
+    users: tuple[Any, ...] = (dpindex.mechanism.privatizer, dpindex.race.sketch)
+    streams = [user.secret_stream for user in users]
+    recorders = list[Recorder]()
+
+    def recording(stream: Callable[[], Any]) -> Callable[[], Recorder]:
+        def record() -> Recorder:
+            recorders.append(Recorder(stream()))
+            return recorders[-1]
+
+        return record
+
+    try:
+        for user, stream in zip(users, streams, strict=True):
+            user.secret_stream = recording(stream)
+        yield recorders
+    finally:
+        for user, stream in zip(users, streams, strict=True):
+            user.secret_stream = stream
+
+
+def words_check(recorders: Sequence[Recorder]) -> Check:
+    """No run of words is read twice, by whatever call, task or thread; and every bit is fair.
+
+    Eight bytes every four thousand, and the first of every read, are looked for everywhere, as they
+    are and inverted. They meet by chance with probability below 1e-7, and a fair bit is as uneven
+    as is refused here with probability below 1e-13.
+    """
+    reads = [read.view(np.uint8) for recorder in recorders for read in recorder.reads]
+    reads = [read for read in reads if len(read) >= 8]
+    name = "path: words of calls, tasks and threads"
+    bound = "each read once, all bits even"
+    theorem = "an experiment; releases compose only if their noise is independent"
+    if not reads:
+        return Check(name, "no words were read", bound, theorem, False)
+    everything = np.concatenate(reads)
+    starts = np.cumsum([0, *map(len, reads)])[:-1]
+    places = [
+        np.arange(start, start + len(read) - 7, _STRIDE)
+        for start, read in zip(starts, reads, strict=True)
+    ]
+    marks = np.concatenate(places)
+    repeats = _occurrences(everything, marks) - len(marks)
+    count = len(everything) // 8
+    bits = np.unpackbits(everything[: 8 * count].reshape(count, 8), axis=1).sum(axis=0)
+    uneven = float(np.abs(2.0 * bits - count).max() / np.sqrt(count))
+    return Check(
+        name,
+        f"{repeats} of {len(marks)} places read again in {len(recorders)} streams, "
+        f"{len(everything)} bytes; most uneven bit {uneven:.1f} deviations",
+        bound,
+        theorem,
+        repeats == 0 and uneven <= _DEVIATIONS,
+    )
+
+
+def _occurrences(everything: Any, marks: Any) -> int:
+    """Return how often the eight bytes at ``marks``, or their inverses, occur; equal ones twice."""
+    marked = everything[marks[:, None] + np.arange(8)].copy().view(np.uint64).ravel()
+    both = np.unique(np.concatenate([marked, ~marked]))
+    # Most words are ruled out by their first bits.
+    likely = np.zeros(1 << _SIEVE_BITS, dtype=np.bool_)
+    high = np.uint64(64 - _SIEVE_BITS)
+    likely[(both >> high).astype(np.intp)] = True
+    occurrences = 2 * len(marks) - len(both)
+    for shift in range(8):
+        size = (len(everything) - shift) // 8 * 8
+        words = everything[shift : shift + size].copy().view(np.uint64)
+        words = words[likely[(words >> high).view(np.int64)]]
+        nearest = np.minimum(np.searchsorted(both, words), len(both) - 1)
+        occurrences += int(np.count_nonzero(both[nearest] == words))
+    return occurrences
+
+
+def entropy_check(stream: Callable[[], Any]) -> Check:
+    """A thread's new stream is a function of what the operating system gives it, and of all of it.
+
+    The bytes that one new stream is given are genuine; they are given to others once more, in this
+    check's own threads alone, as they are and with one byte changed.
+    """
+    genuine, first = _first_words(stream, None)
+    again = _first_words(stream, genuine)[1]
+    decisive = 0
+    for place in range(min(len(genuine), 64)):
+        changed = bytearray(genuine)
+        changed[place] ^= 1
+        decisive += _first_words(stream, bytes(changed))[1] != first
+    found = f"{decisive} of {len(genuine)} bytes decide the words"
+    if again != first:
+        found += ", and something else does too"
+    return Check(
+        "stream: keys come from the operating system",
+        found,
+        "32 or more, and nothing else",
+        "a key that the clock, a counter or a seed decides could be found again",
+        again == first and decisive >= _LEAST_KEY,
+    )
+
+
+def _first_words(stream: Callable[[], Any], given: bytes | None) -> tuple[bytes, bytes]:
+    """What a new thread's stream is given by the system, or was ``given``, and its first words."""
+    system: Any = os
+    ask = system.urandom
+    served = bytearray()
+    words = list[bytes]()
+
+    def answer(count: int) -> bytes:
+        if threading.current_thread() is not reader:
+            return bytes(ask(count))
+        fresh = bytes(ask(count))
+        if given is not None:
+            start = len(served)
+            fresh = given[start : start + count].ljust(count, b"\0")
+        served.extend(fresh)
+        return fresh
+
+    def read() -> None:
+        words.append(stream().words(64, np.uint8).tobytes())
+
+    reader = threading.Thread(target=read)
+    try:
+        system.urandom = answer
+        reader.start()
+        reader.join()
+    finally:
+        system.urandom = ask
+    return bytes(served), words[0]

@@ -1,0 +1,57 @@
+"""The report of the self-test: every way on which codes or counts of a spec are released."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from dpindex.audit.exact import default_specs, refuse_uncovered, subject
+from dpindex.audit.input_checks import code_checks, sketch_checks
+from dpindex.audit.law_verifiers import law_verifier, law_verifier_class
+from dpindex.audit.self_test.code_paths import path_checks
+from dpindex.audit.self_test.recording import entropy_check
+from dpindex.audit.self_test.sketch_paths import sketch_path_checks
+from dpindex.audit.verdict import ExactReport
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.race import RaceSketch, SketchSpec
+
+
+def check_paths(spec: Spec | SketchSpec, *, large: bool = True) -> ExactReport:
+    """Release public vectors on every way and compare with a second computation.
+
+    **This replaces the secret stream of the running process meanwhile.** Nothing else may release
+    there at the same time; ``dpindex audit --self-test`` runs it in a process of its own.
+
+    Parameters
+    ----------
+    large : bool
+        Release more vectors than a task or a chunk holds, and through files; false: only a few.
+
+    Raises
+    ------
+    InputError
+        If the method promises nothing, or there is no second decoding of its law.
+    """
+    started = time.perf_counter()
+    if isinstance(spec, SketchSpec):
+        stream = RaceSketch(spec)._stream
+        verifier = law_verifier(spec, sketch_checks(spec)[1])
+        checks = sketch_path_checks(spec, verifier)
+    else:
+        refuse_uncovered(spec)
+        stream = Privatizer(spec)._stream
+        verifier = law_verifier(spec, code_checks(spec)[1])
+        checks = path_checks(spec, verifier, large)
+    checks.append(entropy_check(stream))
+    return ExactReport(subject(spec), spec, tuple(checks), time.perf_counter() - started)
+
+
+def check_default_paths() -> Iterator[ExactReport]:
+    """Reports on the first spec of each kind of law in the default set, at large."""
+    kinds = set()
+    for spec in default_specs():
+        kind = law_verifier_class(spec)
+        if kind not in kinds:
+            kinds.add(kind)
+            yield check_paths(spec)

@@ -1,0 +1,140 @@
+"""Somebody else's noise: wrong mechanisms are refuted, right ones are not.
+
+Every attack here is made at confidence 1 − 1e-6, so a right mechanism is refuted with probability
+at most 1e-6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import Run as Command
+from test_cli import fails
+
+import dpindex
+from dpindex import InputError, attribute, l2
+from dpindex.audit import Mechanism, attack
+
+PAGE = Path(dpindex.__file__).parents[1] / "docs" / "foreign-noise.md"
+SURE = 1 - 1e-6
+NOISE = np.random.default_rng(3)
+SAME = "def release(x):\n    return x\n"
+
+
+def laplace(scale: float) -> Callable[[Any], Any]:
+    def release(x: Any) -> Any:
+        return x + NOISE.laplace(0.0, scale, x.shape)
+
+    return release
+
+
+def response(x: Any) -> bytes:
+    """The sign of the first number, right with chance e/(1 + e), as one byte."""
+    kept = NOISE.random() < np.e / (1 + np.e)
+    return bytes([int((x[0] > 0) == kept)])
+
+
+def bound(mechanism: Mechanism, trials: int = 20_000) -> float:
+    return attack(mechanism, trials=trials, confidence=SURE).lower_bound
+
+
+@pytest.fixture
+def page() -> dict[str, Any]:
+    """The functions of the page's first block of Python."""
+    if not PAGE.is_file():
+        pytest.skip("the documents are not here")
+    names: dict[str, Any] = {"__name__": "wrong_noise"}
+    exec(PAGE.read_text().split("```python\n")[1].split("```")[0], names)
+    return names
+
+
+def test_sensitivity_from_the_own_norm_is_refuted(page: dict[str, Any]) -> None:
+    """A short vector is known by its release: every trial says so."""
+    mechanism = Mechanism(page["own_norm"], 8, 1.0, 1e-5)
+    assert bound(mechanism, 4000) > 4.0
+
+
+def test_half_the_distance_is_refuted(page: dict[str, Any]) -> None:
+    """The realised epsilon is 2; found 1.78 ± 0.02."""
+    assert 1.5 < bound(Mechanism(page["half_distance"], 2, 1.0, norm=1.0)) <= 2.0
+
+
+def test_sound_noise_is_not_refuted(page: dict[str, Any]) -> None:
+    assert bound(Mechanism(page["sound"], 2, 1.0, norm=1.0)) <= 1.0
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        Mechanism(laplace(2.0), 1, 1.0),
+        Mechanism(laplace(1.0), 3, 1.0, adjacency=attribute(1.0)),
+        Mechanism(laplace(1.0), 1, 1.0, adjacency=l2(1.0)),
+        Mechanism(laplace(1.0), 1, 1.0, adjacency=l2(1.0), batched=True),
+        Mechanism(response, 3, 1.0),
+    ],
+    ids=["record", "attribute", "l2", "batched", "bytes"],
+)
+def test_right_claims_are_seen_as_nearly_one(mechanism: Mechanism) -> None:
+    """Found 0.87 to 0.92."""
+    assert 0.7 < bound(mechanism) <= 1.0
+
+
+def test_noise_of_another_spread_is_seen() -> None:
+    """The mean says nothing; the deviation is 1 under one neighbour and 3 under the other."""
+    mechanism = Mechanism(lambda x: NOISE.normal(0, 3 if x[0] > 0 else 1, 4), 1, 0.5)
+    assert bound(mechanism) > 1.5
+
+
+@pytest.mark.parametrize("release", [lambda x: x, lambda x: x.tobytes()], ids=["array", "bytes"])
+def test_no_noise_is_refuted(release: Any) -> None:
+    assert bound(Mechanism(release, 3, 4.0), 2000) > 4.0
+
+
+@pytest.mark.parametrize("claimed", [attribute(0.5), l2(0.5)], ids=str)
+def test_neighbours_are_those_of_the_claim(claimed: Any) -> None:
+    for one, other in Mechanism(laplace(1.0), 5, 1.0, adjacency=claimed).neighbours().values():
+        assert np.linalg.norm(one - other) == pytest.approx(0.5)
+        assert np.abs([one, other]).max() <= 1.0
+    long = Mechanism(laplace(1.0), 5, 1.0, adjacency=l2(0.5), norm=1)
+    for one, other in long.neighbours().values():
+        assert np.linalg.norm(one - other) == pytest.approx(0.5)
+        assert np.linalg.norm([one, other], axis=1) == pytest.approx([1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dim": 0}, "dim must be"),
+        ({"epsilon": 0.0}, "epsilon must"),
+        ({"delta": 1.0}, "delta must lie"),
+        ({"bounds": (1.0, 0.0)}, "LOW below HIGH"),
+        ({"norm": 3.0}, "widen the bounds"),
+        ({"norm": 1.0, "adjacency": attribute(1.0)}, "leave norm out"),
+        ({"function": lambda x: x * np.nan}, "not finite"),
+        ({"function": lambda x: "text"}, "array of numbers or bytes, not str"),
+        ({"function": lambda x: np.zeros(1 + (x[0] > 0))}, "two lengths"),
+        ({"function": lambda x: np.zeros(NOISE.integers(1, 9))}, "several lengths"),
+        ({"function": lambda x: x[:1], "batched": True}, "gave 1 releases of"),
+    ],
+)
+def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
+    fields = {"function": laplace(1.0), "dim": 2, "epsilon": 1.0} | changes
+    with pytest.raises(InputError, match=message):
+        attack(Mechanism(**fields), trials=200)
+
+
+def test_command_line(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "no_noise.py").write_text(SAME)
+    words = ("audit", "--function", "no_noise:release", "--dim", 2, "--epsilon", 1)
+    code, shown = run(*words, "--trials", 1000)[:2]
+    assert code == 1
+    assert "no_noise:release, claimed epsilon = 1 (pure DP) under record" in shown
+    assert "VIOLATED" in shown
+    fails(run("audit", "--function", "no_noise:release"), "needs --dim and --epsilon")
+    fails(run("audit", "--function", "no_noise:other", *words[3:]), "MODULE:NAME")
+    fails(run(*words, "--adjacency", "l3:1"), "--adjacency must be record")
+    fails(run(*words, "--exact"), "leave out SPEC")
