@@ -14,7 +14,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -247,6 +247,31 @@ def holding_lock(
             busy = f"{what} is being written by another process; wait for it to end."
             raise BusyError(busy) from None
         yield
+
+
+@contextmanager
+def holding_folder(folder: Path, what: str) -> Iterator[Path]:
+    """Make a private folder if need be, hold the lock file in it, and give the folder.
+
+    Raises
+    ------
+    BusyError
+        If another process holds it.
+    StorageError
+        If it cannot be made, or is a symbolic link.
+    """
+    if folder.is_symlink():
+        raise StorageError(f"{folder} is a symbolic link, not a folder; remove it.")
+    with ExitStack() as stack:
+        try:
+            make_folder(folder, 0o700)
+            stack.enter_context(holding_lock(folder / "lock", what))
+        except OSError as error:
+            raise StorageError(
+                f"{folder} cannot be written: {error.strerror or error}; allow it, or move the "
+                f"index to a folder that can be written."
+            ) from None
+        yield folder
 
 
 def _lock(handle: int, *, wait: bool) -> None:

@@ -234,20 +234,20 @@ class Collector:
         outcomes: list[Outcome] = []
         ids: set[Any] = set()
         receipts: set[bytes] = set()
-        for one in group:
-            names = one.ids.tolist()
-            if one.receipt is not None and (
-                one.receipt in self._receipts or one.receipt in receipts
-            ):
-                outcomes.append("repeated")
-            elif any(self._is_taken(id) or id in ids for id in names):
-                outcomes.append("taken")
-            else:
-                outcomes.append("stored")
-                new.append(one)
-                ids.update(names)
-                receipts.update(() if one.receipt is None else (one.receipt,))
         try:
+            for one in group:
+                names = one.ids.tolist()
+                if one.receipt is not None and (
+                    one.receipt in self._receipts or one.receipt in receipts
+                ):
+                    outcomes.append("repeated")
+                elif any(self._is_taken(id) or id in ids for id in names):
+                    outcomes.append("taken")
+                else:
+                    outcomes.append("stored")
+                    new.append(one)
+                    ids.update(names)
+                    receipts.update(() if one.receipt is None else (one.receipt,))
             if new:
                 batch = _batch(new)
                 self._log.append(batch)

@@ -7,15 +7,15 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from dpindex.base.checks import whole_number
-from dpindex.base.errors import InputError
+from dpindex.base.errors import BusyError, InputError
 from dpindex.base.extras import import_extra
-from dpindex.base.files import holding_lock, make_folder
+from dpindex.base.files import holding_folder
 from dpindex.index.owners import Originals
 from dpindex.index.private_index import PrivateIndex
 from dpindex.serve.app import make_app
@@ -162,10 +162,10 @@ _Served: TypeAlias = tuple[Searcher, type, Path, Callable[[], object]]
 
 @contextmanager
 def _local(index: str | os.PathLike[str], collection: str) -> Iterator[_Served]:
-    path = Path(index)
+    path = Path(os.path.realpath(index))
 
     def refuse() -> NoReturn:
-        raise InputError(f"{path} is being written by another process; wait for it to end.")
+        raise BusyError(f"{path} is being written by another process; wait for it to end.")
 
     with PrivateIndex.changing(path, refuse) as opened:
         # An index without codes takes strings: whoever submits first must not decide for others.
@@ -175,20 +175,20 @@ def _local(index: str | os.PathLike[str], collection: str) -> Iterator[_Served]:
 
 @contextmanager
 def _published(index: str | os.PathLike[str], collection: str) -> Iterator[_Served]:
-    """The log lies on this machine, in the user's own state: the database keeps rows alone."""
-    place = os.path.abspath(index) if "://" not in os.fspath(index) else os.fspath(index)
-    name = hashlib.sha256(f"{place} {collection}".encode()).hexdigest()[:16]
-    folder = state_folder() / "collectors" / name
-    make_folder(folder, 0o700)
-    with (
-        holding_lock(folder / "lock", place),
-        closing(connect(index, collection)) as opened,
-    ):
+    """The log lies beside an index in files; of a server, in the user's own state here."""
+    with ExitStack() as stack:
+        opened = stack.enter_context(closing(connect(index, collection)))
+        folder = stack.enter_context(opened.lease())
+        if folder is None:
+            place = os.fspath(index)
+            name = hashlib.sha256(f"{place} {collection}".encode()).hexdigest()[:16]
+            own_folder = state_folder() / "collectors" / name
+            folder = stack.enter_context(holding_folder(own_folder, place))
         yield opened, opened.id_type, folder / LOG_NAME, opened.save
 
 
 def state_folder() -> Path:
-    """Return where collectors of databases keep their logs on this machine.
+    """Return where collectors of database servers keep their logs on this machine.
 
     It is ``$DPINDEX_STATE``, or the folder of the user's own state.
     """

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Set
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -98,6 +99,19 @@ class PublishedIndex(Searchable):
     def save(self) -> None:
         """Make durable what was added."""
         self._database.finish()
+
+    def lease(self) -> AbstractContextManager[Path | None]:
+        """Be the only collector of this index until the block ends.
+
+        The context gives the private folder of the collector beside an index in files, and None
+        where a server keeps the index. A Milvus server gives no lease: run one collector.
+
+        Raises
+        ------
+        BusyError
+            If another collector has the lease.
+        """
+        return self._database.lease()
 
     def add_codes(self, codes: Codes, ids: Any, *, payload: Any = None) -> None:
         """Add codes that devices made under the same spec; spends nothing.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
+from dpindex.base.files import holding_folder
 from dpindex.storage.databases.conditions import Dialect
 
-__all__ = ["Database", "Layout", "Rows"]
+__all__ = ["Database", "Layout", "Rows", "lease_beside"]
 
 
 @dataclass(frozen=True)
@@ -130,5 +134,34 @@ class Database(ABC):
         """Keep a document, in the place of one of the same name."""
 
     @abstractmethod
+    def lease(self) -> AbstractContextManager[Path | None]:
+        """Be the only collector of the collection until the block ends.
+
+        The lease is where the collection is, so it holds whatever machine, state folder or symbolic
+        link a collector comes from. A Milvus server offers no lease, and gives none.
+
+        Returns
+        -------
+        A context that gives the private folder of the collector beside a collection in files, and
+        None where a server keeps the collection.
+
+        Raises
+        ------
+        BusyError
+            If another collector has the lease.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of the database."""
+
+
+def lease_beside(place: str, collection: str) -> AbstractContextManager[Path | None]:
+    """Lease a collection in files: hold the lock of a folder beside the true path of the files.
+
+    The lock is the operating system's. It ends with the process that holds it, and holds between
+    machines as far as the file system shares locks.
+    """
+    files = Path(os.path.realpath(place))
+    folder = files.with_name(f"{files.name}.{collection}.collector")
+    return holding_folder(folder, f"{place}, collection {collection},")

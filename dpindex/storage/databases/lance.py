@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.storage.databases.conditions import Dialect
-from dpindex.storage.databases.database import Database, Layout, Rows
+from dpindex.storage.databases.database import Database, Layout, Rows, lease_beside
 
 __all__ = ["Lance"]
 
@@ -48,6 +49,7 @@ class Lance(Database):
     def __init__(self, address: str, name: str) -> None:
         lance = import_extra("lancedb", "LanceDB needs lancedb", "lance")
         self._pa = import_extra("pyarrow", "LanceDB needs pyarrow", "lance")
+        self._address = address
         self._place = f"{address}, {name}"
         self._name = name
         self._documents = f"{name}_dpindex"
@@ -202,6 +204,9 @@ class Lance(Database):
         with self._asking():
             table = self._connection.create_table(self._documents, schema=schema, exist_ok=True)
             _put(table, self._pa.table([[name], [data]], schema=schema))
+
+    def lease(self) -> AbstractContextManager[Path | None]:
+        return lease_beside(self._address, self._name)
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -9,7 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -20,7 +20,7 @@ from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.storage.databases.conditions import Dialect
-from dpindex.storage.databases.database import Database, Layout, Rows
+from dpindex.storage.databases.database import Database, Layout, Rows, lease_beside
 
 __all__ = ["Milvus"]
 
@@ -287,6 +287,11 @@ class Milvus(Database):
         schema.add_field("vector", self._types.BINARY_VECTOR, dim=8)
         self._client.create_collection(self._documents, schema=schema, **_STRONG)
         self._index(self._documents, vector=("BIN_FLAT", "HAMMING"))
+
+    def lease(self) -> AbstractContextManager[Path | None]:
+        if self._file is None:  # a server has neither locks nor insertion that keeps ids unique
+            return nullcontext()
+        return lease_beside(self._file, self._name)
 
     def close(self) -> None:
         self._client.close()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
-from dpindex.base.errors import InputError, StorageError
+from dpindex.base.errors import BusyError, InputError, StorageError
 from dpindex.base.extras import import_extra
 from dpindex.storage.databases.conditions import Dialect
 from dpindex.storage.databases.database import Database, Layout, Rows
@@ -22,6 +23,11 @@ _LONGEST_NAME = 63
 """Bytes of a name; longer ones are cut by the server, in silence."""
 _SCORES = {"ip": "-(vector <#> {})", "l2": "-vector_l2_squared_distance(vector, {})"}
 """pgvector's operators are distances: of an inner product, its negative."""
+_LEASE = """
+    select {}(hashtextextended('dpindex collector ' || n.nspname || '.' || c.relname, 0))
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%s)
+"""
+"""Call a function of advisory locks with a key of the table, by whatever path it is found."""
 _NEEDS_PGVECTOR = (
     "number codes, and exact queries of signs, need the extension pgvector at the server; let its "
     "administrator run CREATE EXTENSION vector, or publish sign codes for private queries alone."
@@ -373,6 +379,25 @@ class Postgres(Database):
                 name,
                 data,
             )
+
+    @contextmanager
+    def lease(self) -> Iterator[Path | None]:
+        """Be the only collector: an advisory lock of this session, which ends with it.
+
+        A lost connection is not opened again, so nothing is accepted once the lock is lost.
+        """
+        with self._asking():
+            answer = self._run(_LEASE.format("pg_try_advisory_lock"), self._table).fetchone()
+        if answer is None:
+            raise InputError(f"{self._place}: the table is missing; publish the index anew.")
+        if not answer[0]:
+            raise BusyError(f"{self._place} is being written by another collector; wait for it.")
+        try:
+            yield None
+        finally:
+            if not self._connection.closed:
+                with self._asking():
+                    self._run(_LEASE.format("pg_advisory_unlock"), self._table)
 
     def close(self) -> None:
         self._connection.close()

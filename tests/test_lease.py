@@ -1,0 +1,184 @@
+"""One collector an index, wherever it is started: the lease is where the index is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lite import LITE, PLACES, address
+from postgres_server import new_database, programs
+
+import dpindex as dpi
+from dpindex.base.errors import BusyError, StorageError
+from dpindex.client import Client
+from dpindex.serve.collector import Collector, Submission, UnavailableError
+from dpindex.storage.databases import Layout, open_database
+
+pytestmark = [*LITE, pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")]
+
+SPEC = dpi.Spec("dp-signoporp-rr", dim=64, k=64, epsilon=4.0)
+SYMBOLS = Layout(text_ids=False, code_bytes=0, vector_width=0, metric="ip")
+FILES = [place for place in PLACES if "postgresql" not in place.values]
+postgres = pytest.mark.skipif(programs() is None, reason="no PostgreSQL is installed")
+
+
+def codes(seed: int) -> dpi.BitCodes:
+    bits = np.random.default_rng(seed).integers(0, 2, (1, 64)).astype(bool)
+    return dpi.BitCodes.from_signs(bits, SPEC.fingerprint)
+
+
+def published(folder: Path, place: str) -> str:
+    index = dpi.PrivateIndex(SPEC)
+    index.add_codes(codes(0), ["old"])
+    uri = address(folder, place)
+    index.publish(uri)
+    return uri
+
+
+def command(place: str | Path) -> list[str]:
+    options = ["--open-to-all", "--port", "0"]
+    return [sys.executable, "-W", "ignore", "-m", "dpindex", "serve", str(place), *options]
+
+
+def environment(state: Path) -> dict[str, str]:
+    return {**os.environ, "DPINDEX_STATE": str(state)}
+
+
+@contextmanager
+def served(place: str | Path, state: Path) -> Iterator[tuple[subprocess.Popen[str], Client]]:
+    """A collector with a state folder of its own, and a client of it."""
+    env = environment(state)
+    with subprocess.Popen(command(place), stdout=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            assert process.stdout is not None
+            yield process, Client(process.stdout.readline().split()[-1], "")
+        finally:
+            process.terminate()
+
+
+def refused(place: str | Path, state: Path) -> str:
+    """What a second collector says, which ends with exit code 2 and one line."""
+    done = subprocess.run(
+        command(place),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment(state),
+    )
+    assert done.returncode == 2, done.stderr
+    assert "listening" not in done.stdout
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_h5_an_index_directory_under_another_name(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    index = tmp_path / "index"
+    dpi.PrivateIndex(SPEC).save(index)
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link"
+    link.symlink_to(index)
+    with served(index, tmp_path / "a") as (_, client):
+        assert client.submit(codes(1).to_bytes(), ["one"]) == "stored"
+        assert "is being written by another process" in refused(link, tmp_path / "b")
+    assert np.array_equal(dpi.PrivateIndex.open(link)["one"].stored, codes(1).stored)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_h5_a_published_index_with_two_state_folders(place: str, tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    uri = published(tmp_path, place)
+    with served(uri, tmp_path / "a") as (_, client):
+        assert client.submit(codes(1).to_bytes(), ["one"]) == "stored"
+        said = refused(uri, tmp_path / "b")
+        assert "is being written by another" in said or "another process has the file" in said
+    with served(uri, tmp_path / "b") as (_, client):  # the lease ended with its holder
+        assert client.submit(codes(2).to_bytes(), ["one"]) == "taken"
+
+
+@pytest.mark.parametrize("place", FILES)
+def test_h5_another_state_folder_finds_what_a_killed_collector_accepted(
+    place: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("fastapi")
+    uri = published(tmp_path, place)
+    with served(uri, tmp_path / "a") as (process, client):
+        assert client.submit(codes(1).to_bytes(), ["one"]) == "stored"
+        process.send_signal(signal.SIGKILL)
+    with served(uri, tmp_path / "b") as (_, client):
+        assert client.submit(codes(2).to_bytes(), ["one"]) == "taken"
+    index = dpi.connect(uri)
+    assert np.array_equal(index["one"].stored, codes(1).stored)
+    index.close()
+    assert not (tmp_path / "a").exists()
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("place", FILES)
+def test_h5_a_symbolic_link_to_the_files(place: str, tmp_path: Path) -> None:
+    first = dpi.connect(published(tmp_path, place))
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / f"link{Path(place).suffix}"
+    link.symlink_to(tmp_path / place)
+    second = dpi.connect(link)
+    with first.lease() as folder:
+        assert folder is not None
+        assert folder.parent == tmp_path.resolve()
+        assert folder.stat().st_mode & 0o777 == 0o700
+        with pytest.raises(BusyError, match=r"is being written by another process; wait"):
+            second.lease().__enter__()
+    with second.lease() as again:
+        assert again == folder
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(tmp_path / "moved")
+    with pytest.raises(StorageError, match="is a symbolic link, not a folder"):
+        first.lease().__enter__()
+    first.close()
+    second.close()
+
+
+@postgres
+def test_h5_sessions_of_postgresql(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg")
+    uri = new_database()
+    first, second = (open_database(uri, "books", new=True) for _ in range(2))
+    first.create(SYMBOLS)
+    second.open(SYMBOLS)
+    other = open_database(uri, "films", new=True)
+    with pytest.raises(dpi.InputError, match="the table is missing"):
+        other.lease().__enter__()
+    other.create(SYMBOLS)
+    with first.lease() as folder:
+        assert folder is None
+        with pytest.raises(BusyError, match="is being written by another collector"):
+            second.lease().__enter__()
+        with other.lease():  # another collection has a lease of its own
+            pass
+    with second.lease():
+        second.close()  # as when the connection is lost
+    with first.lease():
+        pass
+    first.close()
+    other.close()
+
+
+def test_h5_whoever_waits_is_answered_when_the_index_is_lost(tmp_path: Path) -> None:
+    class Lost(dpi.PrivateIndex):
+        def __contains__(self, id: object) -> bool:
+            raise StorageError("the server cannot be reached.")
+
+    collector = Collector(Lost(SPEC), tmp_path / "log", lambda: None)
+    collector.__enter__()
+    outcome = collector.submit(Submission(codes(1), np.array(["one"])))
+    with pytest.raises(UnavailableError):
+        outcome.result(60)
+    with pytest.raises(dpi.InputError, match="could not be written"):
+        collector.__exit__()
