@@ -274,7 +274,8 @@ def test_an_attack_sees_epsilon_and_a_weakened_sampler(
     codewords = np.random.default_rng(5).normal(size=(4, 3))
     spec = spec_of(codewords, 1.0, 2)
     privatizer = JavaScriptPrivatizer(spec, bridge, drawn)
-    run = distinguishers.Run(privatizer, TRIALS, 0.0, 1e-7)
+    releases = partial(distinguishers.code_releases, privatizer)
+    run = distinguishers.Run(releases, 3, 0.0, TRIALS, 0.0, 1e-7)
     (pair,) = distinguishers.worst_pairs(spec)
     tallies = distinguishers.attack_pair(run, pair, 1.0)
     findings = [tally.finding(0.0, run.alpha / len(tallies)) for tally in tallies]
