@@ -1,0 +1,30 @@
+"""Codes in a store that dpindex has no adapter for: the page runs as it is typed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+PAGE = (Path(__file__).parents[1] / "docs" / "elsewhere.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("known_noise")
+def test_the_page_runs_as_it_is_typed() -> None:
+    pytest.importorskip("qdrant_client", reason="needs pip install qdrant-client")
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        exec(block, names)
+    exact = names["exact"]
+    assert exact.ids[0, 0] == 7
+    np.testing.assert_array_equal(exact.stderr, 0)
+    truth = names["vectors"][names["hits"].ids[0]] @ names["query"][0]
+    truth /= np.linalg.norm(names["vectors"][names["hits"].ids[0]], axis=1)
+    truth /= np.linalg.norm(names["query"])
+    error = names["hits"].unbiased[0] - truth
+    assert (np.abs(error[:1]) < 5 * names["hits"].unbiased_stderr[0, :1]).all()
