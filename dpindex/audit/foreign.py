@@ -99,7 +99,14 @@ class Mechanism:
         return Guarantee(self.epsilon, self.delta, "DP", self.adjacency, exact=False)
 
     def release(self, row: AnyArray, count: int) -> Doubles:
-        """``count`` releases of one vector, shape (count, numbers of a release)."""
+        """Release the vector ``row`` ``count`` times; shape (count, numbers of a release).
+
+        Raises
+        ------
+        InputError
+            When the function returns another number of releases, releases of several lengths, or
+            a number that is not finite.
+        """
         if self.batched:
             parts = list(np.asarray(self.function(np.tile(row, (count, 1)))))
             if len(parts) != count:
@@ -117,7 +124,13 @@ class Mechanism:
         return released
 
     def neighbours(self) -> dict[str, tuple[Doubles, Doubles]]:
-        """Pairs of vectors that the claim is about, by name."""
+        """Pairs of vectors that the claim is about, by name.
+
+        Raises
+        ------
+        InputError
+            When the bounds have no room for two neighbours.
+        """
         if self.norm is not None:
             pairs = self._of_norm(self.norm)
         elif isinstance(self.adjacency, Attribute):
