@@ -46,6 +46,7 @@ class FakeIndex:
 
     def add_codes(self, codes: Any) -> None:
         self.count += len(codes)
+        self.codes = codes
 
     def nearest(self, queries: Any, k: int, query: str, allow_unprotected: bool) -> np.ndarray:
         return self.answers[: len(queries), :k]

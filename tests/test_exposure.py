@@ -12,7 +12,7 @@ from scipy.stats import binom
 from dpindex import Codebook, Privatizer, Spec, attribute, record
 from dpindex.exposure.exposure import predicted_exposure
 from dpindex.exposure.prior import Prior
-from dpindex.study.evaluate.inversion import cosines, invert
+from dpindex.study.attacks.rebuilding import cosines, invert
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

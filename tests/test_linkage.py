@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 
 from dpindex import Codebook, Privatizer, Spec, record
-from dpindex.study.evaluate.linkage import Linkage
+from dpindex.study.attacks.linkage import Linkage
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

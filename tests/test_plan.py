@@ -24,13 +24,14 @@ from streams import Seeded
 
 import dpindex as dpi
 from dpindex.cli import main
+from dpindex.study.attacks.linkage import Linkage
 from dpindex.study.evaluate import ground_truth
-from dpindex.study.evaluate.linkage import Linkage
 from dpindex.study.plan_options import NEIGHBOURS, PlanOptions
 from dpindex.study.planner import Facts, collection_model
 from dpindex.study.planner.attribute_specs import attribute_specs
 from dpindex.study.planner.collection_model import CollectionModel
-from dpindex.study.planner.simulation import Simulation, linked_share
+from dpindex.study.planner.simulated_attack import linked_share
+from dpindex.study.planner.simulation import Simulation
 from dpindex.vectors import open_vectors
 
 DIM, N = 24, 6000
@@ -208,7 +209,7 @@ def test_how_often_codes_are_recognised_is_simulated(method: str, k: int) -> Non
     linkage = Linkage(privatizer, base[:500], codes := privatizer.privatize(base))
     linkage.count(codes)
     assert 0.02 < linkage.share < 0.98
-    assert abs(linked_share(spec, model) - linkage.share) < 0.12
+    assert abs(linked_share(spec, model, None) - linkage.share) < 0.12
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -90,6 +91,15 @@ def unit(vectors: Floats) -> npt.NDArray[np.float32]:
     out = np.zeros(vectors.shape, dtype=np.float32)
     np.divide(vectors, norms, out=out, where=norms > 0, casting="same_kind")
     return out
+
+
+def stacked(parts: Sequence[Vectors]) -> Any:
+    """Return arrays or sparse matrices of one width as one."""
+    if issparse(parts[0]):
+        from scipy.sparse import vstack
+
+        return vstack(parts)
+    return np.concatenate(parts)
 
 
 def row_by_row(several: Singles, vectors: Singles) -> Singles:

@@ -10,7 +10,7 @@ each other fewer codes are recognised. ``dpindex evaluate`` measures both.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ class Exposure:
     linked : float
         Share of known vectors whose own code fits best among all codes, [0, 1].
     rebuilt_error : float
-        Mean squared error of rebuilt vectors over that of the best guess without codes, [0, 1].
+        Mean squared error of rebuilt vectors over that of the best guess without codes, [0, ∞).
     rebuilt_cosine, guess_cosine : float
         Cosine of rebuilt vectors, and of that guess, to the originals, [0, 1].
     """
@@ -56,6 +56,10 @@ class Exposure:
     def to_dict(self) -> dict[str, Any]:
         """Return the four numbers to four decimals."""
         return {name: round(value, 4) for name, value in asdict(self).items()}
+
+    def with_linked(self, linked: float) -> Exposure:
+        """Return the same with another share of linked vectors."""
+        return replace(self, linked=linked)
 
     def lines(self, n: int) -> tuple[str, str]:
         """Return how close a rebuilt vector comes, and how often a known one is found among n."""

@@ -1,5 +1,6 @@
 """Measured retrieval quality by epsilon: exact neighbours, curves, charts, and a report."""
 
+from dpindex.study.attacks.rebuilding import invert
 from dpindex.study.evaluate.curve import MEASURES, Curve, Point, Run
 from dpindex.study.evaluate.demo import DemoResult, run_demo
 from dpindex.study.evaluate.evaluation import recall_curve
@@ -8,7 +9,6 @@ from dpindex.study.evaluate.explorer.page import Picture
 from dpindex.study.evaluate.grid import SpecGrid, spec_grid
 from dpindex.study.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.study.evaluate.image_attack import image_attack
-from dpindex.study.evaluate.inversion import invert
 from dpindex.study.evaluate.report import require_libraries, write_report
 from dpindex.study.evaluate.text_attack import TextAttack, text_attack
 from dpindex.study.measure_options import MeasureOptions

@@ -20,9 +20,8 @@ from dpindex.base.charts import (
     to_png,
 )
 from dpindex.index.queries import QueryMode
+from dpindex.study.attacks.linkage import LINKED
 from dpindex.study.evaluate.curve import Curve, Point, recall_within
-from dpindex.study.evaluate.inversion import EXPOSURE
-from dpindex.study.evaluate.linkage import LINKED
 
 __all__ = ["PANEL_TITLES", "candidates_png", "curve_png", "gallery_png"]
 
@@ -111,7 +110,7 @@ def _drawn(curve: Curve, measure: str) -> Any:
         [(mode, name, mode) for mode in modes] for name in measures
     ]
     if measure == "exposure":  # it does not depend on the query mode
-        known = (LINKED, *EXPOSURE)
+        known = (LINKED, "rebuilt_error", "rebuilt_cosine")
         shown = [[(name, name, modes[0]) for name in known if _is_known(curve, name)]]
     styles = _styles(curve)
     height = len(shown)
@@ -128,6 +127,8 @@ def _drawn(curve: Curve, measure: str) -> Any:
         for panel, (title, drawn, mode) in zip(row, line_of_panels, strict=True):
             for name, line in curve.series(mode).items():
                 handles.setdefault(name, _draw_line(panel, line, drawn, styles[name]))
+            if title == "rebuilt_cosine":
+                _draw_guess(panel, curve)
             _format_panel(panel, curve, title)
         if measure != "exposure":
             row[0].set_ylabel(curve.full_name(line_of_panels[0][1]))
@@ -179,6 +180,14 @@ def _draw_line(panel: Any, line: Sequence[Point], measure: str, style: dict[str,
     epsilons = np.array([point.spec.budget for point in line])
     panel.fill_between(epsilons, low, high, color=style["color"], alpha=0.18, linewidth=0)
     return panel.plot(epsilons, means, **style)[0]
+
+
+def _draw_guess(panel: Any, curve: Curve) -> None:
+    """Draw the cosine of the best guess without codes, which is one for all methods."""
+    guess = np.nanmean([point.mean["guess_cosine"] for point in curve.points])
+    panel.axhline(guess, color=GREYS[1], linestyle=":", linewidth=1.0)
+    text = "best guess without a code"
+    panel.text(0.02, guess, text, transform=panel.get_yaxis_transform(), va="bottom", fontsize=8)
 
 
 def _format_panel(panel: Any, curve: Curve, what: str) -> None:

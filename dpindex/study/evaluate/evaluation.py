@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +24,14 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import record
 from dpindex.storage.leak_check import refuse_shared_rows
+from dpindex.study.attacks.linkage import LINKED, Linkage
+from dpindex.study.attacks.rebuilding import (
+    EXPOSURE,
+    Rebuilder,
+    attackers_denoiser,
+    can_be_rebuilt,
+    public_rows,
+)
 from dpindex.study.evaluate.curve import (
     Curve,
     Run,
@@ -33,8 +42,6 @@ from dpindex.study.evaluate.curve import (
 )
 from dpindex.study.evaluate.grid import ANY_OF_NORM_1, label
 from dpindex.study.evaluate.ground_truth import GroundTruth, ground_truth
-from dpindex.study.evaluate.inversion import exposure
-from dpindex.study.evaluate.linkage import LINKED, Linkage
 from dpindex.study.evaluate.runs_file import RunsFile, kept_in, run_key
 from dpindex.study.measure_options import MeasureOptions
 from dpindex.vectors import VectorSource, as_source, dense_rows
@@ -49,7 +56,7 @@ MODES: tuple[QueryMode, ...] = ("private", "exact")
 
 _FOUND = 100
 _NORM_TOLERANCE = 0.01
-# Vectors that attacks reconstruct and recognise, and codes that a denoiser is fitted to, at least.
+# Vectors that attacks rebuild and recognise, and codes that a denoiser is fitted to, at most.
 _ATTACKED = 500
 _KNOWN = 250
 _FITTED = 8192
@@ -77,9 +84,9 @@ def recall_curve(
     the true ``neighbours`` (Li & Li 2023, Sec. 5.1: 50), recall@10 after the first R answers were
     ordered by their vectors, queries per second that :meth:`dpindex.PrivateIndex.nearest` answers,
     build time, the size of a published code, how often a known vector picks out its own code among
-    all (:class:`dpindex.study.evaluate.linkage.Linkage`, or the index's own exact search, whichever
+    all (:class:`dpindex.study.attacks.linkage.Linkage`, or the index's own exact search, whichever
     finds more), and how much of the vectors an attacker can reconstruct
-    (:func:`dpindex.study.evaluate.inversion.exposure`).
+    who also has other vectors of the base (:class:`dpindex.study.attacks.rebuilding.Rebuilder`).
 
     BLAS and OpenMP use no more threads than there are idle processors when it begins:
     :func:`dpindex.base.threads.limited_threads`.
@@ -334,7 +341,6 @@ def _build(
     privatizer = Privatizer(index.spec, allow_unprotected=True)  # discarded, never published
     width = 0
     seconds = 0.0
-    seen = []
     linkage = None
     for first, chunk in base.chunks():
         start = time.perf_counter()
@@ -344,17 +350,13 @@ def _build(
         width = max(width, codes.stored[0].nbytes)
         linkage = linkage or Linkage(privatizer, chunk[:_KNOWN], codes)
         linkage.count(codes)
-        if first < _FITTED:
-            seen.append(codes.stored)
     start = time.perf_counter()
     denoiser = fit_where_possible(index, denoise)
     seconds += time.perf_counter() - start
-    _, vectors = next(iter(base.chunks(min(_ATTACKED, len(index)))))
-    codes = privatizer.spec.format.codes(np.concatenate(seen))
     cost = {
         "build_seconds": seconds,
         "bytes_per_vector": float(width),
-        **exposure(index.spec, vectors, codes, denoiser),
+        **_rebuilt(index, base, denoiser),
     }
     places = _places_of_own_codes(index, base)
     for level in (1, *candidate_levels(len(index))):
@@ -363,6 +365,20 @@ def _build(
         if linkage is not None:
             cost[name] = max(cost[name], linkage.share_within(level))
     return cost, denoiser is not None
+
+
+def _rebuilt(
+    index: PrivateIndex, base: VectorSource, denoiser: Denoiser | None
+) -> dict[str, float]:
+    """Return what an attacker rebuilds who has other vectors of the collection; or NaN."""
+    spec = index.spec
+    if not can_be_rebuilt(spec):
+        return dict.fromkeys(EXPOSURE, math.nan)
+    attacked = spaced(len(index), _ATTACKED)
+    public = dense_rows(base, public_rows(len(index), spec.dim, attacked))
+    strongest = attackers_denoiser(spec, index.codes.take(slice(_FITTED)), denoiser)
+    rebuild = Rebuilder(spec, public, strongest)
+    return rebuild.exposure(dense_rows(base, attacked), index.codes.take(attacked))
 
 
 def _places_of_own_codes(index: PrivateIndex, base: VectorSource) -> AnyArray:

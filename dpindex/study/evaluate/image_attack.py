@@ -12,10 +12,10 @@ from dpindex.base.arrays import AnyArray, spaced
 from dpindex.base.errors import InputError
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
+from dpindex.study.attacks.rebuilding import attackers_denoiser, cosines, invert, public_rows
 from dpindex.study.evaluate.curve_charts import gallery_png
 from dpindex.study.evaluate.explorer.page import Picture
 from dpindex.study.evaluate.grid import label
-from dpindex.study.evaluate.inversion import attackers_denoiser, cosines, invert
 from dpindex.vectors import as_source, dense_rows
 
 __all__ = ["image_attack"]
@@ -29,7 +29,8 @@ def image_attack(base: Any, specs: Iterable[Spec], shape: tuple[int, ...]) -> li
     """A picture for each method: ten images, and what an attacker rebuilds at each epsilon.
 
     The attacker fits the strongest denoiser to the codes of the collection, of which up to 8192 are
-    used here, where one can be fitted, and inverts the projection. Of more than five epsilons the
+    used here, where one can be fitted; other images of the collection stand for public ones
+    (:class:`dpindex.study.attacks.rebuilding.Rebuilder`). Of more than five epsilons the
     largest, the smallest and three between them are shown. The originals are shown too, so the
     pictures are as private as the images.
 
@@ -59,16 +60,18 @@ def image_attack(base: Any, specs: Iterable[Spec], shape: tuple[int, ...]) -> li
     _, rows = next(source.chunks(min(_FITTED, source.shape[0])))
     chosen = spaced(source.shape[0], _IMAGES)
     originals = dense_rows(source, chosen).astype(np.float64)
+    public = dense_rows(source, public_rows(*source.shape, chosen))
     methods: dict[str, list[Spec]] = {}
     for spec in specs:
         if spec.epsilon is not None:
             methods.setdefault(label(spec), []).append(spec)
     return [
         Picture(
-            _gallery(rows, originals, some, shape),
-            f"Images, and what an attacker who fits a denoiser to the published codes rebuilds "
-            f"from their codes; ε under {some[0].guarantee.adjacency}. The originals are shown: "
-            f"this picture is as private as they are.",
+            _gallery(rows, originals, public, some, shape),
+            f"Images, and what an attacker who fits a denoiser to the published codes, and has "
+            f"other images of the kind, rebuilds from their codes; ε under "
+            f"{some[0].guarantee.adjacency}. The originals are shown: this picture is as private "
+            f"as they are.",
             title=f"Images rebuilt from codes of {name}",
             small=True,
             file=f"inversion-{number}.png",
@@ -77,14 +80,16 @@ def image_attack(base: Any, specs: Iterable[Spec], shape: tuple[int, ...]) -> li
     ]
 
 
-def _gallery(rows: Any, originals: Any, specs: list[Spec], shape: tuple[int, ...]) -> bytes:
+def _gallery(
+    rows: Any, originals: Any, public: Any, specs: list[Spec], shape: tuple[int, ...]
+) -> bytes:
     low, high = (bound * specs[0].scale for bound in specs[0].bounds)
     lines: list[tuple[str, AnyArray]] = [("original", originals)]
     ordered = sorted(specs, key=lambda spec: -spec.budget)
     for spec in (ordered[i] for i in spaced(len(ordered), _EPSILONS)):
         privatizer = Privatizer(spec)
         denoiser = attackers_denoiser(spec, privatizer.privatize(rows))
-        rebuilt = invert(privatizer.privatize(originals), spec, denoiser)
+        rebuilt = invert(privatizer.privatize(originals), spec, denoiser, public)
         cosine = float(cosines(rebuilt, originals).mean())
         lines.append((f"ε = {spec.budget:g}\ncosine {cosine:.2f}", rebuilt))
     if not specs[0].method_row.calibration.rounded:  # directions, of which the size is unknown

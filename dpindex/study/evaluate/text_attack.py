@@ -14,7 +14,7 @@ from dpindex.base.errors import InputError
 from dpindex.base.files import read_file
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.evaluate.inversion import attackers_denoiser, invert
+from dpindex.study.attacks.rebuilding import attackers_denoiser, invert
 from dpindex.vectors import VectorSource, as_source, dense_rows
 
 __all__ = ["Guess", "TextAttack", "read_texts", "text_attack"]
@@ -139,7 +139,8 @@ def text_attack(
         )
     rows = spaced(base.shape[0], records)
     vectors = dense_rows(base, rows)
-    known = _directions(public)
+    public_vectors = dense_rows(public, np.arange(public.shape[0]))
+    known = unit(in_units_of_largest(public_vectors))
     truth = unit(in_units_of_largest(vectors))
 
     def guesses(rebuilt: Singles) -> tuple[Guess, ...]:
@@ -150,12 +151,10 @@ def text_attack(
         )
 
     names = [f"row {row}" if texts is None else texts[row] for row in rows]
-    found = tuple((spec, guesses(_rebuilt(spec, vectors, base))) for spec in _shown(specs))
+    found = tuple(
+        (spec, guesses(_rebuilt(spec, vectors, base, public_vectors))) for spec in _shown(specs)
+    )
     return TextAttack(tuple(names), guesses(truth), found, public.shape[0])
-
-
-def _directions(source: VectorSource) -> Singles:
-    return unit(in_units_of_largest(dense_rows(source, np.arange(source.shape[0]))))
 
 
 def _shown(specs: Iterable[Spec]) -> list[Spec]:
@@ -172,9 +171,9 @@ def _shown(specs: Iterable[Spec]) -> list[Spec]:
     return chosen
 
 
-def _rebuilt(spec: Spec, vectors: Any, base: VectorSource) -> Singles:
-    """What the attack of :mod:`dpindex.study.evaluate.inversion` gives back of the vectors."""
+def _rebuilt(spec: Spec, vectors: Any, base: VectorSource, public: Singles) -> Singles:
+    """What the attack of :mod:`dpindex.study.attacks.rebuilding` gives back of the vectors."""
     privatizer = Privatizer(spec)
     _, others = next(iter(base.chunks(min(_FITTED, base.shape[0]))))
     denoiser = attackers_denoiser(spec, privatizer.privatize(others))
-    return invert(privatizer.privatize(vectors), spec, denoiser)
+    return invert(privatizer.privatize(vectors), spec, denoiser, public)

@@ -27,7 +27,8 @@ from dpindex.study.planner.collection_model import CollectionModel
 from dpindex.study.planner.neighbourhood import MAX_EPSILON, Neighbourhood, Request, Stage
 from dpindex.study.planner.plan_result import Ranking, Row, best_by_method, nearby
 from dpindex.study.planner.public_sample import Facts, checked_source, sample_rows
-from dpindex.study.planner.simulation import Simulation, linked_share
+from dpindex.study.planner.simulated_attack import simulated_exposure
+from dpindex.study.planner.simulation import Simulation
 
 __all__ = ["AttributeNeighbourhood"]
 
@@ -140,8 +141,8 @@ class AttributeNeighbourhood(Neighbourhood):
 
     def exposure(self, spec: Spec) -> Exposure:
         prior = Prior.of_sample(self._sample, spec)
-        exposure = predicted_exposure(spec, self._request.options.n, prior)
-        return replace(exposure, linked=linked_share(spec, self._model))
+        predicted = predicted_exposure(spec, self._request.options.n, prior)
+        return simulated_exposure(spec, self._model, self._rounds_to_fit(spec), predicted)
 
     def _grid(self, epsilon: float) -> SpecGrid:
         request = self._request
@@ -228,10 +229,14 @@ class AttributeNeighbourhood(Neighbourhood):
 
     def _refined(self, row: Row) -> Row:
         """Return the row with the denoiser that ``fit_denoiser()`` would choose, or without any."""
-        codes = min(_FITTED_CODES, _FITTED_NUMBERS // row.spec.code_length)
-        rounds = min(codes // self._model.sampled.shape[0], int(self._model.vectors_per_row))
-        simulation = self._simulation(row.spec, self._model, max(1, rounds))
+        simulation = self._simulation(row.spec, self._model, self._rounds_to_fit(row.spec))
         return self._best_row(simulation, "plain", "auto")
+
+    def _rounds_to_fit(self, spec: Spec) -> int:
+        """Return how many codes of each sampled vector a denoiser is fitted to."""
+        codes: int = min(_FITTED_CODES, _FITTED_NUMBERS // spec.code_length)
+        rounds: int = min(codes // self._model.sampled.shape[0], int(self._model.vectors_per_row))
+        return max(1, rounds)
 
     def _best_row(self, simulation: Simulation, *rankings: Ranking) -> Row:
         rows = simulation.predict(rankings)

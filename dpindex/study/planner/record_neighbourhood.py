@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+import numpy as np
+
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.exposure.exposure import Exposure, predicted_exposure
 from dpindex.exposure.prior import Prior
@@ -24,6 +26,7 @@ from dpindex.study.planner.neighbourhood import (
 from dpindex.study.planner.plan_result import Row, best_by_method, nearby
 from dpindex.study.planner.public_sample import Facts, checked_source, in_groups, sample_rows
 from dpindex.study.planner.record_model import RecordModel, promising_subsets
+from dpindex.study.planner.simulated_attack import rebuilt
 
 __all__ = ["RecordNeighbourhood"]
 
@@ -116,7 +119,10 @@ class RecordNeighbourhood(Neighbourhood):
 
     def exposure(self, spec: Spec) -> Exposure:
         prior = Prior.of_sample(self._sample[:_COMPARED], spec)
-        return predicted_exposure(spec, self._request.options.n, prior)
+        predicted = predicted_exposure(spec, self._request.options.n, prior)
+        return rebuilt(
+            spec, self._sample[::3], np.delete(self._sample, np.s_[::3], axis=0), None, predicted
+        )
 
     def _admitted(self) -> list[Method]:
         """Return the methods that hide any two vectors; note why others do not."""

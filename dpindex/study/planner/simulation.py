@@ -1,4 +1,4 @@
-"""Simulation of one spec on a model of the collection: recall, noise, and linked codes."""
+"""Simulation of one spec on a model of the collection: recall and noise."""
 
 from __future__ import annotations
 
@@ -8,26 +8,23 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
-from dpindex.base.arrays import Singles, Vectors, issparse, row_by_row, unit
+from dpindex.base.arrays import Singles, row_by_row, stacked, unit
 from dpindex.denoise import Denoiser, fit_denoiser, fit_if_possible
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.evaluate.linkage import Linkage
 from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner.collection_model import CollectionModel
 from dpindex.study.planner.plan_result import Found, Ranking, Row
 from dpindex.study.planner.retrieval import best_columns, shares_found
 
-__all__ = ["Simulation", "linked_share"]
+__all__ = ["Simulation"]
 
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
 # Best candidates that stand for at least ten vectors: few stand for less than half a vector.
 _CANDIDATES = 64
-_LINKED_ROUNDS = 4
 
 
 class Simulation:
@@ -80,7 +77,7 @@ class Simulation:
 
     def predict(self, rankings: Sequence[Ranking]) -> list[Row]:
         """Return a row for each ranking; one of codes as they are, if no denoiser can be fitted."""
-        sampled = self._privatizer.privatize(_stacked([self._model.sampled] * self._rounds))
+        sampled = self._privatizer.privatize(stacked([self._model.sampled] * self._rounds))
         near = sampled.take(slice(0))
         if self._model.near.shape[0]:
             near = self._privatizer.privatize(self._model.near)
@@ -134,29 +131,3 @@ class Simulation:
 
 def _normalised(codes: Codes) -> Singles:
     return unit(codes.to_float())
-
-
-def _stacked(parts: Sequence[Vectors]) -> Any:
-    """Return arrays or sparse matrices of one width as one."""
-    if issparse(parts[0]):
-        return scipy.sparse.vstack(parts)
-    return np.concatenate(parts)
-
-
-def linked_share(spec: Spec, model: CollectionModel) -> float:
-    """Return the share of queries whose own code fits best in the collection: :class:`Linkage`.
-
-    Each candidate beats the own code with a chance, estimated from four codes of it, and stands for
-    so many vectors.
-    """
-    privatizer = Privatizer(spec)
-    codes = privatizer.privatize(_stacked([model.queries, model.sampled]))
-    linkage = Linkage(privatizer, model.queries, codes)
-    beaten = np.zeros(model.weight.shape)
-    for _ in range(_LINKED_ROUNDS):
-        comparisons = [linkage.compare(privatizer.privatize(model.sampled))]
-        if model.near.shape[0]:
-            comparisons.append(linkage.compare(privatizer.privatize(model.near), own=True))
-        beaten += np.hstack([above + tied / 2 for above, tied in comparisons]) / _LINKED_ROUNDS
-    first = np.prod((1.0 - beaten) ** model.weight, axis=1)
-    return float(first.mean())

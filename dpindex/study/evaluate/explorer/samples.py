@@ -12,11 +12,17 @@ from dpindex.index.queries import QueryMode
 from dpindex.index.search_backend import Rows
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
+from dpindex.study.attacks.rebuilding import (
+    Rebuilder,
+    attackers_denoiser,
+    can_be_rebuilt,
+    cosines,
+    public_rows,
+)
 from dpindex.study.evaluate.curve import Curve
 from dpindex.study.evaluate.evaluation import Progress, fit_where_possible, new_index
 from dpindex.study.evaluate.grid import label
 from dpindex.study.evaluate.ground_truth import ground_truth
-from dpindex.study.evaluate.inversion import attackers_denoiser, cosines, invert
 from dpindex.vectors import VectorSource, dense_rows
 
 __all__ = ["FOUND", "Examples", "Rebuilt", "Sample", "View", "examples_of"]
@@ -141,6 +147,7 @@ def examples_of(
     records = spaced(base.shape[0], count)
     shown = dense_rows(queries, query_rows)
     originals = dense_rows(base, records)
+    public = dense_rows(base, public_rows(base.shape[0], base.shape[1], records))
     truth = ground_truth(base, shown, FOUND, curve.metric)
     specs = tuple(dict.fromkeys(point.spec for point in curve.points))
     report = progress or (lambda done, total, task: None)
@@ -157,21 +164,15 @@ def examples_of(
             for mode in curve.query_modes
         }
         rebuilt = None
-        if _has_exposure(curve, spec):
+        if can_be_rebuilt(spec):
             seen = index.codes.take(slice(_FITTED))
             strongest = attackers_denoiser(spec, seen, denoiser)
-            vectors = invert(index.codes.take(records), spec, strongest)
+            vectors = Rebuilder(spec, public, strongest)(index.codes.take(records))
             rebuilt = Rebuilt(vectors, cosines(vectors, originals), _nearest(base, vectors))
         true = {mode: truth.relevant(rows, FOUND) for mode, rows in found.items()}
         samples.append(Sample(spec, found, true, rebuilt))
     report(len(specs), len(specs), "done")
     return Examples(query_rows, records, truth.ids[:, :FOUND], tuple(samples), unit)
-
-
-def _has_exposure(curve: Curve, spec: Spec) -> bool:
-    """Whether the curve has a figure of what the attack rebuilds under this spec."""
-    errors = [p.mean["rebuilt_error"] for p in curve.points if p.spec == spec]
-    return not np.isnan(errors).any()
 
 
 def _nearest(base: VectorSource, vectors: Singles) -> Rows:

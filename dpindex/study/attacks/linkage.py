@@ -13,6 +13,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from dpindex.base.arrays import Doubles, Singles, Vectors, row_by_row, unit
+from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.projector import Projector
 from dpindex.mechanism.spec import Spec
@@ -75,11 +76,31 @@ class _LogOdds(_CosineScores):
         return codes.to_float()
 
 
+class _SearchScores(_CosineScores):
+    """Scores of an exact search by the index: inner products with denoised codes."""
+
+    def __init__(self, projector: Projector, known: Vectors, denoiser: Denoiser) -> None:
+        self.weights = unit(self.expected(projector, known))
+        self.denoiser = denoiser
+
+    def compared(self, codes: Codes) -> Singles:
+        return self.denoiser.to_rank(codes)
+
+
 _SCORES: dict[type[object], type[_CosineScores]] = {
     CodeFormat: _CosineScores,
     SignFormat: _LogOdds,
     SymbolFormat: _CodewordScores,
 }
+
+
+def _scores(
+    projector: Projector, known: Vectors, codes: Codes, denoiser: Denoiser | None
+) -> _CosineScores:
+    if denoiser is not None:
+        return _SearchScores(projector, known, denoiser)
+    mean = codes.to_float().mean(axis=0, dtype=np.float64).astype(np.float32)
+    return for_format(_SCORES, projector.spec.format_type)(projector, known, mean)
 
 
 class Linkage:
@@ -93,12 +114,18 @@ class Linkage:
         Original vectors.
     codes : Codes
         Those of the known vectors first, and after them others, shape (n, k), n ≥ m.
+    denoiser : Denoiser, optional
+        Compare denoised codes, as an exact search of a denoised index does.
     """
 
-    def __init__(self, projector: Projector, known: Vectors, codes: Codes) -> None:
-        scores = for_format(_SCORES, projector.spec.format_type)
-        mean = codes.to_float().mean(axis=0, dtype=np.float64).astype(np.float32)
-        self._scores = scores(projector, known, mean)
+    def __init__(
+        self,
+        projector: Projector,
+        known: Vectors,
+        codes: Codes,
+        denoiser: Denoiser | None = None,
+    ) -> None:
+        self._scores = _scores(projector, known, codes, denoiser)
         count = len(self._scores.weights)
         own = self._scores.compared(codes.take(slice(count)))
         self._own = np.einsum("ij,ij->i", self._scores.weights, own)

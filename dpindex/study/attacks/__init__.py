@@ -1,0 +1,1 @@
+"""Attacks on codes: vectors rebuilt, known vectors linked, and what else a code gives away."""

@@ -1,0 +1,341 @@
+"""Vectors rebuilt from their codes, by one who also has public vectors of the kind.
+
+The attacker knows everything public: the projection, the law of the noise and the bounds. It has
+the codes of the whole collection too, and can fit the denoiser that improves search. From public
+vectors it takes their mean and covariance; without them attributes are independent and uniform over
+the bounds. Its best guess without a code is the mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    Floats,
+    Singles,
+    Vectors,
+    in_units_of_largest,
+    spaced,
+    unit,
+)
+from dpindex.base.errors import InputError
+from dpindex.denoise import Denoiser, fit_denoiser, fit_if_possible
+from dpindex.exposure.exposure import linear_channel, nearness
+from dpindex.exposure.prior import Prior, directions_only
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise.codebook_response import nearest
+from dpindex.mechanism.noise.law import SignLaw
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+
+__all__ = [
+    "EXPOSURE", "Rebuilder", "attackers_denoiser", "can_be_rebuilt", "cosines", "dense_units",
+    "invert", "not_codewords", "public_rows",
+]  # fmt: skip
+
+EXPOSURE = ("rebuilt_error", "rebuilt_cosine", "guess_cosine")
+"""The measures that :meth:`Rebuilder.exposure` returns."""
+
+# The largest projections that are inverted on request, and as a part of every evaluation.
+_MAX_ENTRIES = 1 << 26
+_MAX_MEASURED_ENTRIES = 1 << 22
+_MAX_MEASURED_LENGTH = 2048
+# Fewer public vectors than this tell no covariance.
+_MIN_PUBLIC = 40
+# The most vectors, and numbers in them, that stand for public ones.
+_PUBLIC = 2000
+_MAX_PUBLIC_NUMBERS = 1 << 25
+# Weight of independent attributes beside the covariance of public vectors.
+_SHRINKAGE = 0.1
+# Cosines above this are those of a codeword to itself.
+_SAME = 1.0 - 1e-5
+
+_Way = Callable[[Codes], Doubles]
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """What is known of vectors before their codes, in scaled units.
+
+    Attributes
+    ----------
+    mean : float64 array, shape (dim,)
+    variance : float
+        Of an attribute, on average.
+    centred : float64 array, shape (m, dim)
+        Public vectors less their mean; none if attributes are independent.
+    """
+
+    mean: Doubles
+    variance: float
+    centred: Doubles
+
+    @classmethod
+    def of_spec(cls, spec: Spec) -> _Moments:
+        """Return the moments of independent attributes: :meth:`Prior.of`."""
+        prior = Prior.of(spec)
+        return cls(np.full(spec.dim, prior.mean), prior.variance, np.empty((0, spec.dim)))
+
+    @classmethod
+    def of_public(cls, vectors: Doubles) -> _Moments:
+        """Return the moments of public vectors in scaled units."""
+        mean = vectors.mean(axis=0)
+        centred = vectors - mean
+        return cls(mean, max(float(np.square(centred).mean()), 1e-30), centred)
+
+    def covariances(self, projection: Doubles) -> tuple[Doubles, Doubles]:
+        """Return the covariance of vectors and their projections, and that of projections."""
+        across = self.variance * projection
+        within = self.variance * (projection.T @ projection)
+        count = len(self.centred)
+        if count:
+            projected = self.centred @ projection
+            across *= _SHRINKAGE
+            across += (1.0 - _SHRINKAGE) / count * (self.centred.T @ projected)
+            within *= _SHRINKAGE
+            within += (1.0 - _SHRINKAGE) / count * (projected.T @ projected)
+        return across, within
+
+
+class Rebuilder:
+    """The estimate of vectors from their codes that does best on public vectors.
+
+    Numbers and signs: the linear estimate of least squares, of the codes as they are and of the
+    denoised ones. For a mean m and a covariance C of vectors and codes ``z ≈ B A u + noise`` (A the
+    public projection, B and the noise variances R from the public law) it is
+    ``m + C(BA)ᵀ (BA C(BA)ᵀ + R)⁻¹ (z − E z)``, clipped to the public bounds. For signs, B is the
+    regression coefficient of the sign on the projected value (Bussgang 1952). Of denoised codes,
+    which are estimates of ``A u`` already, B = 1 and R = 0.
+
+    Symbols: the codeword, shrunk by how often a report is true and how near it is then; and the
+    mean of public vectors, each as likely as the public law says.
+
+    Parameters
+    ----------
+    spec : Spec
+        The public description of the codes.
+    public : array or sparse matrix, shape (m, dim), optional
+        Public vectors of the kind. A quarter of them decides between the estimates.
+    denoiser : Denoiser, optional
+        Fitted to codes of the same collection. Sign codes are inverted without it.
+
+    Attributes
+    ----------
+    guess : float64 array, shape (dim,)
+        The best guess without a code, in the units of the vectors.
+
+    Raises
+    ------
+    InputError
+        If the projection has more than 2^26 entries.
+    """
+
+    def __init__(
+        self, spec: Spec, public: Vectors | None = None, denoiser: Denoiser | None = None
+    ) -> None:
+        if spec.dim * spec.code_length > _MAX_ENTRIES and not spec.format.symbolic:
+            raise InputError(
+                f"the projection has {spec.dim} × {spec.code_length} entries, too many to invert; "
+                f"{_MAX_ENTRIES} at most."
+            )
+        self._spec = spec
+        self._denoiser = denoiser
+        vectors = np.empty((0, spec.dim))
+        if public is not None and public.shape[0] >= _MIN_PUBLIC:
+            vectors = dense_units(spec, public)
+        held = not_codewords(spec, vectors[::4])
+        self._moments = _Moments.of_spec(spec)
+        if len(vectors):
+            learned = np.delete(vectors, np.s_[::4], axis=0)
+            self._moments = _Moments.of_public(learned / spec.scale)
+        self.guess = self._moments.mean * spec.scale
+        ways = self._symbol_ways() if spec.format.symbolic else self._linear_ways()
+        self._way = ways[-1]
+        if len(held) and len(ways) > 1:
+            codes = Privatizer(spec, allow_unprotected=True).privatize(held)
+            self._way = min(ways, key=lambda way: float(np.square(way(codes) - held).mean()))
+
+    def __call__(self, codes: Codes) -> Singles:
+        """Return vectors, float32, shape (n, dim), in their units before division by ``scale``."""
+        return self._way(codes).astype(np.float32)
+
+    def exposure(self, vectors: Vectors, codes: Codes) -> dict[str, float]:
+        """Return how much of original vectors, shape (n, dim), comes back from their codes.
+
+        Returns
+        -------
+        dict
+            ``rebuilt_error``: mean squared error of the reconstructions over that of the best guess
+            without codes, [0, ∞). ``rebuilt_cosine``, ``guess_cosine``: mean cosines of the
+            reconstructions and of that guess to the originals. Record-level methods encode
+            directions, so all are of the originals at norm 1.
+        """
+        truth = dense_units(self._spec, vectors)
+        estimate = self(codes).astype(np.float64)
+        guess = np.broadcast_to(self.guess, truth.shape)
+        error = np.square(estimate - truth).mean() / np.square(guess - truth).mean()
+        values = (error, cosines(estimate, truth).mean(), cosines(guess, truth).mean())
+        return dict(zip(EXPOSURE, map(float, values), strict=True))
+
+    def _linear_ways(self) -> list[_Way]:
+        """Return the estimates from codes as they are and, if there is a denoiser, denoised."""
+        spec = self._spec
+        projection = spec.projection.apply(np.eye(spec.dim, dtype=np.float32)).astype(np.float64)
+        projection *= spec.projection.scale
+        mean = self._moments.mean @ projection
+        across, within = self._moments.covariances(projection)
+        # The pseudo-inverse leaves out coordinates without information (bins without noise).
+        slope, expected, noise = linear_channel(spec, mean, np.diag(within))
+        covariance = slope * within * slope[:, None] + np.diag(noise)
+        weights = np.linalg.pinv(covariance, hermitian=True) @ (across * slope).T
+
+        def plain(codes: Codes) -> Doubles:
+            return self._bounded((codes.to_float() - expected) @ weights)
+
+        denoise = self._denoiser
+        if denoise is None or isinstance(spec.law, SignLaw):
+            return [plain]
+        exact_weights = np.linalg.pinv(within, hermitian=True) @ across.T
+
+        def denoised(codes: Codes) -> Doubles:
+            return self._bounded((denoise(codes) - mean) @ exact_weights)
+
+        return [plain, denoised]
+
+    def _bounded(self, deviation: Doubles) -> Doubles:
+        """Return the mean and a deviation from it, clipped to the bounds, in units of vectors."""
+        low, high = self._spec.bounds
+        return np.clip(self._moments.mean + deviation, low, high) * self._spec.scale
+
+    def _symbol_ways(self) -> list[_Way]:
+        """Return two estimates of the mean vector behind each symbol; one without public ones."""
+        law = self._spec.symbol_law
+        words = law.codebook.vectors.astype(np.float64)
+        public = self._moments.centred + self._moments.mean
+        # The codeword, as near as codewords are to others, and the mean of those not near it.
+        near = nearness(self._spec) * words
+        share = law.subset / law.size
+        far = (words.mean(axis=0) - share * near) / (1.0 - share)
+        likely = law.chance_inside * near + (1.0 - law.chance_inside) * far
+        estimates = [likely]
+        if len(public):
+            similarity = _to_other_words(public, words)
+            sets = np.zeros(similarity.shape)
+            np.put_along_axis(sets, nearest(similarity, law.subset), 1.0, axis=1)
+            inside = law.chance_inside / law.subset
+            outside = (1.0 - law.chance_inside) / (law.size - law.subset)
+            chances = outside + (inside - outside) * sets
+            estimates.append((chances.T @ public) / chances.sum(axis=0)[:, None])
+        return [partial(_of_symbols, means) for means in estimates]
+
+
+def not_codewords(spec: Spec, vectors: Doubles) -> Doubles:
+    """Return the vectors that are no codewords: those would be encoded by themselves."""
+    if not spec.format.symbolic:
+        return vectors
+    similarity = _to_other_words(unit(vectors), spec.symbol_law.codebook.vectors)
+    return vectors[np.isfinite(similarity).all(axis=1)]
+
+
+def _to_other_words(vectors: Floats, words: Floats) -> Floats:
+    """Return cosines to codewords, shape (n, K); those of a codeword to itself are −∞."""
+    similarity = vectors @ words.T
+    similarity[similarity > _SAME] = -math.inf
+    return similarity
+
+
+def _of_symbols(means: Doubles, codes: Codes) -> Doubles:
+    return means[codes.stored.ravel()]
+
+
+def public_rows(count: int, dim: int, attacked: AnyArray) -> AnyArray:
+    """Return rows other than the attacked ones, which stand for public vectors of the kind.
+
+    At most 2000, at equal distances, and no more than 2^25 numbers in all; half of the rows are
+    returned if all are attacked.
+    """
+    most = min(_PUBLIC, _MAX_PUBLIC_NUMBERS // dim)
+    rows = np.setdiff1d(np.arange(count), attacked)
+    if not len(rows):
+        rows = np.arange(0, count, 2)
+    return rows[spaced(len(rows), most)]
+
+
+def dense_units(spec: Spec, vectors: Vectors) -> Doubles:
+    """Return vectors as an array; at norm 1 if their directions alone are encoded."""
+    dense: Any = vectors if isinstance(vectors, np.ndarray) else vectors.toarray()
+    if directions_only(spec):
+        return unit(in_units_of_largest(dense)).astype(np.float64)
+    return np.asarray(dense, dtype=np.float64)
+
+
+def invert(
+    codes: Codes, spec: Spec, denoiser: Denoiser | None = None, public: Vectors | None = None
+) -> Singles:
+    """Return the best estimate of the vectors behind codes: :class:`Rebuilder`.
+
+    Codes that depend on directions alone give vectors of about norm 1.
+
+    Parameters
+    ----------
+    codes : FloatCodes or BitCodes
+        Codes of n vectors made under ``spec``.
+    spec : Spec
+        Their public description.
+    denoiser : Denoiser, optional
+        Fitted to codes of the same collection.
+    public : array or sparse matrix, shape (m, dim), optional
+        Public vectors of the kind; fewer than 40 are not used.
+
+    Returns
+    -------
+    float32 array, shape (n, dim), in the units of the vectors before division by ``scale``.
+
+    Raises
+    ------
+    InputError
+        If the codes come from another spec, or the projection has more than 2^26 entries.
+
+    >>> from dpindex import Privatizer
+    >>> spec = Spec(method="raw-staircase", dim=3, epsilon=50.0, bounds=(0, 1))
+    >>> codes = Privatizer(spec).privatize(np.array([[0.0, 0.5, 1.0]]))
+    >>> np.round(invert(codes, spec), 1).tolist()
+    [[0.0, 0.5, 1.0]]
+    """
+    if codes.fingerprint != spec.fingerprint:
+        raise InputError("these codes were made under another spec than the one given.")
+    return Rebuilder(spec, public, denoiser)(codes)
+
+
+def can_be_rebuilt(spec: Spec) -> bool:
+    """True if the projection is small enough to be inverted as a part of every evaluation."""
+    if spec.format.symbolic:
+        return True
+    entries = spec.dim * spec.code_length
+    return entries <= _MAX_MEASURED_ENTRIES and spec.code_length <= _MAX_MEASURED_LENGTH
+
+
+def attackers_denoiser(
+    spec: Spec, codes: Codes, denoiser: Denoiser | None = None
+) -> Denoiser | None:
+    """Return the strongest denoiser for these codes: a given one if it is of the kind "score"."""
+    strongest = denoiser is not None and denoiser.kind == "score"
+    if strongest or "score" not in spec.format_type.denoisers:
+        return denoiser
+    return fit_if_possible(partial(fit_denoiser, codes, spec), spec) or denoiser
+
+
+def cosines(estimates: Floats, originals: Floats) -> Doubles:
+    """Return the cosine of each estimate to its original, shape (n,); 0 where one is zero."""
+    u = estimates.astype(np.float64)
+    v = originals.astype(np.float64)
+    norms = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
+    return np.asarray(np.divide((u * v).sum(axis=1), norms, out=np.zeros(len(u)), where=norms > 0))
