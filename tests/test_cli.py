@@ -322,7 +322,9 @@ def test_info_and_methods_for_programs(run: Run, files: Path) -> None:
     run("build", "x.npy", "ix", *STAIRCASE)
     facts = json.loads(run("info", "ix", "--json")[1])
     assert facts["count"] == 300
-    assert set(facts["exposure"]) == {"linked", "rebuilt_error", "rebuilt_cosine", "guess_cosine"}
+    assert set(facts["exposure"]) == {
+        "linked", "rebuilt_error", "rebuilt_cosine", "guess_cosine", "simulated",
+    }  # fmt: skip
     assert facts["guarantee"]["adjacency"] == {"kind": "attribute", "beta": 1.0}
     names = [row["name"] for row in json.loads(run("methods", "--json")[1])]
     assert names == [method.name for method in dpi.methods()]

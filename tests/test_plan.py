@@ -25,7 +25,7 @@ from streams import Seeded
 import dpindex as dpi
 from dpindex.cli import main
 from dpindex.study.attacks.linkage import Linkage
-from dpindex.study.evaluate import ground_truth
+from dpindex.study.evaluate import ground_truth, recall_curve
 from dpindex.study.plan_options import NEIGHBOURS, PlanOptions
 from dpindex.study.planner import Facts, collection_model
 from dpindex.study.planner.attribute_specs import attribute_specs
@@ -212,6 +212,26 @@ def test_how_often_codes_are_recognised_is_simulated(method: str, k: int) -> Non
     assert abs(linked_share(spec, model, None) - linkage.share) < 0.12
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+def test_the_stated_exposure_is_what_attacks_on_the_codes_find(
+    base: np.ndarray, epsilon: float
+) -> None:
+    """Own code found, by the likelihood and by a denoised search, and vectors rebuilt."""
+    terms = {**TERMS, "epsilon": epsilon}
+    planned = dpi.plan(**terms, public_sample=collection(2000, 1), methods=["raw-square-wave"])
+    stated = planned.exposure
+    assert stated is not None
+    assert stated.simulated
+    spec = planned.best.spec
+    curve = recall_curve(base, base[:20], [spec], runs=1, denoise="auto", query_modes=["exact"])
+    measured = curve.points[0].mean
+    assert stated.linked == pytest.approx(measured["linked"], abs=0.1)
+    assert stated.rebuilt_error == pytest.approx(measured["rebuilt_error"], abs=0.05)
+    assert stated.rebuilt_cosine == pytest.approx(measured["rebuilt_cosine"], abs=0.02)
+    assert stated.guess_cosine == pytest.approx(measured["guess_cosine"], abs=0.02)
+
+
 @contextmanager
 def noise_known() -> Iterator[pytest.MonkeyPatch]:
     """The same noise whichever tests are run."""
@@ -260,7 +280,7 @@ def test_the_best_row_is_recommended_in_a_sentence(outcome: Any) -> None:
     assert "recall@10 of the true 10 = " in outcome.why
     assert "precision@10 of the true 50 = " in outcome.why
     assert "becomes at most 98.3 % sure" in outcome.protection[0]
-    assert "A vector rebuilt from its code has cosine" in outcome.protection[1]
+    assert "rebuilds a vector from its code to cosine" in outcome.protection[1]
     assert f"finds its code among {N}" in outcome.protection[2]
     assert outcome.recommended.spec == outcome.best.spec
     assert outcome.why.startswith(outcome.best.method)

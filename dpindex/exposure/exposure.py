@@ -46,16 +46,21 @@ class Exposure:
         Mean squared error of rebuilt vectors over that of the best guess without codes, [0, ∞).
     rebuilt_cosine, guess_cosine : float
         Cosine of rebuilt vectors, and of that guess, to the originals, [0, 1].
+    simulated : bool
+        Attacks were tried on public vectors, which give the attacker its guess; else the figures
+        follow from public parameters, and the guess is the middle of the bounds.
     """
 
     linked: float
     rebuilt_error: float
     rebuilt_cosine: float
     guess_cosine: float
+    simulated: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the four numbers to four decimals."""
-        return {name: round(value, 4) for name, value in asdict(self).items()}
+        """Return the fields, numbers to four decimals."""
+        numbers = {name: round(value, 4) for name, value in asdict(self).items()}
+        return {**numbers, "simulated": self.simulated}
 
     def with_linked(self, linked: float) -> Exposure:
         """Return the same with another share of linked vectors."""
@@ -63,14 +68,24 @@ class Exposure:
 
     def lines(self, n: int) -> tuple[str, str]:
         """Return how close a rebuilt vector comes, and how often a known one is found among n."""
+        linked = _percent(self.linked)
+        by_chance = f"(by chance in 1 of {n})"
+        if self.simulated:
+            return (
+                f"Who has public vectors of the kind rebuilds a vector from its code to cosine "
+                f"{self.rebuilt_cosine:.2f}; the best guess without the code has "
+                f"{self.guess_cosine:.2f}.",
+                f"Who knows a vector finds its code among {n} in {linked} of cases {by_chance}.",
+            )
         guess = ""
         if self.guess_cosine > 0.005:
-            guess = f" (a guess without codes: {self.guess_cosine:.2f})"
+            guess = f" (the middle of the bounds: {self.guess_cosine:.2f})"
         return (
-            f"A vector rebuilt from its code has cosine {self.rebuilt_cosine:.2f} to the original"
-            f"{guess}; whoever learns from all codes of correlated vectors comes closer.",
-            f"Who knows a vector finds its code among {n} in {_percent(self.linked)} of cases (by "
-            f"chance in 1 of {n}), fewer where vectors resemble each other.",
+            f"A vector rebuilt from its code has at least cosine {self.rebuilt_cosine:.2f} to the "
+            f"original{guess}; who has public vectors of the kind comes closer: plan with a public "
+            f"sample.",
+            f"Who knows a vector finds its code among {n} in {linked} of cases {by_chance}, fewer "
+            f"where vectors resemble each other.",
         )
 
 
@@ -97,7 +112,8 @@ def predicted_exposure(spec: Spec, n: int, prior: Prior | None = None) -> Exposu
 
     >>> spec = Spec("raw-staircase", dim=100, epsilon=6.0, bounds=(0, 1))
     >>> predicted_exposure(spec, 10_000).to_dict()
-    {'linked': 1.0, 'rebuilt_error': 0.1449, 'rebuilt_cosine': 0.9817, 'guess_cosine': 0.866}
+    {'linked': 1.0, 'rebuilt_error': 0.1449, 'rebuilt_cosine': 0.9817, 'guess_cosine': 0.866,
+     'simulated': False}
     """
     prior = prior or Prior.of(spec)
     guess = _cosine(prior, 0.0)

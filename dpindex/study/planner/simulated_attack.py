@@ -67,7 +67,8 @@ def rebuilt(
     if not len(truth):
         return predicted
     codes = Privatizer(spec).privatize(truth)
-    return Exposure(predicted.linked, **rebuild.exposure(truth, codes))
+    measured = rebuild.exposure(truth, codes)
+    return Exposure(predicted.linked, **measured, simulated=True)
 
 
 def linked_share(spec: Spec, model: CollectionModel, denoiser: Denoiser | None) -> float:
