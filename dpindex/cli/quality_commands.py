@@ -18,7 +18,7 @@ from dpindex.study.measure_options import MeasureOptions
 from dpindex.vectors import open_vectors, read_ids
 
 if TYPE_CHECKING:  # help loads no noise laws
-    from dpindex.study.evaluate import Shown, SpecGrid, TextAttack
+    from dpindex.study.evaluate import Attack, Shown, SpecGrid, TextAttack
 
 _CONTRAST = "raw-gaussian"
 _EPSILONS = "1,2,3,5,10"
@@ -101,7 +101,13 @@ class PageOptions:
         "Text file, a line for each vector of --public-sample or --codebook: shows "
         "which of them an attacker takes a record for.",
     ] = None
-    public_sample: Annotated[str | None, "PUBLIC vectors of --public-texts."] = None
+    public_sample: Annotated[
+        str | None, "PUBLIC vectors of the kind: a panel of attacks is tried with them."
+    ] = None
+    labels: Annotated[
+        str | None, "File of labels, one for each vector, which attacks try to tell."
+    ] = None
+    public_labels: Annotated[str | None, "Labels of --public-sample."] = None
     title: Annotated[str | None, "Heading of the page."] = None
 
     def shape(self, dim: int) -> tuple[int, ...] | None:
@@ -143,14 +149,31 @@ class PageOptions:
         with open_vectors(str(self.public_sample or codebook)) as public:
             return text_attack(base, specs, public, read_texts(self.public_texts), texts)
 
+    def attacks(self, base: Any, specs: Any) -> list[Attack]:
+        """Return the figures of a panel of attacks, none without a public sample."""
+        from dpindex.study.evaluate import Labels, attack_panel
+
+        if self.public_sample is None:
+            return []
+        labels = None
+        if self.labels is not None and self.public_labels is not None:
+            labels = Labels(read_ids(self.labels), read_ids(self.public_labels))
+        with (
+            open_vectors(self.public_sample) as public,
+            out.progress_bar("attacking") as progress,
+        ):
+            return attack_panel(base, specs, public, labels, progress=progress)
+
     def check(self, codebook: Path | None) -> None:
-        """Raise InputError for public texts without vectors, or vectors without texts."""
-        if self.public_texts is None and self.public_sample:
-            raise InputError("--public-sample needs --public-texts.")
+        """Raise InputError for texts or labels without vectors, or labels of one side only."""
         if self.public_texts is not None and not (self.public_sample or codebook):
             raise InputError(
                 "--public-texts needs the vectors of these texts: --public-sample FILE."
             )
+        if (self.labels is None) != (self.public_labels is None):
+            raise InputError("--labels and --public-labels belong together: give both.")
+        if self.labels is not None and self.public_sample is None:
+            raise InputError("--labels needs --public-sample: attacks learn from public labels.")
 
 
 def evaluate(
@@ -212,6 +235,7 @@ def evaluate(
             notes=refused,
             pictures=pictures,
             texts=page.text_attack(base_source, specs, options.codebook),
+            attacks=page.attacks(base_source, specs),
             replace=replace,
             **({} if page.title is None else {"title": page.title}),
         )

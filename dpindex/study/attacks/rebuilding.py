@@ -158,7 +158,7 @@ class Rebuilder:
             self._moments = _Moments.of_public(learned / spec.scale)
         self.guess = self._moments.mean * spec.scale
         ways = self._symbol_ways() if spec.format.symbolic else self._linear_ways()
-        self._way = ways[-1]
+        self._way = ways[0]
         if len(held) and len(ways) > 1:
             codes = Privatizer(spec, allow_unprotected=True).privatize(held)
             self._way = min(ways, key=lambda way: float(np.square(way(codes) - held).mean()))
@@ -186,7 +186,7 @@ class Rebuilder:
         return dict(zip(EXPOSURE, map(float, values), strict=True))
 
     def _linear_ways(self) -> list[_Way]:
-        """Return the estimates from codes as they are and, if there is a denoiser, denoised."""
+        """Return the estimates from denoised codes, if there is a denoiser, and from codes."""
         spec = self._spec
         projection = spec.projection.apply(np.eye(spec.dim, dtype=np.float32)).astype(np.float64)
         projection *= spec.projection.scale
@@ -208,7 +208,7 @@ class Rebuilder:
         def denoised(codes: Codes) -> Doubles:
             return self._bounded((denoise(codes) - mean) @ exact_weights)
 
-        return [plain, denoised]
+        return [denoised, plain]
 
     def _bounded(self, deviation: Doubles) -> Doubles:
         """Return the mean and a deviation from it, clipped to the bounds, in units of vectors."""

@@ -1,5 +1,6 @@
 """Measured retrieval quality by epsilon: exact neighbours, curves, charts, and a report."""
 
+from dpindex.study.attacks.panel import Attack, Labels, attack_panel
 from dpindex.study.attacks.rebuilding import invert
 from dpindex.study.evaluate.curve import MEASURES, Curve, Point, Run
 from dpindex.study.evaluate.demo import DemoResult, run_demo
@@ -14,8 +15,8 @@ from dpindex.study.evaluate.text_attack import TextAttack, text_attack
 from dpindex.study.measure_options import MeasureOptions
 
 __all__ = [
-    "MEASURES", "Curve", "DemoResult", "Examples", "GroundTruth", "MeasureOptions", "Picture",
-    "Point", "Run", "Shown", "SpecGrid", "TextAttack", "View", "ground_truth", "image_attack",
-    "invert", "measured_views", "recall_curve", "require_libraries", "run_demo", "spec_grid",
-    "text_attack", "write_report",
+    "MEASURES", "Attack", "Curve", "DemoResult", "Examples", "GroundTruth", "Labels",
+    "MeasureOptions", "Picture", "Point", "Run", "Shown", "SpecGrid", "TextAttack", "View",
+    "attack_panel", "ground_truth", "image_attack", "invert", "measured_views", "recall_curve",
+    "require_libraries", "run_demo", "spec_grid", "text_attack", "write_report",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 from dpindex.base import charts
 from dpindex.base.errors import InputError
 from dpindex.base.files import write_file
+from dpindex.study.attacks.panel import Attack
 from dpindex.study.evaluate.curve import Curve
 from dpindex.study.evaluate.curve_charts import candidates_png, curve_png
 from dpindex.study.evaluate.explorer import page
@@ -35,6 +36,7 @@ def write_report(
     notes: Iterable[str] = (),
     pictures: Iterable[Picture] = (),
     texts: TextAttack | None = None,
+    attacks: Sequence[Attack] = (),
     replace: bool = False,
 ) -> Path:
     """Write what was measured as files; return the path of the page.
@@ -64,6 +66,8 @@ def write_report(
         Further pictures for the page.
     texts : TextAttack, optional
         What an attack on codes of texts gives back: a section of the page, and ``texts.csv``.
+    attacks : sequence of Attack
+        Of :func:`attack_panel`: a section of the page, and ``attacks.csv``.
     replace : bool
         Replace a report of other runs too.
 
@@ -92,6 +96,8 @@ def write_report(
     tables = {"curve.csv": csv_bytes(means), NAME: csv_bytes(lines)}
     if texts is not None:
         tables["texts.csv"] = csv_bytes(texts.lines())
+    if attacks:
+        tables["attacks.csv"] = csv_bytes(figure.line() for figure in attacks)
     write_all(folder, tables)
     drawn = [
         {
@@ -111,6 +117,7 @@ def write_report(
         notes=tuple(notes),
         pictures=pictures,
         texts=texts,
+        attacks=attacks,
     )
     write_all(folder, {picture.file: picture.png for picture in pictures if picture.file})
     charts_of_first = {

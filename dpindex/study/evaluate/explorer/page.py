@@ -23,6 +23,7 @@ from dpindex.base.extras import import_extra
 from dpindex.index.queries import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee, record
+from dpindex.study.attacks.panel import Attack, panel_tables
 from dpindex.study.evaluate.curve import Curve, Point
 from dpindex.study.evaluate.curve_charts import PANEL_TITLES
 from dpindex.study.evaluate.explorer.page_data import page_data
@@ -129,6 +130,7 @@ def page_html(
     notes: Sequence[str] = (),
     pictures: Sequence[Picture] = (),
     texts: TextAttack | None = None,
+    attacks: Sequence[Attack] = (),
 ) -> str:
     """Return a report as one HTML page that refers to nothing outside itself.
 
@@ -149,6 +151,8 @@ def page_html(
     pictures : sequence of Picture
     texts : TextAttack, optional
         What an attack on codes of texts gives back.
+    attacks : sequence of Attack
+        Figures of the panel.
 
     Raises
     ------
@@ -184,6 +188,7 @@ def page_html(
         curve=views[0].curve,
         pictures=pictures,
         texts=texts,
+        attacks=list(panel_tables(attacks)),
         notes=notes,
         panel_titles=PANEL_TITLES,
         version=__version__,

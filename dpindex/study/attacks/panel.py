@@ -1,0 +1,414 @@
+"""A panel of attacks on codes, each beside what is known without the code and what epsilon allows.
+
+One attacker (:class:`dpindex.study.attacks.rebuilding.Rebuilder`) holds the codes of the whole
+collection, every public parameter and public vectors of the kind. The figures are
+
+- *candidate ranking*: of how many codes the true vector is found among n candidates, which is what
+  inversions of embeddings by a language model end with (the model proposes, the code decides);
+- *alignment*: the same with a map from codes to vectors that was learned from pairs alone, by one
+  who knows nothing of the mechanism;
+- *attribute inference*: how often a label is told, by a classifier trained on codes of public
+  vectors; beside it, from the codes of the ten nearest other records, which the record does not
+  change: what they tell is a fact about the crowd;
+- *membership*: the true-positive rate of telling vectors in the index from others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray, Doubles, Floats, spaced, unit
+from dpindex.base.errors import InputError
+from dpindex.base.threads import limited_threads
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Record
+from dpindex.study.attacks.learned_map import learned_map
+from dpindex.study.attacks.membership import best_scores, true_positive_rate
+from dpindex.study.attacks.ranking import Ranking, rank_candidates
+from dpindex.study.attacks.rebuilding import (
+    Rebuilder,
+    attackers_denoiser,
+    can_be_rebuilt,
+    cosines,
+    dense_units,
+    not_codewords,
+)
+from dpindex.vectors import as_source, dense_rows
+
+__all__ = [
+    "Attack",
+    "Labels",
+    "attack_panel",
+    "most_found",
+    "most_sure",
+    "most_told",
+    "panel_tables",
+]
+
+_COLLECTION = 20_000
+_ATTACKED = 500
+_FITTED = 8192
+_CANDIDATES = (10, 1000)
+_PLACES = (1, 10)
+_PAIRS = (10, 100, 1000)
+_FALSE_POSITIVES = (0.001, 0.01)
+_CROWD = 10
+_MIN_PUBLIC = 100
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One figure of the panel.
+
+    Attributes
+    ----------
+    spec : Spec
+        Of the attacked codes.
+    name, setting : str
+        Which attack, and with what.
+    rate : float
+        Its success, [0, 1]; of "cosine" settings a cosine.
+    without : float
+        The success without the code.
+    bound : float or None
+        The most that epsilon allows; None where it bounds nothing, as of attributes.
+
+    >>> Attack(Spec("raw-staircase", 4, epsilon=1.0), "rebuilding", "cosine", 0.5, 0.25).bound
+    """
+
+    spec: Spec
+    name: str
+    setting: str
+    rate: float
+    without: float
+    bound: float | None = None
+
+    def line(self) -> dict[str, Any]:
+        """Return the figure as a line of ``attacks.csv``."""
+        return {
+            "method": self.spec.method,
+            "adjacency": str(self.spec.adjacency),
+            "epsilon": self.spec.epsilon,
+            "k": self.spec.code_length,
+            "attack": self.name,
+            "setting": self.setting,
+            "rate": round(self.rate, 4),
+            "without_code": round(self.without, 4),
+            "bound": None if self.bound is None else round(self.bound, 4),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """A label of each vector, which the attacker wants to tell.
+
+    Attributes
+    ----------
+    base : array, shape (n,)
+        Of the collection.
+    public : array, shape (m,)
+        Of the public vectors.
+
+    >>> Labels(np.array(["cat"]), np.array(["cat", "dog"])).base
+    array(['cat'], dtype='<U3')
+    """
+
+    base: AnyArray
+    public: AnyArray
+
+
+def most_found(spec: Spec, candidates: int, places: int = 1) -> float | None:
+    """Return the most often that a code of a whole record points at it among candidates.
+
+    Each is the record with the same chance. The answer is one of ``places`` candidates with a
+    chance p; for any other record it is so with at least ``e^−ε·p``, and the chances of all
+    candidates add up to ``places``. So ``p ≤ places·e^ε/(e^ε + candidates − 1)``, and δ more.
+
+    Returns
+    -------
+    float in [0, 1], or None for codes that do not hide whole records.
+
+    >>> from dpindex import Spec, record
+    >>> most_found(Spec("record-cap", 8, epsilon=8.0, adjacency=record()), 1000)
+    0.7490131073259733
+    """
+    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
+        return None
+    others = (candidates - 1) * math.exp(-spec.epsilon)
+    return min(1.0, places / (1.0 + others) + spec.delta)
+
+
+def most_sure(spec: Spec, before: float) -> float | None:
+    """Return the most often that a label is told which is told so often without the code.
+
+    The posterior odds are at most e^ε times the prior odds.
+    """
+    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
+        return None
+    against = (1.0 - before) * math.exp(-spec.epsilon)
+    return min(1.0, before / (before + against) + spec.delta)
+
+
+def most_told(spec: Spec, false_positives: float) -> float | None:
+    """Return the highest true-positive rate of telling a record from any other, at that rate."""
+    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
+        return None
+    return min(1.0, math.exp(spec.epsilon) * false_positives + spec.delta)
+
+
+def attack_panel(
+    base: Any,
+    specs: Iterable[Spec],
+    public: Any,
+    labels: Labels | None = None,
+    *,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> list[Attack]:
+    """Privatize a collection under each spec, and attack the codes.
+
+    Parameters
+    ----------
+    base : array, sparse matrix or VectorSource, shape (n, dim)
+        Private vectors, of which at most 20 000 evenly spaced ones are the collection, and 500 of
+        these are attacked.
+    specs : iterable of Spec
+        Those whose projection is too large to invert are left out.
+    public : the same kind, shape (m, dim)
+        Public vectors of the kind, not in the base. The attacker learns from two thirds of them;
+        the last third are the vectors that are not in the index.
+    labels : Labels, optional
+        With them attribute inference is tried.
+    progress : callable, optional
+        Called with (specs done, specs in all, method).
+
+    Returns
+    -------
+    list of Attack
+        Figures of the first spec, of the second, and so on.
+
+    Raises
+    ------
+    InputError
+        For fewer than 100 public vectors, other widths, or other numbers of labels.
+
+    >>> rng = np.random.default_rng(0)
+    >>> base, public = rng.normal(size=(300, 8)), rng.normal(size=(150, 8))
+    >>> specs = [Spec("dp-signoporp-rr", dim=8, k=8, epsilon=60.0)]
+    >>> attack_panel(base, specs, public)[1].setting
+    'top 1 of 10'
+    """
+    sources = (as_source(base, "base"), as_source(public, "the public vectors"))
+    given = (None, None) if labels is None else (labels.base, labels.public)
+    for source, told in zip(sources, given, strict=True):
+        if told is not None and len(told) != source.shape[0]:
+            raise InputError(
+                f"{source.name} has {source.shape[0]} vectors, and there are {len(told)} labels; "
+                f"give one for each vector."
+            )
+    if sources[0].shape[1] != sources[1].shape[1]:
+        raise InputError(
+            f"{sources[1].name} has {sources[1].shape[1]} columns where {sources[0].name} has "
+            f"{sources[0].shape[1]}."
+        )
+    if sources[1].shape[0] < _MIN_PUBLIC:
+        raise InputError(f"attacks need at least {_MIN_PUBLIC} public vectors.")
+    rows = [spaced(source.shape[0], _COLLECTION) for source in sources]
+    vectors = [dense_rows(source, chosen) for source, chosen in zip(sources, rows, strict=True)]
+    if labels is not None:
+        labels = Labels(labels.base[rows[0]], labels.public[rows[1]])
+    attacked = [spec for spec in specs if can_be_rebuilt(spec)]
+    figures: list[Attack] = []
+    with limited_threads():
+        for done, spec in enumerate(attacked):
+            if progress is not None:
+                progress(done, len(attacked), spec.method)
+            figures += _Panel(spec, vectors[0], vectors[1], labels).figures()
+    return figures
+
+
+class _Panel:
+    """The attacks on the codes of one spec.
+
+    Parameters
+    ----------
+    spec : Spec
+    base, public : arrays, shapes (n, dim) and (m, dim)
+    labels : Labels, optional
+    """
+
+    def __init__(self, spec: Spec, base: Floats, public: Floats, labels: Labels | None) -> None:
+        self._spec = spec
+        self._labels = labels
+        self._base = _encoded(spec, base)
+        self._public = _encoded(spec, public)
+        self._attacked = spaced(len(base), _ATTACKED)
+        self._learned = np.arange(len(public)) % 3 < 2
+        self._privatizer = Privatizer(spec, allow_unprotected=True)  # discarded, never published
+        self._codes = self._privatizer.privatize(self._base)
+        self._denoiser = attackers_denoiser(spec, self._codes.take(slice(_FITTED)))
+        self._rebuild = Rebuilder(spec, self._public[self._learned], self._denoiser)
+        self._readings = self._read(self._codes)
+        self._rebuilt = self._rebuild(self._codes.take(self._attacked)) - self._rebuild.guess
+
+    def figures(self) -> Iterator[Attack]:
+        """Yield all figures."""
+        yield from self._rebuilding()
+        yield from self._ranked("candidate ranking", self._best_ranking())
+        yield from self._alignment()
+        yield from self._membership()
+        if self._labels is not None:
+            yield from self._inference(self._labels)
+
+    def _read(self, codes: Codes) -> Floats:
+        """Return codes as numbers that are searched: denoised, if they can be."""
+        if self._denoiser is None:
+            return codes.to_float()
+        return self._denoiser.to_rank(codes)
+
+    def _expected(self, vectors: Doubles) -> Floats:
+        """Return what is read from codes of known vectors, up to a factor for each."""
+        if self._spec.format.symbolic:
+            return unit(vectors)
+        return unit(self._privatizer.project(vectors))
+
+    def _figure(self, *facts: Any) -> Attack:
+        return Attack(self._spec, *facts)
+
+    def _rebuilding(self) -> Iterator[Attack]:
+        truth = self._base[self._attacked]
+        guess = np.broadcast_to(self._rebuild.guess, truth.shape)
+        rebuilt = cosines(self._rebuilt + self._rebuild.guess, truth).mean()
+        yield self._figure("rebuilding", "cosine", rebuilt, cosines(guess, truth).mean())
+
+    def _best_ranking(self) -> Ranking:
+        """Return the better of two rankings: by rebuilt vectors, and by codes."""
+        by_vectors = rank_candidates(
+            self._rebuilt, self._base - self._rebuild.guess, self._attacked
+        )
+        expected = self._expected(self._base)
+        mean = self._readings.mean(axis=0)
+        by_codes = rank_candidates(
+            self._readings[self._attacked] - mean, expected - expected.mean(axis=0), self._attacked
+        )
+        return min(by_vectors, by_codes, key=lambda ranking: ranking.better.mean())
+
+    def _ranked(self, name: str, ranking: Ranking) -> Iterator[Attack]:
+        for among in (*(n for n in _CANDIDATES if n < ranking.candidates), ranking.candidates):
+            for places in (places for places in _PLACES if places < among):
+                rate = ranking.found(among, places)
+                bound = most_found(self._spec, among, places)
+                setting = f"top {places} of {among}"
+                yield self._figure(name, setting, rate, places / among, bound)
+
+    def _alignment(self) -> Iterator[Attack]:
+        others = np.setdiff1d(np.arange(len(self._base)), self._attacked)
+        for pairs in _PAIRS:
+            if pairs > len(others):
+                return
+            known = others[spaced(len(others), pairs)]
+            read = learned_map(self._readings[known], self._base[known])
+            mean = self._base[known].mean(axis=0)
+            estimates = read(self._readings[self._attacked])
+            truth = self._base[self._attacked]
+            guess = np.broadcast_to(mean, truth.shape)
+            setting = f"{pairs} pairs, cosine"
+            cosine = cosines(estimates, truth).mean()
+            yield self._figure("alignment", setting, cosine, cosines(guess, truth).mean())
+            ranking = rank_candidates(estimates - mean, self._base - mean, self._attacked)
+            among = ranking.candidates
+            setting = f"{pairs} pairs, top 1 of {among}"
+            bound = most_found(self._spec, among)
+            yield self._figure("alignment", setting, ranking.found(among), 1.0 / among, bound)
+
+    def _membership(self) -> Iterator[Attack]:
+        strangers = not_codewords(self._spec, self._public[~self._learned])
+        both = np.concatenate([self._base[self._attacked], strangers])
+        mean = self._readings.mean(axis=0)
+        queries = {
+            "exact query": self._expected(both),
+            "private query": self._read(self._privatizer.privatize(both)),
+        }
+        for mode, asked in queries.items():
+            scores = best_scores(asked - asked.mean(axis=0), self._readings - mean)
+            members, others = np.split(scores, [len(self._attacked)])
+            for share in _FALSE_POSITIVES:
+                if share * len(strangers) < 1.0:
+                    continue
+                rate = true_positive_rate(members, others, share)
+                setting = f"{mode}, {share:.1%} false positives"
+                yield self._figure("membership", setting, rate, share, most_told(self._spec, share))
+
+    def _inference(self, labels: Labels) -> Iterator[Attack]:
+        names, public_labels = np.unique(labels.public[self._learned], return_inverse=True)
+        truth = labels.base[self._attacked]
+        majority = float((truth == names[np.bincount(public_labels).argmax()]).mean())
+        classifiers = self._classifiers(np.eye(len(names))[public_labels])
+
+        def told(rebuilt: Floats) -> float:
+            answers = [names[classify(rebuilt).argmax(axis=1)] for classify in classifiers]
+            return max(float((answer == truth).mean()) for answer in answers)
+
+        directions = unit(self._base)
+        cosine = directions[self._attacked] @ directions.T
+        cosine[np.arange(len(truth)), self._attacked] = -np.inf
+        crowd = np.argsort(-cosine, axis=1)[:, :_CROWD]
+        others = self._rebuild(self._codes.take(crowd.ravel())) - self._rebuild.guess
+        own = told(self._rebuilt)
+        of_others = told(others.reshape(*crowd.shape, -1).mean(axis=1))
+        bound = most_sure(self._spec, majority)
+        yield self._figure("attribute inference", "own code", own, majority, bound)
+        yield self._figure("attribute inference", "ten nearest others", of_others, majority)
+
+    def _classifiers(self, labels: Doubles) -> list[Callable[[Floats], Doubles]]:
+        """Return two maps from rebuilt vectors, less the guess, to a score for each label.
+
+        One is learned from codes of public vectors, the other compares with the mean public vector
+        of each label. ``labels`` are 0 and 1, shape (m, labels).
+        """
+        public = self._public[self._learned]
+        rebuilt = self._rebuild(self._privatizer.privatize(public)) - self._rebuild.guess
+        means = unit(labels.T @ public / labels.sum(axis=0)[:, None] - self._rebuild.guess)
+        return [learned_map(rebuilt, labels), lambda vectors: vectors @ means.T.astype(np.float64)]
+
+
+def _encoded(spec: Spec, vectors: Floats) -> Doubles:
+    """Return vectors as they are encoded: at the declared norm, if there is one."""
+    if spec.norm is None:
+        return dense_units(spec, vectors)
+    return unit(vectors).astype(np.float64) * spec.norm
+
+
+def panel_tables(figures: Iterable[Attack]) -> Iterator[tuple[str, list[float], list[PanelRow]]]:
+    """Yield for each adjacency and method its name, epsilons, and rows of figures by epsilon."""
+    tables: dict[tuple[str, str], dict[tuple[str, str], dict[float, Attack]]] = {}
+    for figure in figures:
+        table = tables.setdefault((figure.spec.method, str(figure.spec.adjacency)), {})
+        row = table.setdefault((figure.name, figure.setting), {})
+        row[figure.spec.budget] = figure
+    for (method, _), table in tables.items():
+        epsilons = sorted({epsilon for row in table.values() for epsilon in row})
+        rows = [
+            PanelRow(name, setting, [row.get(epsilon) for epsilon in epsilons])
+            for (name, setting), row in table.items()
+        ]
+        yield method, epsilons, rows
+
+
+class PanelRow(NamedTuple):
+    """Figures of one attack by epsilon; None where it was not tried."""
+
+    name: str
+    setting: str
+    figures: list[Attack | None]
+
+    @property
+    def without(self) -> float:
+        """The success without the code."""
+        return next(figure.without for figure in self.figures if figure is not None)

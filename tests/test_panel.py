@@ -1,0 +1,194 @@
+"""The panel of attacks: its measures by brute force, its bounds, and a planted leak."""
+
+from __future__ import annotations
+
+import csv
+import math
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import Run as Command
+
+import dpindex as dpi
+from dpindex.base.errors import InputError
+from dpindex.study.attacks import panel
+from dpindex.study.attacks.learned_map import learned_map
+from dpindex.study.attacks.membership import best_scores, true_positive_rate
+from dpindex.study.attacks.panel import Labels, attack_panel, most_found, most_sure, most_told
+from dpindex.study.attacks.ranking import Ranking, rank_candidates
+
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+DIM = 16
+
+
+def directions(rows: int, seed: int) -> Any:
+    x = np.random.default_rng(seed).normal(size=(rows, DIM))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def whole(method: str, epsilon: float, **terms: Any) -> dpi.Spec:
+    return dpi.Spec(method, DIM, epsilon=epsilon, adjacency=dpi.record(), **terms)
+
+
+# Measures
+
+
+def test_ranks_are_averaged_over_every_draw_of_candidates() -> None:
+    """Five others, two of them better: all draws of three others, counted out."""
+    ranking = Ranking(np.array([2]), 6)
+    draws = list(combinations(range(5), 3))  # others 0 and 1 are better
+    for places in (1, 2, 3):
+        hits = [sum(other < 2 for other in draw) < places for draw in draws]
+        assert ranking.found(4, places) == pytest.approx(np.mean(hits))
+
+
+def test_half_of_the_ties_are_before_the_true_vector() -> None:
+    candidates = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    ranking = rank_candidates(np.array([[1.0, 0.0]]), candidates, np.array([0]))
+    assert ranking.better.tolist() == [1]
+    assert ranking.candidates == 5
+
+
+def test_the_learned_map_leaves_every_pair_out() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(30, 6))
+    y = x[:, :2] @ rng.normal(size=(2, 3)) + rng.normal(size=(30, 3))
+    scale = np.square(np.linalg.svd(x - x.mean(axis=0), compute_uv=False)).mean()
+
+    def ridge(x: Any, y: Any, penalty: float, new: Any) -> Any:
+        centred = x - x.mean(axis=0)
+        covariance = centred.T @ centred + penalty * np.eye(6)
+        return y.mean(axis=0) + (new - x.mean(axis=0)) @ np.linalg.solve(
+            covariance, centred.T @ (y - y.mean(axis=0))
+        )
+
+    def left_out(penalty: float) -> float:
+        rest = [np.delete(np.arange(30), i) for i in range(30)]
+        made = [ridge(x[rows], y[rows], penalty, x[i]) for i, rows in enumerate(rest)]
+        return float(np.square(np.array(made) - y).sum())
+
+    penalties = scale * 10.0 ** np.arange(-6, 5)
+    best = min(penalties, key=left_out)
+    new = rng.normal(size=(4, 6))
+    assert learned_map(x, y)(new) == pytest.approx(ridge(x, y, best, new))
+
+
+def test_membership_counts_false_positives() -> None:
+    queries, codes = directions(700, 1), directions(40, 2)
+    scores = best_scores(queries, codes)
+    assert scores == pytest.approx((queries @ codes.T).max(axis=1), abs=1e-6)
+    members, others = scores[:500], scores[500:]
+    for share in (0.01, 0.1):
+        rate = true_positive_rate(members, others, share)
+        threshold = np.quantile(others, 1 - share, method="higher")
+        assert rate == pytest.approx((members > threshold).mean(), abs=0.01)
+        assert (others > np.sort(others)[-1 - int(share * 200)]).mean() <= share
+
+
+# Bounds
+
+
+def test_the_bound_is_what_the_best_mechanism_reaches() -> None:
+    """Randomized response among n names points at the true one as often as any may."""
+    for n, epsilon in ((2, 1.0), (50, 3.0)):
+        spec = whole("record-cap", epsilon)
+        reached = math.exp(epsilon) / (math.exp(epsilon) + n - 1)
+        assert most_found(spec, n) == pytest.approx(reached)
+        assert most_found(spec, n, n) == 1.0
+        assert most_sure(spec, 1 / n) == pytest.approx(reached)
+    assert most_told(whole("record-cap", 1.0), 0.01) == pytest.approx(0.01 * math.e)
+    pixel = dpi.Spec("raw-staircase", DIM, epsilon=1.0)
+    assert most_found(pixel, 10) is most_sure(pixel, 0.5) is most_told(pixel, 0.1) is None
+
+
+def test_no_attack_on_whole_records_beats_its_bound() -> None:
+    base, public = directions(2000, 1), directions(600, 2)
+    book = dpi.Codebook(directions(64, 3))
+    labels = Labels(np.sign(base[:, 0]), np.sign(public[:, 0]))
+    specs = [whole("record-cap", 4.0), whole("record-codebook", 4.0, codebook=book, subset=2)]
+    figures = attack_panel(base, specs, public, labels)
+    names = {figure.name for figure in figures}
+    assert names == {
+        "rebuilding", "candidate ranking", "alignment", "membership", "attribute inference",
+    }  # fmt: skip
+    for figure in figures:
+        if figure.bound is not None:
+            # Five deviations of a share of 500, of which every attacked code is one.
+            spread = 5 * math.sqrt(max(figure.bound * (1 - figure.bound), 1e-3) / 500)
+            assert figure.rate <= figure.bound + spread, figure
+
+
+def response(leak: float) -> float:
+    """How often 64 codewords are picked from their codes at epsilon = 3 and a leak of it."""
+    words = directions(64, 3)
+    near = words + 1e-2 * directions(64, 4)
+    spec = whole("record-codebook", 3.0 * leak, codebook=dpi.Codebook(words), subset=1)
+    base = np.concatenate([near] * 30)
+    figures = attack_panel(base, [spec], directions(200, 5))
+    ranked = [figure for figure in figures if figure.name == "candidate ranking"]
+    return next(figure.rate for figure in ranked if figure.setting == "top 1 of 10")
+
+
+def test_a_planted_leak_is_seen() -> None:
+    """An attack on the best mechanism comes near the bound; half the noise goes far beyond it."""
+    bound = most_found(whole("record-cap", 3.0), 10)
+    assert bound is not None
+    honest = response(1.0)
+    spread = 5 * math.sqrt(bound * (1 - bound) / 500)
+    assert honest <= bound + spread
+    assert response(2.0) > bound + spread
+
+
+# The whole
+
+
+def test_labels_are_told_by_codes_and_by_the_crowd() -> None:
+    rng = np.random.default_rng(0)
+    centres = 3 * directions(4, 7)
+    truth, told = rng.integers(0, 4, 3000), rng.integers(0, 4, 600)
+    base = centres[truth] + directions(3000, 8)
+    public = centres[told] + directions(600, 9)
+    spec = dpi.Spec("dp-signoporp-rr", DIM, k=DIM, epsilon=60.0, bounds=(-8.0, 8.0))
+    figures = attack_panel(base, [spec], public, Labels(truth, told))
+    rates = {f.setting: f for f in figures if f.name == "attribute inference"}
+    assert rates["own code"].rate > 0.95
+    assert rates["ten nearest others"].rate > 0.95
+    assert rates["own code"].without == pytest.approx(0.25, abs=0.1)
+    found = next(f for f in figures if f.setting == "top 1 of 10")
+    assert found.rate > 0.8
+
+
+def test_what_cannot_be_attacked_is_refused() -> None:
+    base, public = directions(50, 1), directions(120, 2)
+    spec = [whole("record-cap", 4.0)]
+    with pytest.raises(InputError, match="at least 100 public vectors"):
+        attack_panel(base, spec, public[:20])
+    with pytest.raises(InputError, match="columns"):
+        attack_panel(base, spec, public[:, :4])
+    with pytest.raises(InputError, match="give one for each vector"):
+        attack_panel(base, spec, public, Labels(np.zeros(50), np.zeros(3)))
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_table_and_a_section(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(panel, "_ATTACKED", 50)
+    for name, x in (("x", directions(300, 1)), ("q", directions(5, 3)), ("p", directions(150, 2))):
+        np.save(tmp_path / f"{name}.npy", x)
+    np.save(tmp_path / "lx.npy", np.arange(300) % 2)
+    np.save(tmp_path / "lp.npy", np.arange(150) % 2)
+    code, _, _ = run(
+        "evaluate", "x.npy", "q.npy", "--report", "r", "--record", "--runs", 1,
+        "--epsilons", "4,8", "--public-sample", "p.npy", "--labels", "lx.npy",
+        "--public-labels", "lp.npy",
+    )  # fmt: skip
+    assert code == 0
+    with (tmp_path / "r" / "attacks.csv").open(encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    assert {line["attack"] for line in lines} >= {"candidate ranking", "attribute inference"}
+    assert "A panel of attacks" in (tmp_path / "r" / "report.html").read_text("utf-8")
