@@ -1,7 +1,8 @@
 """Attacks on codes, beside what is known without the code and what epsilon allows.
 
 ``python bench/inversion.py`` writes ``bench/inversion/clinc150.csv`` (whole records),
-``bench/inversion/mnist.csv`` (a pixel) and ``bench/inversion/attacks.png``. CLINC150 is split as in
+``bench/inversion/mnist.csv`` (a pixel) and ``bench/inversion/attacks.png``; with ``--draw`` the
+picture alone, of the files that are there. CLINC150 is split as in
 ``bench/record_candidates.py``, its labels are intents; of MNIST 20 000 pictures are attacked with
 4000 others as public, its labels are digits.
 """
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import dpindex as dpi
-from dpindex.base.charts import COLOURS, GREYS, epsilon_axis, new_figure, tidy, to_png
+from dpindex.base.charts import COLOURS, GREYS, epsilon_axis, legend_below, new_figure, tidy, to_png
 from dpindex.study.attacks.panel import Attack, Labels, attack_panel
 
 DATA = Path(os.environ.get("DPINDEX_DATA", "../shared/data"))
@@ -113,9 +114,12 @@ def draw(files: dict[str, Path]) -> bytes:
             epsilon_axis(panel, epsilons, "epsilon")
             panel.set(ylim=(0, 1.02))
             panel.set_title(f"{titles[name]}:\n{title}", fontsize=10)
-            panel.legend(fontsize=7, frameon=False)
             tidy(panel)
-    figure.tight_layout()
+    entries: dict[str, Any] = {}
+    for panel in panels.ravel():
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    legend_below(figure, list(entries.values()), list(entries))
     return to_png(figure)
 
 
@@ -133,8 +137,8 @@ def main() -> None:
         ("clinc150", sentences, record_specs),
         ("mnist", pictures, pixel_specs),
     ):
-        if sys.argv[1:] and name not in sys.argv[1:]:
-            continue
+        if sys.argv[1:] == ["--draw"]:
+            break
         base, public, labels = load()
         write(name, attack_panel(base, specs(public), public, labels, progress=tell))
     files = {name: OUT / f"{name}.csv" for name in ("clinc150", "mnist")}

@@ -173,6 +173,53 @@ def test_what_cannot_be_attacked_is_refused() -> None:
         attack_panel(base, spec, public, Labels(np.zeros(50), np.zeros(3)))
 
 
+ROOT = Path(__file__).resolve().parents[1]
+ROWS = {
+    "candidate ranking: top 1 of 10": ("candidate ranking", "top 1 of 10"),
+    "candidate ranking: top 1 of 1000": ("candidate ranking", "top 1 of 1000"),
+    "candidate ranking: top 1 of 18 700": ("candidate ranking", "top 1 of 18700"),
+    "candidate ranking: top 1 of 20 000": ("candidate ranking", "top 1 of 20000"),
+    "alignment: 1000 known pairs, cosine": ("alignment", "1000 pairs, cosine"),
+    "rebuilding: cosine": ("rebuilding", "cosine"),
+    "membership: true positives at 1 % false ones": (
+        "membership", "exact query, 1.0% false positives",
+    ),
+    "intent (of 151) told from the code": ("attribute inference", "own code"),
+    "intent told from the ten nearest others": ("attribute inference", "ten nearest others"),
+    "digit told from the code": ("attribute inference", "own code"),
+    "digit told from the ten nearest others": ("attribute inference", "ten nearest others"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "epsilons"),
+    [
+        ("clinc150", "record-codebook", (4, 6, 8, 10, 12)),
+        ("mnist", "raw-square-wave", (1, 2, 3, 5)),
+    ],
+)
+def test_the_page_says_what_was_measured(name: str, method: str, epsilons: tuple[int, ...]) -> None:
+    with (ROOT / "bench" / "inversion" / f"{name}.csv").open(encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if line["method"] == method]
+    text = (ROOT / "docs" / "inversion.md").read_text(encoding="utf-8")
+    tables = [part for part in text.split("\n\n") if part.startswith("| attack")]
+    table = tables[0 if name == "clinc150" else 1].splitlines()[2:]
+    assert len(table) > 5
+    for row in table:
+        title, _, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+        attack, setting = ROWS[title]
+        chosen = {
+            float(line["epsilon"]): line
+            for line in lines
+            if (line["attack"], line["setting"]) == (attack, setting)
+        }
+        for epsilon, cell in zip(epsilons, cells, strict=False):
+            rate, *bound = (float(number) for number in cell.split("≤"))
+            assert rate == pytest.approx(float(chosen[epsilon]["rate"]), abs=0.0051), row
+            if bound:
+                assert bound[0] == pytest.approx(float(chosen[epsilon]["bound"]), abs=0.0051), row
+
+
 @pytest.mark.slow
 def test_the_command_writes_a_table_and_a_section(
     run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
