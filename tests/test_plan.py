@@ -30,6 +30,7 @@ from dpindex.study.plan_options import NEIGHBOURS, PlanOptions
 from dpindex.study.planner import Facts, collection_model
 from dpindex.study.planner.attribute_specs import attribute_specs
 from dpindex.study.planner.collection_model import CollectionModel
+from dpindex.study.planner.public_sample import Sample
 from dpindex.study.planner.simulated_attack import linked_share
 from dpindex.study.planner.simulation import Simulation
 from dpindex.vectors import open_vectors
@@ -64,7 +65,7 @@ def base() -> np.ndarray:
 
 @pytest.mark.parametrize("n", [500, 900, 2000, 4500, 100_000])
 def test_candidates_stand_for_the_whole_collection(sample: np.ndarray, n: int) -> None:
-    model = CollectionModel(sample, n, (0.0, 1.0), None)
+    model = CollectionModel(Sample.ungrouped(sample), n, (0.0, 1.0), None)
     np.testing.assert_allclose(model.weight.sum(axis=1), n)
     for neighbours in (1, 10, NEIGHBOURS):
         counted = model.true(neighbours).sum(axis=1)
@@ -77,7 +78,7 @@ def test_candidates_stand_for_the_whole_collection(sample: np.ndarray, n: int) -
 def test_what_ties_with_the_last_true_neighbour_is_true_too() -> None:
     """Tables of few columns repeat rows, and an answer that equals a true one is right."""
     rows = np.random.default_rng(0).integers(1, 4, (2000, 2)).astype(np.float32)
-    model = CollectionModel(rows, 1800, (0.0, 4.0), None)
+    model = CollectionModel(Sample.ungrouped(rows), 1800, (0.0, 4.0), None)
     true = model.true(NEIGHBOURS)
     cosines = model.queries @ model.sampled.T
     cosines /= np.outer(*(np.linalg.norm(x, axis=1) for x in (model.queries, model.sampled)))
@@ -88,7 +89,7 @@ def test_what_ties_with_the_last_true_neighbour_is_true_too() -> None:
 
 
 def test_neighbours_are_predicted_as_near_as_they_are(sample: np.ndarray, base: np.ndarray) -> None:
-    model = CollectionModel(sample, N, (0.0, 1.0), None)
+    model = CollectionModel(Sample.ungrouped(sample), N, (0.0, 1.0), None)
     truth = ground_truth(base, collection(300, 3), NEIGHBOURS)
     heads = model.queries / np.linalg.norm(model.queries, axis=1, keepdims=True)
     near = model.near.reshape(len(heads), -1, DIM)
@@ -102,7 +103,7 @@ def test_neighbours_are_predicted_as_near_as_they_are(sample: np.ndarray, base: 
 
 
 def test_a_stated_neighbour_cosine_is_kept(sample: np.ndarray) -> None:
-    model = CollectionModel(sample, N, (0.0, 1.0), neighbour_cosine=0.9995)
+    model = CollectionModel(Sample.ungrouped(sample), N, (0.0, 1.0), neighbour_cosine=0.9995)
     heads = model.queries / np.linalg.norm(model.queries, axis=1, keepdims=True)
     tenth = model.near.reshape(len(heads), -1, DIM)[:, 4:6]
     tenth /= np.linalg.norm(tenth, axis=2, keepdims=True)
@@ -119,7 +120,7 @@ def counts(rows: int, seed: int) -> np.ndarray:
 
 def test_near_vectors_of_counts_are_counts() -> None:
     """Signs would tell a tenth of a count from none: nearly all of them would be the query's."""
-    model = CollectionModel(counts(1000, 1), N, (0.0, 10.0), None)
+    model = CollectionModel(Sample.ungrouped(counts(1000, 1)), N, (0.0, 10.0), None)
     assert np.isin(model.near, model.sampled).all()
     spec = dpi.Spec("dp-signoporp-rr", dim=60, k=30, epsilon=3.0, scale=10.0, bounds=(0.0, 1.0))
     base, queries = counts(N, 2), counts(300, 3)
@@ -145,7 +146,9 @@ def wide(rows: int, seed: int) -> scipy.sparse.csr_matrix:
 
 @pytest.mark.slow
 def test_sparse_near_vectors_have_the_cosines_that_are_wanted() -> None:
-    model = CollectionModel(wide(600, 1).astype(np.float32), 5000, (0.0, 1.0), 0.9)
+    model = CollectionModel(
+        Sample.ungrouped(wide(600, 1).astype(np.float32)), 5000, (0.0, 1.0), 0.9
+    )
     assert set(model.near.data) == {1.0}
     dense = model.near.toarray().reshape(len(model.weight), -1, 5000)
     heads = model.queries.toarray()
@@ -170,7 +173,7 @@ def test_near_vectors_are_as_long_as_neighbours_are() -> None:
 
     base, queries = texts(20_000, 1), texts(300, 11)
     found = ground_truth(base, queries, NEIGHBOURS).ids
-    model = CollectionModel(texts(2000, 21), 20_000, (0.0, 1.0), None)
+    model = CollectionModel(Sample.ungrouped(texts(2000, 21)), 20_000, (0.0, 1.0), None)
     near = np.diff(model.near.indptr).reshape(len(model.weight), -1)[:, : NEIGHBOURS // 2]
     lengths = np.diff(base.indptr)
     assert lengths[found].mean() < 0.8 * lengths.mean()
@@ -192,6 +195,24 @@ def test_predictions_for_sparse_vectors(tmp_path: Path) -> None:
         assert abs(made.best.found(query).recall - found) < 0.15
 
 
+def test_queries_have_no_siblings_among_the_sampled() -> None:
+    """Neither when some of the sample are told apart by groups, nor when queries are given."""
+    vectors = collection(900, 1)
+    groups = np.arange(900) // 3
+    row_of = {row.tobytes(): i for i, row in enumerate(vectors)}
+
+    def rows(part: Any) -> Any:
+        return np.array([row_of[row.tobytes()] for row in part])
+
+    model = CollectionModel(Sample(vectors, groups), N, (0.0, 1.0), None)
+    asked = groups[rows(model.queries)]
+    assert not set(asked) & set(groups[rows(model.sampled)])
+    given = collection(50, 9)
+    model = CollectionModel(Sample(vectors, groups, given), N, (0.0, 1.0), None)
+    assert model.queries == pytest.approx(given)
+    assert len(model.sampled) == 900
+
+
 # Plans
 
 
@@ -204,7 +225,7 @@ def test_how_often_codes_are_recognised_is_simulated(method: str, k: int) -> Non
     x = topics[rng.integers(0, 30, 5000)] + rng.normal(0, 0.03, (5000, DIM))
     sample, base = np.split(2 * x.astype(np.float32) - 1, [1000])
     spec = dpi.Spec(method, DIM, k=k, epsilon=6.0, adjacency=dpi.attribute(2.0))
-    model = CollectionModel(sample, len(base), spec.bounds, None)
+    model = CollectionModel(Sample.ungrouped(sample), len(base), spec.bounds, None)
     privatizer = dpi.Privatizer(spec)
     linkage = Linkage(privatizer, base[:500], codes := privatizer.privatize(base))
     linkage.count(codes)

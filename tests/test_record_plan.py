@@ -17,6 +17,7 @@ import dpindex as dpi
 from dpindex.study.evaluate import ground_truth
 from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner import Facts
+from dpindex.study.planner.public_sample import Sample
 from dpindex.study.planner.record_model import RecordModel, promising_subsets
 
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -68,7 +69,7 @@ def test_methods_are_compared_and_the_best_is_recommended() -> None:
 def test_no_vector_is_encoded_by_itself() -> None:
     """Vectors that have nothing in common but themselves: a codebook finds no neighbours."""
     rows = np.eye(600) + 0.001 * np.random.default_rng(0).normal(size=(600, 600))
-    model = RecordModel(rows, 6000)
+    model = RecordModel(Sample.ungrouped(rows), 6000)
     spec = dpi.Spec("record-codebook", 600, epsilon=30.0, adjacency=dpi.record(),
                     codebook=model.codebook(600), subset=1)  # fmt: skip
     row = model.predict(spec, PlanOptions(dim=600, n=6000, epsilon=30.0))
@@ -174,13 +175,64 @@ def test_predictions_for_sentence_embeddings(data_dir: Path, rows: int, seed: in
             assert abs(outcome.best.found(query).precision - found) < 0.07
 
 
+def variants(vectors: Any, seed: int) -> tuple[Any, Any]:
+    """Five near duplicates of each vector, one after the other, and the number of its group."""
+    noise = np.random.default_rng(seed).normal(scale=0.05, size=(5, *vectors.shape))
+    x = np.concatenate(vectors + noise)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return x.astype(np.float32), np.tile(np.arange(len(vectors)), 5)
+
+
+@pytest.mark.slow
+def test_promises_hold_for_groups_that_are_told() -> None:
+    """Queries without siblings: too high by far if nothing is told, and right otherwise."""
+    base, _ = variants(collection(1200, 2), 3)
+    public, groups = variants(collection(320, 1), 4)
+    queries = collection(300, 5)
+    terms: dict[str, Any] = {
+        "public_sample": public, "epsilon": 8.0, "candidates": 30, "query": "exact",
+        "methods": ["record-codebook"],
+    }  # fmt: skip
+
+    def error(**told: Any) -> float:
+        best = plan(**terms, **told).best
+        index = dpi.PrivateIndex(best.spec)
+        index.add(base)
+        nearest = np.argsort(-(queries @ base.T), axis=1)[:, :10]
+        found = index.nearest(queries, k=30, query="exact")
+        share = (found[:, :, None] == nearest[:, None, :]).any(axis=1).mean()
+        return float(best.exact.recall_within(30) - share)
+
+    assert error() > 0.4
+    assert abs(error(groups=groups)) < 0.1
+    assert abs(error(groups=groups, public_queries=collection(200, 6))) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"groups": np.arange(7)}, "800 vectors, and there are 7 groups"),
+        ({"public_queries": np.ones((5, 3))}, "the public queries has 3 columns"),
+        (
+            {"public_sample": None, "facts": Facts(1.0, 0.9), "groups": np.arange(7)},
+            "need a public",
+        ),
+    ],
+)
+def test_what_is_told_must_fit(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(dpi.InputError, match=words):
+        plan(**changes)
+
+
 def test_a_sample_in_groups_is_named() -> None:
     """Five variants of each vector pass for neighbours: the plan says so, and not without cause."""
     vectors = collection(800, 1)
     noise = np.random.default_rng(0).normal(scale=0.02, size=(5, 160, DIM))
-    variants = np.concatenate(vectors[:160] + noise)
+    near = np.concatenate(vectors[:160] + noise)
     terms: dict[str, Any] = {"methods": ["record-cap"]}
-    for sample, warned in ((vectors, False), (variants, True)):
+    for sample, warned in ((vectors, False), (near, True)):
         remarks = plan(**terms, public_sample=sample).remarks
         assert remarks[0].startswith("Warning: most vectors of the sample have near") == warned
         assert any("bits about its record" in line for line in remarks)
+    told = plan(**terms, public_sample=near, groups=np.tile(np.arange(160), 5)).remarks
+    assert not told[0].startswith("Warning")

@@ -61,7 +61,7 @@ def test_it_is_the_share_of_copies_that_are_found(case: str) -> None:
     for epsilon in epsilons:
         index = dpi.PrivateIndex(dpi.Spec(dim=DIM, epsilon=epsilon, **terms))
         index.add(vectors)
-        for query, predicted in of_index(index)._asdict().items():
+        for query, predicted in zip(("exact", "private"), of_index(index)[:2], strict=True):
             ids = index.search(asked, k=COPIES, query=query).ids
             found = np.mean(ids // COPIES == np.arange(20)[:, None])
             assert abs(found - predicted) < 0.15, (epsilon, query)
@@ -79,10 +79,10 @@ def test_symbols_that_are_almost_random_find_nothing() -> None:
 def test_without_noise_and_among_ten_everything_is_found() -> None:
     index = dpi.PrivateIndex(dpi.Spec("none-oporp", DIM, k=DIM))
     index.add(unit_vectors(500, 1))
-    assert min(of_index(index)) > 0.999
+    assert min(of_index(index)[:2]) > 0.999
     drowned = dpi.PrivateIndex(dpi.Spec("raw-laplace", DIM, epsilon=0.1))
     drowned.add(unit_vectors(10, 1))
-    assert of_index(drowned) == (1.0, 1.0)
+    assert of_index(drowned)[:2] == (1.0, 1.0)
 
 
 def test_private_queries_among_signs_of_like_vectors() -> None:

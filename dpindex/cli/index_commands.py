@@ -22,9 +22,13 @@ from dpindex.vectors import open_dataset, open_vectors
 from dpindex.vectors.stores import is_url
 
 if TYPE_CHECKING:  # help loads no noise laws
+    from dpindex.mechanism.spec import Spec
     from dpindex.storage.summary import Summary
 
 _SHOWN = 10
+# Queries of which the share that lies far from a codebook is told, and what share is many.
+_MIN_QUERIES = 20
+_MANY_FAR = 0.2
 # Bits of a code from which on two equal ones are no accident.
 _TELLING_BITS = 128
 
@@ -229,6 +233,7 @@ def query(
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
     if search.k > len(opened):
         o.note(f"-k {search.k} is more than the {len(opened)} vectors of {index}: all are listed")
+    _note_far_queries(vectors, opened.spec)
     owner = search.owner()
     with naming(queries), limited_threads():
         hits = opened.search(
@@ -259,6 +264,22 @@ def query(
     )
     if form == "table" and rows < len(hits.ids):
         typer.echo(f"… and {len(hits.ids) - rows} more queries: see --format json or npz.")
+
+
+def _note_far_queries(queries: Any, spec: Spec) -> None:
+    """Say if queries lie where the codebook has no codewords."""
+    if spec.codebook is None or not isinstance(queries, np.ndarray) or len(queries) < _MIN_QUERIES:
+        return
+    if queries.shape[1:] != (spec.dim,) or not np.isfinite(queries).all():
+        return  # which the search refuses
+    from dpindex.exposure.coverage import far_queries
+
+    share = far_queries(queries, spec.codebook)
+    if share > _MANY_FAR:
+        o.note(
+            f"{share:.0%} of the queries lie farther from the codebook than 95 % of public vectors "
+            f"do: it holds nothing like them, and few of their neighbours will be found"
+        )
 
 
 def _opened(index: str, collection: str) -> Any:
@@ -378,7 +399,7 @@ def info(
     from dpindex.exposure.exposure import predicted_exposure
     from dpindex.exposure.information import information_lines
     from dpindex.storage.statement import statement_markdown, statement_of
-    from dpindex.storage.summary import summarize
+    from dpindex.storage.summary import coverage_warning, summarize
 
     if is_url(index):
         from dpindex.storage.fetch import fetched
@@ -408,6 +429,9 @@ def info(
     if as_json:
         out.print_json(facts)
         return
+    uncovered = coverage_warning(about.visibility)
+    if uncovered is not None:
+        out.say(f"Warning: {uncovered}")
     title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
     lines = _summary_lines(about, facts.get("index_recall"))
     protection = (*exposure.lines(about.count), *information_lines(spec, about.count))

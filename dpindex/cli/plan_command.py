@@ -16,7 +16,7 @@ from dpindex.base.files import create_file
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.study.plan_options import PlanOptions
-from dpindex.vectors import open_vectors
+from dpindex.vectors import open_vectors, read_ids
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.study.planner import Facts, Measure, Plan, Row
@@ -31,6 +31,14 @@ class KnowledgeOptions:
     public_sample: Annotated[str | None, "File of 500 or more PUBLIC vectors of the same kind."] = (
         None
     )
+    groups: Annotated[
+        str | None,
+        "File of labels, one for each vector of the sample: those of one label resemble each "
+        "other, and queries have no siblings.",
+    ] = None
+    public_queries: Annotated[
+        str | None, "File of PUBLIC vectors like the queries, where those are others."
+    ] = None
     typical_norm: Annotated[
         float | None, "Instead of a sample: norm of a vector, after scaling."
     ] = None
@@ -85,13 +93,19 @@ def plan(
     terms = options.stated()
     facts = knowledge.facts()
     file = knowledge.public_sample
-    opened: Any = nullcontext()
-    if file:
-        opened = open_vectors(file)
-    with opened as sample, out.progress_bar("simulating") as progress:
+    labels = None
+    if knowledge.groups is not None:
+        labels = read_ids(knowledge.groups)
+    with (
+        _opened(file) as sample,
+        _opened(knowledge.public_queries) as queries,
+        out.progress_bar("simulating") as progress,
+    ):
         outcome = make_plan(
             public_sample=sample,
             facts=facts,
+            groups=labels,
+            public_queries=queries,
             methods=o.parsed_list(methods, "--methods", str) or None,
             curves=plot is not None,
             progress=progress,
@@ -112,6 +126,13 @@ def plan(
     typer.echo("To build and search it, with your own names of files:")
     for line in commands:
         typer.echo(f"  {line}")
+
+
+def _opened(file: str | None) -> Any:
+    """Open vectors, if a file is given."""
+    if file is None:
+        return nullcontext()
+    return open_vectors(file)
 
 
 def _commands(outcome: Plan, public_sample: str | None, options: o.DataOptions) -> list[str]:

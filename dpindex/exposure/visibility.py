@@ -18,6 +18,7 @@ import numpy.typing as npt
 import scipy
 
 from dpindex.base.arrays import spaced
+from dpindex.exposure.coverage import crowding
 from dpindex.exposure.standing_out import LEVELS, Scores, copies_found, symbol_copies_found
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.spec import Spec
@@ -36,13 +37,21 @@ _MAX_NUMBERS = 1 << 22
 
 
 class Visibility(NamedTuple):
-    """Share of ten copies of a query among its ten nearest, [0, 1], by query mode.
+    """What a search can see, estimated from the codes.
 
-    Neighbours are found less often than copies. A denoiser may find more.
+    Attributes
+    ----------
+    exact, private : float
+        Share of ten copies of a query among its ten nearest, [0, 1], by query mode. Neighbours are
+        found less often than copies. A denoiser may find more.
+    crowding : float, optional
+        Of symbols: how many times as unevenly they fall on codewords as those of public vectors
+        would, [0, ∞): :func:`dpindex.exposure.coverage.crowding`.
     """
 
     exact: float
     private: float
+    crowding: float | None = None
 
 
 def rows_to_sample(n: int, k: int) -> npt.NDArray[np.int64]:
@@ -181,8 +190,12 @@ def _signs(sample: Codes, spec: Spec, n: int) -> Visibility:
 
 
 def _symbols(sample: Codes, spec: Spec, n: int) -> Visibility:
-    exact = symbol_copies_found(spec.symbol_law, n)
-    return Visibility(exact, spec.symbol_law.chance_inside * exact)
+    law = spec.symbol_law
+    exact = symbol_copies_found(law, n)
+    uneven = None
+    if len(sample) > 1:
+        uneven = max(crowding(sample, law), 0.0)
+    return Visibility(exact, law.chance_inside * exact, uneven)
 
 
 _BY_FORMAT: dict[type[object], Callable[[Codes, Spec, int], Visibility]] = {

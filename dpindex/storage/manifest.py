@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -172,6 +173,15 @@ class FileMark:
         return cls(len(data), hashlib.sha256(data).hexdigest())
 
 
+def _is_possible(visibility: Visibility) -> bool:
+    """True if an estimate has shares from 0 to 1, and a crowding that is no share."""
+    shares = (visibility.exact, visibility.private)
+    uneven = visibility.crowding
+    return all(isinstance(share, float) and 0 <= share <= 1 for share in shares) and (
+        uneven is None or (isinstance(uneven, float) and 0 <= uneven < math.inf)
+    )
+
+
 @dataclass(frozen=True)
 class Manifest:
     """The table of contents; the only mutable thing in an index, replaced whole.
@@ -278,7 +288,7 @@ class Manifest:
             and type(self.next_number) is int
             and all(int(number) < self.next_number for number in numbers)
             and (self.codebook is None) == (self.settings.spec.codebook is None)
-            and all(isinstance(v, float) and 0 <= v <= 1 for v in self.visibility or ())
+            and (self.visibility is None or _is_possible(self.visibility))
         )
 
     @property

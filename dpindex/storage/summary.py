@@ -14,7 +14,10 @@ from dpindex.storage.manifest import Manifest, Settings
 if TYPE_CHECKING:  # most indexes have none
     from dpindex.denoise import Denoiser
 
-__all__ = ["Summary", "noise_warning", "summarize"]
+__all__ = ["Summary", "coverage_warning", "noise_warning", "summarize"]
+
+_UNCOVERED = 1.05
+"""Crowding of codes from which a codebook is called unlike the collection."""
 
 _VISIBLE = 0.3
 """Share of exact copies that are found, below which few neighbours can be."""
@@ -32,6 +35,18 @@ def noise_warning(visibility: Visibility | None) -> str | None:
                 f"see what `dpindex plan` recommends."
             )
     return None
+
+
+def coverage_warning(visibility: Visibility | None) -> str | None:
+    """Return one sentence where a codebook does not cover the collection."""
+    if visibility is None or visibility.crowding is None or visibility.crowding < _UNCOVERED:
+        return None
+    return (
+        f"the codebook does not cover this collection: codes crowd on few codewords, at least "
+        f"{visibility.crowding:.1f} times as unevenly as those of vectors like the codewords. "
+        f"Expect far fewer neighbours than were planned. Make the codebook of public vectors of "
+        f"the same kind and topics, or add such to it."
+    )
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from dpindex.study.planner.attribute_specs import attribute_specs
 from dpindex.study.planner.collection_model import CollectionModel
 from dpindex.study.planner.neighbourhood import MAX_EPSILON, Neighbourhood, Request, Stage
 from dpindex.study.planner.plan_result import Ranking, Row, best_by_method, nearby
-from dpindex.study.planner.public_sample import Facts, checked_source, sample_rows
+from dpindex.study.planner.public_sample import Facts, Sample
 from dpindex.study.planner.simulated_attack import simulated_exposure
 from dpindex.study.planner.simulation import Simulation
 
@@ -72,15 +72,14 @@ class AttributeNeighbourhood(Neighbourhood):
         first = self._grid(options.epsilon or MAX_EPSILON).specs[0]
         neighbour_cosine = None
         if isinstance(request.public, Facts):
-            sample = np.clip(request.public.sample(options.dim), *first.bounds)
-            sample = sample * np.float32(first.scale)
+            vectors = np.clip(request.public.sample(options.dim), *first.bounds)
+            sample = Sample.ungrouped(vectors * np.float32(first.scale))
             neighbour_cosine = request.public.neighbour_cosine
         else:
-            checked_source(request.public, options.dim, options.n, options.skip_leak_check)
-            sample = sample_rows(request.public, _MAX_ROWS)
-            Privatizer(first).check(sample)
+            sample = request.sample(request.public, _MAX_ROWS)
+            Privatizer(first).check(sample.vectors)
         limits = (first.bounds[0] * first.scale, first.bounds[1] * first.scale)
-        self._sample = sample
+        self._sample = sample.vectors
         self._model = CollectionModel(sample, options.n, limits, neighbour_cosine)
         self._screen = self._model.of_queries(_SCREENING_QUERIES)
         self._workers = idle_cores()

@@ -30,6 +30,7 @@ from dpindex.study.planner.near_vectors import (
     near_vectors,
     norms_of,
 )
+from dpindex.study.planner.public_sample import Sample
 from dpindex.study.planner.retrieval import tie_breaks
 
 __all__ = ["CollectionModel"]
@@ -54,7 +55,8 @@ class CollectionModel:
 
     Parameters
     ----------
-    sample : float32 array or CSR matrix, shape (m, p)
+    sample : Sample
+        Of m vectors with p attributes.
     n : int
         Vectors in the collection.
     limits : (float, float)
@@ -76,15 +78,13 @@ class CollectionModel:
     """
 
     def __init__(
-        self, sample: Vectors, n: int, limits: tuple[float, float], neighbour_cosine: float | None
+        self, sample: Sample, n: int, limits: tuple[float, float], neighbour_cosine: float | None
     ) -> None:
         stream = PublicStream(0, "plan population")
-        sample = sample[stream.permutation(sample.shape[0])]
-        count = _query_count(sample)
-        self.queries = sample[:count]
-        self.sampled = sample[count:][:n]
+        self.queries, self.sampled = _split(sample, n, stream)
+        count = self.queries.shape[0]
         self.vectors_per_row = n / self.sampled.shape[0]
-        self.near = sample[:0]
+        self.near = self.sampled[:0]
         cosines = cosines_between(self.queries, self.sampled)
         order = np.argsort(-cosines, axis=1)
         rank = np.argsort(order, axis=1)
@@ -157,6 +157,19 @@ class CollectionModel:
             breaks[weight == 0] = -np.inf
             self._ties[rounds] = breaks.astype(np.float32)
         return self._ties[rounds]
+
+
+def _split(sample: Sample, n: int, stream: PublicStream) -> tuple[Vectors, Vectors]:
+    """Return queries, and at most n other vectors, of which none has a query in its group."""
+    order = stream.permutation(sample.vectors.shape[0])
+    vectors = sample.vectors[order]
+    if sample.queries is not None:
+        asked = sample.queries[spaced(sample.queries.shape[0], _query_count(vectors))]
+        return asked, vectors[:n]
+    groups = sample.groups[order]
+    count = _query_count(vectors)
+    others = np.flatnonzero(~np.isin(groups, groups[:count]))
+    return vectors[:count], vectors[others][:n]
 
 
 def _query_count(sample: Vectors) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.exposure.exposure import Exposure
 from dpindex.mechanism.method_table import Method, find_method
@@ -16,7 +17,7 @@ from dpindex.privacy import Record
 from dpindex.study.evaluate.evaluation import Progress
 from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner.plan_result import Row
-from dpindex.study.planner.public_sample import Facts
+from dpindex.study.planner.public_sample import Facts, Sample, checked_source
 from dpindex.vectors import VectorSource
 
 __all__ = ["MAX_EPSILON", "Neighbourhood", "Request", "Stage", "methods_to_try", "require_method"]
@@ -41,6 +42,10 @@ class Request:
     methods : sequence of str, optional
         Methods to consider; default all that fit.
     progress : callable
+    groups : array, shape (m,), optional
+        Of each public vector: see :class:`Sample`.
+    queries : VectorSource, optional
+        Public queries.
     """
 
     options: PlanOptions
@@ -48,6 +53,14 @@ class Request:
     terms: Mapping[str, Any]
     methods: Sequence[str] | None
     progress: Progress
+    groups: AnyArray | None = None
+    queries: VectorSource | None = None
+
+    def sample(self, source: VectorSource, count: int) -> Sample:
+        """Return at most so many public vectors, checked."""
+        options = self.options
+        checked_source(source, options.dim, options.n, options.skip_leak_check)
+        return Sample.of(source, count, self.groups, self.queries)
 
     @property
     def candidates(self) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from dpindex.base.checks import whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.base.threads import limited_threads
@@ -32,6 +34,8 @@ def plan(
     *,
     public_sample: Any | None = None,
     facts: Facts | None = None,
+    groups: Any | None = None,
+    public_queries: Any | None = None,
     methods: Sequence[str] | None = None,
     curves: bool = False,
     progress: Progress | None = None,
@@ -50,6 +54,11 @@ def plan(
         ``adjacency=record()`` up to 65 536 of them may become codewords.
     facts : Facts, optional
         Instead of a sample.
+    groups : array, shape (rows of the sample,), optional
+        A label of each public vector. Vectors of one label resemble each other more than others do,
+        such as captions of one picture. Queries are taken to have no siblings in the collection.
+    public_queries : array, sparse matrix or VectorSource, optional
+        Public vectors like the queries, where those differ from vectors of the collection.
     methods : sequence of str, optional
         Methods to consider; default all that give DP for the published projection. What promises
         less, a delta over the projection too or individual DP, must be named.
@@ -109,7 +118,13 @@ def plan(
         whole_number(target.dim, "dim", 2, MAX_DENSE_DIM)
     _check_terms(terms)
     terms.setdefault("delta", 0.0)
-    request = Request(target, public, terms, methods, progress or _silent)
+    labels = None if groups is None else np.asarray(groups)
+    queries = None
+    if public_queries is not None:
+        queries = as_source(public_queries, "the public queries")
+    if facts is not None and (labels is not None or queries is not None):
+        raise InputError("groups and public queries need a public sample.")
+    request = Request(target, public, terms, methods, progress or _silent, labels, queries)
     neighbourhood: Neighbourhood
     if whole_record:
         neighbourhood = RecordNeighbourhood(request)

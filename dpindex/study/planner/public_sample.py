@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dpindex.base.arrays import Doubles, Floats, Singles, in_units_of_largest, spaced, unit
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    Floats,
+    Integers,
+    Singles,
+    in_units_of_largest,
+    spaced,
+    unit,
+)
 from dpindex.base.checks import finite_number
 from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.mechanism.projections.dense import normal_integers
@@ -18,7 +27,7 @@ from dpindex.randomness import PublicStream
 from dpindex.storage.directory import IndexDirectory
 from dpindex.vectors import VectorSource, dense_rows
 
-__all__ = ["MAX_DENSE_DIM", "Facts", "checked_source", "in_groups", "sample_rows"]
+__all__ = ["MAX_DENSE_DIM", "Facts", "Sample", "checked_source", "in_groups", "sample_rows"]
 
 MAX_DENSE_DIM = 4096
 """Attributes up to which vectors are held dense; wider ones are sparse matrices."""
@@ -97,6 +106,67 @@ class Facts:
         vectors = vectors + math.sqrt(1 - self.typical_cosine) * (z @ rotation)
         vectors *= self.norm / np.linalg.norm(vectors, axis=1, keepdims=True)
         return np.asarray(vectors, dtype=np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Public vectors, and what is known of the queries of the collection.
+
+    Attributes
+    ----------
+    vectors : float32 array or CSR matrix, shape (m, dim)
+        Vectors like those of the collection.
+    groups : int array, shape (m,)
+        Vectors of one group, such as captions of one picture, resemble each other more than others
+        do. Queries come without siblings: the group of a sampled query is left out.
+    queries : float32 array or CSR matrix, shape (q, dim), optional
+        Vectors like the queries. Without them vectors of the sample play queries.
+    """
+
+    vectors: Any
+    groups: Integers
+    queries: Any = None
+
+    @classmethod
+    def of(
+        cls,
+        source: VectorSource,
+        count: int,
+        groups: AnyArray | None = None,
+        queries: VectorSource | None = None,
+    ) -> Sample:
+        """Return at most ``count`` vectors of a source, evenly spaced, and as many queries.
+
+        Raises
+        ------
+        InputError
+            For another number of groups than vectors, and queries of another width.
+        """
+        rows, dim = source.shape
+        labels = np.arange(rows)
+        if groups is not None:
+            if len(groups) != rows:
+                raise InputError(
+                    f"{source.name} has {rows} vectors, and there are {len(groups)} groups; give "
+                    f"one for each vector."
+                )
+            labels = np.unique(groups, return_inverse=True)[1]
+        asked = None
+        if queries is not None:
+            if queries.shape[1] != dim:
+                raise InputError(f"{queries.name} has {queries.shape[1]} columns, not dim = {dim}.")
+            asked = sample_rows(queries, count)
+        return cls(sample_rows(source, count), labels[spaced(rows, count)], asked)
+
+    @classmethod
+    def ungrouped(cls, vectors: Any) -> Sample:
+        """Return vectors that are each a group of its own."""
+        return cls(vectors, np.arange(vectors.shape[0]))
+
+    @property
+    def is_grouped(self) -> bool:
+        """True if some vectors have siblings."""
+        return len(np.unique(self.groups)) < len(self.groups)
 
 
 def _normal(rows: int, columns: int, stream: PublicStream) -> Doubles:

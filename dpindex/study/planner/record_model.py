@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Doubles, Floats, Singles, in_units_of_largest, spaced, unit
+from dpindex.base.arrays import Doubles, Singles, in_units_of_largest, spaced, unit
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.noise.law import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
@@ -33,6 +33,7 @@ from dpindex.randomness import PublicStream
 from dpindex.study.plan_options import FOUND, PlanOptions
 from dpindex.study.planner.codebook_fit import fit_codebook
 from dpindex.study.planner.plan_result import Found, Row
+from dpindex.study.planner.public_sample import Sample
 from dpindex.study.planner.retrieval import best_columns, shares_found, tie_breaks
 
 __all__ = ["RecordModel"]
@@ -58,21 +59,25 @@ class RecordModel:
 
     Parameters
     ----------
-    sample : float array, shape (rows, dim)
+    sample : Sample
         At most 65 536 public vectors; directions count.
     n : int
         Vectors in the collection.
     """
 
-    def __init__(self, sample: Floats, n: int) -> None:
-        self._sample = sample
+    def __init__(self, sample: Sample, n: int) -> None:
+        self._sample = sample.vectors
+        self._groups = sample.groups
         self._n = n
-        self._unit = unit(in_units_of_largest(sample))
-        chosen = spaced(len(sample), min(_RECORDS, n))
-        self._records = _Records(self._unit[chosen])
+        self._unit = unit(in_units_of_largest(sample.vectors))
+        self._queries = None
+        if sample.queries is not None:
+            asked = sample.queries[spaced(len(sample.queries), _QUERIES)]
+            self._queries = unit(in_units_of_largest(asked))
+        self._records = self._records_of(spaced(len(self._unit), min(_RECORDS, n)))
         self._centroid_books: set[Codebook] = set()
         self.codebook = lru_cache(maxsize=None)(self._codebook)
-        self._centroids = lru_cache(maxsize=None)(partial(fit_codebook, sample))
+        self._centroids = lru_cache(maxsize=None)(partial(fit_codebook, sample.vectors))
         self._split = lru_cache(maxsize=None)(self._split_at)
 
     def _codebook(self, size: int) -> Codebook:
@@ -93,7 +98,7 @@ class RecordModel:
         records = self._records
         codes = privatizer.privatize(np.concatenate([records.vectors] * _ROUNDS))
         decoded = unit(codes.to_float())
-        queries = records.vectors[records.query_rows]
+        queries = records.queries
         noisy = privatizer.privatize(queries).to_float()
         projected = privatizer.project(queries)
         private_scores = [row @ decoded.T for row in unit(noisy)]
@@ -126,6 +131,15 @@ class RecordModel:
         size_in_bytes = spec.format.max_row_bytes
         return Row(spec, "plain", private, exact, size_in_bytes, played.noise, centroids)
 
+    def _records_of(self, rows: Indices) -> _Records:
+        """Return the vectors in these rows with queries: public ones, or some of themselves."""
+        groups = self._groups[rows]
+        if self._queries is not None:
+            return _Records(self._unit[rows], self._queries, None)
+        asked = spaced(len(rows), _QUERIES)
+        siblings = groups[asked][:, None] == groups
+        return _Records(self._unit[rows], self._unit[rows[asked]], siblings)
+
     def _found_with(self, played: _PlayedCodebook, options: PlanOptions, step: int = 1) -> Doubles:
         """Return what is found by query mode and measure, float64, shape (2, m).
 
@@ -135,39 +149,58 @@ class RecordModel:
         stream = PublicStream(0, "plan symbols")
         shares = np.zeros((2, 2 + len(options.ladder)))
         for first in range(_SPLITS):
-            words, records, near = self._split(played.size, played.centroids, first, step)
+            words, records, near, near_queries = self._split(
+                played.size, played.centroids, first, step
+            )
             symbols = played.reported(np.concatenate([near] * _ROUNDS), stream)
-            private_queries = words[played.reported(near[records.query_rows], stream)]
-            exact_queries = records.vectors[records.query_rows]
-            for mode, queries in enumerate((private_queries, exact_queries)):
+            private_queries = words[played.reported(near_queries, stream)]
+            for mode, queries in enumerate((private_queries, records.queries)):
                 scores = [row[symbols] for row in queries @ words.T]
                 shares[mode] += records.found(scores, options).to_array() / _SPLITS
         return shares
 
     def _split_at(
         self, size: int, centroids: bool, first: int, step: int
-    ) -> tuple[Singles, _Records, Indices]:
-        """Return codewords, records among the others, and the nearest codewords of each record.
+    ) -> tuple[Singles, _Records, Indices, Indices]:
+        """Return codewords, records among the others, and nearest codewords of records and queries.
 
-        The nearest, at most 128, are best first. ``first`` is the row of the first codeword.
+        The nearest, at most 128, are best first. ``first`` is the number of the first group that
+        gives codewords; no record has a sibling among them.
         """
         rows = len(self._unit)
         fitted = size
         if centroids:
             fitted = rows * _CENTROID_PERCENT // 100
-        codeword_rows = (spaced(rows, fitted) + first) % rows
-        words = self._unit[codeword_rows]
+        given = self._rows_of_groups(fitted, first)
+        words = self._unit[given[spaced(len(given), fitted)]]
         if centroids:
             words = fit_codebook(words, size).vectors
-        others = np.setdiff1d(np.arange(rows), codeword_rows)
+        others = np.setdiff1d(np.arange(rows), given)
         chosen = spaced(len(others), min(2 * _CODEWORDS, self._n))[::step]
-        records = _Records(self._unit[others[chosen]])
+        records = self._records_of(others[chosen])
         count = min(size - 1, _BEST)
-        parts = []
-        for start in range(0, len(records.vectors), _BLOCK):
-            cosines = records.vectors[start : start + _BLOCK] @ words.T
-            parts.append(best_columns(cosines, count))
-        return words, records, np.concatenate(parts)
+        near = _nearest(records.vectors, words, count)
+        return words, records, near, _nearest(records.queries, words, count)
+
+    def _rows_of_groups(self, count: int, first: int) -> Indices:
+        """Return the rows of evenly spaced groups that have ``count`` rows or more in all."""
+        groups = int(self._groups.max()) + 1
+        needed = -(-groups * count // len(self._groups))
+        while True:
+            chosen = (spaced(groups, needed) + first) % groups
+            rows = np.flatnonzero(np.isin(self._groups, chosen))
+            if len(rows) >= count:
+                return rows
+            needed += 1
+
+
+def _nearest(vectors: Singles, words: Singles, count: int) -> Indices:
+    """Return the rows of the nearest codewords of each vector, best first."""
+    parts = [
+        best_columns(vectors[start : start + _BLOCK] @ words.T, count)
+        for start in range(0, len(vectors), _BLOCK)
+    ]
+    return np.concatenate(parts)
 
 
 class _PlayedCodebook(NamedTuple):
@@ -211,37 +244,45 @@ def _uniform(limit: float, count: int, stream: PublicStream) -> Indices:
 
 
 class _Records:
-    """Vectors that play the collection, and the queries among them.
+    """Vectors that play the collection, and the queries.
 
-    Attributes
+    Parameters
     ----------
     vectors : float32 array, shape (m, dim)
         Of norm 1.
-    query_rows : integer array, shape (q,)
-        Rows of the queries, which do not find themselves.
+    queries : float32 array, shape (q, dim)
+        Of norm 1.
+    left_out : bool array, shape (q, m), optional
+        Vectors that are not there for a query: itself and its siblings.
     """
 
-    def __init__(self, vectors: Singles) -> None:
+    def __init__(
+        self, vectors: Singles, queries: Singles, left_out: npt.NDArray[np.bool_] | None
+    ) -> None:
         self.vectors = vectors
-        self.query_rows = spaced(len(vectors), _QUERIES)
-        cosines = vectors[self.query_rows] @ vectors.T
-        cosines[np.arange(len(self.query_rows)), self.query_rows] = np.inf  # before all others
+        self.queries = queries
+        if left_out is None:
+            left_out = np.zeros((len(queries), len(vectors)), dtype=np.bool_)
+        cosines = queries @ vectors.T
+        cosines[left_out] = -np.inf  # behind all others
         order = np.argsort(-cosines, axis=1, kind="stable")
-        self._nearer = np.argsort(order, axis=1) - 1.0
+        self._nearer = np.argsort(order, axis=1).astype(np.float64)
+        self._left_out = np.tile(left_out, _ROUNDS)
+        self._count = len(vectors) - float(left_out.sum(axis=1).mean())
 
     def found(self, scores: list[Singles], options: PlanOptions) -> Found:
         """Return what is found in the collection by the scores of four codes of each record."""
-        rows = len(self.vectors)
-        per_record = options.n / (rows - 1)
+        per_record = options.n / self._count
         per_code = per_record / _ROUNDS
         breaks = tie_breaks(scores[0].size)
         needed = math.ceil(max(FOUND, *options.ladder) / per_code)
-        count = min(max(_BEST, needed), scores[0].size - 1)
+        there = scores[0].size - int(self._left_out.sum(axis=1).max())
+        count = min(max(_BEST, needed), there)
         nearer = np.empty((len(scores), count))
-        for i, query_row in enumerate(self.query_rows):
-            value = scores[i] + breaks
-            value[query_row::rows] = -np.inf
-            nearer[i] = self._nearer[i][best_columns(value, count) % rows]
+        for i, score in enumerate(scores):
+            value = score + breaks
+            value[self._left_out[i]] = -np.inf
+            nearer[i] = self._nearer[i][best_columns(value, count) % len(self.vectors)]
 
         def true_weight(neighbours: int) -> Doubles:
             true: Doubles = per_code * np.clip(neighbours / per_record - nearer, 0.0, 1.0)

@@ -24,7 +24,7 @@ from dpindex.study.planner.neighbourhood import (
     require_method,
 )
 from dpindex.study.planner.plan_result import Row, best_by_method, nearby
-from dpindex.study.planner.public_sample import Facts, checked_source, in_groups, sample_rows
+from dpindex.study.planner.public_sample import Facts, Sample, in_groups
 from dpindex.study.planner.record_model import RecordModel, promising_subsets
 from dpindex.study.planner.simulated_attack import rebuilt
 
@@ -72,16 +72,17 @@ class RecordNeighbourhood(Neighbourhood):
         super().__init__(request)
         options = request.options
         if isinstance(request.public, Facts):
-            self._sample = request.public.sample(options.dim)
-            self.sample_rows = len(self._sample)
+            sample = Sample.ungrouped(request.public.sample(options.dim))
+            self.sample_rows = len(sample.vectors)
         else:
-            checked_source(request.public, options.dim, options.n, options.skip_leak_check)
-            self._sample = sample_rows(request.public, _MAX_CODEBOOK)
+            sample = request.sample(request.public, _MAX_CODEBOOK)
             self.sample_rows = request.public.shape[0]
-            self.sample_in_groups = in_groups(self._sample)
+            told = sample.is_grouped or sample.queries is not None
+            self.sample_in_groups = not told and in_groups(sample.vectors)
+        self._sample = sample.vectors
         self._delta = request.terms["delta"]
         self._methods = self._admitted()
-        self._model = RecordModel(self._sample, options.n)
+        self._model = RecordModel(sample, options.n)
 
     def ranked(self, epsilon: float) -> tuple[Row, ...]:
         return tuple(self._predicted(self._specs(epsilon, _EVERY)))

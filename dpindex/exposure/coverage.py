@@ -1,0 +1,92 @@
+"""Coverage of a collection by a codebook, estimated from codes and public parameters alone.
+
+A codebook of public vectors of another kind, or of other topics, has few codewords near the private
+vectors, and their codes crowd on these. How unevenly vectors fall on codewords is the chance that
+two of them share one of their w nearest, times K: 1 if all codewords are equally near. Half of the
+codewords show what it is for public vectors, with w/2 of the other half. In codes the chance is
+known without their noise, whose law is public. Codes in, a number out: this spends nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpindex.base.arrays import Floats, in_units_of_largest, spaced, unit
+from dpindex.mechanism.codebook import Codebook
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise.codebook_response import nearest
+from dpindex.mechanism.noise.law import SymbolLaw
+
+__all__ = ["crowding", "far_queries"]
+
+_COMPARED = 2048
+_DEVIATIONS = 4.0
+_FAR = 0.05
+
+
+def crowding(sample: Codes, law: SymbolLaw) -> float:
+    """Return how many times as unevenly codes fall on codewords as those of public vectors would.
+
+    It is 1 or less if the collection resembles the codebook. The estimate is lowered by four
+    standard deviations, so a larger number is no accident.
+
+    Parameters
+    ----------
+    sample : Codes
+        Some thousand symbols, of rows from everywhere, shape (m, 1), m ≥ 2.
+    law : SymbolLaw
+        Their law.
+    """
+    symbols = sample.stored.ravel()
+    count = len(symbols)
+    falls = np.bincount(symbols, minlength=law.size).astype(np.float64)
+    collisions = law.size * float((falls * (falls - 1.0)).sum()) / (count * (count - 1))
+    # A symbol is of the near set with the chance `near` more than of any other set of w.
+    outside = (1.0 - law.chance_inside) / (law.size - law.subset)
+    near = law.chance_inside - outside * law.subset
+    observed = (collisions - 1.0 + near**2) / near**2
+    deviation = math.sqrt(2.0 * law.size * max(collisions, 1.0)) / count / near**2
+    expected, relative = _expected(law)
+    return (observed - _DEVIATIONS * deviation) / (expected * (1.0 + _DEVIATIONS * relative))
+
+
+def _expected(law: SymbolLaw) -> tuple[float, float]:
+    """Return what public vectors give, and its relative standard deviation."""
+    words = law.codebook.vectors
+    subset = max(1, round(law.subset / 2))
+    shares = []
+    pairs = 0.0
+    for first in (0, 1):
+        left = words[first::2]
+        right = words[1 - first :: 2]
+        right = right[spaced(len(right), _COMPARED)]
+        near = nearest(right @ left.T, min(subset, len(left)))
+        falls = np.bincount(near.ravel(), minlength=len(left)).astype(np.float64)
+        # Of different vectors: one has no codeword twice.
+        met = float((falls * (falls - 1.0)).sum())
+        count = len(right)
+        shares.append(len(left) * met / (subset**2 * max(count * (count - 1), 1)))
+        pairs += met / (2.0 * subset**2)
+    expected = max(float(np.mean(shares)), 1.0)
+    return expected, 1.0 / math.sqrt(max(pairs, 1.0))
+
+
+def far_queries(queries: Floats, codebook: Codebook) -> float:
+    """Return the share of queries that lie farther from the codebook than public vectors do.
+
+    Farther means that the nearest codeword is farther than that of 95 in 100 codewords is, if every
+    second codeword is left out; so it is 0.05 for queries of the codebook's kind.
+
+    >>> book = Codebook(np.random.default_rng(0).normal(size=(400, 8)))
+    >>> far_queries(np.random.default_rng(1).normal(size=(500, 8)), book) < 0.15
+    True
+    """
+    words = codebook.vectors
+    left = words[::2]
+    right = words[1::2]
+    usual = (right[spaced(len(right), _COMPARED)] @ left.T).max(axis=1)
+    asked = unit(in_units_of_largest(queries[spaced(len(queries), _COMPARED)]))
+    found = (asked @ left.T).max(axis=1)
+    return float((found < np.quantile(usual, _FAR)).mean())

@@ -1,0 +1,81 @@
+"""Coverage: codes of vectors unlike the codebook crowd on few codewords, and the user is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import Run as Command
+
+import dpindex as dpi
+from dpindex.exposure.coverage import crowding, far_queries
+
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+DIM = 16
+CENTRES = np.random.default_rng(0).normal(size=(40, DIM))
+
+
+def topics(rows: int, seed: int, first: int = 0, last: int = 40) -> Any:
+    """Vectors about some of forty centres."""
+    rng = np.random.default_rng(seed)
+    x = CENTRES[rng.integers(first, last, rows)] + 0.4 * rng.normal(size=(rows, DIM))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def spec(epsilon: float, subset: int, words: Any) -> dpi.Spec:
+    book = dpi.Codebook(words)
+    return dpi.Spec(
+        "record-codebook", DIM, epsilon=epsilon, adjacency=dpi.record(), codebook=book,
+        subset=subset,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("epsilon", "subset"), [(6.0, 10), (9.0, 3), (14.0, 1)])
+def test_what_resembles_the_codebook_does_not_crowd(epsilon: float, subset: int) -> None:
+    made = spec(epsilon, subset, topics(800, 1))
+    privatizer = dpi.Privatizer(made)
+    assert crowding(privatizer.privatize(topics(4000, 2)), made.symbol_law) < 1.0
+    others = privatizer.privatize(topics(4000, 3, last=12))
+    assert crowding(others, made.symbol_law) > 1.3
+
+
+def test_the_noise_is_taken_out() -> None:
+    """Codes with noise and codes without it crowd alike; the codes themselves do not."""
+    words, vectors = topics(600, 1), topics(200_000, 2, last=10)
+    loud, silent = spec(5.0, 3, words), spec(40.0, 3, words)
+    estimates = [
+        crowding(dpi.Privatizer(each).privatize(vectors), each.symbol_law)
+        for each in (loud, silent)
+    ]
+    assert estimates[0] == pytest.approx(estimates[1], rel=0.1)
+    assert loud.symbol_law.chance_inside < 0.5
+
+
+def test_queries_of_another_kind_lie_far_from_the_codebook() -> None:
+    book = dpi.Codebook(topics(600, 1, last=20))
+    assert far_queries(topics(400, 2, last=20), book) < 0.15
+    assert far_queries(topics(400, 2, first=20), book) > 0.5
+
+
+def test_the_holder_and_the_searcher_are_told(run: Command, tmp_path: Path) -> None:
+    for name, x in (
+        ("own", topics(3000, 2, last=10)),
+        ("other", topics(3000, 3, first=10)),
+        ("public", topics(500, 1, last=10)),
+        ("queries", topics(40, 4, first=10)),
+    ):
+        np.save(tmp_path / f"{name}.npy", x)
+    terms = ("--record", "--method", "record-codebook", "--codebook", "public.npy")
+    for name, told in (("own", False), ("other", True)):
+        code, _, error = run("build", f"{name}.npy", f"ix-{name}", *terms, "--epsilon", 8)
+        assert code == 0
+        assert ("the codebook does not cover this collection" in error) == told
+        first = run("info", f"ix-{name}")[1].splitlines()[0]
+        assert first.startswith("Warning: the codebook does not cover") == told
+        code, _, error = run("query", f"ix-{name}", "queries.npy", "-k", 3)
+        assert code == 0
+        assert "lie farther from the codebook than 95 % of public vectors" in error
+    assert "farther" not in run("query", "ix-own", "own.npy", "-k", 3)[2]
