@@ -232,7 +232,7 @@ def check_survived(target: Target, at: int) -> None:
 
 @pytest.mark.parametrize("fault", [_kill, _full], ids=["killed", "disk full"])
 @pytest.mark.parametrize(
-    "stride", [7, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
+    "stride", [17, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
 )
 @every_target
 def test_a_fault_at_any_change_of_a_name(

@@ -74,7 +74,10 @@ def test_nothing_else_compares_a_method_name() -> None:
     """A method is data: the package never asks for one by its name."""
     names = {row.name for row in dpi.methods()}
     for path in Path(dpi.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        if not any(name in text for name in names):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Compare):
                 texts = {c.value for c in ast.walk(node) if isinstance(c, ast.Constant)}
                 assert not names & texts, f"{path.name}, line {node.lineno}"

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -104,10 +105,16 @@ def _options(
     """A private vector-search index: differentially private codes that anyone may search."""
 
 
+@cache
+def _commands() -> Any:
+    """Return the commands as they run; building them anew at every call would take 15 ms."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Entry point: bad input is one sentence on standard error and exit code 2."""
     try:
-        sys.exit(app(prog_name="dpindex", standalone_mode=False))
+        sys.exit(_commands()(prog_name="dpindex", standalone_mode=False))
     except InputError as error:
         _end(str(error), 2)
     except _UsageError as error:
