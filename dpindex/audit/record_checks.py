@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -89,7 +89,8 @@ def _shares(weights: tuple[int, ...], threshold: int) -> Shares:
     product = 1
     for i in range(k - 1, -1, -1):
         at_least = _completions(weights, i + 1, k, product)
-        sums = np.array([u for u, bit in enumerate(reversed(f"{met[i]:b}")) if bit == "1"])
+        bits = np.frombuffer(met[i].to_bytes(total // 8 + 1, "little"), np.uint8)
+        sums = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
         for side, (few, either) in enumerate(_sides(at_least, threshold - sums, weights[i])):
             possible = either > 0
             found = (few[possible] << _SHARE_BITS) // either[possible]
@@ -220,47 +221,78 @@ def symbols(law: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.int64]:
     return drawn
 
 
+class _Path(NamedTuple):
+    """The draws in which the majority comes every time, and words that lead along them.
+
+    Attributes
+    ----------
+    shares : list of int
+        Of the minority, times 2^48, by coordinate.
+    sums : list of int
+        The sum of the weights that agree, before each coordinate.
+    words : list of (int, list of int)
+        The 16 bits of each coordinate, and the 32 that are asked for after them, if any are.
+    """
+
+    shares: list[int]
+    sums: list[int]
+    words: list[tuple[int, list[int]]]
+
+
+def _majority_path(shares: Shares, weights: Sequence[int], side: int) -> _Path:
+    path = _Path([], [], [])
+    total = 0
+    for i, weight in enumerate(weights):
+        share = int(shares[side, i, total])
+        top = share + 1 >> 32
+        low = [share + 1 & 0xFFFF_FFFF] if top == share >> 32 else []
+        path.shares.append(share)
+        path.sums.append(total)
+        path.words.append((top, low))
+        total += weight * side
+    return path
+
+
+def _further_digits(left: Fraction) -> Iterator[tuple[list[int], bool]]:
+    """Words of 16 bits next to the further digits of a share, and whether the minority follows."""
+    first = int(left * 2**16)
+    second = int(left * 2**32) & 0xFFFF
+    if first < 0xFFFF:
+        yield [first + 1], False
+    if first:
+        yield [first - 1], True
+    if second:
+        yield [first, second - 1], True
+    if left * 2**16 != first and second < 0xFFFF:
+        yield [first, second + 1], False
+
+
 def _tie_faults(law: Any, shares: Shares) -> Iterator[AnyArray]:
     """Draws whose first 48 bits tie are decided by the further digits of the exact share."""
     cap = law.cap
-    k = len(law.cap.weights)
+    k = len(cap.weights)
     x = np.arange(k, 0, -1.0)[None, :]
-    for side in (0, 1):
-        # The majority at every other draw: the sum of all weights before, or none.
-        path = []
-        tops = []
-        lows = []
-        sums = [0]
-        for i, weight in enumerate(cap.weights):
-            share = int(shares[side, i, sums[-1]])
-            path.append(share)
-            tops.append(share + 1 >> 32)
-            lows.append([share + 1 & 0xFFFF_FFFF] if share + 1 >> 32 == share >> 32 else [])
-            sums.append(sums[-1] + weight * side)
-        for i in sorted({0, 1, k // 3, k // 2, k - 2}):
-            rest = cap.weights[i + 1 :]
-            at_least = _completions(cap.weights, i + 1, len(rest), _product(rest))
-            need = np.array([cap.threshold - sums[i]])
+    paths = [_majority_path(shares, cap.weights, side) for side in (0, 1)]
+    for i in sorted({0, 1, k // 3, k // 2, k - 2}):
+        rest = cap.weights[i + 1 :]
+        at_least = _completions(cap.weights, i + 1, len(rest), _product(rest))
+        for side, path in enumerate(paths):
+            need = np.array([cap.threshold - path.sums[i]])
             (few,), (either,) = _sides(at_least, need, cap.weights[i])[side]
-            left = Fraction(few << _SHARE_BITS, either) - path[i]
-            first = int(left * 2**16)
-            second = int(left * 2**32) & 0xFFFF
-            cases: list[tuple[list[int], bool]] = [([first + 1], False)] if first < 0xFFFF else []
-            cases += [([first - 1], True)] if first else []
-            cases += [([first, second - 1], True)] if second else []
-            cases += (
-                [([first, second + 1], False)] if left * 2**16 != first and second < 0xFFFF else []
-            )
-            for digits, minority in cases:
+            tied = path.shares[i]
+            before = path.words[:i]
+            for digits, minority in _further_digits(Fraction(few << _SHARE_BITS, either) - tied):
+                tops = [top for top, _ in before]
+                lows = [low for _, after in before for low in after]
                 words = {
                     8: [cap.inside - side],
-                    2: [*tops[:i], path[i] >> 32, *[0xFFFF] * (k - 1 - i), *digits],
-                    4: [low for row in lows[:i] for low in row] + [path[i] & 0xFFFF_FFFF],
+                    2: [*tops, tied >> 32, *[0xFFFF] * (k - 1 - i), *digits],
+                    4: [*lows, tied & 0xFFFF_FFFF],
                 }
                 kept = law.perturb(x.copy(), Listed(words))[0]
-                wanted = np.full(i + 1, bool(side))
-                wanted[i] ^= minority
-                yield kept[: i + 1] != wanted
+                expected = np.full(i + 1, bool(side))
+                expected[i] ^= minority
+                yield kept[: i + 1] != expected
 
 
 def words_of_outcomes(limit: int) -> list[int]:

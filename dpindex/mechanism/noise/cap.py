@@ -82,7 +82,8 @@ class Cap:
         return max(chances) / min(chances)
 
 
-def agreeing_sums(weights: tuple[int, ...]) -> list[int]:
+@lru_cache(maxsize=1)  # draws that tie at one coordinate ask for the same counts
+def agreeing_sums(weights: tuple[int, ...]) -> tuple[int, ...]:
     """Return how many subsets of the weights add up to 0, 1, 2, …: exact counts."""
     counts = np.zeros(sum(weights) + 1, dtype=object)
     counts[0] = 1
@@ -91,7 +92,7 @@ def agreeing_sums(weights: tuple[int, ...]) -> list[int]:
         shifted = counts[: top + 1].copy()
         top += weight
         counts[weight : top + 1] += shifted
-    return [int(count) for count in counts]
+    return tuple(int(count) for count in counts)
 
 
 def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
