@@ -62,6 +62,7 @@ def pure_delta(epsilons: list[float], epsilon: float) -> float:
 budgets = st.floats(1e-3, 64.0)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(budgets, st.floats(0, 0.1)), min_size=1, max_size=20))
 def test_sums_are_never_below_the_exact_ones(budgets: list[tuple[float, float]]) -> None:
     found = compose(*(Guarantee(e, d, "DP", UNIT) for e, d in budgets))

@@ -44,6 +44,7 @@ RECORD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["staircase", "response"])
 def test_h6_a_declared_norm_does_not_stop_the_attack(name: str) -> None:
     """It was refused: "row 0 does not have the declared norm 1"."""
@@ -91,6 +92,7 @@ def test_a_record_and_its_opposite_have_nothing_in_common() -> None:
         assert first < 0 < second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HONEST)
 def test_claimed_one_is_seen_as_nearly_one(name: str) -> None:
     # Repeated runs lie 7.9 standard deviations or more above 0.95. The normal test rests on means,

@@ -278,6 +278,7 @@ def test_every_entry_of_the_table_has_an_index_here() -> None:
     assert here == {DENOISED, *BACKENDS.values()}
 
 
+@pytest.mark.slow
 @every_index
 def test_removed_rows_are_dead(index: PrivateIndex) -> None:
     base = low_rank(1500, dim=WIDTH)

@@ -135,6 +135,7 @@ def test_python_refuses_the_committed_specs_too() -> None:
             assert not _encoder(case), case["why"]
 
 
+@pytest.mark.slow
 @needs_node
 def test_node_agrees_on_the_committed_cases() -> None:
     _node_test()
@@ -313,6 +314,7 @@ def _python(script: str, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_export_writes_codes_spec_and_modules(tmp_path: Path) -> None:
     spec = spec_of(np.random.default_rng(3).normal(size=(40, 6)), 4.0)
     index = PrivateIndex(spec)
@@ -331,6 +333,7 @@ def test_export_writes_codes_spec_and_modules(tmp_path: Path) -> None:
     assert json.loads((site / "ids.json").read_text()) == index.ids.tolist()
 
 
+@pytest.mark.slow
 def test_export_refuses_in_one_sentence(tmp_path: Path) -> None:
     signs = PrivateIndex(Spec("dp-signoporp-rr", 6, epsilon=4.0))
     signs.add(np.zeros((25, 6)))

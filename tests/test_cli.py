@@ -92,6 +92,7 @@ def test_query_formats(run: Run, files: Path) -> None:
     assert "290 more queries" in out
 
 
+@pytest.mark.slow
 def test_query_reranks(run: Run, files: Path) -> None:
     run("build", "x.npy", "ix", *STAIRCASE, "--ids", "ids.txt")
     asked = ("query", "ix", "q.npy", "-k", 3, "--format", "json", "--candidates", 300)
@@ -133,6 +134,7 @@ def test_similarity_without_declared_norm_is_null_in_json(run: Run, files: Path)
     assert "needs declared norm" in run("query", "ix", "q.npy", "-k", 2)[1]
 
 
+@pytest.mark.slow
 def test_the_three_people(run: Run, files: Path) -> None:
     """Holder makes a spec, devices privatize, holder adds, searcher asks with codes."""
     code, spec, _ = run("spec", "--dim", 24, "--code-length", 24, *STAIRCASE)
@@ -613,6 +615,7 @@ def test_the_size_of_what_is_written_is_limited(run: Run, files: Path) -> None:
     assert len(dpi.PrivateIndex.open(files / "ix")) == 5
 
 
+@pytest.mark.slow
 def test_add_replaces_ids(run: Run, files: Path) -> None:
     """Of vectors a second release, which must be allowed; of codes what their makers paid for."""
     (files / "few.txt").write_text("doc-1\ndoc-2\nnew\n")
@@ -636,6 +639,7 @@ def test_add_replaces_ids(run: Run, files: Path) -> None:
     assert (code, "3 added (3 replaced), 301 in all" in out) == (0, True)
 
 
+@pytest.mark.slow
 def test_payload_filter_and_show(run: Run, files: Path) -> None:
     """Columns published beside the codes filter a search and stand beside its hits."""
     rows = "".join(f"{1900 + i},{'de' if i % 2 else 'en'}\n" for i in range(300))

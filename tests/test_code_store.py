@@ -139,6 +139,7 @@ def test_longer_strings_later_are_not_cut() -> None:
         ids.check(["long name"], 1)
 
 
+@pytest.mark.slow
 @given(st.lists(INT64, unique=True) | st.lists(TEXT, unique=True))
 def test_bytes_come_back(values: list[Any]) -> None:
     array = _ids(values).array

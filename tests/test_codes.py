@@ -283,6 +283,7 @@ def test_bytes_are_pinned() -> None:
     assert numbers.to_bytes() == framed(header, bytes.fromhex("0100" + "feff" + "2c01"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_change_of_one_byte_is_refused(name: str) -> None:
     data = made(name, 2, 3).to_bytes()
@@ -377,6 +378,7 @@ def test_headers_that_are_no_header_are_refused(header: bytes) -> None:
         codes_from_bytes(framed(header, b""))
 
 
+@pytest.mark.slow
 @given(
     place=st.integers(0, 400), patch=st.binary(min_size=1, max_size=8), name=st.sampled_from(NAMES)
 )

@@ -131,6 +131,7 @@ def _interrupted() -> None:
 ADD = ("add", "ix", "x.npy", "--ids", "ids0.txt", "--ledger", "ledger")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", STOPS)
 def test_an_add_that_was_interrupted_is_done_again(
     index: Path,

@@ -71,6 +71,7 @@ def test_a_fault_in_a_file_names_it(tmp_path: Path) -> None:
         parse_file(tmp_path / "a", 5, lambda data: unpack(data, "codes"))
 
 
+@pytest.mark.slow
 def test_a_mapped_file_stays_as_it_was_when_it_is_replaced_or_deleted(tmp_path: Path) -> None:
     path, other = tmp_path / "a", tmp_path / "b"
     path.write_bytes(pack("codes", {}, DATA))
@@ -92,6 +93,7 @@ def test_other_arrays_keep_their_pages() -> None:
         assert (array == before).all()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at this process's files")
 def test_a_mapped_file_and_its_descriptor_are_given_back(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 10_000)

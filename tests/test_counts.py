@@ -94,6 +94,7 @@ def test_difference_of_magnitudes_is_two_sided_geometric(epsilon: float) -> None
         assert chance == pytest.approx((1 - r) / (1 + r) * r**z, rel=1e-9, abs=1e-15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "delta", "rows", "neighbouring"),
     [

@@ -271,6 +271,7 @@ def test_csv_files_say_what_was_measured(tmp_path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
 def test_denoised_curves_find_more_and_say_what_is_exposed():
     """At the same budget; the gain of 0.09 is eight deviations of chance over 300 queries."""

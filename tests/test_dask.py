@@ -195,6 +195,7 @@ print(*counts)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's malloc")
 def test_freed_memory_is_kept() -> None:
     """Under what Dask sets for its workers every array of 1 MB is faulted in anew."""

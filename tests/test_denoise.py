@@ -401,6 +401,7 @@ class TestRanking:
         unit = estimate / np.linalg.norm(estimate, axis=1, keepdims=True)
         assert np.abs(denoiser.to_rank(codes) - unit).max() < 1e-6
 
+    @pytest.mark.slow
     def test_with_sizes_by_what_the_error_is_too(self, sized: Any) -> None:
         """The norm divided by is that of the estimate and of its error, as the filter claims it.
 
@@ -571,6 +572,7 @@ class TestBytes:
         again = denoiser_from_bytes(denoiser_to_bytes(denoiser), denoiser.spec)
         assert np.array_equal(again.to_rank(codes), denoiser.to_rank(codes))
 
+    @pytest.mark.slow
     def test_damage_is_refused(self, learned: Any) -> None:
         _, _, denoiser = learned("raw-staircase", 3.0, "score")
         data = denoiser_to_bytes(denoiser)

@@ -89,6 +89,7 @@ def test_ranks_by_what_is_uncertain_too(index_type: str, monkeypatch: pytest.Mon
     assert found == pytest.approx(best, abs=2 * tolerance)
 
 
+@pytest.mark.slow
 def test_signs() -> None:
     base = low_rank(3000, dim=48) - 0.5
     spec = Spec(method="dp-signoporp-rr", dim=48, k=48, epsilon=2.0, seed=3)

@@ -58,6 +58,7 @@ def test_codewords_are_read_from_their_file(tmp_path: Path) -> None:
     assert len(dpi.codes_from_bytes(sent)) == 1
 
 
+@pytest.mark.slow
 def test_nothing_else_needs_to_be_installed(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(SPEC.to_json())
     command = [sys.executable, "-c", ABSENT.format(gone=GONE)]

@@ -628,6 +628,7 @@ def bucket_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"file://{folder}"
 
 
+@pytest.mark.slow
 def test_h1_a_bucket_confirms_no_guess_of_the_vectors(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def test_no_denoiser() -> None:
         fit_denoiser(codes, bare)
 
 
+@pytest.mark.slow
 def test_no_guarantee() -> None:
     with pytest.raises(errors.NoGuaranteeError, match="more noise than a code can hold"):
         _ = Spec("dp-rp-l", dim=6, k=2**20, epsilon=1e-3).law

@@ -111,6 +111,7 @@ def test_each_adjacency_is_a_view(views: list[View]) -> None:
     assert any("a change of m attributes costs m × 30" in line for line in limits)
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_the_curve(views: list[View]) -> None:
     for view, shown in zip(views, data_of(views)["views"], strict=True):
         for mode in ("private", "exact"):

@@ -111,6 +111,7 @@ def test_more_epsilon_reveals_more_and_more_vectors_hide_better() -> None:
     assert predicted_exposure(spec, 0).linked <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["raw-square-wave", "dp-signoporp-rr"])
 def test_vectors_that_resemble_each_other_are_recognised_less(method: str) -> None:
     """Thirty topics: the sample's cosines tell, and what is measured agrees.

@@ -52,21 +52,25 @@ def page() -> dict[str, Any]:
     return names
 
 
+@pytest.mark.slow
 def test_sensitivity_from_the_own_norm_is_refuted(page: dict[str, Any]) -> None:
     """A short vector is known by its release: every trial says so."""
     mechanism = Mechanism(page["own_norm"], 8, 1.0, 1e-5)
     assert bound(mechanism, 4000) > 4.0
 
 
+@pytest.mark.slow
 def test_half_the_distance_is_refuted(page: dict[str, Any]) -> None:
     """The realised epsilon is 2; found 1.78 ± 0.02."""
     assert 1.5 < bound(Mechanism(page["half_distance"], 2, 1.0, norm=1.0)) <= 2.0
 
 
+@pytest.mark.slow
 def test_sound_noise_is_not_refuted(page: dict[str, Any]) -> None:
     assert bound(Mechanism(page["sound"], 2, 1.0, norm=1.0)) <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mechanism",
     [
@@ -83,12 +87,14 @@ def test_right_claims_are_seen_as_nearly_one(mechanism: Mechanism) -> None:
     assert 0.7 < bound(mechanism) <= 1.0
 
 
+@pytest.mark.slow
 def test_noise_of_another_spread_is_seen() -> None:
     """The mean says nothing; the deviation is 1 under one neighbour and 3 under the other."""
     mechanism = Mechanism(lambda x: NOISE.normal(0, 3 if x[0] > 0 else 1, 4), 1, 0.5)
     assert bound(mechanism) > 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", [lambda x: x, lambda x: x.tobytes()], ids=["array", "bytes"])
 def test_no_noise_is_refuted(release: Any) -> None:
     assert bound(Mechanism(release, 3, 4.0), 2000) > 4.0

@@ -76,6 +76,7 @@ def test_one_beta_moves_at_most_two_to_the_bits_near_ties(
     assert _worst_move(grid, x) <= 1 << bits
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     x=st.floats(-32, 31, width=32),

@@ -33,6 +33,7 @@ def test_every_hash_passes(hash: Any) -> None:
     assert verify(replace(PURE, hash=hash, dim=50)).failed == ()
 
 
+@pytest.mark.slow
 def test_one_row_and_a_wide_law_pass() -> None:
     assert verify(replace(PURE, rows=1)).failed == ()
     assert verify(replace(PURE, rows=1, delta=1e-6)).failed == ()

@@ -372,6 +372,7 @@ def test_signs_without_flips_are_as_linear_as_bussgang_says() -> None:
     np.testing.assert_allclose(channel.mean, 0.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_only_caps_have_two_levels() -> None:
     for spec in SPECS.values():
         assert (spec.law.two_levels is not None) == (spec.method == "record-cap")

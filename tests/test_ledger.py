@@ -520,6 +520,7 @@ def test_one_writer_at_a_time(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -
     ledger.record(SPEC, ["b"])
 
 
+@pytest.mark.slow
 def test_two_processes_that_record_at_once_are_both_booked(ledger: Ledger) -> None:
     """They begin a ledger at the same time, and then take turns."""
     script = (

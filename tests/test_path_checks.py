@@ -121,6 +121,7 @@ def test_the_proof_replaces_nothing_in_the_process(monkeypatch: Patch) -> None:
     assert module.secret_stream is stream
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path: Path) -> None:
     """It runs as a process of its own; the exit code is that of the report."""
     (tmp_path / "spec.json").write_text(WAVE.to_json())

@@ -327,6 +327,7 @@ def test_signs_that_find_everything_need_no_denoiser(
     assert {row.method for row in outcome.rows} == {"dp-signoporp-rr"}
 
 
+@pytest.mark.slow
 def test_codes_with_next_to_no_signal_are_not_simulated(
     sample: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,6 +347,7 @@ def test_codes_with_next_to_no_signal_are_not_simulated(
     assert "dp-rp-l" in simulated  # there is no other
 
 
+@pytest.mark.slow
 def test_a_byte_budget_is_kept(sample: np.ndarray) -> None:
     made = dpi.plan(**TERMS, public_sample=sample, methods=FEW, max_bytes=6)
     assert {row.bytes_per_vector for row in made.rows} <= set(range(7))
@@ -366,6 +368,7 @@ def test_the_epsilon_for_a_recall_reaches_it(sample: np.ndarray) -> None:
     assert "recall@1 of the true 1 = " in nearest.why
 
 
+@pytest.mark.slow
 def test_facts_do_where_there_is_no_sample() -> None:
     facts = Facts(norm=2.5, neighbour_cosine=0.97, typical_cosine=0.5, decay=1.0)
     vectors = facts.sample(DIM)
@@ -376,6 +379,7 @@ def test_facts_do_where_there_is_no_sample() -> None:
     assert any("rough substitute" in line for line in made.remarks)
 
 
+@pytest.mark.slow
 def test_record_level_terms_lead_to_record_level_methods(sample: np.ndarray) -> None:
     stated = {**TERMS, "epsilon": 32.0, "adjacency": dpi.l2(2.0), "delta": 1e-6}
     made = dpi.plan(**stated, public_sample=sample, methods=["raw-gaussian", "raw-staircase"])
@@ -492,6 +496,7 @@ def test_the_command_line_shows_a_table_and_a_reason(run: Callable[..., Any]) ->
     assert max(map(len, table.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
     code, out, _ = run(
         "--epsilon", 4, "--typical-norm", 1, "--neighbour-cosine", 0.9, "--format", "json"

@@ -104,6 +104,7 @@ def test_the_table_is_near_what_it_tabulates(own: float) -> None:
         np.testing.assert_allclose(error[:, part], exact[1], atol=5e-3)
 
 
+@pytest.mark.slow
 def test_the_collection_is_not_mistaken_for_the_law_of_agreements() -> None:
     """Agreements of 40 signs: the binomial law's own skewness is half of what is seen.
 

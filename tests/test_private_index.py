@@ -115,6 +115,7 @@ def test_finding_8_a_query_without_noise_is_not_called_private(method: str) -> N
         search(queries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 @pytest.mark.parametrize("index_type", ["f32", "f16", "int8", "HNSW16"])
 def test_settings_survive_saving(metric: Any, index_type: str, tmp_path: Path) -> None:
@@ -317,6 +318,7 @@ def test_nearest_gives_the_ids_of_search(method: str) -> None:
         index.nearest(queries, k=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [FLOAT, BITS])
 def test_added_in_pieces_with_searches_between(method: str) -> None:
     index, whole = PrivateIndex(_spec(method)), PrivateIndex(_spec(method))
@@ -663,6 +665,7 @@ def _all_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"dpindex.{module}.MAPPED_BYTES", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_all_mapped")
 @pytest.mark.parametrize("method", [FLOAT, BITS, "none-oporp", "none-signrp"])
 @pytest.mark.parametrize("names", [False, True])

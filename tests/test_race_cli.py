@@ -103,6 +103,7 @@ def test_help_is_whole(run: Run) -> None:
         assert "..." not in listed.split("Commands:")[1]
 
 
+@pytest.mark.slow
 def test_json_and_other_inputs(run: Run) -> None:
     facts = json.loads(
         run(

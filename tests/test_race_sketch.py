@@ -262,6 +262,7 @@ def test_size_density_and_bound() -> None:
     assert (np.abs(sketch.count(q) - truth) < 6 * sketch.stderr(q)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
 def test_mean_density() -> None:
     """Over 12 partitions of 100 rows, each off by 6 %: 10 % is more than 5 deviations."""

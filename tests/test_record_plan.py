@@ -95,6 +95,7 @@ def test_a_recall_gets_its_epsilon() -> None:
     assert outcome.best.spec.budget == float(f"{outcome.best.spec.budget:.2g}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -225,6 +226,7 @@ def test_what_is_told_must_fit(changes: dict[str, Any], words: str) -> None:
         plan(**changes)
 
 
+@pytest.mark.slow
 def test_a_sample_in_groups_is_named() -> None:
     """Five variants of each vector pass for neighbours: the plan says so, and not without cause."""
     vectors = collection(800, 1)

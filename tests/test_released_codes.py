@@ -66,6 +66,7 @@ def test_codes_with_the_claimed_noise_are_not(spec: Spec, known_noise: None) -> 
         assert report.passed, str(report)
 
 
+@pytest.mark.slow
 def test_too_little_noise_on_equal_vectors_is_refuted(known_noise: None) -> None:
     """Equal vectors show the noise itself."""
     weaker = Privatizer(STAIRCASE.with_epsilon(2.0)).privatize(np.zeros((20_000, 48)))

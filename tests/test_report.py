@@ -195,6 +195,7 @@ def test_every_shape_of_curve_can_be_drawn(modes, runs_each, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["matplotlib.figure", "jinja2"])
 def test_without_a_library_the_numbers_are_kept(missing, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)

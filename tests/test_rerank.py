@@ -197,6 +197,7 @@ def test_data_units_become_those_of_the_spec() -> None:
         _check(index.search(50 * Q, K, candidates=N, rerank=50 * X), metric)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", METRICS)
 def test_range_search(metric: Any) -> None:
     index = _index(metric=metric)
@@ -229,6 +230,7 @@ def test_filters_denoisers_and_payload() -> None:
     assert index.search(Q, K, filter="year > 9999", rerank=low_rank).ids.shape == (NQ, 0)
 
 
+@pytest.mark.slow
 def test_without_rerank_nothing_is_exact() -> None:
     index = _index()
     assert not index.search(Q, K).exact.any()

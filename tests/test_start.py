@@ -46,6 +46,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "loaded"),
     [
@@ -66,6 +67,7 @@ def test_a_command_loads_what_it_needs(folder: Path, command: str, loaded: str) 
     assert run.stdout.splitlines()[-1] == loaded
 
 
+@pytest.mark.slow
 def test_a_query_loads_no_noise_engine_and_no_tables(folder: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, *["query", "index", "x.npy", "--format", "json"]]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)

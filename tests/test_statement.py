@@ -70,6 +70,7 @@ def test_a_million_at_eight_are_about_a_half() -> None:
     assert "there epsilon is 8" in text
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(st.floats(0.1, 5.0), st.integers(10**3, 10**5))
 def test_a_larger_crowd_hides_better(epsilon: float, count: int) -> None:

@@ -75,6 +75,7 @@ def test_ascending_numbers_take_eight_bytes_each() -> None:
     assert np.shares_memory(ids._sorted, array)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from("abcdefgh"), unique=True),
     st.lists(st.sampled_from("ijk"), unique=True),

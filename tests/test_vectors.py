@@ -704,6 +704,7 @@ def test_hdf5_strings_behind_a_user_block_and_in_chunks(tmp_path: Path) -> None:
         read_ids(f"{path}:empty")
 
 
+@pytest.mark.slow
 def test_low_a_compressed_array_in_column_order_takes_bounded_memory(tmp_path: Path) -> None:
     """300 MB of zeros, in a file of 300 kB, that cannot be read row by row."""
     path = tmp_path / "x.npz"
