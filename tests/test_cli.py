@@ -522,8 +522,9 @@ def test_wrong_combinations_get_one_sentence(
 def test_ctrl_c_keeps_what_was_committed(
     run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal after the first of three segments: one sentence; the same command finishes."""
-    monkeypatch.setattr("dpindex.vectors.dataset.PART_BYTES", 100 * 24 * 4)
+    """A signal after the first of four segments: one sentence; the same command finishes."""
+    folder = write_dataset(files / "data")
+    build = ("build", folder, "ix", "--id-column", "id", *STAIRCASE)
     create = StagingFolder.create
 
     def create_and_interrupt(self: StagingFolder, path: str, data: bytes) -> bool:
@@ -534,10 +535,10 @@ def test_ctrl_c_keeps_what_was_committed(
 
     with monkeypatch.context() as interrupted:
         interrupted.setattr(StagingFolder, "create", create_and_interrupt)
-        code, _, error = run("build", "x.npy", "ix", *STAIRCASE)
+        code, _, error = run(*build)
     assert (code, error) == (130, "dpindex: interrupted; whatever was committed is kept.\n")
     assert not Path("ix").exists()
-    assert "300 vectors (200 privatized now)" in run("build", "x.npy", "ix", *STAIRCASE)[1]
+    assert "240 vectors (180 privatized now)" in run(*build)[1]
 
 
 def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

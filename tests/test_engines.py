@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -332,11 +331,10 @@ def test_the_ledger_knows_every_id_before_a_code_is_there(data: Path, tmp_path: 
     assert ledger.totals()[0].releases == 2
 
 
-def test_the_ledger_is_told_in_batches(data: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(import_module("dpindex.storage.release.release"), "_LEDGER_ROWS", 70)
+def test_the_ledger_is_told_in_batches(data: Path, tmp_path: Path) -> None:
     ledger = dpi.Ledger(tmp_path / "ledger")
     for _ in range(2):
-        begun(opened(data), tmp_path / "index", SPEC, None, Terms(ledger))
+        begun(opened(data), tmp_path / "index", SPEC, None, Terms(ledger, ids_at_once=70))
     assert sum(entry.count for entry in ledger.entries()) == ROWS
     assert len(ledger.entries()) == 4
 

@@ -22,7 +22,7 @@ from dpindex.vectors.stores import Store, is_url, open_store
 __all__ = ["Dataset", "InMemoryPart", "Part", "as_dataset", "open_dataset"]
 
 _SUFFIX = ".parquet"
-PART_BYTES = 1 << 25
+_PART_BYTES = 1 << 25
 """Bytes of the vectors that are read at a time."""
 
 _PARQUET_ROWS = 65536
@@ -231,7 +231,7 @@ def rows_at_a_time(source: VectorSource) -> int:
     if source.is_sparse:
         return _SPARSE_ROWS
     row_bytes = source.shape[1] * max(4, source.dtype.itemsize)
-    return max(1, PART_BYTES // row_bytes)
+    return max(1, _PART_BYTES // row_bytes)
 
 
 def _in_parts(

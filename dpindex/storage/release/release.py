@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # devices keep no ledger
 
 __all__ = ["Outcome", "Progress", "Terms", "release"]
 
-_LEDGER_ROWS = 1 << 22
 """Rows that the ledger is told of at a time."""
 
 Progress = Callable[[int, int, str], object]
@@ -43,6 +42,8 @@ class Terms:
         Allow ids that the ledger knows, at the price of one more epsilon each.
     skip_leak_check : bool
         Accept a codebook that shares rows with the vectors: see :mod:`dpindex.storage.leak_check`.
+    ids_at_once : int
+        How many ids the ledger is told in one step, if one part does not hold more.
 
     Raises
     ------
@@ -53,6 +54,7 @@ class Terms:
     ledger: Ledger | None = None
     allow_rerelease: bool = False
     skip_leak_check: bool = False
+    ids_at_once: int = 1 << 22
 
     def __post_init__(self) -> None:
         if self.ledger is None and self.allow_rerelease:
@@ -134,7 +136,7 @@ class _Run(Generic[Space, Published]):
         self._terms = terms
         self._engine = engine
         self._progress = progress
-        self._ids = _ReleasedIds(dataset)
+        self._ids = _ReleasedIds(dataset, terms.ids_at_once)
 
     def release(self, threads: int | None) -> Outcome[Published]:
         target = self._target
@@ -256,16 +258,17 @@ class _ReleasedIds:
     """The ids of a dataset, read a part at a time."""
 
     dataset: Dataset
+    at_once: int
 
     def batches(self) -> Iterator[AnyArray | None]:
-        """Yield all ids, some millions at a time; None if there are none."""
+        """Yield all ids, at most ``at_once`` or those of one part; None if there are none."""
         batch: list[AnyArray] = []
         for part in self.dataset.parts:
             ids = part.ids()
             if ids is None:
                 yield None
                 return
-            if batch and sum(map(len, batch)) + len(ids) > _LEDGER_ROWS:
+            if batch and sum(map(len, batch)) + len(ids) > self.at_once:
                 yield np.concatenate(batch)
                 batch = []
             batch.append(ids)
