@@ -93,7 +93,11 @@ def test_documents_are_open_and_search_is_not_a_submitter_s(make: Make) -> None:
     assert stated["does_not_protect"]
     page = client.get("/openapi.json").json()
     assert set(page["paths"]) == {"/health", "/spec", "/guarantee", "/codes", "/search"}
-    assert "413" in page["paths"]["/codes"]["post"]["responses"]
+    submission = page["paths"]["/codes"]["post"]
+    assert {"200", "201", "409", "401", "413"} <= set(submission["responses"])
+    assert "Dpindex-Ids" in submission["description"]
+    assert {name for need in submission["security"] for name in need} == {"HTTPBearer"}
+    assert page["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
     for path in ("/docs", "/redoc", "/codes/old 1", "/../spec.json"):
         assert client.get(path).status_code == 404
 

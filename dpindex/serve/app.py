@@ -41,14 +41,14 @@ _OUTCOMES: dict[Outcome, tuple[int, str]] = {
     "taken": (409, "an id of this submission is taken; nothing of it was stored."),
 }
 _REFUSALS = {
-    "401": "No token, or an unknown one.",
-    "403": "The token has another role, or exact queries are off.",
-    "408": "The body took too long.",
-    "413": "Too many bytes, codes or queries.",
-    "415": "Another content type, or a compressed body.",
-    "422": "The body, a header or a parameter is wrong; one sentence says which.",
-    "429": "Too many candidates in a minute.",
-    "503": "Too busy, or the log cannot be written; nothing was stored.",
+    401: "No token, or an unknown one.",
+    403: "The token has another role, or exact queries are off.",
+    408: "The body took too long.",
+    413: "Too many bytes, codes or queries.",
+    415: "Another content type, or a compressed body.",
+    422: "The body, a header or a parameter is wrong; one sentence says which.",
+    429: "Too many candidates in a minute.",
+    503: "Too busy, or the log cannot be written; nothing was stored.",
 }
 
 
@@ -160,9 +160,13 @@ def make_app(
         routes.append(
             ("POST", "/rerank", rerank, "Exact similarities of candidates (role rerank)", _RERANK)
         )
+    token = fastapi.Depends(fastapi.security.HTTPBearer(auto_error=False))  # for the page alone
     for method, path, answer, summary, document in routes:
         endpoint = _endpoint(answer, fastapi)
-        app.add_api_route(path, endpoint, methods=[method], summary=summary, openapi_extra=document)
+        needed = [token] if method == "POST" else []
+        app.add_api_route(
+            path, endpoint, methods=[method], summary=summary, dependencies=needed, **document
+        )
     return app
 
 
@@ -273,36 +277,24 @@ def _as_json(hits: Hits) -> dict[str, Any]:
     return lists
 
 
-def _document(kinds: dict[str, Any], parameters: list[Any], good: dict[str, str]) -> dict[str, Any]:
-    """What the OpenAPI page says of a route with a body."""
-    answers = {**good, **_REFUSALS}
-    return {
-        "security": [{"token": []}],
-        "parameters": parameters,
-        "requestBody": {"required": True, "content": {k: {"schema": v} for k, v in kinds.items()}},
-        "responses": {status: {"description": text} for status, text in answers.items()},
-    }
+def _document(description: str, answers: dict[int, str]) -> dict[str, Any]:
+    """Return what the OpenAPI page says of a route with a body, as FastAPI takes it."""
+    texts = {**answers, **_REFUSALS}
+    responses = {status: {"description": text} for status, text in texts.items()}
+    return {"description": description, "responses": responses}
 
 
-def _parameter(name: str, place: str, required: bool, text: str) -> dict[str, Any]:
-    stated = {"name": name, "in": place, "required": required, "description": text}
-    return {**stated, "schema": {"type": "string" if place == "header" else "integer"}}
-
-
-_BINARY = {"type": "string", "format": "binary"}
 _SUBMIT = _document(
-    {_CODES: _BINARY},
-    [
-        _parameter("Dpindex-Ids", "header", True, "A JSON list, an id for each code."),
-        _parameter("Idempotency-Key", "header", False, "A secret, the same when sent again."),
-    ],
-    {str(status): text for status, text in _OUTCOMES.values()},
+    f"The body is {_CODES}. Header Dpindex-Ids: a JSON list, an id for each code. Header "
+    "Idempotency-Key, optional: a secret, the same when sent again.",
+    dict(_OUTCOMES.values()),
 )
 _SEARCH = _document(
-    {_CODES: _BINARY, _JSON: {"type": "object"}},
-    [_parameter("k", "query", False, f"Neighbours of each query, 1 to {r.MAX_K}, default 10.")],
-    {"200": "Lists of ids, scores and estimates, one for each query."},
+    f"The body is {_CODES}, or {_JSON} where exact queries are on. Query parameter k: neighbours "
+    f"of each query, 1 to {r.MAX_K}, default 10.",
+    {200: "Lists of ids, scores and estimates, one for each query."},
 )
 _RERANK = _document(
-    {_JSON: {"type": "object"}}, [], {"200": "The similarity of each candidate, or null."}
+    f"The body is {_JSON}: a query and the ids of its candidates.",
+    {200: "The similarity of each candidate, or null."},
 )
