@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 
 from dpindex import Codebook, InputError, Privatizer, Spec, l2, record
 from dpindex.audit import attack
-from dpindex.audit.distinguishers import (
+from dpindex.audit.confidence_bounds import (
     binomial_bounds,
     epsilon_lower_bound,
     gaussian_epsilon,
-    worst_pairs,
 )
+from dpindex.audit.pairs import worst_pairs
 from dpindex.cli import app
 
 SURE = 1 - 1e-6

@@ -32,6 +32,7 @@ from documents import blocks
 from dpindex import Codebook, PrivateIndex, Privatizer, Spec, codes_from_bytes
 from dpindex.audit import distinguishers
 from dpindex.audit.exact_arithmetic import loss_within
+from dpindex.audit.pairs import worst_pairs
 from dpindex.audit.record_checks import symbol_faults
 from dpindex.base.arrays import Floats
 from dpindex.base.errors import InputError
@@ -277,7 +278,7 @@ def test_an_attack_sees_epsilon_and_a_weakened_sampler(
     privatizer = JavaScriptPrivatizer(spec, bridge, drawn)
     releases = partial(distinguishers.code_releases, privatizer)
     run = distinguishers.Run(releases, 3, 0.0, TRIALS, 0.0, 1e-7)
-    (pair,) = distinguishers.worst_pairs(spec)
+    (pair,) = worst_pairs(spec)
     tallies = distinguishers.attack_pair(run, pair, 1.0)
     findings = [tally.finding(0.0, run.alpha / len(tallies)) for tally in tallies]
     bound = max(finding.lower_bound for finding in findings)

@@ -19,6 +19,7 @@ import numpy as np
 
 from dpindex.audit import distinguishers as tests
 from dpindex.audit.foreign import Mechanism, function_pairs
+from dpindex.audit.pairs import Pair, worst_pairs
 from dpindex.base.charts import BLUE, DARK, ORANGE, new_figure, tidy, to_png
 from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import InputError
@@ -167,7 +168,7 @@ def attack(
     releases = partial(tests.code_releases, privatizer)
     width = max(spec.dim, spec.projection.k)
     run = tests.Run(releases, width, spec.guarantee.delta, trials, seconds, alpha)
-    pairs = tests.worst_pairs(attacked)
+    pairs = worst_pairs(attacked)
     tallies = [tests.repeats(run, privatizer, pairs[0])]
     if through_files:
         tallies.append(tests.command_line(run, attacked, pairs[0].single()))
@@ -192,7 +193,7 @@ def _attack_function(
 
 def _findings(
     run: tests.Run,
-    pairs: Sequence[tests.Pair],
+    pairs: Sequence[Pair],
     tallies: list[tests.Tally],
     progress: Callable[[float], None] | None,
 ) -> list[tests.Finding]:

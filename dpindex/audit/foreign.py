@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.audit.distinguishers import Booleans, Counts, Pair
+from dpindex.audit.pairs import Booleans, Counts, Pair
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import InputError

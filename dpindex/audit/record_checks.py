@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.audit.decoding import Replay, UnexplainedError
-from dpindex.audit.replay import Listed
+from dpindex.audit.replay import ONE, Listed
 from dpindex.base.arrays import AnyArray
 from dpindex.randomness import PublicStream
 
-_ONE = 1 << 64
 _SHARE_BITS = 48
 _ROWS = 256
 _MAX_NUMBERS = 1 << 22
@@ -326,7 +325,7 @@ def symbol_faults(law: Any) -> Iterator[AnyArray]:
             limit = subset if within else size - subset
             coins.append(law.inside - within)
             drawn.append(-(-(j + end << 64) // limit) - end)
-        idle = [(_ONE - 1) * (i % 3 > 0) for i in range(len(cases))]
+        idle = [(ONE - 1) * (i % 3 > 0) for i in range(len(cases))]
         inside = [within for within, _, _ in cases]
         words = [*coins, *np.where(inside, _object(drawn), _object(idle)),
                  *np.where(inside, _object(idle), _object(drawn))]  # fmt: skip

@@ -20,6 +20,9 @@ from dpindex.audit.verdict import Check
 from dpindex.mechanism.noise.tables import CellTable
 from dpindex.randomness import BitSource
 
+ONE = 1 << 64
+"""The chance 1 in the 64-bit integers that laws draw by."""
+
 THIRD = 0x5555_5555_5555_5555
 _LOW48 = (1 << 48) - 1
 _Ints = Sequence[int]
