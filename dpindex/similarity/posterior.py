@@ -17,6 +17,7 @@ from dpindex.similarity.prior import Priors
 _TABLE_VALUES = 512
 """Observations for which posteriors are tabulated where there are more."""
 
+_LEAST_LOG = -600.0
 _TABLE_SCALES = 2.0 ** np.linspace(-4.0, 4.0, 33)
 _REACH = 8.0
 """Deviations beyond the extreme expected observations up to which posteriors are tabulated."""
@@ -79,12 +80,9 @@ def _looked_up(
     reach = _REACH * np.sqrt(law.variance(np.ones(())).max())
     values = np.linspace(law.expected[0] - reach, law.expected[-1] + reach, _TABLE_VALUES)
     shape = (len(scales), _TABLE_VALUES)
-    all_values = np.broadcast_to(values, shape).reshape(1, -1)
-    all_scales = np.broadcast_to(scales[:, None], shape).reshape(1, -1)
-    tables = [
-        _computed(priors.of(query), law, all_values, all_scales)
-        for query in range(len(priors.density))
-    ]
+    all_values = np.broadcast_to(values, shape).ravel()
+    all_scales = np.broadcast_to(scales[:, None], shape).ravel()
+    means, errors = _under_each(priors, law, all_values, all_scales)
     column = (value - values[0]) / (values[1] - values[0])
     row = np.zeros(value.shape)
     if len(scales) > 1:
@@ -95,11 +93,39 @@ def _looked_up(
     shift = np.empty(value.shape)
     error = np.empty(value.shape)
     for query in range(len(value)):
-        means, errors = tables[query % len(tables)]
+        prior = query % len(means)
         places = (row[query], column[query])
-        shift[query] = _interpolated(means.reshape(shape) - plain, places)
-        error[query] = _interpolated(errors.reshape(shape), places)
+        shift[query] = _interpolated(means[prior].reshape(shape) - plain, places)
+        error[query] = _interpolated(errors[prior].reshape(shape), places)
     return np.clip(law.inverse(value) + shift, -1.0, 1.0), error
+
+
+def _under_each(
+    priors: Priors, law: ObservationLaw, value: Doubles, scale: Doubles
+) -> tuple[Doubles, Doubles]:
+    """Return what :func:`posterior` does of the same observations under each prior.
+
+    Likelihoods do not depend on the prior: they are computed once, and sums over the grid are
+    products of matrices.
+
+    Parameters
+    ----------
+    priors : Priors
+    law : ObservationLaw
+    value, scale : float64 arrays, shape (count,)
+    """
+    log_likelihood, own_share = law.log_likelihood(value, scale)
+    log_likelihood -= log_likelihood.max(axis=1, keepdims=True)
+    likelihood = np.exp(np.maximum(log_likelihood, _LEAST_LOG))  # no sum below is 0
+    density = priors.density
+    total = density @ likelihood.T
+    mean = (density * GRID) @ likelihood.T / total
+    square = (density * GRID**2) @ likelihood.T / total
+    likelihood *= own_share
+    kept = density @ likelihood.T / total
+    plain = np.clip(law.inverse(value), -1.0, 1.0)
+    spread = np.sqrt(np.maximum(square - mean**2, 0.0))
+    return plain + (mean - plain) * kept, spread * np.sqrt(kept)
 
 
 def _interpolated(table: Doubles, places: tuple[Doubles, Doubles]) -> Doubles:

@@ -83,10 +83,6 @@ class Priors:
         self.elsewhere = elsewhere
         self.density = (1 - elsewhere) * _density(coefficients) + elsewhere / CELLS
 
-    def of(self, query: int) -> Priors:
-        """Return the prior of one query."""
-        return Priors(self.coefficients[query : query + 1], self.elsewhere)
-
     @classmethod
     def _default(cls, mean: float, rows: int) -> Priors:
         """Return a normal prior about a mean, for a collection of so many rows."""
