@@ -8,14 +8,14 @@ whatever the function does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dpindex.audit.pairs import Booleans, Counts, Pair
+from dpindex.audit.pairs import Booleans, Counts, Pair, ScoredPair
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import InputError
@@ -227,30 +227,6 @@ def _numbers(released: Any) -> AnyArray:
         raise InputError(f"a release must be an array of numbers or bytes, not {kind}.") from None
 
 
-@dataclass(frozen=True)
-class FunctionPair(Pair):
-    """Neighbours given to a function, and the scores of its releases."""
-
-    scores: Callable[[Doubles], Counts]
-    names: tuple[str, ...]
-
-    unit = "one vector"
-
-    def observe(self, codes: Any) -> Counts:
-        return self.scores(codes)
-
-    def single(self) -> FunctionPair:
-        return self
-
-    def pools(self) -> Iterator[tuple[str, Booleans]]:
-        for place, name in enumerate(self.names):
-            yield f"{self.name}, {name}", np.arange(len(self.group)) == place
-
-    def equal(self, one: Counts, other: Counts) -> Booleans:
-        same: Booleans = np.logical_and.reduce(np.equal(one, other), axis=1)
-        return same
-
-
 def function_pairs(mechanism: Mechanism, release: Callable[[AnyArray, int], Any]) -> list[Pair]:
     """The neighbours of a mechanism, with scores learned from a few releases of each."""
     pairs: list[Pair] = []
@@ -267,7 +243,7 @@ def function_pairs(mechanism: Mechanism, release: Callable[[AnyArray, int], Any]
         step = np.where(spread > 0, spread / _STEPS, 1.0)
         group = np.arange(len(centre))
         scores = partial(_whole, numbers.all, centre, step)
-        pairs.append(FunctionPair(name, rows, group, scores, _SCORES))
+        pairs.append(ScoredPair(name, rows, group, scores, _SCORES))
     return pairs
 
 

@@ -130,30 +130,33 @@ class AttributePair(Pair):
 
 
 @dataclass(frozen=True)
-class RecordPair(Pair):
-    """Two records of which neither shares a code's larger chance with the other.
+class ScoredPair(Pair):
+    """Neighbours of which a release is one trial: it is read as scores, then as single numbers.
 
-    Coordinates of one code are not independent, so none are pooled: the first integer is a score of
-    the whole code, the others are coordinates or symbols by themselves.
+    Numbers of one release need not be independent, so none are pooled.
 
     Attributes
     ----------
     read : callable
-        What is observed of codes.
+        What is observed of releases.
+    scores : tuple of str
+        Names of the first integers that are observed, each a score of the whole release.
     """
 
-    read: Callable[[Codes], Counts]
+    read: Callable[[Any], Counts]
+    scores: tuple[str, ...]
 
     unit = "one record"
 
-    def observe(self, codes: Codes) -> Counts:
+    def observe(self, codes: Any) -> Counts:
         return self.read(codes)
 
-    def single(self) -> RecordPair:
+    def single(self) -> ScoredPair:
         return self
 
     def pools(self) -> Iterator[tuple[str, Booleans]]:
-        yield f"{self.name}, the score of a code", np.arange(len(self.group)) == 0
+        for place, score in enumerate(self.scores):
+            yield f"{self.name}, {score}", np.arange(len(self.group)) == place
 
     def equal(self, one: Counts, other: Counts) -> Booleans:
         same: Booleans = np.logical_and.reduce(np.equal(one, other), axis=1)
@@ -185,7 +188,7 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
 _RecordScores: TypeAlias = Callable[[Spec, Sequence[Floats]], tuple[Callable[[Codes], Counts], int]]
 
 
-def _record_pair(spec: Spec) -> RecordPair:
+def _record_pair(spec: Spec) -> ScoredPair:
     """A record and its opposite: their caps, or sets of codewords, have nothing in common."""
     words = PublicStream(0, "audit/record").words(spec.dim, np.uint16)
     row = words - 2.0**15 + 0.5
@@ -194,7 +197,8 @@ def _record_pair(spec: Spec) -> RecordPair:
     score = for_format(_RECORD_SCORES, spec.format_type)
     read, count = score(spec, near)
     group = np.minimum(np.arange(count), 1)
-    return RecordPair("a record and its opposite", rows, group, read)
+    scores = ("the score of a code",)
+    return ScoredPair("a record and its opposite", rows, group, read, scores)
 
 
 def _sign_score(spec: Spec, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
