@@ -50,7 +50,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     method : str
         A name from :func:`dpindex.methods`.
     k : int, optional
-        Length of a code; default the method's.
+        Length of a code; default the method's, which for ``dp-oporp-*`` keeps every column of a
+        table of up to 128.
     epsilon, delta : float
         Budget of one transformation of one row.
     adjacency : Attribute, L2 or Record, optional

@@ -225,7 +225,7 @@ class TestSpecGrid:
 
     def test_what_has_no_guarantee_is_named_once(self):
         grid = spec_grid(64, ["raw-square-wave", "dp-oporp-staircase"], [1, 2, 1], [128, None])
-        assert [(s.k, s.epsilon) for s in grid.specs] == [(8, 1.0), (8, 2.0)]
+        assert [(s.k, s.epsilon) for s in grid.specs] == [(64, 1.0), (64, 2.0)]
         assert len(grid.refused) == 2
         assert grid.refused[0].startswith("raw-square-wave: raw-square-wave needs bounds no wider")
         assert grid.refused[1].startswith("dp-oporp-staircase with k = 128: ")

@@ -159,13 +159,52 @@ def test_the_default_length_is_allowed(family: Family, dim: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "length"),
-    [("IDENTITY", 784), ("OPORP", 128), ("REPEATED_OPORP", 784), ("RADEMACHER", 128),
+    [("IDENTITY", 784), ("OPORP", 784), ("REPEATED_OPORP", 784), ("RADEMACHER", 128),
      ("SIGN_RADEMACHER", 512), ("GAUSSIAN", 128), ("SPARSE_JL", 128), ("FAST_JL", 128),
      ("ROTATION", 128)],
 )  # fmt: skip
-def test_default_lengths_of_images(name: str, length: int) -> None:
+def test_default_lengths_of_images_without_noise(name: str, length: int) -> None:
     """Published: specs that leave k out name these."""
     assert FAMILIES[name].resolved(stated(dim=784))["k"] == length
+
+
+@pytest.mark.parametrize("dim", [1, 2, 8, 11, 12, 20, 128])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_a_table_keeps_all_its_columns_by_default(dim: int, epsilon: float) -> None:
+    spec = dpi.Spec("dp-oporp-staircase", dim, epsilon=epsilon, bounds=(0.0, 1.0))
+    assert spec.k == dim
+
+
+@pytest.mark.parametrize(
+    ("dim", "epsilon", "more", "length"),
+    [
+        (784, 1.0, {"bounds": (0.0, 1.0)}, 128),
+        (784, 3.0, {"bounds": (0.0, 1.0)}, 128),
+        (784, 8.0, {"bounds": (0.0, 1.0)}, 784),
+        (384, 8.0, {"norm": 1.0}, 128),
+        (384, 20.0, {"norm": 1.0}, 384),
+        (384, 8.0, {}, 384),
+        (1 << 20, 3.0, {"bounds": (0.0, 1.0)}, 1024),
+    ],
+)
+def test_default_lengths_grow_as_noise_falls(
+    dim: int, epsilon: float, more: Any, length: int
+) -> None:
+    assert dpi.Spec("dp-oporp-staircase", dim, epsilon=epsilon, **more).k == length
+
+
+def test_more_bins_add_no_noise_under_l2() -> None:
+    spec = dpi.Spec("row-oporp-g", 384, epsilon=0.5, delta=1e-6, adjacency=dpi.l2(1.0))
+    assert spec.k == 384
+
+
+def test_embeddings_keep_their_similarities_by_default() -> None:
+    """64 bins would be off by 0.1."""
+    x = np.random.default_rng(0).normal(size=(200, 384))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    spec = dpi.Spec("dp-oporp-staircase", 384, epsilon=20.0, norm=1.0)
+    codes = dpi.Privatizer(spec).project(x) * spec.step
+    np.testing.assert_allclose(codes @ codes.T, x @ x.T, atol=0.01)
 
 
 def test_repetitions_multiply_the_default_length() -> None:

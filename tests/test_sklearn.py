@@ -71,6 +71,18 @@ def test_a_classifier_learns_from_private_codes() -> None:
     assert (again.transform(x) != again.transform(x)).any()  # fresh noise every time
 
 
+def test_a_classifier_learns_from_a_table_at_the_defaults() -> None:
+    """Eight columns of which one tells the classes apart: one bin of all eight would hide it."""
+    rng = np.random.default_rng(2)
+    y = rng.integers(0, 2, 8000)
+    x = rng.uniform(-1, 1, (8000, 8))
+    x[:, 3] = np.where(y, 0.9, -0.9)
+    model = make_pipeline(PrivateProjection(), LogisticRegression())
+    assert PrivateProjection().fit(x).spec_.k == 8
+    # Noise of deviation 1.4 about ±0.9: 0.75, with a standard deviation of 0.007.
+    assert model.fit(x[:4000], y[:4000]).score(x[4000:], y[4000:]) > 0.68
+
+
 def test_refusals() -> None:
     with pytest.raises(NotFittedError):
         PrivateProjection().transform(np.zeros((2, 3)))

@@ -59,7 +59,11 @@ Dask = Annotated[
 ]
 MethodName = Annotated[str, "A name from `dpindex methods`."]
 Epsilon = Annotated[float | None, "Budget of one release of one vector."]
-CodeLength = Annotated[int | None, "Coordinates of a code.  [default: the method's]"]
+CodeLength = Annotated[
+    int | None,
+    "Coordinates of a code.  [default: the method's; of OPORP every column up to 128, and more "
+    "where there is little noise]",
+]
 Metric = Annotated[str, "cosine, ip or l2."]
 AsJson = Annotated[bool, "--json", "Print JSON."]
 DenoiserKind = Literal["auto", "linear", "score"]

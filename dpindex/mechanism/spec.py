@@ -33,7 +33,8 @@ class Spec(Parameters):
     dim : int
         Number of attributes of a vector, [1, 2^31).
     k : int, optional
-        Length of a code. Raw methods always use ``dim``; otherwise the method has a default.
+        Length of a code. Raw methods always use ``dim``; otherwise the method has a default. That
+        of OPORP of numbers keeps up to 128 attributes apart, and more where there is little noise.
     epsilon : float
         Budget of one release of one vector, [0.001, 64]; absent for the ``none-*`` baselines.
     delta : float
