@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import fields
 from inspect import Parameter, Signature, signature
 from typing import Any, ClassVar
@@ -42,8 +43,9 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     """Transform rows to differentially private codes, for example to train a classifier on them.
 
     Every call of ``transform`` or ``fit_transform`` draws fresh secret noise and *spends the budget
-    of every row again*: transform once and keep the result. The noise is not reproducible, so there
-    is no ``random_state``; ``seed`` is that of the public projection.
+    of every row again*: transform once and keep the result. ``GridSearchCV`` over c candidates in f
+    folds spends (c·f + 1)·epsilon of every row; a warning says so once. The noise is not
+    reproducible, so there is no ``random_state``; ``seed`` is that of the public projection.
 
     Parameters
     ----------
@@ -86,6 +88,11 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     }
     """Checks of scikit-learn's ``check_estimator`` that fail, and why."""
 
+    _clones = 0
+    """Clones that were made of this transformer."""
+    _number = 0
+    """Which clone of another transformer this is, from 1."""
+
     def __init__(self, method: str = "dp-oporp-staircase", **parameters: Any) -> None:
         bound = signature(type(self)).bind(method, **parameters)
         bound.apply_defaults()
@@ -123,7 +130,17 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         check_is_fitted(self)
         rows = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)
         privatizer = Privatizer(self.spec_, allow_unprotected=self.allow_unprotected)
+        if self._number == 2 and privatizer.spec.method_row.private:
+            self._number = 0
+            _warn_of_search(self.spec_.budget)
         return privatizer.privatize(rows).to_float()
+
+    def __sklearn_clone__(self) -> PrivateProjection:
+        """Return a clone that knows how many there are: searches and folds fit one each."""
+        clone: PrivateProjection = super().__sklearn_clone__()
+        self._clones += 1
+        clone._number = self._clones
+        return clone
 
     @property
     def _n_features_out(self) -> int:
@@ -135,3 +152,14 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         tags.non_deterministic = True
         tags.transformer_tags.preserves_dtype = []
         return tags
+
+
+def _warn_of_search(epsilon: float) -> None:
+    warnings.warn(
+        f"every fit of a clone privatizes the rows anew: cross-validation in f folds spends "
+        f"f·epsilon of each row, and a search over c candidates (c·f + 1)·epsilon, which is "
+        f"{16 * epsilon:g} for three candidates in five folds; transform once with epsilon = "
+        f"{epsilon:g}, and search over what learns from the codes.",
+        UserWarning,
+        stacklevel=3,
+    )

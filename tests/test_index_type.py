@@ -5,11 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_denoise import low_rank
 
 from dpindex import InputError, PrivateIndex, Spec
+from dpindex.accounting.ledger import Ledger
+from dpindex.index.build import build_index
 from dpindex.index.faiss_vectors import parse_index_type
+from dpindex.storage.manifest import Settings
+from dpindex.storage.release import Terms
+from dpindex.vectors import as_source
+from dpindex.vectors.dataset import as_dataset
 
 DIM = 24
 
@@ -52,6 +59,22 @@ def test_too_few_to_train() -> None:
     index, base = index_of("PQ8", rows=100)
     with pytest.raises(InputError, match="needs at least 256"):
         index.search(base[:1])
+
+
+@pytest.mark.parametrize("index_type", ["IVF99999,Flat", "PQ8"])
+def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(
+    tmp_path: Path, index_type: str
+) -> None:
+    spec = Spec(method="raw-staircase", dim=DIM, epsilon=6.0, bounds=(0, 1))
+    dataset = as_dataset(as_source(low_rank(200))).with_labels(np.arange(200))
+    ledger = Ledger(tmp_path / "ledger")
+    settings = Settings(spec, index_type=index_type)
+    with pytest.raises(InputError, match=r"trained on the vectors and needs at least \d+ of"):
+        build_index(dataset, tmp_path / "index", settings, terms=Terms(ledger))
+    assert not (tmp_path / "index").exists()
+    settings = Settings(spec, index_type="IVF4,SQ8")
+    outcome = build_index(dataset, tmp_path / "index", settings, terms=Terms(ledger))
+    assert outcome.drawn == 200  # no id stood in the ledger
 
 
 @pytest.mark.parametrize(

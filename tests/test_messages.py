@@ -265,6 +265,28 @@ class TestNotes:
         assert error == "note: -k 50 is more than the 20 vectors of ix: all are listed.\n"
         assert run("query", "ix", "x.npy", "-k", 20)[2] == ""
 
+    def test_a_beta_that_is_a_small_part_of_the_range(self, run: Run) -> None:
+        """Bytes without a scale: one grey level is hidden, and nothing said so."""
+        stated = ("spec", "--dim", 6, *STAIRCASE, "--bounds", 0, 255)
+        code, _, error = run(*stated, "--beta", 1)
+        assert code == 0
+        assert error.startswith("note: beta = 1 is 0.392 % of the range of an attribute, 0 to 255:")
+        assert "scale 255" in error
+        assert error.count("\n") == 1
+        assert run(*stated, "--beta", 255)[2] == ""
+        scaled = ("spec", "--dim", 6, *STAIRCASE, "--bounds", 0, 1, "--scale", 255)
+        assert run(*scaled, "--beta", 0.01)[2].startswith("note: beta = 2.55 is 1 % of the range")
+        assert run(*scaled, "--beta", 0.1)[2] == ""
+
+    def test_a_delta_above_one_over_the_number_of_vectors(self, run: Run, files: Path) -> None:
+        gaussian = ("--method", "dp-oporp", "--epsilon", 1)
+        code, _, error = run("build", "x.npy", "loose", *gaussian, "--delta", 0.5)
+        assert code == 0
+        assert "note: delta = 0.5 is more than one over the number of vectors, 0.05:" in error
+        assert "delta = 0.5 is more than" in run("info", "loose")[1]
+        code, _, error = run("build", "x.npy", "tight", *gaussian, "--delta", 1e-6)
+        assert "delta" not in error
+
     def test_a_beta_that_is_wider_than_the_bounds(self, run: Run) -> None:
         stated = ("spec", "--dim", 6, *STAIRCASE, "--bounds", 0, 1)
         code, _, error = run(*stated, "--beta", 3)

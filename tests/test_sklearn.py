@@ -11,6 +11,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 from specs import needed
@@ -81,6 +82,20 @@ def test_a_classifier_learns_from_a_table_at_the_defaults() -> None:
     assert PrivateProjection().fit(x).spec_.k == 8
     # Noise of deviation 1.4 about ±0.9: 0.75, with a standard deviation of 0.007.
     assert model.fit(x[:4000], y[:4000]).score(x[4000:], y[4000:]) > 0.68
+
+
+def test_a_search_says_once_what_it_spends_of_every_row() -> None:
+    x = np.random.default_rng(3).uniform(-1, 1, (60, 4))
+    model = make_pipeline(PrivateProjection(epsilon=2.0), LogisticRegression())
+    search = GridSearchCV(model, {"logisticregression__C": [0.1, 1.0]}, cv=3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        search.fit(x, np.arange(60) % 2)
+    told = [str(warning.message) for warning in caught if "anew" in str(warning.message)]
+    assert len(told) == 1
+    assert "(c·f + 1)·epsilon" in told[0]
+    assert "transform once with epsilon = 2" in told[0]
+    model.fit(x, np.arange(60) % 2)  # alone it is one release, and nothing is said
 
 
 def test_refusals() -> None:

@@ -75,6 +75,7 @@ def build(
         if building.index_type == "list":
             _print_structures(spec, dataset.rows, building)
             return
+        o.note_doubts(spec, dataset.rows)
         out.announce_size(dataset.rows, spec.format, building.max_size)
         metric: Any = building.metric
         settings = Settings(spec, metric, building.index_type, building.query_epsilon)

@@ -66,6 +66,7 @@ def privatize(
         open_dataset(vectors, in_process=True) as dataset,
         out.progress_bar("releasing") as report,
     ):
+        o.note_doubts(described, dataset.rows)
         out.announce_size(dataset.rows, described.format, max_size)
         outcome = release_into(dataset.with_labels(ids), target, terms, progress=report)
     typer.echo(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
@@ -440,6 +441,8 @@ def info(
 
 def _summary_lines(about: Summary, recall: float | None) -> dict[str, str]:
     """Return the lines about an index by their headings."""
+    from dpindex.mechanism.doubts import doubts, share_of_range
+
     settings = about.settings
     spec = settings.spec
     code = spec.format.contents
@@ -479,6 +482,11 @@ def _summary_lines(about: Summary, recall: float | None) -> dict[str, str]:
             f"where {spec.adjacency} is {spec.guarantee.adjacency}"
         )
     lines["guarantee"] = str(spec.guarantee)
+    share = share_of_range(spec)
+    if share is not None and spec.method_row.private:
+        lines["beta"] = f"{share:.3%} of the range of an attribute"
+    if sentences := doubts(spec, about.count):
+        lines["note"] = "; ".join(sentences)
     if spec.method_row.private:
         lines["proved for"] = "the real numbers, not the floats"
         if spec.guarantee.exact:
@@ -546,4 +554,6 @@ def spec(
     options: o.SpecOptions,
 ) -> None:
     """Print a spec as JSON, for devices to use."""
-    typer.echo(method.spec(dim, options).to_json())
+    spec = method.spec(dim, options)
+    o.note_doubts(spec)
+    typer.echo(spec.to_json())

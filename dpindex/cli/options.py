@@ -359,6 +359,14 @@ def note(sentence: str) -> None:
     typer.echo(escaped(f"note: {sentence}."), err=True)
 
 
+def note_doubts(spec: Spec, count: int | None = None) -> None:
+    """Tell which parameters of a spec promise little for so many vectors."""
+    from dpindex.mechanism.doubts import doubts
+
+    for sentence in doubts(spec, count):
+        note(sentence)
+
+
 def with_codebook(spec: Spec, path: Path | None) -> Spec:
     """The spec with the codewords in that file, if one was named."""
     from dpindex.mechanism.codebook import Codebook

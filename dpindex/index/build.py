@@ -57,8 +57,8 @@ def build_index(
     ------
     InputError
         For bad vectors, ids or payload, ids that the ledger knows, a codebook that holds private
-        vectors, an index type that the codes do not have, and a place that is taken. A fault in the
-        last vector costs no budget.
+        vectors, an index type that the codes do not have or that so many cannot be searched with,
+        and a place that is taken. A fault in the last vector costs no budget.
 
     >>> import tempfile
     >>> import numpy as np
@@ -72,6 +72,8 @@ def build_index(
     """
     if isinstance(settings, Spec):
         settings = Settings(settings)
-    new_ranking(settings.spec, settings.metric, settings.index_type)  # refuses a wrong index type
+    ranking = new_ranking(settings.spec, settings.metric, settings.index_type)
+    if not ranking.backend.exact:
+        ranking.backend.check_count(dataset.rows)
     target = index_target(location, settings, options)
     return release(dataset, target, terms, engine=engine, threads=threads, progress=progress)

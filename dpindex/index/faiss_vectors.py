@@ -166,15 +166,18 @@ class FaissVectors(SearchBackend):
     def needs_retraining(self, count: int) -> bool:
         return not self.exact and self._fitted < self.sample_rows and count >= 2 * self._fitted
 
-    def begin(self, sample: Floats) -> None:
+    def check_count(self, count: int) -> None:
         least = self._type.min_rows
-        factory = self._type.factory
-        if len(sample) < least:
+        if count < least:
             raise InputError(
-                f"index_type {factory!r} is trained on the vectors and needs at least {least} of "
-                f"them, not {len(sample)}.",
+                f"index_type {self._type.factory!r} is trained on the vectors and needs at least "
+                f"{least} of them, not {count}; take fewer lists or parts, or f32.",
                 parameters=["index_type"],
             )
+
+    def begin(self, sample: Floats) -> None:
+        self.check_count(len(sample))
+        factory = self._type.factory
         # A power of two near the largest value: half floats end at 65504, and fail below 1e-4.
         largest = 0.0 if self._normalise else float(np.abs(sample).max(initial=0.0))
         self._unit = float(2.0 ** np.frexp(largest)[1]) if largest else 1.0

@@ -70,6 +70,9 @@ class SearchBackend(ABC):
     def row_bytes(self) -> float:
         """Bytes of memory that an item takes, the codes themselves aside."""
 
+    def check_count(self, count: int) -> None:  # noqa: B027
+        """InputError if so many items are too few to fit it to; by default any number will do."""
+
     @abstractmethod
     def begin(self, sample: AnyArray) -> None:
         """Forget all items, and fit whatever is fitted to a sample of those that will come."""
