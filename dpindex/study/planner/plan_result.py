@@ -31,8 +31,8 @@ _UNLIKE = (
 )
 _IN_GROUPS = (
     "Warning: most vectors of the sample have near duplicates in it, and the prediction counts "
-    "them as neighbours: for queries without such siblings it is far too high. Say which belong "
-    "together (--groups, groups=…), or give queries (--public-queries, public_queries=…)."
+    "them as neighbours: for queries without such siblings it is far too high. State the groups of "
+    "the sample, or give public queries."
 )
 _FROM_SAMPLE = (
     "Predictions assume that the collection resembles the sample, and vary by about 0.04 from one "
