@@ -112,6 +112,14 @@ def test_each_adjacency_is_a_view(views: list[View]) -> None:
 
 
 @pytest.mark.slow
+def test_the_page_opens_on_whole_records_unless_of_pictures(views: list[View]) -> None:
+    """One coordinate of an embedding is nobody's secret."""
+    assert data_of(views)["opens"] == 1
+    assert data_of(views[:1])["opens"] == 0
+    assert data_of(views, image_shape=(3, 4))["opens"] == 0
+
+
+@pytest.mark.slow
 def test_figures_are_those_of_the_curve(views: list[View]) -> None:
     for view, shown in zip(views, data_of(views)["views"], strict=True):
         for mode in ("private", "exact"):

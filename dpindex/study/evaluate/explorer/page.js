@@ -36,10 +36,15 @@
   }
 
   // ---- state -------------------------------------------------------------------------------
-  const state = { view: 0, mode: null, epsilon: 1, off: new Set(), focus: null, query: 0, level: 0 };
+  const state = { view: data.opens, mode: null, epsilon: 1, off: new Set(), focus: null, query: 0, level: 0 };
   const view = () => data.views[state.view];
   const methods = () => view().methods;
   const isBaseline = (method) => method.epsilons[0] === null;
+  /** What may be chosen to protect a vector: not what has no noise, if there is anything else. */
+  function protections() {
+    const noisy = methods().filter((method) => !isBaseline(method));
+    return noisy.length ? noisy : methods();
+  }
   const key = (method) => `${view().adjacency.kind} ${method.label}`;
   const drawn = () => methods().filter((method) => !state.off.has(key(method)));
   const focus = () => methods().find((method) => method.label === state.focus);
@@ -147,7 +152,7 @@
   function bestMethod() {
     const last = (method) => method.recall[state.mode][method.epsilons.length - 1] || 0;
     const rank = (method) => (method.definition === "DP" ? 2 : 0) + last(method);
-    return [...methods()].sort((a, b) => rank(b) - rank(a))[0];
+    return [...protections()].sort((a, b) => rank(b) - rank(a))[0];
   }
 
   // ---- methods -----------------------------------------------------------------------------
@@ -164,6 +169,9 @@
   const colour = (method) => getComputedStyle(document.documentElement)
     .getPropertyValue(colourName(method)).trim();
 
+  const named = (method) => method.label
+    + (isBaseline(method) ? " (dotted: no noise, the limit of this projection)" : "");
+
   function drawMethods() {
     const boxes = methods().map((method) => {
       const input = make("input", { type: "checkbox" });
@@ -178,11 +186,11 @@
       line.style.borderTopStyle = dash(method).length ? "dashed" : "solid";
       const about = `${method.summary}. ${method.promise} A code takes ${number(method.bytes)} bytes.`;
       return make("div", { class: "method" },
-        make("label", { class: "choice" }, input, make("span", {}, line, method.label)),
+        make("label", { class: "choice" }, input, make("span", {}, line, named(method))),
         make("p", { class: "now" }), make("p", { class: "muted" }, about));
     });
     at("methods").replaceChildren(...boxes);
-    at("focus").replaceChildren(...methods().map((method) => {
+    at("focus").replaceChildren(...protections().map((method) => {
       const option = make("option", { value: method.label }, method.label);
       option.selected = method.label === state.focus;
       return option;
@@ -538,7 +546,6 @@
     const method = focus();
     const slider = at("recall");
     const now = between(method, foundOf(method), state.epsilon);
-    slider.disabled = isBaseline(method);
     if (wanted === undefined) slider.value = Math.round(100 * (now || 0));
     const goal = Number(slider.value) / 100;
     const text = ofTen(goal);
@@ -546,9 +553,9 @@
     say("recall-value", text);
     const most = Math.max(...foundOf(method));
     const reached = wanted === undefined || goal <= most;
-    say("recall-said", isBaseline(method) ? "Without noise there is no ε to solve for."
-      : reached ? `${method.label}, which is chosen below, needs ε = ${precise(state.epsilon)} for it.`
-        : `${method.label} finds at most ${ofTen(most)} up to ε = ${precise(range()[1])}.`);
+    say("recall-said", reached
+      ? `${method.label}, which is chosen below, needs ε = ${precise(state.epsilon)} for it.`
+      : `${method.label} finds at most ${ofTen(most)} up to ε = ${precise(range()[1])}.`);
   }
 
   function moveTo(epsilon, wanted) {

@@ -39,12 +39,26 @@ def page_data(views: Sequence[View], shown: Shown | None = None) -> dict[str, An
         "found": FOUND,
         "candidates": list(curve.candidates),
         "views": [_view(view) for view in views],
+        "opens": _opening(views, shown),
         "kind": None,
     }
     chosen = [view.examples for view in views if view.examples is not None]
     if shown is not None and len(chosen) == len(views):
         _add_examples(data, views, chosen, shown)
     return data
+
+
+def _opening(views: Sequence[View], shown: Shown | None) -> int:
+    """Return the number of the view that the page opens on: whole records, unless of pictures.
+
+    One coordinate of an embedding is nobody's secret; one pixel may be.
+    """
+    if shown is not None and shown.pictures:
+        return 0
+    kinds = [_adjacency(view.curve)["kind"] for view in views]
+    if "record" in kinds:
+        return kinds.index("record")
+    return 0
 
 
 def _add_examples(
