@@ -377,7 +377,7 @@ def test_denoised_and_compact_indexes(run: Run, files: Path) -> None:
     assert (after["count"], after["denoiser"]) == (1200, before["denoiser"])
     assert after["guarantee"] == before["guarantee"]
     code, out, _ = run("info", "ix", "--index-recall")
-    assert "learned from 1000 codes; predicts coordinates" in out
+    assert "learned from 1000 codes; error of a predicted coordinate: " in out
     assert "of the ten nearest that a flat search finds" in out
     assert run("query", "ix", "more.npy", "--query", "private")[0] == 0
     np.save(files / "last.npy", base[:1])

@@ -473,8 +473,8 @@ def _summary_lines(about: Summary, recall: float | None) -> dict[str, str]:
         lines["payload"] = f"{', '.join(about.payload)}: in the clear, NOT protected"
     if about.denoiser is not None:
         lines["denoiser"] = (
-            f"{about.denoiser.kind}, learned from {about.denoiser.rows} codes; predicts "
-            f"coordinates to {about.denoiser.error:.3g} of their noise variance"
+            f"{about.denoiser.kind}, learned from {about.denoiser.rows} codes; error of a "
+            f"predicted coordinate: {about.denoiser.error_in_words}"
         )
     if spec.scale != 1:
         lines["scale"] = (

@@ -158,9 +158,16 @@ class Denoiser:
         """For notebooks: what was learned, from what, and how well."""
         facts = {
             "learned from": f"{self.rows} codes of {self.spec.method}",
-            "error of a predicted coordinate": f"{self.error:.3g} of its noise variance",
+            "error of a predicted coordinate": self.error_in_words,
         }
         return facts_html(f"Denoiser: {self.kind}", facts)
+
+    @property
+    def error_in_words(self) -> str:
+        """The error of predictions; the unbiased estimate of a small one may be negative."""
+        if self.error <= 0.0:
+            return "too small to be measured"
+        return f"{self.error:.3g} of the noise variance"
 
     @property
     def kind(self) -> Literal["linear", "score"]:
