@@ -601,3 +601,11 @@ class TestBytes:
         for data in bad:
             refused(data, denoiser.spec)
         refused(denoiser_to_bytes(denoiser), spec_of("raw-staircase", dim=DIM + 1))
+
+
+def test_no_error_is_said_to_be_negative() -> None:
+    """The unbiased estimate of an error that is nearly zero may be."""
+    spec = Spec("raw-laplace", 4, epsilon=1.0)
+    linear: Any = None  # not looked at
+    assert Denoiser(spec, -0.389, 600, linear).error_in_words == "too small to be measured"
+    assert Denoiser(spec, 0.25, 600, linear).error_in_words == "0.25 of the noise variance"
