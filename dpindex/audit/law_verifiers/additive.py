@@ -108,6 +108,8 @@ class AdditiveVerifier(LawVerifier):
 
 
 class TableVerifier(AdditiveVerifier):
+    """One table of masses."""
+
     def step(self) -> exact.Ratio:
         return exact.worst_table_ratio(self.source, 1)
 
@@ -141,8 +143,10 @@ class TableVerifier(AdditiveVerifier):
 
 
 class TwoSidedGeometricVerifier(AdditiveVerifier):
-    """Of two magnitudes the difference has ``P(k) = Σ_b g(k+b)·g(b)`` for k ≥ 0, the same below:
-    a ratio of g between neighbours holds for P, term by term."""
+    """The difference of two magnitudes: ``P(k) = Σ_b g(k+b)·g(b)`` for k ≥ 0, the same below.
+
+    A ratio of g between neighbours holds for P, term by term.
+    """
 
     def step(self) -> exact.Ratio:
         return exact.worst_table_ratio(self.source.table, 1)
@@ -158,6 +162,8 @@ class TwoSidedGeometricVerifier(AdditiveVerifier):
 
 
 class TwoDigitGaussianVerifier(AdditiveVerifier):
+    """Normal noise in two digits, each from a table: ``2^digit · coarse + fine``."""
+
     def tables(self) -> list[tuple[CellTable, int]]:
         return [(self.source.coarse, 1 << self.source.digit), (self.source.fine, 1)]
 
@@ -176,6 +182,8 @@ class TwoDigitGaussianVerifier(AdditiveVerifier):
 
 
 class TwoDigitLaplaceVerifier(AdditiveVerifier):
+    """Laplace noise in two digits of its magnitude, each from a table."""
+
     def likeliest(self) -> tuple[float, float]:
         high, low = (np.array(_chances(t)) for t in (self.source.high, self.source.low))
         return high.max() * low.max(), (high**2).sum() * (low**2).sum()
@@ -207,18 +215,21 @@ class TwoDigitLaplaceVerifier(AdditiveVerifier):
 
 
 def _chances(table: CellTable) -> list[float]:
-    """Of the cells of a table; a tail counts as one, which makes equal draws no less likely."""
+    """Return the chances of a table's cells.
+
+    A tail counts as one cell, which makes equal draws no less likely.
+    """
     return [mass / (1 << table.bits) for mass in table.masses]
 
 
 def _sums(chances: AnyArray | list[float], times: npt.NDArray[np.float64]) -> AnyArray:
-    """``Σ p_m e^{itm}`` over m = 0, 1, …, for every t."""
+    """Return ``Σ p_m e^{itm}`` over m = 0, 1, …, for every t."""
     powers = np.arange(len(chances))
     return np.array([np.exp(1j * t * powers) @ chances for t in times])
 
 
 def _side(table: CellTable, times: npt.NDArray[np.float64]) -> AnyArray:
-    """``E e^{itm}`` of the magnitude of a table with tails, which begins again in its tail."""
+    """Return ``E e^{itm}`` of the magnitude of a table with tails, which begins again there."""
     half = len(table.masses) // 2
     inner = 2 * np.array(_chances(table)[half:-1])
     tail = 2 * table.masses[-1] / (1 << table.bits)
@@ -226,7 +237,7 @@ def _side(table: CellTable, times: npt.NDArray[np.float64]) -> AnyArray:
 
 
 def _mirrored(side: AnyArray, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Of a law symmetric about −½ with that magnitude."""
+    """Return ``|E e^{itz}|`` of a law symmetric about −½, from that of its magnitude."""
     return np.asarray(np.abs(side + np.exp(-1j * times) * np.conj(side)) / 2)
 
 

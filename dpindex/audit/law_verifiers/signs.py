@@ -28,6 +28,8 @@ class _Signs(LawVerifier):
 
 
 class FlipsVerifier(_Signs):
+    """Flips of signs, one by one, with a chance that depends on the level of the coordinate."""
+
     proves = "DP"
     composition = "sequential, over the signs that change (Li & Li 2023, Thms 2.3 and 4.1)"
 
@@ -98,6 +100,8 @@ class _Individual(_Signs):
 
 
 class IndividualFlipsVerifier(_Individual):
+    """Flips inside the perturbed set A."""
+
     def check(self) -> Check:
         count = self.apart.moves.count
         thresholds = [int(q) for q in self.law.table[2:]]
@@ -131,6 +135,8 @@ class IndividualFlipsVerifier(_Individual):
 
 
 class IndividualGaussianVerifier(_Individual):
+    """Normal noise inside the perturbed set A."""
+
     words = LawVerifier.words
     start = 0
 

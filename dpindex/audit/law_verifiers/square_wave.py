@@ -18,6 +18,8 @@ _WORD = THIRD >> 32
 
 
 class SquareWaveVerifier(LawVerifier):
+    """A window about the value and the rest of an interval, each uniform."""
+
     proves = "DP"
     words = (Constant(0, _WORD), Constant(ONE - 1, _WORD))
 

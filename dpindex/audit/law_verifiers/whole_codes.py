@@ -35,6 +35,8 @@ class _WholeCode(LawVerifier):
 
 
 class CapVerifier(_WholeCode):
+    """Signs inside or outside the cap of a record."""
+
     # Inside and all signs kept, outside and none.
     words = (
         Fixed({8: 0, 2: 0xFFFF, 4: 0xFFFF_FFFF}),
@@ -82,6 +84,8 @@ class CapVerifier(_WholeCode):
 
 
 class CodebookVerifier(_WholeCode):
+    """A codeword near a record, or another one."""
+
     words = (Fixed({8: 0}), Fixed({8: ONE - 1}))
 
     def outcomes(self, x: Ints, words: Replay) -> AnyArray:
