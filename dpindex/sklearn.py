@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import fields
 from inspect import Parameter, Signature, signature
@@ -16,6 +17,7 @@ from dpindex.base.arrays import Vectors
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute
+from dpindex.vectors import Ranges
 
 __all__ = ["PrivateProjection"]
 
@@ -36,7 +38,8 @@ def _constructor() -> Signature:
         if field.name not in ("method", "dim")
     ]
     allow = Parameter("allow_unprotected", Parameter.KEYWORD_ONLY, default=False)
-    return Signature([self_, method, *keywords, allow])
+    ranges = Parameter("ranges", Parameter.KEYWORD_ONLY, default=None)
+    return Signature([self_, method, *keywords, ranges, allow])
 
 
 class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -61,6 +64,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     clip : bool
         Clip rows to ``bounds`` (the default here), or refuse rows outside them. Record methods need
         False.
+    ranges : dpindex.vectors.Ranges or path, optional
+        Public ranges of the columns, which are brought to 0 … 1 first: take ``bounds=(0, 1)``.
     allow_unprotected : bool
         Allow a ``none-*`` baseline, whose codes are exact projections.
     repetitions, scale, bounds, min_norm, norm, seed, entries, sparsity, codebook, subset
@@ -70,6 +75,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     ----------
     spec_ : Spec
         The spec with these parameters for the width of the input. Nothing else is learned.
+    ranges_ : Ranges or None
+        The ranges that were given.
     n_features_in_ : int
         Columns of the input of ``fit``.
 
@@ -114,6 +121,9 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         rows = validate_data(self, X, accept_sparse=("csr", "csc"))
         parameters = self.get_params(deep=False)
         del parameters["allow_unprotected"]
+        self.ranges_ = parameters.pop("ranges")
+        if isinstance(self.ranges_, str | os.PathLike):
+            self.ranges_ = Ranges.read(self.ranges_)
         if parameters["adjacency"] is None:
             parameters["adjacency"] = attribute(1.0)
         self.spec_ = Spec(dim=rows.shape[1], **parameters)
@@ -129,6 +139,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self)
         rows = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)
+        if self.ranges_ is not None:
+            rows = self.ranges_.scale(rows)
         privatizer = Privatizer(self.spec_, allow_unprotected=self.allow_unprotected)
         if self._number == 2 and privatizer.spec.method_row.private:
             self._number = 0

@@ -36,6 +36,7 @@ class BuildOptions:
     denoise: o.Denoise = None
     query_epsilon: Annotated[float | None, "Budget of a private query.  [default: epsilon]"] = None
     id_column: Annotated[str | None, "Column of ids in .parquet files."] = None
+    ranges: o.RangesFile = None
     dask: o.Dask = None
     private: Annotated[
         Path | None,
@@ -132,7 +133,7 @@ def _dataset(
         table = None
         if payload.payload is not None:
             table = payload.read(vectors)
-        yield dataset.with_labels(ids, table)
+        yield o.with_ranges(dataset, building.ranges).with_labels(ids, table)
 
 
 @contextmanager

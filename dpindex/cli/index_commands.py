@@ -42,6 +42,7 @@ def privatize(
     max_epsilon: Annotated[
         float | None, "Refuse a spec with more, or of iDP.  [default: any epsilon]"
     ] = None,
+    ranges: o.RangesFile = None,
     max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
@@ -68,7 +69,8 @@ def privatize(
     ):
         o.note_doubts(described, dataset.rows)
         out.announce_size(dataset.rows, described.format, max_size)
-        outcome = release_into(dataset.with_labels(ids), target, terms, progress=report)
+        labelled = o.with_ranges(dataset, ranges).with_labels(ids)
+        outcome = release_into(labelled, target, terms, progress=report)
     typer.echo(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
     out.print_totals(terms.ledger, ids)
 
@@ -86,6 +88,7 @@ def add(
     upsert: Annotated[
         bool, "Replace ids that are in the index; of vectors a second release (--allow-rerelease)."
     ] = False,
+    ranges: o.RangesFile = None,
     max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
@@ -125,10 +128,11 @@ def add(
                     "skip_leak_check": release.skip_leak_check,
                     "progress": report,
                 }
+                vectors = o.with_ranges(dataset, ranges)
                 if upsert:
-                    replaced = opened.upsert(dataset, ids, **options)
+                    replaced = opened.upsert(vectors, ids, **options)
                 else:
-                    opened.add(dataset, ids, **options)
+                    opened.add(vectors, ids, **options)
         else:
             out.announce_size(rows_before + len(codes), opened.spec.format, max_size)
             _note_repeats(opened, codes, items)
@@ -229,7 +233,7 @@ def query(
     vectors: Any = read_codes(queries)
     if vectors is None:
         with open_vectors(queries) as source:
-            vectors = source.read()
+            vectors = o.scaled_source(source, search.ranges).read()
     elif search.mode == "private":
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
     if search.k > len(opened):

@@ -18,7 +18,14 @@ from dpindex.base.errors import InputError
 from dpindex.base.text import escaped
 from dpindex.cli.kinds import Takes, mistaken
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
-from dpindex.vectors import read_ids, read_payload
+from dpindex.vectors import (
+    Dataset,
+    Ranges,
+    VectorSource,
+    open_dataset,
+    read_ids,
+    read_payload,
+)
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.base.arrays import AnyArray
@@ -34,6 +41,11 @@ LOCAL = "local"
 _SCHEDULER = re.compile(rf"((tcp|tls|ws|wss|ucx|inproc)://.*|[\w.-]+:\d+|{LOCAL})")
 """What follows --dask as its address; anything else is the next argument."""
 
+RangesFile = Annotated[
+    Path | None,
+    "--ranges",
+    "Public ranges of columns, .csv with column,low,high: each is brought to 0 … 1.",
+]
 QueryMode = Literal["exact", "private"]
 VectorFile = Annotated[
     str,
@@ -288,6 +300,7 @@ class SearchOptions:
     candidates: Annotated[
         int | None, "Rows that the codes choose for --rerank to order.  [default: 1000]"
     ] = None
+    ranges: RangesFile = None
 
     def owner(self) -> Owner | None:
         """Return who orders the candidates, None without --rerank."""
@@ -300,7 +313,9 @@ class SearchOptions:
         ids = None
         if self.ids is not None:
             ids = read_ids(self.ids)
-        return Originals(self.rerank, ids)
+        if self.ranges is None:
+            return Originals(self.rerank, ids)
+        return Originals(with_ranges(open_dataset(self.rerank), self.ranges), ids)
 
 
 @dataclass(frozen=True)
@@ -352,6 +367,20 @@ class HolderOptions:
         return Holder(
             self.rerank, None if self.ids is None else read_ids(self.ids), self.per_minute
         )
+
+
+def with_ranges(dataset: Dataset, path: Path | None) -> Dataset:
+    """Return the dataset brought to 0 … 1 by the ranges of that file, if one was named."""
+    if path is None:
+        return dataset
+    return dataset.with_ranges(Ranges.read(path))
+
+
+def scaled_source(source: VectorSource, path: Path | None) -> VectorSource:
+    """Return the vectors brought to 0 … 1 by the ranges of that file, if one was named."""
+    if path is None:
+        return source
+    return Ranges.read(path).source(source)
 
 
 def note(sentence: str) -> None:

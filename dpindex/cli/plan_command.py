@@ -16,7 +16,7 @@ from dpindex.base.files import create_file
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.study.plan_options import PlanOptions
-from dpindex.vectors import open_vectors, read_ids
+from dpindex.vectors import Ranges, open_vectors, read_ids
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.study.planner import Facts, Measure, Plan, Row
@@ -39,6 +39,7 @@ class KnowledgeOptions:
     public_queries: Annotated[
         str | None, "File of PUBLIC vectors like the queries, where those are others."
     ] = None
+    ranges: o.RangesFile = None
     typical_norm: Annotated[
         float | None, "Instead of a sample: norm of a vector, after scaling."
     ] = None
@@ -101,6 +102,13 @@ def plan(
         _opened(knowledge.public_queries) as queries,
         out.progress_bar("simulating") as progress,
     ):
+        deciding = []
+        if file and knowledge.ranges is not None:
+            ranges = Ranges.read(knowledge.ranges)
+            deciding = ranges.deciding(sample)
+            sample = ranges.source(sample)
+            if queries is not None:
+                queries = ranges.source(queries)
         outcome = make_plan(
             public_sample=sample,
             facts=facts,
@@ -112,7 +120,7 @@ def plan(
             **vars(target),
             **terms,
         )
-    commands = _commands(outcome, file, options)
+    commands = _commands(outcome, knowledge, options)
     if plot is not None:
         create_file(plot, plan_png(outcome))
     if form == "json":
@@ -123,6 +131,9 @@ def plan(
         typer.echo(f"Plot: {plot}")
     for line in outcome.remarks:
         typer.echo(f"Note: {line}")
+    if deciding:
+        columns = ", ".join(f"{name} ({share:.0%})" for name, share in deciding)
+        typer.echo(f"Note: these columns decide which rows of the sample are near: {columns}.")
     typer.echo("To build and search it, with your own names of files:")
     for line in commands:
         typer.echo(f"  {line}")
@@ -135,8 +146,9 @@ def _opened(file: str | None) -> Any:
     return open_vectors(file)
 
 
-def _commands(outcome: Plan, public_sample: str | None, options: o.DataOptions) -> list[str]:
+def _commands(outcome: Plan, knowledge: KnowledgeOptions, options: o.DataOptions) -> list[str]:
     """Return the commands for a codebook, if it is not the whole sample, an index and an answer."""
+    public_sample = knowledge.public_sample
     row = outcome.best
     spec = row.spec
     file = shlex.quote(str(public_sample))
@@ -159,13 +171,16 @@ def _commands(outcome: Plan, public_sample: str | None, options: o.DataOptions) 
         build.append(f"--codebook {file} --subset {spec.subset}")
     if row.denoiser:
         build.append(f"--denoise {row.denoiser}")
-    commands.append(" ".join(build))
+    scaled = ""
+    if knowledge.ranges is not None:
+        scaled = f" --ranges {shlex.quote(str(knowledge.ranges))}"
+    commands.append(" ".join(build) + scaled)
     query = f"dpindex query my-index queries{suffix} -k {outcome.at}"
     if outcome.candidates > outcome.at:
         query += f" --candidates {outcome.candidates} --rerank vectors{suffix}"
     if outcome.query != "exact":
         query += f" --query {outcome.query}"
-    return [*commands, query]
+    return [*commands, query + scaled]
 
 
 def _print_plan(outcome: Plan) -> None:

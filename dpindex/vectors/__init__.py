@@ -10,11 +10,13 @@ from __future__ import annotations
 from dpindex.vectors.dataset import Dataset, open_dataset
 from dpindex.vectors.payload import read_payload
 from dpindex.vectors.persons import one_per_person
+from dpindex.vectors.ranges import Ranges
 from dpindex.vectors.readers import open_vectors, read_ids
 from dpindex.vectors.source import VectorSource, as_source, dense_rows
 
 __all__ = [
     "Dataset",
+    "Ranges",
     "VectorSource",
     "as_source",
     "dense_rows",

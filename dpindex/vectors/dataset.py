@@ -15,6 +15,7 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
 from dpindex.vectors.parquet import column_type, ids_of, open_file, vectors_of
+from dpindex.vectors.ranges import Ranges
 from dpindex.vectors.readers import open_vectors
 from dpindex.vectors.source import Chunk, Location, VectorSource, as_source
 from dpindex.vectors.stores import Store, is_url, open_store
@@ -121,6 +122,47 @@ class Dataset(AbstractContextManager["Dataset"]):
             parts.append(_LabelledPart(part, part_ids, part_payload))
             first_row += part.rows
         return replace(self, parts=tuple(parts))
+
+    def with_ranges(self, ranges: Ranges) -> Dataset:
+        """Return the same vectors with every column's range brought to 0 … 1.
+
+        Parameters
+        ----------
+        ranges : Ranges
+            One for each column.
+
+        Raises
+        ------
+        InputError
+            If there is not one range for each column.
+        """
+        if len(ranges.columns) != self.columns:
+            raise InputError(
+                f"{self.name}: there are {len(ranges.columns)} ranges for {self.columns} columns; "
+                f"give one for each, in their order."
+            )
+        parts = tuple(_ScaledPart(part, ranges) for part in self.parts)
+        return replace(self, parts=parts)
+
+
+class _ScaledPart(Part):
+    """A part whose columns are brought to 0 … 1."""
+
+    def __init__(self, part: Part, ranges: Ranges) -> None:
+        self.name = part.name
+        self.start = part.start
+        self.rows = part.rows
+        self._part = part
+        self._ranges = ranges
+
+    def vectors(self) -> VectorSource:
+        return self._ranges.source(self._part.vectors())
+
+    def ids(self) -> AnyArray | None:
+        return self._part.ids()
+
+    def payload(self) -> Any:
+        return self._part.payload()
 
 
 class _LabelledPart(Part):

@@ -233,6 +233,27 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         is_sparse = issparse(array)
         return cls(location, array.shape, array.dtype, stream, is_sparse=is_sparse)
 
+    def mapped(
+        self, function: Callable[[AnyArray], AnyArray], dtype: np.dtype[Any], name: str
+    ) -> VectorSource:
+        """A source of what a function makes of dense chunks; closing it closes this one.
+
+        Parameters
+        ----------
+        function : callable
+            From a chunk to an array of the same shape.
+        dtype : numpy.dtype
+            Of that array.
+        name : str
+            Tells functions apart in the fingerprint.
+        """
+        location = replace(self._location, key=f"{self._location.key or ''} {name}")
+
+        def stream(firsts: range) -> Iterator[Chunk]:
+            return (function(np.asarray(chunk)) for chunk in self._stream(firsts))
+
+        return VectorSource(location, self.shape, dtype, stream)
+
     def chunks(
         self, rows_per_chunk: int | None = None, start: int = 0
     ) -> Iterator[tuple[int, Chunk]]:

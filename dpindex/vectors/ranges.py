@@ -1,0 +1,225 @@
+"""Public ranges of a table's columns, and vectors brought to 0 … 1 by them."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray, Floats, Vectors
+from dpindex.base.checks import MAX_TEXT
+from dpindex.base.errors import InputError
+from dpindex.base.files import parse_file
+from dpindex.vectors.source import VectorSource, as_source
+
+__all__ = ["Ranges"]
+
+_HEADER = ["column", "low", "high"]
+_DECIDING = 0.8
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The public range of every column of a table: think of a scaler that learns nothing.
+
+    A value x of a column becomes (x − low) / (high − low), so that its range becomes 0 … 1. Values
+    outside the range stay outside, for the spec's bounds to refuse or to clip. Ranges are published
+    in effect: take them from a data sheet or from public data, never from the private table, whose
+    largest value is private. Queries, and all vectors of one index, need the same ranges.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Names, in the order of the columns.
+    lows, highs : sequence of float
+        Ends of the ranges, low < high.
+
+    Raises
+    ------
+    InputError
+        For a range that is empty, constant or not finite, a name that stands twice, and sequences
+        of other lengths.
+
+    >>> ranges = Ranges(("age", "income"), (0, 0), (120, 1_000_000))
+    >>> ranges.scale([[30, 50_000]]).tolist()
+    [[0.25, 0.05]]
+    """
+
+    columns: tuple[str, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        names = tuple(str(name) for name in self.columns)
+        lows = tuple(float(low) for low in self.lows)
+        highs = tuple(float(high) for high in self.highs)
+        if not len(names) == len(lows) == len(highs) or not names:
+            raise InputError(
+                f"ranges need a low and a high for each column, not {len(lows)} and {len(highs)} "
+                f"for {len(names)}."
+            )
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise InputError(f"column {repeated[0]!r} has two ranges; leave one out.")
+        for name, low, high in zip(names, lows, highs, strict=True):
+            if not np.isfinite([low, high]).all():
+                raise InputError(f"the range of column {name!r} must be finite.")
+            if low == high:
+                raise InputError(
+                    f"column {name!r} is a constant, {low:g}: it tells no rows apart; leave the "
+                    f"column out of the vectors, or give its range."
+                )
+            if low > high:
+                raise InputError(
+                    f"the range of column {name!r} needs low < high, not {low:g} to {high:g}."
+                )
+        object.__setattr__(self, "columns", names)
+        object.__setattr__(self, "lows", lows)
+        object.__setattr__(self, "highs", highs)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Ranges:
+        """Read a .csv file whose first line is ``column,low,high``.
+
+        It has a line for each column, in the order of the columns; or these are numbers from 0, in
+        any order.
+
+        Raises
+        ------
+        InputError
+            For a file that is none, which the sentence begins with.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "ranges.csv")
+        ...     with open(path, "w") as file:
+        ...         _ = file.write("column,low,high\\nage,0,120\\nincome,0,1e6\\n")
+        ...     Ranges.read(path).highs
+        (120.0, 1000000.0)
+        """
+        return parse_file(path, MAX_TEXT, cls._parsed)
+
+    @classmethod
+    def _parsed(cls, data: bytes) -> Ranges:
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise InputError("it is not text in UTF-8; save it again.") from None
+        lines = [line for line in csv.reader(io.StringIO(text)) if line]
+        if not lines or [cell.strip().lower() for cell in lines[0]] != _HEADER:
+            raise InputError("its first line must be column,low,high.")
+        rows = []
+        for number, cells in enumerate(lines[1:], 2):
+            try:
+                name, low, high = cells
+                rows.append((name.strip(), float(low), float(high)))
+            except ValueError:
+                raise InputError(
+                    f"line {number} must hold a column and two numbers, low and high."
+                ) from None
+        if sorted(name for name, _, _ in rows) == sorted(str(i) for i in range(len(rows))):
+            rows.sort(key=lambda row: int(row[0]))
+        names = tuple(name for name, _, _ in rows)
+        lows = tuple(low for _, low, _ in rows)
+        highs = tuple(high for _, _, high in rows)
+        return cls(names, lows, highs)
+
+    def scale(self, vectors: Vectors) -> Floats:
+        """Return vectors with every column's range brought to 0 … 1, shape (n, p).
+
+        Floats keep their type, bytes and short integers become float32, longer ones float64.
+
+        Raises
+        ------
+        InputError
+            For vectors that are no matrix of real numbers, that are sparse, or that have another
+            number of columns.
+
+        >>> Ranges(("t",), (15,), (25,)).scale([[20.0], [30.0]]).tolist()
+        [[0.5], [1.5]]
+        """
+        return np.asarray(self.source(as_source(vectors, "the vectors")).read())
+
+    def source(self, source: VectorSource) -> VectorSource:
+        """Return a source of the same vectors, scaled chunk by chunk; closing it closes both.
+
+        Raises
+        ------
+        InputError
+            For sparse vectors, and another number of columns.
+
+        >>> Ranges(("t",), (15,), (25,)).source(as_source([[20.0]])).read().tolist()
+        [[0.5]]
+        """
+        if source.is_sparse:
+            raise InputError(f"{source.name}: sparse vectors take no ranges, which move zeros.")
+        columns = source.shape[1]
+        if columns != len(self.columns):
+            raise InputError(
+                f"{source.name}: there are {len(self.columns)} ranges for {columns} columns; give "
+                f"one for each, in their order."
+            )
+        return source.mapped(self._scaled(source.dtype), self._dtype(source.dtype), self.digest)
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that tell ranges apart, whatever their columns are called."""
+        return hashlib.sha256(repr((self.lows, self.highs)).encode()).hexdigest()[:16]
+
+    def deciding(self, vectors: Vectors) -> list[tuple[str, float]]:
+        """Return the columns that decide which rows are near, of *public* vectors.
+
+        Parameters
+        ----------
+        vectors : array, shape (n, p)
+            Public vectors before they are scaled, n ≥ 2.
+
+        Returns
+        -------
+        The fewest columns that hold four fifths of the squared distance between two rows, each with
+        its share, the largest first.
+
+        Raises
+        ------
+        InputError
+            For vectors that :meth:`scale` refuses.
+
+        >>> ranges = Ranges(("a", "b", "c"), (0, 0, 0), (1, 1, 1000))
+        >>> ranges.deciding([[0, 1, 1], [1, 0, 2], [0, 0, 3]])
+        [('a', 0.5), ('b', 0.5)]
+        """
+        variances = self.scale(vectors).astype(np.float64).var(axis=0)
+        shares = variances / max(float(variances.sum()), 1e-300)
+        chosen: list[tuple[str, float]] = []
+        held = 0.0
+        for column in np.argsort(-shares, kind="stable"):
+            if held >= _DECIDING:
+                break
+            held += float(shares[column])
+            chosen.append((self.columns[column], round(float(shares[column]), 2)))
+        return chosen
+
+    @staticmethod
+    def _dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+        return np.result_type(dtype, np.float32)
+
+    def _scaled(self, dtype: np.dtype[Any]) -> Callable[[AnyArray], AnyArray]:
+        """Return the function that scales chunks of a type; ends are as the type holds them."""
+        ends = np.array([self.lows, self.highs])
+        if dtype.kind == "f":
+            ends = ends.astype(dtype)
+        lows, highs = ends.astype(self._dtype(dtype))
+        if not (lows < highs).all():
+            column = self.columns[int(np.argmin(lows < highs))]
+            raise InputError(f"the range of column {column!r} is empty in {dtype} numbers.")
+
+        def scaled(chunk: AnyArray) -> AnyArray:
+            return np.asarray((chunk.astype(lows.dtype) - lows) / (highs - lows))
+
+        return scaled
