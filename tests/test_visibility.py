@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 from releases import build
 
 import dpindex as dpi
 from dpindex.exposure.visibility import Visibility, rows_to_sample, visibility
+from dpindex.index.build import build_index
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Manifest
 from dpindex.storage.summary import Summary, summarize
+from dpindex.vectors import open_dataset
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -107,7 +111,7 @@ def test_embeddings_at_epsilon_2_are_warned_about(tmp_path: Path) -> None:
     vectors = unit_vectors(3000, 1, dim=384)
     for method in ("dp-oporp-staircase", "raw-staircase"):
         about = summary_of(tmp_path / method, dpi.Spec(method, 384, epsilon=2.0), vectors)
-        assert str(about.noise_warning).startswith("expect no neighbours at this setting")
+        assert str(about.noise_warning).startswith("the noise may hide neighbours at this setting")
     about = summary_of(tmp_path / "weak", dpi.Spec("raw-staircase", 384, epsilon=9.0), vectors)
     assert about.noise_warning is None
     about = summary_of(tmp_path / "middle", dpi.Spec("raw-staircase", 384, epsilon=5.0), vectors)
@@ -125,6 +129,41 @@ def test_saved_and_built_alike_and_kept_up_to_date(tmp_path: Path) -> None:
     index.save(tmp_path / "built")
     assert built.visibility is not None
     assert summarize(tmp_path / "built").visibility.exact < built.visibility.exact
+
+
+@pytest.mark.slow
+def test_a_folder_of_files_is_warned_about_as_one_array_is(tmp_path: Path) -> None:
+    """Each file has a topic of its own: a few of them do not stand for the collection."""
+    rng = np.random.default_rng(5)
+    topics = np.repeat(unit_vectors(40, 4), 100, axis=0)
+    vectors = topics + rng.normal(size=topics.shape) * 0.05
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    (tmp_path / "folder").mkdir()
+    for number, rows in enumerate(np.split(vectors, 40)):
+        table = pa.table({"vector": pa.array(list(rows))})
+        pq.write_table(table, tmp_path / "folder" / f"{number:02}.parquet")
+    np.save(tmp_path / "x.npy", vectors)
+    spec = dpi.Spec("dp-oporp-staircase", DIM, epsilon=2.0)
+    for name in ("folder", "x.npy"):
+        with open_dataset(tmp_path / name) as dataset:
+            build_index(dataset, tmp_path / f"index of {name}", spec)
+        about = summarize(tmp_path / f"index of {name}")
+        assert str(about.noise_warning).startswith("the noise may hide neighbours at this setting")
+
+
+@pytest.mark.slow
+def test_the_note_is_a_doubt_where_rows_of_a_table_are_alike(tmp_path: Path) -> None:
+    """Few copies are among ten answers, yet most answers are among the nearest twentieth."""
+    rows = np.random.default_rng(6).uniform(size=(8000, 3))
+    spec = dpi.Spec("raw-staircase", 3, epsilon=3.0, bounds=(0, 1), adjacency=dpi.attribute(0.1))
+    about = summary_of(tmp_path / "index", spec, rows)
+    index = dpi.PrivateIndex.open(tmp_path / "index")
+    asked = rows[:100]
+    scores = asked @ rows.T / np.linalg.norm(rows, axis=1)
+    near = np.argsort(-scores, axis=1)[:, :400]
+    ids = index.search(asked, k=10).ids
+    assert np.mean([np.isin(*pair).mean() for pair in zip(ids, near, strict=True)]) > 0.5
+    assert "tables of few columns, answers can be near all the same" in str(about.noise_warning)
 
 
 def test_a_forged_one_is_refused(tmp_path: Path) -> None:

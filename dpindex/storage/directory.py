@@ -63,14 +63,17 @@ __all__ = ["IndexDirectory", "Segment", "sampled"]
 
 _SEAL = "seal"
 _MAX_SEAL_BYTES = MAX_MANIFEST_BYTES + (1 << 16)
-_SAMPLED_SEGMENTS = 8
+_SAMPLED_SEGMENTS = 64
 
 Segment: TypeAlias = tuple[Codes, IdBlock, Table]
 """Codes, ids, and payload or None; what is large is mapped where it lies."""
 
 
 def sampled(numbers: Sequence[str], read: Callable[[str], Codes]) -> Codes:
-    """Return evenly spaced codes of a few evenly spaced segments, of which there must be one."""
+    """Return evenly spaced codes of up to 64 evenly spaced segments, of which there must be one.
+
+    Files are often of one topic each: few of them would not stand for the collection.
+    """
     chosen = [numbers[i] for i in spaced(len(numbers), _SAMPLED_SEGMENTS)]
     parts = []
     for number in chosen:

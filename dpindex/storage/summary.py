@@ -24,15 +24,19 @@ _VISIBLE = 0.3
 
 
 def noise_warning(visibility: Visibility | None) -> str | None:
-    """Return one sentence where noise leaves little of a search on codes that are not denoised."""
+    """Return a doubt where noise leaves little of a search on codes that are not denoised.
+
+    Copies are harder to find than some near vector where these are many: it is a doubt, no promise.
+    """
     if visibility is None:
         return None
     for share, queries in ((visibility.exact, ""), (visibility.private, " of private queries")):
         if share < _VISIBLE:
             return (
-                f"expect no neighbours{queries} at this setting: the noise is so large that of "
-                f"ten exact copies of a query {10 * share:.1f} would be among its ten nearest; "
-                f"see what `dpindex plan` recommends."
+                f"the noise may hide neighbours{queries} at this setting: of ten exact copies of a "
+                f"query an estimated {10 * share:.1f} would be among its ten nearest. Where many "
+                f"vectors are much alike, as in tables of few columns, answers can be near all the "
+                f"same; elsewhere expect few. See what `dpindex plan` recommends."
             )
     return None
 
