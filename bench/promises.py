@@ -34,7 +34,8 @@ NEIGHBOURS = 10
 COPIES = 4
 COPY_NOISE = 0.6
 SENTENCES = 4000
-RECORD = {"adjacency": dpi.record()}
+PUBLIC_SENTENCES = 1000
+RECORD = {"adjacency": dpi.record(), "methods": ["record-codebook"]}
 PIXELS = {"scale": 255.0, "bounds": (0.0, 1.0), "adjacency": dpi.attribute(1.0)}
 COLUMNS = (
     "data", "told", "epsilon", "method", "denoiser", "R", "query", "promised", "found", "too high",
@@ -79,7 +80,7 @@ def in_groups() -> Case:
     vectors = of_unit_norm(embeddings())
     vectors = vectors[rng.permutation(len(vectors))]
     private, public, queries, public_queries, _ = np.split(
-        vectors, np.cumsum([SENTENCES, PUBLIC, QUERIES, QUERIES])
+        vectors, np.cumsum([SENTENCES, PUBLIC_SENTENCES, QUERIES, QUERIES])
     )
 
     def with_copies(sentences: Any) -> Any:
@@ -98,7 +99,7 @@ def in_groups() -> Case:
         "groups and queries": {"groups": groups, "public_queries": public_queries},
     }
     return Case(
-        with_copies(private), queries, with_copies(public), (6.0, 8.0, 10.0), RECORD, told
+        with_copies(private), queries, with_copies(public), (8.0, 6.0), RECORD, told
     )  # fmt: skip
 
 
@@ -109,7 +110,7 @@ def other_topics() -> Case:
         public = stored["intent"] % 2 == 0
     base, queries, _ = split(vectors[~public], 0)
     _, _, sample = split(vectors[public], PUBLIC_RECORDS)
-    return Case(base, queries, sample, (6.0, 8.0, 12.0), RECORD)
+    return Case(base, queries, sample, (8.0, 12.0), RECORD)
 
 
 CASES: dict[str, Callable[[], Case]] = {

@@ -42,6 +42,17 @@ def test_what_resembles_the_codebook_does_not_crowd(epsilon: float, subset: int)
     assert crowding(others, made.symbol_law) > 1.3
 
 
+def test_few_codewords_tell_own_topics_from_others() -> None:
+    """A plan recommends some hundred centroids, and their halves hold few pairs to compare with."""
+    for seed in range(8):
+        made = spec(8.0, 2, topics(150, 100 + seed))
+        privatizer = dpi.Privatizer(made)
+        own = privatizer.privatize(topics(4000, 200 + seed))
+        others = privatizer.privatize(topics(4000, 300 + seed, last=20))
+        assert crowding(own, made.symbol_law) < 1.0
+        assert crowding(others, made.symbol_law) > 1.15
+
+
 def test_the_noise_is_taken_out() -> None:
     """Codes with noise and codes without it crowd alike; the codes themselves do not."""
     words, vectors = topics(600, 1), topics(200_000, 2, last=10)

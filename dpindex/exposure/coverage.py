@@ -2,9 +2,10 @@
 
 A codebook of public vectors of another kind, or of other topics, has few codewords near the private
 vectors, and their codes crowd on these. How unevenly vectors fall on codewords is the chance that
-two of them share one of their w nearest, times K: 1 if all codewords are equally near. Half of the
-codewords show what it is for public vectors, with w/2 of the other half. In codes the chance is
-known without their noise, whose law is public. Codes in, a number out: this spends nothing.
+two of them share one of their w nearest, times K: 1 if all codewords are equally near. Random
+halves of the codewords show what it is for public vectors, with w/2 of the other half. In codes the
+chance is known without their noise, whose law is public. Codes in, a number out: this spends
+nothing.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ import math
 
 import numpy as np
 
-from dpindex.base.arrays import Floats, in_units_of_largest, spaced, unit
+from dpindex.base.arrays import Floats, Singles, in_units_of_largest, spaced, unit
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.codebook_response import nearest
 from dpindex.mechanism.noise.law import SymbolLaw
+from dpindex.randomness import PublicStream
 
 __all__ = ["crowding", "far_queries"]
 
 _COMPARED = 2048
 _DEVIATIONS = 4.0
+_MAX_HALVES = 16
+_ENOUGH_PAIRS = 2000
 _FAR = 0.05
 
 
@@ -53,24 +57,37 @@ def crowding(sample: Codes, law: SymbolLaw) -> float:
 
 
 def _expected(law: SymbolLaw) -> tuple[float, float]:
-    """Return what public vectors give, and its relative standard deviation."""
+    """Return what public vectors give, and its relative standard deviation.
+
+    Few codewords in halves have few pairs on one codeword, so they are halved several times.
+    """
     words = law.codebook.vectors
     subset = max(1, round(law.subset / 2))
-    shares = []
+    stream = PublicStream(0, "coverage")
+    shares: list[float] = []
     pairs = 0.0
-    for first in (0, 1):
-        left = words[first::2]
-        right = words[1 - first :: 2]
-        right = right[spaced(len(right), _COMPARED)]
-        near = nearest(right @ left.T, min(subset, len(left)))
-        falls = np.bincount(near.ravel(), minlength=len(left)).astype(np.float64)
-        # Of different vectors: one has no codeword twice.
-        met = float((falls * (falls - 1.0)).sum())
-        count = len(right)
-        shares.append(len(left) * met / (subset**2 * max(count * (count - 1), 1)))
-        pairs += met / (2.0 * subset**2)
+    while len(shares) < _MAX_HALVES and pairs < _ENOUGH_PAIRS:
+        order = stream.permutation(len(words))
+        for half in (order[::2], order[1::2]):
+            left = words[half]
+            right = words[np.setdiff1d(order, half)]
+            share, met = _met(left, right[spaced(len(right), _COMPARED)], subset)
+            shares.append(share)
+            pairs += met
     expected = max(float(np.mean(shares)), 1.0)
     return expected, 1.0 / math.sqrt(max(pairs, 1.0))
+
+
+def _met(left: Singles, right: Singles, subset: int) -> tuple[float, float]:
+    """Return the crowding of vectors on codewords ``left``, and in how many pairs of vectors.
+
+    Pairs are of different vectors: one has no codeword twice.
+    """
+    near = nearest(right @ left.T, min(subset, len(left)))
+    falls = np.bincount(near.ravel(), minlength=len(left)).astype(np.float64)
+    met = float((falls * (falls - 1.0)).sum()) / subset**2
+    count = len(right)
+    return len(left) * met / max(count * (count - 1), 1), met / 2.0
 
 
 def far_queries(queries: Floats, codebook: Codebook) -> float:
