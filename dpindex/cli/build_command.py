@@ -36,7 +36,6 @@ class BuildOptions:
     denoise: o.Denoise = None
     query_epsilon: Annotated[float | None, "Budget of a private query.  [default: epsilon]"] = None
     id_column: Annotated[str | None, "Column of ids in .parquet files."] = None
-    ranges: o.RangesFile = None
     dask: o.Dask = None
     private: Annotated[
         Path | None,
@@ -59,7 +58,7 @@ def build(
     *,
     method: o.MethodOptions,
     options: o.SpecOptions,
-    release: o.ReleaseOptions,
+    release: o.ScaledReleaseOptions,
     payload: o.PayloadOptions,
     building: BuildOptions,
 ) -> None:
@@ -71,7 +70,8 @@ def build(
 
     ids = release.read_ids()
     terms = release.terms()
-    with _dataset(vectors, building, ids, payload) as dataset:
+    with _dataset(vectors, building, ids, payload) as labelled:
+        dataset = release.scaled(labelled)
         spec = method.spec(dataset.columns, options)
         if building.index_type == "list":
             _print_structures(spec, dataset.rows, building)
@@ -133,7 +133,7 @@ def _dataset(
         table = None
         if payload.payload is not None:
             table = payload.read(vectors)
-        yield o.with_ranges(dataset, building.ranges).with_labels(ids, table)
+        yield dataset.with_labels(ids, table)
 
 
 @contextmanager

@@ -37,12 +37,11 @@ def privatize(
     vectors: o.VectorFile,
     codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
     spec: Annotated[Path, typer.Option(help="Spec as JSON: see `dpindex spec`."), Takes(("spec",))],
-    release: o.ReleaseOptions,
+    release: o.ScaledReleaseOptions,
     codebook: o.CodebookFile = None,
     max_epsilon: Annotated[
         float | None, "Refuse a spec with more, or of iDP.  [default: any epsilon]"
     ] = None,
-    ranges: o.RangesFile = None,
     max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
@@ -69,7 +68,7 @@ def privatize(
     ):
         o.note_doubts(described, dataset.rows)
         out.announce_size(dataset.rows, described.format, max_size)
-        labelled = o.with_ranges(dataset, ranges).with_labels(ids)
+        labelled = release.scaled(dataset).with_labels(ids)
         outcome = release_into(labelled, target, terms, progress=report)
     typer.echo(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
     out.print_totals(terms.ledger, ids)
@@ -82,13 +81,12 @@ def add(
         typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors."),
         Takes(("codes", "vectors")),
     ],
-    release: o.ReleaseOptions,
+    release: o.ScaledReleaseOptions,
     payload: o.PayloadOptions,
     denoise: o.Denoise = None,
     upsert: Annotated[
         bool, "Replace ids that are in the index; of vectors a second release (--allow-rerelease)."
     ] = False,
-    ranges: o.RangesFile = None,
     max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
@@ -128,7 +126,7 @@ def add(
                     "skip_leak_check": release.skip_leak_check,
                     "progress": report,
                 }
-                vectors = o.with_ranges(dataset, ranges)
+                vectors = release.scaled(dataset)
                 if upsert:
                     replaced = opened.upsert(vectors, ids, **options)
                 else:

@@ -278,6 +278,17 @@ class ReleaseOptions:
 
 
 @dataclass(frozen=True)
+class ScaledReleaseOptions(ReleaseOptions):
+    """Whose vectors are released, with the public ranges of their columns."""
+
+    ranges: RangesFile = None
+
+    def scaled(self, dataset: Dataset) -> Dataset:
+        """Return the dataset with its columns brought to 0 … 1, if there are ranges."""
+        return with_ranges(dataset, self.ranges)
+
+
+@dataclass(frozen=True)
 class SearchOptions:
     """Neighbours to find, and who orders the candidates."""
 

@@ -169,6 +169,8 @@ def _commands(outcome: Plan, knowledge: KnowledgeOptions, options: o.DataOptions
             commands.append(command)
             file = "codebook.npy"
         build.append(f"--codebook {file} --subset {spec.subset}")
+    if outcome.metric != "cosine":
+        build.append(f"--metric {outcome.metric}")
     if row.denoiser:
         build.append(f"--denoise {row.denoiser}")
     scaled = ""

@@ -21,6 +21,7 @@ _MAX_VECTORS = 2**40
 _MAX_DIM = 2**31 - 1
 _MAX_BYTES = 2**20
 _QueryMode = Literal["exact", "private"]
+_PlannedMetric = Literal["cosine", "l2"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,9 @@ class PlanOptions:
     ] = None
     at: Annotated[int, "k: answers, and true neighbours, that recall counts."] = FOUND
     query: Annotated[_QueryMode, "Query mode to plan for, as of `dpindex query`."] = "exact"
+    metric: Annotated[
+        _PlannedMetric, "What neighbours are ranked by: cosine, or l2 if lengths count."
+    ] = "cosine"
     max_bytes: Annotated[int | None, "Maximum bytes of a code."] = None
     skip_leak_check: Annotated[bool, "Accept a sample that looks private."] = False
 
@@ -72,6 +76,8 @@ class PlanOptions:
             whole_number(self.max_bytes, "max_bytes", 1, _MAX_BYTES)
         if self.query not in get_args(_QueryMode):
             raise InputError(f"query must be 'private' or 'exact', not {self.query!r}.")
+        if self.metric not in get_args(_PlannedMetric):
+            raise InputError(f"metric must be 'cosine' or 'l2', not {self.metric!r}.")
         if self.epsilon is not None:
             checked_epsilon(self.epsilon)
         if self.recall is not None and not 0.0 < finite_number(self.recall, "the recall") < 1.0:

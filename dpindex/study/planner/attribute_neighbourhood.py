@@ -80,7 +80,7 @@ class AttributeNeighbourhood(Neighbourhood):
             Privatizer(first).check(sample.vectors)
         limits = (first.bounds[0] * first.scale, first.bounds[1] * first.scale)
         self._sample = sample.vectors
-        self._model = CollectionModel(sample, options.n, limits, neighbour_cosine)
+        self._model = CollectionModel(sample, options.n, limits, neighbour_cosine, options.metric)
         self._screen = self._model.of_queries(_SCREENING_QUERIES)
         self._workers = idle_cores()
 

@@ -42,6 +42,9 @@ def attribute_specs(
     for method in methods_to_try(names):
         if names is None and method.definition != "DP":
             continue
+        if options.metric not in method.calibration.format.metrics:
+            refused.append(f"{method.name} has no codes that are ranked by {options.metric}.")
+            continue
         sparse = method.family.bins or method.family.blocks
         sparse = sparse or terms.get("entries") == "very-sparse"
         if options.dim > MAX_DENSE_DIM and not sparse:

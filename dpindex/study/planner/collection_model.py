@@ -20,15 +20,19 @@ from copy import copy
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Integers, Singles, Vectors, issparse, spaced
+from dpindex.base.errors import InputError
 from dpindex.randomness import PublicStream
+from dpindex.similarity.similarity import Metric
 from dpindex.study.evaluate.ground_truth import TIE
 from dpindex.study.plan_options import NEIGHBOURS
 from dpindex.study.planner.near_vectors import (
     Placement,
     cosines_between,
     cosines_within,
+    near_by_distance,
     near_vectors,
     norms_of,
+    squared_distances,
 )
 from dpindex.study.planner.public_sample import Sample
 from dpindex.study.planner.retrieval import tie_breaks
@@ -63,6 +67,9 @@ class CollectionModel:
         Range of an attribute; near vectors are clipped to it.
     neighbour_cosine : float or None
         Cosine of the tenth nearest vector, if it is known; otherwise the sample predicts it.
+    metric : "cosine" or "l2"
+        What neighbours are ranked by. Under l2 a similarity takes the place of a cosine: one less
+        half the squared distance, in units of the mean squared norm.
 
     Attributes
     ----------
@@ -78,14 +85,26 @@ class CollectionModel:
     """
 
     def __init__(
-        self, sample: Sample, n: int, limits: tuple[float, float], neighbour_cosine: float | None
+        self,
+        sample: Sample,
+        n: int,
+        limits: tuple[float, float],
+        neighbour_cosine: float | None,
+        metric: Metric = "cosine",
     ) -> None:
         stream = PublicStream(0, "plan population")
         self.queries, self.sampled = _split(sample, n, stream)
         count = self.queries.shape[0]
         self.vectors_per_row = n / self.sampled.shape[0]
         self.near = self.sampled[:0]
-        cosines = cosines_between(self.queries, self.sampled)
+        self.metric = metric
+        self._unit = 1.0
+        if metric == "l2":
+            if issparse(self.sampled):
+                raise InputError("a plan for l2 takes a dense public sample.")
+            squares = norms_of(self.sampled) ** 2
+            self._unit = max(float(squares.mean()), _MIN_DISTANCE)
+        cosines = self._similarities(self.queries, self.sampled)
         order = np.argsort(-cosines, axis=1)
         rank = np.argsort(order, axis=1)
         edges = _near_ranks(self.vectors_per_row)
@@ -94,14 +113,40 @@ class CollectionModel:
         if len(edges) > 1:
             placement = self._placement(cosines, order, rank, edges, neighbour_cosine, stream)
             anchors = order[:, _ANCHORS]
-            self.near = near_vectors(self.queries, self.sampled, placement, anchors, limits, stream)
-            near_cosines = cosines_within(self.queries, self.near)
+            if metric == "l2":
+                distances = 2 * self._unit * (1 - placement.cosines)
+                self.near = near_by_distance(
+                    self.queries, self.sampled, placement.sources, distances, limits
+                )
+            else:
+                self.near = near_vectors(
+                    self.queries, self.sampled, placement, anchors, limits, stream
+                )
+            near_cosines = self._near_similarities()
             replaced_ranks = _TAIL
         sampled_weight = np.where(rank >= replaced_ranks, self.vectors_per_row, 0.0)
         near_weight = np.tile(np.diff(edges), (count, 1))
         self.weight = np.hstack([sampled_weight, near_weight])
         self._nearer = _weight_of_nearer(np.hstack([cosines, near_cosines]), self.weight)
         self._ties: dict[int, Singles] = {}
+
+    def _similarities(self, queries: Vectors, vectors: Vectors) -> Singles:
+        """Return the cosines, or similarities, of all queries and all vectors."""
+        if self.metric == "cosine":
+            return cosines_between(queries, vectors)
+        distances = squared_distances(queries, vectors) / (2 * self._unit)
+        return np.asarray(1 - distances, dtype=np.float32)
+
+    def _near_similarities(self) -> Singles:
+        """Return the cosines, or similarities, of each query and its own near vectors."""
+        if self.metric == "cosine":
+            return cosines_within(self.queries, self.near)
+        per_query = self.near.shape[0] // self.queries.shape[0]
+        rows = [
+            self._similarities(query[None], self.near[per_query * i : per_query * (i + 1)])[0]
+            for i, query in enumerate(self.queries)
+        ]
+        return np.stack(rows)
 
     def _placement(
         self,

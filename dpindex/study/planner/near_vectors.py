@@ -22,7 +22,10 @@ import scipy.sparse
 from dpindex.base.arrays import AnyArray, Doubles, Integers, Singles, Vectors, issparse, unit
 from dpindex.randomness import PublicStream
 
-__all__ = ["Placement", "cosines_between", "cosines_within", "near_vectors", "norms_of"]
+__all__ = [
+    "Placement", "cosines_between", "cosines_within", "near_by_distance", "near_vectors",
+    "norms_of", "squared_distances",
+]  # fmt: skip
 
 _LOG_TAU = np.linspace(-8.0, 12.0, 61, dtype=np.float32)
 _TINY = 1e-30
@@ -76,6 +79,41 @@ def near_vectors(
         return _with_replaced_attributes(queries, sampled, placement, stream)
     near = _moved_towards(queries, sampled, placement, anchors, stream)
     return np.clip(near, *limits, out=near)
+
+
+def near_by_distance(
+    queries: Singles,
+    sampled: Singles,
+    sources: Integers,
+    squares: Doubles,
+    limits: tuple[float, float],
+) -> Singles:
+    """Return dense vectors at squared distances from their queries, shape (q·s, p).
+
+    Parameters
+    ----------
+    queries, sampled : float32 arrays, shapes (q, p) and (m, p)
+    sources : integer array, shape (q, s)
+        Rows of the sampled vectors that are moved straight towards the query.
+    squares : float64 array, shape (q, s)
+        Target distances, squared.
+    limits : (float, float)
+        Range of an attribute, to which vectors are clipped.
+    """
+    differences = sampled[sources] - queries[:, None]
+    reached = np.einsum("qsp,qsp->qs", differences, differences)
+    shares = np.sqrt(squares / np.maximum(reached, _TINY)).astype(np.float32)
+    near = queries[:, None] + np.minimum(shares, 1)[..., None] * differences
+    return np.asarray(np.clip(near.reshape(-1, queries.shape[1]), *limits))
+
+
+def squared_distances(queries: Singles, vectors: Singles) -> Doubles:
+    """Return the squared Euclidean distances of all queries and all vectors, shape (q, m)."""
+    wide = queries.astype(np.float64)
+    others = vectors.astype(np.float64)
+    inner = wide @ others.T
+    sums = (wide**2).sum(axis=1)[:, None] + (others**2).sum(axis=1)
+    return np.asarray(np.maximum(sums - 2 * inner, 0.0))
 
 
 def cosines_between(queries: Vectors, sampled: Vectors) -> Singles:

@@ -15,8 +15,10 @@ from dpindex.exposure.exposure import Exposure
 from dpindex.exposure.information import information_lines
 from dpindex.index.queries import QueryMode
 from dpindex.mechanism.codes import SignFormat
+from dpindex.mechanism.doubts import doubts
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Guarantee
+from dpindex.similarity.similarity import Metric
 from dpindex.study.plan_options import FOUND, NEIGHBOURS
 
 # How codes are ranked: as they are, or after ``fit_denoiser`` of that kind.
@@ -33,6 +35,10 @@ _IN_GROUPS = (
     "Warning: most vectors of the sample have near duplicates in it, and the prediction counts "
     "them as neighbours: for queries without such siblings it is far too high. State the groups of "
     "the sample, or give public queries."
+)
+_BY_COSINE = (
+    "Neighbours are ranked by cosine, which knows no lengths; where these count, as in tables, "
+    "plan and build with the metric l2."
 )
 _FROM_SAMPLE = (
     "Predictions assume that the collection resembles the sample, and vary by about 0.04 from one "
@@ -261,6 +267,8 @@ class Plan:
         Best first.
     query : "private" or "exact"
         The query mode that was planned for.
+    metric : "cosine" or "l2"
+        What neighbours are ranked by.
     n, at : int
         Vectors in the collection; answers and true neighbours that recall counts.
     candidates : int
@@ -296,6 +304,7 @@ class Plan:
     sample_in_groups: bool = False
     exposure: Exposure | None = None
     curves: tuple[tuple[Row, ...], ...] = ()
+    metric: Metric = "cosine"
 
     def __repr__(self) -> str:
         return f"<Plan: {len(self.rows)} specs for {self.n} vectors; {self.best.method} is best>"
@@ -380,6 +389,10 @@ class Plan:
                 f"an embedding is nobody's secret: for embeddings plan with --record "
                 f"(adjacency=dpindex.record()), which hides whole records."
             )
+        if self.metric == "cosine" and best.spec.norm is None and best.spec.codebook is None:
+            lines.append(_BY_COSINE)
+        if best.spec.delta > 1 / self.n:
+            lines += doubts(best.spec, self.n)[-1:]
         if self.sample_in_groups:
             lines.insert(0, _IN_GROUPS)
         lines += information_lines(best.spec, self.n)
@@ -402,6 +415,7 @@ class Plan:
             "exposure": exposure,
             "remarks": list(self.remarks),
             "query": self.query,
+            "metric": self.metric,
             "n": self.n,
             "at": self.at,
             "candidates": self.candidates,

@@ -88,6 +88,9 @@ def plan(
             ranked by it.
         query : "exact" or "private"
             The query mode to plan for; default "exact", as of ``search``. Both are predicted.
+        metric : "cosine" or "l2"
+            What neighbours are ranked by, of the vectors and of their codes; default "cosine". The
+            two orders differ where lengths do, as in tables. "l2" takes a dense public sample.
         max_bytes : int, optional
             Maximum size of a published code, [1, 2^20].
         skip_leak_check : bool
@@ -117,6 +120,10 @@ def plan(
     if whole_record or facts is not None:
         whole_number(target.dim, "dim", 2, MAX_DENSE_DIM)
     _check_terms(terms)
+    if target.metric == "l2" and (whole_record or facts is not None):
+        raise InputError(
+            "a plan for l2 needs a public sample, and neighbours in an attribute or a radius."
+        )
     terms.setdefault("delta", 0.0)
     labels = None if groups is None else np.asarray(groups)
     queries = None
@@ -145,6 +152,7 @@ def plan(
         query=target.query,
         n=target.n,
         at=target.at,
+        metric=target.metric,
         candidates=candidates,
         shown_candidates=target.shown_candidates,
         refused=neighbourhood.refused,

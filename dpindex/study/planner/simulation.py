@@ -85,18 +85,27 @@ class Simulation:
         rows: list[Row] = []
         for ranking in rankings:
             denoiser = self._denoiser(sampled, ranking)
-            if denoiser is not None:
-                ranked = (denoiser.to_rank(sampled), denoiser.to_rank(near))
-                private_queries = denoiser(self._noisy_queries)
-            elif ranking == "plain":
-                ranked = (_normalised(sampled), _normalised(near))
-                private_queries = self._noisy_queries.to_float()
-            else:
+            if denoiser is None and ranking != "plain":
                 continue
-            private = self._found(unit(private_queries), *ranked)
-            exact = self._found(unit(self._exact_queries), *ranked)
+            ranked = (self._ranked(sampled, denoiser), self._ranked(near, denoiser))
+            private_queries = self._noisy_queries.to_float()
+            if denoiser is not None:
+                private_queries = denoiser(self._noisy_queries)
+            private = self._found(private_queries, *ranked)
+            exact = self._found(self._exact_queries * np.float32(self.spec.step), *ranked)
             rows.append(Row(self.spec, ranking, private, exact, bytes_per_vector, self.noise))
         return rows or self.predict(["plain"])
+
+    def _ranked(self, codes: Codes, denoiser: Denoiser | None) -> Singles:
+        """Return the vectors among which an index of that metric searches."""
+        if self._model.metric == "l2":
+            vectors = codes.to_float()
+            if denoiser is not None:
+                vectors = denoiser(codes)
+            return np.asarray(vectors, dtype=np.float32)
+        if denoiser is not None:
+            return denoiser.to_rank(codes)
+        return _normalised(codes)
 
     def _denoiser(self, codes: Codes, ranking: Ranking) -> Denoiser | None:
         """Return the denoiser of a ranking; None if it has none, or none can be fitted."""
@@ -109,7 +118,13 @@ class Simulation:
 
     def _found(self, queries: Singles, sampled: Singles, near: Singles) -> Found:
         """Return what queries find among decoded codes of sampled and of near vectors."""
+        if self._model.metric == "cosine":
+            queries = unit(queries)
         score = np.hstack([queries @ sampled.T, row_by_row(near, queries)])
+        if self._model.metric == "l2":
+            half_squares = [np.einsum("ij,ij->i", part, part) / 2 for part in (sampled, near)]
+            score[:, : len(sampled)] -= half_squares[0]
+            score[:, len(sampled) :] -= half_squares[1].reshape(len(queries), -1)
         score += self._model.tie_breaks(self._rounds)
         # Sampled vectors come last in the ranking, and their codes stand for equally many vectors.
         per_code = self._model.vectors_per_row / self._rounds

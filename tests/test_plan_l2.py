@@ -1,0 +1,105 @@
+"""Plans for neighbours by Euclidean distance, where lengths count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import dpindex as dpi
+from dpindex.base.errors import InputError
+from dpindex.study.evaluate import ground_truth
+from dpindex.study.planner import Facts
+
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+TERMS: dict[str, Any] = {"bounds": (0, 1), "adjacency": dpi.attribute(0.1)}
+
+
+def table(rows: int, seed: int = 0) -> Any:
+    """Six columns of which three follow the others."""
+    rng = np.random.default_rng(seed)
+    free = rng.uniform(0, 1, (rows, 3))
+    follow = np.clip(free[:, ::-1] + rng.normal(0, 0.1, free.shape), 0, 1)
+    return np.hstack([free, follow]).astype(np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [3.0, 6.0, 12.0])
+def test_promises_by_distance_are_found(epsilon: float) -> None:
+    """Within 0.08: a promise varies by 0.04 and 200 queries by 0.02."""
+    rows = table(8200)
+    base, sample, queries = rows[:6000], rows[6000:8000], rows[8000:]
+    outcome = dpi.plan(
+        dim=6, n=6000, epsilon=epsilon, public_sample=sample, metric="l2",
+        methods=["raw-staircase"], **TERMS,
+    )  # fmt: skip
+    assert outcome.metric == outcome.to_dict()["metric"] == "l2"
+    row = outcome.best
+    index = dpi.PrivateIndex(row.spec, metric="l2")
+    index.add(base)
+    if row.denoiser:
+        index.fit_denoiser("auto")
+    near = ground_truth(base, queries, 50, "l2").ids[:, :50]
+    for mode in ("exact", "private"):
+        ids = index.search(queries, 10, mode).ids
+        found = np.mean([np.isin(*pair).mean() for pair in zip(ids, near, strict=True)])
+        assert abs(row.found(mode).precision - found) < 0.08, mode
+
+
+def test_a_plan_says_that_cosines_rank_unless_distances_do() -> None:
+    options: dict[str, Any] = {"dim": 6, "n": 3000, "epsilon": 6.0, "public_sample": table(700)}
+    by_cosine = dpi.plan(methods=["raw-staircase"], **options, **TERMS)
+    assert any("ranked by cosine, which knows no lengths" in line for line in by_cosine.remarks)
+    by_distance = dpi.plan(methods=["raw-staircase"], metric="l2", **options, **TERMS)
+    assert not any("ranked by cosine" in line for line in by_distance.remarks)
+    assert by_distance.best.exact != by_cosine.best.exact
+
+
+def test_a_plan_names_a_delta_above_one_over_n() -> None:
+    options: dict[str, Any] = {"dim": 6, "n": 3000, "epsilon": 6.0, "public_sample": table(700)}
+    outcome = dpi.plan(methods=["raw-gaussian"], delta=0.01, **options, **TERMS)
+    assert any("delta = 0.01 is more than one over" in line for line in outcome.remarks)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"metric": "ip"}, "metric must be 'cosine' or 'l2'"),
+        ({"facts": Facts(1.0, 0.9), "public_sample": None}, "needs a public sample"),
+        ({"adjacency": dpi.record(), "bounds": (-1, 1)}, "neighbours in an attribute or a radius"),
+        (
+            {"public_sample": sparse.identity(9000, format="csr")[:700], "dim": 9000},
+            "takes a dense public sample",
+        ),
+        ({"methods": ["dp-signoporp-rr"]}, "has no codes that are ranked by l2"),
+    ],
+)
+def test_what_has_no_plan_by_distance(changes: dict[str, Any], words: str) -> None:
+    options = {
+        "dim": 6, "n": 3000, "epsilon": 6.0, "public_sample": table(700), "metric": "l2", **TERMS,
+    }  # fmt: skip
+    with pytest.raises(InputError, match=words):
+        dpi.plan(**{**options, **changes})
+
+
+@pytest.mark.slow
+def test_the_printed_lines_name_the_metric(
+    run: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    np.save("public.npy", table(700))
+    np.save("vectors.npy", table(600, seed=1))
+    np.save("queries.npy", table(5, seed=2))
+    options = "--bounds 0 1 --beta 0.1 --epsilon 6 --dim 6 --n 600 --metric l2"
+    code, planned, error = run("plan", *options.split(), "--public-sample", "public.npy")
+    assert code == 0, error
+    lines = [line.split("dpindex ", 1)[1] for line in planned.splitlines() if "  dpindex " in line]
+    assert " --metric l2" in lines[0]
+    for line in lines:
+        code, _, error = run(*line.split())
+        assert code == 0, error
+    assert dpi.PrivateIndex.open("my-index").metric == "l2"
