@@ -239,3 +239,5 @@ def test_a_sample_in_groups_is_named() -> None:
         assert any("bits about its record" in line for line in remarks)
     told = plan(**terms, public_sample=near, groups=np.tile(np.arange(160), 5)).remarks
     assert not told[0].startswith("Warning")
+    queries = plan(**terms, public_sample=near, public_queries=vectors[160:400]).remarks
+    assert queries[0].startswith("Warning")  # records still have siblings among codewords

@@ -48,8 +48,9 @@ def coverage_warning(visibility: Visibility | None) -> str | None:
     return (
         f"the codebook does not cover this collection: codes crowd on few codewords, at least "
         f"{visibility.crowding:.1f} times as unevenly as those of vectors like the codewords. "
-        f"Expect far fewer neighbours than were planned. Make the codebook of public vectors of "
-        f"the same kind and topics, or add such to it."
+        f"Expect far fewer neighbours than were planned, unless the collection has many near "
+        f"duplicates, which crowd too. Make the codebook of public vectors of the same kind and "
+        f"topics, or add such to it."
     )
 
 

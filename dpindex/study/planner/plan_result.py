@@ -34,7 +34,7 @@ _UNLIKE = (
 _IN_GROUPS = (
     "Warning: most vectors of the sample have near duplicates in it, and the prediction counts "
     "them as neighbours: for queries without such siblings it is far too high. State the groups of "
-    "the sample, or give public queries."
+    "the sample, and give public queries."
 )
 _BY_COSINE = (
     "Neighbours are ranked by cosine, which knows no lengths; where these count, as in tables, "

@@ -77,8 +77,7 @@ class RecordNeighbourhood(Neighbourhood):
         else:
             sample = request.sample(request.public, _MAX_CODEBOOK)
             self.sample_rows = request.public.shape[0]
-            told = sample.is_grouped or sample.queries is not None
-            self.sample_in_groups = not told and in_groups(sample.vectors)
+            self.sample_in_groups = not sample.is_grouped and in_groups(sample.vectors)
         self._sample = sample.vectors
         self._delta = request.terms["delta"]
         self._methods = self._admitted()
