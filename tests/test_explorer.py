@@ -23,7 +23,7 @@ from dpindex import InputError, Spec, record
 from dpindex.study.evaluate import Shown, View, measured_views, spec_grid
 from dpindex.study.evaluate.explorer import page as page_module
 from dpindex.study.evaluate.explorer.measured import at_norm_1
-from dpindex.study.evaluate.explorer.page import Section, page_html
+from dpindex.study.evaluate.explorer.page import Additions, Section, page_html
 from dpindex.study.evaluate.explorer.page_data import page_data, promise
 from dpindex.study.evaluate.explorer.sheet import Sheet
 from dpindex.vectors import as_source
@@ -250,7 +250,7 @@ def test_the_page_is_one_file_that_may_run_nothing_else(views: list[View]) -> No
 def test_foreign_texts_stay_texts(views: list[View]) -> None:
     texts = [f"{EVIL} {i}" for i in range(80)]
     shown = Shown(as_source(BASE), as_source(QUERIES), texts=texts, query_texts=[EVIL] * 9)
-    page = Page(page_html(views, shown, title=EVIL, notes=[EVIL]))
+    page = Page(page_html(views, shown, Additions(notes=[EVIL]), title=EVIL))
     assert [tag for tag, _ in page.elements].count("script") == 3
     assert "img" not in [tag for tag, _ in page.elements]
     data = json.loads(page.texts["script"][0])

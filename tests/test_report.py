@@ -17,7 +17,7 @@ import pytest
 from dpindex import Spec
 from dpindex.base.errors import InputError
 from dpindex.study.attacks.rebuilding import EXPOSURE
-from dpindex.study.evaluate import Curve, Picture, Run, View, curve_charts, write_report
+from dpindex.study.evaluate import Additions, Curve, Picture, Run, View, curve_charts, write_report
 from dpindex.study.evaluate.curve_charts import curve_png, gallery_png
 from dpindex.study.evaluate.report import require_libraries, write_all
 
@@ -91,9 +91,8 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
     path = write_report(
         tmp_path,
         [View(curve)],
+        additions=Additions(notes=["raw-x: no guarantee <here>"], pictures=[extra]),
         title="Mine & <yours>",
-        notes=["raw-x: no guarantee <here>"],
-        pictures=[extra],
     )
     text = path.read_text(encoding="utf-8")
     page = Page(text)

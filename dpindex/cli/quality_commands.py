@@ -194,6 +194,7 @@ def evaluate(
     Runs are kept as they end: run again to resume.
     """
     from dpindex.study.evaluate import (
+        Additions,
         image_attack,
         measured_views,
         require_libraries,
@@ -232,10 +233,12 @@ def evaluate(
             report,
             views,
             shown,
-            notes=refused,
-            pictures=pictures,
-            texts=page.text_attack(base_source, specs, options.codebook),
-            attacks=page.attacks(base_source, specs),
+            Additions(
+                notes=refused,
+                pictures=pictures,
+                texts=page.text_attack(base_source, specs, options.codebook),
+                attacks=page.attacks(base_source, specs),
+            ),
             replace=replace,
             **({} if page.title is None else {"title": page.title}),
         )

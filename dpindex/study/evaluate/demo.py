@@ -22,7 +22,7 @@ from dpindex.study.evaluate.curve import Curve
 from dpindex.study.evaluate.curve_charts import gallery_png
 from dpindex.study.evaluate.evaluation import Progress
 from dpindex.study.evaluate.explorer import Shown, measured_views
-from dpindex.study.evaluate.explorer.page import Picture
+from dpindex.study.evaluate.explorer.page import Additions, Picture
 from dpindex.study.evaluate.grid import spec_grid
 from dpindex.study.evaluate.report import require_libraries, write_report
 from dpindex.vectors import as_source
@@ -122,9 +122,11 @@ def run_demo(
         folder,
         views,
         Shown(source, asked, image_shape=(8, 8)),
+        Additions(
+            notes=[sentence for grid in grids for sentence in grid.refused],
+            pictures=[_inversion_picture(base, queries[one_of_each])],
+        ),
         title="Private search of handwritten digits",
-        notes=[sentence for grid in grids for sentence in grid.refused],
-        pictures=[_inversion_picture(base, queries[one_of_each])],
     )
     return DemoResult(views[0].curve, folder / "index", index.spec, same_digit, report)
 

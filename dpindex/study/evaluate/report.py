@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from dpindex.base import charts
 from dpindex.base.errors import InputError
 from dpindex.base.files import write_file
-from dpindex.study.attacks.panel import Attack
 from dpindex.study.evaluate.curve import Curve
 from dpindex.study.evaluate.curve_charts import candidates_png, curve_png
 from dpindex.study.evaluate.explorer import page
-from dpindex.study.evaluate.explorer.page import TITLE, Picture, page_html
+from dpindex.study.evaluate.explorer.page import TITLE, Additions, page_html
 from dpindex.study.evaluate.explorer.samples import View
 from dpindex.study.evaluate.explorer.shown import Shown
 from dpindex.study.evaluate.runs_file import NAME, as_text, csv_bytes, refuse_other_report
-from dpindex.study.evaluate.text_attack import TextAttack
 
 __all__ = ["require_libraries", "write_all", "write_report"]
 
@@ -31,12 +29,9 @@ def write_report(
     directory: str | os.PathLike[str],
     views: Sequence[View],
     shown: Shown | None = None,
+    additions: Additions | None = None,
     *,
     title: str = TITLE,
-    notes: Iterable[str] = (),
-    pictures: Iterable[Picture] = (),
-    texts: TextAttack | None = None,
-    attacks: Sequence[Attack] = (),
     replace: bool = False,
 ) -> Path:
     """Write what was measured as files; return the path of the page.
@@ -58,16 +53,10 @@ def write_report(
         What was measured under each adjacency: of :func:`measured_views`, or ``[View(curve)]``.
     shown : Shown, optional
         How examples are shown; without it the page has none.
+    additions : Additions, optional
+        Further sections of the page; ``texts.csv`` and ``attacks.csv`` if it has such.
     title : str
         Heading of the page.
-    notes : iterable of str
-        Sentences on what was not measured, for example ``SpecGrid.refused``.
-    pictures : iterable of Picture
-        Further pictures for the page.
-    texts : TextAttack, optional
-        What an attack on codes of texts gives back: a section of the page, and ``texts.csv``.
-    attacks : sequence of Attack
-        Of :func:`attack_panel`: a section of the page, and ``attacks.csv``.
     replace : bool
         Replace a report of other runs too.
 
@@ -94,10 +83,11 @@ def write_report(
         refuse_other_report(folder, list(map(as_text, lines)).__contains__)
     means = [line for curve in curves for line in _means(curve)]
     tables = {"curve.csv": csv_bytes(means), NAME: csv_bytes(lines)}
-    if texts is not None:
-        tables["texts.csv"] = csv_bytes(texts.lines())
-    if attacks:
-        tables["attacks.csv"] = csv_bytes(figure.line() for figure in attacks)
+    more = additions or Additions()
+    if more.texts is not None:
+        tables["texts.csv"] = csv_bytes(more.texts.lines())
+    if more.attacks:
+        tables["attacks.csv"] = csv_bytes(figure.line() for figure in more.attacks)
     write_all(folder, tables)
     drawn = [
         {
@@ -108,18 +98,8 @@ def write_report(
         }
         for curve in curves
     ]
-    pictures = tuple(pictures)
-    html = page_html(
-        views,
-        shown,
-        charts=drawn,
-        title=title,
-        notes=tuple(notes),
-        pictures=pictures,
-        texts=texts,
-        attacks=attacks,
-    )
-    write_all(folder, {picture.file: picture.png for picture in pictures if picture.file})
+    html = page_html(views, shown, more, charts=drawn, title=title)
+    write_all(folder, {picture.file: picture.png for picture in more.pictures if picture.file})
     charts_of_first = {
         "curve.png": drawn[0]["found"],
         "candidates.png": drawn[0]["candidates"],

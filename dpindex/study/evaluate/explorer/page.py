@@ -32,7 +32,7 @@ from dpindex.study.evaluate.explorer.shown import Shown
 from dpindex.study.evaluate.text_attack import TextAttack
 from dpindex.version import __version__
 
-__all__ = ["TITLE", "Picture", "Section", "page_html", "require_libraries"]
+__all__ = ["TITLE", "Additions", "Picture", "Section", "page_html", "require_libraries"]
 
 TITLE = "What an epsilon hides, and what it finds"
 
@@ -64,6 +64,30 @@ class Picture:
     title: str = ""
     small: bool = False
     file: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Additions:
+    """What a report holds beside the views.
+
+    Attributes
+    ----------
+    notes : sequence of str
+        Sentences on what was not measured, for example ``SpecGrid.refused``.
+    pictures : sequence of Picture
+    texts : TextAttack, optional
+        What an attack on codes of texts gives back.
+    attacks : sequence of Attack
+        Figures of :func:`dpindex.study.evaluate.attack_panel`.
+
+    >>> Additions(notes=["raw-laplace: left out"]).attacks
+    ()
+    """
+
+    notes: Sequence[str] = ()
+    pictures: Sequence[Picture] = ()
+    texts: TextAttack | None = None
+    attacks: Sequence[Attack] = ()
 
 
 @dataclass(frozen=True)
@@ -124,13 +148,10 @@ class Section:
 def page_html(
     views: Sequence[View],
     shown: Shown | None = None,
+    additions: Additions | None = None,
     *,
     charts: Sequence[Mapping[str, bytes]] = (),
     title: str = TITLE,
-    notes: Sequence[str] = (),
-    pictures: Sequence[Picture] = (),
-    texts: TextAttack | None = None,
-    attacks: Sequence[Attack] = (),
 ) -> str:
     """Return a report as one HTML page that refers to nothing outside itself.
 
@@ -142,17 +163,11 @@ def page_html(
         One for each adjacency, at least one, all of one base and the same queries.
     shown : Shown, optional
         How single vectors are shown; without it there are no examples.
+    additions : Additions, optional
     charts : sequence of mappings from str to bytes
         For each view its charts, as PNG.
     title : str
         Heading.
-    notes : sequence of str
-        Sentences on what was not measured.
-    pictures : sequence of Picture
-    texts : TextAttack, optional
-        What an attack on codes of texts gives back.
-    attacks : sequence of Attack
-        Figures of the panel.
 
     Raises
     ------
@@ -168,6 +183,7 @@ def page_html(
         lstrip_blocks=True,
     )
     environment.filters["base64"] = lambda data: b64encode(data).decode()
+    more = additions or Additions()
     movable = [view for view in views if view.curve.epsilons]
     data = None
     scripts: list[str] = []
@@ -186,10 +202,10 @@ def page_html(
         dragged=any(len(view.curve.epsilons) > 1 for view in movable),
         sections=sections,
         curve=views[0].curve,
-        pictures=pictures,
-        texts=texts,
-        attacks=list(panel_tables(attacks)),
-        notes=notes,
+        pictures=more.pictures,
+        texts=more.texts,
+        attacks=list(panel_tables(more.attacks)),
+        notes=more.notes,
         panel_titles=PANEL_TITLES,
         version=__version__,
         libraries=(np, scipy, faiss),
