@@ -149,7 +149,7 @@ def _inversion_picture(base: Doubles, originals: Doubles) -> Picture:
     def attack(spec: Spec) -> tuple[Singles, float]:
         privatizer = Privatizer(spec)
         denoiser = fit_denoiser(privatizer.privatize(base), spec)
-        estimates = invert(privatizer.privatize(originals), spec, denoiser)
+        estimates = invert(privatizer.privatize(originals), spec, denoiser, base)
         return estimates, float(cosines(estimates, originals).mean())
 
     rows: list[tuple[str, AnyArray]] = [("the digits", originals)]
@@ -157,14 +157,15 @@ def _inversion_picture(base: Doubles, originals: Doubles) -> Picture:
         estimates, cosine = attack(replace(_ATTACKED, epsilon=epsilon))
         rows.append((f"ε = {epsilon:g}\ncosine {cosine:.2f}", estimates))
     own = [f"{attack(_INDEX.with_epsilon(epsilon))[1]:.2f}" for epsilon in _ATTACKED_EPSILONS]
-    grey = cosines(np.full_like(originals, _WHITE / 2), originals).mean()
+    guess = np.tile(base.mean(axis=0), (len(originals), 1))
+    rows.append((f"no code\ncosine {cosines(guess, originals).mean():.2f}", guess))
     caption = (
-        f"Ten held-out digits, and what an attacker who fits a denoiser to all published codes "
+        f"Ten held-out digits, and what an attacker with other digits and all published codes "
         f"reconstructs from their {_ATTACKED.method} codes; ε under "
-        f"{_ATTACKED.guarantee.adjacency}. A plain grey square already has cosine {grey:.2f}. The "
-        f"same attack on {_INDEX.method}, k = {_INDEX.code_length}, reaches {', '.join(own)} at "
-        f"these epsilons. An epsilon that hides "
-        f"one pixel does not hide a picture, which costs up to 64 times as much."
+        f"{_ATTACKED.guarantee.adjacency}. The last row is the best guess without a code: the mean "
+        f"of other digits. The same attack on {_INDEX.method}, k = {_INDEX.code_length}, reaches "
+        f"{', '.join(own)} at these epsilons. An epsilon that hides one pixel does not hide a "
+        f"picture, which costs up to 64 times as much."
     )
     png = gallery_png(rows, (8, 8), (0.0, _WHITE))
     return Picture(

@@ -70,8 +70,8 @@ def image_attack(base: Any, specs: Iterable[Spec], shape: tuple[int, ...]) -> li
             _gallery(rows, originals, public, some, shape),
             f"Images, and what an attacker who fits a denoiser to the published codes, and has "
             f"other images of the kind, rebuilds from their codes; ε under "
-            f"{some[0].guarantee.adjacency}. The originals are shown: this picture is as private "
-            f"as they are.",
+            f"{some[0].guarantee.adjacency}. The last row is the best guess without a code, their "
+            f"mean. The originals are shown: this picture is as private as they are.",
             title=f"Images rebuilt from codes of {name}",
             small=True,
             file=f"inversion-{number}.png",
@@ -97,4 +97,6 @@ def _gallery(
         high = float(originals.max())
         norms = np.linalg.norm(originals, axis=1, keepdims=True)
         lines = [lines[0], *((text, image * norms) for text, image in lines[1:])]
+    guess = np.tile(public.mean(axis=0, dtype=np.float64), (len(originals), 1))
+    lines.append((f"no code\ncosine {cosines(guess, originals).mean():.2f}", guess))
     return gallery_png(lines, shape, (low, high))
