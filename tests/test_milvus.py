@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from lite import LITE
 
 from dpindex import InputError
-from dpindex.storage.databases import Layout, Rows
+from dpindex.base.errors import StorageError
+from dpindex.storage.databases import Layout, Rows, milvus
 from dpindex.storage.databases.milvus import Milvus
 
 pa = pytest.importorskip("pyarrow")
@@ -46,6 +48,16 @@ def test_what_milvus_refuses_is_one_sentence(database: Milvus) -> None:
         database.dialect.is_in("title", ["\n"])
     with pytest.raises(InputError, match="cannot look up"):
         database.insert(_rows([-(2**63)]))
+
+
+def test_a_full_disk_is_not_the_fault_of_a_server(
+    database: Milvus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Milvus Lite calls it an unknown error."""
+    database.create(Layout(False, 2, 3, "ip"))
+    monkeypatch.setattr(milvus.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    with pytest.raises(StorageError, match="The disk is nearly full: make room there"):
+        database.count("nothing == 3")
 
 
 def test_numbers_beyond_64_bits_are_refused(database: Milvus) -> None:

@@ -410,7 +410,10 @@ def _failure(path: Path, error: Exception) -> InputError:
     if "not a database" in reason:
         return DamagedError(f"{path} is not a ledger, or what is left of one.")
     if isinstance(error, OSError | sqlite3.OperationalError):
-        return StorageError(f"{path} cannot be opened or written: {reason}.")
+        return StorageError(
+            f"{path} cannot be opened or written: {reason}. Make room there, or allow writing, and "
+            f"run the command again."
+        )
     return DamagedError(
         f"{path} is damaged; restore it from a copy, and remove any -journal beside it."
     )

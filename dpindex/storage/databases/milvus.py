@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,7 +18,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, StorageError
 from dpindex.base.extras import import_extra
 from dpindex.storage.databases.conditions import Dialect
 from dpindex.storage.databases.database import Database, Layout, Rows, lease_beside
@@ -29,6 +30,8 @@ _PART_BYTES = 48_000
 _REPLACED = 100
 """Rows replaced in one request: Milvus Lite takes quadratic time."""
 _MOST_TEXT = 65_535
+_ROOM = 1 << 23
+"""Free bytes below which a disk is called nearly full: what failed needed more."""
 _RETRIES = {"retry_times": 3}
 _STRONG = {"consistency_level": "Strong"}
 _COLUMN = re.compile(r"[A-Za-z_]\w{0,200}", re.ASCII)
@@ -38,6 +41,11 @@ _OPEN: Counter[str | None] = Counter()
 """Files of Milvus Lite that are in use here, each served by one process of its own."""
 # Milvus Lite deletes with an id in SQL as it stands, so quotes must not be in it.
 _PLAIN = "".join(chr(c) for c in range(32, 127) if chr(c) not in "'\"\\%")
+
+
+def _is_nearly_full(folder: Path) -> bool:
+    """True if the disk of a folder has hardly any room for an insertion."""
+    return folder.is_dir() and shutil.disk_usage(folder).free < _ROOM
 
 
 def _groups(items: list[Any]) -> list[list[Any]]:
@@ -81,6 +89,7 @@ class Milvus(Database):
         self._types = milvus.DataType
         self._error = milvus.MilvusException
         self._place = f"{address}, {name}"
+        self._file = None if address.startswith("http") else str(Path(address).resolve())
         self._name = name
         self._documents = f"{name}_dpindex"
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what fails is raised as well
@@ -90,7 +99,6 @@ class Milvus(Database):
         ):
             token = os.environ.get("MILVUS_TOKEN", "")
             self._client = milvus.MilvusClient(address, token=token, timeout=10)
-        self._file = None if address.startswith("http") else str(Path(address).resolve())
         _OPEN[self._file] += 1
 
     @contextmanager
@@ -99,7 +107,14 @@ class Milvus(Database):
             yield
         except self._error as error:
             reason = cause or " ".join(str(error.message).split())[:200]
-            raise InputError(f"{self._place}: Milvus refuses this ({reason}).") from None
+            refusal = f"{self._place}: Milvus refuses this ({reason})."
+            if self._file is not None and _is_nearly_full(Path(self._file).parent):
+                # Milvus Lite reports a full disk as an unknown error.
+                raise StorageError(
+                    f"{refusal} The disk is nearly full: make room there, and run the command "
+                    f"again."
+                ) from None
+            raise InputError(refusal) from None
 
     def exists(self) -> bool:
         with self._asking():
