@@ -18,6 +18,7 @@ import pytest
 
 import dpindex as dpi
 from dpindex.client import Client
+from dpindex.serve.process import serve
 
 pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
@@ -135,6 +136,15 @@ def test_one_writer_and_an_end_by_ctrl_c(index: Path, run: Run) -> None:
         assert "is being written by another process" in err
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_first_connection_ends_it_in_order(
+    index: Path, number: signal.Signals
+) -> None:
+    before = signal.getsignal(number)
+    serve(index, address=("127.0.0.1", 0), tokens=None, ready=lambda _: signal.raise_signal(number))
+    assert signal.getsignal(number) is before
 
 
 WRONG: list[tuple[list[object], str]] = [

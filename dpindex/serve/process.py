@@ -146,18 +146,29 @@ def serve(
                 h11_max_incomplete_event_size=_HEAD_BYTES,
             )
             name = f"[{host}]" if ":" in host else host
-            ready(f"http://{name}:{listening.getsockname()[1]}")
-            before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-            try:
-                uvicorn.Server(config).run(sockets=[listening])
-            except KeyboardInterrupt:  # uvicorn has ended, and passes on what ended it
-                pass
-            finally:
-                signal.signal(signal.SIGTERM, before)
+            server = uvicorn.Server(config)
+            with _ended_by_signals(server):
+                ready(f"http://{name}:{listening.getsockname()[1]}")
+                server.run(sockets=[listening])
 
 
 _Served: TypeAlias = tuple[Searcher, type, Path, Callable[[], object]]
 """What searches, type of its ids, where the log of accepted codes lies, and what saves."""
+
+
+@contextmanager
+def _ended_by_signals(server: Any) -> Iterator[None]:
+    """Let SIGINT and SIGTERM end a server in order, also before it has handlers of its own."""
+
+    def end(number: int, frame: object) -> None:
+        server.should_exit = True
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
