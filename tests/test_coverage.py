@@ -10,6 +10,7 @@ import pytest
 from test_cli import Run as Command
 
 import dpindex as dpi
+from dpindex.base.errors import QualityWarning
 from dpindex.exposure.coverage import crowding, far_queries
 
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -69,6 +70,17 @@ def test_queries_of_another_kind_lie_far_from_the_codebook() -> None:
     book = dpi.Codebook(topics(600, 1, last=20))
     assert far_queries(topics(400, 2, last=20), book) < 0.15
     assert far_queries(topics(400, 2, first=20), book) > 0.5
+
+
+def test_a_search_warns_once() -> None:
+    index = dpi.PrivateIndex(spec(8.0, 3, topics(500, 1, last=10)))
+    index.add(topics(300, 2, last=10))
+    queries = topics(40, 4, first=10)
+    index.search(queries[0])
+    with pytest.warns(QualityWarning, match=r"of the queries lie farther") as told:
+        index.search(queries, k=3)
+    assert told[0].filename == __file__
+    index.search(queries, k=3, query="private")  # a warning would be an error
 
 
 def test_the_holder_and_the_searcher_are_told(run: Command, tmp_path: Path) -> None:

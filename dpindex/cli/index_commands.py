@@ -22,13 +22,9 @@ from dpindex.vectors import open_dataset, open_vectors
 from dpindex.vectors.stores import is_url
 
 if TYPE_CHECKING:  # help loads no noise laws
-    from dpindex.mechanism.spec import Spec
     from dpindex.storage.summary import Summary
 
 _SHOWN = 10
-# Queries of which the share that lies far from a codebook is told, and what share is many.
-_MIN_QUERIES = 20
-_MANY_FAR = 0.2
 # Bits of a code from which on two equal ones are no accident.
 _TELLING_BITS = 128
 
@@ -236,9 +232,8 @@ def query(
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
     if search.k > len(opened):
         o.note(f"-k {search.k} is more than the {len(opened)} vectors of {index}: all are listed")
-    _note_far_queries(vectors, opened.spec)
     owner = search.owner()
-    with naming(queries), limited_threads():
+    with naming(queries), limited_threads(), o.warnings_as_notes():
         hits = opened.search(
             vectors,
             k=search.k,
@@ -267,22 +262,6 @@ def query(
     )
     if form == "table" and rows < len(hits.ids):
         typer.echo(f"… and {len(hits.ids) - rows} more queries: see --format json or npz.")
-
-
-def _note_far_queries(queries: Any, spec: Spec) -> None:
-    """Say if queries lie where the codebook has no codewords."""
-    if spec.codebook is None or not isinstance(queries, np.ndarray) or len(queries) < _MIN_QUERIES:
-        return
-    if queries.shape[1:] != (spec.dim,) or not np.isfinite(queries).all():
-        return  # which the search refuses
-    from dpindex.exposure.coverage import far_queries
-
-    share = far_queries(queries, spec.codebook)
-    if share > _MANY_FAR:
-        o.note(
-            f"{share:.0%} of the queries lie farther from the codebook than 95 % of public vectors "
-            f"do: it holds nothing like them, and few of their neighbours will be found"
-        )
 
 
 def _opened(index: str, collection: str) -> Any:

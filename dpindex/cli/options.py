@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_
 import typer
 from typer.core import TyperCommand
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, QualityWarning
 from dpindex.base.text import escaped
 from dpindex.cli.kinds import Takes, mistaken
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
@@ -397,6 +399,16 @@ def scaled_source(source: VectorSource, path: Path | None) -> VectorSource:
 def note(sentence: str) -> None:
     """Tell what may not be meant, in one line beside the output."""
     typer.echo(escaped(f"note: {sentence}."), err=True)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Tell each warning of the block as a note, when the block ends."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", QualityWarning)
+        yield
+    for warning in caught:
+        note(str(warning.message))
 
 
 def note_doubts(spec: Spec, count: int | None = None) -> None:

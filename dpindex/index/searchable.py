@@ -15,6 +15,7 @@ from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits, no_hits
 from dpindex.index.owners import Candidates, Rerank
 from dpindex.index.queries import QueryMaker, QueryMode, checked_k
+from dpindex.index.query_coverage import QueryCoverage
 from dpindex.index.reranking import Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
 from dpindex.similarity.float_codes import Estimate
@@ -106,6 +107,7 @@ class Searchable(ABC):
         self.query_epsilon: Final = settings.query_epsilon
         self._queries = QueryMaker(settings.spec, settings.query_spec)
         self._similarity = similarity_of(settings.spec, settings.metric)
+        self._coverage = QueryCoverage(settings.spec)
 
     def search(
         self,
@@ -159,6 +161,11 @@ class Searchable(ABC):
             For bad queries, k < 1, a filter without meaning, an empty index, a private query that
             would not be private, originals or answers that do not fit, and exact queries of sign
             codes that were published without them.
+
+        Warns
+        -----
+        QualityWarning
+            Once, if many of at least 20 queries lie far from all codewords of a codebook.
 
         >>> import dpindex as dpi
         >>> index = dpi.PrivateIndex(dpi.Spec("dp-oporp-staircase", dim=8, k=8, epsilon=1.0))
@@ -261,6 +268,7 @@ class Searchable(ABC):
         allow_unprotected: bool,
     ) -> list[Batch]:
         made = self._queries(queries, mode, allow_unprotected=allow_unprotected)
+        self._coverage.check(queries)
         count = k
         if reranking is not None:
             count = reranking.candidates

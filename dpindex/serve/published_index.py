@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Set
 from contextlib import AbstractContextManager, ExitStack
@@ -21,6 +20,7 @@ from dpindex.index.hits import Hits, joined, no_hits
 from dpindex.index.publish import SAMPLE, Publication, stated_columns
 from dpindex.index.searchable import Batch, Found, FoundCodes, Searchable
 from dpindex.mechanism.codes import Codes
+from dpindex.serve.symbol_rows import nearest_symbols
 from dpindex.similarity.learned import learned_similarity
 from dpindex.similarity.similarity import Estimator, Queries
 from dpindex.storage.databases import Condition, Database, Rows, open_database
@@ -30,7 +30,6 @@ from dpindex.storage.payload import ID, Payload, Table
 __all__ = ["PublishedIndex", "connect"]
 
 _FETCHED_BYTES = 1 << 24
-_SYMBOLS = 64
 
 
 class PublishedIndex(Searchable):
@@ -193,7 +192,8 @@ class PublishedIndex(Searchable):
             text = where.true
         items = publication.ranking.asked(queries)
         if publication.by_symbol:
-            return [self._by_symbol(query, k, where) for query in items]
+            rows_of_symbol = publication.rows / items.shape[1]
+            return nearest_symbols(self._database, items, k, where, rows_of_symbol)
         if publication.by_hamming and queries.private:
             ids, scores = self._database.search(items, k, text)
             length = self.spec.code_length
@@ -209,44 +209,6 @@ class PublishedIndex(Searchable):
             unit = float(np.abs(items).max()) or 1.0
         ids, scores = self._database.search(publication.ranked(items / unit), k, text)
         return [(names, unit * values) for names, values in zip(ids, scores, strict=True)]
-
-    def _by_symbol(
-        self, similarities: AnyArray, k: int, where: Condition | None
-    ) -> tuple[AnyArray, Doubles]:
-        """Return k rows of the symbols nearest to a query, from several symbols at a time."""
-        order = np.argsort(-similarities, kind="stable")
-        max_found = self._database.max_found
-        ids = []
-        scores = []
-        missing = k
-        first = 0
-        rows_of_symbol = self._publication.rows / len(order)
-        while missing > 0 and first < len(order):
-            step = _SYMBOLS
-            if rows_of_symbol:
-                step = min(step, math.ceil(missing / rows_of_symbol))
-            rows = self._rows_of_symbols(order[first : first + step], missing, where)
-            if len(rows.ids) == max_found and step > 1:  # some may be missing
-                step = 1
-                rows = self._rows_of_symbols(order[first : first + 1], missing, where)
-            score = similarities[rows.codes]
-            best = np.argsort(-score, kind="stable")[:missing]
-            ids.append(rows.ids[best])
-            scores.append(score[best].astype(np.float64))
-            missing -= len(best)
-            first += step
-            rows_of_symbol = (k - missing) / first
-        return np.concatenate(ids), np.concatenate(scores)
-
-    def _rows_of_symbols(self, symbols: AnyArray, missing: int, where: Condition | None) -> Rows:
-        """Return the rows of some symbols; of one symbol, whose rows are equal, as many as miss."""
-        condition = self._database.dialect.field("code").isin(symbols.tolist())
-        if where is not None:
-            condition = condition & where
-        limit = self._database.max_found
-        if len(symbols) == 1:
-            limit = missing
-        return self._database.select(condition.true, limit)
 
     def _learned(self) -> Estimator | None:
         return self._published_learned

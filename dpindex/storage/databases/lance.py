@@ -21,6 +21,8 @@ __all__ = ["Lance"]
 
 _OWN = ("id", "code", "vector", "query_index", "_distance")
 _SCALE = 2.0**40
+_SCANNED_ROWS = 1 << 16
+"""Rows that a selection looks at together; of few rows, few match, and each batch takes a while."""
 _MOST_PARTS = 100
 """Small files that a table may have: each insertion makes one, and searches read them all."""
 
@@ -158,7 +160,9 @@ class Lance(Database):
         return np.split(ids, cuts), np.split(scores, cuts)
 
     def _ids(self, found: Any) -> AnyArray:
-        return np.array(found["id"].to_pylist(), np.str_ if self._layout.text_ids else np.int64)
+        if self._layout.text_ids:
+            return np.array(found["id"].to_pylist(), np.str_)
+        return np.asarray(found["id"].to_numpy())
 
     def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
         schema = None
@@ -169,7 +173,7 @@ class Lance(Database):
             names = schema.names
         with self._asking():
             request = self._table.search().where(where).select(["id", "code", *names]).limit(count)
-            found = request.to_arrow()
+            found = request.to_batches(_SCANNED_ROWS).read_all()
         codes: AnyArray = found["code"].to_numpy()
         if width := self._layout.code_bytes:
             codes = found["code"].combine_chunks().flatten().to_numpy().reshape(-1, width)
