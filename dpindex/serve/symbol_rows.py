@@ -41,7 +41,7 @@ def nearest_symbols(
     order = np.argsort(-similarities, axis=1, kind="stable")
     symbols = _Symbols(database, count, where, rows_of_symbol)
     used = np.zeros(len(order), int)
-    pending = range(len(order))
+    pending = list(range(len(order)))
     while pending:
         wanted = set()
         for query in pending:
