@@ -24,6 +24,7 @@ from streams import Seeded
 
 import dpindex as dpi
 from dpindex.cli import main
+from dpindex.similarity.similarity import Metric
 from dpindex.study.attacks.linkage import Linkage
 from dpindex.study.evaluate import ground_truth, recall_curve
 from dpindex.study.plan_options import NEIGHBOURS, PlanOptions
@@ -73,6 +74,31 @@ def test_candidates_stand_for_the_whole_collection(sample: np.ndarray, n: int) -
         assert counted.mean() < 1.01 * neighbours  # a few tie with the last
     assert model.near.min(initial=0.0) >= 0.0
     assert model.near.max(initial=0.0) <= 1.0
+
+
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
+def test_all_of_a_large_sample_tells_how_near_neighbours_are(metric: Metric) -> None:
+    """Every query has its own nearest sampled vectors, and shares few of the others."""
+    rows = np.random.default_rng(0).uniform(-1, 1, (20_000, 3)).astype(np.float32)
+    model = CollectionModel(Sample.ungrouped(rows[:5000]), 15_000, (-1.0, 1.0), None, metric)
+    assert model.sampled.shape[0] == 2000
+    np.testing.assert_allclose(model.weight.sum(axis=1), 15_000)
+    truth = ground_truth(rows[5000:], model.queries, NEIGHBOURS, metric)
+    per_query = len(model.near) // len(model.queries)
+    distances = []
+    for i, query in enumerate(model.queries):
+        own = model.near[per_query * i : per_query * (i + 1)]
+        candidates = np.concatenate([model.sampled, own])
+        if metric == "cosine":
+            cosines = candidates @ query / np.linalg.norm(candidates, axis=1)
+            far = 1 - cosines / np.linalg.norm(query)
+        else:
+            far = ((candidates - query) ** 2).sum(axis=1)
+        distances.append(far[model.true(NEIGHBOURS)[i] > 0].max())
+    actual = -truth.scores[:, NEIGHBOURS - 1]
+    if metric == "cosine":
+        actual += 1
+    assert np.mean(distances) == pytest.approx(actual.mean(), rel=0.1)
 
 
 def test_what_ties_with_the_last_true_neighbour_is_true_too() -> None:

@@ -19,8 +19,8 @@ from dpindex.vectors import VectorSource, as_source
 # Scores and row numbers, best first, shape (nq, count) each.
 Nearest: TypeAlias = tuple[Singles, Rows]
 
-# Relative tolerance of a tie, far less than one bit in 1024.
-TIE = 1e-5
+# Relative tolerance of a tie: what single precision leaves open.
+TIE = 1e-6
 # Neighbours stored beyond ``depth``, and neighbours stored for queries with ties beyond those.
 _MARGIN = 32
 _MAX_TIED = 4096

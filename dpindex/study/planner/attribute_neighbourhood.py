@@ -32,7 +32,10 @@ from dpindex.study.planner.simulation import Simulation
 
 __all__ = ["AttributeNeighbourhood"]
 
-_MAX_ROWS = 2000
+# Vectors of the sample that are used: more of a table, whose near vectors differ little.
+_MIN_ROWS = 2000
+_MAX_ROWS = 1 << 15
+_SAMPLE_NUMBERS = 1 << 20
 # All specs are compared on few queries and codes, and those within so many standard errors of the
 # best, as if a query found all or nothing, on the whole model.
 _SCREENING_QUERIES = 50
@@ -76,10 +79,10 @@ class AttributeNeighbourhood(Neighbourhood):
             sample = Sample.ungrouped(vectors * np.float32(first.scale))
             neighbour_cosine = request.public.neighbour_cosine
         else:
-            sample = request.sample(request.public, _MAX_ROWS)
+            rows = min(max(_SAMPLE_NUMBERS // options.dim, _MIN_ROWS), _MAX_ROWS)
+            sample = request.sample(request.public, rows)
             Privatizer(first).check(sample.vectors)
         limits = (first.bounds[0] * first.scale, first.bounds[1] * first.scale)
-        self._sample = sample.vectors
         self._model = CollectionModel(sample, options.n, limits, neighbour_cosine, options.metric)
         self._screen = self._model.of_queries(_SCREENING_QUERIES)
         self._workers = idle_cores()
@@ -139,7 +142,7 @@ class AttributeNeighbourhood(Neighbourhood):
         return tuple(self._curve(row) for row in leaders)
 
     def exposure(self, spec: Spec) -> Exposure:
-        prior = Prior.of_sample(self._sample, spec)
+        prior = Prior.of_sample(self._model.sampled, spec)
         predicted = predicted_exposure(spec, self._request.options.n, prior)
         return simulated_exposure(spec, self._model, self._rounds_to_fit(spec), predicted)
 

@@ -6,7 +6,8 @@ candidates of a query in the model are
 - synthetic *near* vectors (:mod:`dpindex.study.planner.near_vectors`), at the ranks below those of
   the sample. Each stands for a few ranks and has the cosine to the query that the sample predicts
   for them;
-- the *sampled* vectors, each of which stands for n/m vectors.
+- the *sampled* vectors, each of which stands for n/m vectors. Of a large sample, those nearest to a
+  query are counted among its near vectors, and some of the others stand for all of them.
 
 Cosines: the distances ``1 − cosine`` of the nearest vectors follow a power of the rank, with an
 exponent estimated from the sample (Hill 1975; Amsaleg et al. 2015, local intrinsic dimension).
@@ -15,7 +16,10 @@ Lengths follow a power of the rank, too.
 
 from __future__ import annotations
 
+import math
 from copy import copy
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +45,8 @@ __all__ = ["CollectionModel"]
 
 _QUERIES = 200
 _MIN_QUERIES = 20
+# Sampled vectors that are candidates of every query.
+_SHARED = 2000
 # Entries of sparse near vectors, of which there are as many as attributes of dense ones: 256 MB.
 _MAX_NEAR_ENTRIES = 1 << 25
 # Ranks of the sample that the exponent is estimated from, and that near vectors replace.
@@ -77,7 +83,8 @@ class CollectionModel:
     sampled : as the sample, shape (m, p)
         Candidates of every query; denoisers are fitted to their codes.
     near : as the sample, shape (q·s, p)
-        Further candidates: s of the first query, then of the next; s may be 0.
+        Further candidates, synthetic or of the sample: s of the first query, then of the next; s
+        may be 0.
     weight : float64 array, shape (q, m + s)
         Vectors that each sampled and each near candidate stands for.
     vectors_per_row : float
@@ -93,42 +100,59 @@ class CollectionModel:
         metric: Metric = "cosine",
     ) -> None:
         stream = PublicStream(0, "plan population")
-        self.queries, self.sampled = _split(sample, n, stream)
-        count = self.queries.shape[0]
-        self.vectors_per_row = n / self.sampled.shape[0]
-        self.near = self.sampled[:0]
+        self.queries, vectors = _split(sample, n, stream)
+        shared = np.arange(vectors.shape[0])
+        self.sampled = vectors
+        if not issparse(vectors):
+            shared = spaced(vectors.shape[0], _SHARED)
+            self.sampled = vectors[shared]
+        self.vectors_per_row = n / len(shared)
         self.metric = metric
         self._unit = 1.0
         if metric == "l2":
-            if issparse(self.sampled):
+            if issparse(vectors):
                 raise InputError("a plan for l2 takes a dense public sample.")
-            squares = norms_of(self.sampled) ** 2
+            squares = norms_of(vectors) ** 2
             self._unit = max(float(squares.mean()), _MIN_DISTANCE)
-        cosines = self._similarities(self.queries, self.sampled)
-        order = np.argsort(-cosines, axis=1)
-        rank = np.argsort(order, axis=1)
-        edges = _near_ranks(self.vectors_per_row)
-        near_cosines: AnyArray = np.empty((count, 0))
+        ranked = _Ranked.of(vectors, self._similarities(self.queries, vectors), n)
+        edges = _near_ranks(ranked.vectors_per_row)
+        self.near = vectors[:0]
         replaced_ranks = 0
         if len(edges) > 1:
-            placement = self._placement(cosines, order, rank, edges, neighbour_cosine, stream)
-            anchors = order[:, _ANCHORS]
-            if metric == "l2":
-                distances = 2 * self._unit * (1 - placement.cosines)
-                self.near = near_by_distance(
-                    self.queries, self.sampled, placement.sources, distances, limits
-                )
-            else:
-                self.near = near_vectors(
-                    self.queries, self.sampled, placement, anchors, limits, stream
-                )
-            near_cosines = self._near_similarities()
+            self.near = self._synthetic(ranked, edges, limits, neighbour_cosine, stream)
             replaced_ranks = _TAIL
-        sampled_weight = np.where(rank >= replaced_ranks, self.vectors_per_row, 0.0)
-        near_weight = np.tile(np.diff(edges), (count, 1))
-        self.weight = np.hstack([sampled_weight, near_weight])
-        self._nearer = _weight_of_nearer(np.hstack([cosines, near_cosines]), self.weight)
+        near_weight = np.diff(edges)
+        if len(shared) < vectors.shape[0]:
+            last = math.ceil(_TAIL * vectors.shape[0] / len(shared))
+            nearest = ranked.order[:, replaced_ranks:last]
+            self.near = _side_by_side(self.near, vectors[nearest])
+            near_weight = np.append(near_weight, np.full(nearest.shape[1], ranked.vectors_per_row))
+            replaced_ranks = last
+        is_farther = ranked.rank[:, shared] >= replaced_ranks
+        farther = n - near_weight.sum()
+        sampled_weight = is_farther * (farther / is_farther.sum(axis=1, keepdims=True))
+        self.weight = np.hstack([sampled_weight, np.tile(near_weight, (len(is_farther), 1))])
+        similarities: AnyArray = np.hstack([ranked.cosines[:, shared], self._near_similarities()])
+        self._nearer = _weight_of_nearer(similarities, self.weight)
         self._ties: dict[int, Singles] = {}
+
+    def _synthetic(
+        self,
+        ranked: _Ranked,
+        edges: Doubles,
+        limits: tuple[float, float],
+        neighbour_cosine: float | None,
+        stream: PublicStream,
+    ) -> Any:
+        """Return near vectors for the ranks between the edges."""
+        placement = ranked.placement(edges, neighbour_cosine, stream)
+        if self.metric == "l2":
+            distances = 2 * self._unit * (1 - placement.cosines)
+            return near_by_distance(
+                self.queries, ranked.vectors, placement.sources, distances, limits
+            )
+        anchors = ranked.order[:, _ANCHORS]
+        return near_vectors(self.queries, ranked.vectors, placement, anchors, limits, stream)
 
     def _similarities(self, queries: Vectors, vectors: Vectors) -> Singles:
         """Return the cosines, or similarities, of all queries and all vectors."""
@@ -139,6 +163,8 @@ class CollectionModel:
 
     def _near_similarities(self) -> Singles:
         """Return the cosines, or similarities, of each query and its own near vectors."""
+        if not self.near.shape[0]:
+            return np.empty((self.queries.shape[0], 0), dtype=np.float32)
         if self.metric == "cosine":
             return cosines_within(self.queries, self.near)
         per_query = self.near.shape[0] // self.queries.shape[0]
@@ -147,26 +173,6 @@ class CollectionModel:
             for i, query in enumerate(self.queries)
         ]
         return np.stack(rows)
-
-    def _placement(
-        self,
-        cosines: Singles,
-        order: Integers,
-        rank: Integers,
-        edges: Doubles,
-        neighbour_cosine: float | None,
-        stream: PublicStream,
-    ) -> Placement:
-        """Return where near vectors lie, by the cosines, order and ranks of the sampled ones."""
-        nearest = np.take_along_axis(cosines, order[:, : _TAIL + 1], axis=1)
-        sample_ranks = (edges[1:] + edges[:-1] + 1) / 2 / self.vectors_per_row
-        target = _predicted_cosines(
-            1.0 - nearest.astype(np.float64), sample_ranks, neighbour_cosine, self.vectors_per_row
-        )
-        sources = _sources(cosines, order[:, _ANCHORS], target, stream)
-        source_ranks = 1.0 + np.take_along_axis(rank, sources, axis=1)
-        rank_ratio = np.maximum(sample_ranks, 0.5) / source_ranks
-        return Placement(sources, target, _lengths(self.sampled, order, sources, rank_ratio))
 
     def true(self, neighbours: int) -> Doubles:
         """Return how many true neighbours each candidate of each query stands for, (q, m + s).
@@ -202,6 +208,55 @@ class CollectionModel:
             breaks[weight == 0] = -np.inf
             self._ties[rounds] = breaks.astype(np.float32)
         return self._ties[rounds]
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranked:
+    """A sample as queries see it.
+
+    Attributes
+    ----------
+    vectors : array or CSR matrix, shape (m, p)
+    cosines : float32 array, shape (q, m)
+    order, rank : integer arrays, shape (q, m)
+        Rows of the sample, nearest first, and the place of each row in that order.
+    vectors_per_row : float
+        Vectors of the collection for each row of the sample.
+    """
+
+    vectors: Vectors
+    cosines: Singles
+    order: Integers
+    rank: Integers
+    vectors_per_row: float
+
+    @classmethod
+    def of(cls, vectors: Vectors, cosines: Singles, n: int) -> _Ranked:
+        """Return the sample of a collection of n vectors."""
+        order = np.argsort(-cosines, axis=1)
+        rank = np.argsort(order, axis=1)
+        return cls(vectors, cosines, order, rank, n / vectors.shape[0])
+
+    def placement(
+        self, edges: Doubles, neighbour_cosine: float | None, stream: PublicStream
+    ) -> Placement:
+        """Return where near vectors lie that stand for the ranks between edges."""
+        nearest = np.take_along_axis(self.cosines, self.order[:, : _TAIL + 1], axis=1)
+        sample_ranks = (edges[1:] + edges[:-1] + 1) / 2 / self.vectors_per_row
+        target = _predicted_cosines(
+            1.0 - nearest.astype(np.float64), sample_ranks, neighbour_cosine, self.vectors_per_row
+        )
+        sources = _sources(self.cosines, self.order[:, _ANCHORS], target, stream)
+        source_ranks = 1.0 + np.take_along_axis(self.rank, sources, axis=1)
+        rank_ratio = np.maximum(sample_ranks, 0.5) / source_ranks
+        return Placement(sources, target, _lengths(self.vectors, self.order, sources, rank_ratio))
+
+
+def _side_by_side(near: AnyArray, nearest: AnyArray) -> AnyArray:
+    """Return near vectors, (q·s, p), followed by others of each query, (q, t, p): (q·(s+t), p)."""
+    queries, _, columns = nearest.shape
+    parts = [near.reshape(queries, -1, columns), nearest]
+    return np.concatenate(parts, axis=1).reshape(-1, columns)
 
 
 def _split(sample: Sample, n: int, stream: PublicStream) -> tuple[Vectors, Vectors]:

@@ -50,7 +50,8 @@ def plan(
     Parameters
     ----------
     public_sample : array, sparse matrix or VectorSource, optional
-        At least 500 public vectors of the collection's kind; up to 2000 of them are used. Under
+        At least 500 public vectors of the collection's kind; up to 2000 of them are used,
+        and of less than 524 attributes as many as have a million numbers, up to 32 768. Under
         ``adjacency=record()`` up to 65 536 of them may become codewords.
     facts : Facts, optional
         Instead of a sample.
