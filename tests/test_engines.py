@@ -393,8 +393,9 @@ def test_places_of_another_use(data: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not empty"):
         build_index(opened(data), target, SPEC)
     (target / "notes.txt").unlink()
-    (tmp_path / "index.unpublished").mkdir()
+    (tmp_path / "index.unpublished").mkdir(mode=0o700)
     (tmp_path / "index.unpublished" / "record").write_text("[]")
+    (tmp_path / "index.unpublished" / "record").chmod(0o600)
     with pytest.raises(InputError, match=r"index\.unpublished/record: "):
         build_index(opened(data), target, SPEC)
     (tmp_path / "index.unpublished" / "record").unlink()

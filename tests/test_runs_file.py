@@ -19,7 +19,7 @@ BASE = np.random.default_rng(1).random((80, DIM))
 SPECS = spec_grid(DIM, ["dp-oporp-staircase", "none-oporp"], [1.0, 4.0], [4]).specs
 
 
-def measure(folder: Path, specs: Any = SPECS, base: Any = BASE, **terms: Any) -> Curve:
+def measure(folder: Path | None, specs: Any = SPECS, base: Any = BASE, **terms: Any) -> Curve:
     stated = {"runs": 2, "neighbours": 10, "report": folder, **terms}
     return recall_curve(base, BASE[:4], specs, **stated)
 
@@ -93,6 +93,19 @@ def test_another_evaluation_is_refused_before_any_work(
     assert (tmp_path / NAME).read_bytes() == before
     measure(tmp_path, **changes, replace_report=True)
     assert (tmp_path / NAME).read_bytes() != before
+
+
+def test_low_the_keys_of_runs_confirm_no_guess_of_the_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader of the file who guesses all vectors rightly, elsewhere, sees other keys."""
+    measure(tmp_path / "holder", SPECS[:1])
+    keys = {line["run"] for line in read_runs(tmp_path / "holder")}
+    for guess in (BASE, BASE[::-1]):
+        monkeypatch.setenv("DPINDEX_STATE", str(tmp_path / "reader"))
+        again = {run.key for run in measure(None, SPECS[:1], guess).runs}
+        assert len(again) == len(keys)
+        assert not again & keys
 
 
 def test_a_report_without_runs_is_another_one(tmp_path: Path) -> None:

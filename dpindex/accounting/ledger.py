@@ -28,7 +28,8 @@ import numpy as np
 from dpindex.accounting.composition import total
 from dpindex.base.checks import checked_epsilon, finite_number, json_value
 from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
-from dpindex.base.files import read_file, write_file
+from dpindex.base.files import write_file
+from dpindex.base.private_files import read_private_file
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee, Records, compose
 
@@ -319,7 +320,7 @@ class Ledger:
         """The key of a ledger with these releases; a new ledger without a key gets one."""
         if not releases and not self.key_path.exists():
             write_file(self.key_path, os.urandom(_KEY_BYTES), mode=0o600)
-        key = read_file(self.key_path, 1 << 10)
+        key = read_private_file(self.key_path, 1 << 10)
         if len(key) != _KEY_BYTES or (releases and releases[0]["mark"] != _mark(key)):
             raise InputError(f"{self.key_path} is not the key of {self.path}.")
         return key

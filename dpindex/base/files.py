@@ -14,7 +14,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -155,24 +155,25 @@ def write_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) 
     sync_folder(place.parent)
 
 
-def create_file(path: str | os.PathLike[str], data: bytes) -> None:
+def create_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
     """Write a new file durably; InputError if there is one, which is never overwritten.
 
-    Where the system has files without a name (Linux), the file is not seen before it is whole.
+    Where the system has files without a name (Linux), the file is not seen before it is whole. Its
+    permissions are ``mode``, less the process's umask.
     """
     place = Path(path)
     try:
-        if not _create_whole(place, data):
-            _create(place, data)
+        if not _create_whole(place, data, mode):
+            _create(place, data, mode)
     except FileExistsError:
         raise InputError(f"{place} already exists; choose another name.") from None
     sync_folder(place.parent)
 
 
-def _create_whole(place: Path, data: bytes) -> bool:
+def _create_whole(place: Path, data: bytes, mode: int) -> bool:
     """Write a file without a name, then give it one; False where that cannot be done."""
     try:
-        handle = os.open(place.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
+        handle = os.open(place.parent, os.O_TMPFILE | os.O_WRONLY, mode)
     except (AttributeError, OSError):  # another system, another kind of disk, or no such folder
         return False
     with open(handle, "wb") as file:
@@ -186,8 +187,8 @@ def _create_whole(place: Path, data: bytes) -> bool:
     return True
 
 
-def _create(place: Path, data: bytes) -> None:
-    file = open(place, "xb")  # noqa: SIM115
+def _create(place: Path, data: bytes, mode: int) -> None:
+    file = open(place, "xb", opener=partial(os.open, mode=mode))  # noqa: SIM115
     try:
         with file:
             _write_through(file, data)
@@ -247,31 +248,6 @@ def holding_lock(
             busy = f"{what} is being written by another process; wait for it to end."
             raise BusyError(busy) from None
         yield
-
-
-@contextmanager
-def holding_folder(folder: Path, what: str) -> Iterator[Path]:
-    """Make a private folder if need be, hold the lock file in it, and give the folder.
-
-    Raises
-    ------
-    BusyError
-        If another process holds it.
-    StorageError
-        If it cannot be made, or is a symbolic link.
-    """
-    if folder.is_symlink():
-        raise StorageError(f"{folder} is a symbolic link, not a folder; remove it.")
-    with ExitStack() as stack:
-        try:
-            make_folder(folder, 0o700)
-            stack.enter_context(holding_lock(folder / "lock", what))
-        except OSError as error:
-            raise StorageError(
-                f"{folder} cannot be written: {error.strerror or error}; allow it, or move the "
-                f"index to a folder that can be written."
-            ) from None
-        yield folder
 
 
 def _lock(handle: int, *, wait: bool) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 from dpindex.base.checks import whole_number
 from dpindex.base.errors import BusyError, InputError
 from dpindex.base.extras import import_extra
-from dpindex.base.files import holding_folder
+from dpindex.base.private_files import holding_folder, state_folder
 from dpindex.index.owners import Originals
 from dpindex.index.private_index import PrivateIndex
 from dpindex.serve.app import make_app
@@ -196,17 +196,6 @@ def _published(index: str | os.PathLike[str], collection: str) -> Iterator[_Serv
             own_folder = state_folder() / "collectors" / name
             folder = stack.enter_context(holding_folder(own_folder, place))
         yield opened, opened.id_type, folder / LOG_NAME, opened.save
-
-
-def state_folder() -> Path:
-    """Return where collectors of database servers keep their logs on this machine.
-
-    It is ``$DPINDEX_STATE``, or the folder of the user's own state.
-    """
-    if named := os.environ.get("DPINDEX_STATE"):
-        return Path(named)
-    users = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(users) / "dpindex"
 
 
 def _listening(host: str, port: int) -> socket.socket:

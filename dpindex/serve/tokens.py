@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import stat
 from pathlib import Path
 from typing import Literal, get_args
 
 from dpindex.base.errors import InputError, naming
-from dpindex.base.files import read_file
+from dpindex.base.private_files import read_private_file
 
 Role = Literal["submit", "search", "rerank"]
 
@@ -64,9 +63,7 @@ class Tokens:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Tokens:
         """The tokens in a file that its owner alone can read; InputError begins with the path."""
-        data = read_file(path, _MAX_BYTES)
-        if os.name == "posix" and stat.S_IMODE(Path(path).stat().st_mode) & 0o077:
-            raise InputError(f"{path} can be read by others; run chmod 600 {path}.")
+        data = read_private_file(Path(path), _MAX_BYTES)
         try:
             text = data.decode("ascii")
         except UnicodeDecodeError:

@@ -35,6 +35,7 @@ from dpindex.base.files import (
     unpack,
     write_file,
 )
+from dpindex.base.private_files import private_folder
 from dpindex.exposure.visibility import rows_to_sample
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes, codes_from_bytes
@@ -239,7 +240,7 @@ class IndexDirectory:
         """Give a staging for new files; what is not sealed when the block ends is discarded."""
         staging = StagingFolder(self.unpublished / secrets.token_hex(16))
         with writing_beside(self.path):
-            make_folder(self.unpublished, 0o700)
+            private_folder(self.unpublished)
             make_folder(staging.path)
         try:
             yield staging

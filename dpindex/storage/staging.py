@@ -13,6 +13,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from dpindex.base.errors import StorageError
@@ -44,7 +45,7 @@ def unpublished_path(place: Path) -> Path:
     return place.with_name(place.name + ".unpublished")
 
 
-def create_once(place: Path, data: Buffer, scratch: Path) -> bool:
+def create_once(place: Path, data: Buffer, scratch: Path, *, mode: int = 0o666) -> bool:
     """Create a file, whole and durably, unless it is there; return whether this call created it.
 
     Parameters
@@ -53,10 +54,12 @@ def create_once(place: Path, data: Buffer, scratch: Path) -> bool:
     data : bytes
     scratch : Path
         A folder of the same disk in which the file lies until it is whole.
+    mode : int
+        Permissions of the file, less the process's umask.
     """
     temporary = scratch / f"part-{secrets.token_hex(16)}"
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

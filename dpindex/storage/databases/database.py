@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
-from dpindex.base.files import holding_folder
+from dpindex.base.private_files import holding_folder
 from dpindex.storage.databases.conditions import Dialect
 
 __all__ = ["Database", "Layout", "Rows", "lease_beside"]

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import BusyError, InputError, StorageError
-from dpindex.base.files import holding_lock, make_folder, pack, parse_file, read_file, unpack
+from dpindex.base.errors import BusyError, InputError, StorageError, naming
+from dpindex.base.files import holding_lock, make_folder, pack, unpack
+from dpindex.base.private_files import private_folder, read_private_file, refuse_open_to_others
 from dpindex.storage.release.content import TAG_BYTES, ContentKey
 from dpindex.storage.staging import (
     RELEASE_MARK,
@@ -148,6 +149,7 @@ class FolderWorkspace(Workspace):
     def __init__(self, path: Path, target: str) -> None:
         self.path = path
         self._target = target
+        refuse_open_to_others(path)
         foreign = foreign_names(path)
         if foreign:
             raise InputError(
@@ -157,7 +159,9 @@ class FolderWorkspace(Workspace):
         self.begun: ReleaseMark | None = None
         self.content = ContentKey()
         if os.path.lexists(path / RELEASE_MARK):
-            self.begun = parse_file(path / RELEASE_MARK, _MAX_MARK_BYTES, self._parsed)
+            data = read_private_file(path / RELEASE_MARK, _MAX_MARK_BYTES)
+            with naming(str(path / RELEASE_MARK)):
+                self.begun = self._parsed(data)
 
     @classmethod
     def beside(cls, target: Path) -> FolderWorkspace:
@@ -186,9 +190,10 @@ class FolderWorkspace(Workspace):
 
     def begin(self, mark: ReleaseMark) -> None:
         with writing_beside(Path(self._target)):
-            make_folder(self.path, 0o700)
+            private_folder(self.path)
             make_folder(self.path / mark.token)  # before the mark, which says that it is there
-            created = create_once(self.path / RELEASE_MARK, self._bytes(mark), self.path)
+            place = self.path / RELEASE_MARK
+            created = create_once(place, self._bytes(mark), self.path, mode=0o600)
         if not created:
             raise BusyError(
                 f"{self._target} is being built by another process; run it again to go on with it."
@@ -249,8 +254,12 @@ class LedgerWorkspace(Workspace):
         self._ledger = ledger
         self._root = unpublished_path(ledger)
         self._path: Path | None = None
-        key = self._root / _KEY
-        self.content = ContentKey(read_file(key, _KEY_BYTES) if key.exists() else None)
+        refuse_open_to_others(self._root)
+        place = self._root / _KEY
+        key = None
+        if place.exists():
+            key = read_private_file(place, _KEY_BYTES)
+        self.content = ContentKey(key)
 
     @property
     def is_new(self) -> bool:
@@ -290,8 +299,8 @@ class LedgerWorkspace(Workspace):
 
     def begin(self, mark: ReleaseMark) -> None:
         with writing_beside(self._ledger):
-            make_folder(self._root, 0o700)
-            create_once(self._root / _KEY, self.content.key, self._root)
+            private_folder(self._root)
+            create_once(self._root / _KEY, self.content.key, self._root, mode=0o600)
             self._use(_process_folder(self._root) / f"{self._name(mark)}.{mark.token}")
 
     def staging(self, token: str) -> StagingFolder:

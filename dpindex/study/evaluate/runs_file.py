@@ -1,7 +1,8 @@
 """The file runs.csv of a report: a line for each run, appended as the run ends, and read to resume.
 
 Each line has a key of everything that its figures depend on, so lines of other evaluations are
-recognised and never taken for, or replaced by, those of this one.
+recognised and never taken for, or replaced by, those of this one. The vectors are part of that, so
+the key is hashed with the secret of this machine: a reader of the file confirms no guess of them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import holding_lock, make_folder, read_file
+from dpindex.base.private_files import machine_secret
 
 __all__ = ["NAME", "RunsFile", "as_text", "csv_bytes", "kept_in", "refuse_other_report", "run_key"]
 
@@ -28,12 +30,15 @@ Line = Mapping[str, Any]
 
 
 def run_key(**facts: Any) -> str:
-    """Sixteen hexadecimal digits of everything that a run depends on.
+    """Return 16 hexadecimal digits of everything that a run depends on, on this machine.
+
+    The secret of the machine is made if it has none: see :func:`machine_secret`.
 
     >>> run_key(seed=1) == run_key(seed=1), run_key(seed=1) == run_key(seed=2)
     (True, False)
     """
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    text = json.dumps(facts, sort_keys=True).encode()
+    return hashlib.blake2b(text, key=machine_secret(), digest_size=8).hexdigest()
 
 
 def csv_bytes(lines: Iterable[Line], *, header: bool = True) -> bytes:

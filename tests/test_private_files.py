@@ -1,0 +1,112 @@
+"""What the owner alone may read: made with these permissions, and refused with others."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpindex import PrivateIndex, Spec
+from dpindex.accounting.ledger import Ledger
+from dpindex.base.errors import DamagedError, StorageError
+from dpindex.base.private_files import machine_secret, private_folder
+from dpindex.index.build import build_index
+from dpindex.storage.release import IndexOptions
+from dpindex.storage.staging import RELEASE_MARK, unpublished_path
+from dpindex.vectors import open_dataset
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="other systems have no such modes")
+
+SPEC = Spec("dp-oporp-staircase", dim=8, k=8, epsilon=2.0)
+ROWS = np.random.default_rng(0).random((20, 8))
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(autouse=True)
+def _open_umask() -> Any:
+    """Whatever is private must be so by itself."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_low_the_key_beside_a_ledger_is_private(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    names = [f"id{row}" for row in range(len(ROWS))]
+    index = PrivateIndex(SPEC)
+    index.add(ROWS, names, ledger=ledger)
+    root = unpublished_path(ledger.path)
+    assert mode(root) == 0o700
+    assert mode(root / "key") == 0o600
+    for path, command in ((root / "key", "chmod 600"), (root, "chmod 700")):
+        before = mode(path)
+        path.chmod(before | 0o044)
+        with pytest.raises(StorageError, match=rf"{path} can be read by others; run {command}"):
+            PrivateIndex(SPEC).add(ROWS, [f"{name}x" for name in names], ledger=ledger)
+        path.chmod(before)
+    ledger.key_path.chmod(0o640)
+    with pytest.raises(StorageError, match=rf"{ledger.key_path} can be read .* chmod 600"):
+        ledger.check(["new"])
+
+
+def test_low_the_mark_of_an_unfinished_build_is_private(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", ROWS)
+    target = tmp_path / "index"
+    private = tmp_path / "private"
+    options = IndexOptions(private=private)
+
+    def interrupt(done: int, total: int, stage: str) -> None:
+        if stage == "privatizing":
+            raise KeyboardInterrupt
+
+    with open_dataset(tmp_path / "x.npy") as dataset:
+        with pytest.raises(KeyboardInterrupt):
+            build_index(dataset, target, SPEC, options, progress=interrupt)
+        assert mode(private) == 0o700
+        assert mode(private / RELEASE_MARK) == 0o600
+        for path, command in ((private / RELEASE_MARK, "chmod 600"), (private, "chmod 700")):
+            before = mode(path)
+            path.chmod(before | 0o040)
+            with pytest.raises(StorageError, match=rf"{path} can be read by others; run {command}"):
+                build_index(dataset, target, SPEC, options)
+            path.chmod(before)
+        build_index(dataset, target, SPEC, options)
+
+
+def test_low_a_private_folder_that_others_enter_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "private"
+    folder.mkdir()
+    with pytest.raises(StorageError, match=rf"{folder} can be read by others; run chmod 700"):
+        private_folder(folder)
+    folder.chmod(0o700)
+    private_folder(folder)
+
+
+def test_low_the_secret_of_a_machine_is_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "state"
+    monkeypatch.setenv("DPINDEX_STATE", str(folder))
+    secret = machine_secret()
+    assert len(secret) == 32
+    assert machine_secret() == secret
+    assert mode(folder) == 0o700
+    assert mode(folder / "secret") == 0o600
+    (folder / "secret").chmod(0o604)
+    with pytest.raises(StorageError, match=r"secret can be read by others; run chmod 600"):
+        machine_secret()
+    (folder / "secret").chmod(0o600)
+    (folder / "secret").write_bytes(secret[:31])
+    with pytest.raises(DamagedError, match="is not the secret"):
+        machine_secret()
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("DPINDEX_STATE", str(tmp_path / "file"))
+    with pytest.raises(StorageError, match="name another folder in DPINDEX_STATE"):
+        machine_secret()
