@@ -32,6 +32,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write ids of skipped tests to the file that ``DPINDEX_SKIPPED`` names, one a line."""
+    file = os.environ.get("DPINDEX_SKIPPED")
+    if file is not None:
+        reports = terminalreporter.stats.get("skipped", [])
+        Path(file).write_text("".join(f"{report.nodeid}\n" for report in reports), "utf-8")
+
+
 @pytest.fixture(autouse=True)
 def _state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs of collectors lie apart for each test, and not in the user's folder."""

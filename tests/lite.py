@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from postgres_server import has_pgvector, new_database
 
@@ -40,6 +43,15 @@ def address(folder: Path, place: str) -> str:
     if place == "postgresql":
         return new_database()
     return str(folder / place)
+
+
+def end_with_children(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Send a signal; return when the process and all that it started, as Milvus Lite, are gone."""
+    if process.poll() is None:
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        process.wait()
+        psutil.wait_procs(children, timeout=600)
 
 
 FILTERS = [

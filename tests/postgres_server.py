@@ -7,21 +7,28 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from functools import cache
 from itertools import count
 from pathlib import Path
 
 _NUMBERS = count()
+INIT = ("-A", "trust", "-U", "postgres", "--no-locale", "-E", "UTF8")
+_LEASES = """
+select count(*) from pg_locks where locktype = 'advisory'
+and database = (select oid from pg_database where datname = current_database())
+"""
 
 
 @cache
 def programs() -> Path | None:
-    """The folder of ``initdb`` and ``pg_ctl``; None where there are none."""
+    """The folder of ``initdb`` and ``pg_ctl``; None where none can be run."""
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if installed:
-        return installed[-1].parent
-    found = shutil.which("initdb")
-    return None if found is None else Path(found).resolve().parent
+    found = installed[-1] if installed else shutil.which("initdb")
+    if found is None:
+        return None
+    tried = subprocess.run(_as_owner(str(found), "--version"), capture_output=True, check=False)
+    return Path(found).resolve().parent if tried.returncode == 0 else None
 
 
 def _as_owner(*command: str) -> list[str]:
@@ -44,10 +51,11 @@ def _socket() -> Path:
     data = folder / "data"
     if os.geteuid() == 0:
         shutil.chown(folder, "postgres")
-    _run(str(where / "initdb"), "-A", "trust", "-U", "postgres", "-D", str(data))
+    _run(str(where / "initdb"), *INIT, "-D", str(data))
     listen = f"-c listen_addresses= -c fsync=off -k {folder}"
     control = str(where / "pg_ctl")
-    _run(control, "-D", str(data), "-w", "-l", str(folder / "log"), "-o", listen, "start")
+    wait = ("-w", "-t", "600")
+    _run(control, "-D", str(data), *wait, "-l", str(folder / "log"), "-o", listen, "start")
 
     def stop() -> None:
         _run(control, "-D", str(data), "-m", "immediate", "stop")
@@ -76,3 +84,12 @@ def new_database() -> str:
     with psycopg.connect(f"postgresql://postgres@/?host={_socket()}", autocommit=True) as server:
         server.execute(f"create database {name}")
     return f"postgresql://postgres@/{name}?host={_socket()}"
+
+
+def wait_for_leases_to_end(address: str) -> None:
+    """Return when no session of a database holds a lease: the server ends one after its client."""
+    import psycopg
+
+    with psycopg.connect(address, autocommit=True) as server:
+        while server.execute(_LEASES).fetchone() != (0,):
+            time.sleep(0.01)

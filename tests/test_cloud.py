@@ -99,7 +99,7 @@ def test_h4_codes_of_the_loser_are_in_no_body_that_anyone_can_read(
     def together(*arguments: Any, **options: Any) -> Codes:
         codes = privatize(*arguments, **options)
         drawn.append(codes)
-        both.wait(60)
+        both.wait(600)
         return codes
 
     monkeypatch.setattr(dpi.Privatizer, "privatize", together)

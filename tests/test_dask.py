@@ -29,7 +29,11 @@ def cluster() -> Iterator[Any]:
     import dask
 
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-    patient = {"distributed.scheduler.allowed-failures": 50}  # the kills may meet one task
+    patient = {
+        "distributed.scheduler.allowed-failures": 50,  # the kills may meet one task
+        "distributed.comm.timeouts.connect": "600s",
+        "distributed.comm.timeouts.tcp": "600s",
+    }
     with dask.config.set(patient), distributed.LocalCluster(**options) as made:
         yield made
 
@@ -57,16 +61,14 @@ def test_workers_are_killed(cluster: Any, client: Any, tmp_path: Path) -> None:
         nonlocal done
         done += 1
         if moments and done > moments[0]:
-            workers = [nanny.pid for nanny in cluster.workers.values() if nanny.pid is not None]
-            if not workers:
-                return
-            victim = chance.choice(workers)
-            try:
+            pids = [nanny.pid for nanny in cluster.workers.values() if nanny.pid is not None]
+            # One that was just killed is left out: its nanny may not know yet.
+            workers = [pid for pid in pids if pid not in killed]
+            if workers:
+                victim = chance.choice(workers)
                 os.kill(victim, signal.SIGKILL)
-            except ProcessLookupError:  # it died a moment ago, and its nanny does not know yet
-                return
-            moments.pop(0)
-            killed.append(victim)
+                moments.pop(0)
+                killed.append(victim)
 
     with watched(FolderView(tmp_path / "index")):
         made = dpindex.dask.build(

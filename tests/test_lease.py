@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lite import LITE, PLACES, address
-from postgres_server import new_database, programs
+from lite import LITE, PLACES, address, end_with_children
+from postgres_server import new_database, programs, wait_for_leases_to_end
 
 import dpindex as dpi
 from dpindex.base.errors import BusyError, StorageError
@@ -23,6 +23,8 @@ from dpindex.storage.databases import Layout, open_database
 
 pytestmark = [*LITE, pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")]
 
+SECONDS = 600.0
+"""Against a hang only."""
 SPEC = dpi.Spec("dp-signoporp-rr", dim=64, k=64, epsilon=4.0)
 SYMBOLS = Layout(text_ids=False, code_bytes=0, vector_width=0, metric="ip")
 FILES = [place for place in PLACES if "postgresql" not in place.values]
@@ -60,7 +62,9 @@ def served(place: str | Path, state: Path) -> Iterator[tuple[subprocess.Popen[st
             assert process.stdout is not None
             yield process, Client(process.stdout.readline().split()[-1], "")
         finally:
-            process.terminate()
+            end_with_children(process, signal.SIGTERM)
+            if str(place).startswith("postgresql"):
+                wait_for_leases_to_end(str(place))
 
 
 def refused(place: str | Path, state: Path) -> str:
@@ -70,7 +74,7 @@ def refused(place: str | Path, state: Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=SECONDS,
         env=environment(state),
     )
     assert done.returncode == 2, done.stderr
@@ -112,7 +116,7 @@ def test_h5_another_state_folder_finds_what_a_killed_collector_accepted(
     uri = published(tmp_path, place)
     with served(uri, tmp_path / "a") as (process, client):
         assert client.submit(codes(1).to_bytes(), ["one"]) == "stored"
-        process.send_signal(signal.SIGKILL)
+        end_with_children(process, signal.SIGKILL)
     with served(uri, tmp_path / "b") as (_, client):
         assert client.submit(codes(2).to_bytes(), ["one"]) == "taken"
     index = dpi.connect(uri)
@@ -164,6 +168,7 @@ def test_h5_sessions_of_postgresql(tmp_path: Path) -> None:
             pass
     with second.lease():
         second.close()  # as when the connection is lost
+        wait_for_leases_to_end(uri)
     with first.lease():
         pass
     first.close()
@@ -179,6 +184,6 @@ def test_h5_whoever_waits_is_answered_when_the_index_is_lost(tmp_path: Path) -> 
     collector.__enter__()
     outcome = collector.submit(Submission(codes(1), np.array(["one"])))
     with pytest.raises(UnavailableError):
-        outcome.result(60)
+        outcome.result(SECONDS)
     with pytest.raises(dpi.InputError, match="could not be written"):
         collector.__exit__()

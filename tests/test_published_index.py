@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lite import LITE, PLACES, address
+from lite import LITE, PLACES, address, end_with_children
+from postgres_server import wait_for_leases_to_end
 from streams import Seeded
 
 import dpindex as dpi
@@ -273,7 +274,9 @@ def test_a_collector_over_http_survives_a_kill(name: str, tmp_path: Path) -> Non
             client = Client(server.stdout.readline().split()[-1], "")
             if end == signal.SIGKILL:
                 assert client.submit(codes.to_bytes(), ["new"]) == "stored"
-            server.send_signal(end)
+            end_with_children(server, end)
+        if name == "postgresql":
+            wait_for_leases_to_end(place)
     served = dpi.connect(place)
     assert np.array_equal(served["new"].stored, codes.stored)
     assert len(served) == 10
