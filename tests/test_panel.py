@@ -18,7 +18,7 @@ from dpindex.study.attacks import panel
 from dpindex.study.attacks.learned_map import learned_map
 from dpindex.study.attacks.membership import best_scores, true_positive_rate
 from dpindex.study.attacks.panel import Labels, attack_panel, most_found, most_sure, most_told
-from dpindex.study.attacks.ranking import Ranking, rank_candidates
+from dpindex.study.attacks.ranking import Ranking, rank_by_law, rank_candidates
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -51,6 +51,22 @@ def test_half_of_the_ties_are_before_the_true_vector() -> None:
     ranking = rank_candidates(np.array([[1.0, 0.0]]), candidates, np.array([0]))
     assert ranking.better.tolist() == [1]
     assert ranking.candidates == 5
+
+
+def test_symbols_rank_candidates_by_their_exact_law() -> None:
+    words, candidates = directions(12, 1), directions(40, 2)
+    book = dpi.Codebook(words)
+    law = whole("record-codebook", 3.0, codebook=book, subset=3).symbol_law
+    symbols, own = np.array([4, 7, 4]), np.array([0, 5, 9])
+    cosine = candidates @ words.T
+    expected = []
+    for symbol, row in zip(symbols, own, strict=True):
+        sets = np.argsort(-cosine, axis=1)[:, :3]
+        score = [(symbol in sets[i], cosine[i, symbol]) for i in range(40)]
+        expected.append(sum(other > score[row] for other in score))
+    ranking = rank_by_law(symbols, candidates, own, law)
+    assert ranking.better.tolist() == expected
+    assert ranking.candidates == 40
 
 
 def test_the_learned_map_leaves_every_pair_out() -> None:

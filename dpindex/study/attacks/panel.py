@@ -31,7 +31,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 from dpindex.study.attacks.learned_map import learned_map
 from dpindex.study.attacks.membership import best_scores, true_positive_rate
-from dpindex.study.attacks.ranking import Ranking, rank_candidates
+from dpindex.study.attacks.ranking import Ranking, rank_by_law, rank_candidates
 from dpindex.study.attacks.rebuilding import (
     Rebuilder,
     attackers_denoiser,
@@ -260,7 +260,7 @@ class _Panel:
     def figures(self) -> Iterator[Attack]:
         """Yield all figures."""
         yield from self._rebuilding()
-        yield from self._ranked("candidate ranking", self._best_ranking())
+        yield from self._ranked()
         yield from self._alignment()
         yield from self._membership()
         if self._labels is not None:
@@ -287,25 +287,27 @@ class _Panel:
         rebuilt = cosines(self._rebuilt + self._rebuild.guess, truth).mean()
         yield self._figure("rebuilding", "cosine", rebuilt, cosines(guess, truth).mean())
 
-    def _best_ranking(self) -> Ranking:
-        """Return the better of two rankings: by rebuilt vectors, and by codes."""
-        by_vectors = rank_candidates(
-            self._rebuilt, self._base - self._rebuild.guess, self._attacked
-        )
+    def _rankings(self) -> Iterator[Ranking]:
+        """Yield rankings by rebuilt vectors, by codes, and of symbols by their law."""
+        yield rank_candidates(self._rebuilt, self._base - self._rebuild.guess, self._attacked)
         expected = self._expected(self._base)
         mean = self._readings.mean(axis=0)
-        by_codes = rank_candidates(
+        yield rank_candidates(
             self._readings[self._attacked] - mean, expected - expected.mean(axis=0), self._attacked
         )
-        return min(by_vectors, by_codes, key=lambda ranking: ranking.better.mean())
+        if self._spec.format.symbolic:
+            symbols = self._codes.stored[self._attacked].ravel()
+            yield rank_by_law(symbols, self._base, self._attacked, self._spec.symbol_law)
 
-    def _ranked(self, name: str, ranking: Ranking) -> Iterator[Attack]:
-        for among in (*(n for n in _CANDIDATES if n < ranking.candidates), ranking.candidates):
+    def _ranked(self) -> Iterator[Attack]:
+        rankings = list(self._rankings())
+        count = len(self._base)
+        for among in (*(n for n in _CANDIDATES if n < count), count):
             for places in (places for places in _PLACES if places < among):
-                rate = ranking.found(among, places)
+                rate = max(ranking.found(among, places) for ranking in rankings)
                 bound = most_found(self._spec, among, places)
                 setting = f"top {places} of {among}"
-                yield self._figure(name, setting, rate, places / among, bound)
+                yield self._figure("candidate ranking", setting, rate, places / among, bound)
 
     def _alignment(self) -> Iterator[Attack]:
         others = np.setdiff1d(np.arange(len(self._base)), self._attacked)

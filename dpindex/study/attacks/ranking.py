@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.stats
 
 from dpindex.base.arrays import Floats, Integers, unit
+from dpindex.mechanism.noise.codebook_response import nearest
+from dpindex.mechanism.noise.law import SymbolLaw
 
-__all__ = ["Ranking", "rank_candidates"]
+__all__ = ["Ranking", "rank_by_law", "rank_candidates"]
 
 _BLOCK = 500
+_ABOVE_ALL_COSINES = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +59,49 @@ def rank_candidates(estimates: Floats, candidates: Floats, own: Integers) -> Ran
         Rows of the true vectors among the candidates.
     """
     directions = unit(candidates)
-    better = np.empty(len(estimates), dtype=np.int64)
-    for start in range(0, len(estimates), _BLOCK):
-        scores = unit(estimates[start : start + _BLOCK]) @ directions.T
-        rows = own[start : start + _BLOCK]
-        true = scores[np.arange(len(rows)), rows][:, None]
-        above = (scores > true).sum(axis=1)
-        ties = (scores == true).sum(axis=1) - 1
-        better[start : start + _BLOCK] = above + ties // 2
-    return Ranking(better, len(candidates))
+    targets = unit(estimates)
+    return _ranking(lambda codes: targets[codes] @ directions.T, own, len(candidates))
+
+
+def rank_by_law(
+    symbols: Integers, candidates: Floats, own: Integers, law: SymbolLaw
+) -> Ranking:
+    """Rank candidates by the chance of the symbol under its law: the strongest ranking.
+
+    The chance is high for candidates of which the codeword is one of the nearest, and the same for
+    all of them. Equally likely candidates are ranked by their cosine to the codeword.
+
+    Parameters
+    ----------
+    symbols : int64 array, shape (codes,)
+    candidates : array, shape (n, dim)
+    own : int64 array, shape (codes,)
+        Rows of the true vectors among the candidates.
+    law : SymbolLaw
+        The public law of the symbols.
+    """
+    words = law.codebook.vectors
+    directions = unit(candidates)
+    blocks = np.array_split(directions, -(-len(directions) // _BLOCK))
+    sets = np.concatenate([nearest(block @ words.T, law.subset) for block in blocks])
+
+    def scores(codes: slice) -> Floats:
+        cosine = words[symbols[codes]] @ directions.T
+        likely = [(sets == symbol).any(axis=1) for symbol in symbols[codes]]
+        return cosine + _ABOVE_ALL_COSINES * np.array(likely)
+
+    return _ranking(scores, own, len(candidates))
+
+
+def _ranking(scores: Callable[[slice], Floats], own: Integers, candidates: int) -> Ranking:
+    """Return the ranking by scores of all candidates for a block of codes."""
+    better = np.empty(len(own), dtype=np.int64)
+    for start in range(0, len(own), _BLOCK):
+        codes = slice(start, start + _BLOCK)
+        score = scores(codes)
+        rows = own[codes]
+        true = score[np.arange(len(rows)), rows][:, None]
+        above = (score > true).sum(axis=1)
+        ties = (score == true).sum(axis=1) - 1
+        better[codes] = above + ties // 2
+    return Ranking(better, candidates)
