@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from dpindex.base.errors import InputError
 from dpindex.cli import options as o
 from dpindex.cli import output as out
+from dpindex.cli.command import LOCAL
 from dpindex.cli.kinds import Takes
 from dpindex.vectors import Dataset, open_dataset
 
@@ -49,12 +50,10 @@ class BuildOptions:
 def build(
     vectors: Annotated[
         str,
-        typer.Argument(help="Vector file, or a folder or s3:// prefix of .parquet files."),
+        o.Argument("Vector file, or a folder or s3:// prefix of .parquet files."),
         Takes(("vectors",)),
     ],
-    index: Annotated[
-        str, typer.Argument(help="Directory, or s3://, gs:// or az:// prefix, to make.")
-    ],
+    index: Annotated[str, o.Argument("Directory, or s3://, gs:// or az:// prefix, to make.")],
     *,
     method: o.MethodOptions,
     options: o.SpecOptions,
@@ -96,22 +95,22 @@ def build(
                 progress=report,
             )
     built = outcome.published
-    typer.echo(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
+    click.echo(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
     if built.denoiser is not None:
-        typer.echo(f"Denoised: {built.denoiser.kind}, learned from {built.denoiser.rows} codes.")
+        click.echo(f"Denoised: {built.denoiser.kind}, learned from {built.denoiser.rows} codes.")
     if built.not_denoised:
-        typer.echo(f"not denoised: {built.not_denoised}", err=True)
-    typer.echo(f"{spec.guarantee}.")
+        click.echo(f"not denoised: {built.not_denoised}", err=True)
+    click.echo(f"{spec.guarantee}.")
     out.warn_of_payload(payload.payload or payload.payload_columns)
     if ids is not None or terms.allow_rerelease:
         out.print_totals(terms.ledger, ids)
     uncovered = coverage_warning(built.manifest.visibility)
     if uncovered is not None:
-        typer.echo(f"Warning: {uncovered}", err=True)
+        click.echo(f"Warning: {uncovered}", err=True)
     warning = noise_warning(built.manifest.visibility)
     if warning is not None and built.denoiser is None:
-        typer.echo(f"Note: {warning}", err=True)
-    typer.echo(f"What this protects and what it does not: dpindex info {index}")
+        click.echo(f"Note: {warning}", err=True)
+    click.echo(f"What this protects and what it does not: dpindex info {index}")
 
 
 @contextmanager
@@ -146,7 +145,7 @@ def _engine(dask: str | None) -> Iterator[Any]:
     from dpindex.dask import connected, engine
 
     address = None
-    if dask != o.LOCAL:
+    if dask != LOCAL:
         address = dask
     with connected(address) as client:
         yield engine(client)
@@ -156,7 +155,7 @@ def _print_structures(spec: Spec, rows: int, building: BuildOptions) -> None:
     from dpindex.index.structures import structures
 
     row_bytes = spec.format.max_row_bytes
-    typer.echo(
+    click.echo(
         f"{rows} codes of {spec.format.contents}, at most {out.size_in_words(row_bytes)} each: "
         f"{out.size_in_words(rows * row_bytes)} on disk, mapped. A search structure in memory:"
     )
@@ -168,4 +167,4 @@ def _print_structures(spec: Spec, rows: int, building: BuildOptions) -> None:
         size = out.size_in_words(rows * vector_bytes)
         table.add_row(name, f"{vector_bytes:g}", size, neighbours)
     out.print_table(table)
-    typer.echo("dpindex info INDEX --index-recall measures what an approximate one finds.")
+    click.echo("dpindex info INDEX --index-recall measures what an approximate one finds.")
