@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy import stats
+from typer.testing import CliRunner
 
 from dpindex import Codebook, InputError, Privatizer, Spec, l2, record
 from dpindex.audit import attack

@@ -547,7 +547,7 @@ def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyP
     def interrupted(**_: object) -> None:
         raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
 
-    monkeypatch.setattr("dpindex.cli.app", interrupted)
+    monkeypatch.setattr("dpindex.cli._commands", lambda: interrupted)
     code, _, error = run("methods")
     assert code == 130
     assert error == "dpindex: interrupted; whatever was committed is kept.\n"

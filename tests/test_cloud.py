@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pytest
+import typer.testing
 from faulty_s3 import FAULTS, KEYS, BucketView, Proxy, moto_server, proxied
 from made_datasets import DIM, tables, vectors, watched
 
@@ -155,7 +155,7 @@ def test_h4_two_builds_that_begin_at_once_publish_one(proxy: Proxy, tmp_path: Pa
 def test_the_command_line(proxy: Proxy, tmp_path: Path) -> None:
     import numpy as np
 
-    run = click.testing.CliRunner().invoke
+    run = typer.testing.CliRunner().invoke
     spec = ["--method", "dp-oporp-staircase", "--epsilon", "3", "--code-length", "4"]
     build = ["build", "s3://lake/data:v", "s3://lake/second", *spec, "--id-column", "id"]
     with pytest.raises(dpi.InputError, match=r"name a private folder .*\(--private\)"):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy import sparse
+from typer.testing import CliRunner
 
 import dpindex as dpi
 from dpindex.cli import app

@@ -29,7 +29,7 @@ with open(sys.argv[2], "wb") as file:
     file.write(privatize([0.25] * 12, sys.argv[1], max_epsilon=2))
 assert not any(name.startswith("scipy.s") for name in sys.modules), "parts of scipy are slow"
 """
-GONE = ("faiss", "dp_accounting", "matplotlib", "click", "rich", "sklearn", "pyarrow", "h5py")
+GONE = ("faiss", "dp_accounting", "matplotlib", "typer", "rich", "sklearn", "pyarrow", "h5py")
 
 
 @pytest.mark.parametrize("shape", [(12,), (1, 12), (3, 12)])

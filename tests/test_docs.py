@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import numpy as np
 import pytest
+import typer.testing
 from documents import ROOT, blocks, inline_code, paste, prose, run_python
 
 import dpindex as dpi
@@ -200,7 +200,7 @@ def test_words_stand_once_and_in_order() -> None:
 
 @cache
 def _help(command: str) -> str:
-    return click.testing.CliRunner().invoke(app, [*command.split(), "--help"]).output
+    return typer.testing.CliRunner().invoke(app, [*command.split(), "--help"]).output
 
 
 @pytest.mark.parametrize("name", TEXT)

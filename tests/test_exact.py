@@ -11,10 +11,10 @@ from itertools import pairwise, product
 import mpmath
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import bdtrc, ndtr
+from typer.testing import CliRunner
 
 from dpindex import Codebook, InputError, Spec, attribute, l2, methods, record
 from dpindex.audit import default_specs, not_covered, verify

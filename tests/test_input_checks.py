@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from typer.testing import CliRunner
 
 from dpindex.audit import attack, default_specs, read_claim, verify
 from dpindex.base.errors import InputError

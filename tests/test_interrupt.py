@@ -40,7 +40,7 @@ def struck(name: str, handler: str = "default_int_handler") -> subprocess.Comple
     "name",
     [
         "dpindex.cli",
-        "click",
+        "typer",
         pytest.param("numpy.linalg", marks=pytest.mark.slow),
         pytest.param("dpindex.mechanism.method_table", marks=pytest.mark.slow),
     ],
@@ -63,7 +63,7 @@ def test_little_is_imported_before_it_can_be_answered() -> None:
         "dpindex.__main__",
         "dpindex.version",
     ]
-    assert not {"typing", "re", "numpy", "click"} & set(new)
+    assert not {"typing", "re", "numpy", "typer"} & set(new)
 
 
 @pytest.mark.slow

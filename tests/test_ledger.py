@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 import releases
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
 from dpindex.accounting.ledger import Total

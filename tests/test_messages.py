@@ -20,7 +20,7 @@ import dpindex
 from dpindex import InputError, PrivateIndex, Privatizer, Spec
 from dpindex.base.errors import naming
 from dpindex.base.extras import EXTRAS
-from dpindex.cli.command import with_flags
+from dpindex.cli.options import with_flags
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
 SPEC = Spec("dp-oporp-staircase", dim=6, epsilon=20.0)

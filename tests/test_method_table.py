@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from specs import example, needed, small
+from typer.testing import CliRunner
 
 import dpindex as dpi
 from dpindex.base.errors import InputError

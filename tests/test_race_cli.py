@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from click.testing import CliRunner, Result
 from streams import Seeded
+from typer.testing import CliRunner, Result
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import InputError

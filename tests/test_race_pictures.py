@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from typer.testing import CliRunner, Result
 
 from dpindex.base.errors import InputError
 from dpindex.cli import app

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from typer.testing import CliRunner
 
 from dpindex import Codebook, InputError, PrivateIndex, Privatizer, Spec, codes_from_bytes, record
 from dpindex.cli import app

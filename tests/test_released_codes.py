@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from streams import Seeded
+from typer.testing import CliRunner
 
 from dpindex import PrivateIndex, Privatizer, Spec, l2
 from dpindex.audit import examine

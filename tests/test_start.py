@@ -20,7 +20,7 @@ HEAVY = {
     *("scipy.optimize", "scipy.sparse", "scipy.spatial", "scipy.special", "scipy.stats"),
     *("sklearn", "sqlite3"),
 }
-"""What takes more than a few milliseconds to import; numpy and click no command can do without."""
+"""What takes more than a few milliseconds to import; numpy and typer no command can do without."""
 
 SCRIPT = f"""
 import sys

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
+from typer.testing import CliRunner
 
 from dpindex import InputError, PrivateIndex, Spec, attribute, record
 from dpindex.cli import app

@@ -5,33 +5,78 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any
 
-import click
-from click.shell_completion import get_completion_class
+import typer
+from typer.core import TyperGroup
 
 from dpindex.base.errors import InputError
 from dpindex.base.text import escaped
-from dpindex.cli.command import Commands
+from dpindex.cli import audit_commands as audit
+from dpindex.cli import build_command
+from dpindex.cli import index_commands as index
+from dpindex.cli import quality_commands as quality
+from dpindex.cli import race_commands as race
+from dpindex.cli import server_commands as server
+from dpindex.cli.options import Command, as_command
+from dpindex.cli.plan_command import plan
 from dpindex.version import __version__
 
 __all__ = ["app", "main"]
 
 _INTERRUPTED = "interrupted; whatever was committed is kept."
-_SHELLS = ("bash", "zsh", "fish")
+_UsageError: Any = typer.BadParameter.__base__
+"""What a wrong command line raises; typer has no public name for it."""
 
 
-class _App(Commands):
-    """Commands whose interruption is reported here: click would exit without a message."""
+class _Commands(TyperGroup):
+    """Commands whose interruption is reported here: typer would exit without a message."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             _end(_INTERRUPTED, 130)
 
 
-def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+app = typer.Typer(
+    name="dpindex",
+    cls=_Commands,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+race_app = typer.Typer(
+    name="race",
+    short_help="Sketch a whole collection: density, counts.",
+    help="A private sketch of a whole collection, for density and counts near a query.\n\n"
+    "Every answer comes from one release under one epsilon (Coleman & Shrivastava 2020). "
+    "`dpindex audit --exact SKETCH` verifies its guarantee.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(race_app)
+
+
+def _register(group: typer.Typer, *functions: Callable[..., None]) -> None:
+    for function in functions:
+        group.command(cls=Command)(as_command(function))
+
+
+_register(
+    app, build_command.build, index.privatize, index.add, index.denoise, index.query, index.info
+)
+_register(app, index.publish, index.methods, index.spec, index.codebook)
+_register(app, plan, quality.evaluate, quality.demo)
+_register(app, audit.audit, audit.ledger)
+_register(app, server.serve)
+_register(race_app, race.build, race.query, race.info)
+
+
+def _version(wanted: bool) -> None:
     """The version, and what a bug report needs to know about the machine."""
     if not wanted:
         return
@@ -40,76 +85,39 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
     from cryptography.hazmat.backends.openssl import backend
 
-    click.echo(f"dpindex {__version__}")
-    click.echo(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    typer.echo(f"dpindex {__version__}")
+    typer.echo(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     for package in ("numpy", "scipy", "faiss-cpu", "cryptography"):
-        click.echo(f"{package} {metadata.version(package)}")
-    click.echo(backend.openssl_version_text())
-    ctx.exit()
+        typer.echo(f"{package} {metadata.version(package)}")
+    typer.echo(backend.openssl_version_text())
+    raise typer.Exit
 
 
-def _show_completion(ctx: click.Context, _: click.Parameter, shell: str | None) -> None:
-    """The script that completes commands and options in a shell."""
-    kind = get_completion_class(shell or "")
-    if kind is None:
-        return
-    click.echo(kind(ctx.command, {}, "dpindex", "_DPINDEX_COMPLETE").source())
-    ctx.exit()
-
-
-app = _App(
-    "dpindex",
-    "A private vector-search index: differentially private codes that anyone may search.",
-    {
-        "build_command": ("build",),
-        "index_commands": (
-            *("privatize", "add", "denoise", "query", "info", "publish"),
-            *("methods", "spec", "codebook"),
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print version and build facts."
         ),
-        "plan_command": ("plan",),
-        "quality_commands": ("evaluate", "demo"),
-        "audit_commands": ("audit", "ledger"),
-        "server_commands": ("serve",),
-    },
-    context_settings={"help_option_names": ["-h", "--help"]},
-    params=[
-        click.Option(
-            ["--version"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_version,
-            help="Print version and build facts.",
-        ),
-        click.Option(
-            ["--show-completion"],
-            type=click.Choice(_SHELLS),
-            is_eager=True,
-            expose_value=False,
-            callback=_show_completion,
-            help="Print the completion script of a shell, to add to its start-up file.",
-        ),
-    ],
-)
-app.add_command(
-    Commands(
-        "race",
-        "A private sketch of a whole collection, for density and counts near a query.\n\n"
-        "Every answer comes from one release under one epsilon (Coleman & Shrivastava 2020). "
-        "`dpindex audit --exact SKETCH` verifies its guarantee.",
-        {"race_commands": ("build", "query", "info")},
-        short_help="Sketch a whole collection: density, counts.",
-    )
-)
+    ] = False,
+) -> None:
+    """A private vector-search index: differentially private codes that anyone may search."""
+
+
+@cache
+def _commands() -> Any:
+    """Return the commands as they run; building them anew at every call would take 15 ms."""
+    return typer.main.get_command(app)
 
 
 def main() -> None:
     """Entry point: bad input is one sentence on standard error and exit code 2."""
     try:
-        sys.exit(app(prog_name="dpindex", standalone_mode=False))
+        sys.exit(_commands()(prog_name="dpindex", standalone_mode=False))
     except InputError as error:
         _end(str(error), 2)
-    except click.UsageError as error:
+    except _UsageError as error:
         if "\n" in str(error.message):  # the help, for a command without arguments
             error.show()
             sys.exit(error.exit_code)
@@ -134,10 +142,12 @@ def main() -> None:
         _end(_INTERRUPTED, 130)
 
 
-def _usage(error: click.UsageError) -> str:
+def _usage(error: Any) -> str:
     """A usage error as one sentence, and where the usage is shown."""
-    said = " ".join(error.format_message().split()).rstrip(".?")
-    said = re.sub(r"\.? \(?Did you mean(?: one of:)? (.*?)\??\)?$", r"; did you mean \1?", said)
+    said = " ".join(error.format_message().split()).rstrip(".?").replace("Value error, ", "")
+    said = re.sub(
+        r"\.? (?:Did you mean|\(Possible options:) (.*?)\)?$", r"; did you mean \1?", said
+    )
     shown = "."
     if error.ctx:
         shown = f"; see {error.ctx.command_path} --help."

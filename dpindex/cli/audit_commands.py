@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
+import typer
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import create_file
@@ -110,7 +110,9 @@ def audit(
     foreign: FunctionOptions,
     spec: Annotated[
         Path | None,
-        o.Argument("Spec as JSON, an index directory, or (with --exact) a sketch."),
+        typer.Argument(
+            help="Spec as JSON, an index directory, or (with --exact) a sketch.", show_default=False
+        ),
         Takes(("spec", "index", "sketch")),
     ] = None,
     codebook: o.CodebookFile = None,
@@ -130,9 +132,9 @@ def audit(
     if foreign.function is not None:
         if spec is not None or exact or self_test:
             raise InputError("leave out SPEC, --exact and --self-test beside --function.")
-        raise click.exceptions.Exit(_attack(foreign.mechanism(), effort, as_json))
+        raise typer.Exit(_attack(foreign.mechanism(), effort, as_json))
     if self_test:
-        raise click.exceptions.Exit(_run_self_test(spec, codebook, as_json))
+        raise typer.Exit(_run_self_test(spec, codebook, as_json))
     if exact:
         _verify(spec, codebook, as_json)
     if spec is None:
@@ -140,7 +142,7 @@ def audit(
     claim, codes = _subject(spec, codebook)
     refuted = _attack(claim, effort, as_json)
     codes_pass = _codes_pass(claim, codes, as_json)
-    raise click.exceptions.Exit(0 if codes_pass and not refuted else 1)
+    raise typer.Exit(0 if codes_pass and not refuted else 1)
 
 
 def _attack(claim: Spec | SketchSpec | Mechanism, effort: AttackOptions, as_json: bool) -> bool:
@@ -202,7 +204,7 @@ def _verify(path: Path | None, codebook: Path | None, as_json: bool) -> None:
         _print(facts, f"{method}: NOT COVERED: {reason}.", as_json)
     if subject is not None:
         codes_pass = _codes_pass(*subject, as_json)
-    raise click.exceptions.Exit(0 if codes_pass and not failed else 1)
+    raise typer.Exit(0 if codes_pass and not failed else 1)
 
 
 def _codes_pass(claim: Spec | SketchSpec, codes: Codes | None, as_json: bool) -> bool:
@@ -222,11 +224,13 @@ def _print(facts: Any, text: str, as_json: bool) -> None:
     if as_json:
         out.print_json(facts, indent=None)
     else:
-        click.echo(text)
+        typer.echo(text)
 
 
 def ledger(
-    path: Annotated[Path, o.Argument("Ledger file, made by --ledger."), Takes(("ledger",))],
+    path: Annotated[
+        Path, typer.Argument(help="Ledger file, made by --ledger."), Takes(("ledger",))
+    ],
     delta: Annotated[
         float | None, "Compose tightly at this delta.  [default: epsilons and deltas add up]"
     ] = None,
@@ -247,6 +251,6 @@ def ledger(
         return
     for entry in entries:
         out.say(entry)
-    click.echo("In total" + (":" if totals else ": nothing was released."))
+    typer.echo("In total" + (":" if totals else ": nothing was released."))
     for total in totals:
         out.say(f"  {total}")

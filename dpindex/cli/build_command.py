@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
+import typer
 
 from dpindex.base.errors import InputError
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.cli.command import LOCAL
 from dpindex.cli.kinds import Takes
 from dpindex.vectors import Dataset, open_dataset
 
@@ -50,10 +49,12 @@ class BuildOptions:
 def build(
     vectors: Annotated[
         str,
-        o.Argument("Vector file, or a folder or s3:// prefix of .parquet files."),
+        typer.Argument(help="Vector file, or a folder or s3:// prefix of .parquet files."),
         Takes(("vectors",)),
     ],
-    index: Annotated[str, o.Argument("Directory, or s3://, gs:// or az:// prefix, to make.")],
+    index: Annotated[
+        str, typer.Argument(help="Directory, or s3://, gs:// or az:// prefix, to make.")
+    ],
     *,
     method: o.MethodOptions,
     options: o.SpecOptions,
@@ -95,22 +96,22 @@ def build(
                 progress=report,
             )
     built = outcome.published
-    click.echo(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
+    typer.echo(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
     if built.denoiser is not None:
-        click.echo(f"Denoised: {built.denoiser.kind}, learned from {built.denoiser.rows} codes.")
+        typer.echo(f"Denoised: {built.denoiser.kind}, learned from {built.denoiser.rows} codes.")
     if built.not_denoised:
-        click.echo(f"not denoised: {built.not_denoised}", err=True)
-    click.echo(f"{spec.guarantee}.")
+        typer.echo(f"not denoised: {built.not_denoised}", err=True)
+    typer.echo(f"{spec.guarantee}.")
     out.warn_of_payload(payload.payload or payload.payload_columns)
     if ids is not None or terms.allow_rerelease:
         out.print_totals(terms.ledger, ids)
     uncovered = coverage_warning(built.manifest.visibility)
     if uncovered is not None:
-        click.echo(f"Warning: {uncovered}", err=True)
+        typer.echo(f"Warning: {uncovered}", err=True)
     warning = noise_warning(built.manifest.visibility)
     if warning is not None and built.denoiser is None:
-        click.echo(f"Note: {warning}", err=True)
-    click.echo(f"What this protects and what it does not: dpindex info {index}")
+        typer.echo(f"Note: {warning}", err=True)
+    typer.echo(f"What this protects and what it does not: dpindex info {index}")
 
 
 @contextmanager
@@ -145,7 +146,7 @@ def _engine(dask: str | None) -> Iterator[Any]:
     from dpindex.dask import connected, engine
 
     address = None
-    if dask != LOCAL:
+    if dask != o.LOCAL:
         address = dask
     with connected(address) as client:
         yield engine(client)
@@ -155,7 +156,7 @@ def _print_structures(spec: Spec, rows: int, building: BuildOptions) -> None:
     from dpindex.index.structures import structures
 
     row_bytes = spec.format.max_row_bytes
-    click.echo(
+    typer.echo(
         f"{rows} codes of {spec.format.contents}, at most {out.size_in_words(row_bytes)} each: "
         f"{out.size_in_words(rows * row_bytes)} on disk, mapped. A search structure in memory:"
     )
@@ -167,4 +168,4 @@ def _print_structures(spec: Spec, rows: int, building: BuildOptions) -> None:
         size = out.size_in_words(rows * vector_bytes)
         table.add_row(name, f"{vector_bytes:g}", size, neighbours)
     out.print_table(table)
-    click.echo("dpindex info INDEX --index-recall measures what an approximate one finds.")
+    typer.echo("dpindex info INDEX --index-recall measures what an approximate one finds.")

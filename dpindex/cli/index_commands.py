@@ -7,8 +7,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import numpy as np
+import typer
 
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError, NoDenoiserError, naming
@@ -31,8 +31,8 @@ _TELLING_BITS = 128
 
 def privatize(
     vectors: o.VectorFile,
-    codes: Annotated[Path, o.Argument("File to write the codes to.")],
-    spec: Annotated[Path, "Spec as JSON: see `dpindex spec`.", Takes(("spec",))],
+    codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
+    spec: Annotated[Path, typer.Option(help="Spec as JSON: see `dpindex spec`."), Takes(("spec",))],
     release: o.ScaledReleaseOptions,
     codebook: o.CodebookFile = None,
     max_epsilon: Annotated[
@@ -66,7 +66,7 @@ def privatize(
         out.announce_size(dataset.rows, described.format, max_size)
         labelled = release.scaled(dataset).with_labels(ids)
         outcome = release_into(labelled, target, terms, progress=report)
-    click.echo(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
+    typer.echo(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
     out.print_totals(terms.ledger, ids)
 
 
@@ -74,7 +74,7 @@ def add(
     index: o.IndexPath,
     items: Annotated[
         str,
-        o.Argument("Codes of devices, or vectors.", "CODES-OR-VECTORS"),
+        typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors."),
         Takes(("codes", "vectors")),
     ],
     release: o.ScaledReleaseOptions,
@@ -139,11 +139,11 @@ def add(
     again = ""
     if upsert:
         again = f" ({replaced} replaced)"
-    click.echo(f"{index}: {added} added{again}, {len(opened)} in all.")
+    typer.echo(f"{index}: {added} added{again}, {len(opened)} in all.")
     if codes is None:
-        click.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
+        typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
     else:
-        click.echo("Nothing was spent here: the codes were paid for by who made them.")
+        typer.echo("Nothing was spent here: the codes were paid for by who made them.")
     out.warn_of_payload(payload.payload or payload.payload_columns)
     if denoise is not None:
         _denoise(index, denoise)
@@ -174,7 +174,7 @@ def denoise(
     with PrivateIndex.changing(index, _waiting(index)) as opened:
         learned = opened.fit_denoiser(kind)
         opened.save(index, allow_unprotected=True)
-    click.echo(f"Denoised: {learned.kind}, learned from {learned.rows} codes.")
+    typer.echo(f"Denoised: {learned.kind}, learned from {learned.rows} codes.")
 
 
 def _refuse_url(index: str, change: object) -> None:
@@ -188,19 +188,19 @@ def _denoise(index: str, kind: o.DenoiserKind) -> None:
     try:
         denoise(index, kind)
     except NoDenoiserError as error:
-        click.echo(f"not denoised: {error}", err=True)
+        typer.echo(f"not denoised: {error}", err=True)
 
 
 def _waiting(index: str) -> Callable[[], None]:
     """Return what says, once, why nothing happens."""
-    return lambda: click.echo(f"waiting for another process that writes {index} …", err=True)
+    return lambda: typer.echo(f"waiting for another process that writes {index} …", err=True)
 
 
 def query(
     index: o.IndexPath,
     queries: Annotated[
         str,
-        o.Argument("Vector file, or codes of devices."),
+        typer.Argument(help="Vector file, or codes of devices."),
         Takes(("vectors", "codes")),
     ],
     search: o.SearchOptions,
@@ -261,7 +261,7 @@ def query(
         lambda: _hits_table(columns, payload, opened.metric, rows),
     )
     if form == "table" and rows < len(hits.ids):
-        click.echo(f"… and {len(hits.ids) - rows} more queries: see --format json or npz.")
+        typer.echo(f"… and {len(hits.ids) - rows} more queries: see --format json or npz.")
 
 
 def _opened(index: str, collection: str) -> Any:
@@ -293,8 +293,8 @@ def publish(
     index: o.IndexPath,
     uri: Annotated[
         str,
-        o.Argument(
-            "milvus://HOST:PORT, a file of Milvus Lite, .db, or a folder of LanceDB, .lance."
+        typer.Argument(
+            help="milvus://HOST:PORT, a file of Milvus Lite, .db, or a folder of LanceDB, .lance."
         ),
     ],
     collection: o.Collection = "dpindex",
@@ -319,7 +319,7 @@ def publish(
             allow_unprotected=allow_unprotected,
             progress=report,
         )
-    click.echo(f"{uri}, collection {collection}: {len(opened)} codes. {opened.spec.guarantee}.")
+    typer.echo(f"{uri}, collection {collection}: {len(opened)} codes. {opened.spec.guarantee}.")
     out.warn_of_payload(opened.payload_columns)
 
 
@@ -392,14 +392,14 @@ def info(
         about = summarize(index)
     spec = about.settings.spec
     if show_spec:
-        click.echo(spec.to_json())
+        typer.echo(spec.to_json())
         return
     if show_statement:
         statement = statement_of(about)
         if as_json:
             out.print_json(statement)
         else:
-            click.echo(statement_markdown(statement))
+            typer.echo(statement_markdown(statement))
         return
     facts = about.to_dict()
     exposure = predicted_exposure(spec, about.count)
@@ -496,13 +496,13 @@ def methods(as_json: o.AsJson = False) -> None:
             needs = f"; needs {row['needs']}"
         if row["entries"]:
             needs += f"; entries {row['entries']}"
-        click.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
-        click.echo(f"    {row['summary']}\n    {row['source']}")
+        typer.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
+        typer.echo(f"    {row['summary']}\n    {row['source']}")
 
 
 def codebook(
-    public: Annotated[str, o.Argument("PUBLIC vectors of the same kind.")],
-    output: Annotated[Path, o.Argument("File to write, .npy.")],
+    public: Annotated[str, typer.Argument(help="PUBLIC vectors of the same kind.")],
+    output: Annotated[Path, typer.Argument(help="File to write, .npy.")],
     *,
     size: Annotated[int, "Codewords."],
     centroids: Annotated[
@@ -525,7 +525,7 @@ def codebook(
     archive = BytesIO()
     np.save(archive, book.stated)
     create_file(output, archive.getvalue())
-    click.echo(f"{output}: {len(book)} codewords of {book.dim} attributes, {book.digest[:12]}….")
+    typer.echo(f"{output}: {len(book)} codewords of {book.dim} attributes, {book.digest[:12]}….")
 
 
 def spec(
@@ -537,4 +537,4 @@ def spec(
     """Print a spec as JSON, for devices to use."""
     spec = method.spec(dim, options)
     o.note_doubts(spec)
-    click.echo(spec.to_json())
+    typer.echo(spec.to_json())

@@ -1,21 +1,24 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what turns annotated functions into commands."""
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_hints
 
-import click
+import typer
+from typer.core import TyperCommand
 
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.base.text import escaped
-from dpindex.cli.command import DASK, Argument
-from dpindex.cli.kinds import Takes
+from dpindex.cli.kinds import Takes, mistaken
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.vectors import (
     Dataset,
@@ -34,6 +37,12 @@ if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.serve.tokens import Tokens
     from dpindex.storage.release import Terms
 
+LOCAL = "local"
+"""The address of a cluster on this machine, for ``--dask`` alone."""
+
+_SCHEDULER = re.compile(rf"((tcp|tls|ws|wss|ucx|inproc)://.*|[\w.-]+:\d+|{LOCAL})")
+"""What follows --dask as its address; anything else is the next argument."""
+
 RangesFile = Annotated[
     Path | None,
     "--ranges",
@@ -42,22 +51,25 @@ RangesFile = Annotated[
 QueryMode = Literal["exact", "private"]
 VectorFile = Annotated[
     str,
-    Argument(
-        "Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet, .csv or a CSR .npz; "
+    typer.Argument(
+        help="Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet, .csv or a CSR .npz; "
         "PATH:KEY names one of several arrays."
     ),
     Takes(("vectors",)),
 ]
 IndexPath = Annotated[
     str,
-    Argument("Index directory, or s3://, gs:// or az:// URL."),
+    typer.Argument(help="Index directory, or s3://, gs:// or az:// URL."),
     Takes(("index",)),
 ]
 Collection = Annotated[str, "Name in the vector database, for a URI of one."]
 Dask = Annotated[
     str | None,
-    f"{DASK} [ADDRESS]",
-    "Run on the Dask cluster there; without an address on all cores here.",
+    typer.Option(
+        "--dask",
+        metavar="[ADDRESS]",
+        help="Run on the Dask cluster there; without an address on all cores here.",
+    ),
 ]
 MethodName = Annotated[str, "A name from `dpindex methods`."]
 Epsilon = Annotated[float | None, "Budget of one release of one vector."]
@@ -386,7 +398,7 @@ def scaled_source(source: VectorSource, path: Path | None) -> VectorSource:
 
 def note(sentence: str) -> None:
     """Tell what may not be meant, in one line beside the output."""
-    click.echo(escaped(f"note: {sentence}."), err=True)
+    typer.echo(escaped(f"note: {sentence}."), err=True)
 
 
 @contextmanager
@@ -416,6 +428,17 @@ def with_codebook(spec: Spec, path: Path | None) -> Spec:
     return spec.with_codebook(Codebook(path))
 
 
+class Command(TyperCommand):
+    """A command whose ``--dask`` needs no value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        whole: list[str] = []
+        for arg, following in zip(args, [*args, ""][1:], strict=True):
+            bare = arg == "--dask" and not _SCHEDULER.fullmatch(following)
+            whole += [f"--dask={LOCAL}"] if bare else [arg]
+        return super().parse_args(ctx, whole)
+
+
 def parsed_list(text: str, option: str, read: type) -> list[Any]:
     """Return the parts of a list such as ``1,2,5``, each as ``read`` understands it.
 
@@ -426,3 +449,88 @@ def parsed_list(text: str, option: str, read: type) -> list[Any]:
         return [read(part) for part in text.replace(",", " ").split()]
     except ValueError:
         raise InputError(f"{option} must be a list such as 1,2,5, not {text!r}.") from None
+
+
+@cache
+def _hints(annotated: Any) -> dict[str, Any]:
+    return get_type_hints(annotated, include_extras=True)
+
+
+def as_command(function: Callable[..., None]) -> Callable[..., None]:
+    """A function as typer takes it: groups of options become single ones, and strings their help.
+
+    A parameter that is a dataclass is replaced by its fields. ``Annotated[type, "--name", "help"]``
+    is an option with that name and help; without a name it is called as the parameter, and a flag
+    has no ``--no-`` form.
+    """
+    hints = _hints(function)
+    flags: dict[str, str] = {}
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for name, own in inspect.signature(function).parameters.items():
+        group = groups.get(name)
+        stated = inspect.signature(group).parameters.values() if group else [own]
+        types = _hints(group) if group else hints
+        flags |= {p.name: _flag(p.name, types[p.name]) for p in stated}
+        parameters += [p.replace(annotation=_option(p.name, types[p.name])) for p in stated]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    takes = {p.name: t for p in parameters for t in _metadata(p) if isinstance(t, Takes)}
+
+    @wraps(function)
+    def run(**values: Any) -> None:
+        paths = {name: values[name] for name in takes}
+        try:
+            for name, group in groups.items():
+                values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
+            function(**values)
+        except InputError as error:
+            sentence = mistaken(paths, takes) or with_flags(error, flags)
+            raise type(error)(sentence) from error
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def _option(name: str, hint: Any) -> Any:
+    if get_origin(hint) is not Annotated or not isinstance(hint.__metadata__[0], str):
+        return hint
+    *names, text = hint.__metadata__
+    if hint.__origin__ is bool and not names:
+        names = ["--" + name.replace("_", "-")]
+    return Annotated[hint.__origin__, typer.Option(*names, help=text)]
+
+
+def _flag(name: str, hint: Any) -> str:
+    """The option of that parameter; an argument is called by its own name in messages."""
+    texts = [text for text in getattr(hint, "__metadata__", ()) if isinstance(text, str)]
+    if len(texts) > 1:
+        return texts[0]
+    return "--" + name.replace("_", "-")
+
+
+def _metadata(parameter: inspect.Parameter) -> tuple[Any, ...]:
+    return getattr(parameter.annotation, "__metadata__", ())
+
+
+def with_flags(error: InputError, flags: Mapping[str, str]) -> str:
+    """The sentence of an error, with flags of the command line for parameters of the library.
+
+    A name that the user can recognise in its flag, such as epsilon in --epsilon, stays as it is.
+
+    >>> flags = {"max_bytes": "--max-bytes", "bounds": "--bounds", "clip": "--clip"}
+    >>> words = ["bounds=(0, 1)", "clip=True", "max_bytes"]
+    >>> error = InputError("set bounds=(0, 1), clip=True or max_bytes.", parameters=words)
+    >>> with_flags(error, flags)
+    'set --bounds 0 1, --clip or --max-bytes.'
+    """
+    place = str(error).removesuffix(error.sentence)
+    sentence = error.sentence
+    for words in error.parameters:
+        name, assigned, value = words.partition("=")
+        flag = flags.get(name, words)
+        if value not in ("", "True", "…"):
+            flag = f"{flag} {value.strip('()').replace(',', '')}"
+        if name in flags and (assigned or "_" in name):
+            sentence = sentence.replace(words, flag)
+    return place + sentence

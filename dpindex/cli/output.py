@@ -11,8 +11,8 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
 import numpy as np
+import typer
 
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
@@ -41,7 +41,7 @@ def refuse_existing(path: Path) -> None:
 
 def print_json(facts: Any, indent: int | None = 1) -> None:
     """Print plain values as JSON; without an indent on one line."""
-    click.echo(json.dumps(facts, indent=indent))
+    typer.echo(json.dumps(facts, indent=indent))
 
 
 def plain(value: object) -> Any:
@@ -71,7 +71,7 @@ def print_table(table: Any) -> None:
 
 def say(text: object = "", *, error: bool = False) -> None:
     """Print one line; what cannot be printed of it, line breaks included, is escaped."""
-    click.echo(escaped(str(text)), err=error)
+    typer.echo(escaped(str(text)), err=error)
 
 
 def print_facts(
@@ -142,7 +142,7 @@ def announce_size(count: int, format_: CodeFormat, max_size: str) -> None:
             f"method, or pass --max-size {max(1, math.ceil(size / 10**9))}GB if disk and memory "
             f"allow it."
         )
-    click.echo(f"{words}.")
+    typer.echo(f"{words}.")
 
 
 def print_totals(ledger: Ledger | None, ids: AnyArray | None) -> None:
@@ -151,15 +151,15 @@ def print_totals(ledger: Ledger | None, ids: AnyArray | None) -> None:
     if ledger is not None:
         totals = ledger.totals(ids)
     if totals and totals[0].releases > 1:
-        click.echo("In total, by the ledger:")
+        typer.echo("In total, by the ledger:")
         for total in totals:
-            click.echo(f"  {total}.")
+            typer.echo(f"  {total}.")
 
 
 def warn_of_payload(columns: object) -> None:
     """Say that a payload is public, if there is one."""
     if columns:
-        click.echo("The payload is published in the clear, beside the codes: it is not protected.")
+        typer.echo("The payload is published in the clear, beside the codes: it is not protected.")
 
 
 def check_output(form: str, output: Path | None) -> None:
@@ -198,7 +198,7 @@ def write_answers(
         Console(file=text, width=100).print(table())
         data = text.getvalue().encode()
     if output is None:
-        click.echo(data, nl=False)
+        typer.echo(data, nl=False)
     else:
         create_file(output, data)
 

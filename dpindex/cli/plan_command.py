@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
+import typer
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import create_file
@@ -128,15 +128,15 @@ def plan(
         return
     _print_plan(outcome)
     if plot is not None:
-        click.echo(f"Plot: {plot}")
+        typer.echo(f"Plot: {plot}")
     for line in outcome.remarks:
-        click.echo(f"Note: {line}")
+        typer.echo(f"Note: {line}")
     if deciding:
         columns = ", ".join(f"{name} ({share:.0%})" for name, share in deciding)
-        click.echo(f"Note: these columns decide which rows of the sample are near: {columns}.")
-    click.echo("To build and search it, with your own names of files:")
+        typer.echo(f"Note: these columns decide which rows of the sample are near: {columns}.")
+    typer.echo("To build and search it, with your own names of files:")
     for line in commands:
-        click.echo(f"  {line}")
+        typer.echo(f"  {line}")
 
 
 def _opened(file: str | None) -> Any:
@@ -187,43 +187,43 @@ def _commands(outcome: Plan, knowledge: KnowledgeOptions, options: o.DataOptions
 
 def _print_plan(outcome: Plan) -> None:
     """Print a line of at most 80 columns for each spec, and below it what is promised."""
-    click.echo(f"Predicted for {outcome.n} vectors")
+    typer.echo(f"Predicted for {outcome.n} vectors")
     measures = outcome.measures
-    click.echo(f"{'':44}" + "".join(f"{measure.kind:>15}" for measure in measures))
-    click.echo(f"{'':42}" + "".join(f"{measure.terms:>17}" for measure in measures))
+    typer.echo(f"{'':44}" + "".join(f"{measure.kind:>15}" for measure in measures))
+    typer.echo(f"{'':42}" + "".join(f"{measure.terms:>17}" for measure in measures))
     columns = "".join(f"{'private':>9}{'exact':>6}" for _ in measures)
-    click.echo(f"{'method':23}{'k':12}{'denoiser':9}{columns}{'bytes':>6}")
+    typer.echo(f"{'method':23}{'k':12}{'denoiser':9}{columns}{'bytes':>6}")
     for row in (*outcome.rows[:_SHOWN], *outcome.contrast):
         _print_row(row, measures)
     if any(row.centroids for row in outcome.rows):
-        click.echo("K: codewords that are public vectors; C: centroids of public vectors")
-    click.echo(f"under {outcome.best.guarantee}")
+        typer.echo("K: codewords that are public vectors; C: centroids of public vectors")
+    typer.echo(f"under {outcome.best.guarantee}")
     for row in outcome.contrast:
-        click.echo(
+        typer.echo(
             f"for contrast, {row.method}: {row.guarantee}, which is any two vectors of norm 1"
         )
     if len(outcome.rows) > _SHOWN:
-        click.echo(f"and {len(outcome.rows) - _SHOWN} more (--format json shows all).")
-    click.echo(f"Recommended: {outcome.why}")
+        typer.echo(f"and {len(outcome.rows) - _SHOWN} more (--format json shows all).")
+    typer.echo(f"Recommended: {outcome.why}")
     _print_candidates(outcome)
-    click.echo("What it protects:")
+    typer.echo("What it protects:")
     for line in outcome.protection:
-        click.echo(f"  - {line}")
+        typer.echo(f"  - {line}")
 
 
 def _print_candidates(outcome: Plan) -> None:
     """Print how recall grows with the candidates that the owner of the vectors orders."""
     best = outcome.best
     numbers = sorted({*outcome.shown_candidates, outcome.candidates})
-    click.echo(
+    typer.echo(
         f"If the owner of the vectors puts the first R answers in order, recall@{outcome.at} is:"
     )
-    click.echo("  R      " + "".join(f"{number:>9}" for number in numbers))
+    typer.echo("  R      " + "".join(f"{number:>9}" for number in numbers))
     shares = [f"{number / outcome.n:.2%}" for number in numbers]
-    click.echo("         " + "".join(f"{share:>9}" for share in shares))
+    typer.echo("         " + "".join(f"{share:>9}" for share in shares))
     for mode, found in (("private", best.private), ("exact", best.exact)):
         line = "".join(f"{found.recall_within(number):9.2f}" for number in numbers)
-        click.echo(f"  {mode:7}{line}")
+        typer.echo(f"  {mode:7}{line}")
 
 
 def _print_row(row: Row, measures: Sequence[Measure]) -> None:
@@ -231,4 +231,4 @@ def _print_row(row: Row, measures: Sequence[Measure]) -> None:
     shares = ""
     for measure in measures:
         shares += f"{measure.of(row.private):9.2f}{measure.of(row.exact):6.2f}"
-    click.echo(f"{row.method:23}{row.size:12}{denoiser:9}{shares}{row.bytes_per_vector:6}")
+    typer.echo(f"{row.method:23}{row.size:12}{denoiser:9}{shares}{row.bytes_per_vector:6}")

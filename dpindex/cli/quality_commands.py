@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
+import typer
 
 from dpindex.base.errors import InputError
 from dpindex.cli import options as o
@@ -177,8 +177,8 @@ class PageOptions:
 
 
 def evaluate(
-    base: Annotated[str, o.Argument("Vectors to search.")],
-    queries: Annotated[str, o.Argument("Query vectors.")],
+    base: Annotated[str, typer.Argument(help="Vectors to search.")],
+    queries: Annotated[str, typer.Argument(help="Query vectors.")],
     *,
     report: Annotated[Path, "Directory for report.html, curve.csv, curve.png, runs.csv."],
     replace: Annotated[bool, "Replace a report of another evaluation in the directory."] = False,
@@ -210,7 +210,7 @@ def evaluate(
         grids = grid.grids(dim, options)
         refused = [sentence for each in grids for sentence in each.refused]
         for sentence in refused:
-            click.echo(f"left out: {sentence}", err=True)
+            typer.echo(f"left out: {sentence}", err=True)
         specs = [spec for each in grids for spec in each.specs]
         shown = page.shown(base_source, query_source)
         with out.progress_bar("measuring") as progress:
@@ -244,12 +244,12 @@ def evaluate(
         )
     for view in views:
         _print_curve(view.curve)
-    click.echo(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser.")
+    typer.echo(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser.")
 
 
 def _print_curve(curve: Any) -> None:
     """Tables of at most 80 columns: what is found in each query mode, and what codes reveal."""
-    click.echo(curve.adjacency)
+    typer.echo(curve.adjacency)
     for measure in ("recall@10", "precision@10"):
         for mode in curve.query_modes:
             _print_lines(curve, f"{curve.full_name(measure)}, {mode} queries", measure, mode)
@@ -264,23 +264,23 @@ def _print_lines(curve: Any, title: str, measure: str, mode: str) -> None:
     for first in range(0, max(len(curve.epsilons), 1), _COLUMNS):
         epsilons = curve.epsilons[first : first + _COLUMNS]
         width = _WIDTH - 7 * max(len(epsilons), 1)
-        click.echo(f"\n{title}")
-        click.echo(f"{'  ε':{width}}" + "".join(f"{epsilon:>7g}" for epsilon in epsilons))
+        typer.echo(f"\n{title}")
+        typer.echo(f"{'  ε':{width}}" + "".join(f"{epsilon:>7g}" for epsilon in epsilons))
         for name, line in curve.series(mode).items():
             at = {point.spec.epsilon: point.mean[measure] for point in line}
             values = [at.get(epsilon, at.get(None)) for epsilon in epsilons or (None,)]
             cells = "".join("      –" if v is None or v != v else f"{v:7.2f}" for v in values)
             start = f"  {name}"
             if len(start) > width:
-                click.echo(start)
+                typer.echo(start)
                 start = ""
-            click.echo(f"{start:{width}}{cells}")
+            typer.echo(f"{start:{width}}{cells}")
 
 
 def demo(
-    directory: Annotated[Path, o.Argument("Directory for the index and the report.")] = Path(
-        "dpindex-demo"
-    ),
+    directory: Annotated[
+        Path, typer.Argument(help="Directory for the index and the report.")
+    ] = Path("dpindex-demo"),
 ) -> None:
     """Run an example on bundled digits, in under a minute."""
     from dpindex.study.evaluate import run_demo
@@ -288,7 +288,7 @@ def demo(
     with out.progress_bar("measuring") as progress:
         result = run_demo(directory, progress=progress)
     _print_curve(result.curve)
-    click.echo(
+    typer.echo(
         f"\nTen nearest answers to private queries at {result.spec.guarantee}: "
         f"{result.same_digit:.0%} show the digit asked for.\n"
         f"Index:   {result.index}   (try: dpindex info {result.index})\n"

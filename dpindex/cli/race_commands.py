@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
 import numpy as np
+import typer
 
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError, naming
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # help loads no noise laws
 
 _ROWS = 1000
 
-Sketch = Annotated[Path, o.Argument("File of the released sketch."), Takes(("sketch",))]
+Sketch = Annotated[Path, typer.Argument(help="File of the released sketch."), Takes(("sketch",))]
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class MapOptions:
 
 def build(
     vectors: o.VectorFile,
-    sketch: Annotated[Path, o.Argument("File to write the released sketch to.")],
+    sketch: Annotated[Path, typer.Argument(help="File to write the released sketch to.")],
     *,
     options: SketchOptions,
     release: o.ReleaseOptions,
@@ -156,12 +156,12 @@ def build(
     if as_json:
         out.print_json({"sketch": str(sketch), **facts})
         return
-    click.echo(
+    typer.echo(
         f"{sketch}: {spec.rows} × {spec.columns} counts, {facts['bytes']} bytes, of about "
         f"{facts['records']} records (a private estimate).\n{released.guarantee}."
     )
     for sentence in noise_drowns(released):
-        click.echo(sentence)
+        typer.echo(sentence)
     out.print_totals(terms.ledger, ids)
 
 
@@ -223,7 +223,7 @@ def info(sketch: Sketch, *, picture: MapOptions, as_json: o.AsJson = False) -> N
     }
     out.print_facts(title, lines, opened.guarantee, spec.dim)
     for sentence in noise_drowns(opened):
-        click.echo(f"\n{sentence}")
+        typer.echo(f"\n{sentence}")
 
 
 def _facts(path: Path, sketch: RaceSketch) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Annotated
 
-import click
+import typer
 
 from dpindex.cli import options as o
 
@@ -40,7 +40,7 @@ def serve(
         _log_comparisons()
 
     def ready(url: str) -> None:
-        click.echo(f"{index}: listening at {url}")
+        typer.echo(f"{index}: listening at {url}")
         if host not in LOOPBACK:
             o.note("tokens travel in the clear without TLS: put a proxy that speaks it before this")
 
@@ -54,7 +54,7 @@ def serve(
         allow_unprotected=allow_unprotected,
         ready=ready,
     )
-    click.echo(f"{index}: saved.")
+    typer.echo(f"{index}: saved.")
 
 
 def _log_comparisons() -> None:
