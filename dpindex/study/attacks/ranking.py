@@ -63,9 +63,7 @@ def rank_candidates(estimates: Floats, candidates: Floats, own: Integers) -> Ran
     return _ranking(lambda codes: targets[codes] @ directions.T, own, len(candidates))
 
 
-def rank_by_law(
-    symbols: Integers, candidates: Floats, own: Integers, law: SymbolLaw
-) -> Ranking:
+def rank_by_law(symbols: Integers, candidates: Floats, own: Integers, law: SymbolLaw) -> Ranking:
     """Rank candidates by the chance of the symbol under its law: the strongest ranking.
 
     The chance is high for candidates of which the codeword is one of the nearest, and the same for
