@@ -1,4 +1,4 @@
-"""Codebooks that hold private vectors are refused, whatever the rows look like."""
+"""Codebooks that are made of private vectors are refused, whatever the rows look like."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from test_cli import fails
 
 from dpindex import Codebook, InputError, PrivateIndex, Spec, record
 from dpindex.accounting.ledger import Ledger
-from dpindex.storage.leak_check import refuse_shared_rows
+from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
+from dpindex.study.planner import fit_codebook
 
 DIM = 24
 RNG = np.random.default_rng(0)
@@ -28,7 +29,8 @@ def mixed(shared: int) -> np.ndarray:
 
 
 def check(codewords: Any, private: Any, first: int = 0) -> None:
-    refuse_shared_rows(Codebook(codewords), [(first, private)])
+    book = Codebook(codewords)
+    refuse_leaks(book, LeakCheck(book, first + private.shape[0]).evidence([(first, private)]))
 
 
 def test_two_in_a_hundred_are_refused_and_fewer_are_chance() -> None:
@@ -113,3 +115,79 @@ def test_command_line(run: Command, tmp_path: Path) -> None:
     fails(run("add", "index", "x.npy"), "codewords are private vectors too")
     assert run("build", "x.npy", "sound", *terms, "--codebook", "public.npy")[0] == 0
     assert run("add", "sound", "x.npy")[0] == 0
+
+
+def made(kind: str, count: int, dim: int) -> Any:
+    """Vectors of one kind: in all directions, in some, in clusters, or repeated."""
+    rng = np.random.default_rng(1)
+    if kind == "clusters":
+        return rng.normal(size=(20, dim))[rng.integers(0, 20, count)] + rng.normal(
+            size=(count, dim), scale=0.5
+        )
+    if kind == "repeated":
+        return rng.normal(size=(count // 3, dim))[rng.integers(0, count // 3, count)]
+    if kind == "positive":
+        return rng.random((count, dim))
+    if kind == "narrow":
+        return 1.0 + rng.random((count, dim)) ** 3
+    return rng.normal(size=(count, dim))
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "dim", "size"),
+    [
+        ("all", 24, 8, 2),
+        ("all", 60, 8, 20),
+        ("all", 400, 24, 100),
+        ("all", 400, 24, 390),
+        ("all", 2000, 5, 5),
+        ("all", 2000, 100, 30),
+        ("positive", 200, 12, 10),
+        ("positive", 1000, 300, 40),
+        ("narrow", 8000, 6, 40),
+        ("clusters", 12000, 16, 5),
+        ("clusters", 4000, 16, 200),
+        ("repeated", 600, 24, 20),
+    ],
+)
+def test_low_centroids_of_the_private_vectors_are_refused(
+    kind: str, count: int, dim: int, size: int
+) -> None:
+    """Those of the other half are not: chance does that less than once in a million."""
+    rows = made(kind, 2 * count, dim)
+    if kind == "repeated":
+        rows = rows[np.lexsort(rows.T)]  # the halves share no vector
+    private = rows[:count]
+    check(fit_codebook(rows[count:], size).stated, private)
+    with pytest.raises(InputError, match=r"codewords are (means of the|private vectors)"):
+        check(fit_codebook(private, size).stated, private)
+
+
+def test_low_centroids_are_found_in_any_order_and_in_shards() -> None:
+    book = fit_codebook(PRIVATE, 30)
+    leak_check = LeakCheck(book, len(PRIVATE))
+    rows = sparse.csr_matrix(7 * PRIVATE[::-1])
+    parts = [
+        leak_check.evidence([(start, rows[start : start + 70])]) for start in range(0, 400, 70)
+    ]
+    with pytest.raises(InputError, match="codewords are means of the private vectors, as of a"):
+        refuse_leaks(book, LeakEvidence.joined(parts + parts[:2]))
+
+
+def test_low_centroids_of_the_first_of_very_many() -> None:
+    """A codebook is made of 65536 vectors at most, and the check takes the same ones."""
+    rows = np.random.default_rng(2).normal(size=(70000, 8))
+    with pytest.raises(InputError, match="codewords are means of the private vectors"):
+        check(fit_codebook(rows, 20).stated, rows)
+
+
+def test_low_centroids_by_the_command_line(run: Command, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", PRIVATE)
+    np.save(tmp_path / "other.npy", PUBLIC)
+    for source in ("x", "other"):
+        codebook = ("codebook", f"{source}.npy", f"{source}-means.npy", "--size", 34)
+        assert run(*codebook, "--centroids")[0] == 0
+    terms = ("--method", "record-codebook", "--record", "--epsilon", 4, "--codebook")
+    fails(run("build", "x.npy", "leaky", *terms, "x-means.npy"), "codewords are means of the")
+    assert not (tmp_path / "leaky").exists()
+    assert run("build", "x.npy", "index", *terms, "other-means.npy")[0] == 0

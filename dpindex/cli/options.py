@@ -259,7 +259,7 @@ class ReleaseOptions:
         Path | None, "Your private file of releases; an id in it is not released again."
     ] = None
     allow_rerelease: Annotated[bool, "Release ids in the ledger again; epsilons add up."] = False
-    skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with the vectors."] = False
+    skip_leak_check: Annotated[bool, "Accept a codebook made of the vectors."] = False
 
     def read_ids(self) -> AnyArray | None:
         """Return the ids of the file, None if none was named."""

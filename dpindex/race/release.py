@@ -12,6 +12,7 @@ from dpindex.base.checks import real_matrix
 from dpindex.base.errors import naming
 from dpindex.race.sketch import MAX_BYTES, RaceSketch
 from dpindex.race.spec import SketchSpec
+from dpindex.storage.leak_check import LeakCheck
 from dpindex.storage.release import Drawn, NewFile, Receipt, Shard, Target, Terms, release
 from dpindex.storage.release.content import ContentKey
 from dpindex.storage.release.release import Progress
@@ -98,7 +99,7 @@ class SketchTarget(Target[FolderWorkspace, RaceSketch]):
         return self._file.workspace()
 
     def checking(
-        self, content: ContentKey | None, *, leak_check: bool
+        self, content: ContentKey | None, leak_check: LeakCheck | None
     ) -> Callable[[Shard], Checked]:
         return _SketchCheck(self.spec.dim, content)
 
@@ -139,4 +140,4 @@ class _SketchCheck:
             with naming(shard.part.name):
                 real_matrix(chunk, self.dim, "records", min_rows=0)
             tags.append(content_tag(self.content, shard, segment, chunk, labels))
-        return Checked(shard.first_row, tuple(tags), {})
+        return Checked(shard.first_row, tuple(tags))

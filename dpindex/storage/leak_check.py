@@ -1,33 +1,52 @@
-"""The leak check of codebooks: a codebook that holds private vectors is refused.
+"""The leak check of codebooks: a codebook that is made of private vectors is refused.
 
 A codebook is published, whole and without noise, so no epsilon covers private vectors in it. The
-check is against accidents: a private file, or a part of one, that was named as the public one. It
-looks for codewords that lie in the direction of a private vector, and refuses a codebook with at
-least two of them that are more than 1 % of it; a few coincide by chance wherever people say the
-same things.
+check is against accidents: a private file, or a part of one, that was named as the public one.
+
+- *Shared rows.* Codewords that lie in the direction of a private vector. A codebook with at least
+  two of them that are more than 1 % of it is refused; a few coincide by chance wherever people say
+  the same things.
+- *Centroids.* Codewords of k-means are the means of the vectors that they were fitted to. The
+  private vectors that are nearest to a public codeword are independent draws around it, and their
+  mean lies from it at least as far as the mean of so many draws varies. A codebook is refused if
+  the squared distances are less than half of that, and chance does it less than once in a million.
+  Of more than 65536 vectors the evenly spaced ones are taken that ``dpindex codebook`` takes.
+  Centroids of a small part of the vectors, or of many others besides, are not noticed.
 
 *What the refusal itself reveals.* Whether it comes depends on the private vectors. It is shown to
 whoever holds them, and nothing is published by it; an index does not tell whether the check ran.
 But an index that is published after a check tells that the check passed: that few codewords were
-private vectors. One vector by itself is never refused, so no device falls silent because of what
-its vector is. Do not drop the codewords that were found and try again: which ones are missing then
-would tell which vectors there are. Take a codebook of another origin.
+private vectors, and that they were not their means. One vector by itself is never refused, so no
+device falls silent because of what its vector is. Do not drop the codewords that were found and try
+again: which ones are missing then would tell which vectors there are. Take a codebook of another
+origin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import gammaincinv
 
-from dpindex.base.arrays import Doubles, Floats, in_units_of_largest, issparse, unit
+from dpindex.base.arrays import (
+    Doubles,
+    Floats,
+    Singles,
+    in_units_of_largest,
+    issparse,
+    spaced,
+    unit,
+)
 from dpindex.base.errors import InputError
-from dpindex.mechanism.codebook import Codebook
+from dpindex.mechanism.codebook import MAX_SIZE, Codebook
 from dpindex.randomness import PublicStream
 
-__all__ = ["refuse_shared_rows", "refuse_shared_words", "shared_words"]
+__all__ = ["LeakCheck", "LeakEvidence", "refuse_leaks"]
 
 _SHARE = 0.01
 _FEWEST = 2
@@ -38,6 +57,16 @@ _STEPS = 256.0
 # Values such as 0, 1/2 and 1 must not lie at the edge of an interval.
 _OFFSETS = (0.29, 0.79)
 _SAME = 1.0 - 1e-6
+
+_DRIFT = 0.5
+"""Squared distance of means from codewords, over their variance, below which it is too small."""
+
+_FALSE_ALARM = 1e-6
+_DIRECTIONS = 32
+"""Directions in which distances are measured; those of fewer attributes are measured in all."""
+
+_SAME_OFFSET = 2.0**-14
+"""Rounding of offsets under which two vectors of one codeword count once."""
 
 
 class _Directions:
@@ -69,54 +98,171 @@ class _Directions:
                 yield int(row), int(word)
 
 
-def refuse_shared_rows(codebook: Codebook, chunks: Iterable[tuple[int, Any]]) -> None:
-    """Refuse a codebook of which more than 1 % lie in the direction of a private vector.
+@dataclass(frozen=True, eq=False)
+class LeakEvidence:
+    """Facts about private vectors by which a codebook is judged; they stay with the holder.
 
-    Parameters
+    Attributes
+    ----------
+    shared : mapping of int to int
+        Codewords that lie in the direction of a private vector, each with the row of one.
+    words : integer array, shape (n,)
+        The nearest codeword of each vector that is compared with the means.
+    offsets : float32 array, shape (n, r)
+        Where that vector lies from it, in some public directions.
+    """
+
+    shared: Mapping[int, int]
+    words: npt.NDArray[np.intp]
+    offsets: Singles
+
+    @classmethod
+    def joined(cls, several: Iterable[LeakEvidence]) -> LeakEvidence:
+        """Return the evidence of several shards, at least one, as one."""
+        parts = list(several)
+        shared: dict[int, int] = {}
+        for part in parts:
+            shared |= part.shared
+        words = np.concatenate([part.words for part in parts])
+        return cls(shared, words, np.concatenate([part.offsets for part in parts]))
+
+
+@dataclass(frozen=True)
+class LeakCheck:
+    """Compares private vectors with a codebook, a shard at a time.
+
+    Attributes
     ----------
     codebook : Codebook
-    chunks : iterable of (int, array or sparse matrix)
-        Private vectors with the number of their first row; memory is that of a block of them.
+    rows : int
+        Private vectors in all.
+    """
+
+    codebook: Codebook
+    rows: int
+
+    def evidence(self, chunks: Iterable[tuple[int, Any]]) -> LeakEvidence:
+        """Return the evidence of some vectors; memory is that of a block of them.
+
+        Parameters
+        ----------
+        chunks : iterable of (int, array or sparse matrix)
+            Private vectors with the number of their first row.
+        """
+        shared: dict[int, int] = {}
+        words = [np.empty(0, np.intp)]
+        offsets = [np.empty((0, self._axes.shape[1]), np.float32)]
+        for first, chunk in chunks:
+            for start in range(0, chunk.shape[0], _BLOCK_ROWS):
+                block = chunk[start : start + _BLOCK_ROWS]
+                if issparse(block):
+                    block = block.toarray()
+                for directions in self._directions:
+                    for row, word in directions.pairs(block):
+                        shared.setdefault(word, first + start + row)
+                nearest, apart = self._offsets(block[self._chosen(first + start, len(block))])
+                words.append(nearest)
+                offsets.append(apart)
+        return LeakEvidence(shared, np.concatenate(words), np.concatenate(offsets))
+
+    def _chosen(self, first: int, count: int) -> npt.NDArray[np.intp]:
+        """Return which of some rows a codebook of all vectors is made of."""
+        chosen = spaced(self.rows, MAX_SIZE)
+        low, high = np.searchsorted(chosen, (first, first + count))
+        return chosen[low:high] - first
+
+    def _offsets(self, vectors: Floats) -> tuple[npt.NDArray[np.intp], Singles]:
+        """Return the nearest codewords of vectors, and the offsets across them."""
+        directions = unit(in_units_of_largest(vectors))
+        directions = directions[directions.any(axis=1)]
+        cosines = directions @ self.codebook.vectors.T
+        nearest = cosines.argmax(axis=1)
+        along = cosines[np.arange(len(nearest)), nearest]
+        across = directions - along[:, None] * self.codebook.vectors[nearest]
+        return nearest, across @ self._axes
+
+    @cached_property
+    def _directions(self) -> list[_Directions]:
+        return [_Directions(self.codebook.stated, offset) for offset in _OFFSETS]
+
+    @cached_property
+    def _axes(self) -> Singles:
+        """Directions as columns, shape (dim, r)."""
+        dim = self.codebook.dim
+        if dim <= _DIRECTIONS:
+            return np.eye(dim, dtype=np.float32)
+        signs = PublicStream(0, "leak check of means").signs(dim * _DIRECTIONS)
+        return signs.reshape(dim, _DIRECTIONS).astype(np.float32)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"codebook": self.codebook, "rows": self.rows}
+
+
+def refuse_leaks(codebook: Codebook, evidence: LeakEvidence) -> None:
+    """Refuse a codebook that is made of private vectors.
 
     Raises
     ------
     InputError
-        With the first such codeword and the row that it equals.
+        For a codebook of which more than 1 % lie in the direction of a private vector, with the
+        first such codeword and the row that it equals; for codewords that are means of private
+        vectors.
 
     >>> rows = np.random.default_rng(0).normal(size=(100, 8))
-    >>> refuse_shared_rows(Codebook(rows[:50]), [(0, rows[50:])])
+    >>> public = Codebook(rows[:50])
+    >>> refuse_leaks(public, LeakCheck(public, 50).evidence([(50, rows[50:])]))
     >>> try:
-    ...     refuse_shared_rows(Codebook(rows[:50]), [(0, 3 * rows)])
+    ...     refuse_leaks(public, LeakCheck(public, 100).evidence([(0, 3 * rows)]))
     ... except InputError as error:
     ...     print(str(error)[:75])
     50 of the 50 codewords are private vectors too (codeword 0 is row 0), and a
     """
-    refuse_shared_words(codebook, shared_words(codebook, chunks))
-
-
-def shared_words(codebook: Codebook, chunks: Iterable[tuple[int, Any]]) -> dict[int, int]:
-    """Return codewords that lie in the direction of a private vector, each with a row of one."""
-    indexes = [_Directions(codebook.stated, offset) for offset in _OFFSETS]
-    shared: dict[int, int] = {}
-    for first, chunk in chunks:
-        for start in range(0, chunk.shape[0], _BLOCK_ROWS):
-            rows = chunk[start : start + _BLOCK_ROWS]
-            if issparse(rows):
-                rows = rows.toarray()
-            for index in indexes:
-                for row, word in index.pairs(rows):
-                    shared.setdefault(word, first + start + row)
-    return shared
-
-
-def refuse_shared_words(codebook: Codebook, shared: Mapping[int, int]) -> None:
-    """Refuse a codebook for the shared codewords, as :func:`refuse_shared_rows` does."""
+    shared = evidence.shared
+    leak = ""
     if len(shared) >= _FEWEST and len(shared) > _SHARE * len(codebook):
         word, row = min(shared.items())
-        raise InputError(
+        leak = (
             f"{len(shared)} of the {len(codebook)} codewords are private vectors too (codeword "
-            f"{word} is row {row}), and a codebook is published as it is: no epsilon covers what "
-            f"is in it. Take public vectors of another origin, or pass skip_leak_check=True "
-            f"if these are public after all.",
+            f"{word} is row {row})"
+        )
+    elif _are_means(evidence):
+        leak = "the codewords are means of the private vectors, as of a codebook made of them"
+    if leak:
+        raise InputError(
+            f"{leak}, and a codebook is published as it is: no epsilon covers what is in it. Take "
+            f"public vectors of another origin, or pass skip_leak_check=True if these are public "
+            f"after all.",
             parameters=["skip_leak_check=True"],
         )
+
+
+def _are_means(evidence: LeakEvidence) -> bool:
+    """Return whether means of private vectors lie nearer to the codewords than chance lets them.
+
+    Given a public codebook, n vectors of one codeword are independent draws of a law of variance
+    σ². Their mean offset has an expected square of at least σ²/n, so over all codewords the sum of
+    n·(mean offset)² is at least that of σ², but for the luck of a χ² law (Satterthwaite 1946).
+    """
+    rounded = np.rint(evidence.offsets / _SAME_OFFSET).astype(np.int32)
+    keys = np.column_stack([evidence.words, rounded])
+    _, different = np.unique(keys, axis=0, return_index=True)
+    names, words, counts = np.unique(
+        evidence.words[different], return_inverse=True, return_counts=True
+    )
+    offsets = evidence.offsets[different].astype(np.float64)
+    sums = np.zeros((len(names), offsets.shape[1]))
+    np.add.at(sums, words, offsets)
+    means = sums / counts[:, None]
+    within = offsets - means[words]
+    several = counts > 1
+    squares = np.bincount(words, np.square(within).sum(axis=1), len(names))
+    variances = squares[several] / (counts[several] - 1)
+    if not variances.any():
+        return False
+    drifts = counts[several] * np.square(means[several]).sum(axis=1)
+    drift = drifts.sum() / variances.sum()
+    scatter = within.T @ within
+    codewords = variances.sum() ** 2 / np.square(variances).sum()
+    freedom = codewords * np.trace(scatter) ** 2 / np.square(scatter).sum()
+    luck = 2.0 * gammaincinv(freedom / 2.0, _FALSE_ALARM) / freedom
+    return bool(drift < min(_DRIFT, luck))

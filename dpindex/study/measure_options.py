@@ -37,7 +37,7 @@ class MeasureOptions:
     max_queries : int, optional
         Use the first so many queries only, [1, ∞).
     skip_leak_check : bool
-        Accept a codebook that shares rows with the base, which finds those rows exactly.
+        Accept a codebook made of the base.
 
     Raises
     ------
@@ -60,7 +60,7 @@ class MeasureOptions:
         "Fit a denoiser to the private codes; costs no budget.  [default: none]",
     ] = None
     max_queries: Annotated[int | None, "Use the first so many only.  [default: all]"] = None
-    skip_leak_check: Annotated[bool, "Accept a codebook that shares rows with BASE."] = False
+    skip_leak_check: Annotated[bool, "Accept a codebook made of BASE."] = False
 
     def __post_init__(self) -> None:
         if self.runs < 1:

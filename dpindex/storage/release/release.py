@@ -11,7 +11,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import DamagedError, InputError
-from dpindex.storage.leak_check import refuse_shared_words
+from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.storage.manifest import segment_number
 from dpindex.storage.release.engine import Engine, one_by_one
 from dpindex.storage.release.target import Drawn, Published, Space, Target
@@ -41,7 +41,7 @@ class Terms:
     allow_rerelease : bool
         Allow ids that the ledger knows, at the price of one more epsilon each.
     skip_leak_check : bool
-        Accept a codebook that shares rows with the vectors: see :mod:`dpindex.storage.leak_check`.
+        Accept a codebook made of the vectors: see :mod:`dpindex.storage.leak_check`.
     ids_at_once : int
         How many ids the ledger is told in one step, if one part does not hold more.
 
@@ -157,22 +157,24 @@ class _Run(Generic[Space, Published]):
 
     def _checked(self, shards: list[Shard], space: Space) -> list[Shard]:
         """Check every vector; return the shards in order, with their tags."""
-        codebook = None
-        if not self._terms.skip_leak_check:
-            codebook = self._target.codebook
-        check = self._target.checking(space.content, leak_check=codebook is not None)
+        codebook = self._target.codebook
+        leak_check = None
+        if codebook is not None and not self._terms.skip_leak_check:
+            leak_check = LeakCheck(codebook, self._dataset.rows)
+        check = self._target.checking(space.content, leak_check)
         tags: dict[int, tuple[bytes, ...]] = {}
-        shared_words: dict[int, int] = {}
+        leaks: list[LeakEvidence] = []
         rows_left = {shard.first_row: shard.part.rows for shard in shards}
         self._progress(0, self._dataset.rows, "checking")
         for result in self._engine(check, shards):
             tags[result.first_row] = result.tags
-            shared_words |= result.shared_words
+            if result.leaks is not None:
+                leaks.append(result.leaks)
             rows_left.pop(result.first_row, None)
             done = self._dataset.rows - sum(rows_left.values())
             self._progress(done, self._dataset.rows, "checking")
-        if codebook is not None:
-            refuse_shared_words(codebook, shared_words)
+        if leak_check is not None:
+            refuse_leaks(leak_check.codebook, LeakEvidence.joined(leaks))
         return [shard.with_tags(tags[shard.first_row]) for shard in shards]
 
     def _begun(self, shards: list[Shard], space: Space) -> str:

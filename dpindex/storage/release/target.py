@@ -17,6 +17,7 @@ from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import rows_per_segment
+from dpindex.storage.leak_check import LeakCheck
 from dpindex.storage.release.content import ContentKey
 from dpindex.storage.release.engine import Engine
 from dpindex.storage.release.work import (
@@ -109,7 +110,7 @@ class Target(ABC, Generic[Space, Published]):
 
     @abstractmethod
     def checking(
-        self, content: ContentKey | None, *, leak_check: bool
+        self, content: ContentKey | None, leak_check: LeakCheck | None
     ) -> Callable[[Shard], Checked]:
         """Return what checks a shard."""
 
@@ -137,7 +138,7 @@ class CodeTarget(Target[Space, Published]):
         return min(rows_per_segment(self.spec), dataset.rows_at_a_time)
 
     def checking(
-        self, content: ContentKey | None, *, leak_check: bool
+        self, content: ContentKey | None, leak_check: LeakCheck | None
     ) -> Callable[[Shard], Checked]:
         return CodeCheck(self.spec, content, leak_check)
 

@@ -18,7 +18,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projector import Projector
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.ids import ids_to_bytes
-from dpindex.storage.leak_check import shared_words
+from dpindex.storage.leak_check import LeakCheck, LeakEvidence
 from dpindex.storage.manifest import FileMark
 from dpindex.storage.payload import Payload, Table, payload_to_bytes
 from dpindex.storage.release.content import ContentKey
@@ -96,13 +96,13 @@ class Checked:
         Of the shard.
     tags : tuple of bytes
         Of its segments.
-    shared_words : mapping of int to int
-        Codewords that are private vectors too, each with the row of one.
+    leaks : LeakEvidence, optional
+        What a codebook is judged by.
     """
 
     first_row: int
     tags: tuple[bytes, ...]
-    shared_words: Mapping[int, int]
+    leaks: LeakEvidence | None = None
 
 
 @dataclass(frozen=True)
@@ -185,13 +185,13 @@ class CodeCheck:
     spec : Spec
     content : ContentKey, optional
         Tags the vectors; None where nothing can be resumed.
-    leak_check : bool
-        Look for codewords of the spec among the vectors.
+    leak_check : LeakCheck, optional
+        Compares the vectors with the codebook.
     """
 
     spec: Spec
     content: ContentKey | None
-    leak_check: bool
+    leak_check: LeakCheck | None
 
     def __call__(self, shard: Shard) -> Checked:
         """Check a shard.
@@ -211,15 +211,12 @@ class CodeCheck:
                 tags.append(content_tag(self.content, shard, segment, chunk, labels))
                 yield shard.first_row + segment.start, chunk
 
-        codebook = None
-        if self.leak_check:
-            codebook = self.spec.codebook
-        words: Mapping[int, int] = {}
-        if codebook is None:
+        leaks = None
+        if self.leak_check is None:
             deque(checked(), maxlen=0)
         else:
-            words = shared_words(codebook, checked())
-        return Checked(shard.first_row, tuple(tags), words)
+            leaks = self.leak_check.evidence(checked())
+        return Checked(shard.first_row, tuple(tags), leaks)
 
     @cached_property
     def _projector(self) -> Projector:

@@ -23,7 +23,7 @@ from dpindex.index.queries import QueryMode
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import record
-from dpindex.storage.leak_check import refuse_shared_rows
+from dpindex.storage.leak_check import LeakCheck, refuse_leaks
 from dpindex.study.attacks.linkage import LINKED, Linkage
 from dpindex.study.attacks.rebuilding import (
     EXPOSURE,
@@ -202,9 +202,9 @@ class Evaluation:
             new_index(spec, self._curve)
         _check_norms(self.specs, base)
         _check_norms(self.specs, queries)
-        for book in {spec.codebook for spec in self.specs} - {None}:
-            if not options.skip_leak_check:
-                refuse_shared_rows(book, base.chunks())  # type: ignore[arg-type]
+        for book in {spec.codebook for spec in self.specs}:
+            if book is not None and not options.skip_leak_check:
+                refuse_leaks(book, LeakCheck(book, count).evidence(base.chunks()))
 
     @cached_property
     def _builds(self) -> list[_Build]:

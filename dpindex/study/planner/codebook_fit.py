@@ -13,6 +13,9 @@ from dpindex.base.errors import InputError
 from dpindex.mechanism.codebook import MAX_SIZE, MIN_SIZE, Codebook
 
 _ITERATIONS = 25
+_ROUNDS = 4
+"""Most further rounds of so many iterations."""
+
 _SAME_COSINE = 1.0 - 1e-5
 
 
@@ -56,9 +59,20 @@ def fit_codebook(public: Any, size: int) -> Codebook:
 
 def _centroids(vectors: Singles, size: int) -> Singles:
     kmeans = faiss.Kmeans(
-        vectors.shape[1], size, niter=_ITERATIONS, spherical=True, min_points_per_centroid=1
+        vectors.shape[1],
+        size,
+        niter=_ITERATIONS,
+        spherical=True,
+        min_points_per_centroid=1,
+        max_points_per_centroid=MAX_SIZE,
     )
     kmeans.train(vectors)
+    for _ in range(_ROUNDS):
+        # Until little moves: the leak check knows centroids by it, should these not be public.
+        centroids = kmeans.centroids
+        kmeans.train(vectors, init_centroids=centroids)
+        if np.array_equal(centroids, kmeans.centroids):
+            break
     return np.asarray(kmeans.centroids)
 
 
