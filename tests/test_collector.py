@@ -43,7 +43,7 @@ def reopened(index: dpi.PrivateIndex) -> dpi.PrivateIndex:
 
 
 def done(outcome: Future[Outcome]) -> Outcome:
-    return outcome.result(timeout=60)
+    return outcome.result(timeout=600)
 
 
 def test_what_is_accepted_is_saved_at_the_end(index: dpi.PrivateIndex) -> None:
@@ -85,7 +85,7 @@ def test_many_share_one_fsync(index: dpi.PrivateIndex, monkeypatch: pytest.Monke
     sync = os.fsync
 
     def slow(handle: int) -> None:
-        gate.wait(60)
+        gate.wait(600)
         synced.append(handle)
         sync(handle)
 
@@ -186,7 +186,7 @@ def test_who_does_not_wait_any_more_does_no_harm(
     with collecting(index) as collector:
 
         def slow(handle: int) -> None:
-            gate.wait(60)
+            gate.wait(600)
             sync(handle)
 
         monkeypatch.setattr("dpindex.serve.accepted_log.os.fsync", slow)
@@ -206,7 +206,7 @@ def test_too_many_that_wait_are_sent_away(
     with collecting(index) as collector:
 
         def slow(handle: int) -> None:
-            gate.wait(60)
+            gate.wait(600)
             sync(handle)
 
         monkeypatch.setattr("dpindex.serve.accepted_log.os.fsync", slow)

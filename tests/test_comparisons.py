@@ -47,7 +47,8 @@ def server(tmp_path: Path) -> Iterator[Any]:
     index = dpi.PrivateIndex(SPEC, query_epsilon=6.0)
     index.add(X, NAMES)
     tokens = Tokens(f"search {SEARCH}\nrerank {RERANK}")
-    comparisons = Holder(X, per_minute=100).comparisons(index)
+    owner = dpi.Originals(X, NAMES)
+    comparisons = Comparisons(owner, SPEC, index.metric, per_minute=100, clock=lambda: 0.0)
     with Collector(index, tmp_path / "log", lambda: None) as collector:
         app = make_app(collector, tokens, comparisons=comparisons)
         yield testclient.TestClient(app, base_url="http://localhost")
@@ -134,6 +135,8 @@ def test_originals_must_fit_before_anything_is_served() -> None:
     ):
         with pytest.raises(dpi.InputError, match=said):
             holder.comparisons(index)
+    body = json.dumps({"query": X[0].tolist(), "ids": NAMES}).encode()
+    assert len(Holder(X).comparisons(index).answer(body, str, "a")) == N
 
 
 class Local(Client):

@@ -248,7 +248,7 @@ def test_whole_builds_at_the_same_time_publish_one(data: Path, tmp_path: Path) -
     barrier = threading.Barrier(4)
 
     def together(function: Any, shards: Any) -> Iterable[Any]:
-        barrier.wait(60)
+        barrier.wait(600)
         return [function(shard) for shard in shards]
 
     def build(_: int) -> None:

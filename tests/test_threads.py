@@ -70,10 +70,10 @@ def test_limits_may_overlap_in_threads(
     def work(number: int) -> tuple[int, int]:
         with limited_threads(limits[number]):
             inside[number].set()
-            leave[number].wait(60)
+            leave[number].wait(600)
             within = faiss.omp_get_max_threads()
         left[number].set()
-        end[number].wait(60)
+        end[number].wait(600)
         return within, faiss.omp_get_max_threads()
 
     def shared() -> int:
@@ -85,12 +85,12 @@ def test_limits_may_overlap_in_threads(
         results = []
         for number in (0, 1):
             results.append(pool.submit(work, number))
-            assert inside[number].wait(60)
+            assert inside[number].wait(600)
         assert shared() == min(most, *limits)
         assert faiss.omp_get_max_threads() == openmp
         for number in (first, 1 - first):
             leave[number].set()
-            assert left[number].wait(60)
+            assert left[number].wait(600)
             assert shared() == (min(most, kept[number]) if number == first else most)
         for event in end:
             event.set()
