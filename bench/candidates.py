@@ -1,11 +1,14 @@
 """Candidates from the codes, answers from the vectors: what is found, and how fast.
 
     python bench/candidates.py quality [--output bench/candidates/clinc150.csv]
+    python bench/candidates.py picture
     python bench/candidates.py speed [--rows 1000000] [--databases milvus,lance] [--work FOLDER]
 
 ``quality``: recall@10 of the true 10 neighbours of CLINC150 sentence embeddings (norm 1; corpus
 permuted by ``default_rng(0)``, the first 18 700 private, the next 4000 public, the first 500
 queries), whole records hidden, mean of three builds; R = 10 is the search without reranking.
+
+``picture``: draws that file as ``docs/candidates.png``; of two subsets the better at each R.
 
 ``speed``: 100 queries of 384 numbers among so many vectors in a memory map, codebook codes; the
 plain search, reranking R = 1000, and reading the rows of the same candidates from the file, mapped
@@ -36,6 +39,9 @@ from dpindex.vectors import open_dataset
 PRIVATE, PUBLIC, QUERIES, BUILDS, K = 18_700, 4000, 500, 3, 10
 CASES = ((6.0, 25), (6.0, 50), (8.0, 8), (8.0, 16), (10.0, 4))
 """Epsilon, and the size of the subset that a codeword is reported with."""
+
+COLOURS = {6.0: "#56B4E9", 8.0: "#0072B2", 10.0: "#D55E00"}
+"""Of the line of each epsilon."""
 
 MODES: tuple[QueryMode, ...] = ("exact", "private")
 CANDIDATES = (10, 100, 200, 500, 1000)
@@ -100,6 +106,40 @@ def quality(output: Path) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["epsilon", "subset", "query", "candidates", "recall_at_10"])
         writer.writerows(lines)
+
+
+def picture(table: Path, output: Path) -> None:
+    """Draw recall@10 against the number of candidates, a line for each epsilon."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    best: dict[tuple[str, float], dict[int, float]] = {}
+    with table.open(newline="") as file:
+        for row in csv.DictReader(file):
+            line = best.setdefault((row["query"], float(row["epsilon"])), {})
+            candidates = int(row["candidates"])
+            line[candidates] = max(line.get(candidates, 0.0), float(row["recall_at_10"]))
+    figure, panels = plt.subplots(1, 2, figsize=(8, 3.9), sharey=True)
+    for mode, axes in zip(MODES, panels, strict=True):
+        for epsilon, colour in COLOURS.items():
+            line = best[mode, epsilon]
+            axes.plot(*zip(*line.items(), strict=True), "o-", color=colour, lw=2.2, ms=5)
+            last = max(line)
+            axes.annotate(f"  ε = {epsilon:g}", (last, line[last]), color=colour, va="center")
+        axes.set_title(f"{mode} queries", fontsize=12)
+        axes.set_xscale("log")
+        axes.set_xlim(8, 2600)
+        axes.set_xticks(CANDIDATES, [f"{count}\n{count / PRIVATE:.1%}" for count in CANDIDATES])
+        axes.minorticks_off()
+        axes.set_ylim(0, 1)
+        axes.grid(color="0.92")
+        axes.set_xlabel("candidates that are compared with the query")
+    panels[0].set_ylabel("true ten neighbours found")
+    figure.tight_layout()
+    figure.savefig(output, dpi=120)
+    plt.close(figure)
 
 
 def clustered(path: Path, rows: int) -> None:
@@ -190,6 +230,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     measured = commands.add_parser("quality")
     measured.add_argument("--output", type=Path, default=Path("bench/candidates/clinc150.csv"))
+    commands.add_parser("picture")
     timing = commands.add_parser("speed")
     timing.add_argument("--rows", type=int, default=1_000_000)
     timing.add_argument("--databases", default="")
@@ -200,6 +241,9 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.command == "quality":
         quality(chosen.output)
+    elif chosen.command == "picture":
+        here = Path(__file__)
+        picture(here.parent / "candidates/clinc150.csv", here.parents[1] / "docs/candidates.png")
     elif chosen.command == "time":
         is_saved = chosen.place.endswith(".index")
         opened: Any = dpi.PrivateIndex.open(chosen.place) if is_saved else dpi.connect(chosen.place)
