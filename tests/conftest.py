@@ -7,7 +7,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -59,12 +58,9 @@ def data_dir() -> Path:
 @pytest.fixture
 def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Secret words from the seeds 0, 1, …: what judges quality passes always or never."""
-    from streams import Seeded
+    from streams import seed_noise
 
-    seeds = count()
-    monkeypatch.setattr("dpindex.base.threads.cores", lambda: 1)  # seeds are drawn in order
-    for user in ("dpindex.mechanism.privatizer", "dpindex.race.sketch"):
-        monkeypatch.setattr(f"{user}.secret_stream", lambda: Seeded(next(seeds)))
+    seed_noise(monkeypatch)
 
 
 @pytest.fixture

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 Words = npt.NDArray[Any]
 
@@ -38,3 +40,11 @@ class Seeded:
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> Words:
         most = np.iinfo(dtype).max
         return self._rng.integers(0, most, count, dtype=dtype, endpoint=True)
+
+
+def seed_noise(patch: pytest.MonkeyPatch) -> None:
+    """Draw noise from the seeds 0, 1, …"""
+    seeds = itertools.count()
+    patch.setattr("dpindex.base.threads.cores", lambda: 1)  # seeds are drawn in order
+    for user in ("dpindex.mechanism.privatizer", "dpindex.race.sketch"):
+        patch.setattr(f"{user}.secret_stream", lambda: Seeded(next(seeds)))

@@ -18,9 +18,10 @@ from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.study.planner import fit_codebook
 
 DIM = 24
-RNG = np.random.default_rng(0)
-PRIVATE = RNG.normal(size=(400, DIM)).astype(np.float32)
-PUBLIC = RNG.normal(size=(200, DIM)).astype(np.float32)
+BOTH = np.random.default_rng(0).normal(size=(600, DIM)).astype(np.float32)
+PRIVATE = BOTH[:400]
+PUBLIC = BOTH[400:]
+SIZES = np.random.default_rng(1).uniform(1e-3, 1e3, (400, 1))
 
 
 def mixed(shared: int) -> np.ndarray:
@@ -48,7 +49,7 @@ def test_two_in_a_hundred_are_refused_and_fewer_are_chance() -> None:
     [
         lambda x: x.astype(np.float64),
         lambda x: x * np.float32(0.37),
-        lambda x: x * RNG.uniform(1e-3, 1e3, (len(x), 1)),
+        lambda x: x * SIZES,
         lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
         lambda x: x.astype(np.float64) / 3 * 1e200,
         sparse.csr_matrix,
@@ -62,7 +63,7 @@ def test_directions_count(changed: Any) -> None:
 
 
 def test_whole_numbers_at_the_edges_of_intervals() -> None:
-    rows = RNG.integers(-4, 5, (300, DIM)).astype(np.float32)
+    rows = np.random.default_rng(2).integers(-4, 5, (300, DIM)).astype(np.float32)
     rows[:, 0] = 4
     with pytest.raises(InputError, match=r"^300 of the 300 codewords"):
         check(rows, rows / 3)
@@ -72,7 +73,8 @@ def test_whole_numbers_at_the_edges_of_intervals() -> None:
 
 def test_near_ones_are_not_the_same() -> None:
     """A cosine of 1 − 5e-6 is another vector."""
-    near = PRIVATE + 0.003 * RNG.normal(size=PRIVATE.shape).astype(np.float32)
+    noise = np.random.default_rng(3).normal(size=PRIVATE.shape).astype(np.float32)
+    near = PRIVATE + 0.003 * noise
     check(mixed(200), near)
 
 

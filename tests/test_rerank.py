@@ -114,7 +114,7 @@ def test_files_of_vectors(file: str, files: Path) -> None:
 def test_every_kind_of_originals(metric: Any, files: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(owners, "_BLOCK_NUMBERS", 37 * DIM)  # many blocks
     index = _index(metric=metric)
-    shuffled = RNG.permutation(N)
+    shuffled = np.random.default_rng(1).permutation(N)
     with open_dataset(files / "x.npy", rows_per_part=70) as dataset:
         kinds = [
             X,
@@ -218,7 +218,8 @@ def test_range_search(metric: Any) -> None:
 
 def test_filters_denoisers_and_payload() -> None:
     pytest.importorskip("pyarrow")
-    low_rank = RNG.normal(size=(N, 4)) @ RNG.normal(size=(4, DIM)) / 10
+    rng = np.random.default_rng(1)
+    low_rank = rng.normal(size=(N, 4)) @ rng.normal(size=(4, DIM)) / 10
     index = dpi.PrivateIndex(SPECS["numbers"])
     index.add(low_rank.clip(-1, 1), payload={"year": np.arange(N)})
     index.fit_denoiser("linear")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from streams import seed_noise
 
 import dpindex as dpi
 from dpindex.index import selection
@@ -42,16 +43,23 @@ _SLOW = ("pq", "hnsw", "ivf", "l2", "ip")
     params=[pytest.param(n, marks=[pytest.mark.slow] if n in _SLOW else []) for n in CASES],
 )
 def index(request: pytest.FixtureRequest) -> dpi.PrivateIndex:
-    spec, options = CASES[request.param]
+    with pytest.MonkeyPatch.context() as patch:
+        seed_noise(patch)
+        return made_of_two_parts(request.param)
+
+
+def made_of_two_parts(case: str) -> dpi.PrivateIndex:
+    spec, options = CASES[case]
     made = dpi.PrivateIndex(spec, **options)
     made.add(X[: N // 2], skip_leak_check=True)
     made.search(Q[:1])  # and rows that are added to a structure that is there
     made.add(X[N // 2 :], skip_leak_check=True)
-    if request.param == "denoised":
+    if case == "denoised":
         made.fit_denoiser("linear")
     return made
 
 
+@pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize("mode", ["exact", "private"])
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.95])
 def test_as_left_out_of_a_full_ranking(index: dpi.PrivateIndex, mode: Any, share: float) -> None:
@@ -102,6 +110,7 @@ def test_subsets_that_do_not_fit_into_memory(
     assert mask[index.search(Q, k=5, filter=mask).ids].all()
 
 
+@pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_range_search(metric: Any) -> None:
     index = dpi.PrivateIndex(NUMBERS, metric=metric)
