@@ -1,166 +1,176 @@
-"""What an attacker makes of codes: vectors rebuilt, and codes linked to records.
+"""The panel of attacks, on codes of any scheme: what is picked, rebuilt and recognised.
 
-The attacker knows the scheme, everything public and a public sample of the same kind of vectors. It
-imitates the scheme on that sample and there chooses between simple ways to rebuild vectors. To
-link, it holds a noisy copy of every record as well. It never holds a key.
+The measures are those of ``dpindex.study.attacks.panel``. The attacker knows the scheme, the codes
+of the whole collection and a public sample of the same kind of vectors, on which it imitates the
+scheme. It never holds a key, but it may know some records with their codes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from functools import partial
+from typing import Any
 
 import numpy as np
-from peers_schemes import Array, Scheme, directions
-from scipy.optimize import linear_sum_assignment
+from peers_schemes import Array, Scheme
 
-Function: TypeAlias = Callable[[Array], Array]
+from dpindex.study.attacks.learned_map import learned_map
+from dpindex.study.attacks.membership import best_scores, true_positive_rate
+from dpindex.study.attacks.ranking import Ranking, rank_candidates
+from dpindex.study.attacks.rebuilding import cosines
 
-COPY_COSINE = 0.9
-IMITATIONS, TRIED = 4, 500
-_RIDGES = 10.0 ** np.arange(-4, 3)
+CANDIDATES = 1000
+PAIRS = (10, 100, 1000)
+FALSE_POSITIVES = 0.01
+_ATTACKED = 500
+_HELD = 500
 _SHARPNESS = 4.0 ** np.arange(-4, 5)
-_QUANTILES = (np.arange(32) + 0.5) / 32
-_LIKELIHOODS = (40.0, 80.0)
-_ROUNDS = 40
-_ATTEMPTS = 5
-_BLOCK = 500
+_PROFILE = np.concatenate([np.linspace(0.0, 0.9, 28), 1.0 - np.geomspace(0.1, 1e-3, 20)])
+_PROFILED = 2000
 
 
-def noisy_copies(vectors: Array, rng: np.random.Generator) -> Array:
-    """Vectors of norm 1 and cosine 0.9 with the given ones."""
-    noise = directions(vectors.shape, rng)
-    noise -= np.einsum("ij,ij->i", noise, vectors)[:, None] * vectors
-    noise *= np.sqrt(1.0 - COPY_COSINE**2) / np.linalg.norm(noise, axis=1, keepdims=True)
-    return (COPY_COSINE * vectors + noise).astype(np.float32)
+class Attacker:
+    """The attacks on one build of a scheme.
 
-
-def cosines(left: Array, right: Array) -> Array:
-    """Cosine of each row with the row of the other; 0 for zero rows."""
-    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    return np.asarray(np.einsum("ij,ij->i", left, right) / np.maximum(norms, 1e-30))
-
-
-def find_order(make: Callable[[], Array], readings: Array) -> Array:
-    """Which coordinate of the readings is which, from the two distributions alone.
-
-    ``make`` draws vectors with noise like that of the readings. Of five attempts the one counts
-    that leaves the covariances nearest to each other.
+    Parameters
+    ----------
+    scheme : Scheme
+    codes
+        Of the whole collection.
+    base, public : arrays, shapes (n, dim) and (m, dim), norm 1
+    strangers : array, shape (s, dim)
+        Vectors of the kind that are in neither.
     """
-    observed = np.cov(readings.T)
 
-    def left_over(found: tuple[Array, Array]) -> float:
-        order, covariance = found
-        return float(np.square(covariance - observed[np.ix_(order, order)]).sum())
+    def __init__(
+        self, scheme: Scheme, codes: Any, base: Array, public: Array, strangers: Array
+    ) -> None:
+        self._rng = np.random.default_rng()
+        chosen = self._rng.permutation(len(base))
+        self._attacked, self._known, _ = np.split(chosen, [_ATTACKED, _ATTACKED + max(PAIRS)])
+        self._scheme = scheme
+        self._codes = codes
+        self._attacked_codes = scheme.take(codes, self._attacked)
+        self._base = base
+        self._truth = base[self._attacked]
+        self._public = self._rng.permutation(public)
+        self._strangers = strangers
+        self._readings = scheme.read(codes)
 
-    return min((_one_order(make(), readings, observed) for _ in range(_ATTEMPTS)), key=left_over)[0]
+    def figures(self) -> dict[str, float]:
+        """Return the success of every attack.
+
+        ``picked`` is the rate of attacked codes whose vector is picked among 1000, ``best`` its
+        maximum over all attacks, ``rebuilt`` the highest mean cosine of rebuilt vectors, and
+        ``recognised`` the true-positive rate of membership at 1 % false positives.
+        """
+        figures = self._without_pairs()
+        best = figures["picked"]
+        for pairs in PAIRS:
+            cosine, rate = self._with_pairs(pairs)
+            figures["rebuilt"] = max(figures["rebuilt"], cosine)
+            figures[f"picked, {pairs} pairs"] = rate
+            best = max(best, rate)
+        figures["best"] = best
+        figures["recognised"] = self._membership()
+        return figures
+
+    def _without_pairs(self) -> dict[str, float]:
+        guess = self._public.mean(axis=0)
+        key = self._scheme.key_from_sample(self._readings, self._public)
+        rankings = []
+        if key is None:
+            estimates = np.broadcast_to(guess, self._truth.shape)
+        else:
+            readings = self._readings @ key
+            estimates = self._rebuilt(readings)
+            rankings.append(self._ranking(readings[self._attacked], readings.mean(axis=0)))
+            rankings.append(self._ranking(estimates, guess))
+        rankings += self._scheme.rankings(self._attacked_codes, self._base, self._attacked)
+        if self._scheme.keyed:
+            rankings.append(self._profiles())
+        return {
+            "rebuilt": float(cosines(estimates, self._truth).mean()),
+            "picked": max(ranking.found(CANDIDATES) for ranking in rankings),
+            "picked of all": max(ranking.found(len(self._base)) for ranking in rankings),
+        }
+
+    def _with_pairs(self, pairs: int) -> tuple[float, float]:
+        """Return the mean cosine of rebuilt vectors and the rate of picked ones.
+
+        The best of three counts: a learned map, the key that fits the pairs, and similarities to
+        the known records, which an orthogonal map keeps.
+        """
+        known = self._base[self._known[:pairs]]
+        readings = self._readings[self._known[:pairs]]
+        attacked = self._readings[self._attacked]
+        mapped = learned_map(readings, known)(attacked)
+        turned = attacked @ self._scheme.key_from_pairs(readings, known)
+        rankings = [self._ranking(estimates, known.mean(axis=0)) for estimates in (mapped, turned)]
+        similarities = self._base @ known.T
+        centre = similarities.mean(axis=0)
+        rankings.append(
+            rank_candidates(attacked @ readings.T - centre, similarities - centre, self._attacked)
+        )
+        cosine = max(cosines(estimates, self._truth).mean() for estimates in (mapped, turned))
+        return float(cosine), max(ranking.found(CANDIDATES) for ranking in rankings)
+
+    def _membership(self) -> float:
+        """Return the true-positive rate by the best score; a key is learned from all pairs."""
+        key = self._scheme.key_from_pairs(self._readings[self._known], self._base[self._known])
+        readings = self._readings @ key
+        queries = np.concatenate([self._truth, self._strangers])
+        scores = best_scores(queries - queries.mean(axis=0), readings - readings.mean(axis=0))
+        members, others = np.split(scores, [len(self._truth)])
+        return true_positive_rate(members, others, FALSE_POSITIVES)
+
+    def _ranking(self, estimates: Array, centre: Array) -> Ranking:
+        mean = self._base.mean(axis=0)
+        return rank_candidates(estimates - centre, self._base - mean, self._attacked)
+
+    def _profiles(self) -> Ranking:
+        """Rank by the law of a record's similarities to the others, which needs no key."""
+        others = np.setdiff1d(np.arange(len(self._base)), self._attacked)
+        sample = self._readings[self._rng.permutation(others)[:_PROFILED]]
+        observed = _profile(self._readings[self._attacked], sample)
+        candidates = self._scheme.imitate(self._base)
+        expected = _profile(candidates, self._scheme.imitate(self._public[:_PROFILED]))
+        spread = expected.std(axis=0)
+        return rank_candidates(
+            (observed - observed.mean(axis=0)) / spread,
+            (expected - expected.mean(axis=0)) / spread,
+            self._attacked,
+        )
+
+    def _rebuilt(self, readings: Array) -> Array:
+        """Return the attacked vectors by the estimate that does best on held-out public ones.
+
+        The reading itself; a learned map; and the mean of public vectors with weights
+        exp(t·⟨reading, vector⟩), which is Bayes' estimate for isotropic normal noise.
+        """
+        held, learned = np.split(self._public, [_HELD])
+        codes = self._scheme.imitate(held)
+        held_readings = self._scheme.read(codes)
+        attacked = readings[self._attacked]
+        imitation = self._scheme.read(self._scheme.imitate(learned))
+        tries = [(held_readings, attacked)]
+        for estimate in (
+            learned_map(imitation, learned),
+            *(partial(_posterior_mean, learned, t) for t in _SHARPNESS),
+        ):
+            tries.append((estimate(held_readings), estimate(attacked)))
+        for by_law in self._scheme.estimates(self._codes, learned):
+            tries.append((by_law(codes), by_law(self._attacked_codes)))
+        return max(tries, key=lambda pair: float(cosines(pair[0], held).mean()))[1]
 
 
-def _one_order(known: Array, readings: Array, observed: Array) -> tuple[Array, Array]:
-    """Order and covariance of the known vectors.
-
-    Coordinates are matched by their quantiles at first, and then by their covariances with those
-    matched best, of which there are more in every round.
-    """
-    covariance = np.cov(known.T)
-    cost = _distances(
-        np.quantile(known, _QUANTILES, axis=0).T, np.quantile(readings, _QUANTILES, axis=0).T
-    )
-    rows = np.arange(len(cost))
-    order = linear_sum_assignment(cost)[1]
-    for share in np.linspace(0.1, 1.0, _ROUNDS):
-        chosen = cost[rows, order]
-        cost[rows, order] = np.inf
-        margin = cost.min(axis=1) / (chosen + 1e-12)
-        seeds = np.argsort(-margin)[: max(10, int(share * len(rows)))]
-        cost = _distances(covariance[:, seeds], observed[:, order[seeds]])
-        order = linear_sum_assignment(cost)[1]
-    return np.asarray(order), covariance
+def _profile(vectors: Array, others: Array) -> Array:
+    """Return quantiles of the cosines of each vector to the others, shape (n, quantiles)."""
+    cosine = vectors @ others.T
+    cosine.sort(axis=1)
+    return cosine[:, (_PROFILE * (len(others) - 1)).astype(int)]
 
 
-def order_from_pairs(vectors: Array, readings: Array) -> Array:
-    """Which coordinate of the readings is which, from vectors and their own readings."""
-    return np.asarray(linear_sum_assignment(-_standard(vectors).T @ _standard(readings))[1])
-
-
-def rebuilder(scheme: Scheme, public: Array, pairs: tuple[Array, Array] | None) -> Function:
-    """From readings to vectors: the estimator that does best on a held-out part of the sample.
-
-    The reading itself; ridge regression; and the mean of public vectors with weights
-    exp(t·⟨reading, vector⟩), which is Bayes' estimate for isotropic normal noise.
-    """
-    held, rest = public[:TRIED], public[TRIED:]
-    readings = [scheme.imitate(rest) for _ in range(IMITATIONS)]
-    vectors = [rest] * IMITATIONS
-    if pairs is not None:
-        vectors.append(pairs[0])
-        readings.append(pairs[1])
-    known = rest if pairs is None else np.concatenate([rest, pairs[0]])
-    candidates = [lambda y: y, *_ridges(np.concatenate(readings), np.concatenate(vectors))]
-    candidates += [_posterior(known, t) for t in _SHARPNESS]
-    tried = scheme.imitate(held)
-    return max(candidates, key=lambda f: cosines(f(tried), held).mean())
-
-
-def linked(readings: Array, rebuilt: Array, copies: Array, own: Array, scheme: Scheme) -> float:
-    """Share of codes whose best copy is that of their own record, by the score that links most.
-
-    Scores are ⟨reading, copy⟩ and ⟨rebuilt vector, copy⟩; where codes are few, also the logarithm
-    of how likely a codeword is for the copy, ``t⟨c, copy⟩ − log Σ exp(t⟨c_j, copy⟩)``.
-    """
-    plain = np.zeros(len(copies), dtype=np.float32)
-    scores = [(readings, plain), (rebuilt, plain)]
-    if scheme.alphabet is not None:
-        scores += [(readings, _log_sums(copies, scheme.alphabet, t)) for t in _LIKELIHOODS]
-    return max(_success(estimates, copies, less, own) for estimates, less in scores)
-
-
-def _success(estimates: Array, copies: Array, less: Array, own: Array) -> float:
-    right = 0
-    for start in range(0, len(own), _BLOCK):
-        scores = estimates[start : start + _BLOCK].astype(np.float32) @ copies.T - less
-        right += int((scores.argmax(axis=1) == own[start : start + _BLOCK]).sum())
-    return right / len(own)
-
-
-def _log_sums(copies: Array, alphabet: Array, t: float) -> Array:
-    """``log Σ exp(t⟨c_j, copy⟩)/t`` of each copy, up to a constant."""
-    sums = [
-        np.exp(np.float32(t) * (copies[start : start + _BLOCK] @ alphabet.T - 1.0)).sum(axis=1)
-        for start in range(0, len(copies), _BLOCK)
-    ]
-    return np.asarray(np.log(np.concatenate(sums)) / np.float32(t))
-
-
-def _ridges(readings: Array, vectors: Array) -> list[Function]:
-    """Ridge regressions with an intercept, from nearly none to heavy."""
-    centre, mean = readings.mean(axis=0), vectors.mean(axis=0)
-    table = readings - centre
-    values, axes = np.linalg.eigh(table.T @ table)
-    projected = axes.T @ (table.T @ (vectors - mean))
-    scale = values.mean()
-
-    def fitted(penalty: float) -> Function:
-        weights = axes @ (projected / (values + penalty * scale)[:, None])
-        return lambda y: mean + (y - centre) @ weights
-
-    return [fitted(float(penalty)) for penalty in _RIDGES]
-
-
-def _posterior(known: Array, t: float) -> Function:
-    def estimate(readings: Array) -> Array:
-        logs = np.float32(t) * (readings @ known.T)
-        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-        return np.asarray(weights @ known)
-
-    return estimate
-
-
-def _distances(left: Array, right: Array) -> Array:
-    squares = np.square(left).sum(axis=1)[:, None] + np.square(right).sum(axis=1)
-    return np.asarray(squares - 2.0 * left @ right.T)
-
-
-def _standard(table: Array) -> Array:
-    spread = table.std(axis=0)
-    return np.asarray((table - table.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+def _posterior_mean(known: Array, t: float, readings: Array) -> Array:
+    logs = np.float32(t) * (readings @ known.T)
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(weights @ known)
