@@ -2,10 +2,12 @@
 
     python bench/scale.py constants      # measures; two minutes, one thread, a quiet machine
     python bench/scale.py model          # computes the tables from the measured constants
+    nice python bench/scale.py whole     # builds and searches 10^8 generated vectors
 
 The first writes ``bench/scale/constants.csv``, the second prints tables for ``scale/README.md``
-and writes ``bench/scale/ingest.csv`` and ``serving.csv``. Needs ``dpindex[io]``. ``--store URL``
-measures objects in a bucket, too (``dpindex[cloud]``).
+and writes ``bench/scale/ingest.csv`` and ``serving.csv``, and the third appends a line to
+``whole.csv`` (``--rows`` for fewer vectors, ``--price`` of a core-hour). Needs ``dpindex[io]``.
+``--store URL`` measures objects in a bucket, too (``dpindex[cloud]``).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any
 
 import faiss
 import numpy as np
+import scale_whole
 from threadpoolctl import threadpool_limits
 
 import dpindex as dpi
@@ -37,8 +40,9 @@ from dpindex.randomness.secret import secret_stream
 from dpindex.storage.manifest import segment_number
 from dpindex.storage.release import Segment
 from dpindex.storage.release.draws import StagedDraws
+from dpindex.storage.release.sealed import SealedStaging
 from dpindex.storage.release.work import Labels
-from dpindex.storage.staging import SealedStaging, Staging, StagingFolder
+from dpindex.storage.staging import Staging, StagingFolder
 from dpindex.vectors import open_dataset
 
 DIM, ROWS, CODEWORDS, GRAPH = 768, 1 << 15, 1 << 16, 1 << 13
@@ -304,10 +308,16 @@ PARTS: dict[str, Callable[..., None]] = {"ingest": ingest, "stores": stores, "se
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["constants", "model"])
+    parser.add_argument("what", choices=["constants", "model", "whole"])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--store", help="URL of an empty prefix, written to and not removed")
+    parser.add_argument("--rows", type=int, default=10**8)
+    parser.add_argument("--codewords", type=int, default=1024)
+    parser.add_argument("--price", type=float, default=0.05, help="of a core-hour")
     options = parser.parse_args()
+    if options.what == "whole":
+        scale_whole.run(options.rows, options.codewords, options.price, OUT / "whole.csv")
+        return
     path, found = OUT / "constants.csv", Constants()
     if path.exists():
         with open(path, newline="") as file:

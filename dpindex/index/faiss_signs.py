@@ -145,7 +145,10 @@ class FaissSigns(SearchBackend):
         for number, scan in enumerate(self._scanned()):
             near, scan_rows = scan.search(scaled, min(count, scan.ntotal))
             scan_rows = np.where(scan_rows >= 0, scan_rows + number * _SCAN_ROWS, -1)
-            coarse, rows = best_of(np.hstack([coarse, near]), np.hstack([rows, scan_rows]), count)
+            coarse = np.hstack([coarse, near])
+            rows = np.hstack([rows, scan_rows])
+            if number:
+                coarse, rows = best_of(coarse, rows, count)
         return coarse * largest, rows
 
     def _exact_scores(self, queries: Doubles, rows: Rows) -> Doubles:

@@ -17,8 +17,22 @@ EXACT = "f32"
 
 def best_of(scores: AnyArray, rows: Rows, count: int) -> tuple[AnyArray, Rows]:
     """The best ``count`` of each line, best first; of equal scores the lower row comes first."""
-    order = np.lexsort((rows, -scores), axis=1)[:, :count]
-    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    if scores.dtype.kind == "i":
+        return _best_of_integers(scores, rows, count)
+    order = np.argsort(-scores, axis=1)  # several times as fast as a sort that keeps rows in order
+    in_order = np.take_along_axis(scores, order, axis=1)
+    tied = (in_order[:, 1:] == in_order[:, :-1]).any(axis=1)
+    if tied.any():
+        order[tied] = np.lexsort((rows[tied], -scores[tied]), axis=1)
+    return in_order[:, :count], np.take_along_axis(rows, order[:, :count], axis=1)
+
+
+def _best_of_integers(scores: AnyArray, rows: Rows, count: int) -> tuple[AnyArray, Rows]:
+    """Sort whole scores and rows, none negative, as one number each."""
+    span = 1 + int(rows.max(initial=0))
+    keys = np.sort(rows - span * scores.astype(np.int64), axis=1)[:, :count]
+    negated, ordered = np.divmod(keys, span)
+    return -negated, ordered
 
 
 class SearchBackend(ABC):

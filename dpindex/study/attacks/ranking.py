@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
+import scipy
 
 from dpindex.base.arrays import Floats, Integers, unit
 from dpindex.mechanism.noise.codebook_response import nearest

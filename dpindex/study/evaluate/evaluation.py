@@ -415,10 +415,12 @@ def _search(
         "recall@10": float(truth.recall(found, 10, 10).mean()),
         "rankings_per_second": len(found) / max(seconds, 1e-9),
     }
+    # Ordered by their vectors, the true neighbours among R candidates are the first answers.
+    among_ten = truth.relevant(found, 10)
     for level in candidate_levels(len(index)):
         if level > found.shape[1]:
             found = nearest(queries, k=candidate_levels(len(index))[-1])
-        # Ordered by their vectors, the true neighbours among R candidates are the first answers.
-        recall = np.minimum(truth.relevant(found[:, :level], 10).sum(axis=1), 10) / 10
+            among_ten = truth.relevant(found, 10)
+        recall = np.minimum(among_ten[:, :level].sum(axis=1), 10) / 10
         values[recall_within(level)] = float(recall.mean())
     return values

@@ -42,9 +42,7 @@ def simulated_exposure(
     """
     privatizer = Privatizer(spec)
     denoiser = attackers_denoiser(spec, privatizer.privatize(stacked([model.sampled] * rounds)))
-    linked = linked_share(spec, model, None)
-    if denoiser is not None:
-        linked = max(linked, linked_share(spec, model, denoiser))
+    linked = linked_share(spec, model, denoiser)
     return rebuilt(spec, model.queries, model.sampled, denoiser, predicted).with_linked(linked)
 
 
@@ -74,18 +72,24 @@ def rebuilt(
 def linked_share(spec: Spec, model: CollectionModel, denoiser: Denoiser | None) -> float:
     """Return the share of queries whose own code fits best in the collection: :class:`Linkage`.
 
+    With a denoiser, denoised codes are compared too, and the larger share is returned.
+
     A candidate stands for w vectors, and R codes of it were drawn, so the chance that none of these
     vectors beats the own code is estimated as ``(1 − w/R)^beats``, at least 0. That is unbiased for
     Poisson counts if w ≤ R; a power of the mean would be too large.
     """
     privatizer = Privatizer(spec)
     codes = privatizer.privatize(stacked([model.queries, model.sampled]))
-    linkage = Linkage(privatizer, model.queries, codes, denoiser)
-    beats = np.zeros(model.weight.shape)
+    linkages = [Linkage(privatizer, model.queries, codes)]
+    if denoiser is not None:
+        linkages.append(Linkage(privatizer, model.queries, codes, denoiser))
+    beats = np.zeros((len(linkages), *model.weight.shape))
     for _ in range(_LINKED_ROUNDS):
-        comparisons = [linkage.compare(privatizer.privatize(model.sampled))]
+        drawn = [(privatizer.privatize(model.sampled), False)]
         if model.near.shape[0]:
-            comparisons.append(linkage.compare(privatizer.privatize(model.near), own=True))
-        beats += np.hstack([above + tied / 2 for above, tied in comparisons])
+            drawn.append((privatizer.privatize(model.near), True))
+        for linkage, counted in zip(linkages, beats, strict=True):
+            comparisons = [linkage.compare(codes, own) for codes, own in drawn]
+            counted += np.hstack([above + tied / 2 for above, tied in comparisons])
     unbeaten = np.maximum(1.0 - model.weight / _LINKED_ROUNDS, 0.0)
-    return float(np.prod(unbeaten**beats, axis=1).mean())
+    return float(np.prod(unbeaten**beats, axis=2).mean(axis=1).max())
