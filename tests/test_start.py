@@ -15,12 +15,13 @@ import dpindex as dpi
 from dpindex import __main__ as start
 
 HEAVY = {
+    *("dpindex.cli.race_commands", "dpindex.cli.server_commands"),
     *("cryptography", "dp_accounting", "faiss", "jinja2", "matplotlib", "mpmath", "numpy.ma"),
     *("numpy.testing", "obstore", "pandas", "PIL", "pyarrow", "rich", "scipy.linalg"),
     *("scipy.optimize", "scipy.sparse", "scipy.spatial", "scipy.special", "scipy.stats"),
     *("sklearn", "sqlite3"),
 }
-"""What takes more than a few milliseconds to import; numpy and typer no command can do without."""
+"""What takes long to import, and other commands; numpy and typer no command can do without."""
 
 SCRIPT = f"""
 import sys
@@ -50,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("command", "loaded"),
     [
-        ("--help", ""),
+        ("--help", "dpindex.cli.server_commands"),
         ("info index", "mpmath"),
         ("privatize x.npy x.codes --spec spec.json", "cryptography mpmath"),
         ("spec --method dp-oporp-staircase --epsilon 2 --dim 24", "mpmath"),

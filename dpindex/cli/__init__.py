@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -14,14 +16,6 @@ from typer.core import TyperGroup
 
 from dpindex.base.errors import InputError
 from dpindex.base.text import escaped
-from dpindex.cli import audit_commands as audit
-from dpindex.cli import build_command
-from dpindex.cli import index_commands as index
-from dpindex.cli import quality_commands as quality
-from dpindex.cli import race_commands as race
-from dpindex.cli import server_commands as server
-from dpindex.cli.options import Command, as_command
-from dpindex.cli.plan_command import plan
 from dpindex.version import __version__
 
 __all__ = ["app", "main"]
@@ -31,14 +25,57 @@ _UsageError: Any = typer.BadParameter.__base__
 """What a wrong command line raises; typer has no public name for it."""
 
 
+class _Imported(UserDict[str, Any]):
+    """Commands by name, each the name of its module until it is looked up.
+
+    The command is the function of its name. To import all of them takes a tenth of a second.
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        command = super().__getitem__(name)
+        if isinstance(command, str):
+            command = _command(vars(import_module(f"dpindex.cli.{command}"))[name])
+            self[name] = command
+        return command
+
+
 class _Commands(TyperGroup):
     """Commands whose interruption is reported here: typer would exit without a message."""
+
+    modules: Mapping[str, str] = {
+        "build": "build_command",
+        **dict.fromkeys(("privatize", "add", "denoise", "query", "info"), "index_commands"),
+        **dict.fromkeys(("publish", "methods", "spec", "codebook"), "index_commands"),
+        "plan": "plan_command",
+        **dict.fromkeys(("evaluate", "demo"), "quality_commands"),
+        **dict.fromkeys(("audit", "ledger"), "audit_commands"),
+        "serve": "server_commands",
+    }
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Imported({**self.modules, **self.commands})
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             _end(_INTERRUPTED, 130)
+
+
+class _RaceCommands(_Commands):
+    """Commands of a sketch."""
+
+    modules = dict.fromkeys(("build", "query", "info"), "race_commands")
+
+
+def _command(function: Callable[..., None]) -> Any:
+    """Return the command that runs a function."""
+    from dpindex.cli.options import Command, as_command
+
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(cls=Command)(as_command(function))
+    return typer.main.get_command(alone)
 
 
 app = typer.Typer(
@@ -51,6 +88,7 @@ app = typer.Typer(
 )
 race_app = typer.Typer(
     name="race",
+    cls=_RaceCommands,
     short_help="Sketch a whole collection: density, counts.",
     help="A private sketch of a whole collection, for density and counts near a query.\n\n"
     "Every answer comes from one release under one epsilon (Coleman & Shrivastava 2020). "
@@ -59,21 +97,6 @@ race_app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(race_app)
-
-
-def _register(group: typer.Typer, *functions: Callable[..., None]) -> None:
-    for function in functions:
-        group.command(cls=Command)(as_command(function))
-
-
-_register(
-    app, build_command.build, index.privatize, index.add, index.denoise, index.query, index.info
-)
-_register(app, index.publish, index.methods, index.spec, index.codebook)
-_register(app, plan, quality.evaluate, quality.demo)
-_register(app, audit.audit, audit.ledger)
-_register(app, server.serve)
-_register(race_app, race.build, race.query, race.info)
 
 
 def _version(wanted: bool) -> None:
