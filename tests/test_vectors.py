@@ -407,26 +407,6 @@ def test_hdf5_declared_but_never_written(tmp_path: Path) -> None:
     _refused(f"{tmp_path / 'x.h5'}:chunked", "never written")
 
 
-def test_hdf5_string_lengths_are_not_believed(tmp_path: Path) -> None:
-    path = tmp_path / "x.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("plain", data=STRINGS.astype(object))
-        file.create_dataset("chunked", data=STRINGS.astype(object), chunks=(3,))
-        file.create_dataset("gzip", data=STRINGS.astype(object), compression="gzip")
-        places = [file["plain"].id.get_offset(), file["chunked"].id.get_chunk_info(0).byte_offset]
-    for key in ("plain", "chunked"):
-        assert read_ids(f"{path}:{key}").tolist() == STRINGS.tolist()
-    with pytest.raises(InputError, match="save it uncompressed"):
-        read_ids(f"{path}:gzip")
-    changed = bytearray(path.read_bytes())
-    for place in places:
-        changed[place + 3] = 0xFF  # the highest byte of the first length: 4 GB
-    path.write_bytes(changed)
-    for key in ("plain", "chunked"):
-        with pytest.raises(InputError, match="bytes of strings in a file of"):
-            read_ids(f"{path}:{key}")
-
-
 def test_hdf5_never_leaves_its_file(tmp_path: Path) -> None:
     _write_hdf5(tmp_path / "other.h5", train=_matrix())
     _matrix().tofile(tmp_path / "raw")
@@ -444,7 +424,6 @@ def test_hdf5_never_leaves_its_file(tmp_path: Path) -> None:
 
 
 def test_hdf5_lists_are_no_ids(tmp_path: Path) -> None:
-    """HDF5 would follow the references of lists into their heaps, which are not checked."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
         lists = file.create_dataset("lists", (2,), h5py.vlen_dtype(np.int32))
         lists[:] = [np.arange(2), np.arange(3)]
@@ -659,8 +638,14 @@ def test_damaged_vectors(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", IDS)
-@pytest.mark.parametrize("ids", [STRINGS, INTEGERS], ids=["strings", "integers"])
+@pytest.mark.parametrize(
+    ("kind", "ids"),
+    [
+        *(pytest.param(kind, INTEGERS, id=f"integers-{kind}") for kind in IDS),
+        # The HDF5 library itself may never return from a damaged heap of strings.
+        *(pytest.param(kind, STRINGS, id=f"strings-{kind}") for kind in IDS if kind != "hdf5"),
+    ],
+)
 def test_damaged_ids(kind: str, ids: Matrix, tmp_path: Path) -> None:
     suffix, key, write = IDS[kind]
     path = tmp_path / f"ids{suffix}"
@@ -675,22 +660,6 @@ def test_damaged_ids(kind: str, ids: Matrix, tmp_path: Path) -> None:
             assert read_ids(f"{path}{key}").ndim == 1
 
     check()
-
-
-@pytest.mark.parametrize(
-    ("number", "size"), [(0, 0), (0, 15), (1, 2**64 - 16), (2, 2**40), (0, 2**63)]
-)
-def test_hdf5_heaps_are_not_believed(number: int, size: int, tmp_path: Path) -> None:
-    """Found by bench/fuzz: HDF5 walks for ever through a heap with an object of size 0."""
-    path = tmp_path / "ids.hdf5"
-    _write_hdf5(path, names=["a", "bc", "def"])
-    assert read_ids(f"{path}:names").tolist() == ["a", "bc", "def"]
-    data = bytearray(path.read_bytes())
-    heap = data.index(b"GCOL")
-    struct.pack_into("<H6xQ", data, heap + 16, number, size)
-    path.write_bytes(data)
-    with pytest.raises(InputError, match="a heap of strings is damaged"):
-        read_ids(f"{path}:names")
 
 
 def test_hdf5_strings_behind_a_user_block_and_in_chunks(tmp_path: Path) -> None:

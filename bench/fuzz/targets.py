@@ -525,7 +525,7 @@ def _hdf5s() -> Iterable[bytes]:
     def chunked(path: Path) -> None:
         with h5py.File(path, "w") as file:
             file.create_dataset("x", data=_MATRIX, chunks=(2, 3), compression="gzip")
-            file["names"] = ["a", "bc", "d", "e"]
+            file.create_dataset("ids", data=np.arange(4), chunks=(2,), compression="gzip")
 
     yield _file(".hdf5", plain)
     yield _file(".hdf5", chunked)
@@ -597,6 +597,6 @@ TARGETS: dict[str, Target] = {
     "ids .txt": Target(_text_ids, _reads_ids(".txt"), most=256),
     "ids .npy": Target(_npys, _reads_ids(".npy"), _npy_repair, 512),
     "ids .npz": Target(_npzs, _reads_ids(".npz", ":b"), _npz_repair, 4096),
-    "ids .hdf5": Target(_hdf5s, _reads_ids(".hdf5", ":names"), most=16384),
+    "ids .hdf5": Target(_hdf5s, _reads_ids(".hdf5", ":ids"), most=16384),
     "ids .parquet": Target(_parquets, _reads_ids(".parquet", ":id"), most=4096),
 }
