@@ -509,7 +509,7 @@ def test_parquet_row_numbers_count_from_the_start_of_the_file(tmp_path: Path) ->
         ({"shape": np.array([0, 4])}, "0 x 4"),
         ({"format": np.array(b"coo")}, "'coo'; save it as CSR"),
         ({"format": np.array(b"bsr")}, "'bsr'; save it as CSR"),
-        ({"format": np.array(1)}, "not a word"),
+        ({"format": np.array(1)}, "'1'; save it as CSR"),
         ({"format": np.array(b"csc"), "shape": np.array([2**40, 3])}, "more than it can hold"),
     ],
 )
@@ -523,14 +523,6 @@ def test_sparse_structure_is_checked(change: dict[str, Matrix], match: str, tmp_
     }
     np.savez(tmp_path / "x.npz", **(members | change))  # type: ignore[arg-type]
     _refused(tmp_path / "x.npz", match)
-
-
-@pytest.mark.parametrize("way", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_compression_that_numpy_never_writes_is_refused(way: int, tmp_path: Path) -> None:
-    """LZMA allocates the dictionary that a member declares: 4 GB for a file of 1 KB."""
-    with zipfile.ZipFile(tmp_path / "x.npz", "w", way) as archive:
-        archive.writestr("a.npy", _npy_header("(2, 2)") + bytes(16))
-    _refused(tmp_path / "x.npz", "savez_compressed")
 
 
 @pytest.mark.parametrize("module", ["h5py", "pyarrow.parquet"])
