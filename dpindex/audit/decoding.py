@@ -9,7 +9,7 @@ otherwise :class:`UnexplainedError` says that something else was drawn.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpindex.base.arrays import AnyArray
 from dpindex.mechanism.noise.tables import CellTable
 from dpindex.randomness import BitSource
 
@@ -77,6 +78,31 @@ class Replay:
     def spent(self) -> bool:
         """Whether every recorded word was taken."""
         return not self._left
+
+
+def replay_faults(
+    law: Any, x: AnyArray, source: BitSource, outcomes: Callable[[AnyArray, Replay], AnyArray]
+) -> AnyArray | bool:
+    """Return where a law makes other outcomes of prepared words than their second reading does.
+
+    Parameters
+    ----------
+    law : law of noise
+    x : array of whole numbers, shape (n, k)
+    source : BitSource
+        Gives the words.
+    outcomes : callable
+        The second reading, of ``x`` and the words that the law has read.
+    """
+    recorder = Recorder(source)
+    released = law.perturb(x.astype(np.float64), recorder)
+    words = Replay(recorder.reads)
+    try:
+        expected = outcomes(x, words)
+    except UnexplainedError:
+        return True
+    differs: AnyArray = np.not_equal(released, expected)
+    return differs | (not words.spent)
 
 
 @dataclass(frozen=True)

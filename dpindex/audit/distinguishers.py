@@ -12,7 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -222,15 +223,11 @@ def repeats(run: Run, privatizer: Privatizer, pair: Pair) -> Tally:
 def command_line(run: Run, spec: Spec, pair: Pair) -> Tally:
     """``dpindex privatize`` → file → index → reopen, on a pair that differs in one unit."""
     count = max(100, min(run.trials or _COMMAND_ROWS, _COMMAND_ROWS, _COMMAND_NUMBERS // spec.dim))
-    run.vectors += 2 * count
-    seen = np.array([pair.observe(_through_files(spec, row, count))[:, 0] for row in pair.rows])
-    first, rest = np.split(seen, [round(count * _TRAINING)], axis=1)
-    values = np.unique(seen)
-    counts = (first[:, :, None] == values).sum(axis=1)
-    below, above = _thresholds(run, (values, counts[0], counts[1]))
-    hits = np.array([(rest <= below).sum(axis=1), (rest >= above).sum(axis=1)[::-1]])
-    name = f"{pair.unit} through the command line, a file and an index"
-    return Tally(name, hits, rest.shape[1])
+    releases = partial(_through_files, spec)
+    through = Run(releases, 1, run.delta, count, run.seconds, run.alpha)
+    first = attack_pair(through, pair, 1.0)[0]
+    run.vectors += through.vectors
+    return replace(first, name=f"{pair.unit} through the command line, a file and an index")
 
 
 def _through_files(spec: Spec, row: Floats, count: int) -> Codes:

@@ -185,9 +185,6 @@ class Mechanism:
                 if self.dim == 1:
                     raise InputError("numbers of one norm are opposite or equal; claim any two.")
                 across[:2] = (direction[1], -direction[0])
-                if not across.any():
-                    across[-1] = 1.0
-                across -= (across @ direction) * direction
                 across /= np.linalg.norm(across)
             pairs[name] = (
                 norm * (cosine * across - sine * direction),

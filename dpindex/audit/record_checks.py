@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import lru_cache
-from itertools import accumulate, pairwise
+from functools import lru_cache, partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.audit.decoding import Replay, UnexplainedError
+from dpindex.audit.decoding import Ints, Replay, UnexplainedError, replay_faults
 from dpindex.audit.replay import ONE, Listed
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, spaced
 from dpindex.randomness import PublicStream
 
 _SHARE_BITS = 48
@@ -294,17 +294,7 @@ def _tie_faults(law: Any, shares: Shares) -> Iterator[AnyArray]:
                 yield kept[: i + 1] != expected
 
 
-def words_of_outcomes(limit: int) -> list[int]:
-    """How many 64-bit words w give each outcome ``⌊w·limit/2^64⌋``.
-
-    >>> sum(words_of_outcomes(3)) == 2**64
-    True
-    """
-    ends = [-(-(j << 64) // limit) for j in range(limit + 1)]
-    return [after - before for before, after in pairwise(ends)]
-
-
-def symbol_faults(law: Any) -> Iterator[AnyArray]:
+def symbol_faults(law: Any) -> Iterator[AnyArray | bool]:
     """Whether words at both ends of every outcome's range lead to another symbol, in arrays.
 
     Of a large codebook, outcomes evenly spaced.
@@ -313,41 +303,27 @@ def symbol_faults(law: Any) -> Iterator[AnyArray]:
     subset = law.subset
     stream = PublicStream(0, "audit/codebook")
     most = max(8, _MAX_NUMBERS // size // 4)
+    cases = [(within, limit, j + end, end)
+             for within, limit in ((True, subset), (False, size - subset))
+             for j in spaced(limit, most).tolist() for end in (0, 1)]  # fmt: skip
+    inside = [within for within, *_ in cases]
+    coins = [law.inside - within for within in inside]
+    drawn = _object([-(-(number << 64) // limit) - end for _, limit, number, end in cases])
+    idle = _object([(ONE - 1) * (i % 3 > 0) for i in range(len(cases))])
+    words = [*coins, *np.where(inside, drawn, idle), *np.where(inside, idle, drawn)]
     for x in _similarities(size, stream):
-        order = _descending(np.array([x]))[0].tolist()
-        cases = [(within, j, end)
-                 for within, limit in ((True, subset), (False, size - subset))
-                 for j in _spread(limit, most) for end in (0, 1)]  # fmt: skip
-        symbols = {True: order[:subset], False: sorted(order[subset:])}
-        coins = []
-        drawn = []
-        for within, j, end in cases:
-            limit = subset if within else size - subset
-            coins.append(law.inside - within)
-            drawn.append(-(-(j + end << 64) // limit) - end)
-        idle = [(ONE - 1) * (i % 3 > 0) for i in range(len(cases))]
-        inside = [within for within, _, _ in cases]
-        words = [*coins, *np.where(inside, _object(drawn), _object(idle)),
-                 *np.where(inside, _object(idle), _object(drawn))]  # fmt: skip
-        rows = np.tile(np.asarray(x, dtype=np.float32), (len(cases), 1))
-        wanted = [symbols[within][j] for within, j, _ in cases]
-        yield law.perturb(rows, Listed({8: words})) != np.array(wanted)
+        rows = np.tile(x, (len(cases), 1))
+        yield replay_faults(law, rows, Listed({8: words}), partial(symbols, law))
 
 
 def _object(values: Sequence[int]) -> AnyArray:
     return np.array(values, dtype=object)
 
 
-def _spread(limit: int, most: int) -> list[int]:
-    return sorted(
-        {i * (limit - 1) // max(1, min(limit, most) - 1) for i in range(min(limit, most))}
-    )
-
-
-def _similarities(size: int, stream: PublicStream) -> Iterator[list[float]]:
+def _similarities(size: int, stream: PublicStream) -> Iterator[Ints]:
     """Similarities to all codewords, whole numbers: all tied, sorted, some tied, far apart."""
     words = stream.words(size, np.uint32).astype(np.int64)
-    yield [0.0] * size
-    yield [float(i) for i in range(size)]
-    yield (words % 5 - 2.0).tolist()
-    yield (words % (1 << 24) - 2.0**23).tolist()
+    yield np.zeros(size, dtype=np.int64)
+    yield np.arange(size)
+    yield words % 5 - 2
+    yield words % (1 << 24) - (1 << 23)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpindex.audit import exact_arithmetic as exact
-from dpindex.audit.decoding import Ints, Replay, Words, flips, table_draws
+from dpindex.audit.decoding import Ints, Replay, Words, flips, replay_faults, table_draws
 from dpindex.audit.law_verifiers.base import LawVerifier
 from dpindex.audit.replay import ONE, Constant, Dealt, Fixed, Script, table_faults
 from dpindex.audit.sign_changes import changes_check
@@ -72,15 +72,15 @@ class FlipsVerifier(_Signs):
     def replay(self) -> Iterator[Any]:
         """At both ends of every level of every coordinate, which may have levels of its own."""
         law = self.law
-        width = law.weights[None, :] * (1 << self.apart.bits)
-        first = np.arange(len(law.thresholds), dtype=np.float64)[:, None] * width + 1
+        width = law.weights.astype(np.int64)[None, :] << self.apart.bits
+        first = np.arange(len(law.thresholds))[:, None] * width + 1
         final = first + width - 1
         final[-1] *= 2  # the last level goes on for ever
         x = np.concatenate([first, final, -first, -final, np.zeros_like(width)])
         limits = [limit for limit in (*law.thresholds * 4, ONE // 2) for _ in range(width.size)]
         for below in (1, 0):
             source = Script([limit - below for limit in limits], limits)
-            yield (law.perturb(x.copy(), source) != (x > 0)) != bool(below)
+            yield replay_faults(law, x, source, self.outcomes)
 
 
 class _Individual(_Signs):
@@ -127,11 +127,10 @@ class IndividualFlipsVerifier(_Individual):
         return (x > 0) ^ flips(chances, words)
 
     def replay(self) -> Iterator[Any]:
-        for size, x, inside in self.rows():
+        for size, x, _ in self.rows():
             threshold = int(self.law.table[1 + size])
             for number in (threshold - 1, threshold):
-                flipped = self.law.perturb(x, Constant(number)) != (x > 0)
-                yield flipped != (inside & (number < threshold))
+                yield replay_faults(self.law, x, Constant(number), self.outcomes)
 
 
 class IndividualGaussianVerifier(_Individual):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.audit import exact_arithmetic as exact
-from dpindex.audit.decoding import Ints, Replay, flips, uniform_below
+from dpindex.audit.decoding import Ints, Replay, flips, replay_faults, uniform_below
 from dpindex.audit.law_verifiers.base import LawVerifier
 from dpindex.audit.replay import ONE, THIRD, Constant, Refused
 from dpindex.audit.verdict import Check, Difference
@@ -55,17 +55,14 @@ class SquareWaveVerifier(LawVerifier):
         return drawn + np.where(inside, cell, np.where(drawn < cell, 0, self.window))
 
     def replay(self) -> Iterator[Any]:
+        """At both ends of the interval, and a step beyond, which rounding may lead to.
+
+        The least and the largest dither, and the numbers next to the chance of the window. A word
+        whose product falls short is refused, or the first outcomes were likelier.
+        """
         law = self.law
-        ends = np.array([[law.low, law.low + (law.cells << law.cell_bits)]], dtype=np.float64)
-        sources = (Constant(number, _WORD) for number in (law.inside - 1, law.inside))
-        inside, outside = (law.perturb(ends[:, :1], source) for source in sources)
-        yield [inside >= self.window, outside < self.window]
-        # Rounding may leave the interval by a step; no dither may make an outcome of that.
-        for number in (0, 0x1F << 56):  # the least and the largest dither
-            source = Constant(number, _WORD)
-            yield law.perturb(ends + np.array([[-1, 1]]), source) != law.perturb(ends, source)
-        # A word whose product falls short is refused, or the first outcomes were likelier.
-        for number in (law.inside - 1, law.inside):
-            if (1 << 32) % (self.window if number < law.inside else law.cells):
-                again = law.perturb(ends, Refused(number, _WORD))
-                yield again != law.perturb(ends, Constant(number, _WORD))
+        x = law.low + np.array([[-1, 0, law.cells << law.cell_bits]])
+        x = np.append(x, x[:, -1:] + 1, axis=1)
+        for number in (0, 0x1F << 56, law.inside - 1, law.inside):
+            for source in (Constant(number, _WORD), Refused(number, _WORD)):
+                yield replay_faults(law, x, source, self.outcomes)

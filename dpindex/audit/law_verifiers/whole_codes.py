@@ -17,7 +17,6 @@ from dpindex.audit.record_checks import (
     cap_size,
     symbol_faults,
     symbols,
-    words_of_outcomes,
 )
 from dpindex.audit.replay import ONE, Fixed
 from dpindex.audit.verdict import Check
@@ -98,9 +97,7 @@ class CodebookVerifier(_WholeCode):
 
     def likeliest(self) -> tuple[float, float]:
         law = self.law
-        inside = law.inside * max(words_of_outcomes(law.subset))
-        outside = (ONE - law.inside) * max(words_of_outcomes(law.size - law.subset))
-        most = max(inside, outside) / ONE**2
+        most = max(self._chances(law.size)) / ONE**2
         return most, most
 
     def check(self) -> Check:
@@ -108,16 +105,28 @@ class CodebookVerifier(_WholeCode):
         size = len(law.codebook)
         subset = law.subset
         sound = size == law.size and 0 < subset < size and 0 < law.inside < ONE
-        chances = [law.inside * words for words in words_of_outcomes(subset)]
-        chances += [(ONE - law.inside) * words for words in words_of_outcomes(size - subset)]
-        ratio = exact.largest_ratio([(max(chances), min(chances))])
+        ratio = exact.UNBOUNDED
+        if sound:
+            chances = self._chances(size)
+            ratio = exact.largest_ratio([(max(chances), min(chances))])
         return self._ratio(
             "law: ratio of a symbol's chances",
-            ratio if sound else exact.UNBOUNDED,
+            ratio,
             self.apart.epsilon,
             "under every record a symbol has one of these chances, rounding of both uniform draws "
             "included: all pairs of records are covered",
         )
+
+    def _chances(self, size: int) -> list[int]:
+        """Return the least and the largest chance of a symbol inside and outside, times 2^128.
+
+        Of 64-bit words w, ⌊2^64/limit⌋ or one more give an outcome ``⌊w·limit/2^64⌋``.
+        """
+        law = self.law
+        sides = ((law.inside, law.subset), (ONE - law.inside, size - law.subset))
+        return [
+            chance * words for chance, limit in sides for words in (ONE // limit, -(-ONE // limit))
+        ]
 
     def replay(self) -> Iterator[Any]:
         return symbol_faults(self.law)

@@ -190,7 +190,8 @@ class _Paths:
     def _upserted(self) -> Iterator[Way]:
         """Codes that replace others; those that go are prepared without a secret stream."""
         kinds = self._drawn(9)
-        zeros = self.spec.format.codes(np.zeros((6, *self._stored_shape), self._stored_type))
+        stored = Privatizer(self.spec).privatize(self.rows[:6]).stored
+        zeros = self.spec.format.codes(np.zeros_like(stored))
 
         def upsert() -> Codes:
             index = PrivateIndex(self.spec)
@@ -199,18 +200,6 @@ class _Paths:
             return index.codes
 
         yield Way(upsert, self.exact[kinds])
-
-    @property
-    def _stored_shape(self) -> tuple[int, ...]:
-        return self._example.stored.shape[1:]
-
-    @property
-    def _stored_type(self) -> Any:
-        return self._example.stored.dtype
-
-    @property
-    def _example(self) -> Codes:
-        return Privatizer(self.spec).privatize(self.rows[:1])
 
     def _device(self) -> Iterator[Way]:
         for kinds in (self._drawn(1), np.arange(len(self.rows))):
