@@ -85,6 +85,14 @@ def share_cores() -> None:
     _THREAD.shares = True
 
 
+def row_norms(vectors: Vectors) -> Doubles:
+    """Return the norm of each row of an array or a sparse matrix, float64, shape (n,)."""
+    wide = vectors.astype(np.float64)
+    if issparse(wide):
+        return np.asarray(scipy.sparse.linalg.norm(wide, axis=1))
+    return np.asarray(np.linalg.norm(wide, axis=1))
+
+
 def unit(vectors: Floats) -> npt.NDArray[np.float32]:
     """Rows brought to norm 1, float32; those of norm 0 stay."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)

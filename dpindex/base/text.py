@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from dpindex.base.errors import InputError
 
-__all__ = ["escaped", "refuse_unprintable"]
+__all__ = ["escaped", "one_line", "refuse_unprintable"]
+
+_MAX_REASON = 200
 
 
 def escaped(text: str) -> str:
@@ -18,6 +20,15 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def one_line(error: object) -> str:
+    r"""Return what an error of another library says, on one line of at most 200 characters.
+
+    >>> one_line(ValueError("no such\n  column"))
+    'no such column'
+    """
+    return " ".join(str(error).split())[:_MAX_REASON]
 
 
 def refuse_unprintable(names: Iterable[str], kind: str) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
+from dpindex.base.text import one_line
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.payload import ID
 from dpindex.storage.row_parts import Rows
@@ -135,10 +136,9 @@ def _matching(expression: Any, store: CodeStore) -> Rows:
         bits = kept.fill_null(False).combine_chunks()
     except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
         columns = ", ".join(f"{name} ({kind})" for name, kind in store.payload.columns.items())
-        reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"the filter {expression} has no meaning here ({reason}); the columns are: {ID}, "
-            f"{columns or 'no payload'}."
+            f"the filter {expression} has no meaning here ({one_line(error)}); the columns are: "
+            f"{ID}, {columns or 'no payload'}."
         ) from None
     # Arrow takes longer to make bytes of its bits than to compare a column.
     packed = np.frombuffer(bits.buffers()[1], np.uint8)

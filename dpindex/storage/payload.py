@@ -17,7 +17,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.extras import import_extra
-from dpindex.base.text import refuse_unprintable
+from dpindex.base.text import one_line, refuse_unprintable
 
 ID = "id"
 """Name of the ids beside payload columns, which no column may have."""
@@ -136,8 +136,7 @@ def _as_table(values: Any) -> Table:
         if isinstance(values, Mapping) or hasattr(values, "__arrow_c_stream__"):
             return pa.table(values)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"the payload is no table of plain columns ({reason}).") from None
+        raise InputError(f"the payload is no table of plain columns ({one_line(error)}).") from None
     raise InputError(
         "a payload must be a mapping of column names to columns, a list of dicts, a DataFrame or "
         f"an Arrow table, not {type(values).__name__}."

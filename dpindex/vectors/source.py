@@ -16,7 +16,7 @@ from dpindex.base.arrays import AnyArray, as_table, canonical_csr, is_masked, is
 from dpindex.base.checks import as_matrix
 from dpindex.base.errors import InputError, StorageError, naming
 from dpindex.base.extras import EXTRAS
-from dpindex.base.text import escaped, refuse_unprintable
+from dpindex.base.text import escaped, one_line, refuse_unprintable
 
 MAX_RATIO = 1032
 """The largest factor by which a DEFLATE stream can grow; a file that claims more is damaged."""
@@ -110,7 +110,7 @@ class Location:
         except PermissionError as error:
             raise self.error("permission denied; make the file readable.") from error
         except Exception as error:
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            reason = one_line(error) or type(error).__name__
             advice = "check that the file is whole and is what its suffix says"
             raise self.error(f"cannot be read ({reason}); {advice}.") from error
 

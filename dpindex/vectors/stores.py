@@ -18,6 +18,7 @@ from typing import IO, Any
 from dpindex.base.errors import InputError, StorageError
 from dpindex.base.extras import import_extra
 from dpindex.base.files import read_file
+from dpindex.base.text import one_line
 
 __all__ = ["Bucket", "Folder", "Store", "is_url", "local_path", "open_store"]
 
@@ -204,10 +205,9 @@ class Bucket(Store):
             raise self._error(done, error) from error
 
     def _error(self, done: str, error: Exception) -> InputError:
-        reason = " ".join(str(error).split())[:200]
         return StorageError(
-            f"{self.location} cannot be {done} ({reason}); check the address, the keys and the "
-            f"network. A build that is run again goes on where it stopped."
+            f"{self.location} cannot be {done} ({one_line(error)}); check the address, the "
+            f"keys and the network. A build that is run again goes on where it stopped."
         )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
+from dpindex.base.text import one_line
 from dpindex.storage.databases.conditions import Dialect
 from dpindex.storage.databases.database import Database, Layout, Rows, lease_beside
 
@@ -65,7 +66,7 @@ class Lance(Database):
         try:
             yield
         except (ValueError, RuntimeError, OSError) as error:
-            reason = re.split(r", /\S+\.rs:", " ".join(str(error).split()))[0][:200]
+            reason = one_line(re.split(r",\s+/\S+\.rs:", str(error))[0])
             raise InputError(f"{self._place}: LanceDB refuses this ({reason}).") from None
 
     def _tables(self) -> list[str]:

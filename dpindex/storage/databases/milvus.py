@@ -20,6 +20,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import InputError, StorageError
 from dpindex.base.extras import import_extra
+from dpindex.base.text import one_line
 from dpindex.storage.databases.conditions import Dialect
 from dpindex.storage.databases.database import Database, Layout, Rows, lease_beside
 
@@ -106,7 +107,7 @@ class Milvus(Database):
         try:
             yield
         except self._error as error:
-            reason = cause or " ".join(str(error.message).split())[:200]
+            reason = cause or one_line(error.message)
             refusal = f"{self._place}: Milvus refuses this ({reason})."
             if self._file is not None and _is_nearly_full(Path(self._file).parent):
                 # Milvus Lite reports a full disk as an unknown error.

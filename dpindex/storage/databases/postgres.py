@@ -13,6 +13,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import BusyError, InputError, StorageError
 from dpindex.base.extras import import_extra
+from dpindex.base.text import one_line
 from dpindex.storage.databases.conditions import Dialect
 from dpindex.storage.databases.database import Database, Layout, Rows
 
@@ -99,13 +100,13 @@ class Postgres(Database):
             ) from None
         except self._psycopg.OperationalError as error:
             raise StorageError(
-                f"{self._place}: PostgreSQL cannot be reached, or has no room ({_reason(error)})."
+                f"{self._place}: PostgreSQL cannot be reached, or has no room ({one_line(error)})."
             ) from None
         except (self._psycopg.Error, ValueError, OverflowError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(
-                f"{self._place}: PostgreSQL refuses this ({_reason(error)})."
+                f"{self._place}: PostgreSQL refuses this ({one_line(error)})."
             ) from None
 
     def _register_bits(self) -> None:
@@ -412,11 +413,6 @@ def _wrapped(wrap: Any, value: Any) -> Any:
     if value is None:
         return None
     return wrap(value)
-
-
-def _reason(error: Exception) -> str:
-    """What the server said, on one line."""
-    return " ".join(str(error).split())[:200]
 
 
 def _check_length(name: str) -> None:

@@ -33,12 +33,11 @@ from dpindex.study.attacks.learned_map import learned_map
 from dpindex.study.attacks.membership import best_scores, true_positive_rate
 from dpindex.study.attacks.ranking import Ranking, rank_by_law, rank_candidates
 from dpindex.study.attacks.rebuilding import (
-    Rebuilder,
-    attackers_denoiser,
     can_be_rebuilt,
     cosines,
     dense_units,
     not_codewords,
+    rebuilder_of,
 )
 from dpindex.vectors import as_source, dense_rows
 
@@ -54,7 +53,6 @@ __all__ = [
 
 _COLLECTION = 20_000
 _ATTACKED = 500
-_FITTED = 8192
 _CANDIDATES = (10, 1000)
 _PLACES = (1, 10)
 _PAIRS = (10, 100, 1000)
@@ -252,8 +250,7 @@ class _Panel:
         self._learned = np.arange(len(public)) % 3 < 2
         self._privatizer = Privatizer(spec, allow_unprotected=True)  # discarded, never published
         self._codes = self._privatizer.privatize(self._base)
-        self._denoiser = attackers_denoiser(spec, self._codes.take(slice(_FITTED)))
-        self._rebuild = Rebuilder(spec, self._public[self._learned], self._denoiser)
+        self._rebuild = rebuilder_of(spec, self._public[self._learned], self._codes)
         self._readings = self._read(self._codes)
         self._rebuilt = self._rebuild(self._codes.take(self._attacked)) - self._rebuild.guess
 
@@ -268,9 +265,9 @@ class _Panel:
 
     def _read(self, codes: Codes) -> Floats:
         """Return codes as numbers that are searched: denoised, if they can be."""
-        if self._denoiser is None:
+        if self._rebuild.denoiser is None:
             return codes.to_float()
-        return self._denoiser.to_rank(codes)
+        return self._rebuild.denoiser.to_rank(codes)
 
     def _expected(self, vectors: Doubles) -> Floats:
         """Return what is read from codes of known vectors, up to a factor for each."""

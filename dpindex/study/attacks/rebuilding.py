@@ -37,12 +37,15 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 
 __all__ = [
-    "EXPOSURE", "Rebuilder", "attackers_denoiser", "can_be_rebuilt", "cosines", "dense_units",
-    "invert", "not_codewords", "public_rows",
+    "EXPOSURE", "FITTED", "Rebuilder", "attackers_denoiser", "can_be_rebuilt", "cosines",
+    "dense_units", "invert", "not_codewords", "public_rows", "rebuilder_of", "rebuilt_among",
 ]  # fmt: skip
 
 EXPOSURE = ("rebuilt_error", "rebuilt_cosine", "guess_cosine")
 """The measures that :meth:`Rebuilder.exposure` returns."""
+
+FITTED = 8192
+"""Codes of a collection that an attacker's denoiser is fitted to, at most."""
 
 # The largest projections that are inverted on request, and as a part of every evaluation.
 _MAX_ENTRIES = 1 << 26
@@ -129,6 +132,8 @@ class Rebuilder:
 
     Attributes
     ----------
+    denoiser : Denoiser or None
+        As given.
     guess : float64 array, shape (dim,)
         The best guess without a code, in the units of the vectors.
 
@@ -147,7 +152,7 @@ class Rebuilder:
                 f"{_MAX_ENTRIES} at most."
             )
         self._spec = spec
-        self._denoiser = denoiser
+        self.denoiser = denoiser
         vectors = np.empty((0, spec.dim))
         if public is not None and public.shape[0] >= _MIN_PUBLIC:
             vectors = dense_units(spec, public)
@@ -200,7 +205,7 @@ class Rebuilder:
         def plain(codes: Codes) -> Doubles:
             return self._bounded((codes.to_float() - expected) @ weights)
 
-        denoise = self._denoiser
+        denoise = self.denoiser
         if denoise is None or isinstance(spec.law, SignLaw):
             return [plain]
         exact_weights = np.linalg.pinv(within, hermitian=True) @ across.T
@@ -331,6 +336,33 @@ def attackers_denoiser(
     if strongest or "score" not in spec.format_type.denoisers:
         return denoiser
     return fit_if_possible(partial(fit_denoiser, codes, spec), spec) or denoiser
+
+
+def rebuilder_of(
+    spec: Spec, public: Vectors, codes: Codes, denoiser: Denoiser | None = None
+) -> Rebuilder:
+    """Return the rebuilder of an attacker with codes of the collection and public vectors.
+
+    Its denoiser is the strongest: :func:`attackers_denoiser`.
+    """
+    strongest = attackers_denoiser(spec, codes.take(slice(FITTED)), denoiser)
+    return Rebuilder(spec, public, strongest)
+
+
+def rebuilt_among(spec: Spec, vectors: Vectors, others: Vectors, public: Vectors) -> Singles:
+    """Return what an attacker rebuilds of vectors, whose codes are published with those of others.
+
+    Parameters
+    ----------
+    spec : Spec
+    vectors, others : arrays or sparse matrices, shapes (n, dim) and (m, dim)
+        Encoded here; the denoiser is fitted to codes of the others.
+    public : array or sparse matrix, shape (l, dim)
+        Public vectors of the kind.
+    """
+    privatizer = Privatizer(spec)
+    rebuild = rebuilder_of(spec, public, privatizer.privatize(others))
+    return rebuild(privatizer.privatize(vectors))
 
 
 def cosines(estimates: Floats, originals: Floats) -> Doubles:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, spaced
+from dpindex.base.arrays import AnyArray, row_norms, spaced
 from dpindex.base.errors import InputError
 from dpindex.base.threads import limited_threads
 from dpindex.denoise import Denoiser, Kind, fit_if_possible
@@ -27,10 +27,9 @@ from dpindex.storage.leak_check import LeakCheck, refuse_leaks
 from dpindex.study.attacks.linkage import LINKED, Linkage
 from dpindex.study.attacks.rebuilding import (
     EXPOSURE,
-    Rebuilder,
-    attackers_denoiser,
     can_be_rebuilt,
     public_rows,
+    rebuilder_of,
 )
 from dpindex.study.evaluate.curve import (
     Curve,
@@ -56,10 +55,9 @@ MODES: tuple[QueryMode, ...] = ("private", "exact")
 
 _FOUND = 100
 _NORM_TOLERANCE = 0.01
-# Vectors that attacks rebuild and recognise, and codes that a denoiser is fitted to, at most.
+# Vectors that attacks rebuild and recognise, at most.
 _ATTACKED = 500
 _KNOWN = 250
-_FITTED = 8192
 # The most numbers of known vectors that are searched for at a time.
 _MAX_NUMBERS = 1 << 26
 # Fields that all specs of one curve must agree in, so that their epsilons can be compared.
@@ -322,10 +320,7 @@ def _check_norms(specs: Sequence[Spec], vectors: VectorSource) -> None:
     if not {record(), ANY_OF_NORM_1} <= {spec.adjacency for spec in specs}:
         return
     for first, chunk in vectors.chunks():
-        wide = chunk.astype(np.float64)
-        squares = (wide.power(2) if vectors.is_sparse else np.square(wide)).sum(axis=1)
-        norms = np.sqrt(np.asarray(squares).ravel())
-        wrong = np.flatnonzero(np.abs(norms - 1.0) > _NORM_TOLERANCE)
+        wrong = np.flatnonzero(np.abs(row_norms(chunk) - 1.0) > _NORM_TOLERANCE)
         if wrong.size:
             raise InputError(
                 f"{vectors.name}: row {first + int(wrong[0])} is not of norm 1, and "
@@ -376,8 +371,7 @@ def _rebuilt(
         return dict.fromkeys(EXPOSURE, math.nan)
     attacked = spaced(len(index), _ATTACKED)
     public = dense_rows(base, public_rows(len(index), spec.dim, attacked))
-    strongest = attackers_denoiser(spec, index.codes.take(slice(_FITTED)), denoiser)
-    rebuild = Rebuilder(spec, public, strongest)
+    rebuild = rebuilder_of(spec, public, index.codes, denoiser)
     return rebuild.exposure(dense_rows(base, attacked), index.codes.take(attacked))
 
 

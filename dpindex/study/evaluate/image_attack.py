@@ -10,9 +10,8 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, spaced
 from dpindex.base.errors import InputError
-from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.attacks.rebuilding import attackers_denoiser, cosines, invert, public_rows
+from dpindex.study.attacks.rebuilding import FITTED, cosines, public_rows, rebuilt_among
 from dpindex.study.evaluate.curve_charts import gallery_png
 from dpindex.study.evaluate.explorer.page import Picture
 from dpindex.study.evaluate.grid import label
@@ -21,7 +20,6 @@ from dpindex.vectors import as_source, dense_rows
 __all__ = ["image_attack"]
 
 _IMAGES = 10
-_FITTED = 8192
 _EPSILONS = 5
 
 
@@ -57,7 +55,7 @@ def image_attack(base: Any, specs: Iterable[Spec], shape: tuple[int, ...]) -> li
         raise InputError(
             f"{source.name} has {source.shape[1]} columns, not the {named} numbers of an image."
         )
-    _, rows = next(source.chunks(min(_FITTED, source.shape[0])))
+    _, rows = next(source.chunks(FITTED))
     chosen = spaced(source.shape[0], _IMAGES)
     originals = dense_rows(source, chosen).astype(np.float64)
     public = dense_rows(source, public_rows(*source.shape, chosen))
@@ -87,9 +85,7 @@ def _gallery(
     lines: list[tuple[str, AnyArray]] = [("original", originals)]
     ordered = sorted(specs, key=lambda spec: -spec.budget)
     for spec in (ordered[i] for i in spaced(len(ordered), _EPSILONS)):
-        privatizer = Privatizer(spec)
-        denoiser = attackers_denoiser(spec, privatizer.privatize(rows))
-        rebuilt = invert(privatizer.privatize(originals), spec, denoiser, public)
+        rebuilt = rebuilt_among(spec, originals, rows, public)
         cosine = float(cosines(rebuilt, originals).mean())
         lines.append((f"ε = {spec.budget:g}\ncosine {cosine:.2f}", rebuilt))
     if not specs[0].method_row.calibration.rounded:  # directions, of which the size is unknown

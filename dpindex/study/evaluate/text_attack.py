@@ -12,16 +12,14 @@ import numpy as np
 from dpindex.base.arrays import Singles, in_units_of_largest, spaced, unit
 from dpindex.base.errors import InputError
 from dpindex.base.files import read_file
-from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.attacks.rebuilding import attackers_denoiser, invert
-from dpindex.vectors import VectorSource, as_source, dense_rows
+from dpindex.study.attacks.rebuilding import FITTED, rebuilt_among
+from dpindex.vectors import as_source, dense_rows
 
 __all__ = ["Guess", "TextAttack", "read_texts", "text_attack"]
 
 _MAX_TEXT_BYTES = 1 << 30
 _EPSILONS = 3
-_FITTED = 8192
 
 
 @dataclass(frozen=True)
@@ -151,8 +149,10 @@ def text_attack(
         )
 
     names = [f"row {row}" if texts is None else texts[row] for row in rows]
+    _, others = next(base.chunks(FITTED))
     found = tuple(
-        (spec, guesses(_rebuilt(spec, vectors, base, public_vectors))) for spec in _shown(specs)
+        (spec, guesses(rebuilt_among(spec, vectors, others, public_vectors)))
+        for spec in _shown(specs)
     )
     return TextAttack(tuple(names), guesses(truth), found, public.shape[0])
 
@@ -169,11 +169,3 @@ def _shown(specs: Iterable[Spec]) -> list[Spec]:
         line.sort(key=lambda spec: spec.budget)
         chosen += [line[i] for i in spaced(len(line), _EPSILONS)]
     return chosen
-
-
-def _rebuilt(spec: Spec, vectors: Any, base: VectorSource, public: Singles) -> Singles:
-    """What the attack of :mod:`dpindex.study.attacks.rebuilding` gives back of the vectors."""
-    privatizer = Privatizer(spec)
-    _, others = next(iter(base.chunks(min(_FITTED, base.shape[0]))))
-    denoiser = attackers_denoiser(spec, privatizer.privatize(others))
-    return invert(privatizer.privatize(vectors), spec, denoiser, public)

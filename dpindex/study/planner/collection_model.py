@@ -23,7 +23,16 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Integers, Singles, Vectors, issparse, spaced
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    Integers,
+    Singles,
+    Vectors,
+    issparse,
+    row_norms,
+    spaced,
+)
 from dpindex.base.errors import InputError
 from dpindex.randomness import PublicStream
 from dpindex.similarity.similarity import Metric
@@ -35,7 +44,6 @@ from dpindex.study.planner.near_vectors import (
     cosines_within,
     near_by_distance,
     near_vectors,
-    norms_of,
     squared_distances,
 )
 from dpindex.study.planner.public_sample import Sample
@@ -112,7 +120,7 @@ class CollectionModel:
         if metric == "l2":
             if issparse(vectors):
                 raise InputError("a plan for l2 takes a dense public sample.")
-            squares = norms_of(vectors) ** 2
+            squares = row_norms(vectors) ** 2
             self._unit = max(float(squares.mean()), _MIN_DISTANCE)
         ranked = _Ranked.of(vectors, self._similarities(self.queries, vectors), n)
         edges = _near_ranks(ranked.vectors_per_row)
@@ -344,7 +352,7 @@ def _lengths(sampled: Vectors, order: Integers, sources: Integers, rank_ratio: D
     Lengths follow a power of the rank, as distances do: in many collections of texts the nearest
     are shorter than those behind them.
     """
-    norms = norms_of(sampled)
+    norms = row_norms(sampled)
     ranks = np.log(1.0 + np.arange(_ANCHORS.stop))
     ranks -= ranks.mean()
     nearest = norms[order[:, : _ANCHORS.stop]]

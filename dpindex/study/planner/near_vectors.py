@@ -19,12 +19,21 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dpindex.base.arrays import AnyArray, Doubles, Integers, Singles, Vectors, issparse, unit
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    Integers,
+    Singles,
+    Vectors,
+    issparse,
+    row_norms,
+    unit,
+)
 from dpindex.randomness import PublicStream
 
 __all__ = [
     "Placement", "cosines_between", "cosines_within", "near_by_distance", "near_vectors",
-    "norms_of", "squared_distances",
+    "squared_distances",
 ]  # fmt: skip
 
 _LOG_TAU = np.linspace(-8.0, 12.0, 61, dtype=np.float32)
@@ -121,7 +130,7 @@ def cosines_between(queries: Vectors, sampled: Vectors) -> Singles:
     if not issparse(queries):
         return np.asarray(unit(queries) @ unit(sampled).T)
     inner = (queries @ sampled.T).toarray()
-    norms = np.outer(norms_of(queries), norms_of(sampled))
+    norms = np.outer(row_norms(queries), row_norms(sampled))
     return np.asarray(inner / np.maximum(norms, _TINY), dtype=np.float32)
 
 
@@ -134,12 +143,6 @@ def cosines_within(queries: Any, near: Any) -> Singles:
         near_query = near[per_query * i : per_query * (i + 1)]
         rows.append(cosines_between(queries[i : i + 1], near_query)[0])
     return np.stack(rows)
-
-
-def norms_of(vectors: Vectors) -> Doubles:
-    """Return the norm of each row, float64, shape (n,)."""
-    norm = scipy.sparse.linalg.norm if issparse(vectors) else np.linalg.norm
-    return np.asarray(norm(vectors, axis=1), dtype=np.float64)
 
 
 def _moved_towards(
@@ -298,7 +301,7 @@ class _SparseMix:
         """
         goal = self._head.data
         values = self._values.copy()
-        norm = max(float(norms_of(self._head)[0]), _TINY)
+        norm = max(float(row_norms(self._head)[0]), _TINY)
         inner = _running_sums(goal @ values, (goal * (goal - values))[self._differing])
         square = _running_sums(values @ values, (goal**2 - values**2)[self._differing])
         missing = (inner / (cosine * norm)) ** 2 - square

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpindex.base.arrays import AnyArray, in_units_of_largest, unit
+from dpindex.base.arrays import in_units_of_largest, row_norms, unit
 from dpindex.base.errors import InputError
 from dpindex.index.queries import QueryMode
 from dpindex.mechanism.spec import Spec
@@ -114,7 +114,7 @@ def at_norm_1(source: VectorSource) -> VectorSource:
     """
     unchanged = True
     for first, chunk in source.chunks():
-        norms = _norms(chunk)
+        norms = row_norms(chunk)
         if not (norms > 0).all():
             raise InputError(
                 f"{source.name}: row {first + int(np.argmin(norms))} is the zero vector, which has "
@@ -125,13 +125,7 @@ def at_norm_1(source: VectorSource) -> VectorSource:
         return source
     chunks: list[Any] = [chunk for _, chunk in source.chunks()]
     if source.is_sparse:
-        directions = [sparse.diags(1.0 / _norms(chunk)) @ chunk for chunk in chunks]
+        directions = [sparse.diags(1.0 / row_norms(chunk)) @ chunk for chunk in chunks]
         return as_source(sparse.vstack(directions), source.name)
     directions = [unit(in_units_of_largest(chunk)) for chunk in chunks]
     return as_source(np.concatenate(directions), source.name)
-
-
-def _norms(chunk: Any) -> AnyArray:
-    if sparse.issparse(chunk):
-        return np.asarray(sparse.linalg.norm(chunk.astype(np.float64), axis=1))
-    return np.asarray(np.linalg.norm(chunk.astype(np.float64), axis=1))

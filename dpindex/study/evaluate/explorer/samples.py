@@ -13,11 +13,10 @@ from dpindex.index.search_backend import Rows
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.attacks.rebuilding import (
-    Rebuilder,
-    attackers_denoiser,
     can_be_rebuilt,
     cosines,
     public_rows,
+    rebuilder_of,
 )
 from dpindex.study.evaluate.curve import Curve
 from dpindex.study.evaluate.evaluation import Progress, fit_where_possible, new_index
@@ -29,8 +28,6 @@ __all__ = ["FOUND", "Examples", "Rebuilt", "Sample", "View", "examples_of"]
 
 FOUND = 10
 """Answers shown for each query."""
-
-_FITTED = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,9 +162,8 @@ def examples_of(
         }
         rebuilt = None
         if can_be_rebuilt(spec):
-            seen = index.codes.take(slice(_FITTED))
-            strongest = attackers_denoiser(spec, seen, denoiser)
-            vectors = Rebuilder(spec, public, strongest)(index.codes.take(records))
+            rebuild = rebuilder_of(spec, public, index.codes, denoiser)
+            vectors = rebuild(index.codes.take(records))
             rebuilt = Rebuilt(vectors, cosines(vectors, originals), _nearest(base, vectors))
         true = {mode: truth.relevant(rows, FOUND) for mode, rows in found.items()}
         samples.append(Sample(spec, found, true, rebuilt))
