@@ -29,13 +29,13 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
+from dpindex.base.progress import Progress
 from dpindex.denoise import Kind
 from dpindex.index.build import build_index
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Payload
 from dpindex.storage.release import Engine, IndexOptions, Shard, Terms
-from dpindex.storage.release.release import Progress
 from dpindex.vectors.dataset import Dataset, InMemoryPart, Part, open_dataset, rows_at_a_time
 from dpindex.vectors.readers import read_ids
 from dpindex.vectors.source import VectorSource, as_source

@@ -15,10 +15,10 @@ from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from dpindex.audit.exact_arithmetic import above_root
 from dpindex.audit.replay import Dealt
+from dpindex.audit.unit_vectors import unit_vectors
 from dpindex.audit.verdict import Check, Difference
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
@@ -31,7 +31,6 @@ from dpindex.race.hashes import MAX_SUM
 from dpindex.randomness import PublicStream
 
 _MAX_ENTRIES = 1 << 32
-_CHUNK_ENTRIES = 1 << 22
 _MAX_GRAM = 96
 _SCALE_BITS = 40
 _PROBES = 12
@@ -111,9 +110,7 @@ def read_map(spec: Spec) -> RealisedMap:
     sound = True
     norms = []
     blocks = []
-    rows = max(1, _CHUNK_ENTRIES // max(dim, k))
-    for start in range(0, dim, rows):
-        unit: Any = sparse.eye(min(rows, dim - start), dim, start, format="csr")
+    for _, unit in unit_vectors(spec):
         image = np.asarray(spec.projection.apply(unit.toarray()))
         entries = np.abs(image).astype(np.int64)
         sound &= bool(np.array_equal(image, spec.projection.apply_sparse(unit)))

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
+from dpindex.audit.unit_vectors import unit_vectors
 from dpindex.base.arrays import AnyArray, Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import BitCodes, Codes, SignFormat, SymbolFormat, for_format
@@ -30,7 +30,6 @@ from dpindex.privacy import Attribute, Record
 from dpindex.randomness import PublicStream
 
 _MAX_POOLS = 3
-_CHUNK_ENTRIES = 1 << 22
 _MAX_ATTRIBUTES = 1 << 16
 _MAX_GROUPS = 8
 _MAX_SYMBOLS = 32
@@ -249,12 +248,8 @@ _RECORD_SCORES: dict[type[object], _RecordScores] = {
 def _columns(spec: Spec) -> AnyArray:
     """Signs of the map, attribute by attribute, of the first attributes: shape (attributes, k)."""
     count = min(spec.dim, _MAX_ATTRIBUTES, max(1, (1 << 28) // spec.code_length))
-    rows = max(1, _CHUNK_ENTRIES // spec.code_length)
-    parts = []
-    for start in range(0, count, rows):
-        unit = sparse.eye(min(rows, count - start), spec.dim, start, np.float32, "csr")
-        parts.append(np.sign(spec.projection.apply_sparse(unit)).astype(np.int8))
-    return np.concatenate(parts)
+    images = (spec.projection.apply_sparse(unit) for _, unit in unit_vectors(spec, count))
+    return np.concatenate([np.sign(image).astype(np.int8) for image in images])
 
 
 def _moves(columns: AnyArray) -> _Moves:

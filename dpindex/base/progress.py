@@ -6,8 +6,19 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import TypeAlias
 
-__all__ = ["progress_bar"]
+__all__ = ["Progress", "no_progress", "progress_bar"]
+
+Progress: TypeAlias = Callable[[int, int, str], object]
+"""Called with the steps that are done, all steps, and what is done now."""
+
+
+def no_progress(done: int, total: int, task: str = "") -> None:
+    """Show nothing, whatever ``done``, ``total`` and ``task`` are: see :func:`progress_bar`.
+
+    >>> no_progress(1, 2)
+    """
 
 
 @contextmanager

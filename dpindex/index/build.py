@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from dpindex.base.progress import Progress
 from dpindex.index.ranking import new_ranking
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.manifest import Settings
@@ -17,7 +18,6 @@ from dpindex.storage.release import (
     one_by_one,
     release,
 )
-from dpindex.storage.release.release import Progress
 from dpindex.vectors.dataset import Dataset
 
 __all__ = ["build_index"]

@@ -42,7 +42,7 @@ from dpindex.vectors.source import as_source
 from dpindex.vectors.stores import is_url
 
 if TYPE_CHECKING:  # who only searches needs no secret stream
-    from dpindex.storage.release.release import Progress
+    from dpindex.base.progress import Progress
     from dpindex.storage.release.workspace import Workspace
 
 _Answer = TypeVar("_Answer")

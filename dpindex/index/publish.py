@@ -18,6 +18,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Singles, spaced, unit
 from dpindex.base.errors import InputError
+from dpindex.base.progress import no_progress
 from dpindex.base.text import refuse_unprintable
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.ranking import Ranking, new_ranking
@@ -261,7 +262,7 @@ def publish(
     )
     publication = replace(publication, digest=_digest(publication, store))
     done = _begin(database, publication, store)
-    report = progress or (lambda done, total: None)
+    report = progress or no_progress
     for number, rows in enumerate(_chunks(publication, done)):
         part = publication.rows_of(store.take(rows), store.ids_of(rows), store.payload.take(rows))
         database.insert(part, replace=number == 0 and done > 0)

@@ -10,12 +10,12 @@ from typing import Any
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.checks import real_matrix
 from dpindex.base.errors import naming
+from dpindex.base.progress import Progress
 from dpindex.race.sketch import MAX_BYTES, RaceSketch
 from dpindex.race.spec import SketchSpec
 from dpindex.storage.leak_check import LeakCheck
 from dpindex.storage.release import Drawn, NewFile, Receipt, Shard, Target, Terms, release
 from dpindex.storage.release.content import ContentKey
-from dpindex.storage.release.release import Progress
 from dpindex.storage.release.work import (
     Checked,
     Labels,

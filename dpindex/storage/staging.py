@@ -21,6 +21,7 @@ from dpindex.base.files import Buffer, read_file, sync_folder
 
 __all__ = [
     "LOCK",
+    "MAX_FILE_BYTES",
     "RELEASE_MARK",
     "Staging",
     "StagingFolder",
@@ -30,7 +31,9 @@ __all__ = [
     "writing_beside",
 ]
 
-_MAX_FILE_BYTES = 1 << 33
+MAX_FILE_BYTES = 1 << 33
+"""Bytes of any file of an index."""
+
 _PRIVATE_NAME = re.compile(r"(part-)?[0-9a-f]{32}|record|seal(\.tmp)?")
 
 LOCK = ".lock"
@@ -105,7 +108,7 @@ class Staging(ABC):
         """
 
     @abstractmethod
-    def read(self, path: str, max_bytes: int) -> bytes | None:
+    def read(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
         """Return the bytes of a file, None if there is none; InputError if it has more bytes."""
 
 
@@ -130,7 +133,7 @@ class StagingFolder(Staging):
                     sync_folder(self.path)
             if create_once(place, data, self.path.parent):
                 return True
-            return self.read(path, _MAX_FILE_BYTES) == data
+            return self.read(path) == data
         except FileNotFoundError:
             raise StorageError(
                 f"{self.path.parent} was removed: what is made here has ended, and is discarded."
@@ -141,7 +144,7 @@ class StagingFolder(Staging):
                 f"and a file system with hard links."
             ) from error
 
-    def read(self, path: str, max_bytes: int) -> bytes | None:
+    def read(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
         place = self.path / path
         if os.path.lexists(place):
             return read_file(place, max_bytes, links=False)

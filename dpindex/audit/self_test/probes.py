@@ -9,6 +9,7 @@ import numpy as np
 
 from dpindex.audit.decoding import Ints
 from dpindex.audit.law_verifiers import law_verifier_class
+from dpindex.audit.unit_vectors import unit_vectors
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError
 from dpindex.mechanism.projector import Projector
@@ -19,7 +20,6 @@ FEW_ENTRIES = 6
 """A sparse probe has at most so many entries."""
 
 _KINDS = 48
-_ENTRIES = 1 << 22
 _DTYPES = (np.float32, np.float16, np.uint8, np.int8, np.int64)
 _SIZES = (1e-30, 1e-6, 3e3, 1e6, 1e30)
 _NORM_ERROR = 0.008
@@ -116,16 +116,13 @@ def exact_integers(spec: Spec, rows: AnyArray) -> Ints:
     if law_verifier_class(spec).whole_code:
         return np.asarray(Projector(spec).project(rows))
     grid = spec.rounding_grid
-    dim = spec.dim
     low, high = (bound * grid.scale for bound in grid.bounds)
     factor = np.array(1.0 / (grid.step * grid.scale), dtype=grid.dtype)
     floats: Any = np.clip(rows.astype(np.float64), low, high).astype(grid.dtype)
     whole = np.rint(floats * factor).astype(np.float64)
     total = np.zeros((len(rows), spec.code_length))
-    block = max(1, _ENTRIES // max(dim, spec.code_length))
-    for start in range(0, dim, block):
-        stop = min(start + block, dim)
-        entries = np.asarray(spec.projection.apply(np.eye(stop - start, dim, start)))
+    for attributes, unit in unit_vectors(spec):
+        entries = np.asarray(spec.projection.apply(unit.toarray()))
         # Below 2^53 sums of integers are exact in any order.
-        total += whole[:, start:stop] @ entries.astype(np.float64)
+        total += whole[:, attributes] @ entries.astype(np.float64)
     return total.astype(np.int64)

@@ -11,7 +11,6 @@ from dpindex.storage.staging import Staging
 __all__ = ["HeldDraws", "StagedDraws"]
 
 _MAX_HEADER_BYTES = 1 << 16
-_MAX_LABEL_BYTES = 1 << 33
 
 
 class HeldDraws(Draws):
@@ -55,7 +54,7 @@ class StagedDraws(Draws):
         paths = SegmentPaths(segment.number)
         files = {paths.codes: FileMark.of(data)}
         for path in (paths.ids, paths.payload):
-            label = self.staging.read(path, _MAX_LABEL_BYTES)
+            label = self.staging.read(path)
             if label is not None:
                 files[path] = FileMark.of(label)
         self._parsed(segment, data)

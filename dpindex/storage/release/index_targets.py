@@ -41,7 +41,6 @@ if TYPE_CHECKING:  # devices keep no ledger
 
 __all__ = ["BuiltIndex", "IndexOptions", "IndexTarget", "index_target"]
 
-_MAX_FILE_BYTES = 1 << 33
 _UNPUBLISHED = "unpublished"
 _CLAIM = f"{_UNPUBLISHED}/build"
 _LARGE_FILE = FileMark(1 << 30, "0" * 64)
@@ -183,13 +182,13 @@ class IndexTarget(CodeTarget[FolderWorkspace, BuiltIndex]):
         if kind is None:
             return None, ""
         path = denoiser_path(writer.next_number)
-        if draws.staging.read(path, _MAX_FILE_BYTES) is None:
+        if draws.staging.read(path) is None:
             try:
                 fitted = fit_denoiser(self.all_codes(draws, drawn), self.spec, kind)
             except NoDenoiserError as error:  # the index works without one
                 return None, str(error)
             draws.staging.create(path, denoiser_to_bytes(fitted))
-        data = draws.staging.read(path, _MAX_FILE_BYTES) or b""
+        data = draws.staging.read(path) or b""
         writer.add_denoiser(data)
         return denoiser_from_bytes(data, self.spec), ""
 

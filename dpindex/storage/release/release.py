@@ -11,6 +11,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import DamagedError, InputError
+from dpindex.base.progress import Progress, no_progress
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.storage.manifest import segment_number
 from dpindex.storage.release.engine import Engine, one_by_one
@@ -22,12 +23,7 @@ from dpindex.vectors.dataset import Dataset
 if TYPE_CHECKING:  # devices keep no ledger
     from dpindex.accounting.ledger import Ledger
 
-__all__ = ["Outcome", "Progress", "Terms", "release"]
-
-"""Rows that the ledger is told of at a time."""
-
-Progress = Callable[[int, int, str], object]
-"""Called with the rows that are done, all rows, and "checking" or "privatizing"."""
+__all__ = ["Outcome", "Terms", "release"]
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ def release(
     threads : int, optional
         Threads of one task; default all cores.
     progress : callable, optional
-        See :data:`Progress`.
+        Called with the rows that are done, all rows, and "checking" or "privatizing".
 
     Raises
     ------
@@ -112,12 +108,8 @@ def release(
         For bad vectors, ids or payload, ids that the ledger knows, a codebook that holds private
         vectors, and what the target refuses. A fault in the last vector costs no budget.
     """
-    run = _Run(dataset, target, terms or Terms(), engine, progress or _no_progress)
+    run = _Run(dataset, target, terms or Terms(), engine, progress or no_progress)
     return run.release(threads)
-
-
-def _no_progress(done: int, total: int, stage: str) -> None:
-    pass
 
 
 class _Run(Generic[Space, Published]):

@@ -12,12 +12,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpindex.base.errors import DamagedError
 from dpindex.base.files import Buffer
-from dpindex.storage.staging import Staging
+from dpindex.storage.staging import MAX_FILE_BYTES, Staging
 from dpindex.vectors.stores import Bucket
 
 __all__ = ["SealedStaging"]
 
-_MAX_FILE_BYTES = 1 << 33
 _NONCE_BYTES = 12
 _SEAL_BYTES = 28
 """A nonce and a tag: how much longer a sealed file is."""
@@ -41,9 +40,9 @@ class SealedStaging(Staging):
     def create(self, path: str, data: Buffer) -> bool:
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = nonce + AESGCM(self._key).encrypt(nonce, bytes(data), path.encode())
-        return self._bucket.create(path, sealed) or self.read(path, _MAX_FILE_BYTES) == data
+        return self._bucket.create(path, sealed) or self.read(path) == data
 
-    def read(self, path: str, max_bytes: int) -> bytes | None:
+    def read(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
         sealed = self._bucket.read(path, max_bytes + _SEAL_BYTES)
         if sealed is None:
             return None

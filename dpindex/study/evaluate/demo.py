@@ -12,6 +12,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Doubles, Singles
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
+from dpindex.base.progress import Progress
 from dpindex.denoise import fit_denoiser
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
@@ -20,7 +21,6 @@ from dpindex.privacy import record
 from dpindex.study.attacks.rebuilding import cosines, invert
 from dpindex.study.evaluate.curve import Curve
 from dpindex.study.evaluate.curve_charts import gallery_png
-from dpindex.study.evaluate.evaluation import Progress
 from dpindex.study.evaluate.explorer import Shown, measured_views
 from dpindex.study.evaluate.explorer.page import Additions, Picture
 from dpindex.study.evaluate.grid import spec_grid

@@ -6,16 +6,16 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, row_norms, spaced
 from dpindex.base.errors import InputError
+from dpindex.base.progress import Progress, no_progress
 from dpindex.base.threads import limited_threads
 from dpindex.denoise import Denoiser, Kind, fit_if_possible
 from dpindex.index.private_index import PrivateIndex
@@ -45,10 +45,7 @@ from dpindex.study.evaluate.runs_file import RunsFile, kept_in, run_key
 from dpindex.study.measure_options import MeasureOptions
 from dpindex.vectors import VectorSource, as_source, dense_rows
 
-__all__ = ["MODES", "Evaluation", "Progress", "fit_where_possible", "new_index", "recall_curve"]
-
-Progress: TypeAlias = Callable[[int, int, str], None]
-"""Called with (steps done, steps in all, what is done now)."""
+__all__ = ["MODES", "Evaluation", "fit_where_possible", "new_index", "recall_curve"]
 
 MODES: tuple[QueryMode, ...] = ("private", "exact")
 """The query modes that are measured if no others are named."""
@@ -130,10 +127,7 @@ def recall_curve(
     evaluation = Evaluation(
         as_source(base, "base"), as_source(queries, "queries"), specs, query_modes, terms
     )
-    folder = None
-    if report is not None:
-        folder = Path(report)
-    with kept_in(folder, evaluation.keys, replace=replace_report) as kept:
+    with kept_in(report, evaluation.keys, replace=replace_report) as kept:
         return evaluation.measure(kept, progress)
 
 
@@ -233,7 +227,7 @@ class Evaluation:
 
     def measure(self, kept: RunsFile, progress: Progress | None = None) -> Curve:
         """Measure the runs that are not kept yet, and return the curve of all."""
-        tell = progress or (lambda done, total, task: None)
+        tell = progress or no_progress
         runs: list[Run] = []
         with limited_threads():
             truth = ground_truth(

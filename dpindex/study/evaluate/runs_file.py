@@ -11,6 +11,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,7 +109,7 @@ class RunsFile:
 
 @contextmanager
 def kept_in(
-    folder: Path | None, keys: Collection[str], *, replace: bool = False
+    report: str | os.PathLike[str] | None, keys: Collection[str], *, replace: bool = False
 ) -> Iterator[RunsFile]:
     """The runs of a report that is made or continued; nothing is kept without a folder.
 
@@ -118,9 +119,10 @@ def kept_in(
         If the folder holds another report and ``replace`` is not stated, cannot be written, or
         another process evaluates into it.
     """
-    if folder is None:
+    if report is None:
         yield RunsFile(None)
         return
+    folder = Path(report)
     if not replace:
         refuse_other_report(folder, lambda line: line.get("run") in keys)
     try:

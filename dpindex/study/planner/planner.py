@@ -11,10 +11,10 @@ import numpy as np
 
 from dpindex.base.checks import whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
+from dpindex.base.progress import Progress, no_progress
 from dpindex.base.threads import limited_threads
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
-from dpindex.study.evaluate.evaluation import Progress
 from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner.attribute_neighbourhood import AttributeNeighbourhood
 from dpindex.study.planner.neighbourhood import MAX_EPSILON, Neighbourhood, Request
@@ -132,7 +132,7 @@ def plan(
         queries = as_source(public_queries, "the public queries")
     if facts is not None and (labels is not None or queries is not None):
         raise InputError("groups and public queries need a public sample.")
-    request = Request(target, public, terms, methods, progress or _silent, labels, queries)
+    request = Request(target, public, terms, methods, progress or no_progress, labels, queries)
     neighbourhood: Neighbourhood
     if whole_record:
         neighbourhood = RecordNeighbourhood(request)
@@ -191,10 +191,6 @@ def _fewest_candidates(rows: Sequence[Row], request: Request) -> int:
             f"{_recall_within(best, request, most):.2f}; ask for less, or for a larger epsilon."
         )
     return max(fewest, options.at)
-
-
-def _silent(done: int, total: int, task: str) -> None:
-    """Show no progress."""
 
 
 def _check_terms(terms: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,11 @@ from scipy import sparse
 
 from dpindex.base.arrays import in_units_of_largest, row_norms, unit
 from dpindex.base.errors import InputError
+from dpindex.base.progress import Progress
 from dpindex.index.queries import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import l2, record
-from dpindex.study.evaluate.evaluation import MODES, Evaluation, Progress
+from dpindex.study.evaluate.evaluation import MODES, Evaluation
 from dpindex.study.evaluate.explorer.samples import View, examples_of
 from dpindex.study.evaluate.runs_file import kept_in
 from dpindex.study.measure_options import MeasureOptions
@@ -83,11 +83,8 @@ def measured_views(
         for kind, group in groups.items()
     }
     keys = {key for evaluation in evaluations.values() for key in evaluation.keys}
-    folder = None
-    if report is not None:
-        folder = Path(report)
     views = []
-    with kept_in(folder, keys, replace=replace_report) as kept:
+    with kept_in(report, keys, replace=replace_report) as kept:
         for kind, evaluation in evaluations.items():
             curve = evaluation.measure(kept, progress)
             chosen = None

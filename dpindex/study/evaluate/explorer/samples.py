@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpindex.base.arrays import Singles, spaced
+from dpindex.base.progress import Progress, no_progress
 from dpindex.index.queries import QueryMode
 from dpindex.index.search_backend import Rows
 from dpindex.mechanism.privatizer import Privatizer
@@ -19,7 +20,7 @@ from dpindex.study.attacks.rebuilding import (
     rebuilder_of,
 )
 from dpindex.study.evaluate.curve import Curve
-from dpindex.study.evaluate.evaluation import Progress, fit_where_possible, new_index
+from dpindex.study.evaluate.evaluation import fit_where_possible, new_index
 from dpindex.study.evaluate.grid import label
 from dpindex.study.evaluate.ground_truth import ground_truth
 from dpindex.vectors import VectorSource, dense_rows
@@ -147,7 +148,7 @@ def examples_of(
     public = dense_rows(base, public_rows(base.shape[0], base.shape[1], records))
     truth = ground_truth(base, shown, FOUND, curve.metric)
     specs = tuple(dict.fromkeys(point.spec for point in curve.points))
-    report = progress or (lambda done, total, task: None)
+    report = progress or no_progress
     samples = []
     for i, spec in enumerate(specs):
         report(i, len(specs), f"examples of {label(spec)}")
