@@ -40,6 +40,11 @@ class Layout:
     metric: Literal["ip", "l2"]
     schema: Any = None
 
+    @property
+    def fields(self) -> tuple[Any, ...]:
+        """The fields of the payload; none without a payload."""
+        return tuple(self.schema or ())
+
 
 @dataclass(frozen=True)
 class Rows:

@@ -82,7 +82,8 @@ class Lance(Database):
                 self._connection.drop_table(name)
 
     def create(self, layout: Layout) -> None:
-        for name in () if layout.schema is None else layout.schema.names:
+        for field in layout.fields:
+            name = field.name
             if name in _OWN or not name or set(".`") & set(name):
                 raise InputError(
                     f"LanceDB cannot have a payload column called {name!r}: a name has no dot and "
@@ -94,7 +95,7 @@ class Lance(Database):
         if layout.vector_width:
             columns.append(("vector", pa.list_(pa.float32(), layout.vector_width)))
         with self._asking():
-            schema = pa.schema([*columns, *(layout.schema or ())])
+            schema = pa.schema([*columns, *layout.fields])
             self._connection.create_table(self._name, schema=schema)
         self.open(layout)
 
@@ -166,12 +167,9 @@ class Lance(Database):
         return np.asarray(found["id"].to_numpy())
 
     def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
-        schema = None
-        if payload:
-            schema = self._layout.schema
         names = []
-        if schema is not None:
-            names = schema.names
+        if payload:
+            names = [field.name for field in self._layout.fields]
         with self._asking():
             request = self._table.search().where(where).select(["id", "code", *names]).limit(count)
             found = request.to_batches(_SCANNED_ROWS).read_all()
@@ -179,8 +177,8 @@ class Lance(Database):
         if width := self._layout.code_bytes:
             codes = found["code"].combine_chunks().flatten().to_numpy().reshape(-1, width)
         table = None
-        if schema is not None:
-            table = found.select(names).cast(schema)
+        if names:
+            table = found.select(names).cast(self._layout.schema)
         return Rows(self._ids(found), codes, payload=table)
 
     def count(self, where: str | None = None) -> int:

@@ -130,9 +130,7 @@ class Milvus(Database):
     def create(self, layout: Layout) -> None:
         self._layout = layout
         types = self._types
-        columns = {}
-        if layout.schema is not None:
-            columns = {f.name: f.type for f in layout.schema}
+        columns = {field.name: field.type for field in layout.fields}
         nulls = {_NULL.format(name) for name in columns}
         for name in columns:
             if not _COLUMN.fullmatch(name) or name in _OWN or name in nulls:
@@ -180,7 +178,7 @@ class Milvus(Database):
             columns |= {"code": rows.codes.tolist(), "vector": [b"\0"] * len(ids)}
         if rows.vectors is not None:
             columns["vector"] = list(rows.vectors)
-        for field in layout.schema or ():
+        for field in layout.fields:
             column = None
             if rows.payload is not None:
                 column = rows.payload.column(field.name)
@@ -229,12 +227,10 @@ class Milvus(Database):
         return np.array(values, np.int64)
 
     def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
-        schema = None
+        names: list[str] = []
         if payload:
-            schema = self._layout.schema
-        names = []
-        if schema is not None:
-            names = [n for f in schema for n in (f.name, _NULL.format(f.name))]
+            for field in self._layout.fields:
+                names += (field.name, _NULL.format(field.name))
         with self._asking():
             found = self._client.query(
                 self._name,
@@ -250,8 +246,8 @@ class Milvus(Database):
         else:
             codes = np.array([row["code"] for row in found], np.int64)
         table = None
-        if schema is not None:
-            table = _restored(found, schema)
+        if names:
+            table = _restored(found, self._layout.schema)
         return Rows(self._ids([row["id"] for row in found]), codes, payload=table)
 
     def count(self, where: str | None = None) -> int:

@@ -191,7 +191,7 @@ class Postgres(Database):
         columns["code"] += " not null"
         if layout.vector_width:
             columns["vector"] = f"vector({layout.vector_width}) not null"
-        for field in layout.schema or ():
+        for field in layout.fields:
             if field.name in _OWN or not field.name:
                 raise InputError(
                     f"PostgreSQL cannot have a payload column called {field.name!r} here: "
@@ -239,7 +239,7 @@ class Postgres(Database):
             self._names.append("vector")
             self._kinds.append("vector")
         self._json = set()
-        for field in layout.schema or ():
+        for field in layout.fields:
             kind = self._kind(field, "text")
             self._names.append(field.name)
             self._kinds.append(kind)
@@ -276,7 +276,7 @@ class Postgres(Database):
             yield rows.codes.tolist()
         if rows.vectors is not None:
             yield list(rows.vectors)
-        for field in self._layout.schema or ():
+        for field in self._layout.fields:
             if rows.payload is None:
                 yield [None] * len(rows.ids)
                 continue
@@ -324,19 +324,16 @@ class Postgres(Database):
         return np.array(values, np.str_ if self._layout.text_ids else np.int64)
 
     def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
-        schema = None
+        fields: Sequence[Any] = ()
         if payload:
-            schema = self._layout.schema
-        names = []
-        if schema is not None:
-            names = schema.names
-        columns = ", ".join(map(_name, ["id", "code", *names]))
+            fields = self._layout.fields
+        columns = ", ".join(map(_name, ["id", "code", *(field.name for field in fields)]))
         found = self._rows(f"select {columns} from {self._table} where {where} limit {count}")
-        ids, codes, *values = zip(*found, strict=True) if found else [()] * (2 + len(names))
+        ids, codes, *values = zip(*found, strict=True) if found else [()] * (2 + len(fields))
         table = None
-        if schema is not None:
-            arrays = [self._column(v, f.type) for v, f in zip(values, schema, strict=True)]
-            table = self._arrow.table(arrays, schema=schema)
+        if fields:
+            arrays = [self._column(v, f.type) for v, f in zip(values, fields, strict=True)]
+            table = self._arrow.table(arrays, schema=self._layout.schema)
         return Rows(self._ids(list(ids)), self._codes(codes), payload=table)
 
     def _codes(self, values: Sequence[Any]) -> AnyArray:
