@@ -9,14 +9,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from dpindex.base.arrays import AnyArray
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
 from dpindex.vectors.parquet import column_type, ids_of, open_file, vectors_of
 from dpindex.vectors.ranges import Ranges
-from dpindex.vectors.readers import open_vectors
+from dpindex.vectors.readers import checked_ids, open_vectors
 from dpindex.vectors.source import Chunk, Location, VectorSource, as_source
 from dpindex.vectors.stores import Store, is_url, open_store
 
@@ -119,7 +117,7 @@ class Dataset(AbstractContextManager["Dataset"]):
             part_payload = None
             if payload is not None:
                 part_payload = payload.slice(first_row, part.rows)
-            parts.append(_LabelledPart(part, part_ids, part_payload))
+            parts.append(_ChangedPart(part, ids=part_ids, payload=part_payload))
             first_row += part.rows
         return replace(self, parts=tuple(parts))
 
@@ -141,43 +139,34 @@ class Dataset(AbstractContextManager["Dataset"]):
                 f"{self.name}: there are {len(ranges.columns)} ranges for {self.columns} columns; "
                 f"give one for each, in their order."
             )
-        parts = tuple(_ScaledPart(part, ranges) for part in self.parts)
+        parts = tuple(_ChangedPart(part, ranges=ranges) for part in self.parts)
         return replace(self, parts=parts)
 
 
-class _ScaledPart(Part):
-    """A part whose columns are brought to 0 … 1."""
+class _ChangedPart(Part):
+    """A part whose columns are brought to 0 … 1, or whose ids or payload come from elsewhere."""
 
-    def __init__(self, part: Part, ranges: Ranges) -> None:
+    def __init__(
+        self,
+        part: Part,
+        *,
+        ranges: Ranges | None = None,
+        ids: AnyArray | None = None,
+        payload: Any = None,
+    ) -> None:
         self.name = part.name
         self.start = part.start
         self.rows = part.rows
         self._part = part
         self._ranges = ranges
-
-    def vectors(self) -> VectorSource:
-        return self._ranges.source(self._part.vectors())
-
-    def ids(self) -> AnyArray | None:
-        return self._part.ids()
-
-    def payload(self) -> Any:
-        return self._part.payload()
-
-
-class _LabelledPart(Part):
-    """A part whose ids or payload come from elsewhere."""
-
-    def __init__(self, part: Part, ids: AnyArray | None, payload: Any) -> None:
-        self.name = part.name
-        self.start = part.start
-        self.rows = part.rows
-        self._part = part
         self._ids = ids
         self._payload = payload
 
     def vectors(self) -> VectorSource:
-        return self._part.vectors()
+        source = self._part.vectors()
+        if self._ranges is None:
+            return source
+        return self._ranges.source(source)
 
     def ids(self) -> AnyArray | None:
         if self._ids is None:
@@ -396,7 +385,7 @@ class _ParquetPart(Part):
         if self.columns.ids is None:
             return None
         with self._opened(self.columns.ids) as (location, file), location.resources:
-            return _checked(ids_of(location, file, range(*self.groups)), location)
+            return checked_ids(ids_of(location, file, range(*self.groups)), location)
 
     def payload(self) -> Any:
         if not self.columns.payload:
@@ -408,13 +397,6 @@ class _ParquetPart(Part):
 
 def _file(store: Store, path: str, location: Location) -> Any:
     return open_file(location, location.resources.enter_context(store.open(path)))
-
-
-def _checked(ids: Any, location: Location) -> AnyArray:
-    array = id_array(ids, location.error)
-    if array.dtype.kind == "U" and (empty := np.flatnonzero(array == "")).size:
-        raise location.error(f"row {empty[0]} has an empty id; give it one.")
-    return array
 
 
 def _open_parquet(name: str, place: str, columns: _Columns, rows: int) -> Dataset:

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -99,12 +99,20 @@ def read_ids(location: str | os.PathLike[str]) -> AnyArray:
 
 def _checked(found: Location, read: Callable[[Location], _Ids]) -> AnyArray:
     with found.reading(), found.resources:
-        ids = id_array(read(found), found.error)
+        ids = checked_ids(read(found), found)
         if not ids.size:
             raise found.error("it holds no ids; write one for every vector.")
-        if ids.dtype.kind == "U" and (empty := np.flatnonzero(ids == "")).size:
-            raise found.error(f"row {empty[0]} has an empty id; give it one.")
         return ids
+
+
+def checked_ids(ids: Any, location: Location) -> AnyArray:
+    """Return ids of a file as an array; InputError for another type, and for an empty id."""
+    array = id_array(ids, location.error)
+    if array.dtype.kind == "U":
+        empty = np.flatnonzero(array == "")
+        if empty.size:
+            raise location.error(f"row {empty[0]} has an empty id; give it one.")
+    return array
 
 
 def _is_pipe(name: str) -> bool:
