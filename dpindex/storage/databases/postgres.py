@@ -20,6 +20,8 @@ from dpindex.storage.databases.database import Database, Layout, Rows
 __all__ = ["Postgres"]
 
 _OWN = ("id", "code", "vector")
+_TEXT = 'text collate "C"'
+"""Strings in the order of code points, as elsewhere."""
 _LONGEST_NAME = 63
 """Bytes of a name; longer ones are cut by the server, in silence."""
 _SCORES = {"ip": "-(vector <#> {})", "l2": "-vector_l2_squared_distance(vector, {})"}
@@ -185,8 +187,7 @@ class Postgres(Database):
 
     def _columns(self, layout: Layout) -> dict[str, str]:
         """Names of columns with their types in SQL; InputError for what PostgreSQL cannot keep."""
-        text = 'text collate "C"'  # in the order of code points, as elsewhere
-        columns = {"id": text if layout.text_ids else "bigint"}
+        columns = {"id": _TEXT if layout.text_ids else "bigint"}
         columns["code"] = f"bit({8 * layout.code_bytes})" if layout.code_bytes else "integer"
         columns["code"] += " not null"
         if layout.vector_width:
@@ -198,32 +199,31 @@ class Postgres(Database):
                     f"{', '.join(_OWN)} are taken; rename it in the index."
                 )
             _check_length(field.name)
-            columns[field.name] = self._kind(field, text)
+            kind = self._kind(field)
+            columns[field.name] = _TEXT if kind == "text" else kind
         return columns
 
-    def _kind(self, field: Any, text: str) -> str:
+    def _kind(self, field: Any) -> str:
         """The type in SQL of a payload column."""
         types = self._arrow.types
-        kind = field.type
-        if types.is_boolean(kind):
-            return "boolean"
-        if types.is_uint64(kind):
-            return "numeric"
-        if types.is_integer(kind):
-            return "bigint"
-        if types.is_floating(kind):
-            return "double precision"
-        if types.is_decimal(kind):
-            return "numeric"
-        if types.is_date(kind):
-            return "date"
-        if types.is_string(kind) or types.is_large_string(kind):
-            return text
-        if types.is_list(kind) or types.is_struct(kind):
-            return "jsonb"
+        kinds = (
+            (types.is_boolean, "boolean"),
+            (types.is_uint64, "numeric"),
+            (types.is_integer, "bigint"),
+            (types.is_floating, "double precision"),
+            (types.is_decimal, "numeric"),
+            (types.is_date, "date"),
+            (types.is_string, "text"),
+            (types.is_large_string, "text"),
+            (types.is_list, "jsonb"),
+            (types.is_struct, "jsonb"),
+        )
+        for is_of_kind, name in kinds:
+            if is_of_kind(field.type):
+                return name
         raise InputError(
-            f"PostgreSQL keeps no payload column of type {kind} here: turn {field.name!r} into "
-            f"numbers, text or dates."
+            f"PostgreSQL keeps no payload column of type {field.type} here: turn "
+            f"{field.name!r} into numbers, text or dates."
         )
 
     def open(self, layout: Layout) -> None:
@@ -240,7 +240,7 @@ class Postgres(Database):
             self._kinds.append("vector")
         self._json = set()
         for field in layout.fields:
-            kind = self._kind(field, "text")
+            kind = self._kind(field)
             self._names.append(field.name)
             self._kinds.append(kind)
             if kind == "jsonb":

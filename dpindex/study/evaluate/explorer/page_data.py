@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, unit
+from dpindex.base.arrays import AnyArray, row_norms, unit
 from dpindex.privacy import Guarantee
 from dpindex.study.attacks.linkage import LINKED
 from dpindex.study.evaluate.curve import Curve, Point, linked_within, recall_within
@@ -83,7 +83,7 @@ def _add_examples(
         "tiles": [tiles.get(int(row)) for row in rows],
     }
     data["records"] = [number[int(row)] for row in first.records]
-    sizes = np.linalg.norm(originals.astype(np.float64), axis=1)
+    sizes = row_norms(originals)
     for view, examples, lines in zip(views, chosen, data["views"], strict=True):
         lines["truth"] = [[number[int(row)] for row in line] for line in examples.truth]
         samples = {sample.spec: sample for sample in examples.samples}
