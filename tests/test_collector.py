@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
+from dpindex.serve import acceptor
 from dpindex.serve import collector as module
 from dpindex.serve.accepted_log import AcceptedLog
-from dpindex.serve.collector import Collector, Outcome, Submission, UnavailableError
+from dpindex.serve.acceptor import Outcome, Submission, UnavailableError
+from dpindex.serve.collector import Collector
 
 SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0)
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -143,7 +145,8 @@ def test_accepted_codes_join_the_search(
 
 
 def test_a_full_segment_is_saved(index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_GROUP_ROWS", 4)
+    for user in (acceptor, module):
+        monkeypatch.setattr(user, "GROUP_ROWS", 4)
     monkeypatch.setattr(module, "rows_per_segment", lambda spec: 8)
     with collecting(index) as collector:
         for start in range(0, 20, 4):
@@ -201,7 +204,7 @@ def test_who_does_not_wait_any_more_does_no_harm(
 def test_too_many_that_wait_are_sent_away(
     index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_WAITING_SUBMISSIONS", 2)
+    monkeypatch.setattr(acceptor, "_WAITING_SUBMISSIONS", 2)
     gate, sync = threading.Event(), os.fsync
     with collecting(index) as collector:
 

@@ -178,9 +178,9 @@ def test_low_centroids_are_found_in_any_order_and_in_shards() -> None:
 
 def test_low_centroids_of_the_first_of_very_many() -> None:
     """A codebook is made of 65536 vectors at most, and the check takes the same ones."""
-    rows = np.random.default_rng(2).normal(size=(70000, 8))
+    rows = np.random.default_rng(2).normal(size=(66000, 8))
     with pytest.raises(InputError, match="codewords are means of the private vectors"):
-        check(fit_codebook(rows, 20).stated, rows)
+        check(fit_codebook(rows, 4).stated, rows)
 
 
 def test_low_centroids_by_the_command_line(run: Command, tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from postgres_server import new_database, programs, wait_for_leases_to_end
 import dpindex as dpi
 from dpindex.base.errors import BusyError, StorageError
 from dpindex.client import Client
-from dpindex.serve.collector import Collector, Submission, UnavailableError
+from dpindex.serve.acceptor import Submission, UnavailableError
+from dpindex.serve.collector import Collector
 from dpindex.storage.databases import Layout, open_database
 
 pytestmark = [*LITE, pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")]

@@ -21,7 +21,8 @@ from streams import Seeded
 import dpindex as dpi
 from dpindex import InputError
 from dpindex.client import Client
-from dpindex.serve.collector import Collector, Submission
+from dpindex.serve.acceptor import Submission
+from dpindex.serve.collector import Collector
 
 pytest.importorskip("pyarrow")
 pytestmark = [*LITE, pytest.mark.usefixtures("known_noise")]

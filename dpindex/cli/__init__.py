@@ -49,7 +49,7 @@ class _Commands(TyperGroup):
         "plan": "plan_command",
         **dict.fromkeys(("evaluate", "demo"), "quality_commands"),
         **dict.fromkeys(("audit", "ledger"), "audit_commands"),
-        "serve": "server_commands",
+        **dict.fromkeys(("serve", "collect"), "server_commands"),
     }
 
     def __init__(self, **settings: Any) -> None:

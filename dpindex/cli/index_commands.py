@@ -417,7 +417,7 @@ def info(
     title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
     lines = _summary_lines(about, facts.get("index_recall"))
     protection = (*exposure.lines(about.count), *information_lines(spec, about.count))
-    out.print_facts(title, lines, spec.guarantee, spec.dim, protection)
+    out.print_facts(title, lines, about.guarantee, spec.dim, protection)
 
 
 def _summary_lines(about: Summary, recall: float | None) -> dict[str, str]:
@@ -462,7 +462,9 @@ def _summary_lines(about: Summary, recall: float | None) -> dict[str, str]:
             f"attributes are divided by {spec.scale:g}; the guarantee is in units of the data, "
             f"where {spec.adjacency} is {spec.guarantee.adjacency}"
         )
-    lines["guarantee"] = str(spec.guarantee)
+    lines["guarantee"] = str(about.guarantee)
+    if settings.shuffle_delta is not None:
+        lines["shuffle"] = f"of {about.count} codes; whoever saw one arrive: {spec.guarantee}"
     share = share_of_range(spec)
     if share is not None and spec.method_row.private:
         lines["beta"] = f"{share:.3%} of the range of an attribute"

@@ -1,8 +1,9 @@
-"""The command that serves an index: serve."""
+"""The commands that run a collector: serve and collect."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -32,17 +33,12 @@ def serve(
 
     With --rerank it also answers POST /rerank, and logs who asked about how many candidates.
     """
-    from dpindex.serve.process import LOOPBACK, serve
+    from dpindex.serve.process import serve
 
     tokens = access.read()
     holder = originals.holder()
     if holder is not None:
         _log_comparisons()
-
-    def ready(url: str) -> None:
-        typer.echo(f"{index}: listening at {url}")
-        if host not in LOOPBACK:
-            o.note("tokens travel in the clear without TLS: put a proxy that speaks it before this")
 
     serve(
         index,
@@ -52,9 +48,52 @@ def serve(
         exact_queries=exact_queries,
         holder=holder,
         allow_unprotected=allow_unprotected,
-        ready=ready,
+        ready=_ready(index, host),
     )
     typer.echo(f"{index}: saved.")
+
+
+def collect(
+    index: o.IndexPath,
+    *,
+    access: o.AccessOptions,
+    shuffled: Annotated[int, "Fewest codes to publish, which senders are promised."],
+    delta: Annotated[float, "Delta of what the shuffle promises."] = 1e-8,
+    host: Annotated[str, "Address to listen on; beyond this machine put TLS before it."] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, "Port to listen on; 0 takes a free one."] = 8000,
+) -> None:
+    """Collect codes of devices over HTTP for one shuffle.
+
+    Codes are published in a secret random order. No ids, times or order of arrival are kept, and no
+    searches are answered. Ctrl-C or SIGTERM puts the codes into INDEX, which holds none before,
+    once there are enough; else the next start goes on.
+    """
+    from dpindex.serve.process import collect
+    from dpindex.serve.shuffled_file import Shuffle
+    from dpindex.storage.summary import summarize
+
+    tokens = access.read()
+    ready = _ready(index, host)
+    collect(index, Shuffle(shuffled, delta), address=(host, port), tokens=tokens, ready=ready)
+    about = summarize(index)
+    if about.count:
+        typer.echo(f"{index}: {about.count} codes published, {about.guarantee}.")
+    else:
+        typer.echo(f"{index}: fewer than {shuffled} codes; nothing is published yet.")
+
+
+def _ready(index: str, host: str) -> Callable[[str], None]:
+    """Return what tells where a collector listens."""
+    from dpindex.serve.process import LOOPBACK
+
+    def ready(url: str) -> None:
+        typer.echo(f"{index}: listening at {url}")
+        if host not in LOOPBACK:
+            o.note("tokens travel in the clear without TLS: put a proxy that speaks it before this")
+
+    return ready
 
 
 def _log_comparisons() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -98,9 +99,8 @@ class PrivateIndex(Collection, Searchable):
         index_type: str = EXACT,
         query_epsilon: float | None = None,
     ) -> None:
-        self._settings = Settings(spec, metric, index_type, query_epsilon)
+        Searchable.__init__(self, Settings(spec, metric, index_type, query_epsilon))
         self.index_type: Final = index_type
-        Searchable.__init__(self, self._settings)
         Collection.__init__(self, spec.format)
         self._rank_with(None)
         self._checkpoint: Checkpoint | None = None
@@ -139,7 +139,7 @@ class PrivateIndex(Collection, Searchable):
         """For notebooks: what it holds and promises."""
         facts = {
             "spec": self.spec,
-            "guarantee": self.spec.guarantee,
+            "guarantee": self._settings.guarantee(len(self)),
             "search": f"{self.metric}, index type {self.index_type}",
             "denoiser": self.denoiser or "none",
             "payload": f"{', '.join(self.payload_columns) or 'none'} (not protected)",
@@ -189,6 +189,7 @@ class PrivateIndex(Collection, Searchable):
             private vectors; nothing is added then.
         """
         terms = (ledger, allow_rerelease, skip_leak_check)
+        self._refuse_shuffled()
         with self._lock.write():
             dataset = self._dataset(X)
             checked_ids = self._store.checked_ids(ids, dataset.rows)
@@ -239,6 +240,7 @@ class PrivateIndex(Collection, Searchable):
             raise InputError("upsert replaces by id; give every vector an id.")
         # Without a ledger the index alone says what was released before.
         terms = (ledger, allow_rerelease and ledger is not None, skip_leak_check)
+        self._refuse_shuffled()
         with self._lock.write():
             dataset = self._dataset(X)
             checked_ids = self._store.checked_ids(ids, dataset.rows, replace=True)
@@ -290,10 +292,45 @@ class PrivateIndex(Collection, Searchable):
             If the codes come from another spec, or for bad ids or payload.
         """
         self._check_codes(codes)
+        self._refuse_shuffled()
         with self._lock.write():
             checked = self._store.checked_ids(ids, len(codes), replace=replace)
             columns = self.check_payload(payload, len(codes))
             self._store.append(codes, checked, columns, replace=replace)
+
+    def add_shuffled(self, codes: Codes, delta: float) -> None:
+        """Add codes in a secret random order as all that this index will ever hold.
+
+        The caller brought them into that order, and publishes nothing else of their senders. Ids
+        are row numbers. The index states the guarantee of the shuffle from then on.
+
+        Parameters
+        ----------
+        codes : Codes
+        delta : float
+            Of the guarantee: see :meth:`dpindex.Guarantee.shuffled`.
+
+        Raises
+        ------
+        InputError
+            If the index holds codes, if these come from another spec, or if no shuffle amplifies
+            the guarantee of the spec.
+
+        >>> spec = Spec("record-cap", dim=8, k=64, epsilon=8.0, adjacency=record())
+        >>> codes = Privatizer(spec).privatize(np.eye(8))
+        >>> index = PrivateIndex(spec)
+        >>> index.add_shuffled(codes, delta=1e-8)  # of eight people: in a secret random order
+        >>> index.is_shuffled, index.ids.tolist()
+        (True, [0, 1, 2, 3, 4, 5, 6, 7])
+        """
+        if len(self):
+            raise InputError(
+                f"the index holds {len(self)} codes, from which a shuffle would stand apart; make "
+                f"another index."
+            )
+        settings = replace(self._settings, shuffle_delta=delta)
+        self.add_codes(codes)
+        self._settings = settings
 
     def fit_denoiser(self, kind: Kind = "auto") -> Denoiser:
         """Learn from the private codes how their coordinates hang together, and rank with it.
@@ -626,7 +663,13 @@ class PrivateIndex(Collection, Searchable):
     @classmethod
     def _read(cls, directory: IndexDirectory) -> PrivateIndex:
         settings, segments, checkpoint = read_index(directory)
-        index = cls(**vars(settings))
+        index = cls(
+            settings.spec,
+            metric=settings.metric,
+            index_type=settings.index_type,
+            query_epsilon=settings.query_epsilon,
+        )
+        index._settings = settings
         index._store = CodeStore.of_segments(settings.spec.format, segments)
         index._rank_with(checkpoint.denoiser)
         index._checkpoint = checkpoint

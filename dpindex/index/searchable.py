@@ -105,9 +105,23 @@ class Searchable(ABC):
         self.query_spec: Final = settings.query_spec
         self.metric: Final = settings.metric
         self.query_epsilon: Final = settings.query_epsilon
+        self._settings = settings
         self._queries = QueryMaker(settings.spec, settings.query_spec)
         self._similarity = similarity_of(settings.spec, settings.metric)
         self._coverage = QueryCoverage(settings.spec)
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether its codes were published in a secret random order, so that none is added."""
+        return self._settings.shuffle_delta is not None
+
+    def _refuse_shuffled(self) -> None:
+        """Refuse to add to a shuffle: what comes later stands apart from it."""
+        if self.is_shuffled:
+            raise InputError(
+                "the codes of this index are a shuffle that is published, and what comes later "
+                "would stand apart; make another index."
+            )
 
     def search(
         self,

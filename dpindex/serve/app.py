@@ -20,7 +20,7 @@ from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.index.hits import Hits
 from dpindex.serve import requests as r
-from dpindex.serve.collector import Collector, Outcome, UnavailableError
+from dpindex.serve.acceptor import Acceptor, Outcome, UnavailableError
 from dpindex.serve.comparisons import Comparisons
 from dpindex.serve.requests import RefusedError
 from dpindex.serve.tokens import Role, Tokens
@@ -42,7 +42,7 @@ _OUTCOMES: dict[Outcome, tuple[int, str]] = {
 }
 _REFUSALS = {
     401: "No token, or an unknown one.",
-    403: "The token has another role, or exact queries are off.",
+    403: "The token has another role, exact queries are off, or codes are shuffled.",
     408: "The body took too long.",
     413: "Too many bytes, codes or queries.",
     415: "Another content type, or a compressed body.",
@@ -53,10 +53,10 @@ _REFUSALS = {
 
 
 def make_app(
-    collector: Collector,
+    collector: Acceptor,
     tokens: Tokens | None,
     *,
-    id_type: type = str,
+    id_type: type | None = str,
     exact_queries: bool = False,
     body_seconds: float = _BODY_SECONDS,
     comparisons: Comparisons | None = None,
@@ -65,12 +65,12 @@ def make_app(
 
     Parameters
     ----------
-    collector : Collector
+    collector : Acceptor
         Whose thread runs.
     tokens : Tokens or None
         None lets everybody in, who must have addressed this machine by a local name.
-    id_type : str or int
-        What the ids of the index are.
+    id_type : str, int or None
+        What the ids of the index are; None refuses ids.
     exact_queries : bool
         Accept vectors as queries, which the server then sees.
     body_seconds : float
@@ -92,6 +92,10 @@ def make_app(
         app.add_middleware(hosts, allowed_hosts=_LOCAL_NAMES)
     searcher = collector.searcher
     spec = searcher.spec
+    promise = spec.guarantee.statement(spec.dim)
+    promise |= {"query_epsilon": searcher.query_spec.epsilon, "metric": searcher.metric}
+    if collector.shuffle is not None:
+        promise["shuffled"] = collector.shuffle.guarantee(spec).statement(spec.dim)
     searches = asyncio.Semaphore(os.cpu_count() or 1)
 
     async def health(request: Any) -> _Answer:
@@ -103,11 +107,14 @@ def make_app(
         return 200, json.loads(spec.to_json())
 
     async def guarantee(request: Any) -> _Answer:
-        searched = {"query_epsilon": searcher.query_spec.epsilon, "metric": searcher.metric}
-        return 200, {**spec.guarantee.statement(spec.dim), **searched}
+        return 200, promise
 
     async def submit(request: Any) -> _Answer:
         _require(request, tokens, "submit")
+        if searcher.is_shuffled:
+            raise RefusedError(
+                403, "this index is a published shuffle: a code that comes later would stand apart."
+            )
         body = await _body(request, (_CODES,), r.max_body(spec), body_seconds)
         headers = request.headers
         stated = headers.get("dpindex-ids"), headers.get("idempotency-key")
@@ -117,6 +124,10 @@ def make_app(
 
     async def search(request: Any) -> _Answer:
         _require(request, tokens, "search")
+        if collector.shuffle is not None:
+            raise RefusedError(
+                403, "codes are shuffled here, and searched once they are published."
+            )
         k = r.neighbours(request.query_params.get("k"))
         exact = _content_type(request) == _JSON
         if exact and not exact_queries:
@@ -146,7 +157,7 @@ def make_app(
         compared = cast("Comparisons", comparisons)
         body = await _body(request, (_JSON,), compared.max_body, body_seconds)
         async with searches:
-            similarity = await asyncio.to_thread(compared.answer, body, id_type, asker)
+            similarity = await asyncio.to_thread(compared.answer, body, id_type or str, asker)
         return 200, {"similarity": similarity}
 
     routes: list[tuple[str, str, Callable[[Any], Awaitable[_Answer]], str, dict[str, Any]]] = [

@@ -88,7 +88,7 @@ class Client:
         return stated
 
     def submit(
-        self, codes: bytes, ids: Sequence[str] | Sequence[int], key: str | None = None
+        self, codes: bytes, ids: Sequence[str] | Sequence[int] | None, key: str | None = None
     ) -> Literal["stored", "repeated", "taken"]:
         """Send codes to be kept; they are on the collector's disk when this returns.
 
@@ -97,7 +97,8 @@ class Client:
         codes : bytes
             From :func:`dpindex.device.privatize`.
         ids : sequence
-            Strings (whole numbers for an index that has such), one for each code.
+            Strings (whole numbers for an index that has such), one for each code; None for a
+            collector of a shuffle, which refuses ids.
         key : str, optional
             A secret of 16 to 128 characters; random by default. If no answer came, send the **same
             codes** under the same key again, and do not privatize again: that spends more epsilon.
@@ -112,10 +113,9 @@ class Client:
         InputError
             If the collector refuses it, or cannot be reached.
         """
-        headers = {
-            "Dpindex-Ids": json.dumps(list(ids)),
-            "Idempotency-Key": key or secrets.token_urlsafe(24),
-        }
+        headers = {"Idempotency-Key": key or secrets.token_urlsafe(24)}
+        if ids is not None:
+            headers["Dpindex-Ids"] = json.dumps(list(ids))
         status, content = self._ask("/codes", codes, headers)
         if status != 409:
             self._content(status, content)

@@ -18,19 +18,24 @@ from dpindex.base.extras import import_extra
 from dpindex.base.private_files import holding_folder, state_folder
 from dpindex.index.owners import Originals
 from dpindex.index.private_index import PrivateIndex
+from dpindex.serve.acceptor import Searcher
 from dpindex.serve.app import make_app
-from dpindex.serve.collector import Collector, Searcher
+from dpindex.serve.collector import Collector
 from dpindex.serve.comparisons import PER_MINUTE, Comparisons
 from dpindex.serve.published_index import connect
+from dpindex.serve.shuffle_collector import LOG_NAME as SHUFFLE_LOG
+from dpindex.serve.shuffle_collector import ShuffleCollector
+from dpindex.serve.shuffled_file import Shuffle
 from dpindex.serve.tokens import Tokens
 from dpindex.storage.databases import is_database_url
 
-__all__ = ["LOG_NAME", "LOOPBACK", "Holder", "serve"]
+__all__ = ["LOG_NAME", "LOOPBACK", "Holder", "collect", "serve"]
 
 LOG_NAME = ".accepted"
 """The log of accepted codes, in the directory of the index."""
 LOOPBACK = ("127.0.0.1", "localhost")
 
+_NEEDED = "a collector needs fastapi and uvicorn"
 _CONNECTIONS = 256
 _HEAD_BYTES = 1 << 16
 _IDLE_SECONDS = 10
@@ -110,17 +115,11 @@ def serve(
         Without fastapi and uvicorn, for an index that cannot be opened or is being written, a port
         that cannot be had, or no tokens on an address that others reach.
     """
-    host, port = address
-    uvicorn = import_extra("uvicorn", "a collector needs fastapi and uvicorn", "serve")
-    if tokens is None and host not in LOOPBACK:
-        raise InputError(
-            f"without tokens only {' and '.join(LOOPBACK)} may be served; give tokens."
-        )
+    _check_access(address, tokens)
     with (_published if is_database_url(index) else _local)(index, collection) as served:
         opened, id_type, log, save = served
         opened.spec.refuse_unprotected(allow_unprotected, "serve it")
-        listening = _listening(host, port)
-        with listening, Collector(opened, log, save) as collector:
+        with _listening(*address) as listening, Collector(opened, log, save) as collector:
             comparisons = None
             if holder is not None:
                 comparisons = holder.comparisons(opened)
@@ -131,25 +130,78 @@ def serve(
                 exact_queries=exact_queries,
                 comparisons=comparisons,
             )
-            config = uvicorn.Config(
-                app,
-                http="h11",  # whose limit on the bytes of headers is set below
-                ws="none",
-                lifespan="off",
-                log_level="warning",
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                limit_concurrency=_CONNECTIONS,
-                timeout_keep_alive=_IDLE_SECONDS,
-                timeout_graceful_shutdown=_GRACE_SECONDS,
-                h11_max_incomplete_event_size=_HEAD_BYTES,
-            )
-            name = f"[{host}]" if ":" in host else host
-            server = uvicorn.Server(config)
-            with _ended_by_signals(server):
-                ready(f"http://{name}:{listening.getsockname()[1]}")
-                server.run(sockets=[listening])
+            _answer(app, listening, ready)
+
+
+def collect(
+    index: str | os.PathLike[str],
+    shuffle: Shuffle,
+    *,
+    address: tuple[str, int] = ("127.0.0.1", 8000),
+    tokens: Tokens | None,
+    ready: Callable[[str], object] = lambda url: None,
+) -> None:
+    """Collect codes until SIGINT or SIGTERM, and publish them in random order if there are enough.
+
+    Ids are refused, nothing is searched, and no time or order of arrival is kept. While there are
+    fewer codes than the shuffle promises, they are kept for the next call and not published.
+
+    Parameters
+    ----------
+    index : path
+        Directory of an index without codes, whose codes will be those of the shuffle alone.
+    shuffle : Shuffle
+    address, tokens, ready
+        As for :func:`serve`.
+
+    Raises
+    ------
+    InputError
+        As :func:`serve`, for an index with codes, for a guarantee that no shuffle amplifies, and
+        for another shuffle than that which was begun here.
+    """
+    _check_access(address, tokens)
+    path = _real(index)
+    with (
+        _changing(path) as opened,
+        _listening(*address) as listening,
+        ShuffleCollector(opened, path, shuffle) as collector,
+    ):
+        _answer(make_app(collector, tokens, id_type=None), listening, ready)
+
+
+def _check_access(address: tuple[str, int], tokens: Tokens | None) -> None:
+    """Refuse an address that others reach without tokens, and a missing package, at once."""
+    import_extra("uvicorn", _NEEDED, "serve")
+    if tokens is None and address[0] not in LOOPBACK:
+        raise InputError(
+            f"without tokens only {' and '.join(LOOPBACK)} may be served; give tokens."
+        )
+
+
+def _answer(app: Any, listening: socket.socket, ready: Callable[[str], object]) -> None:
+    """Answer requests until a signal ends it."""
+    uvicorn = import_extra("uvicorn", _NEEDED, "serve")
+    config = uvicorn.Config(
+        app,
+        http="h11",  # whose limit on the bytes of headers is set below
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        h11_max_incomplete_event_size=_HEAD_BYTES,
+    )
+    host, port = listening.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
+    server = uvicorn.Server(config)
+    with _ended_by_signals(server):
+        ready(f"http://{name}:{port}")
+        server.run(sockets=[listening])
 
 
 _Served: TypeAlias = tuple[Searcher, type, Path, Callable[[], object]]
@@ -171,14 +223,27 @@ def _ended_by_signals(server: Any) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _real(index: str | os.PathLike[str]) -> Path:
+    return Path(os.path.realpath(index))
+
+
 @contextmanager
-def _local(index: str | os.PathLike[str], collection: str) -> Iterator[_Served]:
-    path = Path(os.path.realpath(index))
+def _changing(path: Path) -> Iterator[PrivateIndex]:
+    """Open an index that nobody else changes, without waiting for somebody who does."""
 
     def refuse() -> NoReturn:
         raise BusyError(f"{path} is being written by another process; wait for it to end.")
 
     with PrivateIndex.changing(path, refuse) as opened:
+        yield opened
+
+
+@contextmanager
+def _local(index: str | os.PathLike[str], collection: str) -> Iterator[_Served]:
+    path = _real(index)
+    with _changing(path) as opened:
+        if (path / SHUFFLE_LOG).exists() and not opened.is_shuffled:
+            raise InputError(f"{path} collects codes of a shuffle; go on with dpindex collect.")
         # An index without codes takes strings: whoever submits first must not decide for others.
         id_type = int if len(opened) and opened.ids.dtype.kind == "i" else str
         yield opened, id_type, path / LOG_NAME, lambda: opened.save(path)

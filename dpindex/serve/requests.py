@@ -15,7 +15,7 @@ from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.mechanism.codes import Codes, check_format, codes_from_bytes
 from dpindex.mechanism.spec import Spec
-from dpindex.serve.collector import Submission
+from dpindex.serve.acceptor import Submission
 
 MAX_CODES = 1000
 """Codes of one submission."""
@@ -57,7 +57,7 @@ def max_vectors_body(spec: Spec) -> int:
 
 
 def submission(
-    body: bytes, ids: str | None, key: str | None, spec: Spec, id_type: type
+    body: bytes, ids: str | None, key: str | None, spec: Spec, id_type: type | None
 ) -> Submission:
     """Checked codes under checked ids.
 
@@ -69,8 +69,8 @@ def submission(
         A JSON list with an id for each code.
     key : str, optional
         A secret of the sender, by which the submission is known when it is sent again.
-    id_type : int or str
-        What the ids of the index are.
+    id_type : int, str or None
+        What the ids of the index are; None refuses ids.
 
     Raises
     ------
@@ -84,6 +84,10 @@ def submission(
         )
     if len(codes) > max_rows(spec):
         raise RefusedError(413, f"one submission has at most {max_rows(spec)} codes; send several.")
+    if id_type is None:
+        if ids is not None:
+            raise RefusedError(422, "ids are refused: codes are shuffled here; leave Dpindex-Ids.")
+        return Submission(codes, np.empty(0, np.int64), _receipt(key, "", body))
     names = _ids(ids, id_type)
     if len(names) != len(codes):
         raise RefusedError(422, f"there are {len(names)} ids for {len(codes)} codes.")

@@ -31,7 +31,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaincinv
 
 from dpindex.base.arrays import (
     Doubles,
@@ -243,6 +242,8 @@ def _are_means(evidence: LeakEvidence) -> bool:
     σ². Their mean offset has an expected square of at least σ²/n, so over all codewords the sum of
     n·(mean offset)² is at least that of σ², but for the luck of a χ² law (Satterthwaite 1946).
     """
+    from scipy.special import gammaincinv  # here: few codes have a codebook
+
     rounded = np.rint(evidence.offsets / _SAME_OFFSET).astype(np.int32)
     keys = np.column_stack([evidence.words, rounded])
     _, different = np.unique(keys, axis=0, return_index=True)

@@ -33,14 +33,13 @@ def statement_of(summary: Summary) -> Statement:
     'one whole vector, replaced by any other (any two vectors)'
     """
     spec = summary.settings.spec
-    guarantee = spec.guarantee
+    guarantee = summary.guarantee
     return {
         "data product": f"an index of {summary.count} codes, one for each vector of {spec.dim} "
         f"attributes; it answers searches for near vectors by {summary.settings.metric}",
         "software": f"dpindex {__version__}",
         "unit of privacy": guarantee.adjacency.describe(),
-        "trust model": "local: every vector is randomized by itself, and only its code is "
-        "published; whoever holds or searches the codes is not trusted",
+        "trust model": _trust_model(summary),
         "definition": _definition(guarantee),
         "epsilon": guarantee.to_dict()["epsilon"],
         "delta": guarantee.delta,
@@ -57,7 +56,7 @@ def statement_of(summary: Summary) -> Statement:
         ],
         "post-processing": _post_processing(summary),
         "published in the clear": [
-            "ids, their order and number",
+            _ids_in_the_clear(summary),
             *(f"payload column {name}" for name in summary.payload),
             "all parameters of the mechanism",
         ],
@@ -90,6 +89,27 @@ def statement_markdown(statement: Statement) -> str:
         else:
             parts.append("none" if value is None else f"{value:g}")
     return "\n\n".join(parts)
+
+
+def _trust_model(summary: Summary) -> str:
+    """Return who is trusted with what."""
+    local = (
+        "local: every vector is randomized by itself, and only its code is published; whoever "
+        "holds or searches the codes is not trusted"
+    )
+    if summary.settings.shuffle_delta is None:
+        return local
+    return (
+        f"shuffle: every vector is randomized by itself, and a collector published {summary.count} "
+        f"codes in a secret random order; it is trusted to keep no ids, times or order, not with "
+        f"vectors: against it epsilon = {summary.settings.spec.guarantee.epsilon:g}"
+    )
+
+
+def _ids_in_the_clear(summary: Summary) -> str:
+    if summary.settings.shuffle_delta is None:
+        return "ids, their order and number"
+    return "the number of codes; ids are row numbers after the shuffle"
 
 
 def _definition(guarantee: Guarantee) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpindex.exposure.visibility import Visibility
+from dpindex.privacy import Guarantee
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Manifest, Settings
 
@@ -80,6 +81,11 @@ class Summary:
     visibility: Visibility | None
 
     @property
+    def guarantee(self) -> Guarantee:
+        """The promise about the codes: that of their shuffle, if they are one."""
+        return self.settings.guarantee(self.count)
+
+    @property
     def noise_warning(self) -> str | None:
         """One sentence where noise leaves little of a search; None for denoised codes."""
         if self.denoiser is None:
@@ -104,7 +110,7 @@ class Summary:
             "query_epsilon": self.settings.query_spec.epsilon,
             "visibility": self.visibility and self.visibility._asdict(),
             "spec": spec.to_dict(),
-            **spec.guarantee.statement(spec.dim),
+            **self.guarantee.statement(spec.dim),
         }
 
 

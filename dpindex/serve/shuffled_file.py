@@ -1,0 +1,202 @@
+"""The file of a shuffle: codes in random slots, without ids, times or order of arrival.
+
+The order of the slots is that in which the codes are published. It comes from the secret stream.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import DamagedError, InputError
+from dpindex.base.files import read_file, sync_folder, write_file
+from dpindex.mechanism.codes import CodeFormat, Codes
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Guarantee
+from dpindex.randomness.secret import secret_stream
+
+__all__ = ["Shuffle", "ShuffledFile"]
+
+_MAGIC = b"dpishuf1"
+_HEADER = struct.Struct("<8sQdQ")
+"""Magic, fewest codes, delta, codes that were answered for certain; its CRC-32 follows."""
+
+_HEADER_BYTES = 64
+_FIRST_SLOTS = 1024
+_MAX_BYTES = 1 << 36
+_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
+_FULL = np.uint32(1 << 31)
+"""Set in the checksum of a slot that holds a code; a free slot is all zeros."""
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """A promise to those who send codes: theirs is published among at least so many, in no order.
+
+    Attributes
+    ----------
+    codes : int
+        Fewest codes that are published, [1, ∞).
+    delta : float
+        Of the promise, (0, 1).
+
+    >>> from dpindex import record
+    >>> spec = Spec("record-cap", dim=8, k=64, epsilon=8.0, adjacency=record())
+    >>> round(Shuffle(1_000_000).guarantee(spec).epsilon, 2)
+    0.56
+    """
+
+    codes: int
+    delta: float = 1e-8
+
+    def guarantee(self, spec: Spec) -> Guarantee:
+        """Return the promise about codes of a spec.
+
+        Raises
+        ------
+        InputError
+            If no shuffle amplifies that of the spec: see :meth:`dpindex.Guarantee.shuffled`.
+        """
+        return spec.guarantee.shuffled(self.codes, self.delta)
+
+
+class ShuffledFile:
+    """Codes in random slots of a file, which is made when it is opened.
+
+    Every code is put into a slot that is drawn from the free ones, so that all orders of the codes
+    are equally likely whatever the order of arrival. One process may have the file open.
+
+    Parameters
+    ----------
+    path : Path
+        A symbolic link there is refused.
+    format_ : CodeFormat
+        Of all codes.
+    shuffle : Shuffle
+        As when the file was made.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, or was made for another shuffle.
+    """
+
+    def __init__(self, path: Path, format_: CodeFormat, shuffle: Shuffle) -> None:
+        self._path = path
+        self._format = format_
+        self._shuffle = shuffle
+        kind = format_.pack(np.zeros((1, format_.code_length), np.uint8)).dtype.kind
+        number = np.dtype(f"<{kind}{format_.max_row_bytes // format_.width}")
+        self._slot = np.dtype([("check", "<u4"), ("code", number, (format_.width,))])
+        if not path.exists():
+            self._write(np.zeros(_FIRST_SLOTS, self._slot), 0)
+        self._file, self._free, self._count = self._opened()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, codes: Codes) -> None:
+        """Put codes into random free slots; they are on the disk when this returns."""
+        if len(codes) > len(self._free):
+            self._grow(len(codes))
+        slots = np.zeros(len(codes), self._slot)
+        slots["code"] = codes.stored
+        slots["check"] = _checks(slots["code"])
+        chosen = self._free[: len(codes)]
+        # What was there before this group was answered: a later start misses none of it.
+        os.pwrite(self._file, self._header(self._count), 0)
+        for place, slot in zip(chosen.tolist(), slots, strict=True):
+            os.pwrite(self._file, slot.tobytes(), _HEADER_BYTES + place * self._slot.itemsize)
+        os.fsync(self._file)
+        self._free = self._free[len(codes) :]
+        self._count += len(codes)
+
+    def codes(self) -> Codes:
+        """Return all codes in the order of their slots."""
+        slots = self._read()
+        stored = slots["code"][slots["check"] != 0]
+        native: Any = stored.astype(stored.dtype.newbyteorder("="))
+        return self._format.codes(self._format.concatenate([native]))
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def remove(self) -> None:
+        """Remove the file: its codes are published."""
+        self._path.unlink()
+        sync_folder(self._path.parent)
+
+    def _opened(self) -> tuple[int, npt.NDArray[np.intp], int]:
+        """Return the file, its free slots in random order, and how many codes it holds."""
+        full = self._read()["check"] != 0
+        free = np.flatnonzero(~full)
+        file = os.open(self._path, os.O_RDWR | _FLAGS)
+        return file, free[_secret_order(len(free))], int(full.sum())
+
+    def _grow(self, count: int) -> None:
+        """Put all codes into random slots of a larger file, with room for some more."""
+        slots = self._read()
+        codes = slots[slots["check"] != 0]
+        larger = np.zeros(2 * max(len(slots), len(codes) + count), self._slot)
+        larger[_secret_order(len(larger))[: len(codes)]] = codes
+        self._write(larger, len(codes))
+        os.close(self._file)
+        self._file, self._free, self._count = self._opened()
+
+    def _header(self, answered: int) -> bytes:
+        facts = _HEADER.pack(_MAGIC, self._shuffle.codes, self._shuffle.delta, answered)
+        header = facts + zlib.crc32(facts).to_bytes(4, "little")
+        return header.ljust(_HEADER_BYTES, b"\0")
+
+    def _write(self, slots: AnyArray, answered: int) -> None:
+        write_file(self._path, self._header(answered) + slots.tobytes(), mode=0o600)
+
+    def _read(self) -> AnyArray:
+        """Return all slots; those that a power failure cut off are free again."""
+        data = read_file(self._path, _MAX_BYTES, links=False)
+        facts = data[: _HEADER.size]
+        check = data[_HEADER.size : _HEADER.size + 4]
+        whole = (len(data) - _HEADER_BYTES) % self._slot.itemsize == 0
+        if not whole or check != zlib.crc32(facts).to_bytes(4, "little"):
+            raise self._damaged("its header is not whole")
+        magic, codes, delta, answered = _HEADER.unpack(facts)
+        if magic != _MAGIC:
+            raise self._damaged("it is of another kind")
+        if Shuffle(codes, delta) != self._shuffle:
+            raise InputError(
+                f"{self._path} was begun for at least {codes} codes and delta = {delta:g}, which "
+                f"its senders were told; go on with these."
+            )
+        slots = np.frombuffer(data, self._slot, offset=_HEADER_BYTES).copy()
+        full = slots["check"] != 0
+        full[full] = slots["check"][full] == _checks(slots["code"][full])
+        if full.sum() < answered:
+            raise self._damaged(f"it holds {full.sum()} of {answered} codes")
+        slots[~full] = np.zeros(1, self._slot)
+        return slots
+
+    def _damaged(self, reason: str) -> InputError:
+        return DamagedError(
+            f"{self._path} is damaged: {reason}; restore it from a copy, or move it away to begin "
+            f"anew."
+        )
+
+
+def _secret_order(count: int) -> npt.NDArray[np.intp]:
+    """Return a secret uniform permutation of 0 … count − 1."""
+    return np.argsort(secret_stream().words(count, np.uint64), kind="stable")
+
+
+def _checks(codes: AnyArray) -> npt.NDArray[np.uint32]:
+    """Return the checksum of each code, which is never 0."""
+    sums = [zlib.crc32(code.tobytes()) for code in codes]
+    return np.array(sums, np.uint32) | _FULL

@@ -1,0 +1,317 @@
+"""Codes that are collected for a shuffle: no id, time or order is kept, and none is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import Run as Command
+from test_cli import fails
+
+import dpindex as dpi
+from dpindex.base.errors import DamagedError, InputError
+from dpindex.client import Client
+from dpindex.mechanism.codes import Codes
+from dpindex.serve.acceptor import Outcome, Submission
+from dpindex.serve.process import serve
+from dpindex.serve.shuffle_collector import LOG_NAME, ShuffleCollector
+from dpindex.serve.shuffled_file import Shuffle, ShuffledFile
+from dpindex.storage.statement import statement_of
+from dpindex.storage.summary import summarize
+
+DIM = 16
+RECORD = dpi.record()
+CAP = dpi.Spec("record-cap", DIM, k=64, epsilon=8.0, adjacency=RECORD)
+BOOK = dpi.Codebook(np.random.default_rng(0).normal(size=(200, DIM)))
+SYMBOLS = dpi.Spec("record-codebook", DIM, epsilon=8.0, adjacency=RECORD, codebook=BOOK)
+SHUFFLE = Shuffle(30, 1e-6)
+NO_IDS = np.empty(0, np.int64)
+TOKEN = 32 * "a"
+
+
+def codes(rows: int, spec: dpi.Spec = CAP) -> Codes:
+    """Codes that differ from each other, as far as there are so many."""
+    rng = np.random.default_rng(1)
+    if spec is SYMBOLS:
+        return spec.format.codes(np.arange(rows, dtype=np.uint16)[:, None] % 200)
+    return spec.format.codes(rng.integers(0, 256, (rows, 8), np.uint8))
+
+
+def as_rows(stored: Codes) -> list[bytes]:
+    return [row.tobytes() for row in stored.stored]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    dpi.PrivateIndex(CAP).save(tmp_path / "index")
+    return tmp_path / "index"
+
+
+@contextmanager
+def collecting(path: Path, shuffle: Shuffle = SHUFFLE) -> Iterator[ShuffleCollector]:
+    with (
+        dpi.PrivateIndex.changing(path) as opened,
+        ShuffleCollector(opened, path, shuffle) as collector,
+    ):
+        yield collector
+
+
+def sent(collector: ShuffleCollector, one: Codes, receipt: bytes | None = None) -> Outcome:
+    return collector.submit(Submission(one, NO_IDS, receipt)).result(60)
+
+
+@pytest.mark.parametrize("spec", [CAP, SYMBOLS])
+def test_a_file_keeps_every_code_and_not_the_order_of_arrival(
+    spec: dpi.Spec, tmp_path: Path
+) -> None:
+    """Of 2000 codes in an order of their own, 10 stay in their places less than once in 10^6."""
+    given = codes(2000, spec)
+    file = ShuffledFile(tmp_path / "file", spec.format, SHUFFLE)
+    for start in range(0, 2000, 100):
+        file.append(given.take(slice(start, start + 100)))
+        if start == 1000:
+            file.close()
+            file = ShuffledFile(tmp_path / "file", spec.format, SHUFFLE)
+    assert len(file) == 2000
+    kept = file.codes()
+    file.close()
+    assert kept.format == given.format
+    assert sorted(as_rows(kept)) == sorted(as_rows(given))
+    if spec is CAP:
+        assert np.all(kept.stored == given.stored, axis=1).sum() < 10
+    if os.name == "posix":
+        assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+
+
+def test_every_order_is_as_likely(tmp_path: Path) -> None:
+    """The first of three codes is first, second and third equally often, for all that grow.
+
+    600 files: a count is 200 on average, and beyond 120 … 280 with a chance below 1e-10.
+    """
+    counts = np.zeros(3, int)
+    given = codes(3)
+    for number in range(600):
+        file = ShuffledFile(tmp_path / f"{number}", CAP.format, SHUFFLE)
+        for row in range(3):
+            file.append(given.take(slice(row, row + 1)))
+        file.close()
+        counts[as_rows(file.codes()).index(as_rows(given)[0])] += 1
+    assert (abs(counts - 200) < 80).all(), counts
+
+
+def test_what_is_damaged_or_of_another_shuffle_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    file = ShuffledFile(path, CAP.format, SHUFFLE)
+    file.append(codes(20))
+    file.append(codes(5))
+    file.close()
+    with pytest.raises(InputError, match=r"was begun for at least 30 codes and delta = 1e-06"):
+        ShuffledFile(path, CAP.format, Shuffle(29, 1e-6))
+    whole = bytearray(path.read_bytes())
+    slots = np.frombuffer(whole, np.uint8)[64:].reshape(-1, 12)
+    full = np.flatnonzero(slots.any(axis=1))
+    assert len(full) == 25
+    slots[full[:5], 7] ^= 1  # a power failure may cut off those that nobody was told of
+    path.write_bytes(whole)
+    cut = ShuffledFile(path, CAP.format, SHUFFLE)
+    assert len(cut) == 20
+    cut.close()
+    slots[full[5], 7] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(DamagedError, match="it holds 19 of 20 codes; restore it from a copy"):
+        ShuffledFile(path, CAP.format, SHUFFLE)
+    for wrong in (whole[:70], b"x" + whole[1:], b""):
+        path.write_bytes(wrong)
+        with pytest.raises(DamagedError, match="is damaged"):
+            ShuffledFile(path, CAP.format, SHUFFLE)
+
+
+def test_enough_codes_are_published_with_the_guarantee_of_the_shuffle(index: Path) -> None:
+    given = codes(40)
+    with collecting(index) as collector:
+        for row in range(40):
+            assert sent(collector, given.take(slice(row, row + 1))) == "stored"
+    assert not (index / LOG_NAME).exists()
+    saved = dpi.PrivateIndex.open(index)
+    assert sorted(as_rows(saved.codes)) == sorted(as_rows(given))
+    assert as_rows(saved.codes) != as_rows(given)  # equal with chance 1 / 40!
+    assert saved.ids.tolist() == list(range(40))
+    assert saved.is_shuffled
+    promised = CAP.guarantee.shuffled(40, 1e-6)
+    about = summarize(index)
+    assert about.guarantee == promised
+    statement = statement_of(about)
+    assert statement["epsilon"] == promised.epsilon
+    assert statement["delta"] == 1e-6
+    assert "40 codes in a secret random order" in str(statement["trust model"])
+    assert len(saved.search(np.eye(DIM)[:1], k=3).ids[0]) == 3
+
+
+def test_a_published_shuffle_takes_nothing_more(index: Path) -> None:
+    with collecting(index) as collector:
+        sent(collector, codes(30))
+    saved = dpi.PrivateIndex.open(index)
+    for add in (
+        lambda: saved.add(np.eye(DIM)),
+        lambda: saved.upsert(np.eye(DIM), range(DIM), allow_rerelease=True),
+        lambda: saved.add_codes(codes(1)),
+        lambda: saved.add_shuffled(codes(1), 1e-8),
+    ):
+        with pytest.raises(InputError, match="stand apart"):
+            add()
+    with pytest.raises(InputError, match="holds 30 codes: a shuffle is published once"):
+        collecting(index).__enter__()
+    assert len(saved) == 30
+
+
+def test_too_few_codes_wait_for_the_next_start(index: Path) -> None:
+    pytest.importorskip("uvicorn")
+    given = codes(35)
+    for start, stop in ((0, 10), (10, 29), (29, 35)):
+        with collecting(index) as collector:
+            assert sent(collector, given.take(slice(start, stop))) == "stored"
+        if stop < 35:
+            with pytest.raises(InputError, match="go on with dpindex collect"):
+                serve(index, address=("127.0.0.1", 0), tokens=None)
+        published = len(dpi.PrivateIndex.open(index))
+        assert published == (35 if stop == 35 else 0)
+    assert sorted(as_rows(dpi.PrivateIndex.open(index).codes)) == sorted(as_rows(given))
+
+
+def test_a_retry_is_counted_once_and_leaves_no_receipt(index: Path) -> None:
+    """A receipt is in memory alone: after a restart the same submission counts again."""
+    receipt = bytes(range(32))
+    with collecting(index) as collector:
+        for outcome in ("stored", "repeated", "repeated"):
+            assert sent(collector, codes(3), receipt) == outcome
+        assert receipt not in (index / LOG_NAME).read_bytes()
+        assert len(ShuffledFile(index / LOG_NAME, CAP.format, SHUFFLE)) == 3
+    with collecting(index) as collector:
+        assert sent(collector, codes(3), receipt) == "stored"
+
+
+def test_a_publication_that_was_cut_off_is_not_repeated(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(ShuffledFile, "remove", lambda self: (_ for _ in ()).throw(OSError("cut")))
+        with (
+            pytest.raises(InputError, match="could not be written"),
+            collecting(index) as collector,
+        ):
+            sent(collector, codes(30))
+    assert (index / LOG_NAME).exists()
+    with pytest.raises(InputError, match="a shuffle is published once"):
+        collecting(index).__enter__()
+    assert not (index / LOG_NAME).exists()
+    assert len(dpi.PrivateIndex.open(index)) == 30
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        dpi.Spec("dp-oporp-staircase", DIM, k=8, epsilon=2.0),
+        dpi.Spec("none-oporp", DIM, k=8),
+    ],
+)
+def test_a_guarantee_that_no_shuffle_amplifies_is_refused(spec: dpi.Spec, tmp_path: Path) -> None:
+    dpi.PrivateIndex(spec).save(tmp_path / "index", allow_unprotected=True)
+    with pytest.raises(InputError, match="use a method for whole records"):
+        collecting(tmp_path / "index").__enter__()
+
+
+def test_requests_with_ids_and_searches_are_refused(index: Path) -> None:
+    testclient = pytest.importorskip("fastapi.testclient")
+    from dpindex.serve.app import make_app
+
+    kind = {"content-type": "application/octet-stream"}
+    body = codes(2).to_bytes()
+    with collecting(index) as collector:
+        app = make_app(collector, None, id_type=None)
+        client = testclient.TestClient(app, base_url="http://localhost")
+        key = {"idempotency-key": "0123456789abcdef"}
+        for status in (201, 200):
+            answer = client.post("/codes", content=body, headers={**kind, **key})
+            assert answer.status_code == status
+        named = client.post("/codes", content=body, headers={**kind, "dpindex-ids": '["a", "b"]'})
+        assert (named.status_code, "ids are refused" in named.text) == (422, True)
+        asked = client.post("/search", content=body, headers=kind)
+        assert (asked.status_code, "codes are shuffled here" in asked.text) == (403, True)
+        stated = client.get("/guarantee").json()
+        assert stated["guarantee"]["epsilon"] == 8.0
+        promised = SHUFFLE.guarantee(CAP)
+        assert stated["shuffled"]["guarantee"]["epsilon"] == promised.epsilon
+        assert len(ShuffledFile(index / LOG_NAME, CAP.format, SHUFFLE)) == 2
+
+
+def test_no_code_is_added_to_a_published_shuffle_over_http(index: Path) -> None:
+    testclient = pytest.importorskip("fastapi.testclient")
+    from dpindex.serve.app import make_app
+    from dpindex.serve.collector import Collector
+
+    with collecting(index) as collector:
+        sent(collector, codes(30))
+    opened = dpi.PrivateIndex.open(index)
+    kind = {"content-type": "application/octet-stream"}
+    with Collector(opened, index / ".accepted", lambda: None) as searching:
+        client = testclient.TestClient(make_app(searching, None), base_url="http://localhost")
+        late = client.post(
+            "/codes", content=codes(1).to_bytes(), headers={**kind, "dpindex-ids": "[7]"}
+        )
+        assert (late.status_code, "stand apart" in late.text) == (403, True)
+        assert (
+            client.post("/search?k=2", content=codes(1).to_bytes(), headers=kind).status_code == 200
+        )
+
+
+@contextmanager
+def command(index: Path) -> Iterator[tuple[subprocess.Popen[str], Client]]:
+    options = ("--open-to-all", "--port", "0", "--shuffled", "30", "--delta", "1e-6")
+    line = [sys.executable, "-m", "dpindex", "collect", str(index), *options]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            assert "listening at http" in said, said
+            yield process, Client(said.split()[-1])
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_the_command_publishes_what_survived_kill_9(index: Path, run: Command) -> None:
+    pytest.importorskip("uvicorn")
+    given = codes(40)
+    with command(index) as (process, client):
+        for row in range(20):
+            one = given.take(slice(row, row + 1)).to_bytes()
+            assert client.submit(one, None) == "stored"
+        process.send_signal(signal.SIGKILL)
+    with command(index) as (process, client):
+        assert client.submit(given.take(slice(20, 40)).to_bytes(), None) == "stored"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stdout is not None
+        assert "40 codes published, epsilon = " in process.stdout.read()
+    saved = dpi.PrivateIndex.open(index)
+    assert sorted(as_rows(saved.codes)) == sorted(as_rows(given))
+    status, text, _ = run("info", index)
+    assert status == 0
+    assert "shuffled-records(count=40)" in text
+    assert "shuffled order alone" in text
+    facts: Any = json.loads(run("info", index, "--json")[1])
+    assert facts["guarantee"]["epsilon"] == CAP.guarantee.shuffled(40, 1e-6).epsilon
+    assert "secret random order" in run("info", index, "--statement")[1]
+    fails(
+        run("collect", index, "--open-to-all", "--shuffled", 30, "--port", 0), "is published once"
+    )
