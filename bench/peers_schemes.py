@@ -20,7 +20,8 @@ from scipy.special import betainc, betaincinv, betaln
 import dpindex as dpi
 from dpindex.audit.confidence_bounds import gaussian_epsilon
 from dpindex.randomness.secret import SecretStream
-from dpindex.study.attacks.ranking import Ranking, rank_by_law
+from dpindex.study.attacks.law_ranking import rank_by_law
+from dpindex.study.attacks.ranking import Ranking
 from dpindex.study.attacks.rebuilding import Rebuilder, attackers_denoiser
 
 Array = npt.NDArray[Any]
@@ -309,9 +310,7 @@ class Ours(Scheme):
         return [Rebuilder(self.spec, public, denoiser)]
 
     def rankings(self, codes: Any, candidates: Array, own: Array) -> list[Ranking]:
-        if not self.spec.format.symbolic:
-            return []
-        return [rank_by_law(codes.stored.ravel(), candidates, own, self.spec.symbol_law)]
+        return [rank_by_law(self.spec, codes, candidates, own)]
 
     def search(self, codes: Any, queries: Array, private: bool) -> Array:
         index = dpi.PrivateIndex(self.spec)

@@ -15,10 +15,11 @@ from test_cli import Run as Command
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.study.attacks import panel
+from dpindex.study.attacks.law_ranking import rank_by_law
 from dpindex.study.attacks.learned_map import learned_map
 from dpindex.study.attacks.membership import best_scores, true_positive_rate
 from dpindex.study.attacks.panel import Labels, attack_panel, most_found, most_sure, most_told
-from dpindex.study.attacks.ranking import Ranking, rank_by_law, rank_candidates
+from dpindex.study.attacks.ranking import Ranking, rank_candidates
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -55,18 +56,51 @@ def test_half_of_the_ties_are_before_the_true_vector() -> None:
 
 def test_symbols_rank_candidates_by_their_exact_law() -> None:
     words, candidates = directions(12, 1), directions(40, 2)
-    book = dpi.Codebook(words)
-    law = whole("record-codebook", 3.0, codebook=book, subset=3).symbol_law
+    spec = whole("record-codebook", 3.0, codebook=dpi.Codebook(words), subset=3)
     symbols, own = np.array([4, 7, 4]), np.array([0, 5, 9])
+    codes = spec.format.codes(symbols[:, None].astype(np.uint8))
     cosine = candidates @ words.T
     expected = []
     for symbol, row in zip(symbols, own, strict=True):
         sets = np.argsort(-cosine, axis=1)[:, :3]
         score = [(symbol in sets[i], cosine[i, symbol]) for i in range(40)]
         expected.append(sum(other > score[row] for other in score))
-    ranking = rank_by_law(symbols, candidates, own, law)
+    ranking = rank_by_law(spec, codes, candidates, own)
     assert ranking.better.tolist() == expected
     assert ranking.candidates == 40
+
+
+@pytest.mark.parametrize(
+    ("method", "gain"),
+    [("raw-square-wave", 0.2), ("raw-staircase", 0.2), ("raw-gaussian", -0.2)],
+)
+def test_numbers_are_ranked_better_by_their_law_than_by_cosines(method: str, gain: float) -> None:
+    """The likelihood ratio is the strongest test (Neyman & Pearson 1933)."""
+    delta = 1e-6 if method == "raw-gaussian" else 0.0
+    spec = dpi.Spec(method, 64, epsilon=1.0, delta=delta, bounds=(0.0, 1.0))
+    x = np.random.default_rng(3).uniform(0.0, 1.0, (1500, 64))
+    own = np.arange(400)
+    codes = dpi.Privatizer(spec).privatize(x[own])
+    readings = codes.to_float()
+    centred = x - x.mean(axis=0)
+    by_cosine = rank_candidates(readings - readings.mean(axis=0), centred, own).found(1000)
+    assert rank_by_law(spec, codes, x, own).found(1000) > by_cosine + gain
+
+
+def test_signs_are_ranked_by_their_likelihood() -> None:
+    spec = dpi.Spec("dp-signoporp-rr", DIM, k=DIM, epsilon=2.0, bounds=(-1.0, 1.0))
+    x = directions(60, 4)
+    own = np.arange(60)
+    codes = dpi.Privatizer(spec).privatize(x)
+    signs = np.sign(dpi.Privatizer(spec).project(x))
+    kept = 1 / (1 + math.exp(-2.0))
+    same = codes.to_float()[:, None, :] == signs
+    score = np.where(same, math.log(kept), math.log(1 - kept)).sum(axis=2)
+    true = score[own, own][:, None]
+    above = (score > true + 1e-9).sum(axis=1)
+    ties = (np.abs(score - true) < 1e-9).sum(axis=1) - 1
+    better = rank_by_law(spec, codes, x, own).better
+    assert ((above <= better) & (better <= above + ties)).all()
 
 
 def test_the_learned_map_leaves_every_pair_out() -> None:

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from dpindex.base.arrays import Doubles, Singles, Vectors, row_by_row, unit
+from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, row_by_row, unit
 from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.projector import Projector
 from dpindex.mechanism.spec import Spec
 
-__all__ = ["LINKED", "Linkage"]
+__all__ = ["LINKED", "Linkage", "expected_signs", "half_log_odds"]
 
 LINKED = "linked"
 """The name of this measure: the share of known vectors whose own code fits best among all."""
@@ -69,8 +69,8 @@ class _LogOdds(_CosineScores):
     def __init__(self, projector: Projector, known: Vectors, mean: Singles) -> None:
         self.mean = mean
         projected = self.expected(projector, known)
-        signs = _expected_signs(projector.spec, projected)
-        self.weights = (_half_log_odds(signs) - _half_log_odds(mean)).astype(np.float32)
+        signs = expected_signs(projector.spec, projected)
+        self.weights = (half_log_odds(signs) - half_log_odds(mean)).astype(np.float32)
 
     def compared(self, codes: Codes) -> Singles:
         return codes.to_float()
@@ -167,7 +167,7 @@ class Linkage:
         return float(np.clip(places, 0.0, 1.0).mean())
 
 
-def _expected_signs(spec: Spec, projected: Doubles) -> Doubles:
+def expected_signs(spec: Spec, projected: Floats) -> Doubles:
     """Return the mean signs of codes of projected vectors, shape (m, k)."""
     beta = spec.projection.scale * spec.adjacency.size
     sizes = np.abs(projected) / beta
@@ -177,5 +177,6 @@ def _expected_signs(spec: Spec, projected: Doubles) -> Doubles:
     return np.where(projected >= 0, 1.0, -1.0) * (1.0 - 2.0 * np.stack(flips))
 
 
-def _half_log_odds(signs: Doubles | Singles) -> Doubles:
+def half_log_odds(signs: Doubles | Singles) -> Doubles:
+    """Return half the log-odds of +1 for signs of these means, [−7.3, 7.3]."""
     return np.arctanh(np.clip(signs.astype(np.float64), -_MAX_SIGN, _MAX_SIGN))

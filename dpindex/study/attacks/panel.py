@@ -29,9 +29,10 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
+from dpindex.study.attacks.law_ranking import rank_by_law
 from dpindex.study.attacks.learned_map import learned_map
 from dpindex.study.attacks.membership import best_scores, true_positive_rate
-from dpindex.study.attacks.ranking import Ranking, rank_by_law, rank_candidates
+from dpindex.study.attacks.ranking import Ranking, rank_candidates
 from dpindex.study.attacks.rebuilding import (
     can_be_rebuilt,
     cosines,
@@ -285,16 +286,15 @@ class _Panel:
         yield self._figure("rebuilding", "cosine", rebuilt, cosines(guess, truth).mean())
 
     def _rankings(self) -> Iterator[Ranking]:
-        """Yield rankings by rebuilt vectors, by codes, and of symbols by their law."""
+        """Yield rankings by rebuilt vectors, by denoised codes, and by the exact law."""
         yield rank_candidates(self._rebuilt, self._base - self._rebuild.guess, self._attacked)
         expected = self._expected(self._base)
         mean = self._readings.mean(axis=0)
         yield rank_candidates(
             self._readings[self._attacked] - mean, expected - expected.mean(axis=0), self._attacked
         )
-        if self._spec.format.symbolic:
-            symbols = self._codes.stored[self._attacked].ravel()
-            yield rank_by_law(symbols, self._base, self._attacked, self._spec.symbol_law)
+        codes = self._codes.take(self._attacked)
+        yield rank_by_law(self._spec, codes, self._base, self._attacked)
 
     def _ranked(self) -> Iterator[Attack]:
         rankings = list(self._rankings())

@@ -9,13 +9,10 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import Floats, Integers, unit
-from dpindex.mechanism.noise.codebook_response import nearest
-from dpindex.mechanism.noise.law import SymbolLaw
 
-__all__ = ["Ranking", "rank_by_law", "rank_candidates"]
+__all__ = ["Ranking", "rank_by_scores", "rank_candidates"]
 
 _BLOCK = 500
-_ABOVE_ALL_COSINES = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,39 +57,20 @@ def rank_candidates(estimates: Floats, candidates: Floats, own: Integers) -> Ran
     """
     directions = unit(candidates)
     targets = unit(estimates)
-    return _ranking(lambda codes: targets[codes] @ directions.T, own, len(candidates))
+    return rank_by_scores(lambda codes: targets[codes] @ directions.T, own, len(candidates))
 
 
-def rank_by_law(symbols: Integers, candidates: Floats, own: Integers, law: SymbolLaw) -> Ranking:
-    """Rank candidates by the chance of the symbol under its law: the strongest ranking.
-
-    The chance is high for candidates of which the codeword is one of the nearest, and the same for
-    all of them. Equally likely candidates are ranked by their cosine to the codeword.
+def rank_by_scores(scores: Callable[[slice], Floats], own: Integers, candidates: int) -> Ranking:
+    """Rank candidates by scores of theirs.
 
     Parameters
     ----------
-    symbols : int64 array, shape (codes,)
-    candidates : array, shape (n, dim)
+    scores : callable
+        From a slice of the codes to their scores, shape (codes of the slice, candidates).
     own : int64 array, shape (codes,)
         Rows of the true vectors among the candidates.
-    law : SymbolLaw
-        The public law of the symbols.
+    candidates : int
     """
-    words = law.codebook.vectors
-    directions = unit(candidates)
-    blocks = np.array_split(directions, -(-len(directions) // _BLOCK))
-    sets = np.concatenate([nearest(block @ words.T, law.subset) for block in blocks])
-
-    def scores(codes: slice) -> Floats:
-        cosine = words[symbols[codes]] @ directions.T
-        likely = [(sets == symbol).any(axis=1) for symbol in symbols[codes]]
-        return cosine + _ABOVE_ALL_COSINES * np.array(likely)
-
-    return _ranking(scores, own, len(candidates))
-
-
-def _ranking(scores: Callable[[slice], Floats], own: Integers, candidates: int) -> Ranking:
-    """Return the ranking by scores of all candidates for a block of codes."""
     better = np.empty(len(own), dtype=np.int64)
     for start in range(0, len(own), _BLOCK):
         codes = slice(start, start + _BLOCK)

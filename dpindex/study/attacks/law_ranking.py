@@ -1,0 +1,95 @@
+"""Candidate ranking by the exact law of a code, which no other ranking beats.
+
+Candidates that are equally likely beforehand are as likely afterwards as the code is for them, by
+Bayes' rule. The noise of the coordinates of a code is taken as independent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpindex.base.arrays import Floats, Integers, unit
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise.codebook_response import nearest
+from dpindex.mechanism.noise.law import Likelihood, SignLaw, SymbolLaw
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.study.attacks.linkage import expected_signs, half_log_odds
+from dpindex.study.attacks.ranking import Ranking, rank_by_scores
+
+__all__ = ["rank_by_law"]
+
+_BLOCK = 500
+_ABOVE_ALL_COSINES = 3.0
+# Of a code of numbers, candidates of the highest cosines to it; the others come after them.
+_SHORT_LIST = 1000
+
+
+def rank_by_law(spec: Spec, codes: Codes, candidates: Floats, own: Integers) -> Ranking:
+    """Rank candidates by the likelihood of codes under their public law.
+
+    Parameters
+    ----------
+    spec : Spec
+        Of the codes.
+    codes : Codes
+    candidates : array, shape (n, dim)
+    own : int64 array, shape (codes,)
+        Rows of the true vectors among the candidates.
+    """
+    law = spec.law
+    if isinstance(law, SymbolLaw):
+        return _rank_symbols(law, codes.stored.ravel(), candidates, own)
+    projected = Privatizer(spec, allow_unprotected=True).project(candidates) * spec.step
+    if isinstance(law, SignLaw):
+        return _rank_signs(spec, codes.to_float(), projected, own)
+    readings = codes.to_float().astype(np.float64)
+    likelihood = spec.number_law.likelihood.in_units(spec.step)
+    return _rank_numbers(likelihood, readings, projected, own)
+
+
+def _rank_symbols(law: SymbolLaw, symbols: Integers, candidates: Floats, own: Integers) -> Ranking:
+    """Rank by whether the codeword is one of a candidate's nearest, and then by cosine."""
+    words = law.codebook.vectors
+    directions = unit(candidates)
+    blocks = np.array_split(directions, -(-len(directions) // _BLOCK))
+    sets = np.concatenate([nearest(block @ words.T, law.subset) for block in blocks])
+
+    def scores(codes: slice) -> Floats:
+        cosine = words[symbols[codes]] @ directions.T
+        likely = [(sets == symbol).any(axis=1) for symbol in symbols[codes]]
+        return cosine + _ABOVE_ALL_COSINES * np.array(likely)
+
+    return rank_by_scores(scores, own, len(candidates))
+
+
+def _rank_signs(spec: Spec, signs: Floats, projected: Floats, own: Integers) -> Ranking:
+    """Rank by ``Σ log (1 + s·E s)/2`` of signs s."""
+    weights = half_log_odds(expected_signs(spec, projected))
+    constant = np.log(np.cosh(weights)).sum(axis=1)
+    return rank_by_scores(lambda codes: signs[codes] @ weights.T - constant, own, len(projected))
+
+
+def _rank_numbers(
+    likelihood: Likelihood, readings: Floats, projected: Floats, own: Integers
+) -> Ranking:
+    """Rank the candidates of the highest cosines by likelihood, and the others by cosine."""
+    mean = projected.mean(axis=0)
+    directions = unit(projected - mean)
+    targets = unit(readings - mean)
+    levels = likelihood.base + np.concatenate([[0.0], np.cumsum(likelihood.jumps)])
+    least = levels[levels > 0].min(initial=1.0)
+    logs = np.log(np.maximum(levels, least))
+
+    def scores(codes: slice) -> Floats:
+        cosine = (targets[codes] @ directions.T).astype(np.float64)
+        if not len(likelihood.edges):
+            return cosine
+        for row, reading in zip(cosine, readings[codes], strict=True):
+            likely = np.argsort(-row)[:_SHORT_LIST]
+            distance = likelihood.slope * reading + likelihood.shift - projected[likely]
+            fits = logs[np.searchsorted(likelihood.edges, distance)].sum(axis=1)
+            row[likely] = _ABOVE_ALL_COSINES + fits - fits.min()
+        return cosine
+
+    return rank_by_scores(scores, own, len(projected))
