@@ -7,14 +7,15 @@ and what it says may be published with the sketch.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtrc, ndtr
+from scipy.special import chdtrc, ndtr, ndtri
 
 from dpindex.base.arrays import Doubles
 from dpindex.race.hashes import Hash, PStable
+from dpindex.race.moments import Moments, SignPairs
 from dpindex.race.sketch import RaceSketch
 
 __all__ = ["class_weights", "classes_blur", "line_blurs", "noise_drowns", "outliers_blur"]
@@ -31,6 +32,13 @@ _FAR = 5.0
 _CHANCE = 0.01
 """Probability with which noise alone may look like a slope."""
 
+_BLAME = 1e-6
+"""Probability with which a bound that holds may be blamed, if errors were normal; their tails are
+heavier, which takes it to less than 0.01."""
+
+_FOLDS = 5
+"""Parts of the rows, each of which judges a fit to the others."""
+
 _MORE = "a larger epsilon, more records, fewer rows or columns (width), a delta"
 
 
@@ -45,6 +53,11 @@ def noise_drowns(sketch: RaceSketch) -> list[str]:
     0
     1
     """
+    if sketch.size < _CERTAIN * sketch.size_stderr:
+        return [
+            f"Noise hides how many records there are, about {_short(max(sketch.size, 0.0))} ± "
+            f"{_short(sketch.size_stderr)}, and every density is divided by that; take {_MORE}."
+        ]
     near, error = typical_count(sketch)
     noise = sketch.count_noise
     enough = max(_SURE * noise, 1.0)
@@ -78,7 +91,9 @@ def outliers_blur(sketch: RaceSketch, fraction: float) -> list[str]:
             f"records and a count has noise of ± {_short(sketch.count_noise)}; take {_MORE}, or a "
             f"larger fraction."
         )
-    share = typical / max(1.0, sketch.size)
+    # A density has the size of the collection in it twice.
+    certainty = 2.0 * sketch.size_stderr / sketch.size + error / typical
+    share = min(1.0, (1.0 + certainty) * typical / sketch.size)
     far, where = _far_kernel(sketch.spec.hash, share)
     if far > fraction * share:
         sentences.append(
@@ -146,18 +161,23 @@ def class_weights(sketches: Sequence[RaceSketch], rule: str) -> Doubles:
     return np.array([max(sketch.size, sketch.size_stderr, 1.0) for sketch in sketches])
 
 
-def line_blurs(form: Doubles, error: float) -> list[str]:
-    """Return a sentence if the data of a regression leave their bounds, or show no slope.
+def line_blurs(signs: SignPairs, solve: Callable[[SignPairs], Doubles]) -> list[str]:
+    """Return a sentence if the data of a regression leave their bounds, or the mean does as well.
 
-    ``form`` and ``error`` are the second moments of ``z = [x, 1, y]``, scaled to [−1, 1]. Inside
-    the bounds no attribute is larger than the 1, so no entry on the diagonal is larger than that of
-    the 1.
+    Parameters
+    ----------
+    signs : SignPairs
+        Of ``z = [x, 1, y]``, scaled to [−1, 1]. Inside the bounds no attribute is larger than the
+        1, so no entry on the diagonal of M is larger than that of the 1.
+    solve : callable
+        Returns θ of some rows.
     """
-    *attributes, unit, target = np.diag(form)
-    limit = unit + _CERTAIN * math.sqrt(2.0) * error
-    outside = np.flatnonzero(np.array(attributes) > limit)
-    faults = [f"attribute {number} leaves bounds_x" for number in outside]
-    if target > limit:
+    moments = signs.moments
+    excess, errors = moments.diagonal_excess
+    dim = len(excess) - 2
+    outside = excess > ndtri(1.0 - _BLAME / (dim + 1)) * errors
+    faults = [f"attribute {number} leaves bounds_x" for number in np.flatnonzero(outside[:dim])]
+    if outside[-1]:
         faults.append("the target leaves bounds_y")
     if faults:
         return [
@@ -165,16 +185,48 @@ def line_blurs(form: Doubles, error: float) -> list[str]:
             f"{', '.join(faults)}; state the public range of each attribute (bounds_x) and of the "
             f"target (bounds_y)."
         ]
-    if unit > _CERTAIN * error:
-        slopes = form[:-2, -1] - form[:-2, -2] * form[-2, -1] / unit
-        statistic = 2.0 * float(slopes @ slopes) / error**2
-        if chdtrc(len(slopes), statistic) < _CHANCE:
-            return []
+    if not _slopes_show(moments):
+        doubt = "The model may predict little more than the mean, or worse than it"
+        cause = "no slope stands out of the noise"
+    elif not _beats_mean(signs, moments.form, solve):
+        doubt = "The model may predict worse than the mean"
+        cause = "rows of the sketch that it was not fitted to do not show that it does better"
+    else:
+        return []
     return [
-        "The model may predict little more than the mean, because no slope stands out of the "
-        "noise; take a larger epsilon, more records, a delta with more rows (10 000), or tighter "
-        "public bounds."
+        f"{doubt}, because {cause}; take a larger epsilon, more records, fewer attributes, a "
+        f"delta with more rows (10 000), or tighter public bounds."
     ]
+
+
+def _slopes_show(moments: Moments) -> bool:
+    """Return whether the slopes are larger than chance makes them."""
+    form = moments.form
+    unit = form[-2, -2]
+    if unit <= _CERTAIN * moments.error:
+        return False
+    slopes = form[:-2, -1] - form[:-2, -2] * form[-2, -1] / unit
+    statistic = 2.0 * float(slopes @ slopes) / moments.error**2
+    return bool(chdtrc(len(slopes), statistic) < _CHANCE)
+
+
+def _beats_mean(signs: SignPairs, form: Doubles, solve: Callable[[SignPairs], Doubles]) -> bool:
+    """Return whether a fit surely has less loss than the mean on rows it was not fitted to."""
+    mean = np.zeros(len(form))
+    mean[-2] = np.clip(form[-2, -1] / form[-2, -2], -1.0, 1.0)
+    mean[-1] = -1.0
+    gains = []
+    folds = np.arange(len(signs)) % _FOLDS
+    for fold in range(min(_FOLDS, len(signs) - 1)):
+        fitted = signs.of_rows(folds != fold)
+        unseen = signs.of_rows(folds == fold)
+        query = np.append(solve(fitted), -1.0)
+        known = fitted.moments.form
+        gains.append(unseen.losses(mean, known) - unseen.losses(query, known))
+    if not gains:
+        return False
+    gain, error = _mean(np.concatenate(gains))
+    return gain > _SURE * error
 
 
 def typical_count(sketch: RaceSketch) -> tuple[float, float]:

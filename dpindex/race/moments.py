@@ -3,35 +3,142 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
+from scipy.sparse.linalg import LinearOperator, lsqr
 
 from dpindex.base.arrays import Doubles
 from dpindex.race.sketch import RaceSketch
 
-__all__ = ["second_moments"]
+__all__ = ["Moments", "SignPairs"]
+
+_HERMITE = 2.0 / math.pi
+"""Share of ``sign(a·z) sign(b·z)`` that is linear in ``a bᵀ``."""
+
+_TOLERANCE = 1e-6
+"""Far below the noise."""
+_MAX_STEPS = 200
 
 
-def second_moments(sketch: RaceSketch) -> tuple[Doubles, float]:
-    """Return the matrix ``M = mean of zzᵀ/‖z‖²``, (dim, dim), and its standard error.
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """The matrix ``M = mean of zzᵀ/‖z‖²`` as rows of a sketch show it, with its errors.
 
-    The error is that of the diagonal.
-
-    A row with directions a, b holds ``D = same − different`` signs, and the part of it that is
-    linear in ``a bᵀ`` is ``(2/π) aᵀMb``. Least squares over rows gives M; an entry off the diagonal
-    errs by 1/√2 of the standard error.
+    Attributes
+    ----------
+    form : array, shape (dim, dim)
+        Unbiased estimate of M.
+    left, right : array, shape (rows, dim)
+        The two directions a, b of each row.
+    residuals : array, shape (rows,)
+        What each row adds to the error of ``form``, in units of M.
     """
-    dim = sketch.spec.dim
-    rows = sketch.spec.rows
-    first, second = sketch.spec.hasher.directions.reshape(rows, 2, dim).transpose(1, 0, 2)
-    differences = (sketch.counts[:, 0] - sketch.counts[:, 1]) / max(1.0, sketch.size)
-    i, j = np.triu_indices(dim)
-    terms = first[:, i] * second[:, j] + first[:, j] * second[:, i]
-    terms *= np.where(i == j, 1.0, 2.0) / math.pi
-    entries = np.linalg.lstsq(terms, differences, rcond=None)[0]
-    residuals = differences - terms @ entries
-    freedom = max(1, rows - len(entries))
-    form = np.zeros((dim, dim))
-    form[i, j] = form[j, i] = entries
-    error = math.sqrt(float(residuals @ residuals) / freedom / rows) * math.pi / 2
-    return form, error
+
+    form: Doubles
+    left: Doubles
+    right: Doubles
+    residuals: Doubles
+
+    @property
+    def error(self) -> float:
+        """Standard error of the diagonal; an entry off it errs by 1/√2 of that."""
+        return math.sqrt(float(np.mean(self.residuals**2)) / len(self.residuals))
+
+    @cached_property
+    def diagonal_excess(self) -> tuple[Doubles, Doubles]:
+        """The diagonal less the entry of the 1, and its standard errors, shape (dim,) each."""
+        diagonal = np.diag(self.form)
+        products = self.left * self.right
+        products -= products[:, [-2]]
+        products *= self.residuals[:, None]
+        errors = np.sqrt(np.einsum("rd,rd->d", products, products)) / len(products)
+        return diagonal - diagonal[-2], errors
+
+
+@dataclass(frozen=True, eq=False)
+class SignPairs:
+    """What each row of a released sketch of ``PairedSRP(2)`` says about two directions a and b.
+
+    Attributes
+    ----------
+    left, right : array, shape (rows, dim)
+        The directions a and b.
+    differences : array, shape (rows,)
+        Unbiased estimates of the mean over records of ``sign(a·z) sign(b·z)``.
+    """
+
+    left: Doubles
+    right: Doubles
+    differences: Doubles
+
+    @classmethod
+    def of_sketch(cls, sketch: RaceSketch) -> SignPairs:
+        """Return the pairs of all rows of a sketch."""
+        directions = sketch.spec.hasher.directions.reshape(sketch.spec.rows, 2, sketch.spec.dim)
+        differences = (sketch.counts[:, 0] - sketch.counts[:, 1]) / max(1.0, sketch.size)
+        left = np.ascontiguousarray(directions[:, 0])
+        right = np.ascontiguousarray(directions[:, 1])
+        return cls(left, right, differences)
+
+    def __len__(self) -> int:
+        return len(self.differences)
+
+    def of_rows(self, rows: npt.NDArray[np.bool_]) -> SignPairs:
+        """Return the pairs of some rows."""
+        return SignPairs(self.left[rows], self.right[rows], self.differences[rows])
+
+    def surrogate(self, query: Doubles) -> float:
+        """Return the loss that the counts themselves show at a query, shape (dim,), in [−1, 1]."""
+        agree = (self.left @ query >= 0) == (self.right @ query >= 0)
+        return float(np.mean(np.where(agree, self.differences, -self.differences)))
+
+    def losses(self, query: Doubles, form: Doubles) -> Doubles:
+        """Return an estimate of ``qᵀMq`` from each row, shape (rows,).
+
+        It is unbiased if ``form`` was not estimated from these rows; the closer that is to M, the
+        less the estimates vary.
+        """
+        products = (self.left @ query) * (self.right @ query)
+        corrections = self.differences / _HERMITE - _products(self.left, form, self.right)
+        return np.asarray(query @ form @ query + corrections * products)
+
+    @cached_property
+    def moments(self) -> Moments:
+        """M, by least squares where there are rows enough, else by the mean over rows.
+
+        A row holds ``D = (2/π) aᵀMb`` and a residual, and the mean of ``(π/2) D abᵀ`` is M. Least
+        squares takes the spread of ``aᵀMb`` out of the error, and multiplies it by
+        ``1/√(1 − unknowns/rows)``: worse than the mean above half as many unknowns as rows.
+        """
+        rows, dim = self.left.shape
+        targets = self.differences / _HERMITE
+        unknowns = dim * (dim + 1) // 2
+        if 2 * unknowns > rows:
+            form = _symmetric(self.left.T @ (targets[:, None] * self.right)) / rows
+            return Moments(form, self.left, self.right, targets)
+
+        def predicted(entries: Doubles) -> Doubles:
+            return _products(self.left, _symmetric(entries.reshape(dim, dim)), self.right)
+
+        def adjoint(weights: Doubles) -> Doubles:
+            return _symmetric(self.left.T @ (weights.reshape(-1, 1) * self.right)).ravel()
+
+        # A matrix of rows × unknowns would take gigabytes at 100 attributes, and hours to factor.
+        operator = LinearOperator((rows, dim * dim), matvec=predicted, rmatvec=adjoint)
+        solution = lsqr(operator, targets, atol=_TOLERANCE, btol=_TOLERANCE, iter_lim=_MAX_STEPS)
+        form = _symmetric(solution[0].reshape(dim, dim))
+        residuals = targets - _products(self.left, form, self.right)
+        residuals *= rows / (rows - unknowns)
+        return Moments(form, self.left, self.right, residuals)
+
+
+def _products(left: Doubles, form: Doubles, right: Doubles) -> Doubles:
+    """Return ``aᵀMb`` of each row."""
+    return np.asarray(np.einsum("rd,rd->r", left @ form, right))
+
+
+def _symmetric(matrix: Doubles) -> Doubles:
+    return np.asarray((matrix + matrix.T) / 2)

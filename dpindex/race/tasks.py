@@ -25,7 +25,7 @@ from dpindex.race.diagnosis import (
 )
 from dpindex.race.explore import box
 from dpindex.race.hashes import Hash, PairedSRP, PStable
-from dpindex.race.moments import second_moments
+from dpindex.race.moments import SignPairs
 from dpindex.race.sketch import RaceSketch
 from dpindex.race.spec import SketchSpec
 
@@ -417,9 +417,10 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
         # Two columns hold the folded codes of two signs.
         sketch = self._empty(self._spec(self.n_features_in_ + 2, 2, PairedSRP(2)))
         self.sketch_ = sketch.fit(np.column_stack([u, np.ones(len(u)), v])).release()
-        moments = second_moments(self.sketch_)
-        _warn(line_blurs(*moments))
-        theta = _SOLVERS[self.solver](self.sketch_, *moments)
+        signs = SignPairs.of_sketch(self.sketch_)
+        solve = _SOLVERS[self.solver]
+        _warn(line_blurs(signs, solve))
+        theta = solve(signs)
         self.coef_: Floats = theta[:-1] * spread / reach
         self.intercept_ = float(centre + spread * theta[-1] - self.coef_ @ middle)
         return self
@@ -435,26 +436,27 @@ def _scaling(bounds: tuple[Any, Any], name: str, dim: int) -> tuple[Floats, Floa
     return (low + high) / 2, (high - low) / 2
 
 
-def _moments(sketch: RaceSketch, form: Doubles, error: float) -> Doubles:
+def _moments(signs: SignPairs) -> Doubles:
     """Return θ of the quadratic form that fits the released counts best."""
-    dim = len(form)
+    moments = signs.moments
+    dim = len(moments.form)
     # 2√dim times the error off the diagonal is the spectral norm of such a symmetric matrix
     # (Wigner).
-    ridge = math.sqrt(2 * dim) * error
-    values, vectors = np.linalg.eigh(form)
+    ridge = math.sqrt(2 * dim) * moments.error
+    values, vectors = np.linalg.eigh(moments.form)
     form = (vectors * np.maximum(values, 0.0)) @ vectors.T  # M is positive semidefinite
     penalty = np.diag([ridge] * (dim - 2) + [0.0])  # none on the intercept
     theta = np.linalg.lstsq(form[:-1, :-1] + penalty, form[:-1, -1], rcond=None)[0]
     return np.asarray(theta)
 
 
-def _surrogate(sketch: RaceSketch, form: Doubles, error: float) -> Doubles:
+def _surrogate(signs: SignPairs) -> Doubles:
     """Return θ that minimises the sketch's own answer, without derivatives (Powell's method)."""
 
     def loss(theta: Doubles) -> float:
-        return float(sketch.count(np.append(theta, -1.0))[0])
+        return signs.surrogate(np.append(theta, -1.0))
 
-    start = np.zeros(sketch.spec.dim - 1)
+    start = np.zeros(signs.left.shape[1] - 1)
     options = {"maxfev": _MAX_EVALUATIONS}
     optimum = optimize.minimize(loss, start, method="Powell", options=options)
     return np.asarray(optimum.x)
