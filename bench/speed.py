@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import multiprocessing
+import os
 import platform
 import resource
 import shlex
@@ -21,7 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -93,42 +96,61 @@ def child_seconds(action: Callable[[], object]) -> float:
 
 
 def python(line: str, *options: str) -> None:
-    subprocess.run([sys.executable, "-c", line, *options], check=True, capture_output=True)
+    """Run a line in a process of its own, with compiled modules, as installed packages have."""
+    settings = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-c", line, *options]
+    subprocess.run(command, check=True, capture_output=True, env=settings)
 
 
 def dpindex(line: str) -> None:
     python("from dpindex.__main__ import main; main()", *shlex.split(line))
 
 
-def commands() -> None:
-    """Start of the commands that many people run often; plan and evaluate as the README has them.
-
-    Evaluation searches 10 000 vectors 320 times with 500 queries, which is its alternative.
-    """
+@contextmanager
+def made_files() -> Iterator[Path]:
+    """A folder with vectors, queries, a public sample, an index of the vectors and its spec."""
     rng = np.random.default_rng(0)
     x = np.tanh(rng.normal(size=(12_500, 8)) @ rng.normal(size=(8, 64)) / 2).astype(np.float32)
-    base, queries, public = x[:10_000], x[10_000:10_500], x[10_500:]
+    files = {"base": x[:10_000], "queries": x[10_000:10_500], "public": x[10_500:], "me": x[:1]}
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
-        files = {"base": base, "queries": queries, "public": public, "me": base[:1]}
         for name, rows in files.items():
             np.save(at / f"{name}.npy", rows)
         dpindex(f"build {at}/base.npy {at}/index --method dp-oporp-staircase --epsilon 8")
-        stated = at / "spec.json"
-        stated.write_text(PrivateIndex.open(at / "index").spec.to_json())
-        numpy = lambda: python("import numpy")  # noqa: E731
+        (at / "spec.json").write_text(PrivateIndex.open(at / "index").spec.to_json())
+        yield at
+
+
+def commands() -> None:
+    """Start of the commands that many people run often."""
+    encode = (
+        "import sys; from dpindex.device import privatize; "
+        "privatize([0.25] * 64, sys.argv[1], max_epsilon=8)"
+    )
+    with made_files() as at:
         numbers = iter(range(ROUNDS * 9))
         starts = {
             "import dpindex": lambda: python("import dpindex"),
-            "import dpindex.device": lambda: python("import dpindex.device"),
+            "import dpindex.device and one encoding": lambda: python(encode, f"{at}/spec.json"),
             "dpindex --help": lambda: dpindex("--help"),
             "dpindex info": lambda: dpindex(f"info {at}/index"),
             "dpindex privatize, one vector": lambda: dpindex(
-                f"privatize {at}/me.npy {at}/{next(numbers)}.codes --spec {stated}"
+                f"privatize {at}/me.npy {at}/{next(numbers)}.codes --spec {at}/spec.json"
             ),
+            "dpindex query, one vector": lambda: dpindex(f"query {at}/index {at}/me.npy"),
         }
         for name, start in starts.items():
-            compare(f"{name} / import numpy", start, numpy, 0.25, 7, child_seconds)
+            alternative = partial(python, "import numpy")
+            compare(f"{name} / import numpy", start, alternative, 0.25, 7, child_seconds)
+
+
+def studies() -> None:
+    """Plan and evaluate as the README has them, some minutes.
+
+    Evaluation searches 10 000 vectors 320 times with 500 queries, which is its alternative.
+    """
+    with made_files() as at:
+        base, queries = np.load(at / "base.npy"), np.load(at / "queries.npy")
         plan = f"plan --dim 64 --n 100000 --epsilon 5 --beta 2 --public-sample {at}/public.npy"
         evaluation = f"evaluate {at}/base.npy {at}/queries.npy --report {at}/report {README}"
 
@@ -300,6 +322,7 @@ def machine() -> dict[str, str]:
 
 PARTS: dict[str, Callable[[], None]] = {
     "commands": commands,
+    "studies": studies,
     "denoise": denoising,
     "noise": noise,
     "ingest": ingest,
