@@ -122,19 +122,19 @@ def test_json_and_other_inputs(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((*BUILD,), "hash p-stable lacks the field 'bandwidth'"),
-        ((*BUILD, "--hash", "srp"), "hash srp lacks the field 'bits'"),
+        ((*BUILD,), "--hash p-stable, the default, needs --bandwidth: about the distance"),
+        ((*BUILD, "--hash", "srp"), "--hash srp needs --bits"),
         (
             (*BUILD, "--hash", "srp", "--bits", "3", "--hashes", "2"),
-            "hash srp has an unknown field 'hashes'",
+            "--bandwidth and --hashes are for --hash p-stable",
         ),
-        ((*BUILD, "--bandwidth", "1", "--bits", "2"), "hash p-stable has an unknown field 'bits'"),
+        ((*BUILD, "--bandwidth", "1", "--bits", "2"), "--bits is for --hash srp"),
         ((*BUILD[:3], "no/s.race", *BUILD[4:], *HASH), "no is not a directory"),
         (("race", "query", "s.race", "q.npy", "--plot", "x.npy"), "x.npy already exists"),
         (("race", "info", "q.npy"), "not a RACE sketch"),
         ((*BUILD, "--bandwidth", "-1"), "bandwidth must be above 0"),
         ((*BUILD, *HASH, "--expected-count", "5"), "give --rows or --expected-count"),
-        (("race", "build", "nan.npy", *BUILD[3:], *HASH), "row 3999, column 0 is NaN"),
+        (("race", "build", "nan.npy", *BUILD[3:], *HASH), "nan.npy: row 3999, column 0 is NaN"),
         (("race", "build", "none.npy", *BUILD[3:], *HASH), "none.npy"),
         (("race", "query", "x.npy", "q.npy"), "not a RACE sketch"),
         (("race", "query", "s.race", "q.npy", "--format", "npz"), "needs --output"),
@@ -226,3 +226,12 @@ def test_finding_10_far_records_are_counted(run: Run) -> None:
     assert built.exit_code == 0, built.output
     far = RaceSketch.open("s.race").size
     assert abs(far - len(x)) < 8 * RaceSketch.open("s.race").size_stderr
+
+
+def test_bad_records_are_found_before_a_ledger_counts_them(run: Run) -> None:
+    Path("ids.txt").write_text("\n".join(map(str, range(4000))))
+    known = ("--ids", "ids.txt", "--ledger", "l.ledger")
+    result = run("race", "build", "nan.npy", *BUILD[3:], *HASH, *known)
+    assert "nan.npy: row 3999, column 0 is NaN" in str(result.exception)
+    assert not Path("l.ledger").exists() or not Ledger("l.ledger").entries()
+    assert run(*BUILD, *HASH, *known).exit_code == 0

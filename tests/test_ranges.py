@@ -148,3 +148,48 @@ def test_commands_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path
     code, _, error = run("query", "my-index", "queries.npy", "--ranges", "vectors.npy")
     assert code == 2
     assert error.startswith("dpindex: vectors.npy: ")
+
+
+@pytest.mark.slow
+def test_sketches_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    """Records and queries are scaled alike: a count is that of rows that were scaled before."""
+    rng = np.random.default_rng(1)
+    table = rng.uniform(0, 1, (3000, 3)) * (120, 1e6, 2) - (0, 0, 1)
+    np.save("vectors.npy", table)
+    np.save("queries.npy", table[:5])
+    np.save("scaled.npy", TABLE.scale(table[:5]))
+    written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
+
+    def output(command: str) -> str:
+        code, text, error = run(*command.split())
+        assert code == 0, error
+        return text
+
+    output("race build vectors.npy s.race --epsilon 60 --bandwidth 0.5 --ranges ranges.csv")
+    scaled = output("race query s.race queries.npy --ranges ranges.csv")
+    assert scaled == output("race query s.race scaled.npy")
+    assert scaled != output("race query s.race queries.npy")
+    assert run("race", "query", "s.race", "queries.npy", "--ranges", "vectors.npy")[0] == 2
+
+
+@pytest.mark.slow
+def test_evaluate_takes_ranges(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    """A report of a table with ranges is that of the scaled table."""
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(1)
+    table = rng.uniform(0, 1, (700, 3)) * (120, 1e6, 2) - (0, 0, 1)
+    rows = {"vectors": table[:400], "queries": table[400:450], "public": table[450:]}
+    for name, part in rows.items():
+        np.save(f"{name}.npy", part)
+        np.save(f"{name}-scaled.npy", TABLE.scale(part))
+    written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
+    options = "--methods none-oporp --bounds 0 1 --clip --examples 0"
+    tables = []
+    for suffix, ranges in (("", "--ranges ranges.csv"), ("-scaled", "")):
+        files = f"vectors{suffix}.npy queries{suffix}.npy --public-sample public{suffix}.npy"
+        code, output, error = run(
+            *f"evaluate {files} --report report{suffix} {options} {ranges}".split()
+        )
+        assert code == 0, error
+        tables.append(output.split("Report: ")[0])
+    assert tables[0] == tables[1]

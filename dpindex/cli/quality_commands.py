@@ -109,6 +109,7 @@ class PageOptions:
     ] = None
     public_labels: Annotated[str | None, "Labels of --public-sample."] = None
     title: Annotated[str | None, "Heading of the page."] = None
+    ranges: o.RangesFile = None
 
     def shape(self, dim: int) -> tuple[int, ...] | None:
         """Return the numbers of HEIGHTxWIDTH, or HEIGHTxWIDTHx3."""
@@ -146,7 +147,11 @@ class PageOptions:
         texts = None
         if self.base_texts is not None:
             texts = read_texts(self.base_texts)
-        with open_vectors(str(self.public_sample or codebook)) as public:
+        ranges = None
+        if self.public_sample is not None:  # codewords are scaled already
+            ranges = self.ranges
+        with open_vectors(str(self.public_sample or codebook)) as source:
+            public = o.scaled_source(source, ranges)
             return text_attack(base, specs, public, read_texts(self.public_texts), texts)
 
     def attacks(self, base: Any, specs: Any) -> list[Attack]:
@@ -159,9 +164,10 @@ class PageOptions:
         if self.labels is not None and self.public_labels is not None:
             labels = Labels(read_ids(self.labels), read_ids(self.public_labels))
         with (
-            open_vectors(self.public_sample) as public,
+            open_vectors(self.public_sample) as source,
             out.progress_bar("attacking") as progress,
         ):
+            public = o.scaled_source(source, self.ranges)
             return attack_panel(base, specs, public, labels, progress=progress)
 
     def check(self, codebook: Path | None) -> None:
@@ -204,8 +210,10 @@ def evaluate(
     require_libraries()
     page.check(options.codebook)
     with ExitStack() as stack:
-        base_source = stack.enter_context(open_vectors(base))
-        query_source = stack.enter_context(open_vectors(queries))
+        base_file = stack.enter_context(open_vectors(base))
+        query_file = stack.enter_context(open_vectors(queries))
+        base_source = o.scaled_source(base_file, page.ranges)
+        query_source = o.scaled_source(query_file, page.ranges)
         dim = base_source.shape[1]
         grids = grid.grids(dim, options)
         refused = [sentence for each in grids for sentence in each.refused]

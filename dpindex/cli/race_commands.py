@@ -19,7 +19,7 @@ from dpindex.cli.kinds import Takes
 from dpindex.vectors import VectorSource, open_dataset, open_vectors
 
 if TYPE_CHECKING:  # help loads no noise laws
-    from dpindex.race import RaceSketch, SketchSpec
+    from dpindex.race import Hash, RaceSketch, SketchSpec
 
 _ROWS = 1000
 
@@ -53,20 +53,37 @@ class SketchOptions:
     def spec(self, dim: int) -> SketchSpec:
         """Return the spec of a sketch of records with ``dim`` attributes."""
         from dpindex.race import SketchSpec
-        from dpindex.race.hashes import hash_from_dict
 
-        parameters = {"bits": self.bits, "bandwidth": self.bandwidth, "hashes": self.hashes}
-        given = {name: value for name, value in parameters.items() if value is not None}
         return SketchSpec(
             dim=dim,
             rows=self._resolved_rows(),
             width=self.width,
-            hash=hash_from_dict({"kind": self.hash, **given}),
+            hash=self._kernel(),
             epsilon=self.epsilon,
             delta=self.delta,
             neighbouring=self.neighbouring,
             seed=self.seed,
         )
+
+    def _kernel(self) -> Hash:
+        from dpindex.race import SRP, PStable
+
+        if self.hash == "srp":
+            if self.bandwidth is not None or self.hashes is not None:
+                raise InputError("--bandwidth and --hashes are for --hash p-stable.")
+            if self.bits is None:
+                raise InputError("--hash srp needs --bits, 4 for example: more are narrower.")
+            return SRP(self.bits)
+        if self.bits is not None:
+            raise InputError("--bits is for --hash srp.")
+        if self.bandwidth is None:
+            raise InputError(
+                "--hash p-stable, the default, needs --bandwidth: about the distance between "
+                "records of one kind, in the units of the data."
+            )
+        if self.hashes is None:
+            return PStable(self.bandwidth)
+        return PStable(self.bandwidth, self.hashes)
 
     def _resolved_rows(self) -> int:
         from dpindex.race import optimal_rows
@@ -128,7 +145,7 @@ def build(
     sketch: Annotated[Path, typer.Argument(help="File to write the released sketch to.")],
     *,
     options: SketchOptions,
-    release: o.ReleaseOptions,
+    release: o.ScaledReleaseOptions,
     as_json: o.AsJson = False,
 ) -> None:
     """Count vectors, add the noise, write the sketch.
@@ -151,7 +168,8 @@ def build(
         out.progress_bar("counting") as report,
     ):
         spec = options.spec(dataset.columns)
-        released = build_sketch(dataset.with_labels(ids), sketch, spec, terms, progress=report)
+        records = release.scaled(dataset).with_labels(ids)
+        released = build_sketch(records, sketch, spec, terms, progress=report)
     facts = _facts(sketch, released)
     if as_json:
         out.print_json({"sketch": str(sketch), **facts})
@@ -172,6 +190,7 @@ def query(
         Literal["mean", "median-of-means"],
         "The median of means comes with the bound of Theorem 4 (95 %).",
     ] = "mean",
+    ranges: o.RangesFile = None,
     form: out.Format = "table",
     output: out.Output = None,
     plot: Annotated[Path | None, "PNG file to draw the answers in."] = None,
@@ -192,7 +211,8 @@ def query(
         out.progress_bar("estimating") as report,
         naming(queries),
     ):
-        parts = [opened.summary(chunk, estimator) for chunk in _chunks(source, report)]
+        scaled = o.scaled_source(source, ranges)
+        parts = [opened.summary(chunk, estimator) for chunk in _chunks(scaled, report)]
     answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if plot is not None:
         create_file(plot, answers_png(answers, opened.count_noise))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpindex.accounting.ledger import Ledger
-from dpindex.base.checks import real_matrix
+from dpindex.base.checks import check_values, real_matrix
 from dpindex.base.errors import naming
 from dpindex.base.progress import Progress
 from dpindex.race.sketch import MAX_BYTES, RaceSketch
@@ -138,6 +138,7 @@ class _SketchCheck:
         tags = []
         for segment, chunk in chunks_of(shard):
             with naming(shard.part.name):
-                real_matrix(chunk, self.dim, "records", min_rows=0)
+                records = real_matrix(chunk, self.dim, "records", min_rows=0)
+                check_values(records, segment.start)
             tags.append(content_tag(self.content, shard, segment, chunk, labels))
         return Checked(shard.first_row, tuple(tags))
