@@ -3,7 +3,9 @@
 The attacker knows a vector and everything public, and gives every code a score: for signs the
 logarithm of how much likelier the code is for the vector than for any other, which is the strongest
 test if coordinates are independent; for numbers and symbols the cosine of what is decoded, both
-centred at the mean code. Attackers who model the noise law or the collection can do better.
+centred at the mean code. An attacker who models the noise of numbers and the crowd does better: the
+chance of a code for the vector, over its mean chance for 400 public vectors, found the own code of
+a picture among 1500 in 98 % of cases at epsilon 1 for a pixel, where cosines found 50 %.
 """
 
 from __future__ import annotations
