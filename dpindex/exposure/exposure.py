@@ -86,8 +86,8 @@ class Exposure:
             f"original{guess}; who has public vectors of the kind comes closer: plan with a public "
             f"sample.",
             f"Who knows a vector and searches for it finds its code among {n} in {linked} of cases "
-            f"{by_chance}, fewer where vectors resemble each other; who also models the noise finds "
-            f"it more often.",
+            f"{by_chance}, fewer where vectors resemble each other; who also models the noise "
+            f"finds it more often.",
         )
 
 
