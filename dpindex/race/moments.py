@@ -107,18 +107,31 @@ class SignPairs:
 
     @cached_property
     def moments(self) -> Moments:
-        """M, by least squares where there are rows enough, else by the mean over rows.
+        """M, by least squares or by the mean over rows, whichever errs less.
 
         A row holds ``D = (2/π) aᵀMb`` and a residual, and the mean of ``(π/2) D abᵀ`` is M. Least
-        squares takes the spread of ``aᵀMb`` out of the error, and multiplies it by
-        ``1/√(1 − unknowns/rows)``: worse than the mean above half as many unknowns as rows.
+        squares takes the spread of ``aᵀMb`` out of the error, but multiplies it by
+        ``1/√(1 − unknowns/rows)``, and needs more rows than unknowns.
         """
         rows, dim = self.left.shape
         targets = self.differences / _HERMITE
+        form = _symmetric(self.left.T @ (targets[:, None] * self.right)) / rows
+        averaged = Moments(form, self.left, self.right, targets)
         unknowns = dim * (dim + 1) // 2
-        if 2 * unknowns > rows:
-            form = _symmetric(self.left.T @ (targets[:, None] * self.right)) / rows
-            return Moments(form, self.left, self.right, targets)
+        if unknowns >= rows:
+            return averaged
+        form = self._least_squares(targets)
+        residuals = targets - _products(self.left, form, self.right)
+        residuals *= rows / (rows - unknowns)
+        fitted = Moments(form, self.left, self.right, residuals)
+        return min(averaged, fitted, key=lambda moments: moments.error)
+
+    def _least_squares(self, targets: Doubles) -> Doubles:
+        """Return the symmetric M for which ``aᵀMb`` is nearest to the targets.
+
+        No matrix of rows × unknowns is made: it is 680 MB at 128 attributes and 10 000 rows.
+        """
+        rows, dim = self.left.shape
 
         def predicted(entries: Doubles) -> Doubles:
             return _products(self.left, _symmetric(entries.reshape(dim, dim)), self.right)
@@ -126,13 +139,9 @@ class SignPairs:
         def adjoint(weights: Doubles) -> Doubles:
             return _symmetric(self.left.T @ (weights.reshape(-1, 1) * self.right)).ravel()
 
-        # A matrix of rows × unknowns would take gigabytes at 100 attributes, and hours to factor.
         operator = LinearOperator((rows, dim * dim), matvec=predicted, rmatvec=adjoint)
         solution = lsqr(operator, targets, atol=_TOLERANCE, btol=_TOLERANCE, iter_lim=_MAX_STEPS)
-        form = _symmetric(solution[0].reshape(dim, dim))
-        residuals = targets - _products(self.left, form, self.right)
-        residuals *= rows / (rows - unknowns)
-        return Moments(form, self.left, self.right, residuals)
+        return _symmetric(solution[0].reshape(dim, dim))
 
 
 def _products(left: Doubles, form: Doubles, right: Doubles) -> Doubles:
