@@ -8,7 +8,7 @@
 permuted by ``default_rng(0)``, the first 18 700 private, the next 4000 public, the first 500
 queries), whole records hidden, mean of three builds; R = 10 is the search without reranking.
 
-``picture``: draws that file as ``docs/candidates.png``; of two subsets the better at each R.
+``picture``: draws three indexes of that file as ``docs/candidates.png``.
 
 ``speed``: 100 queries of 384 numbers among so many vectors in a memory map, codebook codes; the
 plain search, reranking R = 1000, and reading the rows of the same candidates from the file, mapped
@@ -40,8 +40,8 @@ PRIVATE, PUBLIC, QUERIES, BUILDS, K = 18_700, 4000, 500, 3, 10
 CASES = ((6.0, 25), (6.0, 50), (8.0, 8), (8.0, 16), (10.0, 4))
 """Epsilon, and the size of the subset that a codeword is reported with."""
 
-COLOURS = {6.0: "#56B4E9", 8.0: "#0072B2", 10.0: "#D55E00"}
-"""Of the line of each epsilon."""
+DRAWN = {(6.0, 50): "#56B4E9", (8.0, 16): "#0072B2", (10.0, 4): "#D55E00"}
+"""Colour of the line of each epsilon and subset: those that find most among 1000 candidates."""
 
 MODES: tuple[QueryMode, ...] = ("exact", "private")
 CANDIDATES = (10, 100, 200, 500, 1000)
@@ -115,27 +115,32 @@ def picture(table: Path, output: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    best: dict[tuple[str, float], dict[int, float]] = {}
+    recall: dict[tuple[str, float, int], dict[int, float]] = {}
     with table.open(newline="") as file:
         for row in csv.DictReader(file):
-            line = best.setdefault((row["query"], float(row["epsilon"])), {})
-            candidates = int(row["candidates"])
-            line[candidates] = max(line.get(candidates, 0.0), float(row["recall_at_10"]))
-    figure, panels = plt.subplots(1, 2, figsize=(8, 3.9), sharey=True)
+            line = recall.setdefault((row["query"], float(row["epsilon"]), int(row["subset"])), {})
+            line[int(row["candidates"])] = float(row["recall_at_10"])
+    plt.rcParams["font.size"] = 15
+    figure, panels = plt.subplots(1, 2, figsize=(9, 4.6), sharey=True)
     for mode, axes in zip(MODES, panels, strict=True):
-        for epsilon, colour in COLOURS.items():
-            line = best[mode, epsilon]
-            axes.plot(*zip(*line.items(), strict=True), "o-", color=colour, lw=2.2, ms=5)
-            last = max(line)
-            axes.annotate(f"  ε = {epsilon:g}", (last, line[last]), color=colour, va="center")
-        axes.set_title(f"{mode} queries", fontsize=12)
+        for (epsilon, subset), colour in DRAWN.items():
+            line = recall[mode, epsilon, subset]
+            axes.plot(*zip(*line.items(), strict=True), "o-", color=colour, lw=3, ms=6)
+            place, side = (8, -20), "left"  # below its line
+            if epsilon == max(DRAWN)[0]:
+                place, side = (-8, 6), "right"
+            label = f"ε = {epsilon:g}"
+            point = (100, line[100])
+            style: dict[str, Any] = {"color": colour, "ha": side, "weight": "bold"}
+            axes.annotate(label, point, place, textcoords="offset points", **style)
+        axes.set_title(f"{mode} queries", fontsize=16)
         axes.set_xscale("log")
-        axes.set_xlim(8, 2600)
-        axes.set_xticks(CANDIDATES, [f"{count}\n{count / PRIVATE:.1%}" for count in CANDIDATES])
+        axes.set_xlim(8, 1250)
+        axes.set_xticks((10, 100, 1000), ("10", "100", "1000\n5 % of all"))
         axes.minorticks_off()
         axes.set_ylim(0, 1)
         axes.grid(color="0.92")
-        axes.set_xlabel("candidates that are compared with the query")
+        axes.set_xlabel("candidates compared")
     panels[0].set_ylabel("true ten neighbours found")
     figure.tight_layout()
     figure.savefig(output, dpi=120)
