@@ -24,6 +24,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
+from streams import seed_noise
 
 import dpindex
 import dpindex.audit.input_checks
@@ -656,7 +657,7 @@ MUTANTS = (
     Mutant("iDP Gaussian noise of one coordinate", small_individual_sigma, (INSIDE_G,), None),
     Mutant("iDP coordinates magnified twice", magnified, (REPLAY,), None),
     Mutant("cap: chance of the inside for 1.05 ε", likely_cap, (CAP,), SCORE, 500_000),
-    Mutant("cap: counted one level too wide", thin_cap, (CAP,), SCORE, 200_000),
+    Mutant("cap: counted one level too wide", thin_cap, (CAP,), SCORE, 400_000),
     Mutant("cap: drawn without ranks", with_cap(Unranked), (REPLAY,), None),
     Mutant("cap: signs lost a twentieth less", with_cap(Eager), (REPLAY,), None),
     Mutant("cap: last sign without noise", with_cap(BareSign), (BARE, REPLAY), WITHIN),
@@ -694,6 +695,7 @@ def test_the_verifier_names_what_is_broken(mutant: Mutant, monkeypatch: pytest.M
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.seen], ids=lambda mutant: mutant.name)
 def test_the_attack_refutes_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed_noise(monkeypatch)  # of narrow weaknesses chance would hide one in some hundred runs
     report = attack(mutant.make(monkeypatch), trials=mutant.trials, through_files=False)
     refuting = [f.name for f in report.findings if f.lower_bound > report.spec.budget]
     assert any(name.startswith(str(mutant.seen)) for name in refuting), str(report)
