@@ -316,6 +316,7 @@ class PrivateIndex(Collection, Searchable):
             If the index holds codes, if these come from another spec, or if no shuffle amplifies
             the guarantee of the spec.
 
+        >>> from dpindex import Privatizer, record
         >>> spec = Spec("record-cap", dim=8, k=64, epsilon=8.0, adjacency=record())
         >>> codes = Privatizer(spec).privatize(np.eye(8))
         >>> index = PrivateIndex(spec)

@@ -213,6 +213,7 @@ def open_dataset(
         For a location without vectors, and what the readers refuse.
 
     >>> import tempfile
+    >>> import numpy as np
     >>> folder = tempfile.TemporaryDirectory()
     >>> np.save(folder.name + "/x.npy", np.zeros((5, 3)))
     >>> dataset = open_dataset(folder.name + "/x.npy", rows_per_part=2)
@@ -248,6 +249,7 @@ def as_dataset(source: VectorSource, rows_per_part: int | None = None) -> Datase
     rows_per_part : int, optional
         Default as many as take 32 MB.
 
+    >>> import numpy as np
     >>> [part.rows for part in as_dataset(as_source(np.zeros((5, 3))), rows_per_part=3).parts]
     [3, 2]
     """
