@@ -256,7 +256,7 @@ def test_how_often_codes_are_recognised_is_simulated(method: str, k: int) -> Non
     linkage = Linkage(privatizer, base[:500], codes := privatizer.privatize(base))
     linkage.count(codes)
     assert 0.02 < linkage.share < 0.98
-    assert abs(linked_share(spec, model, None) - linkage.share) < 0.12
+    assert abs(linked_share(spec, model) - linkage.share) < 0.12
 
 
 @pytest.mark.slow

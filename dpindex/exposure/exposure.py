@@ -75,8 +75,8 @@ class Exposure:
                 f"Who has public vectors of the kind rebuilds a vector from its code to cosine "
                 f"{self.rebuilt_cosine:.2f}; the best guess without the code has "
                 f"{self.guess_cosine:.2f}.",
-                f"Who knows a vector and searches for it finds its code among {n} in {linked} of "
-                f"cases {by_chance}; who also models the noise finds it more often.",
+                f"Who knows a vector and others of its kind finds its code among {n} in {linked} "
+                f"of cases {by_chance}.",
             )
         guess = ""
         if self.guess_cosine > 0.005:
@@ -85,9 +85,8 @@ class Exposure:
             f"A vector rebuilt from its code has at least cosine {self.rebuilt_cosine:.2f} to the "
             f"original{guess}; who has public vectors of the kind comes closer: plan with a public "
             f"sample.",
-            f"Who knows a vector and searches for it finds its code among {n} in {linked} of cases "
-            f"{by_chance}, fewer where vectors resemble each other; who also models the noise "
-            f"finds it more often.",
+            f"Who knows a vector finds its code among {n} in {linked} of cases {by_chance}, fewer "
+            f"where vectors resemble each other.",
         )
 
 

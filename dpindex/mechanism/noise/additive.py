@@ -101,7 +101,7 @@ class NoNoise(NumberLaw):
     """No noise, for the baselines: codes are the exact integers."""
 
     moments = NoiseMoments.additive(0.0, 0.0)
-    likelihood = Likelihood()
+    likelihood = Likelihood(np.array([-0.5, 0.5]), np.array([1.0, -1.0]))
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
         return x.astype(np.int32)

@@ -14,7 +14,7 @@ from dpindex.mechanism.noise.codebook_response import nearest
 from dpindex.mechanism.noise.law import Likelihood, SignLaw, SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.attacks.linkage import expected_signs, half_log_odds
+from dpindex.study.attacks.code_chances import expected_signs, half_log_odds
 from dpindex.study.attacks.ranking import Ranking, rank_by_scores
 
 __all__ = ["rank_by_law"]

@@ -1,108 +1,35 @@
 """Linkage: how often a known vector picks out its own code among all, measured.
 
-The attacker knows a vector and everything public, and gives every code a score: for signs the
-logarithm of how much likelier the code is for the vector than for any other, which is the strongest
-test if coordinates are independent; for numbers and symbols the cosine of what is decoded, both
-centred at the mean code. An attacker who models the noise of numbers and the crowd does better: the
-chance of a code for the vector, over its mean chance for 400 public vectors, found the own code of
-a picture among 1500 in 98 % of cases at epsilon 1 for a pixel, where cosines found 50 %.
+The attacker knows a vector, others of its kind, and everything public. Every code gets a score: the
+log-odds that it is of the vector and not of one of the others, by Bayes' rule from the public law
+of the noise. No other test finds more at as many false alarms (Neyman & Pearson 1933) if the others
+stand for the crowd. A search by cosines finds fewer, denoised or not: of 10 000 pictures at epsilon
+1 for a pixel it finds .50, and this test .90.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
+import scipy.special
 
-from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, row_by_row, unit
-from dpindex.denoise import Denoiser
-from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
+from dpindex.base.arrays import Doubles, Floats, Vectors, stacked
+from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.projector import Projector
-from dpindex.mechanism.spec import Spec
+from dpindex.study.attacks.code_chances import chances_for
 
-__all__ = ["LINKED", "Linkage", "expected_signs", "half_log_odds"]
+__all__ = ["LINKED", "Flags", "Linkage", "crowd_size", "log_odds"]
 
 LINKED = "linked"
 """The name of this measure: the share of known vectors whose own code fits best among all."""
 
 Flags = npt.NDArray[np.bool_]
 
-_MAX_SIGN = 1.0 - 1e-6
 _TIE = 1e-5
-
-
-class _CosineScores:
-    """Scores of codes for known vectors: cosines of projections, both less the mean code.
-
-    Parameters
-    ----------
-    projector : Projector
-        Of the spec of the codes.
-    known : array or sparse matrix, shape (m, dim)
-        Original vectors.
-    mean : float32 array, shape (k,)
-        The mean decoded code.
-    """
-
-    def __init__(self, projector: Projector, known: Vectors, mean: Singles) -> None:
-        self.mean = mean
-        self.weights = unit(self.expected(projector, known) - mean)
-
-    def expected(self, projector: Projector, known: Vectors) -> Doubles:
-        """Return the decoded codes that known vectors would have without noise."""
-        return np.asarray(projector.project(known), dtype=np.float64) * projector.spec.step
-
-    def compared(self, codes: Codes) -> Singles:
-        """Return decoded codes, of which inner products with the weights are the scores."""
-        return unit(codes.to_float() - self.mean)
-
-
-class _CodewordScores(_CosineScores):
-    """Scores of symbols: cosines of codewords and original vectors."""
-
-    def expected(self, projector: Projector, known: Vectors) -> Doubles:
-        dense = known.toarray() if scipy.sparse.issparse(known) else known
-        return unit(dense).astype(np.float64)
-
-
-class _LogOdds(_CosineScores):
-    """Scores of sign codes: half their log-likelihood ratio, a weighted sum of signs."""
-
-    def __init__(self, projector: Projector, known: Vectors, mean: Singles) -> None:
-        self.mean = mean
-        projected = self.expected(projector, known)
-        signs = expected_signs(projector.spec, projected)
-        self.weights = (half_log_odds(signs) - half_log_odds(mean)).astype(np.float32)
-
-    def compared(self, codes: Codes) -> Singles:
-        return codes.to_float()
-
-
-class _SearchScores(_CosineScores):
-    """Scores of an exact search by the index: inner products with denoised codes."""
-
-    def __init__(self, projector: Projector, known: Vectors, denoiser: Denoiser) -> None:
-        self.weights = unit(self.expected(projector, known))
-        self.denoiser = denoiser
-
-    def compared(self, codes: Codes) -> Singles:
-        return self.denoiser.to_rank(codes)
-
-
-_SCORES: dict[type[object], type[_CosineScores]] = {
-    CodeFormat: _CosineScores,
-    SignFormat: _LogOdds,
-    SymbolFormat: _CodewordScores,
-}
-
-
-def _scores(
-    projector: Projector, known: Vectors, codes: Codes, denoiser: Denoiser | None
-) -> _CosineScores:
-    if denoiser is not None:
-        return _SearchScores(projector, known, denoiser)
-    mean = codes.to_float().mean(axis=0, dtype=np.float64).astype(np.float32)
-    return for_format(_SCORES, projector.spec.format_type)(projector, known, mean)
+_CROWD = (250, 2000)
+_COMPARISONS = 1 << 31
+# Scores that are held at a time.
+_MAX_SCORES = 1 << 22
 
 
 class Linkage:
@@ -113,26 +40,23 @@ class Linkage:
     projector : Projector
         Of the spec of the codes.
     known : array or sparse matrix, shape (m, dim)
-        Original vectors.
+        Original vectors, of which the attacker looks for one, and knows the others.
     codes : Codes
         Those of the known vectors first, and after them others, shape (n, k), n ≥ m.
-    denoiser : Denoiser, optional
-        Compare denoised codes, as an exact search of a denoised index does.
+    crowd : array or sparse matrix, shape (c, dim), optional
+        Further vectors that the attacker knows; see :func:`crowd_size`.
     """
 
     def __init__(
-        self,
-        projector: Projector,
-        known: Vectors,
-        codes: Codes,
-        denoiser: Denoiser | None = None,
+        self, projector: Projector, known: Vectors, codes: Codes, crowd: Vectors | None = None
     ) -> None:
-        self._scores = _scores(projector, known, codes, denoiser)
-        count = len(self._scores.weights)
-        own = self._scores.compared(codes.take(slice(count)))
-        self._own = np.einsum("ij,ij->i", self._scores.weights, own)
-        self._above = np.zeros(count, dtype=np.int64)
-        self._tied = np.zeros(count, dtype=np.int64)
+        self._count = known.shape[0]
+        everyone = known if crowd is None else stacked([known, crowd])
+        self._chances = chances_for(projector, everyone)
+        self._block = max(1, _MAX_SCORES // everyone.shape[0])
+        self._own = np.diagonal(self._scores(codes.take(slice(self._count))))
+        self._above = np.zeros(self._count, dtype=np.int64)
+        self._tied = np.zeros(self._count, dtype=np.int64)
 
     def count(self, codes: Codes) -> None:
         """Compare with further codes; every code of the collection is counted once."""
@@ -140,20 +64,26 @@ class Linkage:
         self._above += above.sum(axis=1)
         self._tied += tied.sum(axis=1)
 
-    def compare(self, codes: Codes, own: bool = False) -> tuple[Flags, Flags]:
-        """Which codes fit each known vector better than its own, and as well, (m, n) each.
+    def compare(self, codes: Codes) -> tuple[Flags, Flags]:
+        """Which codes fit each known vector better than its own, and as well, (m, n) each."""
+        lead = self.lead(codes)
+        above = lead > 0
+        return above, (lead >= 0) & ~above
 
-        With ``own`` the first n/m codes are compared with the first known vector, and so on:
-        (m, n/m) each.
+    def lead(self, codes: Codes, own: bool = False) -> Floats:
+        """Return how much better than its own each code fits a known vector, shape (m, n).
+
+        It is 0 for a tie. With ``own`` the first n/m codes are compared with the first known
+        vector, and so on: (m, n/m).
         """
-        compared = self._scores.compared(codes)
+        scores = self._scores(codes)
         if own:
-            scores = row_by_row(compared, self._scores.weights)
-        else:
-            scores = self._scores.weights @ compared.T
-        margin = _TIE * np.maximum(np.abs(self._own), 1e-30)
-        above = scores > (self._own + margin)[:, None]
-        return above, (scores >= (self._own - margin)[:, None]) & ~above
+            rows = np.arange(self._count)
+            scores = scores.reshape(self._count, self._count, -1)[rows, rows]
+        lead = scores - self._own[:, None]
+        margin = _TIE * np.maximum(np.abs(self._own), 1.0)
+        lead[np.abs(lead) <= margin[:, None]] = 0.0
+        return lead
 
     @property
     def share(self) -> float:
@@ -168,17 +98,44 @@ class Linkage:
         places = (candidates - self._above) / np.maximum(self._tied, 1)
         return float(np.clip(places, 0.0, 1.0).mean())
 
-
-def expected_signs(spec: Spec, projected: Floats) -> Doubles:
-    """Return the mean signs of codes of projected vectors, shape (m, k)."""
-    beta = spec.projection.scale * spec.adjacency.size
-    sizes = np.abs(projected) / beta
-    rms = np.maximum(np.sqrt(np.square(sizes).mean(axis=1)), 1e-30)
-    law = spec.sign_law
-    flips = [law.flip_probability(row, size) for row, size in zip(sizes, rms, strict=True)]
-    return np.where(projected >= 0, 1.0, -1.0) * (1.0 - 2.0 * np.stack(flips))
+    def _scores(self, codes: Codes) -> Floats:
+        scores = np.empty((self._count, len(codes)))
+        for start in range(0, len(codes), self._block):
+            block = slice(start, start + self._block)
+            logs = self._chances.logs(codes.take(block)).astype(np.float64)
+            scores[:, block] = log_odds(logs)[: self._count]
+        return scores
 
 
-def half_log_odds(signs: Doubles | Singles) -> Doubles:
-    """Return half the log-odds of +1 for signs of these means, [−7.3, 7.3]."""
-    return np.arctanh(np.clip(signs.astype(np.float64), -_MAX_SIGN, _MAX_SIGN))
+def crowd_size(codes: int, code_length: int) -> int:
+    """Return how many vectors to know, [250, 2000]: as many as are compared in a few seconds.
+
+    The more the attacker knows of the crowd, the better the own code stands out, above all where
+    codes are short.
+
+    >>> crowd_size(1000, 16), crowd_size(10_000, 784)
+    (2000, 273)
+    """
+    return int(np.clip(_COMPARISONS // max(codes * code_length, 1), *_CROWD))
+
+
+def log_odds(logs: Doubles) -> Doubles:
+    """Return the log-odds of each row in its column, all rows alike beforehand.
+
+    Parameters
+    ----------
+    logs : array, shape (m, n)
+        Log-likelihoods of the columns under the rows, m > 1, each column up to a constant.
+
+    >>> log_odds(np.log([[0.1, 0.3], [0.1, 0.1], [0.4, 0.1]])).round(3)
+    array([[-1.609,  0.405],
+           [-1.609, -1.386],
+           [ 0.693, -1.386]])
+    """
+    is_likeliest = np.zeros(logs.shape, dtype=bool)
+    np.put_along_axis(is_likeliest, logs.argmax(axis=0)[None], True, axis=0)
+    others = scipy.special.logsumexp(np.where(is_likeliest, -np.inf, logs), axis=0)
+    total = np.logaddexp(logs.max(axis=0), others)
+    share = np.minimum(np.exp(logs - total), 0.5)
+    odds = logs - total - np.log1p(-share)
+    return np.asarray(np.where(is_likeliest, logs - others, odds))

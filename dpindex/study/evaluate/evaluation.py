@@ -24,7 +24,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import record
 from dpindex.storage.leak_check import LeakCheck, refuse_leaks
-from dpindex.study.attacks.linkage import LINKED, Linkage
+from dpindex.study.attacks.linkage import LINKED, Linkage, crowd_size
 from dpindex.study.attacks.rebuilding import (
     EXPOSURE,
     can_be_rebuilt,
@@ -80,8 +80,8 @@ def recall_curve(
     ordered by their vectors, queries per second that :meth:`dpindex.PrivateIndex.nearest` answers,
     build time, the size of a published code, how often a known vector picks out its own code among
     all (:class:`dpindex.study.attacks.linkage.Linkage`, or the index's own exact search, whichever
-    finds more), and how much of the vectors an attacker can reconstruct
-    who also has other vectors of the base (:class:`dpindex.study.attacks.rebuilding.Rebuilder`).
+    finds more), and how much of the vectors an attacker can reconstruct who also has other vectors
+    of the base (:class:`dpindex.study.attacks.rebuilding.Rebuilder`).
 
     BLAS and OpenMP use no more threads than there are idle processors when it begins:
     :func:`dpindex.base.threads.limited_threads`.
@@ -337,7 +337,9 @@ def _build(
         index.add_codes(codes)
         seconds += time.perf_counter() - start
         width = max(width, codes.stored[0].nbytes)
-        linkage = linkage or Linkage(privatizer, chunk[:_KNOWN], codes)
+        if linkage is None:
+            size = crowd_size(base.shape[0], index.spec.code_length)
+            linkage = Linkage(privatizer, chunk[:_KNOWN], codes, chunk[_KNOWN:size])
         linkage.count(codes)
     start = time.perf_counter()
     denoiser = fit_where_possible(index, denoise)

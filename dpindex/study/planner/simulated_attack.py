@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from dpindex.base.arrays import Vectors, stacked
+import numpy as np
+import scipy.special
+
+from dpindex.base.arrays import Doubles, Floats, Vectors, stacked
 from dpindex.denoise import Denoiser
 from dpindex.exposure.exposure import Exposure
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.attacks.linkage import Linkage
+from dpindex.study.attacks.linkage import Flags, Linkage, crowd_size
 from dpindex.study.attacks.rebuilding import (
     Rebuilder,
     attackers_denoiser,
@@ -22,7 +25,12 @@ from dpindex.study.planner.collection_model import CollectionModel
 
 __all__ = ["linked_share", "rebuilt", "simulated_exposure"]
 
-_LINKED_ROUNDS = 4
+# Codes of each candidate, at least and at most, and comparisons with them.
+_ROUNDS = (4, 16)
+_COMPARISONS = 1 << 32
+# Codes that come close, by rank, from which the chance of a closer one is extrapolated.
+_RANKS = (30, 3)
+_LEAST_DISTANCE = 1e-9
 
 
 def simulated_exposure(
@@ -42,7 +50,7 @@ def simulated_exposure(
     """
     privatizer = Privatizer(spec)
     denoiser = attackers_denoiser(spec, privatizer.privatize(stacked([model.sampled] * rounds)))
-    linked = linked_share(spec, model, denoiser)
+    linked = linked_share(spec, model)
     return rebuilt(spec, model.queries, model.sampled, denoiser, predicted).with_linked(linked)
 
 
@@ -69,27 +77,53 @@ def rebuilt(
     return Exposure(predicted.linked, **measured, simulated=True)
 
 
-def linked_share(spec: Spec, model: CollectionModel, denoiser: Denoiser | None) -> float:
+def linked_share(spec: Spec, model: CollectionModel) -> float:
     """Return the share of queries whose own code fits best in the collection: :class:`Linkage`.
 
-    With a denoiser, denoised codes are compared too, and the larger share is returned.
-
-    A candidate stands for w vectors, and R codes of it were drawn, so the chance that none of these
-    vectors beats the own code is estimated as ``(1 − w/R)^beats``, at least 0. That is unbiased for
-    Poisson counts if w ≤ R; a power of the mean would be too large.
+    A candidate stands for w vectors, and R codes of it are drawn, so the chance that none of these
+    vectors beats the own code is estimated as ``(1 − w/R)^beats``. That is unbiased for Poisson
+    counts if w ≤ R; a power of the mean would be too large. Where sampled vectors stand for more,
+    see :func:`_chance_to_beat`.
     """
     privatizer = Privatizer(spec)
+    queries = model.queries.shape[0]
+    sampled_weight, near_weight = np.split(model.weight, [model.sampled.shape[0]], axis=1)
+    drawn = (model.sampled.shape[0] + model.near.shape[0]) * spec.code_length
+    largest = sampled_weight.max()
+    rounds = int(np.clip(min(math.ceil(largest), _COMPARISONS // (drawn * queries)), *_ROUNDS))
+    crowd = model.sampled[: max(0, crowd_size(rounds * drawn, 1) - queries)]
     codes = privatizer.privatize(stacked([model.queries, model.sampled]))
-    linkages = [Linkage(privatizer, model.queries, codes)]
-    if denoiser is not None:
-        linkages.append(Linkage(privatizer, model.queries, codes, denoiser))
-    beats = np.zeros((len(linkages), *model.weight.shape))
-    for _ in range(_LINKED_ROUNDS):
-        drawn = [(privatizer.privatize(model.sampled), False)]
+    linkage = Linkage(privatizer, model.queries, codes, crowd)
+    leads = []
+    near_beats = np.zeros(near_weight.shape)
+    for _ in range(rounds):
+        leads.append(linkage.lead(privatizer.privatize(model.sampled)))
         if model.near.shape[0]:
-            drawn.append((privatizer.privatize(model.near), True))
-        for linkage, counted in zip(linkages, beats, strict=True):
-            comparisons = [linkage.compare(codes, own) for codes, own in drawn]
-            counted += np.hstack([above + tied / 2 for above, tied in comparisons])
-    unbeaten = np.maximum(1.0 - model.weight / _LINKED_ROUNDS, 0.0)
-    return float(np.prod(unbeaten**beats, axis=2).mean(axis=1).max())
+            lead = linkage.lead(privatizer.privatize(model.near), own=True)
+            near_beats += _beats(lead)
+    unbeaten = np.prod(np.maximum(1.0 - near_weight / rounds, 0.0) ** near_beats, axis=1)
+    if largest <= rounds:
+        beats = np.sum([_beats(lead) for lead in leads], axis=0)
+        return float((unbeaten * np.prod((1.0 - sampled_weight / rounds) ** beats, axis=1)).mean())
+    is_counted = np.tile(sampled_weight > 0, rounds)
+    chance = _chance_to_beat(np.where(is_counted, np.hstack(leads), -np.inf), is_counted)
+    return float((unbeaten * np.exp(-chance * sampled_weight.sum(axis=1))).mean())
+
+
+def _beats(lead: Floats) -> Floats:
+    """Return 1 where a code fits better than the own one, and 1/2 for a tie."""
+    return (np.sign(lead) + 1) / 2
+
+
+def _chance_to_beat(lead: Floats, is_counted: Flags) -> Doubles:
+    """Return the chance that a code beats the own one, from how close the drawn codes came.
+
+    Leads are taken as normal from two of their quantiles on, since the collection has more codes
+    than were drawn.
+    """
+    drawn = is_counted.sum(axis=1)
+    falling = -np.sort(-lead, axis=1)
+    far, near = (falling[:, rank] for rank in _RANKS)
+    far_quantile, near_quantile = (scipy.special.ndtri((rank + 0.5) / drawn) for rank in _RANKS)
+    slope = (far_quantile - near_quantile) / np.maximum(near - far, _LEAST_DISTANCE)
+    return np.asarray(scipy.special.ndtr(near_quantile + slope * near))

@@ -1,0 +1,189 @@
+"""How likely codes are for known vectors, by the public law of the noise.
+
+The noise of the coordinates of a code is taken as independent.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, unit
+from dpindex.mechanism.codes import (
+    Codes,
+    NumberFormat,
+    SignFormat,
+    SymbolFormat,
+    for_format,
+)
+from dpindex.mechanism.noise.codebook_response import nearest
+from dpindex.mechanism.noise.law import Likelihood, NoiseMoments
+from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.spec import Spec
+
+__all__ = ["CodeChances", "chances_for", "expected_signs", "half_log_odds"]
+
+_MAX_SIGN = 1.0 - 1e-6
+_LEAST_CHANCE = 1e-12
+# Entries of a table, about, and cells that it has for the values of one coordinate.
+_TABLE = 1 << 23
+_MIN_CELLS = 8
+_MAX_CELLS = 1024
+_DEVIATIONS = 4.0
+# Codes and coordinates that are looked up at a time: their part of the table fits the cache.
+_CODES = 4096
+_COORDINATES = 64
+
+
+class CodeChances(ABC):
+    """Chances of codes for known vectors."""
+
+    @abstractmethod
+    def logs(self, codes: Codes) -> Floats:
+        """Return ``log P(code | vector)``, up to a constant for each code, shape (m + 1, n).
+
+        The last row is of a vector whose coordinates are each one of a known vector's.
+        """
+
+
+def chances_for(projector: Projector, known: Vectors) -> CodeChances:
+    """Return the chances of codes for known vectors, shape (m, dim), under a projector's spec."""
+    return for_format(_CHANCES, projector.spec.format_type)(projector, known)
+
+
+class _OfSigns(CodeChances):
+    """``Σ log (1 + s·E s)/2`` of signs s."""
+
+    def __init__(self, projector: Projector, known: Vectors) -> None:
+        signs = expected_signs(projector.spec, _projected(projector, known))
+        weights = half_log_odds(np.vstack([signs, signs.mean(axis=0)]))
+        self._weights = weights.astype(np.float32)
+        self._constant = np.log(np.cosh(weights)).sum(axis=1)[:, None]
+
+    def logs(self, codes: Codes) -> Floats:
+        return np.asarray(self._weights @ codes.to_float().T - self._constant)
+
+
+class _OfSymbols(CodeChances):
+    """Symbols are as likely as their codeword is one of the w nearest, or one of the others."""
+
+    def __init__(self, projector: Projector, known: Vectors) -> None:
+        law = projector.spec.symbol_law
+        dense = known.toarray() if scipy.sparse.issparse(known) else known
+        sets = nearest(unit(dense) @ law.codebook.vectors.T, law.subset)
+        inside = law.chance_inside
+        chance = np.full((len(sets), law.size), (1.0 - inside) / (law.size - law.subset))
+        np.put_along_axis(chance, sets, inside / law.subset, axis=1)
+        self._table = np.log(np.vstack([chance, chance.mean(axis=0)]))
+
+    def logs(self, codes: Codes) -> Floats:
+        return np.asarray(self._table[:, codes.stored.ravel()])
+
+
+class _OfNumbers(CodeChances):
+    """The chance of the cell that each coordinate of a code lies in: a table.
+
+    Cells of a coordinate are equally wide. Without a public range they cover the known vectors and
+    most of the noise about them, and the outermost cells have no end.
+    """
+
+    def __init__(self, projector: Projector, known: Vectors) -> None:
+        spec = projector.spec
+        projected = _projected(projector, known)
+        self._likelihood = spec.number_law.likelihood.in_units(spec.step)
+        moments = spec.number_law.moments.in_units(spec.step)
+        low, high, end = _limits(projected, moments, self._likelihood)
+        cells = int(np.clip(_TABLE // max(projected.size, 1), _MIN_CELLS, _MAX_CELLS))
+        self._low = low
+        self._width = (high - low) / cells
+        edges = low[:, None] + self._width[:, None] * np.arange(cells + 1)
+        edges[:, 0] -= end
+        edges[:, -1] += end
+        count, coordinates = projected.shape
+        self._table = np.empty((coordinates, cells, count + 1), dtype=np.float32)
+        for block in _slices(coordinates, _COORDINATES):
+            distance = edges[block, None] - projected.T[block, :, None]
+            chance = np.diff(_integral(self._likelihood, distance), axis=2)
+            chance = np.hstack([chance, chance.mean(axis=1, keepdims=True)])
+            self._table[block] = np.log(np.maximum(chance, _LEAST_CHANCE)).swapaxes(1, 2)
+
+    def logs(self, codes: Codes) -> Floats:
+        count = self._table.shape[2]
+        logs = np.zeros((len(codes), count), dtype=np.float32)
+        for block in _slices(len(codes), _CODES):
+            cells = self._cells(codes.take(block).to_float())
+            for coordinates in _slices(cells.shape[1], _COORDINATES):
+                table = self._table[coordinates].reshape(-1, count)
+                logs[block] += _one_hot(cells[:, coordinates], self._table.shape[1]) @ table
+        return logs.T
+
+    def _cells(self, decoded: Singles) -> npt.NDArray[np.int64]:
+        location = self._likelihood.slope * decoded + self._likelihood.shift
+        cell = np.floor((location - self._low) / self._width)
+        return np.clip(cell, 0, self._table.shape[1] - 1).astype(np.int64)
+
+
+_CHANCES: dict[type[object], type[_OfSigns | _OfSymbols | _OfNumbers]] = {
+    NumberFormat: _OfNumbers,
+    SignFormat: _OfSigns,
+    SymbolFormat: _OfSymbols,
+}
+
+
+def _projected(projector: Projector, known: Vectors) -> Doubles:
+    return np.asarray(projector.project(known), dtype=np.float64) * projector.spec.step
+
+
+def _slices(count: int, step: int) -> list[slice]:
+    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
+
+
+def _limits(
+    projected: Doubles, moments: NoiseMoments, likelihood: Likelihood
+) -> tuple[Doubles, Doubles, float]:
+    """Return between what most codes lie, and how far from there others lie."""
+    farthest = float(np.abs(likelihood.edges).max())
+    if math.isfinite(moments.reach):
+        reach = np.full(projected.shape[1], moments.reach + farthest)
+        return moments.centre - reach, moments.centre + reach, 0.0
+    deviation = math.sqrt(moments.variance[0])
+    margin = min(farthest, _DEVIATIONS * deviation) + likelihood.cell
+    return projected.min(axis=0) - margin, projected.max(axis=0) + margin, farthest
+
+
+def _integral(likelihood: Likelihood, distance: Doubles) -> Doubles:
+    """Return the integral of a likelihood over all distances below, up to a constant."""
+    below = min(distance.min(), likelihood.edges[0]) - likelihood.cell
+    above = max(distance.max(), likelihood.edges[-1]) + likelihood.cell
+    knots = np.concatenate([[below], likelihood.edges, [above]])
+    levels = likelihood.base + np.concatenate([[0.0], np.cumsum(likelihood.jumps)])
+    integral = np.concatenate([[0.0], np.cumsum(levels * np.diff(knots))])
+    return np.asarray(np.interp(distance, knots, integral))
+
+
+def _one_hot(cells: npt.NDArray[np.int64], size: int) -> scipy.sparse.csr_array:
+    """Return rows with a one for the cell of each coordinate, shape (n, coordinates·size)."""
+    count, coordinates = cells.shape
+    columns = cells + size * np.arange(coordinates)
+    starts = np.arange(count + 1) * coordinates
+    ones = np.ones(columns.size, dtype=np.float32)
+    return scipy.sparse.csr_array((ones, columns.ravel(), starts), (count, coordinates * size))
+
+
+def expected_signs(spec: Spec, projected: Floats) -> Doubles:
+    """Return the mean signs of codes of projected vectors, shape (m, k)."""
+    beta = spec.projection.scale * spec.adjacency.size
+    sizes = np.abs(projected) / beta
+    rms = np.maximum(np.sqrt(np.square(sizes).mean(axis=1)), 1e-30)
+    law = spec.sign_law
+    flips = [law.flip_probability(row, size) for row, size in zip(sizes, rms, strict=True)]
+    return np.where(projected >= 0, 1.0, -1.0) * (1.0 - 2.0 * np.stack(flips))
+
+
+def half_log_odds(signs: Doubles | Singles) -> Doubles:
+    """Return half the log-odds of +1 for signs of these means, [−7.3, 7.3]."""
+    return np.arctanh(np.clip(signs.astype(np.float64), -_MAX_SIGN, _MAX_SIGN))
