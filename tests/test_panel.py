@@ -15,9 +15,10 @@ from test_cli import Run as Command
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.study.attacks import panel
+from dpindex.study.attacks.code_chances import chances_for
 from dpindex.study.attacks.law_ranking import rank_by_law
 from dpindex.study.attacks.learned_map import learned_map
-from dpindex.study.attacks.membership import best_scores, true_positive_rate
+from dpindex.study.attacks.membership import best_odds, best_scores, true_positive_rate
 from dpindex.study.attacks.panel import Labels, attack_panel, most_found, most_sure, most_told
 from dpindex.study.attacks.ranking import Ranking, rank_candidates
 
@@ -137,6 +138,20 @@ def test_membership_counts_false_positives() -> None:
         threshold = np.quantile(others, 1 - share, method="higher")
         assert rate == pytest.approx((members > threshold).mean(), abs=0.01)
         assert (others > np.sort(others)[-1 - int(share * 200)]).mean() <= share
+
+
+def test_the_odds_tell_members_that_cosines_do_not() -> None:
+    """Vectors of a few directions at a small epsilon, of which the first 200 are in the index."""
+    rng = np.random.default_rng(3)
+    x = np.clip(rng.normal(size=(1400, 8)) @ rng.normal(size=(8, 256)) / 8 + 0.5, 0.0, 1.0)
+    privatizer = dpi.Privatizer(dpi.Spec("raw-square-wave", 256, epsilon=1.5, bounds=(0.0, 1.0)))
+    codes = privatizer.privatize(x[:400])
+    asked = np.concatenate([x[:200], x[400:]])
+    odds = best_odds(chances_for(privatizer, asked), codes)
+    cosines = best_scores(privatizer.project(asked).astype(float), codes.to_float())
+    by_odds = true_positive_rate(odds[:200], odds[200:], 0.01)
+    by_cosine = true_positive_rate(cosines[:200], cosines[200:], 0.01)
+    assert by_odds > by_cosine + 0.2
 
 
 # Bounds

@@ -1,14 +1,18 @@
-"""Membership: is this vector in the index, from the scores of a search."""
+"""Membership: is this vector in the index, from the code that fits it best."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dpindex.base.arrays import Doubles, Floats, unit
+from dpindex.mechanism.codes import Codes
+from dpindex.study.attacks.code_chances import CodeChances
+from dpindex.study.attacks.linkage import log_odds
 
-__all__ = ["best_scores", "true_positive_rate"]
+__all__ = ["best_odds", "best_scores", "true_positive_rate"]
 
 _BLOCK = 500
+_CODES = 2048
 
 
 def best_scores(queries: Floats, codes: Floats) -> Doubles:
@@ -16,6 +20,15 @@ def best_scores(queries: Floats, codes: Floats) -> Doubles:
     directions = unit(codes)
     blocks = np.array_split(unit(queries), -(-len(queries) // _BLOCK))
     return np.concatenate([(block @ directions.T).max(axis=1) for block in blocks])
+
+
+def best_odds(chances: CodeChances, codes: Codes) -> Doubles:
+    """Return the highest log-odds of each vector against the others for any code, shape (m,)."""
+    best = []
+    for start in range(0, len(codes), _CODES):
+        logs = chances.logs(codes.take(slice(start, start + _CODES)))
+        best.append(log_odds(logs.astype(np.float64))[:-1].max(axis=1))
+    return np.asarray(np.max(best, axis=0))
 
 
 def true_positive_rate(members: Doubles, others: Doubles, false_positives: float) -> float:

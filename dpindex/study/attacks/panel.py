@@ -10,7 +10,8 @@ collection, every public parameter and public vectors of the kind. The figures a
 - *attribute inference*: how often a label is told, by a classifier trained on codes of public
   vectors; beside it, from the codes of the ten nearest other records, which the record does not
   change: what they tell is a fact about the crowd;
-- *membership*: the true-positive rate of telling vectors in the index from others.
+- *membership*: the true-positive rate of telling vectors in the index from others, by the odds or
+  the cosine of the code that fits best.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
+from dpindex.study.attacks.code_chances import chances_for
 from dpindex.study.attacks.law_ranking import rank_by_law
 from dpindex.study.attacks.learned_map import learned_map
-from dpindex.study.attacks.membership import best_scores, true_positive_rate
+from dpindex.study.attacks.membership import best_odds, best_scores, true_positive_rate
 from dpindex.study.attacks.ranking import Ranking, rank_candidates
 from dpindex.study.attacks.rebuilding import (
     can_be_rebuilt,
@@ -329,20 +331,23 @@ class _Panel:
     def _membership(self) -> Iterator[Attack]:
         strangers = not_codewords(self._spec, self._public[~self._learned])
         both = np.concatenate([self._base[self._attacked], strangers])
-        mean = self._readings.mean(axis=0)
-        queries = {
-            "exact query": self._expected(both),
-            "private query": self._read(self._privatizer.privatize(both)),
-        }
-        for mode, asked in queries.items():
-            scores = best_scores(asked - asked.mean(axis=0), self._readings - mean)
-            members, others = np.split(scores, [len(self._attacked)])
+        members = len(self._attacked)
+        odds = best_odds(chances_for(self._privatizer, both), self._codes)
+        exact = self._best_cosines(self._expected(both))
+        private = self._best_cosines(self._read(self._privatizer.privatize(both)))
+        for mode, scores in {"exact query": (odds, exact), "private query": (private,)}.items():
             for share in _FALSE_POSITIVES:
                 if share * len(strangers) < 1.0:
                     continue
-                rate = true_positive_rate(members, others, share)
+                rate = max(
+                    true_positive_rate(score[:members], score[members:], share) for score in scores
+                )
                 setting = f"{mode}, {share:.1%} false positives"
                 yield self._figure("membership", setting, rate, share, most_told(self._spec, share))
+
+    def _best_cosines(self, queries: Floats) -> Doubles:
+        mean = self._readings.mean(axis=0)
+        return best_scores(queries - queries.mean(axis=0), self._readings - mean)
 
     def _inference(self, labels: Labels) -> Iterator[Attack]:
         names, public_labels = np.unique(labels.public[self._learned], return_inverse=True)
