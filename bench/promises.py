@@ -141,7 +141,7 @@ def measured(case: Case) -> Iterator[tuple[Any, ...]]:
                 dim=dim, n=count, epsilon=epsilon, candidates=count // 100,
                 public_sample=case.public, **knowledge, **case.terms,
             )  # fmt: skip
-            index = dpi.PrivateIndex(plan.recommended.spec)
+            index = dpi.PrivateIndex(plan.best.spec)
             index.add(case.base)
             if plan.best.denoiser is not None:
                 index.fit_denoiser(plan.best.denoiser)
@@ -154,7 +154,7 @@ def measured(case: Case) -> Iterator[tuple[Any, ...]]:
                     yield (
                         told, epsilon, plan.best.method, plan.best.ranking, candidates, query,
                         f"{promised:.3f}", f"{found:.3f}", f"{promised - found:+.3f}", warned,
-                        uneven(case, plan.recommended.spec),
+                        uneven(case, plan.best.spec),
                     )  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def lines(name: str, tails: str, metric: Metric) -> list[tuple[Any, ...]]:
     index = dpi.PrivateIndex(best.spec, metric=metric)
     index.add(base)
     if best.denoiser is not None:
-        index.fit_denoiser()
+        index.fit_denoiser(best.denoiser)
     truth = ground_truth(base, queries, NEIGHBOURS, metric)
     made = []
     for mode in MODES:

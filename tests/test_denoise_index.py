@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_denoise import low_rank, photographs
 
-from dpindex import InputError, PrivateIndex, Spec
+from dpindex import InputError, PrivateIndex, Spec, attribute
 from dpindex.denoise import fit as fitting
 
 DIM = 24
@@ -52,6 +52,25 @@ def test_finds_more(query: Any, metric: Any) -> None:
         gained = precision(after, base, base[:200]) - precision(before, base, base[:200])
         assert gained > 0.03
     assert np.all(np.diff(after.scores, axis=1) <= 1e-6)
+
+
+def test_few_columns_get_the_linear_filter() -> None:
+    """Three columns say little about each other: the score predicts better and finds less."""
+    rng = np.random.default_rng(3)
+    kinds = rng.random((2, 3))[rng.integers(2, size=6000)]
+    base = np.clip(kinds + rng.normal(0, 0.15, (6000, 3)), 0, 1)
+    spec = Spec("raw-staircase", 3, epsilon=5.0, adjacency=attribute(0.2), bounds=(0, 1), seed=5)
+    index = PrivateIndex(spec)
+    index.add(base)
+
+    def found() -> float:
+        return precision(index.search(base[:200]), base, base[:200])
+
+    plain = found()
+    assert index.fit_denoiser().kind == "linear"
+    assert found() > plain - 0.04
+    index.fit_denoiser("score")
+    assert found() < plain - 0.06
 
 
 def test_similarities_are_those_of_the_codes() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles
 from dpindex.base.html import table_html
+from dpindex.denoise import Kind
 from dpindex.exposure.exposure import Exposure
 from dpindex.exposure.information import information_lines
 from dpindex.index.queries import QueryMode
@@ -162,8 +163,11 @@ class Row:
         return f"{len(self.spec.codebook)} {kind} and w = {self.spec.subset}"
 
     @property
-    def denoiser(self) -> str | None:
-        """Kind of the denoiser; None if codes are ranked as they are."""
+    def denoiser(self) -> Kind | None:
+        """Kind of the denoiser that is predicted for; None if codes are ranked as they are.
+
+        Another kind may find much less than this row says.
+        """
         if self.ranking == "plain":
             return None
         return self.ranking
@@ -245,18 +249,6 @@ PRECISION = Measure(
 )
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The recommended build: ``PrivateIndex(spec)``, and then ``fit_denoiser()`` if ``denoise``.
-
-    >>> Choice(Spec("dp-oporp-staircase", dim=8, epsilon=1.0), denoise=False).denoise
-    False
-    """
-
-    spec: Spec
-    denoise: bool
-
-
 @dataclass(frozen=True, repr=False)
 class Plan:
     """The result of :func:`dpindex.plan`.
@@ -332,13 +324,8 @@ class Plan:
 
     @property
     def best(self) -> Row:
-        """Recommended row."""
+        """Recommended row; ``fit_denoiser(best.denoiser)`` unless its denoiser is None."""
         return self.rows[0]
-
-    @property
-    def recommended(self) -> Choice:
-        """Spec to build, and whether to denoise."""
-        return Choice(self.best.spec, self.best.denoiser is not None)
 
     @property
     def why(self) -> str:
@@ -403,13 +390,12 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON values."""
-        choice = self.recommended
         exposure = None
         if self.exposure is not None:
             exposure = self.exposure.to_dict()
         measures = list(dict.fromkeys((*self.measures, PRECISION)))
         return {
-            "recommended": {"spec": choice.spec.to_dict(), "denoise": choice.denoise},
+            "recommended": {"spec": self.best.spec.to_dict(), "denoiser": self.best.denoiser},
             "why": self.why,
             "protection": list(self.protection),
             "exposure": exposure,

@@ -110,7 +110,7 @@ def plan(
     >>> facts = Facts(norm=4.0, neighbour_cosine=0.9, typical_cosine=0.4)
     >>> outcome = plan(dim=16, n=5000, epsilon=4.0, facts=facts, bounds=(-4, 4),
     ...                methods=["raw-staircase", "dp-signoporp-rr"])
-    >>> outcome.recommended.spec.method
+    >>> outcome.best.method
     'raw-staircase'
     """
     if (public_sample is None) == (facts is None):
