@@ -26,7 +26,11 @@ PUBLISHED = (
 
 STYLE = """\
 h1, h2, h3, h4 { overflow-wrap: anywhere; }
-@media (max-width: 575px) { .table > * > * > * { padding: 0.25rem; } }
+@media (max-width: 575px) {
+  .table { font-size: 0.75rem; }
+  .table > * > * > * { padding: 0.2rem; }
+  .table code { overflow-wrap: anywhere; }
+}
 """
 """For narrow screens: long names in headings are broken, and tables take less room."""
 

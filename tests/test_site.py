@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from test_browser import CHROMIUM, QUIET, SIZES, needs_chromium
 from test_reference import PUBLIC
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,6 +97,33 @@ def test_wide_tables_scroll(pages: dict[Path, _Page]) -> None:
         text = path.read_text(encoding="utf-8")
         framed = text.count('<div class="table-responsive" tabindex="0"><table>')
         assert framed == text.count("<table>"), path.name
+
+
+@needs_chromium
+def test_nothing_is_cut_off_on_a_phone(site: Path, pages: dict[Path, _Page]) -> None:
+    """No page is wider than the screen; tables and code scroll in frames of their own."""
+    reason = "needs pip install playwright"
+    sync_api = pytest.importorskip("playwright.sync_api", reason=reason)
+    width, height = SIZES["phone"]
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+        page = browser.new_page(viewport={"width": width, "height": height})
+        for path in pages:
+            page.goto(path.as_uri())
+            wide = page.evaluate(
+                """() => [...document.querySelectorAll("main *, .container *")]
+                    .filter(part => !part.closest(".table-responsive, pre"))
+                    .filter(part => part.getBoundingClientRect().right > innerWidth + 1)
+                    .map(part => part.outerHTML.slice(0, 80))"""
+            )
+            assert wide == [], path.relative_to(site)
+            frames = page.evaluate(
+                """() => [...document.querySelectorAll(".table-responsive, pre")]
+                    .filter(frame => frame.scrollWidth > frame.clientWidth + 1)
+                    .map(frame => getComputedStyle(frame).overflowX)"""
+            )
+            assert set(frames) <= {"auto"}, path.relative_to(site)
+        browser.close()
 
 
 def test_every_public_name_has_an_entry(site: Path, pages: dict[Path, _Page]) -> None:
