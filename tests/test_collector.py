@@ -6,6 +6,7 @@ import os
 import threading
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,10 +34,10 @@ def index(tmp_path: Path) -> dpi.PrivateIndex:
     return made
 
 
-def collecting(index: dpi.PrivateIndex) -> Collector:
+def collecting(index: dpi.PrivateIndex, **limits: Any) -> Collector:
     path = index.path
     assert path is not None
-    return Collector(index, path / ".accepted", lambda: index.save(path))
+    return Collector(index, path / ".accepted", lambda: index.save(path), **limits)
 
 
 def reopened(index: dpi.PrivateIndex) -> dpi.PrivateIndex:
@@ -132,12 +133,9 @@ def test_an_id_that_somebody_else_added_meanwhile_is_reported(index: dpi.Private
     assert (index.path / ".accepted").stat().st_size > 0
 
 
-def test_accepted_codes_join_the_search(
-    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_JOIN_SECONDS", 0.0)
+def test_accepted_codes_join_the_search(index: dpi.PrivateIndex) -> None:
     one = submission("a", "b")
-    with collecting(index) as collector:
+    with collecting(index, join_seconds=0.0) as collector:
         assert done(collector.submit(one)) == "stored"
         assert done(collector.submit(submission("c"))) == "stored"  # the first has joined
         assert set(index.search(one.codes, k=2).ids.ravel()) >= {"a", "b"}
@@ -204,9 +202,8 @@ def test_who_does_not_wait_any_more_does_no_harm(
 def test_too_many_that_wait_are_sent_away(
     index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acceptor, "_WAITING_SUBMISSIONS", 2)
     gate, sync = threading.Event(), os.fsync
-    with collecting(index) as collector:
+    with collecting(index, max_waiting=2) as collector:
 
         def slow(handle: int) -> None:
             gate.wait(600)

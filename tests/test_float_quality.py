@@ -14,7 +14,6 @@ import dpindex.mechanism.privatizer
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.noise.gaussian import optimal_sigma
-from dpindex.randomness import public
 
 pytestmark = pytest.mark.slow
 
@@ -28,14 +27,11 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("name", ["raw-gaussian", "dp-rp-g-opt-b", "dp-oporp"])
-def test_inner_product_variance_of_theorems_3_8_to_3_10(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inner_product_variance_of_theorems_3_8_to_3_10(name: str) -> None:
     """20 000 draws of projection and noise, both sides private: mean, and variance within 5 %.
 
     Its standard error is 1.2 % or so; seeds and words are fixed, so it passes always or never.
     """
-    monkeypatch.setattr(public, "_BLOCK", 256)  # shorter prefixes of the same stream: faster
     dim, k = 16, 16 if name == "raw-gaussian" else 8
     rng = np.random.default_rng(1)
     u, v = rng.uniform(-1, 1, (2, dim))
@@ -73,7 +69,7 @@ def _seeded(spec: dpi.Spec, seed: int) -> dpi.Spec:
 
 @pytest.mark.parametrize(("row", "entries"), SHAPES)
 def test_distances_are_unbiased_with_honest_errors(
-    row: Any, entries: Any, monkeypatch: pytest.MonkeyPatch, known_noise: None
+    row: Any, entries: Any, known_noise: None
 ) -> None:
     """Squared distances of the l2 index: 10 projections × 5 queries × 60 vectors, either mode.
 
@@ -82,7 +78,6 @@ def test_distances_are_unbiased_with_honest_errors(
     average what the standard errors say, within 40 %. (Errors over their own standard errors would
     not have mean 0: the two are related.) Words are seeded, so it passes always or never.
     """
-    monkeypatch.setattr(public, "_BLOCK", 1 << 14)
     rng = np.random.default_rng(0)
     dim, high = 48, 1.0 if "attribute" in row.adjacencies else 0.3
     changes: dict[str, Any] = {"dim": dim, "epsilon": 6.0, "entries": entries}
@@ -108,16 +103,13 @@ def test_distances_are_unbiased_with_honest_errors(
 
 
 @pytest.mark.parametrize(("name", "delta"), [("dp-sjlt-laplace", 0.0), ("dp-sjlt-gaussian", 1e-6)])
-def test_private_sparse_jl_distance_variance(
-    name: str, delta: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_private_sparse_jl_distance_variance(name: str, delta: float) -> None:
     """Stausholm's estimator ``‖x̃−ỹ‖² − 2kσ²``: 20 000 draws against its variance, within 5 %.
 
     With independent symmetric noise of variance σ² and fourth moment m₄ on either side, e the
     difference of the two, and z the difference of the vectors:
     ``Var = Var‖Sz‖² + 8σ²‖z‖² + k(2m₄ + 2σ⁴)``, ``Var‖Sz‖² = (2/k)(‖z‖⁴ − Σz_i⁴)``.
     """
-    monkeypatch.setattr(public, "_BLOCK", 256)
     dim, k, s = 16, 8, 2
     rng = np.random.default_rng(4)
     u, v = rng.uniform(-1, 1, (2, dim))

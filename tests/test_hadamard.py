@@ -11,7 +11,6 @@ from scipy.linalg import hadamard
 
 from dpindex.mechanism.projections import FastJL
 from dpindex.mechanism.projections.sparse_jl import walsh_hadamard
-from dpindex.randomness import public
 
 SHAPES = [(1, 1), (2, 3), (7, 4), (64, 8), (100, 33)]
 
@@ -62,9 +61,8 @@ def test_sensitivities_by_brute_force(dim: int, k: int) -> None:
 
 
 @pytest.mark.slow
-def test_inner_products_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inner_products_over_seeds() -> None:
     """Unbiased within 6 standard errors, the variance within 15 % of the factor's promise."""
-    monkeypatch.setattr(public, "_BLOCK", 4096)
     u, v = np.random.default_rng(0).normal(size=(2, 60))
     products, promised = np.empty(3000), 0.0
     for seed in range(len(products)):

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from dpindex.mechanism.projections import Oporp
-from dpindex.randomness import PublicStream, public
+from dpindex.randomness import PublicStream
 
 SHAPES = [
     # (dim, k, repetitions)
@@ -142,17 +142,13 @@ def test_seed_dim_bins_and_repetition_all_matter() -> None:
     ("dim", "k", "repetitions"),
     [(12, 4, 1), (12, 12, 1), (10, 6, 1), (9, 8, 1), (8, 1, 1), (12, 12, 3)],
 )
-def test_inner_products_over_seeds(
-    dim: int, k: int, repetitions: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inner_products_over_seeds(dim: int, k: int, repetitions: int) -> None:
     """E⟨x,y⟩ = ⟨u,v⟩, and the variance of Li & Li Thm 3.10 with p the padded dimension.
 
     6000 seeds; mean and variance within 6 standard errors (the variance's from the fourth moment
     of the same sample): a false alarm has probability below 1e-7 each, and the seeds are fixed. The
     tolerance on the variance is below 20 %. With k = dim the product is exact.
     """
-    # Blocks are prefixes of one another, so shorter ones give the same stream sooner.
-    monkeypatch.setattr(public, "_BLOCK", 1024)
     rng = np.random.default_rng(0)
     u, v = rng.normal(size=(2, dim))
     products = np.empty(6_000)

@@ -14,7 +14,6 @@ from scipy import sparse
 
 from dpindex.base.errors import InputError
 from dpindex.mechanism.projections import SparseJL, VerySparse
-from dpindex.randomness import public
 
 SHAPES = [(1, 1, 1), (5, 4, 2), (30, 12, 3), (30, 12, 12), (100, 64, 4)]
 
@@ -103,14 +102,11 @@ def test_very_sparse_entries(s: int) -> None:
     (lambda seed: SparseJL(12, 4, seed, 2), 1.0),
     (lambda seed: VerySparse(12, 4, seed, 3), 3.0),
 ])  # fmt: skip
-def test_inner_products_over_seeds(
-    make: Any, kurtosis: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inner_products_over_seeds(make: Any, kurtosis: float) -> None:
     """Unbiased, with variance (‖u‖²‖v‖² + ⟨u,v⟩² + (κ−3)Σu_i²v_i²)/k: κ = 1 for ±1 in blocks.
 
     6000 fixed seeds, within 6 standard errors each.
     """
-    monkeypatch.setattr(public, "_BLOCK", 1024)
     u, v = np.random.default_rng(0).normal(size=(2, 12))
     products = np.empty(6000)
     for seed in range(len(products)):

@@ -30,7 +30,6 @@ _Acceptor = TypeVar("_Acceptor", bound="Acceptor")
 GROUP_ROWS = 16384
 """Codes that are written together, if so many wait."""
 
-_WAITING_SUBMISSIONS = 1024
 _RECEIPTS = 1 << 17
 
 
@@ -102,6 +101,8 @@ class Acceptor(ABC):
     ----------
     path : Path
         The file, for the error at the end of the block.
+    max_waiting : int
+        Submissions that may wait; more are refused.
 
     Attributes
     ----------
@@ -119,10 +120,10 @@ class Acceptor(ABC):
     searcher: Searcher
     shuffle: Shuffle | None = None
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, max_waiting: int = 1024) -> None:
         self._path = path
         self._receipts: dict[bytes, None] = {}
-        self._queue: queue.Queue[Submission | None] = queue.Queue(_WAITING_SUBMISSIONS)
+        self._queue: queue.Queue[Submission | None] = queue.Queue(max_waiting)
         self._closed = False
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._work, name="collector")

@@ -21,7 +21,6 @@ from dpindex.serve.accepted_log import AcceptedLog, Batch
 from dpindex.serve.acceptor import GROUP_ROWS, Acceptor, Outcome, Searcher, Submission
 from dpindex.storage.code_store import rows_per_segment
 
-_JOIN_SECONDS = 1.0
 _SAVE_SECONDS = 3600.0
 
 
@@ -38,6 +37,10 @@ class Collector(Acceptor):
         File of the log. What it holds already is put into the searcher first.
     save : callable
         Makes durable what the searcher holds; afterwards the log begins anew.
+    join_seconds : float
+        Accepted codes join the search about so many seconds later, [0, ∞).
+    max_waiting : int
+        Submissions that may wait; more are refused.
 
     Raises
     ------
@@ -46,10 +49,19 @@ class Collector(Acceptor):
         the block, if something could not be written.
     """
 
-    def __init__(self, searcher: Searcher, log: Path, save: Callable[[], object]) -> None:
-        super().__init__(log)
+    def __init__(
+        self,
+        searcher: Searcher,
+        log: Path,
+        save: Callable[[], object],
+        *,
+        join_seconds: float = 1.0,
+        max_waiting: int = 1024,
+    ) -> None:
+        super().__init__(log, max_waiting)
         self.searcher = searcher
         self._save = save
+        self._join_seconds = join_seconds
         self._log = AcceptedLog(log)
         self._accepted: list[Batch] = []
         self._accepted_ids: set[Any] = set()
@@ -84,7 +96,7 @@ class Collector(Acceptor):
     @property
     def _wait_seconds(self) -> float | None:
         if self._accepted or self._unsaved:
-            return _JOIN_SECONDS
+            return self._join_seconds
         return None
 
     def _store(self, group: list[Submission]) -> list[Outcome]:
@@ -118,7 +130,7 @@ class Collector(Acceptor):
         """Put accepted codes into the searcher, and save it, if it is time."""
         now = time.monotonic()
         rows = len(self._accepted_ids)
-        if rows and (now - self._joined_at >= _JOIN_SECONDS or rows >= GROUP_ROWS):
+        if rows and (now - self._joined_at >= self._join_seconds or rows >= GROUP_ROWS):
             self._join()
         full = self._unsaved >= rows_per_segment(self.searcher.spec)
         if full or (self._unsaved and now - self._saved_at >= _SAVE_SECONDS):
