@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -105,19 +104,9 @@ def replay_faults(
     return differs | (not words.spent)
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Where the cells of a table lie among 64-bit numbers, and which top halves are undecided."""
-
-    ends: npt.NDArray[np.uint64]
-    split: npt.NDArray[np.bool_]
-
-    def cell(self, numbers: npt.NDArray[np.uint64]) -> Ints:
-        return np.searchsorted(self.ends, numbers, side="right").astype(np.int64)
-
-
 @lru_cache(maxsize=8)
-def _layout(table: CellTable) -> _Layout:
+def _layout(table: CellTable) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """Where the cells of a table end among 64-bit numbers, and which top 16 bits are undecided."""
     # A number n decides for the cells whose ends are at most n: ends are rounded up to 64 bits. A
     # table of more bits reads them where 64 do not decide, about once in 2^64 draws.
     low = table.bits - 64
@@ -126,23 +115,23 @@ def _layout(table: CellTable) -> _Layout:
     split = np.zeros(1 << 16, dtype=np.bool_)
     split[[end >> high for end in ends if end & ((1 << high) - 1)]] = True
     keys = [min(-(-end >> low), (1 << 64) - 1) for end in ends]
-    return _Layout(np.array(keys, dtype=np.uint64), split)
+    return np.array(keys, dtype=np.uint64), split
 
 
 def table_draws(table: CellTable, count: int, words: Replay) -> Ints:
     """What ``count`` draws from a table are: its cell, its offset inside, and tails drawn again."""
-    layout = _layout(table)
+    ends, split = _layout(table)
     last = len(table.masses) - 1
     first = words.take(count, np.uint32)
     top = (first >> np.uint32(16)).astype(np.uint64)
     number = top << np.uint64(48)
-    cell = layout.cell(number)
-    unclear = layout.split[top.astype(np.intp)]
+    cell = np.searchsorted(ends, number, side="right")
+    unclear = split[top.astype(np.intp)]
     if table.tails:
         unclear = unclear | (cell == 0) | (cell == last)
     where = np.flatnonzero(unclear)
     number[where] |= words.take(len(where), np.uint64) >> np.uint64(16)
-    cell[where] = layout.cell(number[where])
+    cell[where] = np.searchsorted(ends, number[where], side="right")
     offset = (first & np.uint32((1 << table.cell_bits) - 1)).astype(np.int64)
     draws: Ints = ((table.first + cell) << table.cell_bits) + offset
     if table.tails:

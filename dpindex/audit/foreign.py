@@ -157,16 +157,14 @@ class Mechanism:
         half = min(size, high - low) / 2
         first = np.arange(self.dim) == 0
         return {
-            "one attribute about the middle": (middle - half * first, middle + half * first),
+            "one attribute about the middle": _around(middle, half * first),
             "one attribute at a corner": (corner - 2 * half * first, corner),
         }
 
     def _within(self, radius: float) -> dict[str, tuple[Doubles, Doubles]]:
         middle = np.full(self.dim, sum(self.bounds) / 2)
-        return {
-            name: (middle - radius / 2 * direction, middle + radius / 2 * direction)
-            for name, direction in self._directions().items()
-        }
+        directions = self._directions().items()
+        return {name: _around(middle, radius / 2 * direction) for name, direction in directions}
 
     def _of_norm(self, norm: float) -> dict[str, tuple[Doubles, Doubles]]:
         if isinstance(self.adjacency, Attribute):
@@ -186,10 +184,7 @@ class Mechanism:
                     raise InputError("numbers of one norm are opposite or equal; claim any two.")
                 across[:2] = (direction[1], -direction[0])
                 across /= np.linalg.norm(across)
-            pairs[name] = (
-                norm * (cosine * across - sine * direction),
-                norm * (cosine * across + sine * direction),
-            )
+            pairs[name] = _around(norm * cosine * across, norm * sine * direction)
         return pairs
 
     def _any_two(self) -> dict[str, tuple[Doubles, Doubles]]:
@@ -211,6 +206,11 @@ class Mechanism:
         axis = np.zeros(self.dim)
         axis[0] = 1.0
         return {"along an axis": axis, "along the diagonal": np.full(self.dim, self.dim**-0.5)}
+
+
+def _around(centre: Doubles, step: Doubles) -> tuple[Doubles, Doubles]:
+    """Two neighbours, a step to either side of a centre."""
+    return centre - step, centre + step
 
 
 def _numbers(released: Any) -> AnyArray:
@@ -296,7 +296,9 @@ class _Numbers:
         medians = self.medians[:, used]
         deviations = self.deviations[:, used]
         linear = x @ ((means[1] - means[0]) / variances.sum(axis=0))
-        normal = ((x - means[0]) ** 2 / variances[0] - (x - means[1]) ** 2 / variances[1]).sum(1)
-        laplace = np.abs(x - medians[0]) / deviations[0] - np.abs(x - medians[1]) / deviations[1]
+        squares = [((x - means[side]) ** 2 / variances[side]).sum(axis=1) for side in (0, 1)]
+        sizes = [(np.abs(x - medians[side]) / deviations[side]).sum(axis=1) for side in (0, 1)]
+        normal = squares[0] - squares[1]
+        laplace = sizes[0] - sizes[1]
         single = released[:, self.alone] * self.signs[self.alone]
-        return np.column_stack([linear, normal, laplace.sum(axis=1), single])
+        return np.column_stack([linear, normal, laplace, single])

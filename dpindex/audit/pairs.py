@@ -223,13 +223,13 @@ def _sign_score(spec: Spec, near: Sequence[Floats]) -> tuple[Callable[[Codes], C
 def _symbol_score(spec: Spec, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
     """1 for the symbols near the second record, −1 near the first, and some of them each."""
     subset = spec.symbol_law.subset
-    sets = [np.argsort(-y, kind="stable")[:subset] for y in near]
-    each = [symbols[:_MAX_SYMBOLS] for symbols in sets]
-    table = np.zeros((len(near[0]), 1 + len(each[0]) + len(each[1])), dtype=np.int64)
-    for sign, symbols in zip((-1, 1), sets, strict=True):
+    columns = min(subset, _MAX_SYMBOLS)
+    table = np.zeros((len(near[0]), 1 + 2 * columns), dtype=np.int64)
+    for side, sign in enumerate((-1, 1)):
+        symbols = np.argsort(-near[side], kind="stable")[:subset]
         table[symbols, 0] += sign
-    for column, symbol in enumerate(np.concatenate(each), 1):
-        table[symbol, column] = -1 if column <= len(each[0]) else 1
+        first = 1 + side * columns
+        table[symbols[:columns], np.arange(first, first + columns)] = sign
 
     def read(codes: Codes) -> Counts:
         counts: Counts = table[codes.stored[:, 0]]

@@ -302,17 +302,22 @@ def symbol_faults(law: Any) -> Iterator[AnyArray | bool]:
     size = law.size
     subset = law.subset
     stream = PublicStream(0, "audit/codebook")
-    most = max(8, _MAX_NUMBERS // size // 4)
-    cases = [(within, limit, j + end, end)
-             for within, limit in ((True, subset), (False, size - subset))
-             for j in spaced(limit, most).tolist() for end in (0, 1)]  # fmt: skip
-    inside = [within for within, *_ in cases]
+    max_outcomes = max(8, _MAX_NUMBERS // size // 4)
+    inside = []
+    drawn = []
+    for within, limit in ((True, subset), (False, size - subset)):
+        for outcome in spaced(limit, max_outcomes).tolist():
+            first = -(-(outcome << 64) // limit)
+            last = -(-(outcome + 1 << 64) // limit) - 1
+            drawn += [first, last]
+            inside += [within, within]
     coins = [law.inside - within for within in inside]
-    drawn = _object([-(-(number << 64) // limit) - end for _, limit, number, end in cases])
-    idle = _object([(ONE - 1) * (i % 3 > 0) for i in range(len(cases))])
-    words = [*coins, *np.where(inside, drawn, idle), *np.where(inside, idle, drawn)]
+    idle = _object([(ONE - 1) * (i % 3 > 0) for i in range(len(drawn))])
+    near = np.where(inside, _object(drawn), idle)
+    other = np.where(inside, idle, _object(drawn))
+    words = [*coins, *near, *other]
     for x in _similarities(size, stream):
-        rows = np.tile(x, (len(cases), 1))
+        rows = np.tile(x, (len(drawn), 1))
         yield replay_faults(law, rows, Listed({8: words}), partial(symbols, law))
 
 

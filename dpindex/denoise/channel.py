@@ -159,7 +159,7 @@ class ScoreTable:
         np.clip(place, -self._half, self._half, out=place)
         index = place.astype(np.intp)
         index += row * self.scores.shape[1] + self._half
-        return np.asarray(np.take(self.scores, index))
+        return np.take(self.scores, index)
 
 
 def _convolved(rows: Doubles, kernel: Doubles) -> Doubles:
@@ -168,4 +168,4 @@ def _convolved(rows: Doubles, kernel: Doubles) -> Doubles:
     size = 1 << (rows.shape[1] - 1).bit_length()
     spectrum = np.fft.rfft(rows, size) * np.fft.rfft(kernel, size)
     circular = np.fft.irfft(spectrum, size)
-    return np.asarray(circular[:, len(kernel) - 1 : rows.shape[1]])
+    return circular[:, len(kernel) - 1 : rows.shape[1]]

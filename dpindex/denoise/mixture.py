@@ -119,7 +119,7 @@ def _shrunk(moment: Doubles, rows: float) -> Doubles:
     """The signal's covariance behind a sample covariance of signal plus unit noise."""
     aspect = min(1.0, len(moment) / max(rows, 1.0))
     eigenvalues, vectors = _detected(moment, aspect)
-    return np.asarray((vectors * _reliable(eigenvalues, aspect)) @ vectors.T)
+    return (vectors * _reliable(eigenvalues, aspect)) @ vectors.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +225,7 @@ class Mixture:
             gained -= shift
             np.square(gained, out=gained)
             odds[chunk] += gained @ members
-        return np.asarray(odds)
+        return odds
 
     @cached_property
     def _gained(self) -> tuple[Singles, Singles, Singles]:
@@ -273,7 +273,7 @@ class Mixture:
         for c, likely in enumerate(_likely_rows(share)):
             apart = (self._component(rows[likely], c) - mean[likely]) @ basis.T
             total += share[likely, c] @ apart**2
-        return np.asarray(total / np.float32(len(rows)))
+        return total / np.float32(len(rows))
 
     def covariance(self) -> Doubles:
         """Second moment of the signal, all components together, shape (R, R)."""
@@ -286,7 +286,7 @@ class Mixture:
         total = (mean.T * weights) @ mean
         total[:full, :full] += np.tensordot(weights, signals + signals.transpose(0, 2, 1), 1) / 2
         total[full:, full:] += np.diag(weights @ (gains / (1 - gains)))
-        return np.asarray(total)
+        return total
 
     def error(self) -> Doubles:
         """Posterior covariance, averaged over components, shape (R, R).
@@ -304,7 +304,7 @@ class Mixture:
         """``π_c``."""
         roots = self.roots.astype(np.float64)
         gains = self.gains.astype(np.float64)
-        return np.asarray(np.exp(self.log_weight - _half_log_det(roots, gains)))
+        return np.exp(self.log_weight - _half_log_det(roots, gains))
 
 
 def _root(covariance: Doubles) -> Doubles:
@@ -397,7 +397,7 @@ class Filter:
     @property
     def synthesis(self) -> Singles:
         """The basis in units of the data, shape (k, R)."""
-        return np.asarray(self.basis * np.sqrt(self.noise)[:, None])
+        return self.basis * np.sqrt(self.noise)[:, None]
 
     def apply(self, z: Singles) -> tuple[Singles, Singles]:
         """Posterior means, shape (n, k), and the responsibilities behind them, (n, K)."""
@@ -422,7 +422,7 @@ class Filter:
     @property
     def _signal_root(self) -> Doubles:
         """L such that the signal has the covariance LLᵀ, components taken together."""
-        return np.asarray(self.synthesis.astype(np.float64) @ _root(self.prior.covariance()))
+        return self.synthesis.astype(np.float64) @ _root(self.prior.covariance())
 
     def error_root(self) -> Singles:
         """L such that the errors of ``apply`` have the covariance LLᵀ, as the prior claims it."""

@@ -19,7 +19,7 @@ def packed(spec: Spec, outcomes: AnyArray) -> AnyArray:
         return np.packbits(outcomes, axis=1, bitorder="little")
     if isinstance(spec.format, NumberFormat):
         return outcomes
-    return np.asarray(spec.format.pack(outcomes))
+    return spec.format.pack(outcomes)
 
 
 def unexplained(

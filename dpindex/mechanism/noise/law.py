@@ -317,7 +317,7 @@ class SignLaw(Law):
     def expected_signs(self, x: Floats, rms: float) -> Doubles:
         """Return the mean of the code's sign for coordinates ``x``, in betas; rms as above."""
         kept = 1.0 - 2.0 * self.flip_probability(np.abs(x), rms)
-        return np.asarray(np.sign(x) * kept)
+        return np.sign(x) * kept
 
     def linear_channel(self, mean: Doubles, variance: Doubles, beta: float) -> LinearChannel:
         """Return signs as linear in their normal coordinates, as well as can be (Bussgang 1952).
