@@ -66,9 +66,6 @@ class GeneratedPart(Part):
         made = vectors(np.arange(self.start, self.start + self.rows))
         return InMemoryPart(self.name, made).vectors()
 
-    def ids(self) -> None:
-        return None
-
 
 class Generator(Owner):
     """Makes the vectors of candidates again."""

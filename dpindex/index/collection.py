@@ -88,14 +88,6 @@ class Collection:
         with self._lock.read():
             return self._store.repeats(codes)
 
-    def check_ids(self, ids: Any | None, count: int, *, replace: bool = False) -> AnyArray:
-        """The ids that ``count`` new rows would get, or the InputError that adding would raise.
-
-        With ``replace`` they may be in the index already.
-        """
-        with self._lock.read():
-            return self._store.checked_ids(ids, count, replace=replace)
-
     def check_rerelease(self, ids: AnyArray, allow_rerelease: bool) -> int:
         """How many of these ids new vectors would replace; InputError unless that is allowed."""
         replaced = len(self._store.rows(ids, missing=True))

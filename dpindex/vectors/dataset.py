@@ -48,9 +48,9 @@ class Part(ABC):
     def vectors(self) -> VectorSource:
         """Return the vectors, to be read in chunks."""
 
-    @abstractmethod
     def ids(self) -> AnyArray | None:
         """Return the ids, None if there are none."""
+        return None
 
     def payload(self) -> Any:
         """Return the columns to publish in the clear as an Arrow table, None if there are none."""
@@ -315,9 +315,6 @@ class _StreamPart(Part):
         location = Location(self.name, "", None, 0, 0)
         return VectorSource.in_memory(location, self._stream.chunk(self.start))
 
-    def ids(self) -> AnyArray | None:
-        return None
-
 
 class _FilePart(Part):
     """Rows of a file, which any process can open."""
@@ -339,9 +336,6 @@ class _FilePart(Part):
 
         shape = (self.rows, source.shape[1])
         return VectorSource(location, shape, source.dtype, stream, is_sparse=source.is_sparse)
-
-    def ids(self) -> AnyArray | None:
-        return None
 
 
 @dataclass(frozen=True)

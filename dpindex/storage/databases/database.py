@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.private_files import holding_folder
@@ -44,6 +47,16 @@ class Layout:
     def fields(self) -> tuple[Any, ...]:
         """The fields of the payload; none without a payload."""
         return tuple(self.schema or ())
+
+    def id_array(self, values: Sequence[Any]) -> AnyArray:
+        """Ids that came out of the collection, int64 or strings, shape (n,)."""
+        return np.array(values, np.str_ if self.text_ids else np.int64)
+
+    def code_array(self, values: Sequence[Any]) -> AnyArray:
+        """Codes that came out of the collection, bytes or whole numbers, as in :class:`Rows`."""
+        if self.code_bytes:
+            return np.frombuffer(b"".join(values), np.uint8).reshape(-1, self.code_bytes)
+        return np.array(values, np.int32)
 
 
 @dataclass(frozen=True)

@@ -156,15 +156,10 @@ class Lance(Database):
         several = "query_index" in found.column_names
         query = found["query_index"].to_numpy() if several else np.zeros(len(found), int)
         order = np.lexsort((distances, query))
-        ids = self._ids(found)[order]
+        ids = self._layout.id_array(found["id"].to_pylist())[order]
         scores = ((metric == "dot") - distances[order]) / scale
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
         return np.split(ids, cuts), np.split(scores, cuts)
-
-    def _ids(self, found: Any) -> AnyArray:
-        if self._layout.text_ids:
-            return np.array(found["id"].to_pylist(), np.str_)
-        return np.asarray(found["id"].to_numpy())
 
     def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
         names = []
@@ -179,7 +174,7 @@ class Lance(Database):
         table = None
         if names:
             table = found.select(names).cast(self._layout.schema)
-        return Rows(self._ids(found), codes, payload=table)
+        return Rows(self._layout.id_array(found["id"].to_pylist()), codes, payload=table)
 
     def count(self, where: str | None = None) -> int:
         with self._asking():

@@ -218,13 +218,14 @@ class Milvus(Database):
         sign = 1.0
         if binary or self._layout.metric == "l2":
             sign = -1.0
-        ids = [self._ids([hit["id"] for hit in hits]) for hits in found]
+        ids = [self._ids(hits) for hits in found]
         return ids, [sign * np.array([hit["distance"] for hit in hits], float) for hits in found]
 
-    def _ids(self, values: list[Any]) -> AnyArray:
+    def _ids(self, rows: Sequence[Any]) -> AnyArray:
+        ids = [row["id"] for row in rows]
         if self._layout.text_ids:
-            return np.array([unquote(value) for value in values], np.str_)
-        return np.array(values, np.int64)
+            ids = list(map(unquote, ids))
+        return self._layout.id_array(ids)
 
     def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
         names: list[str] = []
@@ -239,16 +240,13 @@ class Milvus(Database):
                 output_fields=["id", "code", *names],
                 **_RETRIES,
             )
-        codes: AnyArray
+        codes = [row["code"] for row in found]
         if self._layout.code_bytes:
-            joined = b"".join(b"".join(row["code"]) for row in found)
-            codes = np.frombuffer(joined, np.uint8).reshape(len(found), self._layout.code_bytes)
-        else:
-            codes = np.array([row["code"] for row in found], np.int64)
+            codes = [b"".join(code) for code in codes]
         table = None
         if names:
             table = _restored(found, self._layout.schema)
-        return Rows(self._ids([row["id"] for row in found]), codes, payload=table)
+        return Rows(self._ids(found), self._layout.code_array(codes), payload=table)
 
     def count(self, where: str | None = None) -> int:
         with self._asking():

@@ -304,7 +304,7 @@ class Postgres(Database):
                 f"select id, {score} as score from {self._table} {among} "
                 f"order by score desc, id limit {count}"
             )
-            ids.append(self._ids([row[0] for row in found]))
+            ids.append(self._layout.id_array([row[0] for row in found]))
             scores.append(np.array([row[1] for row in found], np.float64))
         return ids, scores
 
@@ -320,9 +320,6 @@ class Postgres(Database):
             found: list[tuple[Any, ...]] = self._run(command).fetchall()
         return found
 
-    def _ids(self, values: list[Any]) -> AnyArray:
-        return np.array(values, np.str_ if self._layout.text_ids else np.int64)
-
     def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
         fields: Sequence[Any] = ()
         if payload:
@@ -334,14 +331,8 @@ class Postgres(Database):
         if fields:
             arrays = [self._column(v, f.type) for v, f in zip(values, fields, strict=True)]
             table = self._arrow.table(arrays, schema=self._layout.schema)
-        return Rows(self._ids(list(ids)), self._codes(codes), payload=table)
-
-    def _codes(self, values: Sequence[Any]) -> AnyArray:
-        """Codes as they were inserted."""
-        width = self._layout.code_bytes
-        if not width:
-            return np.array(values, np.int32)
-        return np.frombuffer(b"".join(values), np.uint8).reshape(-1, width)
+        layout = self._layout
+        return Rows(layout.id_array(ids), layout.code_array(codes), payload=table)
 
     def _column(self, values: Sequence[Any], kind: Any) -> Any:
         """One payload column in its Arrow type."""
