@@ -36,6 +36,10 @@ _MAX_DESCRIPTORS = 1 << 20
 _DTYPES = {"|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<f4", "<f8"}
 _PLAIN_ONLY = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+
+OWN_FILE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
+"""Flags under which a process opens a file that it alone writes, and never a symbolic link."""
+
 _Parsed = TypeVar("_Parsed")
 
 Buffer: TypeAlias = bytes | bytearray | memoryview

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import DamagedError, InputError, StorageError
-from dpindex.base.files import pack, read_file, sync_folder, unpack
+from dpindex.base.files import OWN_FILE, pack, read_file, sync_folder, unpack
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.storage.ids import ids_from_bytes, ids_to_bytes
 
@@ -27,7 +27,6 @@ _KIND = "accepted"
 _PREFIX = struct.Struct("<QI")
 """Bytes of the container that follows, and their CRC-32."""
 _MAX_BYTES = 1 << 33
-_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +98,7 @@ class AcceptedLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _FLAGS, 0o600)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | OWN_FILE, 0o600)
         except OSError as error:
             raise StorageError(f"{path} cannot be written: {error.strerror}.") from None
         try:

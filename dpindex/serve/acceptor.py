@@ -170,8 +170,12 @@ class Acceptor(ABC):
         return submission.outcome
 
     @abstractmethod
-    def _store(self, group: list[Submission]) -> list[Outcome]:
-        """Write what is new of a group, durably; return the outcome of each."""
+    def _store(self, new: list[Submission]) -> None:
+        """Write submissions, durably."""
+
+    def _is_taken(self, id: Any) -> bool:
+        """True if an id belongs to another submission."""
+        return False
 
     @abstractmethod
     def _finish(self) -> None:
@@ -226,7 +230,7 @@ class Acceptor(ABC):
     def _answer(self, group: list[Submission]) -> None:
         """Store a group, then answer each of its submissions."""
         try:
-            outcomes = self._store(group)
+            outcomes = self._outcomes(group)
         except BaseException:
             for submission in group:
                 submission.outcome.set_exception(UnavailableError())
@@ -234,8 +238,29 @@ class Acceptor(ABC):
         for submission, outcome in zip(group, outcomes, strict=True):
             submission.outcome.set_result(outcome)
 
-    def _is_known(self, receipt: bytes | None) -> bool:
-        return receipt is not None and receipt in self._receipts
+    def _outcomes(self, group: list[Submission]) -> list[Outcome]:
+        """Store what is new of a group, and return the outcome of each submission."""
+        outcomes: list[Outcome] = []
+        new: list[Submission] = []
+        ids: set[Any] = set()
+        receipts: dict[bytes, None] = {}
+        for submission in group:
+            names = submission.ids.tolist()
+            receipt = submission.receipt
+            if receipt in self._receipts or receipt in receipts:
+                outcomes.append("repeated")
+            elif any(name in ids or self._is_taken(name) for name in names):
+                outcomes.append("taken")
+            else:
+                outcomes.append("stored")
+                new.append(submission)
+                ids.update(names)
+                if receipt is not None:
+                    receipts[receipt] = None
+        if new:
+            self._store(new)
+            self._remember(receipts)
+        return outcomes
 
     def _remember(self, receipts: Iterable[bytes]) -> None:
         """Know these receipts again; the oldest of very many are forgotten."""

@@ -18,7 +18,7 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
 from dpindex.serve.accepted_log import AcceptedLog, Batch
-from dpindex.serve.acceptor import GROUP_ROWS, Acceptor, Outcome, Searcher, Submission
+from dpindex.serve.acceptor import GROUP_ROWS, Acceptor, Searcher, Submission
 from dpindex.storage.code_store import rows_per_segment
 
 _SAVE_SECONDS = 3600.0
@@ -99,29 +99,11 @@ class Collector(Acceptor):
             return self._join_seconds
         return None
 
-    def _store(self, group: list[Submission]) -> list[Outcome]:
-        new: list[Submission] = []
-        outcomes: list[Outcome] = []
-        ids: set[Any] = set()
-        receipts: set[bytes | None] = set()
-        for one in group:
-            names = one.ids.tolist()
-            if self._is_known(one.receipt) or one.receipt in receipts:
-                outcomes.append("repeated")
-            elif any(self._is_taken(id) or id in ids for id in names):
-                outcomes.append("taken")
-            else:
-                outcomes.append("stored")
-                new.append(one)
-                ids.update(names)
-                receipts.update(() if one.receipt is None else (one.receipt,))
-        if new:
-            batch = _batch(new)
-            self._log.append(batch)
-            self._accepted.append(batch)
-            self._accepted_ids |= ids
-            self._remember(batch.receipts)
-        return outcomes
+    def _store(self, new: list[Submission]) -> None:
+        batch = _batch(new)
+        self._log.append(batch)
+        self._accepted.append(batch)
+        self._accepted_ids.update(batch.ids.tolist())
 
     def _is_taken(self, id: Any) -> bool:
         return id in self._accepted_ids or id in self.searcher

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dpindex.base.errors import InputError
 from dpindex.index.private_index import PrivateIndex
-from dpindex.serve.acceptor import Acceptor, Outcome, Submission
+from dpindex.serve.acceptor import Acceptor, Submission
 from dpindex.serve.shuffled_file import Shuffle, ShuffledFile
 
 __all__ = ["LOG_NAME", "ShuffleCollector"]
@@ -55,25 +55,10 @@ class ShuffleCollector(Acceptor):
             )
         self._file = ShuffledFile(path, index.spec.format, shuffle)
 
-    def _store(self, group: list[Submission]) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        new: list[Submission] = []
-        receipts: set[bytes] = set()
-        for submission in group:
-            receipt = submission.receipt
-            if receipt is not None and (self._is_known(receipt) or receipt in receipts):
-                outcomes.append("repeated")
-                continue
-            outcomes.append("stored")
-            new.append(submission)
-            if receipt is not None:
-                receipts.add(receipt)
-        if new:
-            format_ = self.searcher.spec.format
-            stored = format_.concatenate([submission.codes.stored for submission in new])
-            self._file.append(format_.codes(stored))
-            self._remember(receipts)
-        return outcomes
+    def _store(self, new: list[Submission]) -> None:
+        format_ = self.searcher.spec.format
+        stored = format_.concatenate([submission.codes.stored for submission in new])
+        self._file.append(format_.codes(stored))
 
     def _tend(self) -> None:
         pass

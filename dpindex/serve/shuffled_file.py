@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import DamagedError, InputError
-from dpindex.base.files import read_file, sync_folder, write_file
+from dpindex.base.files import OWN_FILE, read_file, sync_folder, write_file
 from dpindex.mechanism.codes import CodeFormat, Codes
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
@@ -32,7 +32,6 @@ _HEADER = struct.Struct("<8sQdQ")
 _HEADER_BYTES = 64
 _FIRST_SLOTS = 1024
 _MAX_BYTES = 1 << 36
-_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
 _FULL = np.uint32(1 << 31)
 """Set in the checksum of a slot that holds a code; a free slot is all zeros."""
 
@@ -139,7 +138,7 @@ class ShuffledFile:
         """Return the file, its free slots in random order, and how many codes it holds."""
         full = self._read()["check"] != 0
         free = np.flatnonzero(~full)
-        file = os.open(self._path, os.O_RDWR | _FLAGS)
+        file = os.open(self._path, os.O_RDWR | OWN_FILE)
         return file, free[_secret_order(len(free))], int(full.sum())
 
     def _grow(self, count: int) -> None:
