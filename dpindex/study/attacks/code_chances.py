@@ -25,7 +25,7 @@ from dpindex.mechanism.noise.law import Likelihood, NoiseMoments
 from dpindex.mechanism.projector import Projector
 from dpindex.mechanism.spec import Spec
 
-__all__ = ["CodeChances", "chances_for", "expected_signs", "half_log_odds"]
+__all__ = ["CodeChances", "chances_for"]
 
 _MAX_SIGN = 1.0 - 1e-6
 _LEAST_CHANCE = 1e-12
@@ -37,6 +37,7 @@ _DEVIATIONS = 4.0
 # Codes and coordinates that are looked up at a time: their part of the table fits the cache.
 _CODES = 4096
 _COORDINATES = 64
+_VECTORS = 500
 
 
 class CodeChances(ABC):
@@ -59,8 +60,8 @@ class _OfSigns(CodeChances):
     """``Σ log (1 + s·E s)/2`` of signs s."""
 
     def __init__(self, projector: Projector, known: Vectors) -> None:
-        signs = expected_signs(projector.spec, _projected(projector, known))
-        weights = half_log_odds(np.vstack([signs, signs.mean(axis=0)]))
+        signs = _expected_signs(projector.spec, _projected(projector, known))
+        weights = _half_log_odds(np.vstack([signs, signs.mean(axis=0)]))
         self._weights = weights.astype(np.float32)
         self._constant = np.log(np.cosh(weights)).sum(axis=1)[:, None]
 
@@ -74,11 +75,14 @@ class _OfSymbols(CodeChances):
     def __init__(self, projector: Projector, known: Vectors) -> None:
         law = projector.spec.symbol_law
         dense = known.toarray() if scipy.sparse.issparse(known) else known
-        sets = nearest(unit(dense) @ law.codebook.vectors.T, law.subset)
         inside = law.chance_inside
-        chance = np.full((len(sets), law.size), (1.0 - inside) / (law.size - law.subset))
-        np.put_along_axis(chance, sets, inside / law.subset, axis=1)
-        self._table = np.log(np.vstack([chance, chance.mean(axis=0)]))
+        self._table = np.empty((len(dense) + 1, law.size), dtype=np.float32)
+        self._table[:-1] = (1.0 - inside) / (law.size - law.subset)
+        for block in _slices(len(dense), _VECTORS):
+            sets = nearest(unit(dense[block]) @ law.codebook.vectors.T, law.subset)
+            np.put_along_axis(self._table[block], sets, inside / law.subset, axis=1)
+        self._table[-1] = self._table[:-1].mean(axis=0)
+        np.log(self._table, out=self._table)
 
     def logs(self, codes: Codes) -> Floats:
         return np.asarray(self._table[:, codes.stored.ravel()])
@@ -174,7 +178,7 @@ def _one_hot(cells: npt.NDArray[np.int64], size: int) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array((ones, columns.ravel(), starts), (count, coordinates * size))
 
 
-def expected_signs(spec: Spec, projected: Floats) -> Doubles:
+def _expected_signs(spec: Spec, projected: Floats) -> Doubles:
     """Return the mean signs of codes of projected vectors, shape (m, k)."""
     beta = spec.projection.scale * spec.adjacency.size
     sizes = np.abs(projected) / beta
@@ -184,6 +188,6 @@ def expected_signs(spec: Spec, projected: Floats) -> Doubles:
     return np.where(projected >= 0, 1.0, -1.0) * (1.0 - 2.0 * np.stack(flips))
 
 
-def half_log_odds(signs: Doubles | Singles) -> Doubles:
+def _half_log_odds(signs: Doubles | Singles) -> Doubles:
     """Return half the log-odds of +1 for signs of these means, [−7.3, 7.3]."""
     return np.arctanh(np.clip(signs.astype(np.float64), -_MAX_SIGN, _MAX_SIGN))

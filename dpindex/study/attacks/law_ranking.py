@@ -10,16 +10,14 @@ import numpy as np
 
 from dpindex.base.arrays import Floats, Integers, unit
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.codebook_response import nearest
-from dpindex.mechanism.noise.law import Likelihood, SignLaw, SymbolLaw
+from dpindex.mechanism.noise.law import Likelihood, NumberLaw, SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.attacks.code_chances import expected_signs, half_log_odds
+from dpindex.study.attacks.code_chances import chances_for
 from dpindex.study.attacks.ranking import Ranking, rank_by_scores
 
 __all__ = ["rank_by_law"]
 
-_BLOCK = 500
 _ABOVE_ALL_COSINES = 3.0
 # Of a code of numbers, candidates of the highest cosines to it; the others come after them.
 _SHORT_LIST = 1000
@@ -37,37 +35,24 @@ def rank_by_law(spec: Spec, codes: Codes, candidates: Floats, own: Integers) -> 
     own : int64 array, shape (codes,)
         Rows of the true vectors among the candidates.
     """
-    law = spec.law
-    if isinstance(law, SymbolLaw):
-        return _rank_symbols(law, codes.stored.ravel(), candidates, own)
-    projected = Privatizer(spec, allow_unprotected=True).project(candidates) * spec.step
-    if isinstance(law, SignLaw):
-        return _rank_signs(spec, codes.to_float(), projected, own)
-    readings = codes.to_float().astype(np.float64)
-    likelihood = spec.number_law.likelihood.in_units(spec.step)
-    return _rank_numbers(likelihood, readings, projected, own)
-
-
-def _rank_symbols(law: SymbolLaw, symbols: Integers, candidates: Floats, own: Integers) -> Ranking:
-    """Rank by whether the codeword is one of a candidate's nearest, and then by cosine."""
-    words = law.codebook.vectors
+    privatizer = Privatizer(spec, allow_unprotected=True)
+    if isinstance(spec.law, NumberLaw):
+        projected = privatizer.project(candidates) * spec.step
+        readings = codes.to_float().astype(np.float64)
+        likelihood = spec.number_law.likelihood.in_units(spec.step)
+        return _rank_numbers(likelihood, readings, projected, own)
+    chances = chances_for(privatizer, candidates)
     directions = unit(candidates)
-    blocks = np.array_split(directions, -(-len(directions) // _BLOCK))
-    sets = np.concatenate([nearest(block @ words.T, law.subset) for block in blocks])
 
-    def scores(codes: slice) -> Floats:
-        cosine = words[symbols[codes]] @ directions.T
-        likely = [(sets == symbol).any(axis=1) for symbol in symbols[codes]]
-        return cosine + _ABOVE_ALL_COSINES * np.array(likely)
+    def scores(rows: slice) -> Floats:
+        chosen = codes.take(rows)
+        logs = chances.logs(chosen)[:-1].T
+        if isinstance(spec.law, SymbolLaw):  # has two levels: cosines order the ties
+            cosine = unit(chosen.to_float()) @ directions.T
+            return np.asarray(cosine + _ABOVE_ALL_COSINES * (logs > logs.min()))
+        return logs
 
     return rank_by_scores(scores, own, len(candidates))
-
-
-def _rank_signs(spec: Spec, signs: Floats, projected: Floats, own: Integers) -> Ranking:
-    """Rank by ``Σ log (1 + s·E s)/2`` of signs s."""
-    weights = half_log_odds(expected_signs(spec, projected))
-    constant = np.log(np.cosh(weights)).sum(axis=1)
-    return rank_by_scores(lambda codes: signs[codes] @ weights.T - constant, own, len(projected))
 
 
 def _rank_numbers(
