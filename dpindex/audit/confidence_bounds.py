@@ -23,9 +23,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return math.exp(first) - math.exp(epsilon + second) - delta
 
     # At this epsilon the first term alone is delta.
-    most = mu**2 / 2 - mu * float(special.ndtri(delta))
+    upper = mu**2 / 2 - mu * float(special.ndtri(delta))
     if excess(0.0) > 0:
-        return float(optimize.brentq(excess, 0.0, most))
+        return float(optimize.brentq(excess, 0.0, upper))
     return 0.0
 
 

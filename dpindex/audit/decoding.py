@@ -41,10 +41,10 @@ class Recorder:
         self.reads: list[Words] = []
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> Words:
-        found = self._stream.words(count, dtype)
+        words = self._stream.words(count, dtype)
         if count:
-            self.reads.append(found.copy())
-        return found
+            self.reads.append(words.copy())
+        return words
 
 
 class Replay:

@@ -169,11 +169,11 @@ def _histograms(run: Run, pair: Pair, part: float) -> list[Histogram]:
             seen = pair.observe(run.release(row, size)).clip(-_REACH, _REACH)
             places = seen + (_REACH + pair.group * width)
             counts[neighbour] += np.bincount(places.ravel(), minlength=groups * width)
-    found = []
+    histograms = []
     for first, second in counts.reshape(2, groups, width).swapaxes(0, 1):
         values = np.flatnonzero(first + second)
-        found.append((values - _REACH, first[values], second[values]))
-    return found
+        histograms.append((values - _REACH, first[values], second[values]))
+    return histograms
 
 
 def _thresholds(run: Run, histogram: Histogram) -> tuple[int, int]:
@@ -208,16 +208,16 @@ def repeats(run: Run, privatizer: Privatizer, pair: Pair) -> Tally:
     compared within one call, whose halves different threads serve, and between two calls.
     """
     half = _REPEAT_ROWS // 2
-    known = pair.rows[0]
+    first_row = pair.rows[0]
     equal = []
     for row in pair.rows:
-        rows = np.repeat([row, known], half, axis=0)
+        rows = np.repeat([row, first_row], half, axis=0)
         seen = pair.observe(privatizer.privatize(rows, threads=2))
-        again = pair.observe(run.release(known, half))
+        again = pair.observe(run.release(first_row, half))
         run.vectors += len(rows)
-        found = [pair.equal(seen[:half], other) for other in (seen[half:], again)]
-        equal.append([np.count_nonzero(same) for same in found])
-    return Tally("the same noise twice", np.array(equal).T, found[0].size)
+        comparisons = [pair.equal(seen[:half], other) for other in (seen[half:], again)]
+        equal.append([np.count_nonzero(same) for same in comparisons])
+    return Tally("the same noise twice", np.array(equal).T, comparisons[0].size)
 
 
 def command_line(run: Run, spec: Spec, pair: Pair) -> Tally:

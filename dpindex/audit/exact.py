@@ -90,13 +90,13 @@ def _report(
         stream = Privatizer(spec)._stream
         checks, apart = code_checks(spec)
     verifier = law_verifier(spec, apart)
-    found = f"{apart.moves.count} coordinates differ at most"
+    difference = f"{apart.moves.count} coordinates differ at most"
     theorem = verifier.composition
     if verifier.whole_code:
-        found = "any two vectors differ in everything"
+        difference = "any two vectors differ in everything"
     elif apart.moves.count == 1:
         theorem = "one coordinate differs: its loss is the loss of the release"
-    checks.append(Check("composition", found, f"ε = {spec.epsilon!r}", theorem, True))
+    checks.append(Check("composition", difference, f"ε = {spec.epsilon!r}", theorem, True))
     checks += [verifier.check(), verifier.replay_check()]
     if isinstance(spec, Spec):
         checks.append(verifier.coverage_check())

@@ -82,13 +82,13 @@ def above_root(x: Fraction) -> Fraction:
 
 def largest_ratio(pairs: Iterable[tuple[int, int]]) -> Ratio:
     """The largest ratio, either way, of two non-negative integers; n / 0 with n > 0 is infinite."""
-    most: Ratio = (1, 1)
+    largest: Ratio = (1, 1)
     for one, other in pairs:
         above = max(one, other)
         below = min(one, other)
-        if above * most[1] > most[0] * below:
-            most = (above, below)
-    return most
+        if above * largest[1] > largest[0] * below:
+            largest = (above, below)
+    return largest
 
 
 def worst_table_ratio(table: CellTable, shift: int) -> Ratio:
@@ -113,9 +113,11 @@ def worst_table_ratio(table: CellTable, shift: int) -> Ratio:
     powers = [tail**times * half ** (rounds - times) for times in range(rounds + 1)]
     masses = np.array([mass * power for power in powers for mass in side], dtype=object)
     masses = masses[: period + shift]
-    least, most = (_windows(masses, shift, pick) for pick in (np.minimum, np.maximum))
     # Each of the first ``period`` magnitudes against all that are no farther away.
-    return largest_ratio((a, b) for end in (least, most) for a, b in zip(masses, end, strict=False))
+    pairs: list[tuple[int, int]] = []
+    for pick in (np.minimum, np.maximum):
+        pairs += zip(masses, _windows(masses, shift, pick), strict=False)
+    return largest_ratio(pairs)
 
 
 def _windows(values: AnyArray, width: int, pick: Callable[[Any, Any], Any]) -> AnyArray:
@@ -124,9 +126,9 @@ def _windows(values: AnyArray, width: int, pick: Callable[[Any, Any], Any]) -> A
     while 2 * span <= width + 1:
         values = pick(values[:-span], values[span:])
         span = 2 * span
-    rest = width + 1 - span
-    found: AnyArray = pick(values[: len(values) - rest], values[rest:])
-    return found
+    shift = width + 1 - span
+    extremes: AnyArray = pick(values[: len(values) - shift], values[shift:])
+    return extremes
 
 
 def worst_two_digit_step(source: TwoDigitLaplace) -> Ratio:
@@ -162,7 +164,7 @@ def hockey_stick(table: CellTable, shift: int, epsilon: Fraction) -> Fraction:
     if table.tails:
         return Fraction(1)
     below, power = exp_below(epsilon)
-    most = 0
+    largest = 0
     for masses in {table.masses, table.masses[::-1]}:
         scaled = [mass << power for mass in masses]
         costs = [below * mass for mass in masses]
@@ -170,8 +172,8 @@ def hockey_stick(table: CellTable, shift: int, epsilon: Fraction) -> Fraction:
             # The first s cells have no counterpart at all.
             total = sum(scaled[:s])
             total += sum(p - q for p, q in zip(scaled[s:], costs, strict=False) if p > q)
-            most = max(most, total)
-    return Fraction(most, 1 << (power + table.bits))
+            largest = max(largest, total)
+    return Fraction(largest, 1 << (power + table.bits))
 
 
 def normal_of_table(table: CellTable) -> Normal:
@@ -249,8 +251,8 @@ def _distance_to_discrete(table: CellTable, deviation: Fraction) -> Fraction:
 
 def _variation(table: CellTable, ideal: Sequence[mpmath.mpf], beyond: mpmath.mpf) -> Fraction:
     """Half the sum of what the masses are off, rounded up; ``beyond`` lies past either end."""
-    wanted = (mpmath.ldexp(chance, table.bits) for chance in ideal)
+    exact_masses = (mpmath.ldexp(chance, table.bits) for chance in ideal)
     side = table.masses[-table.first :]
-    centre, *off = (abs(mass - exact) for mass, exact in zip(side, wanted, strict=True))
+    centre, *off = (abs(mass - exact) for mass, exact in zip(side, exact_masses, strict=True))
     total = centre + 2 * (mpmath.fsum(off) + mpmath.ldexp(beyond, table.bits))
     return Fraction(int(mpmath.ceil(total)) + 1, 1 << (table.bits + 1))

@@ -70,18 +70,18 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
     if isinstance(spec.adjacency, Record):
         moves = Sensitivity.of_signs(1)
         return [_any_input(spec)], Difference(epsilon, delta, moves, 0, np.ones(1, np.int64))
-    found = read_map(spec)
+    realised_map = read_map(spec)
     realised = spec.projection
-    checks, steps = grid_checks(spec, found)
-    checks.append(_projection_check(spec, found))
-    moves = found.moves
+    checks, steps = grid_checks(spec, realised_map)
+    checks.append(_projection_check(spec, realised_map))
+    moves = realised_map.moves
     ball = None
-    if found.gram is not None:
+    if realised_map.gram is not None:
         square = Fraction(float(realised.operator_norm)) ** 2
-        checks.append(_norm_check(found.gram, square))
+        checks.append(_norm_check(realised_map.gram, square))
         moves = replace(moves, count=spec.code_length)
         ball = above_root(square) * steps
-    return checks, Difference(epsilon, delta, moves, spec.grid.bits, found.largest, ball)
+    return checks, Difference(epsilon, delta, moves, spec.grid.bits, realised_map.largest, ball)
 
 
 def _any_input(spec: Spec) -> Check:
@@ -128,7 +128,7 @@ def read_map(spec: Spec) -> RealisedMap:
     return RealisedMap(moves, largest, int(sums.max()), sound, gram)
 
 
-def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
+def grid_checks(spec: Spec, realised_map: RealisedMap) -> tuple[list[Check], Fraction]:
     """A change of one beta moves one grid integer by at most 2^bits, in the floats that run.
 
     *Lemma.* The grid integer is ``rint(fl(fl(x)·c))`` with c the factor as rounded. With unit
@@ -147,30 +147,31 @@ def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
     info = np.finfo(grid.dtype)
     roundoff = Fraction(float(info.eps)) / 2
     least = Fraction(float(info.smallest_subnormal))
-    most = max(abs(Fraction(float(bound) * grid.scale)) for bound in grid.bounds)
-    most *= 1 + Fraction(1, 1 << 53)
+    largest = max(abs(Fraction(float(bound) * grid.scale)) for bound in grid.bounds)
+    largest *= 1 + Fraction(1, 1 << 53)
     with np.errstate(over="ignore", under="ignore"):
         factor = float(grid.dtype(1.0 / (grid.step * grid.scale)))
     reach = Fraction(1 << grid.bits)
     lemma = "monotone rounding commutes with even integers; float errors bounded in rationals"
     name = "grid: steps of one beta"
     bound = f"2^{grid.bits} = {reach}"
-    overflow = most * (1 + roundoff) >= Fraction(float(info.max))
+    overflow = largest * (1 + roundoff) >= Fraction(float(info.max))
     if overflow or not 0 < factor < float(info.max):
         return [Check(name, "overflow of the float type", bound, lemma, False)], reach
     c = Fraction(factor)
-    error = c * (roundoff * most + least) + roundoff * c * (most * (1 + roundoff) + least) + least
-    error += c * most / (1 << 53)
+    input_error = roundoff * largest + least
+    error = c * input_error + roundoff * c * (largest + input_error) + least
+    error += c * largest / (1 << 53)
     # As the spec and as the guarantee state it, in the units of the data.
-    stated = Fraction(spec.adjacency.size) * Fraction(grid.scale)
-    steps = c * max(stated, Fraction(spec.adjacency.in_data_units(grid.scale).size)) + 2 * error
+    distance = Fraction(spec.adjacency.size) * Fraction(grid.scale)
+    steps = c * max(distance, Fraction(spec.adjacency.in_data_units(grid.scale).size)) + 2 * error
     passed = steps <= reach and grid.bits >= 1 and grid.bits == spec.law.grid_bits
-    if found.gram is not None:
+    if realised_map.gram is not None:
         name = "grid: steps of the radius"
         lemma = "each coordinate is rounded: triangle inequality"
         reach += above_root(Fraction(spec.dim)) * (1 + 2 * error)
         bound = f"2^{grid.bits} + √dim·(1 + errors) = {float(reach):.8f}"
-    total = (int(c * most + error) + 1) * max(grid.max_column_l1, found.max_column_l1)
+    total = (int(c * largest + error) + 1) * max(grid.max_column_l1, realised_map.max_column_l1)
     exact = 1 << (info.nmant + 1)
     if isinstance(spec.law, NumberLaw):
         # Sums held in float32 get their noise in 32 bits; others in 64, and then lose low bits.
@@ -190,20 +191,21 @@ def grid_checks(spec: Spec, found: RealisedMap) -> tuple[list[Check], Fraction]:
     ], reach
 
 
-def _projection_check(spec: Spec, found: RealisedMap) -> Check:
+def _projection_check(spec: Spec, realised_map: RealisedMap) -> Check:
     """The sensitivities that the law was calibrated for are those of the map that is applied."""
     map_ = spec.projection
-    moves, claimed = (astuple(sensitivity) for sensitivity in (found.moves, map_.sensitivity))
+    moves = astuple(realised_map.moves)
+    claimed = astuple(map_.sensitivity)
     within = all(a <= b for a, b in zip(moves, claimed, strict=True))
-    within &= found.max_column_l1 <= map_.max_column_l1
-    within &= bool((found.largest <= map_.largest).all())
+    within &= realised_map.max_column_l1 <= map_.max_column_l1
+    within &= bool((realised_map.largest <= map_.largest).all())
     return Check(
         "projection: what one attribute moves",
         "{} of {} coordinates, Σ|w| = {}, Σw² = {}".format(moves[0], map_.k, *moves[1:])
-        + ("" if found.sound else ", entries or routes that do not agree"),
+        + ("" if realised_map.sound else ", entries or routes that do not agree"),
         ", ".join(map(str, claimed)),
         "all attributes are read, dense and sparse; other coordinates have the same law on both",
-        found.sound and within,
+        realised_map.sound and within,
     )
 
 
@@ -255,13 +257,13 @@ def _sums_check(spec: SketchSpec) -> Check:
     """``|Σ a_j x_j| ≤ max|a_j|·Σ|x_j|``; the hasher refuses or scales what has a larger Σ|x_j|."""
     directions = spec.hasher.directions * 2.0**_DIRECTION_BITS
     whole = bool((directions == np.rint(directions)).all())
-    most = int(np.abs(directions).max()) * int(MAX_SUM) + _MAX_OFFSET
+    largest_sum = int(np.abs(directions).max()) * int(MAX_SUM) + _MAX_OFFSET
     return Check(
         "hash: sums are exact integers",
-        f"at most {most}" if whole else "directions that are no integers",
+        f"at most {largest_sum}" if whole else "directions that are no integers",
         f"2^53 = {1 << 53}",
         "sums of integers below 2^53 are exact: a record's columns depend on that record alone",
-        whole and most <= 1 << 53,
+        whole and largest_sum <= 1 << 53,
     )
 
 

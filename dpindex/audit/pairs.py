@@ -258,17 +258,17 @@ def _moves(columns: AnyArray) -> _Moves:
     Of maps whose attributes move more and less, only those that move the most.
     """
     free = np.ones(columns.shape[1], dtype=np.bool_)
-    found = {}
+    moves = {}
     counts = np.count_nonzero(columns, axis=1)
     for attribute in np.flatnonzero(counts == counts.max()).tolist():
         places = np.flatnonzero(columns[attribute])
         if free[places].all():
             free[places] = False
-            found[attribute] = places
+            moves[attribute] = places
         if not free.any():
             break
     # In the order of what they move, so that whole codes are read without picking.
-    return dict(sorted(found.items(), key=lambda item: int(item[1][0])))
+    return dict(sorted(moves.items(), key=lambda item: int(item[1][0])))
 
 
 def _pair(
@@ -277,8 +277,8 @@ def _pair(
     """Carriers from end to end; if helped, the others of a coordinate bring it near ``target``."""
     low, high = spec.bounds
     first, second = _ends(spec)
-    rest = min(max(0.0, low), high)
-    one = np.full(spec.dim, rest)
+    base = min(max(0.0, low), high)
+    one = np.full(spec.dim, base)
     other = one.copy()
     for carrier, places in moves.items():
         column = columns[:, places[0]]
@@ -286,10 +286,10 @@ def _pair(
         rising = len(places) > 1 or column[carrier] > 0
         before, after = (first, second) if rising else (second, first)
         helpers = [a for a in np.flatnonzero(column).tolist() if helped and a != carrier]
-        missing = target - column[carrier] * before - rest * column[helpers].sum()
+        missing = target - column[carrier] * before - base * column[helpers].sum()
         for helper in helpers:
-            value = min(max(rest + column[helper] * missing, low), high)
-            missing -= column[helper] * (value - rest)
+            value = min(max(base + column[helper] * missing, low), high)
+            missing -= column[helper] * (value - base)
             one[helper] = other[helper] = value
         one[carrier], other[carrier] = before, after
     one = one * spec.scale

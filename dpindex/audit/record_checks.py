@@ -69,7 +69,7 @@ def _sides(
     """Completions with the minority sign, and all, outside and inside: see :func:`_shares`."""
     whole = at_least[0]
     last = len(at_least) - 1
-    disagree, agree = (at_least[np.clip(need - own, 0, last)] for own in (0, weight))
+    disagree, agree = (at_least[np.clip(need - added, 0, last)] for added in (0, weight))
     return (whole - agree, 2 * whole - agree - disagree), (disagree, agree + disagree)
 
 
@@ -92,8 +92,8 @@ def _shares(weights: tuple[int, ...], threshold: int) -> Shares:
         sums = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
         for side, (few, either) in enumerate(_sides(at_least, threshold - sums, weights[i])):
             possible = either > 0
-            found = (few[possible] << _SHARE_BITS) // either[possible]
-            shares[side, i, sums[possible]] = found.astype(np.int64)
+            numbers = (few[possible] << _SHARE_BITS) // either[possible]
+            shares[side, i, sums[possible]] = numbers.astype(np.int64)
         product += product << width * weights[i]
     return shares
 
@@ -273,8 +273,8 @@ def _tie_faults(law: Any, shares: Shares) -> Iterator[AnyArray]:
     x = np.arange(k, 0, -1.0)[None, :]
     paths = [_majority_path(shares, cap.weights, side) for side in (0, 1)]
     for i in sorted({0, 1, k // 3, k // 2, k - 2}):
-        rest = cap.weights[i + 1 :]
-        at_least = _completions(cap.weights, i + 1, len(rest), _product(rest))
+        later = cap.weights[i + 1 :]
+        at_least = _completions(cap.weights, i + 1, len(later), _product(later))
         for side, path in enumerate(paths):
             need = np.array([cap.threshold - path.sums[i]])
             (few,), (either,) = _sides(at_least, need, cap.weights[i])[side]

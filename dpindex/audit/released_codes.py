@@ -75,15 +75,15 @@ def examine(codes: Codes, spec: Spec) -> CodesReport:
     """
     verifier = law_verifier(spec, _nothing_apart(spec))
     rows = max(1, min(_MOST_ROWS, _MOST_NUMBERS // codes.k))
-    some = codes.take(slice(rows))
-    values = np.asarray(some.format.coordinates(some.stored))
-    most, alike = verifier.likeliest()
-    if most >= 1.0:
+    sample = codes.take(slice(rows))
+    values = np.asarray(sample.format.coordinates(sample.stored))
+    max_chance, alike = verifier.likeliest()
+    if max_chance >= 1.0:
         reason = "far from zero this law adds no noise that must show: any codes are possible"
         return CodesReport(
             (Check("codes: no test of this method's codes", "–", "–", reason, True),)
         )
-    checks = [_frequency_check(values, most), _pairs_check(values[:_PAIRED_ROWS], alike)]
+    checks = [_frequency_check(values, max_chance), _pairs_check(values[:_PAIRED_ROWS], alike)]
     spread = verifier.spread()
     if spread is not None:
         checks.append(_spread_check(verifier, values.astype(np.float64), spread))
@@ -97,17 +97,17 @@ def _nothing_apart(spec: Spec) -> Difference:
     return Difference(none, none, moves, spec.grid.bits, np.ones(1, dtype=np.int64))
 
 
-def _frequency_check(values: AnyArray, most: float) -> Check:
+def _frequency_check(values: AnyArray, max_chance: float) -> Check:
     """The most frequent value of each coordinate, by Hoeffding's inequality."""
     rows, k = values.shape
     counts = [int(np.unique(column, return_counts=True)[1].max()) for column in values.T]
     tries = k * max(2, rows)
-    bound = most + math.sqrt(math.log(tries / _ALPHA) / (2 * rows))
+    bound = max_chance + math.sqrt(math.log(tries / _ALPHA) / (2 * rows))
     return Check(
         "codes: most frequent value of a coordinate",
         f"{max(counts)} of {rows} rows",
         f"{min(bound, 1.0):.4g} of them",
-        f"given its vector, a coordinate takes no value with more than {most:.4g} chance",
+        f"given its vector, a coordinate takes no value with more than {max_chance:.4g} chance",
         bool(max(counts) <= bound * rows),
     )
 
@@ -152,14 +152,14 @@ def _spread_check(verifier: LawVerifier, values: AnyArray, spread: float) -> Che
     tries = _FREQUENCIES * (values.shape[1] + 1)
     for t, limit in zip(times, limits, strict=True):
         means = np.exp(1j * t * values).mean(axis=0)
-        for name, found, n in (
+        for name, size, n in (
             ("all coordinates", abs(means.mean()), values.size),
             ("one coordinate", np.abs(means).max(), len(values)),
         ):
             allowed = limit + math.sqrt(2 * math.log(tries / _ALPHA) / n) + 1 / math.sqrt(n)
-            if found - allowed > worst:
-                worst = float(found - allowed)
-                where = f"mean of {found:.4f} over {name}, where noise leaves {allowed:.4f}"
+            if size - allowed > worst:
+                worst = float(size - allowed)
+                where = f"mean of {size:.4f} over {name}, where noise leaves {allowed:.4f}"
     return Check(
         "codes: spread and low-order cells",
         where,

@@ -104,13 +104,15 @@ class Script(Listed):
         split = {cut >> low for cut in cuts if cut & ((1 << low) - 1)}
         ties = {cut >> lowest for cut in cuts}
         tops = [n >> low for n in numbers]
-        asked = [n for n in numbers if n >> low in split or (tails and not cuts[0] <= n < cuts[-1])]
+        undecided = [
+            n for n in numbers if n >> low in split or (tails and not cuts[0] <= n < cuts[-1])
+        ]
         self._lows = iter([n & ((1 << lowest) - 1) for n in numbers if n >> lowest in ties])
         super().__init__(
             {
                 2: tops,
                 4: [top << 16 | offset for top in tops],
-                8: [(n >> lowest & _LOW48) << 16 for n in asked],
+                8: [(n >> lowest & _LOW48) << 16 for n in undecided],
             }
         )
 
@@ -149,8 +151,8 @@ def table_faults(table: CellTable) -> npt.NDArray[np.bool_]:
     cells = [i for i, mass in enumerate(table.masses) if mass]
     numbers = [n for i in cells for n in (ends[i] - table.masses[i], ends[i] - 1)]
     source = Script([*numbers, *again], ends[:-1], table.bits, top, table.tails)
-    wanted = np.repeat([values[i] for i in cells], 2)
-    return np.asarray(table.sample(len(numbers), source) != wanted)
+    expected = np.repeat([values[i] for i in cells], 2)
+    return np.asarray(table.sample(len(numbers), source) != expected)
 
 
 def stream_check(stream: Callable[[], BitSource]) -> Check:
@@ -187,6 +189,6 @@ def _in_fork(read: Callable[[], bytes]) -> bytes:
         warnings.simplefilter("ignore", DeprecationWarning)
         child.start()
     send.close()
-    found = receive.recv_bytes()
+    words = receive.recv_bytes()
     child.join()
-    return found
+    return words

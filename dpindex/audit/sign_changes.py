@@ -89,14 +89,14 @@ def _rounded_chance(dim: int, ratio: float) -> float:
     return min(1.0, min(bounds) + rare)
 
 
-def binomial_tail(count: int, chance: Fraction, most: int) -> Fraction:
-    """``P(Binomial(count, chance) > most)``, exactly.
+def binomial_tail(count: int, chance: Fraction, limit: int) -> Fraction:
+    """``P(Binomial(count, chance) > limit)``, exactly.
 
     >>> binomial_tail(3, Fraction(1, 2), 1)
     Fraction(1, 2)
     """
     hit = chance.numerator
     miss = chance.denominator - chance.numerator
-    more = range(most + 1, count + 1)
+    more = range(limit + 1, count + 1)
     total = sum(math.comb(count, i) * hit**i * miss ** (count - i) for i in more)
     return Fraction(total, chance.denominator**count)

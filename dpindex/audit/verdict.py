@@ -46,8 +46,8 @@ class Check:
         """The check ``name`` that none of ``faults`` is true, by a ``theorem``.
 
         ``what`` is the name of a fault."""
-        found = f"{np.count_nonzero(faults)} of {np.size(faults)} {what}"
-        return cls(name, found, "0", theorem, not np.any(faults))
+        result = f"{np.count_nonzero(faults)} of {np.size(faults)} {what}"
+        return cls(name, result, "0", theorem, not np.any(faults))
 
     def __str__(self) -> str:
         mark = "ok  " if self.passed else "FAIL"

@@ -99,9 +99,9 @@ race_app = typer.Typer(
 app.add_typer(race_app)
 
 
-def _version(wanted: bool) -> None:
+def _version(is_asked: bool) -> None:
     """The version, and what a bug report needs to know about the machine."""
-    if not wanted:
+    if not is_asked:
         return
     import platform
     from importlib import metadata

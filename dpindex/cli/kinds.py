@@ -76,8 +76,8 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 
 def _container_kind(head: bytes) -> str | None:
     """The kind that a container states in its header."""
-    found = re.search(rb'"kind": "(codes|sketch)"', head)
-    return found and found[1].decode()
+    match = re.search(rb'"kind": "(codes|sketch)"', head)
+    return match and match[1].decode()
 
 
 def mistaken(values: Mapping[str, Any], takes: Mapping[str, Takes]) -> str | None:
@@ -88,7 +88,7 @@ def mistaken(values: Mapping[str, Any], takes: Mapping[str, Takes]) -> str | Non
             found = kind_of(values[name])
         if found is None or found in expected.kinds:
             continue
-        wanted = " or ".join(_NAMES[kind] for kind in expected.kinds)
+        expected_names = " or ".join(_NAMES[kind] for kind in expected.kinds)
         remedy = _USES[found] if found in _USES else _MAKERS[expected.kinds[0]]
-        return f"{values[name]} is {_NAMES[found]}, not {wanted}; {remedy}."
+        return f"{values[name]} is {_NAMES[found]}, not {expected_names}; {remedy}."
     return None

@@ -119,10 +119,10 @@ def parse_size(text: str) -> float:
     >>> parse_size("1.5 GB")
     1500000000.0
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?B)", text.strip().upper())
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?B)", text.strip().upper())
+    if match is None:
         raise InputError(f"--max-size must be a size such as 500MB or 20GB, not {text!r}.")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def announce_size(count: int, format_: CodeFormat, max_size: str) -> None:
@@ -130,13 +130,13 @@ def announce_size(count: int, format_: CodeFormat, max_size: str) -> None:
 
     Raises InputError if that is more than ``max_size``.
     """
-    most = parse_size(max_size)
+    limit = parse_size(max_size)
     size = count * format_.max_row_bytes
     words = (
         f"{count} codes of {format_.contents}, at most {size_in_words(format_.max_row_bytes)} "
         f"each: at most {size_in_words(size)}"
     )
-    if size > most:
+    if size > limit:
         raise InputError(
             f"{words}, more than --max-size {max_size}; choose a shorter --code-length or another "
             f"method, or pass --max-size {max(1, math.ceil(size / 10**9))}GB if disk and memory "

@@ -258,9 +258,9 @@ class Mixture:
     def leverage(self, basis: Singles) -> Singles:
         """``diag(B F_c Bᵀ)`` for each component's filter F_c and a basis B (k, R): (K, k)."""
         first = basis[:, : self._full]
-        rest = basis[:, self._full :] ** 2
+        squares = basis[:, self._full :] ** 2
         inner = np.einsum("cij,ij->ci", first @ self.filters, first)
-        return np.asarray(inner + (rest @ self.gains[..., None])[..., 0])
+        return np.asarray(inner + (squares @ self.gains[..., None])[..., 0])
 
     def mixing_leverage(self, rows: Singles, basis: Singles) -> Singles:
         """Return what responsibilities add to ``leverage``, on average over rows: shape (k,).
@@ -337,8 +337,8 @@ class _Common:
         count = share.sum(axis=0, dtype=np.float64)
         divisor = np.maximum(count, 1e-3)[:, None]
         mean = (share.T @ rows) / divisor.astype(np.float32)
-        rest = mean[:, full:]
-        square = (share.T @ rows[:, full:] ** 2) / divisor - rest**2
+        tail_mean = mean[:, full:]
+        square = (share.T @ rows[:, full:] ** 2) / divisor - tail_mean**2
         counted = count[:, None]
         mixed = (square * counted + _PRIOR_ROWS * self.rest) / (counted + _PRIOR_ROWS)
         signals = []
@@ -443,11 +443,11 @@ class Filter:
         ``estimate + a/(1−a)·(estimate − z)``.
         """
         estimate, share = self.apply(z)
-        own = share @ (self.leverage + self.mixing_leverage)
-        np.minimum(own, np.float32(_MAX_LEVERAGE), out=own)
-        own /= 1 - own
+        weight = share @ (self.leverage + self.mixing_leverage)
+        np.minimum(weight, np.float32(_MAX_LEVERAGE), out=weight)
+        weight /= 1 - weight
         change = estimate - z
-        change *= own
+        change *= weight
         estimate += change
-        own *= self.noise
-        return estimate, own, share
+        weight *= self.noise
+        return estimate, weight, share

@@ -155,10 +155,10 @@ class FaissSigns(SearchBackend):
         """``Σ y_j s_j = 2 Σ y_j b_j − Σ y_j`` of candidate rows, b the bits of a code."""
         scores = np.empty(rows.shape)
         step = max(1, _BLOCK_NUMBERS // (rows.shape[1] * queries.shape[1]))
-        for some in (slice(start, start + step) for start in range(0, len(rows), step)):
-            codes = self._codes.take(np.maximum(rows[some], 0))
+        for block in (slice(start, start + step) for start in range(0, len(rows), step)):
+            codes = self._codes.take(np.maximum(rows[block], 0))
             bits = np.unpackbits(codes, axis=2, bitorder="little")
-            scores[some] = 2 * np.matmul(bits.astype(np.float64), queries[some, :, None])[:, :, 0]
+            scores[block] = 2 * np.matmul(bits.astype(np.float64), queries[block, :, None])[:, :, 0]
         scores -= queries.sum(axis=1, keepdims=True)
         return scores
 

@@ -134,14 +134,14 @@ class Originals(Owner):
         rows = self._rows(candidates)
         order = np.argsort(rows, axis=1)
         ascending = np.take_along_axis(rows, order, axis=1)
-        found = np.full(rows.shape, np.nan)
+        result = np.full(rows.shape, np.nan)
         for stretch in self._reader.stretches(np.sort(rows, axis=None)):
             for line, query in enumerate(queries):
                 for places in self._places_in(stretch, ascending[line]):
                     vectors = stretch.vectors[ascending[line, places] - stretch.first]
                     similarity = exact_similarities(query, vectors, metric)
-                    found[line, order[line, places]] = similarity
-        return found
+                    result[line, order[line, places]] = similarity
+        return result
 
     def _places_in(self, stretch: Stretch, rows: Rows) -> Iterator[slice]:
         """Yield where ascending rows lie in a stretch, a block at a time."""
@@ -195,17 +195,17 @@ class Fetched(Owner):
 
     def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
         dim = queries.shape[1]
-        found = np.empty(candidates.ids.shape)
-        for lines, columns in _blocks(found.shape, max(1, _BLOCK_NUMBERS // dim)):
+        result = np.empty(candidates.ids.shape)
+        for lines, columns in _blocks(result.shape, max(1, _BLOCK_NUMBERS // dim)):
             ids = candidates.ids[lines, columns]
             unique, inverse = np.unique(ids, return_inverse=True)
             vectors = self._vectors(unique, dim)
             places = inverse.reshape(ids.shape)
-            found[lines, columns] = [
+            result[lines, columns] = [
                 exact_similarities(query, vectors[of_query], metric)
                 for query, of_query in zip(queries[lines], places, strict=True)
             ]
-        return found
+        return result
 
     def _vectors(self, keys: AnyArray, dim: int) -> Doubles:
         """Return the vectors of unique ids, NaN for an id without one."""
@@ -246,7 +246,7 @@ class Answers(Owner):
         self._function = function
 
     def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
-        found = np.empty(candidates.ids.shape)
+        result = np.empty(candidates.ids.shape)
         for row, (query, ids) in enumerate(zip(queries, candidates.ids, strict=True)):
             answers = _numbers(self._function(query, ids), "the answers of an owner")
             if answers.shape != ids.shape:
@@ -254,8 +254,8 @@ class Answers(Owner):
                     f"an owner answered with shape {answers.shape} where {ids.shape} is expected: "
                     f"one similarity for each id, NaN for none."
                 )
-            found[row] = _checked_answers(answers, metric)
-        return found
+            result[row] = _checked_answers(answers, metric)
+        return result
 
 
 def owner_of(rerank: Rerank) -> Owner:

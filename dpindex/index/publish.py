@@ -270,9 +270,9 @@ def publish(
         database.write(FACTS, replace(publication, done=done).to_bytes())
         report(done, len(store))
     database.finish()
-    if (found := database.count()) != len(store):
+    if (count := database.count()) != len(store):
         raise InputError(
-            f"the collection has {found} rows in place of {len(store)}: something else writes it; "
+            f"the collection has {count} rows in place of {len(store)}: something else writes it; "
             f"drop it and publish again."
         )
     database.write(FACTS, replace(publication, done=done, complete=True).to_bytes())

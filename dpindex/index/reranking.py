@@ -138,13 +138,13 @@ def new_reranking(
 
 def with_exact(hits: Hits, exact: Doubles, metric: Metric) -> Hits:
     """Return hits whose similarities are exact where they are known, and estimates elsewhere."""
-    known = ~np.isnan(exact)
+    answered = ~np.isnan(exact)
     return replace(
         hits,
-        scores=np.where(known, direction(metric) * exact, -np.inf),
-        similarity=np.where(known, exact, hits.similarity),
-        stderr=np.where(known, 0.0, hits.stderr),
-        exact=known,
+        scores=np.where(answered, direction(metric) * exact, -np.inf),
+        similarity=np.where(answered, exact, hits.similarity),
+        stderr=np.where(answered, 0.0, hits.stderr),
+        exact=answered,
     )
 
 

@@ -115,21 +115,21 @@ class Privatizer(Projector):
             # woken by every one, and takes the interpreter's lock from those that work.
             others = [pool.submit(task, start) for start in starts]
             try:
-                own = [task(starts[i]) for i in reversed(range(len(starts))) if others[i].cancel()]
-                done = [other.result() for other in others[: len(starts) - len(own)]]
+                mine = [task(starts[i]) for i in reversed(range(len(starts))) if others[i].cancel()]
+                done = [other.result() for other in others[: len(starts) - len(mine)]]
             except InputError:
                 self.check(rows, first_row=first_row)  # of several faults, the first is reported
                 raise
             finally:
                 pool.shutdown(cancel_futures=True)
-            return format_.codes(np.concatenate([*done, *reversed(own)]))
+            return format_.codes(np.concatenate([*done, *reversed(mine)]))
 
 
-def _refuse_above(most: float, spec: Spec) -> None:
+def _refuse_above(limit: float, spec: Spec) -> None:
     promise = spec.guarantee
-    if promise.definition != "DP" or promise.epsilon > most:
+    if promise.definition != "DP" or promise.epsilon > limit:
         raise InputError(
-            f"the spec promises {promise}, where at most epsilon = {most:g} of DP is accepted "
+            f"the spec promises {promise}, where at most epsilon = {limit:g} of DP is accepted "
             f"(max_epsilon); ask for another spec, or accept more.",
             parameters=["max_epsilon"],
         )

@@ -117,8 +117,8 @@ def make_app(
             )
         body = await _body(request, (_CODES,), r.max_body(spec), body_seconds)
         headers = request.headers
-        stated = headers.get("dpindex-ids"), headers.get("idempotency-key")
-        checked = await asyncio.to_thread(r.submission, body, *stated, spec, id_type)
+        labels = headers.get("dpindex-ids"), headers.get("idempotency-key")
+        checked = await asyncio.to_thread(r.submission, body, *labels, spec, id_type)
         status, sentence = _OUTCOMES[await asyncio.wrap_future(collector.submit(checked))]
         return status, {"detail": sentence}
 
@@ -142,13 +142,13 @@ def make_app(
 
     def _found(body: bytes, exact: bool, k: int) -> Hits:
         if exact:
-            asked: Any = r.query_vectors(body, spec.dim)
+            queries: Any = r.query_vectors(body, spec.dim)
         else:
-            asked = r.query_codes(body, (spec, searcher.query_spec))
+            queries = r.query_codes(body, (spec, searcher.query_spec))
         if len(searcher) == 0:
             raise RefusedError(409, "the index is empty.")
         try:
-            return searcher.search(asked, k=k)
+            return searcher.search(queries, k=k)
         except InputError as error:  # which names rows and columns, and never a value
             raise RefusedError(422, str(error)) from None
 
@@ -281,9 +281,9 @@ def _as_json(hits: Hits) -> dict[str, Any]:
         if name == "exact":
             continue  # a collector has no originals to rerank by
         if column.dtype.kind == "f" and not np.isfinite(column).all():
-            known = np.isfinite(column)
+            finite = np.isfinite(column)
             column = column.astype(object)
-            column[~known] = None
+            column[~finite] = None
         lists[name] = column.tolist()
     return lists
 

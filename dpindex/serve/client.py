@@ -84,8 +84,8 @@ class Client:
 
     def guarantee(self) -> dict[str, Any]:
         """What a code protects and what it does not, as plain JSON values."""
-        stated: dict[str, Any] = json.loads(self._content(*self._ask("/guarantee")))
-        return stated
+        facts: dict[str, Any] = json.loads(self._content(*self._ask("/guarantee")))
+        return facts
 
     def submit(
         self, codes: bytes, ids: Sequence[str] | Sequence[int] | None, key: str | None = None
@@ -202,17 +202,17 @@ class Client:
     def _search(self, codes: bytes, k: int) -> Hits:
         from dpindex.index.hits import Hits
 
-        found = json.loads(self._content(*self._ask(f"/search?k={k}", codes)))
-        ids = np.array(found.pop("ids"))
-        numbers = {name: np.array(values, np.float64) for name, values in found.items()}
+        answer = json.loads(self._content(*self._ask(f"/search?k={k}", codes)))
+        ids = np.array(answer.pop("ids"))
+        numbers = {name: np.array(values, np.float64) for name, values in answer.items()}
         return Hits(ids, **numbers, exact=np.zeros(ids.shape, np.bool_))
 
     def _ask(
         self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> tuple[int, bytes]:
         """Status and content of an answer."""
-        stated = {"Content-Type": "application/octet-stream", **(headers or {})}
-        request = Request(self._url + path, body, stated)
+        all_headers = {"Content-Type": "application/octet-stream", **(headers or {})}
+        request = Request(self._url + path, body, all_headers)
         if self._token is not None:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:

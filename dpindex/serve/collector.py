@@ -76,8 +76,8 @@ class Collector(Acceptor):
     def _recover(self) -> None:
         """Put into the searcher what was accepted before; what it has already was saved."""
         for batch in self._log.recovered:
-            known = np.array([id in self.searcher for id in batch.ids.tolist()], bool)
-            for row in np.flatnonzero(known):
+            is_saved = np.array([id in self.searcher for id in batch.ids.tolist()], bool)
+            for row in np.flatnonzero(is_saved):
                 saved = self.searcher[batch.ids[row].item()]
                 if not np.array_equal(saved.stored, batch.codes.stored[row : row + 1]):
                     raise InputError(
@@ -85,7 +85,7 @@ class Collector(Acceptor):
                         f"somebody has added to the index since, with another code; remove that id "
                         f"from the index ({batch.ids[row].item()!r}), or move the log away."
                     )
-            new = np.flatnonzero(~known)
+            new = np.flatnonzero(~is_saved)
             if len(new):
                 self.searcher.add_codes(batch.codes.take(new), batch.ids[new])
             self._remember(batch.receipts)

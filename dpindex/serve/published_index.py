@@ -129,8 +129,8 @@ class PublishedIndex(Searchable):
         names = self._ids(ids)
         if len(names) != len(codes) or len(set(names.tolist())) < len(names):
             raise InputError(f"{len(codes)} codes need as many ids, each another.")
-        if known := self._database.count(self._among(names.tolist())):
-            raise InputError(f"{known} of these ids are in the index; ids must be unique.")
+        if repeated := self._database.count(self._among(names.tolist())):
+            raise InputError(f"{repeated} of these ids are in the index; ids must be unique.")
         table = Payload(self._no_payload).checked(payload, len(codes))
         self._database.insert(self._publication.rows_of(codes, names, table))
 
@@ -152,10 +152,10 @@ class PublishedIndex(Searchable):
         )
 
     def _find(self, queries: Queries, count: int, selection: Condition | None) -> Found:
-        found = self._found(queries, count, selection)
-        width = min(len(ids) for ids, _ in found)
-        ids = np.stack([ids[:width] for ids, _ in found])
-        scores = np.stack([scores[:width] for _, scores in found])
+        neighbours = self._found(queries, count, selection)
+        width = min(len(ids) for ids, _ in neighbours)
+        ids = np.stack([ids[:width] for ids, _ in neighbours])
+        scores = np.stack([scores[:width] for _, scores in neighbours])
         rows = ids if self._publication.ids_are_rows else None
         return Found(ids, scores, rows, self._publication.rows, in_order=True)
 
@@ -303,11 +303,11 @@ which ends in .db, or of a folder of LanceDB, which ends in .lance.
     database = open_database(uri, collection)
     with naming(f"{os.fspath(uri)}, collection {collection}"), ExitStack() as opened:
         opened.callback(database.close)
-        found = Publication.read(database)
-        if found is None:
+        publication = Publication.read(database)
+        if publication is None:
             raise InputError("there is no published index; dpindex publish makes one.")
-        if not found.complete:
+        if not publication.complete:
             raise InputError("the publication is unfinished; run it again.")
-        index = PublishedIndex(database, found)
+        index = PublishedIndex(database, publication)
         opened.pop_all()  # it stays open
         return index

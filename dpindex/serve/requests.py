@@ -110,13 +110,13 @@ def query_vectors(body: bytes, dim: int) -> Doubles:
         422, f'the body must be JSON: {{"vectors": [[…], …]}} with {dim} numbers each.'
     )
     try:
-        stated = json.loads(body)
-        rows = stated["vectors"]
+        fields = json.loads(body)
+        rows = fields["vectors"]
         numbers = all(type(value) in (int, float) for row in rows for value in row)
         vectors = np.array(rows, np.float64)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         raise wrong from None
-    if not numbers or len(stated) != 1 or vectors.ndim != 2 or vectors.shape[1] != dim:
+    if not numbers or len(fields) != 1 or vectors.ndim != 2 or vectors.shape[1] != dim:
         raise wrong
     if not np.isfinite(vectors).all():
         raise RefusedError(422, "every attribute of a vector must be a finite number.")
@@ -150,8 +150,8 @@ def _codes(body: bytes, spec: Spec) -> Codes:
     if len(codes) == 0:
         raise RefusedError(422, "there are no codes in the body.")
     # The spec decodes them, whatever they say of themselves.
-    own = spec.format if codes.fingerprint == spec.fingerprint else codes.format
-    return own.codes(codes.stored)
+    format_ = spec.format if codes.fingerprint == spec.fingerprint else codes.format
+    return format_.codes(codes.stored)
 
 
 def _ids(text: str | None, id_type: type) -> AnyArray:

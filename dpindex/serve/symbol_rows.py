@@ -43,12 +43,12 @@ def nearest_symbols(
     used = np.zeros(len(order), int)
     pending = list(range(len(order)))
     while pending:
-        wanted = set()
+        unread = set()
         for query in pending:
             missing = count - symbols.rows_of(order[query, : used[query]])
             used[query] += symbols.expected(missing)
-            wanted.update(order[query, : used[query]].tolist())
-        symbols.read(wanted)
+            unread.update(order[query, : used[query]].tolist())
+        symbols.read(unread)
         pending = [
             query
             for query in pending

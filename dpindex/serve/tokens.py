@@ -75,7 +75,7 @@ class Tokens:
         """Whether a token has a role; takes the same time for every wrong token."""
         given = _digest(token)
         # Not any(): the number of comparisons must not depend on the token.
-        return sum(hmac.compare_digest(given, known) for known in self._digests[role]) > 0
+        return sum(hmac.compare_digest(given, digest) for digest in self._digests[role]) > 0
 
     @staticmethod
     def name(token: str) -> str:

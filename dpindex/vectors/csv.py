@@ -30,8 +30,8 @@ def open_csv(location: Location) -> VectorSource:
     rows = sum(1 for _ in lines()) - skipped
 
     def stream(firsts: range) -> Iterator[Doubles]:
-        rest = islice(lines(), skipped + firsts.start, None)
-        return (_numbers(location, list(islice(rest, firsts.step)), start, columns)
+        left = islice(lines(), skipped + firsts.start, None)
+        return (_numbers(location, list(islice(left, firsts.step)), start, columns)
                 for start in firsts)  # fmt: skip
 
     return VectorSource(location, (rows, columns), np.dtype(np.float64), stream)

@@ -23,11 +23,11 @@ def open_hdf5(location: Location) -> VectorSource:
     location.check_names(file)
     if location.key is None:
         # Hard links only: looking at any other kind would open what it points to.
-        own = [key for key in file if isinstance(file.get(key, getlink=True), h5py.HardLink)]
-        if "train" in own:
+        keys = [key for key in file if isinstance(file.get(key, getlink=True), h5py.HardLink)]
+        if "train" in keys:
             location = replace(location, key="train")
         else:
-            sets = {key: file[key] for key in own if isinstance(file[key], h5py.Dataset)}
+            sets = {key: file[key] for key in keys if isinstance(file[key], h5py.Dataset)}
             held = "no dataset 'train' and {} matrices among its datasets"
             location = location.sole(sets, is_matrix, held)
     dataset = _dataset(location, file)

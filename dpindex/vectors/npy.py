@@ -63,10 +63,10 @@ class _Npy:
         if self.dtype.hasobject:
             raise location.error("it holds Python objects; save an array of numbers.")
         declared = math.prod(self.shape) * self.dtype.itemsize
-        rest = size - self._offset
-        if min(self.shape, default=0) < 0 or declared != rest:
+        left = size - self._offset
+        if min(self.shape, default=0) < 0 or declared != left:
             raise location.error(
-                f"its header declares shape {self.shape} of {self.dtype}, but {rest} bytes follow"
+                f"its header declares shape {self.shape} of {self.dtype}, but {left} bytes follow"
                 " it; the file is damaged."
             )
 
@@ -125,7 +125,7 @@ def open_vecs(location: Location, value: str) -> VectorSource:
     if not 0 < columns * np.dtype(value).itemsize < location.size:
         raise location.error(f"row 0 declares {columns} columns; the file is damaged.")
     row = np.dtype([("columns", "<i4"), ("values", value, (columns,))])
-    rows, rest = divmod(location.size, row.itemsize)
+    rows, surplus = divmod(location.size, row.itemsize)
 
     def read_rows(start: int, stop: int) -> AnyArray:
         block = _items(stream, 0, row, start, stop)
@@ -137,10 +137,10 @@ def open_vecs(location: Location, value: str) -> VectorSource:
             )
         return block["values"]
 
-    if rest:
+    if surplus:
         read_rows(0, min(rows, _PIECE // row.itemsize))  # a row that differs says more
         raise location.error(
-            f"row {rows} has {rest} of its {row.itemsize} bytes; the file is cut short, or a row"
+            f"row {rows} has {surplus} of its {row.itemsize} bytes; the file is cut short, or a row"
             f" before it does not have {columns} columns."
         )
     return VectorSource(location, (rows, columns), np.dtype(value), by_rows(read_rows))
@@ -159,8 +159,8 @@ class _Archive:
     def member(self, key: str | None) -> _Npy:
         """The array ``key``."""
         if key not in self.keys:
-            known = ", ".join(self.keys) or "(none)"
-            raise self._location.error(f"it has no array {key!r}; name one of {known}.")
+            names = ", ".join(self.keys) or "(none)"
+            raise self._location.error(f"it has no array {key!r}; name one of {names}.")
         location = replace(self._location, name=f"{self._location.name}: array {key!r}")
         info = self._zip.getinfo(f"{key}.npy")
         stream = location.resources.enter_context(self._zip.open(info))

@@ -39,8 +39,8 @@ def vectors_of(location: Location, file: Any, groups: Sequence[int]) -> VectorSo
 
     def stream(firsts: range) -> Iterator[AnyArray]:
         every = chain.from_iterable(_matrices(location, file, groups, rows, size))
-        rest = islice(every, firsts.start, None)
-        return (np.stack(list(islice(rest, firsts.step))) for _ in firsts)
+        left = islice(every, firsts.start, None)
+        return (np.stack(list(islice(left, firsts.step))) for _ in firsts)
 
     return VectorSource(location, (rows, width), dtype, stream)
 

@@ -37,14 +37,14 @@ def read_payload(location: str | os.PathLike[str], columns: Sequence[str] | None
     ...     read_payload(path, ["year"]).to_pydict()
     {'year': [1999, 2001]}
     """
-    found, read = locate(location, _TABLES, "file of payload columns")
-    with found.reading(), found.resources:
-        table = read(found)
-        found.check_names(table.column_names)
+    file, read = locate(location, _TABLES, "file of payload columns")
+    with file.reading(), file.resources:
+        table = read(file)
+        file.check_names(table.column_names)
         for name in columns or ():
             if table.column_names.count(name) != 1:
-                known = ", ".join(table.column_names)
-                raise found.error(f"it has no single column {name!r}; its columns are {known}.")
+                names = ", ".join(table.column_names)
+                raise file.error(f"it has no single column {name!r}; its columns are {names}.")
         if columns is None:
             return table
         return table.select(columns)

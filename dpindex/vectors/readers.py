@@ -54,12 +54,12 @@ def open_vectors(location: str | os.PathLike[str]) -> VectorSource:
     3 [30.]
     >>> folder.cleanup()
     """
-    found, opened = locate(location, _VECTORS, "vector format")
-    with found.reading():
+    file, opened = locate(location, _VECTORS, "vector format")
+    with file.reading():
         try:
-            return opened(found)
+            return opened(file)
         except BaseException:
-            found.resources.close()
+            file.resources.close()
             raise
 
 
@@ -91,17 +91,17 @@ def read_ids(location: str | os.PathLike[str]) -> AnyArray:
     """
     if (name := os.fsdecode(location)) == "-" or _is_pipe(name):
         return _checked(Location(name, name, None, 0, 0), _piped_ids)
-    found, read = locate(location, _IDS, "file of ids")
-    if found.key is None and read not in (npy_ids, _txt_ids):
-        raise found.error("name the array or column that holds the ids, as PATH:KEY.")
-    return _checked(found, read)
+    file, read = locate(location, _IDS, "file of ids")
+    if file.key is None and read not in (npy_ids, _txt_ids):
+        raise file.error("name the array or column that holds the ids, as PATH:KEY.")
+    return _checked(file, read)
 
 
-def _checked(found: Location, read: Callable[[Location], _Ids]) -> AnyArray:
-    with found.reading(), found.resources:
-        ids = checked_ids(read(found), found)
+def _checked(file: Location, read: Callable[[Location], _Ids]) -> AnyArray:
+    with file.reading(), file.resources:
+        ids = checked_ids(read(file), file)
         if not ids.size:
-            raise found.error("it holds no ids; write one for every vector.")
+            raise file.error("it holds no ids; write one for every vector.")
         return ids
 
 

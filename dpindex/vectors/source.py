@@ -67,11 +67,11 @@ class Location:
         Raises InputError if there is not exactly one; ``held`` says what the file has, ``{}`` being
         their number.
         """
-        found = [key for key, array in arrays.items() if fits(array)]
-        if len(found) != 1:
+        keys = [key for key, array in arrays.items() if fits(array)]
+        if len(keys) != 1:
             names = ", ".join(arrays) or "none"
-            raise self.error(f"it has {held.format(len(found))} ({names}); name one as PATH:KEY.")
-        return replace(self, key=found[0])
+            raise self.error(f"it has {held.format(len(keys))} ({names}); name one as PATH:KEY.")
+        return replace(self, key=keys[0])
 
     def check_matrix(self, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
         """Refuse anything but a real matrix with at least one row and one column."""
@@ -128,18 +128,18 @@ def locate(
     except OSError as error:
         reason = error.strerror or "it cannot be found"
         raise StorageError(f"{name}: {reason}; check the path.") from error
-    found = Location(name, path, key, status.st_size, status.st_mtime_ns)
+    file = Location(name, path, key, status.st_size, status.st_mtime_ns)
     if stat.S_ISDIR(status.st_mode):
-        raise found.error("this is a directory; name a file in it.")
+        raise file.error("this is a directory; name a file in it.")
     if not stat.S_ISREG(status.st_mode):
-        raise found.error("this is not a regular file; save the vectors to one first.")
-    if found.size == 0:
-        raise found.error("the file is empty; write it again.")
+        raise file.error("this is not a regular file; save the vectors to one first.")
+    if file.size == 0:
+        raise file.error("the file is empty; write it again.")
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in readers:
-        known = f"no {what} has the suffix {suffix!r}; use one of {', '.join(readers)}"
-        raise found.error(f"{known}{_CONVERSIONS.get(suffix, '')}.")
-    return found, readers[suffix]
+        advice = f"no {what} has the suffix {suffix!r}; use one of {', '.join(readers)}"
+        raise file.error(f"{advice}{_CONVERSIONS.get(suffix, '')}.")
+    return file, readers[suffix]
 
 
 def _split(name: str) -> tuple[str, str | None]:

@@ -139,9 +139,9 @@ class Bucket(Store):
             try:
                 self._put(path, data)
             except Exception as error:  # it may be there: by us, by another attempt, or not at all
-                found = self._found(path, len(data))
-                if found is not None:
-                    return found == data
+                stored = self._found(path, len(data))
+                if stored is not None:
+                    return stored == data
                 if wait is None:
                     raise self._error("written", error) from error
                 time.sleep(wait)
@@ -196,10 +196,10 @@ class Bucket(Store):
 
     @contextmanager
     def _asking(self, done: str, *passed: type[Exception]) -> Iterator[None]:
-        known: tuple[type[Exception], ...] = (InputError, *passed)
+        expected: tuple[type[Exception], ...] = (InputError, *passed)
         try:
             yield
-        except known:
+        except expected:
             raise
         except Exception as error:
             raise self._error(done, error) from error

@@ -54,8 +54,8 @@ VERIFIERS: dict[type[Any], type[LawVerifier]] = {
 def law_verifier_class(spec: Any) -> type[LawVerifier]:
     """The class that verifies the law of ``spec``; the base class for a law without one."""
     drawn = spec.law.drawn_from
-    found = (verifier for kind, verifier in VERIFIERS.items() if isinstance(drawn, kind))
-    return next(found, LawVerifier)
+    verifiers = (verifier for kind, verifier in VERIFIERS.items() if isinstance(drawn, kind))
+    return next(verifiers, LawVerifier)
 
 
 def law_verifier(spec: Any, apart: Difference) -> LawVerifier:

@@ -128,13 +128,13 @@ class TableVerifier(AdditiveVerifier):
                 apart.epsilon,
                 f"symmetric table with a self-similar tail, all pairs of cells; {self.dither}",
             )
-        found = exact.hockey_stick(self.source, self.cells, apart.epsilon)
+        divergence = exact.hockey_stick(self.source, self.cells, apart.epsilon)
         return Check(
             "law: hockey-stick divergence",
-            f"{digits(found)} at ε = {digits(apart.epsilon)}, worst of {self.cells} shifts",
+            f"{digits(divergence)} at ε = {digits(apart.epsilon)}, worst of {self.cells} shifts",
             digits(apart.delta),
             f"Barthe & Olmedo 2013: (ε, δ) holds if E_(e^ε) ≤ δ for all neighbours; {self.dither}",
-            found <= apart.delta,
+            divergence <= apart.delta,
         )
 
     def replay(self) -> Iterator[Any]:

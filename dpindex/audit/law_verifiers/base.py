@@ -129,11 +129,11 @@ class LawVerifier:
             normal = mpmath.ncdf(mu / 2 - e / mu) - power * mpmath.ncdf(-mu / 2 - e / mu)
             apart = self.apart.moves.count * mpmath.mpf(distance.numerator) / distance.denominator
             # ncdf is good to nearly 320 bits; 2^-200 of slack covers that many times over.
-            found = normal + (1 + power) * apart + mpmath.ldexp(1, -200)
-            passed = bool(found <= mpmath.mpf(delta.numerator) / delta.denominator)
+            spent = normal + (1 + power) * apart + mpmath.ldexp(1, -200)
+            passed = bool(spent <= mpmath.mpf(delta.numerator) / delta.denominator)
         return Check(
             name,
-            f"δ = {digits(found)} at ε = {digits(epsilon)}, shift of {float(shift):.9g} deviations",
+            f"δ = {digits(spent)} at ε = {digits(epsilon)}, shift of {float(shift):.9g} deviations",
             digits(delta),
             f"{note}Balle & Wang 2018, Thm 8, plus (1 + e^ε) times the distance from a normal law",
             passed,

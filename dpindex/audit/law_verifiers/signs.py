@@ -57,8 +57,8 @@ class FlipsVerifier(_Signs):
         """The public bounds limit the level, so no sign flips with less chance than there."""
         grid = self.spec.grid
         width = 1 << self.spec.grid.bits
-        most = (grid.reach / grid.step + 1) * self.spec.projection.max_column_l1
-        level = math.ceil(most / (width * float(self.law.weights.min())))
+        largest = (grid.reach / grid.step + 1) * self.spec.projection.max_column_l1
+        level = math.ceil(largest / (width * float(self.law.weights.min())))
         flip = self.law.thresholds[min(level, len(self.law.thresholds)) - 1] / ONE
         return 1 - flip, 1 - 2 * flip * (1 - flip)
 
@@ -143,10 +143,10 @@ class IndividualGaussianVerifier(_Individual):
         # The largest L2 shift that any size of A makes; no more than ``count`` of A move.
         sizes = range(1, self.spec.code_length + 1)
         times = self.law.multipliers.tolist()
-        most = max(times[n] ** 2 * min(n, self.apart.moves.count) for n in sizes)
+        shift_squared = max(times[n] ** 2 * min(n, self.apart.moves.count) for n in sizes)
         return self._gaussian(
             "law: Gaussian inside A, worst size of A",
-            exact.above_root(Fraction(most)),
+            exact.above_root(Fraction(shift_squared)),
             exact.normal_of_table(self.law.table),
             "iDP only (Li & Li 2023, Def. 2.6, Thm 6.1), with A fixed at the actual vector; ",
         )

@@ -41,8 +41,8 @@ class SquareWaveVerifier(LawVerifier):
 
     def likeliest(self) -> tuple[float, float]:
         inside = self.law.inside / ONE
-        most = max(inside / self.window, (1 - inside) / self.law.cells)
-        return most, most
+        chance = max(inside / self.window, (1 - inside) / self.law.cells)
+        return chance, chance
 
     def outcomes(self, x: Ints, words: Replay) -> AnyArray:
         law = self.law

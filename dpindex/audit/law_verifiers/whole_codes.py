@@ -55,9 +55,9 @@ class CapVerifier(_WholeCode):
     def likeliest(self) -> tuple[float, float]:
         """The sign of the largest weight; how signs hang together is not bounded here."""
         cap = self.law.cap
-        rest = cap.weights[1:]
+        others = cap.weights[1:]
         half = 1 << len(cap.weights) - 1
-        kept = cap_size(rest, cap.threshold - cap.weights[0])
+        kept = cap_size(others, cap.threshold - cap.weights[0])
         chances = Fraction(cap.inside * kept, ONE * cap.size)
         chances += Fraction((ONE - cap.inside) * (half - kept), ONE * (2 * half - cap.size))
         return float(chances), 1.0
@@ -97,8 +97,8 @@ class CodebookVerifier(_WholeCode):
 
     def likeliest(self) -> tuple[float, float]:
         law = self.law
-        most = max(self._chances(law.size)) / ONE**2
-        return most, most
+        chance = max(self._chances(law.size)) / ONE**2
+        return chance, chance
 
     def check(self) -> Check:
         law = self.law

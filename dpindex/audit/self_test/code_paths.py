@@ -118,8 +118,8 @@ class _Paths:
             fault = self._fault(made, way.exact, recorders)
             if fault:
                 faults.append(fault)
-        found = "; ".join(faults) or f"{codes} codes follow from the words of {streams} streams"
-        return Check(name, found, "exactly x + draw, or the flip", SECOND_DECODING, not faults)
+        result = "; ".join(faults) or f"{codes} codes follow from the words of {streams} streams"
+        return Check(name, result, "exactly x + draw, or the flip", SECOND_DECODING, not faults)
 
     def _fault(self, codes: Codes, x: Ints, recorders: Sequence[Recorder]) -> str:
         if codes.format != self.spec.format or codes.stored.shape[:1] != x.shape[:1]:
@@ -247,23 +247,23 @@ class _Paths:
         """Queries get noise of their own; the answer is that to the codes which follow from it."""
         index = self._searchable(max(0.001, self.spec.budget / 2))
         answers: dict[str, Callable[[Any], Any]] = {
-            "search": lambda asked: index.search(asked, len(index), **_mode(asked)),
+            "search": lambda queries: index.search(queries, len(index), **_mode(queries)),
         }
         if self._has_similarities(index):
-            answers["range_search"] = lambda asked: index.range_search(
-                asked, _EVERYTHING, **_mode(asked)
+            answers["range_search"] = lambda queries: index.range_search(
+                queries, _EVERYTHING, **_mode(queries)
             )
         faults = []
         for way, answer in answers.items():
             for count in _QUERY_COUNTS:
-                asked = self._drawn(count)
-                if not self._answered_privately(index, answer, asked):
+                kinds = self._drawn(count)
+                if not self._answered_privately(index, answer, kinds):
                     faults.append(f"{way} of {count}")
-        found = f"{sum(_QUERY_COUNTS)} private queries of each way get noise of their own"
+        result = f"{sum(_QUERY_COUNTS)} private queries of each way get noise of their own"
         if faults:
-            found = f"other codes, or no noise, where queries are answered: {', '.join(faults)}"
+            result = f"other codes, or no noise, where queries are answered: {', '.join(faults)}"
         bound = f"the answer to x + draw, or the flip, under {index.query_spec.guarantee}"
-        return Check("path: private queries", found, bound, SECOND_DECODING, not faults)
+        return Check("path: private queries", result, bound, SECOND_DECODING, not faults)
 
     def _has_similarities(self, index: PrivateIndex) -> bool:
         """Whether a range can be searched: some codes have no similarities without a norm."""
@@ -326,9 +326,9 @@ class _Paths:
         )
 
 
-def _mode(asked: Any) -> dict[str, Any]:
+def _mode(queries: Any) -> dict[str, Any]:
     """Codes are searched for as they are; vectors are privatized."""
-    return {} if isinstance(asked, Codes) else {"query": "private"}
+    return {} if isinstance(queries, Codes) else {"query": "private"}
 
 
 def _same_hits(one: Hits | list[Hits], other: Hits | list[Hits]) -> bool:

@@ -113,12 +113,12 @@ def entropy_check(stream: Callable[[], Any]) -> Check:
         changed = bytearray(genuine)
         changed[place] ^= 1
         decisive += _first_words(stream, bytes(changed))[1] != first
-    found = f"{decisive} of {len(genuine)} bytes decide the words"
+    result = f"{decisive} of {len(genuine)} bytes decide the words"
     if again != first:
-        found += ", and something else does too"
+        result += ", and something else does too"
     return Check(
         "stream: keys come from the operating system",
-        found,
+        result,
         "32 or more, and nothing else",
         "a key that the clock, a counter or a seed decides could be found again",
         again == first and decisive >= _LEAST_KEY,

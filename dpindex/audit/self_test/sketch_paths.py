@@ -56,9 +56,9 @@ def sketch_path_checks(spec: SketchSpec, verifier: LawVerifier) -> list[Check]:
             expected = np.full(counts.shape, -1)
         if not np.array_equal(expected, counts):
             faults.append(way)
-    found = f"{len(ways)} sketches, of {len(many)} and {len(records)} records"
+    result = f"{len(ways)} sketches, of {len(many)} and {len(records)} records"
     if faults:
-        found = f"other counts where {', '.join(faults)}"
+        result = f"other counts where {', '.join(faults)}"
     name = "path: released counts, merged and stored"
-    counts_check = Check(name, found, "exactly count + draw", SECOND_DECODING, not faults)
+    counts_check = Check(name, result, "exactly count + draw", SECOND_DECODING, not faults)
     return [counts_check, words_check(recorders)]

@@ -117,12 +117,12 @@ class TwoDigitLaplace:
         """Variance and fourth central moment of a draw, in squared (fourth-power) cells."""
         with mpmath.workprec(_FINE_BITS):
             q = mpmath.exp(-self.drop)
-            rest = -mpmath.expm1(-self.drop)
+            complement = -mpmath.expm1(-self.drop)
             # Moments of the geometric law, about 0 and then about −½.
-            m1 = q / rest
-            m2 = q * (1 + q) / rest**2
-            m3 = q * (1 + 4 * q + q**2) / rest**3
-            m4 = q * (1 + 11 * q + 11 * q**2 + q**3) / rest**4
+            m1 = q / complement
+            m2 = q * (1 + q) / complement**2
+            m3 = q * (1 + 4 * q + q**2) / complement**3
+            m4 = q * (1 + 11 * q + 11 * q**2 + q**3) / complement**4
             fourth = m4 + 2 * m3 + 3 * m2 / 2 + m1 / 2 + mpmath.mpf(1) / 16
             return float(m2 + m1 + mpmath.mpf(1) / 4), float(fourth)
 

@@ -40,7 +40,7 @@ class Family:
     make : callable
         From parameters in which ``k``, ``entries`` and ``sparsity`` are resolved.
     default_length : callable
-        Code length where none is parameters.
+        Code length where none is given.
     entries : tuple of str
         The entries that the projection may have, the default first; empty if they are fixed.
     keeps_all : bool
@@ -133,17 +133,17 @@ class Family:
             return None
         entries = self.entries[0] if parameters.entries is None else parameters.entries
         if entries not in self.entries:
-            known = ", ".join(self.entries)
+            names = ", ".join(self.entries)
             raise InputError(
-                f"entries of {parameters.method} must be one of {known}, not {entries!r}."
+                f"entries of {parameters.method} must be one of {names}, not {entries!r}."
             )
         return entries
 
     def _sparsity(self, parameters: Parameters, k: int, entries: str | None) -> int | None:
         given = parameters.sparsity
         if entries == "very-sparse":
-            wanted = max(1, math.isqrt(parameters.dim)) if given is None else given
-            return whole_number(wanted, "sparsity", 1, _MAX_INVERSE_DENSITY)
+            value = max(1, math.isqrt(parameters.dim)) if given is None else given
+            return whole_number(value, "sparsity", 1, _MAX_INVERSE_DENSITY)
         if not self.blocks:
             if given is not None:
                 raise InputError(
@@ -214,17 +214,17 @@ def _oporp_length(parameters: Parameters) -> int:
     >>> _oporp_length(Parameters("dp-oporp-staircase", 784, epsilon=8.0, bounds=(0, 1)))
     784
     """
-    most = min(parameters.dim, _MAX_BINS)
+    max_bins = min(parameters.dim, _MAX_BINS)
     if not isinstance(parameters.adjacency, Attribute):
-        return most
+        return max_bins
     width = parameters.bounds[1] - parameters.bounds[0]
     square = parameters.dim * (width / 4) ** 2
     if parameters.norm is not None:
         square = parameters.norm**2
     variance = parameters.adjacency.size**2 * _least_variance(parameters.budget)
-    if square >= 4 * variance * most:
-        return most
-    return min(most, max(_MIN_BINS, int(square / (4 * variance))))
+    if square >= 4 * variance * max_bins:
+        return max_bins
+    return min(max_bins, max(_MIN_BINS, int(square / (4 * variance))))
 
 
 def _least_variance(epsilon: float) -> float:

@@ -150,12 +150,12 @@ class Column(Condition):
         name, (left, right) = self._name, self.dialect.brackets
         if not values:
             return self._compared("!=", self) & ~self.is_null()
-        some = f"{left}{', '.join(map(self._literal, values))}{right}"
+        listed = f"{left}{', '.join(map(self._literal, values))}{right}"
         if not self._missing(0):
-            return Condition(f"({name} in {some})", f"({name} not in {some})")
-        found = f"({name} in {some} and {self._missing(1)})"
-        other = f"{name} not in {some}"
-        return Condition(found, f"({other} or {self._missing(0)})")
+            return Condition(f"({name} in {listed})", f"({name} not in {listed})")
+        present = f"({name} in {listed} and {self._missing(1)})"
+        other = f"{name} not in {listed}"
+        return Condition(present, f"({other} or {self._missing(0)})")
 
     def is_null(self) -> Condition:
         """Whether there is no value."""

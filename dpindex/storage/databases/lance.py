@@ -147,16 +147,16 @@ class Lance(Database):
         scale = 1.0
         if metric == "dot":
             scale = _SCALE
-        asked = queries if binary else queries * np.float32(scale)
+        scaled = queries if binary else queries * np.float32(scale)
         with self._asking():
-            request = self._table.search(list(asked), "code" if binary else "vector")
+            request = self._table.search(list(scaled), "code" if binary else "vector")
             request = request.distance_type(metric).select(["id", "_distance"]).limit(count)
-            found = (request.where(where) if where else request).to_arrow()
-        distances = found["_distance"].to_numpy().astype(float)
-        several = "query_index" in found.column_names
-        query = found["query_index"].to_numpy() if several else np.zeros(len(found), int)
+            table = (request.where(where) if where else request).to_arrow()
+        distances = table["_distance"].to_numpy().astype(float)
+        several = "query_index" in table.column_names
+        query = table["query_index"].to_numpy() if several else np.zeros(len(table), int)
         order = np.lexsort((distances, query))
-        ids = self._layout.id_array(found["id"].to_pylist())[order]
+        ids = self._layout.id_array(table["id"].to_pylist())[order]
         scores = ((metric == "dot") - distances[order]) / scale
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
         return np.split(ids, cuts), np.split(scores, cuts)
@@ -167,14 +167,14 @@ class Lance(Database):
             names = [field.name for field in self._layout.fields]
         with self._asking():
             request = self._table.search().where(where).select(["id", "code", *names]).limit(count)
-            found = request.to_batches(_SCANNED_ROWS).read_all()
-        codes: AnyArray = found["code"].to_numpy()
+            rows = request.to_batches(_SCANNED_ROWS).read_all()
+        codes: AnyArray = rows["code"].to_numpy()
         if width := self._layout.code_bytes:
-            codes = found["code"].combine_chunks().flatten().to_numpy().reshape(-1, width)
+            codes = rows["code"].combine_chunks().flatten().to_numpy().reshape(-1, width)
         table = None
         if names:
-            table = found.select(names).cast(self._layout.schema)
-        return Rows(self._layout.id_array(found["id"].to_pylist()), codes, payload=table)
+            table = rows.select(names).cast(self._layout.schema)
+        return Rows(self._layout.id_array(rows["id"].to_pylist()), codes, payload=table)
 
     def count(self, where: str | None = None) -> int:
         with self._asking():
@@ -190,8 +190,8 @@ class Lance(Database):
                     f"{self._place}: the table {self._documents} is none of dpindex's; publish"
                     " under another name."
                 )
-            found = table.search().where(self.dialect.is_in("id", [name])).to_arrow()
-        for data in found["data"].to_pylist():
+            documents = table.search().where(self.dialect.is_in("id", [name])).to_arrow()
+        for data in documents["data"].to_pylist():
             if data is None:
                 raise InputError(f"{self._place}: the document {name} is empty; publish anew.")
             return bytes(data)

@@ -189,8 +189,8 @@ class Milvus(Database):
             if not replace:
                 self._client.insert(self._name, made, **_RETRIES)
                 return
-            for some in _groups(made):
-                self._client.upsert(self._name, some, **_RETRIES)
+            for group in _groups(made):
+                self._client.upsert(self._name, group, **_RETRIES)
 
     def finish(self) -> None:
         columns = {"vector": ("BIN_FLAT", "HAMMING")}
@@ -207,7 +207,7 @@ class Milvus(Database):
     ) -> tuple[list[AnyArray], list[Doubles]]:
         binary = queries.dtype == np.uint8
         with self._asking():
-            found = self._client.search(
+            answers = self._client.search(
                 self._name,
                 data=[query.tobytes() for query in queries] if binary else list(queries),
                 anns_field="code" if binary else "vector",
@@ -218,8 +218,8 @@ class Milvus(Database):
         sign = 1.0
         if binary or self._layout.metric == "l2":
             sign = -1.0
-        ids = [self._ids(hits) for hits in found]
-        return ids, [sign * np.array([hit["distance"] for hit in hits], float) for hits in found]
+        ids = [self._ids(hits) for hits in answers]
+        return ids, [sign * np.array([hit["distance"] for hit in hits], float) for hits in answers]
 
     def _ids(self, rows: Sequence[Any]) -> AnyArray:
         ids = [row["id"] for row in rows]
@@ -233,27 +233,27 @@ class Milvus(Database):
             for field in self._layout.fields:
                 names += (field.name, _NULL.format(field.name))
         with self._asking():
-            found = self._client.query(
+            rows = self._client.query(
                 self._name,
                 filter=where,
                 limit=count,
                 output_fields=["id", "code", *names],
                 **_RETRIES,
             )
-        codes = [row["code"] for row in found]
+        codes = [row["code"] for row in rows]
         if self._layout.code_bytes:
             codes = [b"".join(code) for code in codes]
         table = None
         if names:
-            table = _restored(found, self._layout.schema)
-        return Rows(self._ids(found), self._layout.code_array(codes), payload=table)
+            table = _restored(rows, self._layout.schema)
+        return Rows(self._ids(rows), self._layout.code_array(codes), payload=table)
 
     def count(self, where: str | None = None) -> int:
         with self._asking():
-            found = self._client.query(
+            rows = self._client.query(
                 self._name, filter=where or "", output_fields=["count(*)"], **_RETRIES
             )
-        return int(found[0]["count(*)"])
+        return int(rows[0]["count(*)"])
 
     def read(self, name: str) -> bytes | None:
         with self._asking():
@@ -264,19 +264,19 @@ class Milvus(Database):
             return None
         count, _, start = first[0].partition(":")
         parts = [start]
-        for some in _groups([f"{name}/{i}" for i in range(1, int(count))]):
-            parts += self._parts(some)
+        for group in _groups([f"{name}/{i}" for i in range(1, int(count))]):
+            parts += self._parts(group)
         return b"".join(map(base64.b64decode, parts))
 
     def _parts(self, names: Sequence[str]) -> list[str]:
         with self._asking():
-            found = self._client.query(
+            rows = self._client.query(
                 self._documents,
                 filter=self.dialect.is_in("id", names),
                 output_fields=["id", "data"],
                 **_RETRIES,
             )
-        data = {row["id"]: row["data"] for row in found}
+        data = {row["id"]: row["data"] for row in rows}
         return [data[name] for name in names if name in data]
 
     def write(self, name: str, data: bytes) -> None:
@@ -287,8 +287,8 @@ class Milvus(Database):
         with self._asking():
             if not self._client.has_collection(self._documents):
                 self._create_documents()
-            for some in _groups(rows):
-                self._client.upsert(self._documents, some, **_RETRIES)
+            for group in _groups(rows):
+                self._client.upsert(self._documents, group, **_RETRIES)
 
     def _create_documents(self) -> None:
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -351,14 +351,14 @@ def _stored(field: Any, column: Any, count: int) -> tuple[list[Any], list[bool]]
         raise InputError(f"Milvus cannot keep payload column {field.name!r}: {error}.") from None
 
 
-def _restored(found: Sequence[Any], schema: Any) -> Any:
+def _restored(rows: Sequence[Any], schema: Any) -> Any:
     """The payload of rows that were found, as it was published."""
     import pyarrow as pa
 
     columns = []
     for field in schema:
         missing = _NULL.format(field.name)
-        values = [None if row[missing] else row[field.name] for row in found]
+        values = [None if row[missing] else row[field.name] for row in rows]
         if pa.types.is_nested(field.type):
             values = [None if v is None else json.loads(v) for v in values]
             columns.append(pa.array(values, field.type))

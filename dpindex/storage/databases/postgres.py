@@ -153,9 +153,9 @@ class Postgres(Database):
         return self._connection.execute(command, values or None, binary=True)
 
     def _tables(self) -> list[str]:
-        here = "select to_regclass(%s) is not null"
+        query = "select to_regclass(%s) is not null"
         tables = (self._table, self._documents)
-        return [table for table in tables if self._run(here, table).fetchone()[0]]
+        return [table for table in tables if self._run(query, table).fetchone()[0]]
 
     def exists(self) -> bool:
         with self._asking():
@@ -170,9 +170,9 @@ class Postgres(Database):
         columns = self._columns(layout)
         if layout.vector_width and not self._has_vectors:
             self._add_pgvector()
-        stated = ", ".join(f"{_name(name)} {kind}" for name, kind in columns.items())
+        declarations = ", ".join(f"{_name(name)} {kind}" for name, kind in columns.items())
         with self._asking(), self._connection.transaction():
-            self._run(f"create table {self._table} ({stated}, primary key (id))")
+            self._run(f"create table {self._table} ({declarations}, primary key (id))")
             if not layout.code_bytes:
                 self._run(f"create index on {self._table} (code)")
         self.open(layout)
@@ -300,12 +300,12 @@ class Postgres(Database):
         scores = []
         for query in queries:
             score = self._score(query)
-            found = self._rows(
+            rows = self._rows(
                 f"select id, {score} as score from {self._table} {among} "
                 f"order by score desc, id limit {count}"
             )
-            ids.append(self._layout.id_array([row[0] for row in found]))
-            scores.append(np.array([row[1] for row in found], np.float64))
+            ids.append(self._layout.id_array([row[0] for row in rows]))
+            scores.append(np.array([row[1] for row in rows], np.float64))
         return ids, scores
 
     def _score(self, query: AnyArray) -> str:
@@ -317,16 +317,16 @@ class Postgres(Database):
 
     def _rows(self, command: str) -> list[tuple[Any, ...]]:
         with self._asking():
-            found: list[tuple[Any, ...]] = self._run(command).fetchall()
-        return found
+            rows: list[tuple[Any, ...]] = self._run(command).fetchall()
+        return rows
 
     def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
         fields: Sequence[Any] = ()
         if payload:
             fields = self._layout.fields
         columns = ", ".join(map(_name, ["id", "code", *(field.name for field in fields)]))
-        found = self._rows(f"select {columns} from {self._table} where {where} limit {count}")
-        ids, codes, *values = zip(*found, strict=True) if found else [()] * (2 + len(fields))
+        rows = self._rows(f"select {columns} from {self._table} where {where} limit {count}")
+        ids, codes, *values = zip(*rows, strict=True) if rows else [()] * (2 + len(fields))
         table = None
         if fields:
             arrays = [self._column(v, f.type) for v, f in zip(values, fields, strict=True)]
@@ -352,10 +352,10 @@ class Postgres(Database):
             if self._documents not in self._tables():
                 return None
             command = f"select data from {self._documents} where id = %s"
-            found = self._run(command, name).fetchone()
-        if found is None:
+            row = self._run(command, name).fetchone()
+        if row is None:
             return None
-        return bytes(found[0])
+        return bytes(row[0])
 
     def write(self, name: str, data: bytes) -> None:
         with self._asking():
