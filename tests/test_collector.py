@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.serve import acceptor
 from dpindex.serve import collector as module
 from dpindex.serve.accepted_log import AcceptedLog
 from dpindex.serve.acceptor import Outcome, Submission, UnavailableError
@@ -143,10 +142,8 @@ def test_accepted_codes_join_the_search(index: dpi.PrivateIndex) -> None:
 
 
 def test_a_full_segment_is_saved(index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    for user in (acceptor, module):
-        monkeypatch.setattr(user, "GROUP_ROWS", 4)
     monkeypatch.setattr(module, "rows_per_segment", lambda spec: 8)
-    with collecting(index) as collector:
+    with collecting(index, group_rows=4) as collector:
         for start in range(0, 20, 4):
             names = (f"n{i}" for i in range(start, start + 4))
             assert done(collector.submit(submission(*names))) == "stored"

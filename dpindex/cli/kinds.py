@@ -83,12 +83,12 @@ def _container_kind(head: bytes) -> str | None:
 def mistaken(values: Mapping[str, Any], takes: Mapping[str, Takes]) -> str | None:
     """What was named where something else is expected, and what to do; None if nothing was."""
     for name, expected in takes.items():
-        found = None
+        present = None
         if values.get(name) is not None:
-            found = kind_of(values[name])
-        if found is None or found in expected.kinds:
+            present = kind_of(values[name])
+        if present is None or present in expected.kinds:
             continue
         expected_names = " or ".join(_NAMES[kind] for kind in expected.kinds)
-        remedy = _USES[found] if found in _USES else _MAKERS[expected.kinds[0]]
-        return f"{values[name]} is {_NAMES[found]}, not {expected_names}; {remedy}."
+        remedy = _USES.get(present, _MAKERS.get(expected.kinds[0]))
+        return f"{values[name]} is {_NAMES[present]}, not {expected_names}; {remedy}."
     return None

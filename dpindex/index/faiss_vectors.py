@@ -232,8 +232,8 @@ class FaissVectors(SearchBackend):
 
     def _found(self, probes: Singles, effort: int) -> float:
         # The vector itself is found by any index; the ten after it count.
-        _, found = self._visit(probes, self._true.shape[1], effort)
-        pairs = zip(found, self._true[:, 1:], strict=True)
+        _, visited = self._visit(probes, self._true.shape[1], effort)
+        pairs = zip(visited, self._true[:, 1:], strict=True)
         hit = np.concatenate([np.isin(true, rows) for rows, true in pairs])
         return float(hit.mean()) if hit.size else 1.0
 

@@ -22,13 +22,10 @@ from dpindex.mechanism.spec import Spec
 from dpindex.serve.shuffled_file import Shuffle
 from dpindex.similarity.similarity import Metric
 
-__all__ = ["GROUP_ROWS", "Acceptor", "Outcome", "Searcher", "Submission", "UnavailableError"]
+__all__ = ["Acceptor", "Outcome", "Searcher", "Submission", "UnavailableError"]
 
 Outcome = Literal["stored", "repeated", "taken"]
 _Acceptor = TypeVar("_Acceptor", bound="Acceptor")
-
-GROUP_ROWS = 16384
-"""Codes that are written together, if so many wait."""
 
 _RECEIPTS = 1 << 17
 
@@ -103,6 +100,8 @@ class Acceptor(ABC):
         The file, for the error at the end of the block.
     max_waiting : int
         Submissions that may wait; more are refused.
+    group_rows : int
+        Codes that are written together, if so many wait.
 
     Attributes
     ----------
@@ -120,8 +119,9 @@ class Acceptor(ABC):
     searcher: Searcher
     shuffle: Shuffle | None = None
 
-    def __init__(self, path: Path, max_waiting: int = 1024) -> None:
+    def __init__(self, path: Path, max_waiting: int = 1024, group_rows: int = 16384) -> None:
         self._path = path
+        self._group_rows = group_rows
         self._receipts: dict[bytes, None] = {}
         self._queue: queue.Queue[Submission | None] = queue.Queue(max_waiting)
         self._closed = False
@@ -220,7 +220,7 @@ class Acceptor(ABC):
                 if item.outcome.set_running_or_notify_cancel():  # its sender still waits
                     group.append(item)
                     rows += len(item.codes)
-                if rows >= GROUP_ROWS:
+                if rows >= self._group_rows:
                     return group, True
                 item = self._queue.get_nowait()
         except queue.Empty:

@@ -18,7 +18,7 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
 from dpindex.serve.accepted_log import AcceptedLog, Batch
-from dpindex.serve.acceptor import GROUP_ROWS, Acceptor, Searcher, Submission
+from dpindex.serve.acceptor import Acceptor, Searcher, Submission
 from dpindex.storage.code_store import rows_per_segment
 
 _SAVE_SECONDS = 3600.0
@@ -41,6 +41,8 @@ class Collector(Acceptor):
         Accepted codes join the search about so many seconds later, [0, ∞).
     max_waiting : int
         Submissions that may wait; more are refused.
+    group_rows : int
+        Codes that are written together, if so many wait; so many join the search at once.
 
     Raises
     ------
@@ -57,8 +59,9 @@ class Collector(Acceptor):
         *,
         join_seconds: float = 1.0,
         max_waiting: int = 1024,
+        group_rows: int = 16384,
     ) -> None:
-        super().__init__(log, max_waiting)
+        super().__init__(log, max_waiting, group_rows)
         self.searcher = searcher
         self._save = save
         self._join_seconds = join_seconds
@@ -112,7 +115,7 @@ class Collector(Acceptor):
         """Put accepted codes into the searcher, and save it, if it is time."""
         now = time.monotonic()
         rows = len(self._accepted_ids)
-        if rows and (now - self._joined_at >= self._join_seconds or rows >= GROUP_ROWS):
+        if rows and (now - self._joined_at >= self._join_seconds or rows >= self._group_rows):
             self._join()
         full = self._unsaved >= rows_per_segment(self.searcher.spec)
         if full or (self._unsaved and now - self._saved_at >= _SAVE_SECONDS):
