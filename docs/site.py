@@ -34,6 +34,15 @@ h1, h2, h3, h4 { overflow-wrap: anywhere; }
 """
 """For narrow screens: long names in headings are broken, and tables take less room."""
 
+SCRIPT = """\
+if (location.protocol === "file:") {
+  const field = document.getElementById("mkdocs-search-query");
+  field.disabled = true;
+  field.placeholder = "Search needs a server: python -m http.server";
+}
+"""
+"""Browsers let no page that is opened from a disk read the index of the search."""
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The published files and the reference, besides the files of the theme."""
@@ -43,6 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         uri = path.relative_to(ROOT).as_posix()
         site.append(File(uri, str(ROOT), config.site_dir, config.use_directory_urls))
     site.append(File.generated(config, "css/narrow.css", content=STYLE))
+    site.append(File.generated(config, "js/disk.js", content=SCRIPT))
     for module in re.findall(r"'reference/([\w.]+)\.md'", str(config.nav)):
         uri = f"reference/{module}.md"
         site.append(File.generated(config, uri, content=reference(module)))
@@ -53,6 +63,12 @@ def on_page_content(html: str, **_: Any) -> str:
     """Return the page with each table in a frame of its own, which scrolls on a narrow screen."""
     framed = html.replace("<table", '<div class="table-responsive" tabindex="0"><table')
     return framed.replace("</table>", "</table></div>")
+
+
+def on_post_page(html: str, **_: Any) -> str:
+    """Return the page with two empty style sheets, without which the switch to dark mode fails."""
+    sheets = '<style id="hljs-light"></style><style id="hljs-dark"></style>'
+    return html.replace("</head>", f"{sheets}</head>")
 
 
 def reference(name: str) -> str:

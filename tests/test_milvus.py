@@ -56,7 +56,7 @@ def test_a_full_disk_is_not_the_fault_of_a_server(
     """Milvus Lite calls it an unknown error."""
     database.create(Layout(False, 2, 3, "ip"))
     monkeypatch.setattr(milvus.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
-    with pytest.raises(StorageError, match="The disk is nearly full: make room there"):
+    with pytest.raises(StorageError, match="the disk is nearly full: make room there"):
         database.count("nothing == 3")
 
 

@@ -100,7 +100,7 @@ def test_wide_tables_scroll(pages: dict[Path, _Page]) -> None:
 
 
 @needs_chromium
-def test_nothing_is_cut_off_on_a_phone(site: Path, pages: dict[Path, _Page]) -> None:
+def test_pages_work_on_a_phone_and_from_a_disk(site: Path, pages: dict[Path, _Page]) -> None:
     """No page is wider than the screen; tables and code scroll in frames of their own."""
     reason = "needs pip install playwright"
     sync_api = pytest.importorskip("playwright.sync_api", reason=reason)
@@ -123,6 +123,9 @@ def test_nothing_is_cut_off_on_a_phone(site: Path, pages: dict[Path, _Page]) -> 
                     .map(frame => getComputedStyle(frame).overflowX)"""
             )
             assert set(frames) <= {"auto"}, path.relative_to(site)
+        assert "needs a server" in page.get_attribute("#mkdocs-search-query", "placeholder")
+        page.evaluate("document.querySelector('[data-bs-theme-value=dark]').click()")
+        assert page.get_attribute("html", "data-bs-theme") == "dark"
         browser.close()
 
 

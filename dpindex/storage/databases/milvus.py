@@ -107,15 +107,14 @@ class Milvus(Database):
         try:
             yield
         except self._error as error:
-            reason = cause or one_line(error.message)
-            refusal = f"{self._place}: Milvus refuses this ({reason})."
             if self._file is not None and _is_nearly_full(Path(self._file).parent):
                 # Milvus Lite reports a full disk as an unknown error.
                 raise StorageError(
-                    f"{refusal} The disk is nearly full: make room there, and run the command "
+                    f"{self._place}: the disk is nearly full: make room there, and run the command "
                     f"again."
                 ) from None
-            raise InputError(refusal) from None
+            reason = cause or one_line(error.message)
+            raise InputError(f"{self._place}: Milvus refuses this ({reason}).") from None
 
     def exists(self) -> bool:
         with self._asking():
