@@ -269,7 +269,9 @@ def test_a_baseline_draws_nothing(name: str) -> None:
     x = np.array([[0.0, -3.0, 4096.0]])
     assert law.perturb(x, Seeded(1)).tolist() == [[0, -3, 4096]]
     assert law.moments.variance == (0.0, 0.0, 0.0)
-    assert law.likelihood.edges.size == 0
+    # The likelihood is one within half an integer of the code, and nothing elsewhere.
+    assert law.likelihood.edges.tolist() == [-0.5, 0.5]
+    assert law.likelihood.jumps.tolist() == [1.0, -1.0]
 
 
 @pytest.mark.parametrize("name", cases(NOISY))

@@ -19,6 +19,7 @@ from dpindex.study.attacks.ranking import Ranking, rank_by_scores
 __all__ = ["rank_by_law"]
 
 _ABOVE_ALL_COSINES = 3.0
+_LEAST_LIKELIHOOD = 1e-12  # over the largest: more noise than a law ever adds
 # Of a code of numbers, candidates of the highest cosines to it; the others come after them.
 _SHORT_LIST = 1000
 
@@ -63,13 +64,10 @@ def _rank_numbers(
     directions = unit(projected - mean)
     targets = unit(readings - mean)
     levels = likelihood.base + np.concatenate([[0.0], np.cumsum(likelihood.jumps)])
-    least = levels[levels > 0].min(initial=1.0)
-    logs = np.log(np.maximum(levels, least))
+    logs = np.log(np.maximum(levels, _LEAST_LIKELIHOOD * levels.max()))
 
     def scores(codes: slice) -> Floats:
         cosine = (targets[codes] @ directions.T).astype(np.float64)
-        if not len(likelihood.edges):
-            return cosine
         for row, reading in zip(cosine, readings[codes], strict=True):
             likely = np.argsort(-row)[:_SHORT_LIST]
             distance = likelihood.slope * reading + likelihood.shift - projected[likely]
