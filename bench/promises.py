@@ -23,8 +23,8 @@ import numpy as np
 from recipes import DATA, embeddings, pictures, table, trigrams
 
 import dpindex as dpi
-from dpindex.exposure.coverage import crowding
 from dpindex.index.queries import QueryMode
+from dpindex.similarity.codebook_coverage import crowding
 from dpindex.study.evaluate import ground_truth
 
 QUERIES = 500

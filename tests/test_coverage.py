@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from test_cli import Run as Command
 
 import dpindex as dpi
 from dpindex.base.errors import QualityWarning
-from dpindex.exposure.coverage import crowding, far_queries
+from dpindex.similarity.codebook_coverage import crowding, far_queries
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -81,6 +82,28 @@ def test_a_search_warns_once() -> None:
         index.search(queries, k=3)
     assert told[0].filename == __file__
     index.search(queries, k=3, query="private")  # a warning would be an error
+
+
+@pytest.mark.parametrize("mode", ["exact", "private"])
+@pytest.mark.parametrize("kind", ["own", "foreign collection", "foreign queries"])
+def test_errors_hold_for_what_is_unlike_the_codebook(kind: str, mode: Any) -> None:
+    """Few similarities lie outside of two of their errors."""
+    own = {"last": 20}
+    foreign = {"first": 10}
+    index = dpi.PrivateIndex(spec(10.0, 2, topics(500, 1, **own)))
+    base = topics(4000, 2, **(foreign if kind == "foreign collection" else own))
+    queries = topics(300, 3, **(foreign if kind == "foreign queries" else own))
+    index.add(base)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", QualityWarning)
+        hits = index.search(queries, k=10, query=mode)
+    truth = np.einsum("qd,qkd->qk", queries, base[hits.ids])
+    error = np.abs(hits.similarity - truth)
+    assert (error <= 2 * hits.stderr).mean() > 0.85
+    if kind == "own":
+        np.testing.assert_allclose(hits.stderr, hits.unbiased_stderr, atol=0.03)
+    elif (kind, mode) != ("foreign queries", "exact"):  # an exact query shows how far it is
+        assert hits.stderr.mean() > 1.5 * hits.unbiased_stderr.mean()
 
 
 def test_the_holder_and_the_searcher_are_told(run: Command, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dpindex import PrivateIndex, Privatizer, Spec, attribute
 from dpindex.mechanism.codes import for_format
-from dpindex.similarity.learned import OBSERVERS, LearnedSimilarity, can_learn
+from dpindex.similarity.learned import OBSERVERS, LearnedSimilarity, learned_similarity
 from dpindex.similarity.observation_law import GRID
 from dpindex.similarity.similarity import Queries
 
@@ -162,13 +162,14 @@ def test_small_indexes(rows: int, facts: dict[str, Any]) -> None:
 def test_what_has_no_posterior_states_the_unbiased_estimate() -> None:
     spec = _spec(4.0, **FLOATS)
     for metric in ("ip", "l2"):
-        assert not can_learn(spec, metric)  # type: ignore[arg-type]
         index = PrivateIndex(spec, metric=metric)  # type: ignore[arg-type]
         index.add(_clustered(50, 1))
         hits = index.search(_clustered(2, 2))
         np.testing.assert_array_equal(hits.similarity, hits.unbiased)
         np.testing.assert_array_equal(hits.stderr, hits.unbiased_stderr)
-    assert not can_learn(_spec(4.0, **{**SIGNS, "norm": None}), "cosine")
+    signs = _spec(4.0, **{**SIGNS, "norm": None})
+    codes = Privatizer(signs).privatize(_clustered(50, 1))
+    assert learned_similarity(signs, "cosine", None, lambda: codes, 50) is None
 
 
 def test_a_vector_of_zeros_is_answered() -> None:

@@ -47,7 +47,7 @@ from dpindex.mechanism.noise.law import (
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection, families
 from dpindex.randomness import BitSource
-from dpindex.similarity.learned import can_learn
+from dpindex.similarity.learned import learned_similarity
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -209,7 +209,7 @@ def test_similarities_are_unbiased(spec: dpi.Spec, vectors: Floats) -> None:
 def test_rooms_without_an_entry_take_the_codes_as_numbers(spec: dpi.Spec, vectors: Floats) -> None:
     index = dpi.PrivateIndex(spec)
     index.add(vectors)
-    assert not can_learn(spec, "cosine")
+    assert learned_similarity(spec, "cosine", None, lambda: index.codes, ROWS) is None
     assert index.fit_denoiser("linear").kind == "linear"
     assert index.search(vectors[:3], k=5).ids.shape == (3, 5)
     assert predicted_exposure(spec, ROWS).linked > 0.9

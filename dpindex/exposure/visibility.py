@@ -18,10 +18,10 @@ import numpy.typing as npt
 import scipy
 
 from dpindex.base.arrays import spaced
-from dpindex.exposure.coverage import crowding
 from dpindex.exposure.standing_out import LEVELS, Scores, copies_found, symbol_copies_found
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
 from dpindex.mechanism.spec import Spec
+from dpindex.similarity.codebook_coverage import crowding
 from dpindex.similarity.float_codes import NoisyVectorStats
 from dpindex.similarity.similarity import sign_deviation
 
@@ -46,7 +46,7 @@ class Visibility(NamedTuple):
         found less often than copies. A denoiser may find more.
     crowding : float, optional
         Of symbols: how many times as unevenly they fall on codewords as those of public vectors
-        would, [0, ∞): :func:`dpindex.exposure.coverage.crowding`.
+        would, [0, ∞): :func:`dpindex.similarity.codebook_coverage.crowding`.
     """
 
     exact: float

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpindex.base.errors import QualityWarning
 from dpindex.mechanism.spec import Spec
+from dpindex.similarity.codebook_coverage import FAR, far_queries
 
 __all__ = ["QueryCoverage"]
 
@@ -19,32 +20,35 @@ _MANY_FAR = 0.2
 
 
 class QueryCoverage:
-    """Warns of queries far from a codebook, once.
+    """Tells how many queries lie far from a codebook, and warns once if many do.
 
     Parameters
     ----------
     spec : Spec
-        Of the codes that are searched; without a codebook nothing is ever said.
+        Of the codes that are searched; without a codebook no query is far.
     """
 
     def __init__(self, spec: Spec) -> None:
         self._codebook = spec.codebook
+        self._warned = False
 
-    def check(self, queries: Any) -> None:
-        """Warn by a :class:`QualityWarning` if many of these dense vectors, (nq, dim), lie far.
+    def far(self, queries: Any) -> float:
+        """Return the share of dense queries, (nq, dim), that is far beyond chance, [0, 1].
 
-        Codes, sparse vectors and fewer than 20 queries tell nothing.
+        Codes, sparse vectors and fewer than 20 queries tell nothing: 0.
+
+        Warns
+        -----
+        QualityWarning
+            Once, if many do.
         """
         if self._codebook is None or not isinstance(queries, np.ndarray):
-            return
+            return 0.0
         if queries.ndim != 2 or len(queries) < _MIN_QUERIES:
-            return
-        # here: few searches need it
-        from dpindex.exposure.coverage import far_queries
-
+            return 0.0
         share = far_queries(queries, self._codebook)
-        self._codebook = None  # once is enough, and takes time
-        if share > _MANY_FAR:
+        if share > _MANY_FAR and not self._warned:
+            self._warned = True
             warnings.warn(
                 f"{share:.0%} of the queries lie farther from the codebook than 95 % of public "
                 "vectors do: it holds nothing like them, and few of their neighbours will be "
@@ -52,3 +56,4 @@ class QueryCoverage:
                 QualityWarning,
                 stacklevel=4,
             )
+        return max(0.0, (share - FAR) / (1.0 - FAR))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -282,7 +283,9 @@ class Searchable(ABC):
         allow_unprotected: bool,
     ) -> list[Batch]:
         made = self._queries(queries, mode, allow_unprotected=allow_unprotected)
-        self._coverage.check(queries)
+        far = self._coverage.far(queries)
+        if made.private:
+            made = replace(made, far=far)
         count = k
         if reranking is not None:
             count = reranking.candidates

@@ -39,6 +39,9 @@ scale s that is known for each pair.
   :func:`~dpindex.similarity.posterior.in_ranking_order` pools neighbours whose order the codes do
   not bear out.
 
+Symbol codes have no prior of their own. Their error grows where the codebook covers the collection
+or private queries badly (:mod:`~dpindex.similarity.covered_symbols`).
+
 Where a denoiser ranks, the denoised code is itself a posterior mean, and its cosines are read off
 directly (:mod:`~dpindex.similarity.denoised`).
 

@@ -11,9 +11,17 @@ import numpy.typing as npt
 from dpindex.base.arrays import Singles
 from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser
-from dpindex.mechanism.codes import CodeFormat, Codes, NumberFormat, SignFormat, for_format
+from dpindex.mechanism.codes import (
+    CodeFormat,
+    Codes,
+    NumberFormat,
+    SignFormat,
+    SymbolFormat,
+    for_format,
+)
 from dpindex.mechanism.spec import Spec
 from dpindex.randomness import PublicStream
+from dpindex.similarity.covered_symbols import CoveredSymbols
 from dpindex.similarity.denoised import DenoisedSimilarity
 from dpindex.similarity.float_codes import Estimate
 from dpindex.similarity.observation import Observer
@@ -40,15 +48,6 @@ def _observer_of(spec: Spec) -> type[Observer] | None:
     if observer is None or not observer.can_observe(spec):
         return None
     return observer
-
-
-def can_learn(spec: Spec, metric: Metric) -> bool:
-    """Return True if posteriors are known: for cosines, of codes that show them.
-
-    >>> can_learn(Spec("dp-signoporp-geometric", dim=64, epsilon=2.0), "cosine")  # no norm
-    False
-    """
-    return metric == "cosine" and _observer_of(spec) is not None
 
 
 class LearnedSimilarity(Estimator):
@@ -175,11 +174,32 @@ def learned_similarity(
     >>> learned_similarity(spec, "l2", None, lambda: spec.format.codes([]), 0) is None
     True
     """
+    if metric != "cosine":
+        return None
+    learn = for_format(_LEARNED, spec.format_type)
+    return learn(spec, denoiser, sample, rows)
+
+
+def _observed(
+    spec: Spec, denoiser: Denoiser | None, sample: Callable[[], Codes], rows: int
+) -> Estimator | None:
     observer = _observer_of(spec)
-    if metric != "cosine" or observer is None:
+    if observer is None:
         return None
     if denoiser is None:
         return LearnedSimilarity(spec, sample(), rows)
     if not observer.knows_denoised:
         return None
     return DenoisedSimilarity(denoiser, sample())
+
+
+def _covered(
+    spec: Spec, denoiser: Denoiser | None, sample: Callable[[], Codes], rows: int
+) -> Estimator | None:
+    return CoveredSymbols(spec, sample())
+
+
+_LEARNED: dict[type[object], Callable[..., Estimator | None]] = {
+    CodeFormat: _observed,
+    SymbolFormat: _covered,
+}

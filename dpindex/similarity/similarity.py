@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import Doubles, Floats, Singles, products
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
+from dpindex.mechanism.noise.law import SymbolLaw
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import EXACT, METRICS, Estimate, NoisyVectorStats, noise_moments
 from dpindex.similarity.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score
@@ -32,18 +33,22 @@ class Queries:
         The spec they were projected or privatized under.
     private : bool
         Whether they are codes.
+    far : float
+        Of private queries, the share that lies farther from a codebook than public vectors do
+        beyond chance, [0, 1]; 0 where it is unknown.
     """
 
     values: Any
     spec: Spec
     private: bool
+    far: float = 0.0
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> Queries:
         values = self.values.take(rows) if self.private else self.values[rows]
-        return Queries(values, self.spec, self.private)
+        return Queries(values, self.spec, self.private, self.far)
 
     def to_float(self) -> Doubles:
         """In units of the scaled attributes, float64, shape (nq, k); signs as ±1."""
@@ -58,6 +63,13 @@ def codeword_similarities(queries: Queries) -> Singles:
         return np.asarray(queries.to_float(), dtype=np.float32)
     words = queries.spec.symbol_law.codebook.vectors
     return np.asarray(words[queries.values.symbols] @ words.T)
+
+
+def codewords_seen(codes: Codes, queries: Queries, groups: int) -> Doubles:
+    """Return cosines of the codewords of codes to queries, in groups, shape (nq, count)."""
+    symbols = codes.stored[:, 0].astype(np.intp).reshape(groups, -1)
+    by_symbol = codeword_similarities(queries).astype(np.float64)
+    return np.take_along_axis(by_symbol, symbols, axis=1)
 
 
 class Estimator(ABC):
@@ -164,18 +176,15 @@ class SymbolSimilarity(Similarity):
     """Symbol codes: the curve of :mod:`dpindex.similarity.symbol_codes`."""
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        symbols = codes.stored[:, 0].astype(np.intp).reshape(groups, -1)
-        by_symbol = codeword_similarities(queries).astype(np.float64)
-        seen = np.take_along_axis(by_symbol, symbols, axis=1)
-        return self._curve(queries)(seen)
-
-    def _curve(self, queries: Queries) -> PairCurve:
-        law = self.spec.symbol_law
-        reported = None
+        seen = codewords_seen(codes, queries, groups)
+        curve = _curve(self.spec.symbol_law)
         if queries.private:
-            query_law = queries.spec.symbol_law
-            reported = query_law.subset, query_law.chance_inside
-        return pair_curve(law.codebook, law.subset, law.chance_inside, reported)
+            curve = curve.after(_curve(queries.spec.symbol_law))
+        return curve(seen)
+
+
+def _curve(law: SymbolLaw) -> PairCurve:
+    return pair_curve(law.codebook, law.subset, law.chance_inside)
 
 
 def sign_deviation(spec: Spec) -> float:

@@ -4,12 +4,15 @@ A report is a codeword near the record or, by chance, any other. What it tells a
 the record and a query is measured on the codebook itself, which is public: its codewords play
 records and queries, each compared with the *other* codewords only, and the mechanism is run on
 them. The estimate is the mean cosine among such pairs that look alike, the standard error their
-deviation: both are those of public vectors of the same kind, and no better than the codebook is
-like the private collection.
+deviation: both are those of public vectors of the same kind.
+
+A private query is a report too. What it tells about the query and a codeword is such a mean and
+deviation, and what the record's report adds is looked up at them: pairs of reports are not run.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -28,6 +31,8 @@ _BLOCK = 256
 _NEAR = 16
 _BINS = 64
 _PAIRS_OF_BIN = 64
+# Places and weights of Gauss-Hermite quadrature by three values.
+_NORMAL = ((-math.sqrt(3.0), 1 / 6), (0.0, 2 / 3), (math.sqrt(3.0), 1 / 6))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,23 +53,29 @@ class PairCurve:
         """Estimates and standard errors."""
         return np.interp(seen, self.seen, self.mean), np.interp(seen, self.seen, self.deviation)
 
+    def after(self, first: PairCurve) -> PairCurve:
+        """Return the curve of what ``first`` makes of it, with normal errors, seen by this one."""
+        mean = np.zeros_like(first.seen)
+        square = np.zeros_like(first.seen)
+        for place, weight in _NORMAL:
+            estimate, error = self(first.mean + place * first.deviation)
+            mean += weight * estimate
+            square += weight * (estimate**2 + error**2)
+        deviation = np.sqrt(square - mean**2)
+        return PairCurve(first.seen, np.maximum.accumulate(mean), deviation)
+
 
 @lru_cache(maxsize=8)
-def pair_curve(
-    codebook: Codebook, subset: int, inside: float, query: tuple[int, float] | None
-) -> PairCurve:
-    """Return the curve for records that report one of ``subset`` codewords by chance ``inside``.
-
-    ``query`` is the subset and the chance of private queries, None for exact ones.
-    """
+def pair_curve(codebook: Codebook, subset: int, inside: float) -> PairCurve:
+    """Return the curve for records that report one of ``subset`` codewords by chance ``inside``."""
     words = codebook.vectors
     stream = PublicStream(0, "symbol pairs")
     roles = stream.permutation(len(codebook))[:_ROLES]
     left, right, weight = _pairs(words[roles], stream)
     records = _reports(words, roles, left, subset, inside, stream)
-    queries = roles[right] if query is None else _reports(words, roles, right, *query, stream)
-    seen = np.einsum("ij,ij->i", words[records], words[queries])
-    truth = np.einsum("ij,ij->i", words[roles[left]], words[roles[right]])
+    queries = words[roles[right]]
+    seen = np.einsum("ij,ij->i", words[records], queries)
+    truth = np.einsum("ij,ij->i", words[roles[left]], queries)
     return _curve(seen.astype(np.float64), truth.astype(np.float64), weight)
 
 

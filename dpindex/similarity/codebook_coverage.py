@@ -21,13 +21,14 @@ from dpindex.mechanism.noise.codebook_response import nearest
 from dpindex.mechanism.noise.law import SymbolLaw
 from dpindex.randomness import PublicStream
 
-__all__ = ["crowding", "far_queries"]
+__all__ = ["FAR", "crowding", "far_queries"]
 
 _COMPARED = 2048
 _DEVIATIONS = 4.0
 _MAX_HALVES = 16
 _ENOUGH_PAIRS = 2000
-_FAR = 0.05
+FAR = 0.05
+"""Share of public vectors that count as far."""
 
 
 def crowding(sample: Codes, law: SymbolLaw) -> float:
@@ -106,4 +107,4 @@ def far_queries(queries: Floats, codebook: Codebook) -> float:
     usual = (right[spaced(len(right), _COMPARED)] @ left.T).max(axis=1)
     asked = unit(in_units_of_largest(queries[spaced(len(queries), _COMPARED)]))
     found = (asked @ left.T).max(axis=1)
-    return float((found < np.quantile(usual, _FAR)).mean())
+    return float((found < np.quantile(usual, FAR)).mean())

@@ -1,0 +1,45 @@
+"""Similarities of symbol codes whose errors say how badly a codebook covers a collection.
+
+Estimates are calibrated on the codebook (:mod:`dpindex.similarity.symbol_codes`). Of a collection
+or of queries that are unlike it they say little: such a vector may be no nearer to the codeword of
+its report than a vector at random. The chance of that is taken from the coverage of the collection
+and of private queries. The error then reaches as far as a vector at random lies.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.codebook_coverage import crowding
+from dpindex.similarity.float_codes import Estimate
+from dpindex.similarity.similarity import (
+    Estimator,
+    Queries,
+    SymbolSimilarity,
+    codeword_similarities,
+)
+
+
+class CoveredSymbols(Estimator):
+    """Cosines of symbol codes, with errors that know how the codebook covers the collection.
+
+    Parameters
+    ----------
+    spec : Spec
+    codes : Codes
+        A sample of the collection.
+    """
+
+    def __init__(self, spec: Spec, codes: Codes) -> None:
+        self._similarity = SymbolSimilarity(spec, "cosine")
+        self._doubt = 0.0
+        if len(codes) > 1:
+            self._doubt = 1.0 - 1.0 / max(crowding(codes, spec.symbol_law), 1.0)
+
+    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
+        estimate, error = self._similarity.estimates(codes, queries, groups)
+        at_random = codeword_similarities(queries).mean(axis=1, keepdims=True)
+        trust = (1.0 - self._doubt) * (1.0 - queries.far)
+        return estimate, np.hypot(error, np.sqrt(1.0 - trust) * (estimate - at_random))
