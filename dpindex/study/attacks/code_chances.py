@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +26,16 @@ from dpindex.mechanism.noise.law import Likelihood, NoiseMoments
 from dpindex.mechanism.projector import Projector
 from dpindex.mechanism.spec import Spec
 
-__all__ = ["CodeChances", "chances_for"]
+__all__ = ["CodeChances", "chances_for", "crowd_size"]
 
 _MAX_SIGN = 1.0 - 1e-6
 _LEAST_CHANCE = 1e-12
 # Entries of a table, about, and cells that it has for the values of one coordinate.
-_TABLE = 1 << 23
+_TABLE = 1 << 25
 _MIN_CELLS = 8
 _MAX_CELLS = 1024
-_DEVIATIONS = 4.0
+_PARTS = 8
+_DEVIATIONS = 2.5
 # Codes and coordinates that are looked up at a time: their part of the table fits the cache.
 _CODES = 4096
 _COORDINATES = 64
@@ -41,7 +43,15 @@ _VECTORS = 500
 
 
 class CodeChances(ABC):
-    """Chances of codes for known vectors."""
+    """Chances of codes for known vectors.
+
+    Attributes
+    ----------
+    crowd_size : int
+        Further vectors to know: more of them tell better what stands out.
+    """
+
+    crowd_size: ClassVar[int] = 1000
 
     @abstractmethod
     def logs(self, codes: Codes) -> Floats:
@@ -54,6 +64,15 @@ class CodeChances(ABC):
 def chances_for(projector: Projector, known: Vectors) -> CodeChances:
     """Return the chances of codes for known vectors, shape (m, dim), under a projector's spec."""
     return for_format(_CHANCES, projector.spec.format_type)(projector, known)
+
+
+def crowd_size(spec: Spec) -> int:
+    """Return how many further vectors an attacker should know.
+
+    >>> crowd_size(Spec("dp-oporp-staircase", dim=384, k=384, epsilon=1.0))
+    250
+    """
+    return for_format(_CHANCES, spec.format_type).crowd_size
 
 
 class _OfSigns(CodeChances):
@@ -92,28 +111,40 @@ class _OfNumbers(CodeChances):
     """The chance of the cell that each coordinate of a code lies in: a table.
 
     Cells of a coordinate are equally wide. Without a public range they cover the known vectors and
-    most of the noise about them, and the outermost cells have no end.
+    most of the noise about them, and the outermost cells have no end. Known vectors are rounded to
+    parts of a cell, so that all cells are looked up in one list of chances.
     """
+
+    crowd_size = 250  # more would make the cells too wide
 
     def __init__(self, projector: Projector, known: Vectors) -> None:
         spec = projector.spec
         projected = _projected(projector, known)
         self._likelihood = spec.number_law.likelihood.in_units(spec.step)
         moments = spec.number_law.moments.in_units(spec.step)
-        low, high, end = _limits(projected, moments, self._likelihood)
-        cells = int(np.clip(_TABLE // max(projected.size, 1), _MIN_CELLS, _MAX_CELLS))
-        self._low = low
-        self._width = (high - low) / cells
-        edges = low[:, None] + self._width[:, None] * np.arange(cells + 1)
-        edges[:, 0] -= end
-        edges[:, -1] += end
         count, coordinates = projected.shape
+        cells = int(np.clip(_TABLE // projected.size, _MIN_CELLS, _MAX_CELLS))
+        self._low, span = _limits(projected, moments, self._likelihood)
+        self._width = span / cells
+        part = self._width / _PARTS
+        start = self._low - projected
+        lowest = start.min()
+        places = np.rint((start - lowest) / part).astype(np.intp)
+        ends = lowest + part * np.arange(places.max() + cells * _PARTS + 1)
+        below = _integral(self._likelihood, ends)
+        total = _integral(self._likelihood, self._likelihood.edges[-1:])
+        inside = (below[_PARTS:] - below[:-_PARTS]).astype(np.float32)
+        steps = _PARTS * np.arange(cells)[:, None]
         self._table = np.empty((coordinates, cells, count + 1), dtype=np.float32)
-        for block in _slices(coordinates, _COORDINATES):
-            distance = edges[block, None] - projected.T[block, :, None]
-            chance = np.diff(_integral(self._likelihood, distance), axis=2)
-            chance = np.hstack([chance, chance.mean(axis=1, keepdims=True)])
-            self._table[block] = np.log(np.maximum(chance, _LEAST_CHANCE)).swapaxes(1, 2)
+        for cell_chance, place in zip(self._table, places.T, strict=True):
+            chance = inside[place + steps]
+            if not math.isfinite(moments.reach):
+                chance[0] = below[place + _PARTS]
+                chance[-1] = total - below[place + steps[-1]]
+            cell_chance[:, :-1] = chance
+            cell_chance[:, -1] = chance.mean(axis=1)
+        np.maximum(self._table, _LEAST_CHANCE, out=self._table)
+        np.log(self._table, out=self._table)
 
     def logs(self, codes: Codes) -> Floats:
         count = self._table.shape[2]
@@ -148,19 +179,23 @@ def _slices(count: int, step: int) -> list[slice]:
 
 def _limits(
     projected: Doubles, moments: NoiseMoments, likelihood: Likelihood
-) -> tuple[Doubles, Doubles, float]:
-    """Return between what most codes lie, and how far from there others lie."""
+) -> tuple[Doubles, float]:
+    """Return from where on most codes lie in each coordinate, and over which span at most."""
     farthest = float(np.abs(likelihood.edges).max())
     if math.isfinite(moments.reach):
-        reach = np.full(projected.shape[1], moments.reach + farthest)
-        return moments.centre - reach, moments.centre + reach, 0.0
+        reach = moments.reach + farthest
+        return np.full(projected.shape[1], moments.centre - reach), 2.0 * reach
     deviation = math.sqrt(moments.variance[0])
     margin = min(farthest, _DEVIATIONS * deviation) + likelihood.cell
-    return projected.min(axis=0) - margin, projected.max(axis=0) + margin, farthest
+    low = projected.min(axis=0) - margin
+    return low, float((projected.max(axis=0) + margin - low).max())
 
 
 def _integral(likelihood: Likelihood, distance: Doubles) -> Doubles:
-    """Return the integral of a likelihood over all distances below, up to a constant."""
+    """Return the integral of a likelihood over all distances below.
+
+    Of one that is not 0 below its first edge it is known up to a constant.
+    """
     below = min(distance.min(), likelihood.edges[0]) - likelihood.cell
     above = max(distance.max(), likelihood.edges[-1]) + likelihood.cell
     knots = np.concatenate([[below], likelihood.edges, [above]])

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import scipy.special
 
 from dpindex.base.arrays import Doubles, Floats, Vectors, stacked
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.projector import Projector
 from dpindex.study.attacks.code_chances import chances_for
 
-__all__ = ["LINKED", "Flags", "Linkage", "crowd_size", "log_odds"]
+__all__ = ["LINKED", "Flags", "Linkage", "log_odds"]
 
 LINKED = "linked"
 """The name of this measure: the share of known vectors whose own code fits best among all."""
@@ -26,8 +25,6 @@ LINKED = "linked"
 Flags = npt.NDArray[np.bool_]
 
 _TIE = 1e-5
-_CROWD = (250, 2000)
-_COMPARISONS = 1 << 31
 # Scores that are held at a time.
 _MAX_SCORES = 1 << 22
 
@@ -44,7 +41,8 @@ class Linkage:
     codes : Codes
         Those of the known vectors first, and after them others, shape (n, k), n ≥ m.
     crowd : array or sparse matrix, shape (c, dim), optional
-        Further vectors that the attacker knows; see :func:`crowd_size`.
+        Further vectors that the attacker knows; see
+        :func:`dpindex.study.attacks.code_chances.crowd_size`.
     """
 
     def __init__(
@@ -102,40 +100,37 @@ class Linkage:
         scores = np.empty((self._count, len(codes)))
         for start in range(0, len(codes), self._block):
             block = slice(start, start + self._block)
-            logs = self._chances.logs(codes.take(block)).astype(np.float64)
-            scores[:, block] = log_odds(logs)[: self._count]
+            scores[:, block] = log_odds(self._chances.logs(codes.take(block)), self._count)
         return scores
 
 
-def crowd_size(codes: int, code_length: int) -> int:
-    """Return how many vectors to know, [250, 2000]: as many as are compared in a few seconds.
-
-    The more the attacker knows of the crowd, the better the own code stands out, above all where
-    codes are short.
-
-    >>> crowd_size(1000, 16), crowd_size(10_000, 784)
-    (2000, 273)
-    """
-    return int(np.clip(_COMPARISONS // max(codes * code_length, 1), *_CROWD))
-
-
-def log_odds(logs: Doubles) -> Doubles:
-    """Return the log-odds of each row in its column, all rows alike beforehand.
+def log_odds(logs: Floats, rows: int) -> Doubles:
+    """Return the log-odds of the first rows in each column, all rows alike beforehand.
 
     Parameters
     ----------
     logs : array, shape (m, n)
         Log-likelihoods of the columns under the rows, m > 1, each column up to a constant.
+    rows : int
+        Rows that are asked about, [1, m].
 
-    >>> log_odds(np.log([[0.1, 0.3], [0.1, 0.1], [0.4, 0.1]])).round(3)
+    >>> log_odds(np.log([[0.1, 0.3], [0.1, 0.1], [0.4, 0.1]]), 3).round(3)
     array([[-1.609,  0.405],
            [-1.609, -1.386],
            [ 0.693, -1.386]])
     """
-    is_likeliest = np.zeros(logs.shape, dtype=bool)
-    np.put_along_axis(is_likeliest, logs.argmax(axis=0)[None], True, axis=0)
-    others = scipy.special.logsumexp(np.where(is_likeliest, -np.inf, logs), axis=0)
-    total = np.logaddexp(logs.max(axis=0), others)
-    share = np.minimum(np.exp(logs - total), 0.5)
-    odds = logs - total - np.log1p(-share)
-    return np.asarray(np.where(is_likeliest, logs - others, odds))
+    likeliest = logs.argmax(axis=0)
+    columns = np.arange(logs.shape[1])
+    first = logs[likeliest, columns].astype(np.float64)
+    rest = logs.copy()
+    rest[likeliest, columns] = -np.inf
+    second = rest.max(axis=0)
+    rest -= second
+    others = second + np.log(np.exp(rest, out=rest).sum(axis=0, dtype=np.float64))
+    asked = logs[:rows].astype(np.float64)
+    share = np.exp(asked - np.logaddexp(first, others))
+    is_likeliest = likeliest == np.arange(rows)[:, None]
+    share[is_likeliest] = 0.0
+    odds: Doubles = asked - np.logaddexp(first, others) - np.log1p(-share)
+    odds[is_likeliest] = np.broadcast_to(first - others, odds.shape)[is_likeliest]
+    return odds

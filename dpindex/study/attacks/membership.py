@@ -27,7 +27,7 @@ def best_odds(chances: CodeChances, codes: Codes) -> Doubles:
     best = []
     for start in range(0, len(codes), _CODES):
         logs = chances.logs(codes.take(slice(start, start + _CODES)))
-        best.append(log_odds(logs.astype(np.float64))[:-1].max(axis=1))
+        best.append(log_odds(logs, len(logs) - 1).max(axis=1))
     return np.asarray(np.max(best, axis=0))
 
 

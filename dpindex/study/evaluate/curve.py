@@ -31,7 +31,7 @@ MEASURES = (
     LINKED,
     *EXPOSURE,
 )
-"""What every run measures; the first three are shares in [0, 1]. See :meth:`Curve.full_name`."""
+"""What runs measure; the first three are shares in [0, 1]. See :meth:`Curve.full_name`."""
 
 _LEVELS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _MANY = 100
@@ -69,7 +69,8 @@ class Run:
     seed : int
         The public seed of the build.
     values : mapping from str to float
-        What was measured, by name: see :attr:`Curve.measures`.
+        What was measured, by name: see :attr:`Curve.measures`. Attacks, and more than 100
+        candidates, are measured in the first run of each spec alone.
     denoised : bool
         Whether a denoiser was fitted.
     key : str
@@ -99,7 +100,7 @@ class Point:
     runs : int
         How many there were.
     mean, std : mapping from str to float
-        By the names of the measures; ``std`` is NaN if there was one run only.
+        By the names of the measures; ``std`` is NaN if one run only measured it.
     denoised : bool
         Whether a denoiser was fitted in any run of this method at any epsilon.
 
@@ -216,12 +217,13 @@ class Curve:
 
     def line(self, run: Run) -> dict[str, Any]:
         """A run as a line of ``runs.csv``."""
-        values = {self.full_name(name): run.values[name] for name in self.measures}
+        values = {self.full_name(name): run.values.get(name) for name in self.measures}
         return {**self.cells(run), "seed": run.seed, **values, "run": run.key}
 
     def run_of(self, line: Mapping[str, str], spec: Spec, query: QueryMode) -> Run:
         """The inverse of :meth:`line`: the run of ``spec`` and ``query`` in a ``line``."""
-        values = {name: float(line[self.full_name(name)]) for name in self.measures}
+        cells = {name: line[self.full_name(name)] for name in self.measures}
+        values = {name: float(cell) for name, cell in cells.items() if cell}
         return Run(spec, query, int(line["seed"]), values, line["denoiser"] != "", line["run"])
 
     @property
@@ -254,7 +256,11 @@ class Curve:
 
 
 def _by_measure(statistic: Callable[[list[float]], float], runs: Sequence[Run]) -> dict[str, float]:
-    return {name: statistic([run.values[name] for run in runs]) for name in runs[0].values}
+    """Return a statistic of every measure; some are measured in the first run alone."""
+    return {
+        name: statistic([run.values[name] for run in runs if name in run.values])
+        for name in runs[0].values
+    }
 
 
 def _std(values: Sequence[float]) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, row_norms, spaced
+from dpindex.base.arrays import AnyArray, row_norms
 from dpindex.base.errors import InputError
 from dpindex.base.progress import Progress, no_progress
 from dpindex.base.threads import limited_threads
@@ -24,26 +23,19 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import record
 from dpindex.storage.leak_check import LeakCheck, refuse_leaks
-from dpindex.study.attacks.linkage import LINKED, Linkage, crowd_size
-from dpindex.study.attacks.rebuilding import (
-    EXPOSURE,
-    can_be_rebuilt,
-    public_rows,
-    rebuilder_of,
-)
 from dpindex.study.evaluate.curve import (
     Curve,
     Run,
     candidate_levels,
     common_adjacency,
-    linked_within,
     recall_within,
 )
 from dpindex.study.evaluate.grid import ANY_OF_NORM_1, label
 from dpindex.study.evaluate.ground_truth import GroundTruth, ground_truth
+from dpindex.study.evaluate.measured_exposure import measured_exposure
 from dpindex.study.evaluate.runs_file import RunsFile, kept_in, run_key
 from dpindex.study.measure_options import MeasureOptions
-from dpindex.vectors import VectorSource, as_source, dense_rows
+from dpindex.vectors import VectorSource, as_source
 
 __all__ = ["MODES", "Evaluation", "fit_where_possible", "new_index", "recall_curve"]
 
@@ -52,11 +44,6 @@ MODES: tuple[QueryMode, ...] = ("private", "exact")
 
 _FOUND = 100
 _NORM_TOLERANCE = 0.01
-# Vectors that attacks rebuild and recognise, at most.
-_ATTACKED = 500
-_KNOWN = 250
-# The most numbers of known vectors that are searched for at a time.
-_MAX_NUMBERS = 1 << 26
 # Fields that all specs of one curve must agree in, so that their epsilons can be compared.
 _SHARED = ("scale", "bounds", "clip", "norm", "seed")
 
@@ -247,11 +234,17 @@ class Evaluation:
     def _measured(self, build: _Build, truth: GroundTruth) -> Iterator[Run]:
         """Build an index, and yield its run in each query mode."""
         index = new_index(replace(build.spec, seed=build.seed), self._curve)
-        cost, denoised = _build(index, self._base, self._curve.denoise)
+        cost, denoiser = _build(index, self._base, self._curve.denoise)
         queries = self._queries.read()
+        # Attacks and many candidates take long, and runs differ in the projection alone.
+        is_first = build.seed == build.spec.seed
+        if is_first:
+            cost |= measured_exposure(index, self._base, denoiser)
         for mode, key in build.keys.items():
-            values = _search(index, queries, mode, truth) | cost
-            yield Run(build.spec, mode, build.seed, values, denoised, key)
+            values = cost | _search(index, queries, mode, truth)
+            if is_first:
+                values |= _deep_search(index, queries, mode, truth)
+            yield Run(build.spec, mode, build.seed, values, denoiser is not None, key)
 
 
 def new_index(spec: Spec, curve: Curve) -> PrivateIndex:
@@ -325,63 +318,18 @@ def _check_norms(specs: Sequence[Spec], vectors: VectorSource) -> None:
 
 def _build(
     index: PrivateIndex, base: VectorSource, denoise: Kind | None
-) -> tuple[dict[str, float], bool]:
-    """Fill the index; return its cost, what its codes reveal, and whether they are denoised."""
+) -> tuple[dict[str, float], Denoiser | None]:
+    """Fill the index; return what that costs, and the denoiser of its codes."""
     privatizer = Privatizer(index.spec, allow_unprotected=True)  # discarded, never published
     width = 0
-    seconds = 0.0
-    linkage = None
+    start = time.perf_counter()
     for first, chunk in base.chunks():
-        start = time.perf_counter()
         codes = privatizer.privatize(chunk, first_row=first)
         index.add_codes(codes)
-        seconds += time.perf_counter() - start
         width = max(width, codes.stored[0].nbytes)
-        if linkage is None:
-            size = crowd_size(base.shape[0], index.spec.code_length)
-            linkage = Linkage(privatizer, chunk[:_KNOWN], codes, chunk[_KNOWN:size])
-        linkage.count(codes)
-    start = time.perf_counter()
     denoiser = fit_where_possible(index, denoise)
-    seconds += time.perf_counter() - start
-    cost = {
-        "build_seconds": seconds,
-        "bytes_per_vector": float(width),
-        **_rebuilt(index, base, denoiser),
-    }
-    places = _places_of_own_codes(index, base)
-    for level in (1, *candidate_levels(len(index))):
-        name = linked_within(level) if level > 1 else LINKED
-        cost[name] = float((places < level).mean())
-        if linkage is not None:
-            cost[name] = max(cost[name], linkage.share_within(level))
-    return cost, denoiser is not None
-
-
-def _rebuilt(
-    index: PrivateIndex, base: VectorSource, denoiser: Denoiser | None
-) -> dict[str, float]:
-    """Return what an attacker rebuilds who has other vectors of the collection; or NaN."""
-    spec = index.spec
-    if not can_be_rebuilt(spec):
-        return dict.fromkeys(EXPOSURE, math.nan)
-    attacked = spaced(len(index), _ATTACKED)
-    public = dense_rows(base, public_rows(len(index), spec.dim, attacked))
-    rebuild = rebuilder_of(spec, public, index.codes, denoiser)
-    return rebuild.exposure(dense_rows(base, attacked), index.codes.take(attacked))
-
-
-def _places_of_own_codes(index: PrivateIndex, base: VectorSource) -> AnyArray:
-    """Return the place of known vectors' own codes in exact searches by the index, from 0.
-
-    A code that is not among the most candidates has their number as its place. Known vectors are
-    evenly spaced, so that an order of rows among ties favours none.
-    """
-    rows = spaced(len(index), _KNOWN)[: max(1, _MAX_NUMBERS // base.shape[1])]
-    depth = candidate_levels(len(index))[-1]
-    found = index.nearest(dense_rows(base, rows), k=depth, query="exact", allow_unprotected=True)
-    own = found == rows[: len(found), None]
-    return np.where(own.any(axis=1), own.argmax(axis=1), depth)
+    seconds = time.perf_counter() - start
+    return {"build_seconds": seconds, "bytes_per_vector": float(width)}, denoiser
 
 
 def fit_where_possible(index: PrivateIndex, denoise: Kind | None) -> Denoiser | None:
@@ -394,6 +342,7 @@ def fit_where_possible(index: PrivateIndex, denoise: Kind | None) -> Denoiser | 
 def _search(
     index: PrivateIndex, queries: Any, mode: QueryMode, truth: GroundTruth
 ) -> dict[str, float]:
+    """Return the quality and the speed of a search, by measure."""
     nearest = partial(index.nearest, query=mode, allow_unprotected=True)
     nearest(queries[:1], k=1)  # the first search builds the search structure
     start = time.perf_counter()
@@ -405,12 +354,29 @@ def _search(
         "recall@10": float(truth.recall(found, 10, 10).mean()),
         "rankings_per_second": len(found) / max(seconds, 1e-9),
     }
-    # Ordered by their vectors, the true neighbours among R candidates are the first answers.
+    few = [level for level in candidate_levels(len(index)) if level <= _FOUND]
+    return values | _recalls_within(few, found, truth)
+
+
+def _deep_search(
+    index: PrivateIndex, queries: Any, mode: QueryMode, truth: GroundTruth
+) -> dict[str, float]:
+    """Return recall@10 within more candidates than are searched for by default."""
+    many = [level for level in candidate_levels(len(index)) if level > _FOUND]
+    if not many:
+        return {}
+    found = index.nearest(queries, k=many[-1], query=mode, allow_unprotected=True)
+    return _recalls_within(many, found, truth)
+
+
+def _recalls_within(levels: Sequence[int], found: AnyArray, truth: GroundTruth) -> dict[str, float]:
+    """Return recall@10 after the first candidates are ordered by their vectors, by measure.
+
+    The true neighbours among them are then the first answers.
+    """
     among_ten = truth.relevant(found, 10)
-    for level in candidate_levels(len(index)):
-        if level > found.shape[1]:
-            found = nearest(queries, k=candidate_levels(len(index))[-1])
-            among_ten = truth.relevant(found, 10)
+    values = {}
+    for level in levels:
         recall = np.minimum(among_ten[:, :level].sum(axis=1), 10) / 10
         values[recall_within(level)] = float(recall.mean())
     return values

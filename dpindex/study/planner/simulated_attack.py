@@ -12,7 +12,8 @@ from dpindex.denoise import Denoiser
 from dpindex.exposure.exposure import Exposure
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.attacks.linkage import Flags, Linkage, crowd_size
+from dpindex.study.attacks.code_chances import crowd_size
+from dpindex.study.attacks.linkage import Flags, Linkage
 from dpindex.study.attacks.rebuilding import (
     Rebuilder,
     attackers_denoiser,
@@ -91,7 +92,7 @@ def linked_share(spec: Spec, model: CollectionModel) -> float:
     drawn = (model.sampled.shape[0] + model.near.shape[0]) * spec.code_length
     largest = sampled_weight.max()
     rounds = int(np.clip(min(math.ceil(largest), _COMPARISONS // (drawn * queries)), *_ROUNDS))
-    crowd = model.sampled[: max(0, crowd_size(rounds * drawn, 1) - queries)]
+    crowd = model.sampled[: crowd_size(spec)]
     codes = privatizer.privatize(stacked([model.queries, model.sampled]))
     linkage = Linkage(privatizer, model.queries, codes, crowd)
     leads = []

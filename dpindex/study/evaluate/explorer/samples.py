@@ -158,7 +158,7 @@ def examples_of(
             index.add_codes(encoder.privatize(chunk, first_row=first))
         denoiser = fit_where_possible(index, curve.denoise)
         found: dict[QueryMode, Rows] = {
-            mode: index.search(shown, FOUND, mode, allow_unprotected=True).ids
+            mode: index.nearest(shown, FOUND, mode, allow_unprotected=True)
             for mode in curve.query_modes
         }
         rebuilt = None
