@@ -27,8 +27,8 @@ from dpindex.study.planner.collection_model import CollectionModel
 __all__ = ["linked_share", "rebuilt", "simulated_exposure"]
 
 # Codes of each candidate, at least and at most, and comparisons with them.
-_ROUNDS = (4, 16)
-_COMPARISONS = 1 << 32
+_ROUNDS = (2, 16)
+_COMPARISONS = 1 << 30
 # Codes that come close, by rank, from which the chance of a closer one is extrapolated.
 _RANKS = (30, 3)
 _LEAST_DISTANCE = 1e-9
