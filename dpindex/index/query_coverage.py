@@ -30,25 +30,27 @@ class QueryCoverage:
 
     def __init__(self, spec: Spec) -> None:
         self._codebook = spec.codebook
-        self._warned = False
+        self._checked = False
 
-    def far(self, queries: Any) -> float:
-        """Return the share of dense queries, (nq, dim), that is far beyond chance, [0, 1].
+    def far(self, queries: Any, *, private: bool) -> float:
+        """Return the share of private queries, (nq, dim), that is far beyond chance, [0, 1].
 
-        Codes, sparse vectors and fewer than 20 queries tell nothing: 0.
+        Codes, sparse vectors and fewer than 20 queries tell nothing: 0. Exact queries show
+        themselves how far they are: they are checked once, and their share is 0.
 
         Warns
         -----
         QualityWarning
-            Once, if many do.
+            Once, if many of the first queries do.
         """
         if self._codebook is None or not isinstance(queries, np.ndarray):
             return 0.0
         if queries.ndim != 2 or len(queries) < _MIN_QUERIES:
             return 0.0
+        if self._checked and not private:
+            return 0.0
         share = far_queries(queries, self._codebook)
-        if share > _MANY_FAR and not self._warned:
-            self._warned = True
+        if share > _MANY_FAR and not self._checked:
             warnings.warn(
                 f"{share:.0%} of the queries lie farther from the codebook than 95 % of public "
                 "vectors do: it holds nothing like them, and few of their neighbours will be "
@@ -56,4 +58,7 @@ class QueryCoverage:
                 QualityWarning,
                 stacklevel=4,
             )
+        self._checked = True
+        if not private:
+            return 0.0
         return max(0.0, (share - FAR) / (1.0 - FAR))

@@ -283,9 +283,7 @@ class Searchable(ABC):
         allow_unprotected: bool,
     ) -> list[Batch]:
         made = self._queries(queries, mode, allow_unprotected=allow_unprotected)
-        far = self._coverage.far(queries)
-        if made.private:
-            made = replace(made, far=far)
+        made = replace(made, far=self._coverage.far(queries, private=made.private))
         count = k
         if reranking is not None:
             count = reranking.candidates
